@@ -41,8 +41,8 @@ bench: setup
 	for file in benchmarks/bench_*.py; do $(BIN)/python $$file || exit 1; done
 
 docs: setup
-	$(BIN)/python -m pytest tests/test_docs.py
+	$(BIN)/mkdocs build --strict --quiet --site-dir build/docs
 
 clean:
-	rm -rf $(VENV) runs site build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
+	rm -rf $(VENV) runs build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -6,7 +6,7 @@ the key sets of real call arguments. Everything else has one explicit Arrow type
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, dataclass_transform
 
 import msgspec
 
@@ -16,5 +16,6 @@ SCHEMA_VERSION = "1.0"
 JsonObject = dict[str, Any]
 
 
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(msgspec.field,))
 class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A row of a table, or a part of one."""

@@ -31,7 +31,7 @@ class Message(Record):
 
 
 class SftRow(Record):
-    """One conversation for supervised fine-tuning. ``tools`` is a JSON text list of OpenAI function schemas, or null."""
+    """One conversation for supervised fine-tuning. ``tools`` is JSON text: a list of OpenAI function schemas."""
 
     row_id: str
     trajectory_id: str

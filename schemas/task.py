@@ -66,7 +66,7 @@ class Difficulty(Record):
 class Task(Record):
     """One thing to do in one environment. ``gold`` is a solution as actions, where one is known.
 
-    ``initial_state`` and ``goal`` are in the family's own terms (PDDL: the problem text in ``initial_state["problem"]``).
+    ``initial_state`` and ``goal`` are in the family's own terms (PDDL: the problem in ``initial_state["problem"]``).
     ``structure_digest`` is equal for tasks that differ in object names only.
     """
 

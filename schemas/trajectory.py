@@ -62,13 +62,13 @@ class Action(Item):
     tokens: TurnTokens | None = None
 
 
-class MessageAction(Action, tag_field="class_", tag="message_action"):
+class MessageAction(Action, kw_only=True, tag_field="class_", tag="message_action"):
     """The agent writes ``content`` to the user (or, in a text world, a command)."""
 
     content: str
 
 
-class ApiAction(Action, tag_field="class_", tag="api_action"):
+class ApiAction(Action, kw_only=True, tag_field="class_", tag="api_action"):
     """The agent calls the tool ``function`` with ``kwargs``.
 
     ``raw_arguments`` keeps the text of arguments that are no JSON object; ``kwargs`` is then empty.
@@ -79,14 +79,14 @@ class ApiAction(Action, tag_field="class_", tag="api_action"):
     raw_arguments: str | None = None
 
 
-class CodeAction(Action, tag_field="class_", tag="code_action"):
+class CodeAction(Action, kw_only=True, tag_field="class_", tag="code_action"):
     """The agent runs ``content`` in ``language``."""
 
     language: str
     content: str
 
 
-class TextObservation(Item, tag_field="class_", tag="text_observation"):
+class TextObservation(Item, kw_only=True, tag_field="class_", tag="text_observation"):
     """Text from the user, another agent or the environment."""
 
     content: str
@@ -111,7 +111,7 @@ class ImageAnnotation(Record):
     bounding_box: BoundingBox
 
 
-class ImageObservation(Item, tag_field="class_", tag="image_observation"):
+class ImageObservation(Item, kw_only=True, tag_field="class_", tag="image_observation"):
     """An image: ``content`` is its path or the sha256 of its row in the ``images`` table."""
 
     content: str
@@ -119,7 +119,7 @@ class ImageObservation(Item, tag_field="class_", tag="image_observation"):
     annotations: list[ImageAnnotation] | None = None
 
 
-class WebObservation(Item, tag_field="class_", tag="web_observation"):
+class WebObservation(Item, kw_only=True, tag_field="class_", tag="web_observation"):
     """A web page as the agent saw it; ``viewport_size`` is (width, height) in pixels."""
 
     html: str | None = None
@@ -154,7 +154,10 @@ class Outcome(Record):
 
 
 class Generation(Record):
-    """How we made a trajectory. ``sampling`` holds temperature, top_p, max_tokens … as they were sent."""
+    """How we made a trajectory. ``sampling`` holds temperature, top_p, max_tokens … as they were sent.
+
+    ``seed`` is the episode's own: the environment was reset with it, and each turn's sampling seed derives from it.
+    """
 
     model: str | None
     revision: str | None

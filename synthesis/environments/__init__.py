@@ -1,0 +1,21 @@
+"""Environments by family. A new family is one module and one line here; ``conformance`` then checks its examples."""
+
+from __future__ import annotations
+
+from schemas.registry import Registry
+from schemas.task import EnvironmentSpec
+from synthesis.environments.environment import Environment, Family
+
+ENVIRONMENTS = Registry(
+    "environment",
+    {
+        "gymnasium": "synthesis.environments.gymnasium_text.environment:GymnasiumEnvironment",
+        "pddl": "synthesis.environments.pddl.environment:PddlEnvironment",
+    },
+)
+
+
+def make(spec: EnvironmentSpec) -> Environment:
+    """A world of ``spec``. Raises ``UserError`` for an unknown family, ``WorldError`` for a spec that is broken."""
+    family: Family = ENVIRONMENTS.load(spec.family)
+    return family(spec)

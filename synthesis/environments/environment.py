@@ -57,7 +57,7 @@ class Environment(Protocol):
         """Digest of the whole state, the same in every process; equal states have equal digests."""
 
     def snapshot(self) -> bytes:
-        """The state as plain bytes (never a pickle), for ``restore`` on any instance that was reset to the same task."""
+        """The state as plain bytes (never a pickle), for ``restore`` on any instance reset to the same task."""
 
     def restore(self, snapshot: bytes) -> None:
         """Return to a snapshot; ``state_digest`` is then what it was."""
@@ -76,3 +76,13 @@ class Environment(Protocol):
 
     def close(self) -> None:
         """Free what is held. Safe to call twice, and before ``reset``."""
+
+
+class Family(Protocol):
+    """What a table of environments names: it builds live worlds from specs, and has instances to check it by."""
+
+    def __call__(self, spec: EnvironmentSpec) -> Environment:
+        """A world of ``spec``, not yet reset. Raises ``WorldError``."""
+
+    def examples(self) -> list[tuple[EnvironmentSpec, Task]]:
+        """A few small environments, each with a solvable task that is not solved at the start."""

@@ -1,0 +1,202 @@
+"""Configuration: YAML 1.2 in, validated models out, and every mistake said in a line or two.
+
+Secrets never stand in a configuration; they come from the environment.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from ruamel.yaml import YAML
+from ruamel.yaml.constructor import ConstructorError, DuplicateKeyError, SafeConstructor
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+from schemas.config_errors import explain
+from schemas.errors import UserError, near_match
+from schemas.ids import digest
+from schemas.record import JsonObject
+
+
+class Config(BaseModel):
+    """Base of every configuration: unknown keys forbidden, immutable, no NaN or infinity."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, protected_namespaces=())
+
+
+C = TypeVar("C", bound=Config)
+
+
+class _Constructor(SafeConstructor):
+    """JSON values only: dates stay text."""
+
+
+_Constructor.add_constructor("tag:yaml.org,2002:timestamp", SafeConstructor.construct_yaml_str)
+
+
+def read_yaml(path: Path | str) -> JsonObject:
+    """The mapping in a YAML file. Raises ``UserError`` naming the line, for duplicate keys too."""
+    file = Path(path)
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        siblings = [entry.name for entry in file.parent.glob("*.y*ml")]
+        raise UserError(f"there is no configuration {file}.{near_match(file.name, siblings)}") from None
+    except IsADirectoryError:
+        raise UserError(f"{file} is a folder, expected a YAML file") from None
+    except PermissionError:
+        raise UserError(f"{file} cannot be read: permission denied") from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"{file} is no UTF-8 text (byte {error.start}), expected a YAML file") from None
+    data = _parse(text, str(file))
+    if not isinstance(data, dict):
+        raise UserError(f"{file}: expected keys and values, got {'nothing' if data is None else _kind(data)}")
+    return data
+
+
+def dump_yaml(data: JsonObject) -> str:
+    """YAML text that ``read_yaml`` reads back as ``data``."""
+    return _dump(data, flow=False)
+
+
+def _dump(data: Any, flow: bool) -> str:
+    yaml = YAML(typ="safe", pure=True)
+    yaml.default_flow_style = flow
+    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
+    yaml.allow_unicode = True
+    yaml.width = 2**16
+    stream = io.StringIO()
+    yaml.dump(data, stream)
+    return stream.getvalue()
+
+
+def override(data: JsonObject, assignments: Sequence[str]) -> JsonObject:
+    """A copy of ``data`` with each ``path=value`` applied; ``path`` is dotted, with indices for lists, ``value`` YAML.
+
+    Everything but the last part of a path must exist. Raises ``UserError`` with the nearest match otherwise.
+    """
+    copy: JsonObject = _copy(data)
+    for assignment in assignments:
+        path, separator, text = assignment.partition("=")
+        if not separator or not path:
+            raise UserError(f"override {assignment!r} is not of the form key=value")
+        _assign(copy, path.split("."), _parse(text, f"override {assignment!r}"), assignment)
+    return copy
+
+
+def validate(config_type: type[C], data: Any, origin: str) -> C:
+    """``data`` as a ``config_type``. Raises ``UserError`` naming ``origin``, key, what was given and expected."""
+    try:
+        return config_type.model_validate(data)
+    except ValidationError as error:
+        raise UserError(f"{origin}: {explain(error, config_type)}") from None
+
+
+def config_digest(data: Any) -> str:
+    """Digest of a configuration; key order and the spelling of numbers do not matter."""
+    return digest("config", data)
+
+
+def differences(old: Any, new: Any) -> list[str]:
+    """What changed between two configurations, as ``"steps.3.n: 8 -> 12"``, in the order of ``old``, then ``new``."""
+    return list(_differences(old, new, ""))
+
+
+_ABSENT = object()
+
+
+def _differences(old: Any, new: Any, path: str) -> Iterator[str]:
+    prefix = f"{path}." if path else ""
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in [*old, *(key for key in new if key not in old)]:
+            yield from _differences(old.get(key, _ABSENT), new.get(key, _ABSENT), f"{prefix}{key}")
+    elif isinstance(old, list) and isinstance(new, list):
+        for index in range(max(len(old), len(new))):
+            one = old[index] if index < len(old) else _ABSENT
+            other = new[index] if index < len(new) else _ABSENT
+            yield from _differences(one, other, f"{prefix}{index}")
+    elif old is _ABSENT or new is _ABSENT or config_digest(old) != config_digest(new):
+        yield f"{path}: {_shown(old)} -> {_shown(new)}"
+
+
+def _shown(value: Any) -> str:
+    if value is _ABSENT:
+        return "(absent)"
+    text = re.sub(r"\s+", " ", _dump({"v": value}, flow=True).strip()[4:-1])
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _parse(text: str, origin: str) -> Any:
+    yaml = YAML(typ="safe", pure=True)
+    yaml.Constructor = _Constructor
+    try:
+        data = yaml.load(text)
+    except DuplicateKeyError as error:
+        key = re.search(r'duplicate key "([^"]*)"', str(error.problem))
+        raise UserError(f"{origin}, {_place(error)}: the key {key.group(1) if key else '?'!r} stands twice") from None
+    except ConstructorError as error:
+        raise UserError(f"{origin}, {_place(error)}: {error.problem}") from None
+    except MarkedYAMLError as error:
+        said = ", ".join(part for part in (error.context, error.problem) if part)
+        raise UserError(f"{origin}, {_place(error)}: {said}") from None
+    except (YAMLError, ValueError) as error:
+        raise UserError(f"{origin} is no YAML: {str(error).splitlines()[0]}") from None
+    _check_values(data, origin, "")
+    return data
+
+
+def _place(error: MarkedYAMLError) -> str:
+    mark = error.problem_mark or error.context_mark
+    return f"line {mark.line + 1}" if mark else "somewhere"
+
+
+def _check_values(data: Any, origin: str, path: str) -> None:
+    if isinstance(data, dict):
+        for key, value in data.items():
+            if not isinstance(key, str):
+                raise UserError(f"{origin}: the key {key!r}{path and f' in {path}'} is no text; put it in quotes")
+            _check_values(value, origin, f"{path}.{key}" if path else key)
+    elif isinstance(data, list):
+        for index, value in enumerate(data):
+            _check_values(value, origin, f"{path}.{index}" if path else str(index))
+    elif isinstance(data, float) and not math.isfinite(data):
+        raise UserError(f"{origin}: {path or 'the value'} is {data}, expected a finite number")
+
+
+def _copy(data: Any) -> Any:
+    if isinstance(data, dict):
+        return {key: _copy(value) for key, value in data.items()}
+    if isinstance(data, list):
+        return [_copy(value) for value in data]
+    return data
+
+
+def _assign(data: Any, parts: list[str], value: Any, assignment: str) -> None:
+    for depth, part in enumerate(parts):
+        where = ".".join(parts[:depth]) or "the configuration"
+        last = depth == len(parts) - 1
+        key: Any = part
+        if isinstance(data, list):
+            if not part.isdecimal() or int(part) >= len(data):
+                raise UserError(
+                    f"override {assignment!r}: {where} is a list of {len(data)}; expected an index below it"
+                )
+            key = int(part)
+        elif not isinstance(data, dict):
+            raise UserError(f"override {assignment!r}: {where} is {_kind(data)}, it has no keys")
+        elif not last and part not in data:
+            raise UserError(f"override {assignment!r}: {where} has no key {part!r}.{near_match(part, data)}")
+        if last:
+            data[key] = value
+        else:
+            data = data[key]
+
+
+def _kind(value: Any) -> str:
+    names = {dict: "a mapping", list: "a list", str: "text", bool: "true or false", type(None): "null"}
+    return names.get(type(value), "a number")

@@ -1,0 +1,164 @@
+"""How a record type lies in Arrow: derived from its annotations by fixed rules, in this one place.
+
+================================  =====================================================================
+annotation                        Arrow
+================================  =====================================================================
+``str``, ``Literal`` of texts     ``large_string``
+``int``, ``float``, ``bool``      ``int64``, ``double``, ``bool``
+``bytes``                         ``large_binary``
+``Any``, ``dict[str, …]``         ``large_string`` holding JSON text
+``list[x]``, ``tuple[x, …]``      ``list<x>``
+a record                          a struct of its fields
+a union of tagged records         a struct of the tag (``class_``) and the union of their fields
+``x | None``                      as ``x``; every Arrow field is nullable
+================================  =====================================================================
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from msgspec import inspect
+
+from schemas.record import SCHEMA_VERSION, Record
+
+VERSION_COLUMN = "schema_version"
+VERSION_KEY = b"agentmill.schema_version"
+RECORD_KEY = b"agentmill.record"
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One value per row. ``json``: it is JSON text; ``null_text``: ``None`` is itself a value, written ``null``."""
+
+    arrow: pa.DataType
+    json: bool = False
+    null_text: bool = False
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A list of values of one layout."""
+
+    item: Node
+
+    @property
+    def arrow(self) -> pa.DataType:
+        """The Arrow list type."""
+        return pa.list_(pa.field("element", self.item.arrow))  # the name that Parquet prescribes
+
+
+@dataclass(frozen=True)
+class Member:
+    """One struct type of a ``Structure``; ``defaults`` names its fields that have a default and must not be null."""
+
+    type: type[msgspec.Struct]
+    tag: str | None
+    names: tuple[str, ...]
+    defaults: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Structure:
+    """A record (one member) or a tagged union of records (several); ``fields`` are those of all members."""
+
+    members: tuple[Member, ...]
+    tag_field: str | None
+    fields: dict[str, Node]
+
+    @property
+    def arrow(self) -> pa.DataType:
+        """The Arrow struct type, the tag first."""
+        return pa.struct(self.arrow_fields)
+
+    @property
+    def arrow_fields(self) -> list[pa.Field]:
+        """The Arrow fields, the tag first."""
+        tag = [pa.field(self.tag_field, pa.large_string())] if self.tag_field else []
+        return tag + [pa.field(name, node.arrow) for name, node in self.fields.items()]
+
+
+Node = Leaf | Listing | Structure
+
+_LEAVES: dict[type[inspect.Type], Leaf] = {
+    inspect.StrType: Leaf(pa.large_string()),
+    inspect.LiteralType: Leaf(pa.large_string()),
+    inspect.IntType: Leaf(pa.int64()),
+    inspect.FloatType: Leaf(pa.float64()),
+    inspect.BoolType: Leaf(pa.bool_()),
+    inspect.BytesType: Leaf(pa.large_binary()),
+    inspect.DictType: Leaf(pa.large_string(), json=True),
+    inspect.AnyType: Leaf(pa.large_string(), json=True, null_text=True),
+}
+
+
+@functools.cache
+def layout(record_type: type[Record]) -> Structure:
+    """The layout of a record type. Raises ``TypeError`` for an annotation that no rule covers."""
+    node = _node(inspect.type_info(record_type))
+    assert isinstance(node, Structure)
+    return node
+
+
+@functools.cache
+def arrow_schema(record_type: type[Record]) -> pa.Schema:
+    """The Arrow schema of a record type: its fields, then ``schema_version``; version and record name as metadata."""
+    fields = [*layout(record_type).arrow_fields, pa.field(VERSION_COLUMN, pa.large_string())]
+    return pa.schema(fields, {VERSION_KEY: SCHEMA_VERSION.encode(), RECORD_KEY: record_type.__name__.encode()})
+
+
+def _node(info: inspect.Type) -> Node:
+    if type(info) in _LEAVES:
+        return _LEAVES[type(info)]
+    if isinstance(info, inspect.ListType):
+        return Listing(_node(info.item_type))
+    if isinstance(info, inspect.TupleType):
+        nodes = [_node(item) for item in info.item_types]
+        if all(node == nodes[0] for node in nodes):
+            return Listing(nodes[0])
+    if isinstance(info, inspect.StructType):
+        return _structure([info])
+    if isinstance(info, inspect.UnionType):
+        present = [item for item in info.types if not isinstance(item, inspect.NoneType)]
+        if len(present) == 1:
+            return _node(present[0])
+        structs = [item for item in present if isinstance(item, inspect.StructType)]
+        if len(structs) == len(present):
+            return _structure(structs)
+    raise TypeError(f"no Arrow layout for {info}")
+
+
+def _structure(structs: list[inspect.StructType]) -> Structure:
+    fields: dict[str, Node] = {}
+    for struct in structs:
+        for field in struct.fields:
+            node = _node(field.type)
+            if fields.setdefault(field.name, node) != node:
+                raise TypeError(f"field {field.name!r} has two layouts in one union")
+    return Structure(tuple(_member(struct) for struct in structs), structs[0].tag_field, fields)
+
+
+def _member(struct: inspect.StructType) -> Member:
+    defaults = {}
+    for field in struct.fields:
+        if not _optional(field.type) and not field.required:
+            factory = field.default_factory
+            defaults[field.name] = (
+                factory if factory is not msgspec.NODEFAULT else functools.partial(_same, field.default)
+            )
+    tag = str(struct.tag) if struct.tag_field else None
+    return Member(struct.cls, tag, tuple(field.name for field in struct.fields), defaults)
+
+
+def _same(value: Any) -> Any:
+    return msgspec.to_builtins(value)
+
+
+def _optional(info: inspect.Type) -> bool:
+    if isinstance(info, inspect.UnionType):
+        return any(isinstance(item, inspect.NoneType) for item in info.types)
+    return isinstance(info, inspect.AnyType | inspect.NoneType)

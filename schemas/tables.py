@@ -1,0 +1,204 @@
+"""Tables on disk: ``NAME/data/part-00000.parquet …``, ``NAME/dropped/…`` and ``NAME/manifest.json``.
+
+A shard appears whole or not at all, under a name its writer chooses, with the same bytes for the same records. The
+path to give to ``datasets``, Polars or DuckDB is ``NAME/data``.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from schemas.arrow import check_schema, from_arrow, to_arrow
+from schemas.errors import UserError, near_match
+from schemas.ids import digest
+from schemas.layout import VERSION_COLUMN, layout
+from schemas.manifest import (
+    MANIFEST_NAME,
+    TEMPORARY_FOLDER,
+    Counts,
+    Manifest,
+    ShardFile,
+    read_manifest,
+    write_atomically,
+    write_manifest,
+)
+from schemas.record import Record
+from schemas.rows import PreferenceRow, SftRow, UnpairedRow
+from schemas.task import EnvironmentSpec, Inspiration, Task
+from schemas.trajectory import Trajectory
+from schemas.verdict import Dropped, Image, Label, Node, Selection, Value, Verdict
+
+__all__ = [
+    "RECORDS",
+    "Counts",
+    "Manifest",
+    "ShardFile",
+    "Table",
+    "read_columns",
+    "read_manifest",
+    "read_shard",
+    "write_manifest",
+    "write_shard",
+]
+
+R = TypeVar("R", bound=Record)
+
+ROW_GROUP_BYTES = 64 * 2**20
+
+_RECORD_TYPES: tuple[type[Record], ...] = (
+    Trajectory,
+    Task,
+    EnvironmentSpec,
+    Inspiration,
+    Verdict,
+    Label,
+    Value,
+    Selection,
+    Node,
+    Dropped,
+    Image,
+    SftRow,
+    PreferenceRow,
+    UnpairedRow,
+)
+RECORDS: dict[str, type[Record]] = {record_type.__name__: record_type for record_type in _RECORD_TYPES}
+"""Every record type that a table may hold, by name."""
+
+
+def write_shard(path: Path, records: Sequence[R], record_type: type[R]) -> ShardFile:
+    """Write one Parquet file, zstd, row groups of at most 64 MB (a larger row stands alone).
+
+    Raises ``RecordError`` for a record that cannot be represented, ``UserError`` if the device is full; nothing is
+    written then.
+    """
+    table = to_arrow(records, record_type)
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(sink, table.schema, compression="zstd", write_page_checksum=True) as writer:
+        for group in _row_groups(table):
+            writer.write_table(group, row_group_size=len(group))
+    data = memoryview(sink.getvalue())
+    write_atomically(path, data, path.parent.parent / TEMPORARY_FOLDER)
+    return ShardFile(name=path.name, rows=len(table), bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
+
+
+def read_shard(path: Path, record_type: type[R], columns: Sequence[str] | None = None) -> list[R]:
+    """The records of one Parquet file.
+
+    With ``columns``, only these and the required fields are read; the others hold their defaults. Raises ``UserError``
+    naming the file if it is missing, damaged, of a newer version, or of another record.
+    """
+    if columns is not None:
+        required = [field.name for field in msgspec.structs.fields(record_type) if field.required]
+        columns = list(dict.fromkeys([*columns, *required]))
+    table = _read(path, record_type, columns)
+    try:
+        return from_arrow(table, record_type)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
+
+
+def read_columns(path: Path, record_type: type[Record], columns: Sequence[str]) -> pa.Table:
+    """Some columns of one Parquet file as Arrow, for work on ids and scores. Raises as ``read_shard``."""
+    return _read(path, record_type, columns).select(list(columns))
+
+
+@dataclass(frozen=True)
+class Table:
+    """A finished table: its folder and its manifest."""
+
+    folder: Path
+    manifest: Manifest
+
+    @classmethod
+    def open(cls, path: Path | str) -> Table:
+        """The table at ``path``, the ``NAME`` folder. Raises ``UserError`` if there is none or it is unfinished."""
+        folder = Path(path)
+        if not folder.is_dir():
+            siblings = [entry.name for entry in folder.parent.glob("*/") if (entry / MANIFEST_NAME).exists()]
+            raise UserError(f"there is no table at {folder}.{near_match(folder.name, siblings)}")
+        if not (folder / MANIFEST_NAME).exists() and (folder.parent / MANIFEST_NAME).exists():
+            raise UserError(f"{folder} is a folder inside a table; the table is {folder.parent}")
+        return cls(folder, read_manifest(folder))
+
+    @property
+    def record_type(self) -> type[Record]:
+        """The type of its records. Raises ``UserError`` if this version does not know it."""
+        name = self.manifest.record
+        if name not in RECORDS:
+            raise UserError(f"{self.folder} holds records of an unknown type {name!r}.{near_match(name, RECORDS)}")
+        return RECORDS[name]
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """Digest of the content: the same for the same rows, whenever and wherever they were written."""
+        files = [(file.name, file.sha256) for file in self.manifest.files]
+        return digest(self.manifest.record, self.manifest.schema_version, files)
+
+    def shards(self) -> list[Path]:
+        """The Parquet files, in order. Raises ``UserError`` if one is missing or of another size than recorded."""
+        return [_present(self.folder / "data" / file.name, file) for file in self.manifest.files]
+
+    def dropped_shards(self) -> list[Path]:
+        """The Parquet files of ``Dropped`` records, in order. Raises as ``shards``."""
+        return [_present(self.folder / "dropped" / file.name, file) for file in self.manifest.dropped_files]
+
+    def rows(self, columns: Sequence[str] | None = None) -> Iterator[Any]:
+        """The records, one shard in memory at a time. Raises as ``read_shard``."""
+        for path in self.shards():
+            yield from read_shard(path, self.record_type, columns)
+
+
+def _row_groups(table: pa.Table) -> Iterator[pa.Table]:
+    """Slices of at most ``ROW_GROUP_BYTES``; none of an empty table, since ``datasets`` refuses an empty row group."""
+    if not len(table):
+        return
+    if table.nbytes <= ROW_GROUP_BYTES or len(table) <= 1:
+        yield table
+        return
+    middle = len(table) // 2
+    yield from _row_groups(table.slice(0, middle))
+    yield from _row_groups(table.slice(middle))
+
+
+def _read(path: Path, record_type: type[Record], columns: Sequence[str] | None) -> pa.Table:
+    unknown = set(columns or ()) - {*layout(record_type).fields, VERSION_COLUMN}
+    if unknown:
+        raise ValueError(f"{record_type.__name__} has no columns {sorted(unknown)}")
+    wanted = None if columns is None else [*columns, VERSION_COLUMN]
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            # The version first: the columns of a newer one may be anything.
+            check_schema(file.read([VERSION_COLUMN]), record_type)
+            check_schema(file.schema_arrow.empty_table(), record_type)
+            table = file.read(wanted)
+    except FileNotFoundError:
+        raise UserError(f"there is no file {path}") from None
+    except PermissionError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from error
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise _damaged(path, error) from error
+    return table
+
+
+def _present(path: Path, file: ShardFile) -> Path:
+    size = path.stat().st_size if path.exists() else None
+    if size != file.bytes:
+        state = "is missing" if size is None else f"has {size} bytes, expected {file.bytes}"
+        raise UserError(f"{path} {state}; delete {path.parent.parent} and run again what writes it")
+    return path
+
+
+def _damaged(path: Path, error: Exception) -> UserError:
+    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    return UserError(f"{path} is no readable Parquet file ({reason:.120}); delete it and run again what writes it")

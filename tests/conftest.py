@@ -1,0 +1,19 @@
+"""What every test shares: the checkout on the path, and one hypothesis profile that is the same in every run."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from hypothesis import HealthCheck, settings
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+settings.register_profile(
+    "agentmill",
+    deadline=None,
+    derandomize=True,
+    max_examples=60,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+settings.load_profile("agentmill")

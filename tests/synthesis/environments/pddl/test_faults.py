@@ -1,0 +1,66 @@
+"""Specs, wordings and tasks that cannot be used are the world's fault, and it says what is wrong with them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from schemas.errors import UserError
+from schemas.task import EnvironmentSpec, Task
+from synthesis.environments import make
+from synthesis.environments.environment import WorldError
+from synthesis.environments.pddl.environment import PddlEnvironment
+from tests.synthesis.environments.worlds import (
+    BLOCKS_PROBLEM,
+    BLOCKS_SPEC,
+    WAREHOUSE_PROBLEM,
+    WAREHOUSE_SPEC,
+    warehouse,
+)
+
+SPEC_MISTAKES = {
+    "domain": ({"source": "(define (domain"}, "never closed"),
+    "missing text": ({"parameters": {"predicate_text": {}, "action_text": {}}}, "has no text for 'on'"),
+    "no parameters": ({"parameters": {}}, "predicate_text"),
+}
+
+
+@pytest.mark.parametrize(("changes", "said"), SPEC_MISTAKES.values(), ids=list(SPEC_MISTAKES))
+def test_a_broken_spec_is_the_worlds_fault(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(WorldError, match=said):
+        PddlEnvironment(msgspec.structs.replace(BLOCKS_SPEC, **changes))
+
+
+PARAMETER_MISTAKES = {
+    "place": ({"action_text": {**WAREHOUSE_SPEC.parameters["action_text"], "go": "go {0} {1}"}}, "lacks a place"),
+    "unknown": ({"action_text": {**WAREHOUSE_SPEC.parameters["action_text"], "goo": "x"}}, "Did you mean 'go'"),
+    "hidden": ({"hidden_predicates": ["bussy"]}, "Did you mean 'busy'"),
+    "braces": ({"predicate_text": {**WAREHOUSE_SPEC.parameters["predicate_text"], "busy": "{r}"}}, "braces"),
+}
+
+
+@pytest.mark.parametrize(("changes", "said"), PARAMETER_MISTAKES.values(), ids=list(PARAMETER_MISTAKES))
+def test_a_wording_that_does_not_fit_is_refused(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(WorldError, match=said):
+        warehouse(**changes)
+
+
+@pytest.mark.parametrize("state", [{}, {"problem": 3}, {"problem": "(define"}, {"problem": BLOCKS_PROBLEM}])
+def test_a_broken_task_is_the_worlds_fault(state: dict[str, Any]) -> None:
+    with pytest.raises(WorldError, match="task t"):
+        warehouse().reset(Task(task_id="t", environment_id="e", instruction="", initial_state=state), 0)
+
+
+def test_a_world_must_be_reset_first() -> None:
+    environment = PddlEnvironment(WAREHOUSE_SPEC)
+    for use in (environment.state_digest, environment.snapshot, environment.check, environment.admissible):
+        with pytest.raises(WorldError, match="not reset"):
+            use()
+    environment.close()
+
+
+def test_an_unknown_family_gets_a_near_match() -> None:
+    with pytest.raises(UserError, match="Did you mean 'pddl'"):
+        make(EnvironmentSpec(environment_id="e", family="pdl", name="", source=WAREHOUSE_PROBLEM))
