@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -54,12 +53,12 @@ class Listing:
 
 @dataclass(frozen=True)
 class Member:
-    """One struct type of a ``Structure``; ``defaults`` names its fields that have a default and must not be null."""
+    """One struct type of a ``Structure``; ``filled`` are its fields that have a default and must not be null."""
 
     type: type[msgspec.Struct]
     tag: str | None
     names: tuple[str, ...]
-    defaults: dict[str, Any]
+    filled: frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -143,19 +142,9 @@ def _structure(structs: list[inspect.StructType]) -> Structure:
 
 
 def _member(struct: inspect.StructType) -> Member:
-    defaults = {}
-    for field in struct.fields:
-        if not _optional(field.type) and not field.required:
-            factory = field.default_factory
-            defaults[field.name] = (
-                factory if factory is not msgspec.NODEFAULT else functools.partial(_same, field.default)
-            )
+    filled = frozenset(field.name for field in struct.fields if not field.required and not _optional(field.type))
     tag = str(struct.tag) if struct.tag_field else None
-    return Member(struct.cls, tag, tuple(field.name for field in struct.fields), defaults)
-
-
-def _same(value: Any) -> Any:
-    return msgspec.to_builtins(value)
+    return Member(struct.cls, tag, tuple(field.name for field in struct.fields), filled)
 
 
 def _optional(info: inspect.Type) -> bool:

@@ -53,6 +53,13 @@ def test_datasets_loads_it(record_type: type[Record], tmp_path: Path) -> None:
     assert set(rows[0]) == {*record.__struct_fields__, "schema_version"}
 
 
+@record_types
+def test_polars_scans_a_table_without_rows(record_type: type[Record], tmp_path: Path) -> None:
+    """``datasets`` reads no data set without rows, of whatever origin; an empty shard beside others it does read."""
+    frame = polars.scan_parquet(write(tmp_path, [], record_type)).collect()
+    assert (frame.height, frame.columns) == (0, [*record_type.__struct_fields__, "schema_version"])
+
+
 def test_what_datasets_sees_of_a_trajectory(tmp_path: Path) -> None:
     records: list[Record] = [trajectory(), tool_trajectory()]
     first, second = load(write(tmp_path, records, Trajectory), tmp_path / "cache")

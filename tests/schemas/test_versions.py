@@ -103,8 +103,8 @@ def test_a_newer_version_is_refused_with_the_way_out(version: str, metadata: boo
     )
 
 
-def test_an_older_major_version_is_to_be_migrated() -> None:
-    with pytest.raises(UserError, match=r"written by schema 0.9, this agentmill reads 1.x: agentmill migrate it"):
+def test_an_older_major_version_is_refused() -> None:
+    with pytest.raises(UserError, match=r"table written by schema 0.9, this agentmill reads 1.x only"):
         from_arrow(as_version(to_arrow([trajectory()], Trajectory), "0.9"), Trajectory)
 
 

@@ -1,0 +1,93 @@
+"""The contract of a foreign format: a reader and a writer, both pure, that say what they could not carry over.
+
+Reading invents nothing and drops no run: what a record lacks stays ``None``, and a failed run is read like any other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from schemas.ids import ingested_id
+from schemas.record import JsonObject
+from schemas.trajectory import Source, Trajectory
+
+Losses = Counter[str]
+"""What the other side cannot say, by field (``content.state_digest``), with how often it was left out."""
+
+
+class FormatError(ValueError):
+    """A record that cannot be read, or a trajectory that cannot be written. ``reason`` is a short code."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason = reason
+        self.detail = detail
+
+    def __reduce__(self) -> tuple[type[FormatError], tuple[str, str]]:
+        return type(self), (self.reason, self.detail)
+
+
+class Origin(NamedTuple):
+    """Where a raw record stands; ``occurrence`` counts records of equal bytes before it in the dataset's split."""
+
+    dataset: str
+    split: str | None = None
+    row: int | None = None
+    licence: str | None = None
+    occurrence: int = 0
+
+
+class Read(NamedTuple):
+    """A trajectory that was read, and what of the record it does not hold."""
+
+    trajectory: Trajectory
+    losses: Losses
+
+
+class Written(NamedTuple):
+    """A JSON document that was written, and what of the trajectory it does not hold."""
+
+    document: JsonObject
+    losses: Losses
+
+
+class Format(Protocol):
+    """A format, and the version of it that is written: a ``Config`` whose fields are the writer's options."""
+
+    def read(self, raw: bytes, origin: Origin) -> Read:
+        """The trajectory of one raw record, any version of the format. Raises ``FormatError``."""
+
+    def write(self, trajectory: Trajectory) -> Written:
+        """One trajectory as a document of the format. Raises ``FormatError`` if the format cannot say it."""
+
+
+def parse(raw: bytes) -> JsonObject:
+    """The JSON object in ``raw``. Raises ``FormatError``: ``blank``, ``invalid_json`` or ``not_an_object``."""
+    if not raw.strip():
+        raise FormatError("blank", "the record is empty")
+    try:
+        document = msgspec.json.decode(raw.removeprefix(b"\xef\xbb\xbf"))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise FormatError("invalid_json", str(error)) from error
+    if not isinstance(document, dict):
+        raise FormatError("not_an_object", f"expected a JSON object, got {type(document).__name__}")
+    return document
+
+
+def provenance(raw: bytes, origin: Origin, converter: str, version: str) -> tuple[str, Source]:
+    """The id and the source of an ingested trajectory."""
+    sha256 = hashlib.sha256(raw).hexdigest()
+    source = Source(
+        dataset=origin.dataset,
+        sha256=sha256,
+        converter=converter,
+        converter_version=version,
+        split=origin.split,
+        row=origin.row,
+        licence=origin.licence,
+    )
+    return ingested_id(origin.dataset, origin.split, sha256, origin.occurrence), source

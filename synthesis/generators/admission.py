@@ -1,0 +1,106 @@
+"""Admission: what decides whether a proposed environment or task stays.
+
+A check is named after the defect it looks for, so the name of the first one that failed is the reason of a rejection;
+the checks behind it are not run. Near-duplicates are found by ``structure_digest`` over all rows, by the stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from schemas.task import AdmissionCheck, AdmissionReport, Difficulty, EnvironmentSpec, Task
+from schemas.trajectory import AnyAction
+from synthesis.environments.pddl.domain import PddlError
+from synthesis.environments.pddl.planner import PlanLimits
+from synthesis.environments.pddl.reader import read_domain, read_problem
+from synthesis.environments.pddl.structure import domain_structure, task_structure
+from synthesis.generators import pddl_admission
+from synthesis.generators.trial import Solution, try_environment, try_task
+
+TASK_LIMITS = PlanLimits(max_expansions=30_000, optimal_expansions=20_000)
+
+
+class AdmissionLimits(msgspec.Struct, frozen=True):
+    """How far admission looks. ``probes`` problems are sampled of a planning world and up to ``probe_states`` states of
+    each are visited; the planner works within ``plan``."""
+
+    plan: PlanLimits = TASK_LIMITS
+    probes: int = 4
+    probe_states: int = 1_500
+
+
+def admit_environment(spec: EnvironmentSpec, limits: AdmissionLimits = AdmissionLimits()) -> AdmissionReport:
+    """Whether ``spec`` makes a world worth having tasks in.
+
+    Family ``pddl``: ``syntax``, ``wording`` (a template per predicate and action, with the right places),
+    ``unused_predicate``, ``no_probe`` (problems can be sampled), ``ambiguous_text`` (commands read back to their
+    action, no two facts told alike), ``noop_action``, ``unreachable_action``, ``unsolvable_probe``. Every family:
+    ``broken`` (it can be made).
+    """
+    checks = _until_failure(
+        pddl_admission.environment_checks(spec, limits.plan, limits.probes, limits.probe_states)
+        if spec.family == "pddl"
+        else try_environment(spec)
+    )
+    notes = spec.lineage.notes if spec.lineage else {}
+    return AdmissionReport(checks=checks, repairs=int(notes.get("repairs", 0)))
+
+
+def admit_task(
+    task: Task, spec: EnvironmentSpec, limits: AdmissionLimits = AdmissionLimits()
+) -> tuple[AdmissionReport, list[AnyAction] | None, Difficulty | None]:
+    """Whether ``task`` can be solved and not by doing nothing; with a gold solution and its difficulty, if found.
+
+    Family ``pddl``: ``syntax``, ``grounding``, ``solved_at_start``, ``unsolvable`` (proven), ``planner_limit`` (not
+    solved within the limits). Every family: ``broken``, ``null_accepted``, ``gold_rejected`` and ``nondeterministic``
+    by playing in the real environment. A task's own gold is kept; otherwise it is the planner's or the expert's.
+    """
+    solution = Solution(task.gold, task.difficulty)
+    checks: list[AdmissionCheck] = []
+    if spec.family == "pddl":
+        checks = _until_failure(pddl_admission.task_checks(task, spec, limits.plan, solution))
+    if not checks or checks[-1].passed:
+        checks += _until_failure(try_task(task, spec, solution))
+    accepted = checks[-1].passed
+    return (
+        AdmissionReport(checks=checks),
+        solution.gold if accepted else None,
+        solution.difficulty if accepted else None,
+    )
+
+
+def rejection(report: AdmissionReport) -> AdmissionCheck | None:
+    """The check that failed; its name is the reason code. ``None`` for what was admitted."""
+    return next((check for check in report.checks if not check.passed), None)
+
+
+def environment_digest(spec: EnvironmentSpec) -> str | None:
+    """``spec.structure_digest``, computed where it is missing and the family has one."""
+    if spec.structure_digest is not None or spec.family != "pddl":
+        return spec.structure_digest
+    try:
+        return domain_structure(read_domain(spec.source))
+    except PddlError:
+        return None
+
+
+def task_digest(task: Task, spec: EnvironmentSpec) -> str | None:
+    """``task.structure_digest``, computed where it is missing and the family has one."""
+    if task.structure_digest is not None or spec.family != "pddl":
+        return task.structure_digest
+    try:
+        domain = read_domain(spec.source)
+        return task_structure(domain, read_problem(str(task.initial_state.get("problem")), domain))
+    except PddlError:
+        return None
+
+
+def _until_failure(checks: Iterable[AdmissionCheck]) -> list[AdmissionCheck]:
+    done: list[AdmissionCheck] = []
+    for check in checks:
+        done.append(check)
+        if not check.passed:
+            break
+    return done

@@ -1,0 +1,167 @@
+"""A domain in the making, in a short notation that features read and extend.
+
+Literals are written ``"here from, not at item place"``: a predicate, then names of the action's parameters. Parameters
+are written ``"item from:place"``: a name and its role, or a role that is its own name. Texts of actions name their
+parameters (``"take {item}"``), texts of predicates count their arguments (``"the {0} is clean"``). In every text
+``<role>`` stands for the theme's word of a role, ``<roles>`` for its plural and ``<in>`` for its preposition.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from schemas.record import JsonObject
+from synthesis.environments.pddl.domain import OBJECT, Action, Domain, Literal, Predicate, Typed
+from synthesis.generators.pddl_procedural.theme import Theme, plural
+
+
+@dataclass
+class ActionDraft:
+    """An action schema under construction. ``parameters`` are (name, role); ``tags`` say what features may hook on."""
+
+    name: str
+    parameters: list[tuple[str, str]]
+    needs: list[Literal]
+    effects: list[Literal]
+    text: str
+    tags: frozenset[str]
+
+    def has(self, *names: str) -> bool:
+        """Whether every one of ``names`` is a parameter."""
+        return set(names) <= {name for name, _ in self.parameters}
+
+
+@dataclass
+class Draft:
+    """A world under construction. ``mover`` is ``""`` for the agent itself, else the role of what moves.
+
+    ``kinds`` maps a role to the least and most objects of it, ``parents`` to its supertype, ``start`` are the rules by
+    which initial states are sampled (``synthesis.generators.pddl_tasks.start``), ``goals`` weigh goal predicates.
+    """
+
+    theme: Theme
+    mover: str = ""
+    kinds: dict[str, tuple[int, int]] = field(default_factory=dict)
+    parents: dict[str, str] = field(default_factory=dict)
+    predicates: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    predicate_text: dict[str, str] = field(default_factory=dict)
+    actions: dict[str, ActionDraft] = field(default_factory=dict)
+    start: list[JsonObject] = field(default_factory=list)
+    goals: dict[str, float] = field(default_factory=dict)
+    rules: list[str] = field(default_factory=list)
+
+    def kind(self, role: str, low: int, high: int, parent: str = "") -> None:
+        """Add a type of object, ``low`` to ``high`` of them. An abstract type has none."""
+        self.kinds[role] = (low, high)
+        if parent:
+            self.parents[role] = parent
+
+    def predicate(self, declaration: str, text: str, goal: float = 0.0) -> None:
+        """Add a predicate, written ``"at item place"``. Raises ``ValueError`` where the name is taken."""
+        name, *roles = declaration.split()
+        if name in self.predicates:
+            raise ValueError(f"two predicates {name!r}")
+        self.predicates[name] = tuple(roles)
+        self.predicate_text[name] = self.words(text)
+        if goal:
+            self.goals[name] = goal
+
+    def action(self, name: str, parameters: str, needs: str, effects: str, text: str, tags: str = "") -> ActionDraft:
+        """Add an action. Raises ``ValueError`` where the name is taken."""
+        if name in self.actions:
+            raise ValueError(f"two actions {name!r}")
+        drafted = ActionDraft(
+            name=name,
+            parameters=_parameters(parameters),
+            needs=_literals(needs),
+            effects=_literals(effects),
+            text=self.words(text),
+            tags=frozenset(tags.split()),
+        )
+        self.actions[name] = drafted
+        return drafted
+
+    def extend(
+        self, action: ActionDraft, needs: str = "", effects: str = "", parameters: str = "", text: str = ""
+    ) -> None:
+        """Add conditions, effects, parameters (behind the others) and a tail of text to ``action``."""
+        action.parameters += _parameters(parameters)
+        action.needs += _literals(needs)
+        action.effects += _literals(effects)
+        action.text += self.words(text)
+
+    def begin(self, rule: str, predicate: str, **options: object) -> None:
+        """Add a rule by which the initial facts of ``predicate`` are sampled."""
+        self.start.append({"rule": rule, "predicate": predicate, **options})
+
+    def say(self, sentence: str) -> None:
+        """Add a sentence to the rules that are told to a newcomer."""
+        self.rules.append(self.words(sentence))
+
+    def tagged(self, *tags: str) -> list[ActionDraft]:
+        """The actions that carry one of ``tags``."""
+        return [action for action in self.actions.values() if action.tags & set(tags)]
+
+    def words(self, text: str) -> str:
+        """``text`` in the theme's words."""
+        told = re.sub(r"<(\w+)>", lambda found: self._word(found[1]), text)
+        return re.sub(r"\b([Aa]) (?=[aeio])", r"\1n ", told)
+
+    def domain(self, name: str) -> Domain:
+        """The finished domain; types and parameters bear the theme's words."""
+        word = self.theme.kind
+        return Domain(
+            name=name,
+            types=tuple(
+                (word(role), word(self.parents[role]) if role in self.parents else OBJECT) for role in self.kinds
+            ),
+            constants=(),
+            predicates=tuple(
+                Predicate(p, _numbered(word(role) for role in roles)) for p, roles in self.predicates.items()
+            ),
+            actions=tuple(
+                Action(
+                    name=action.name,
+                    parameters=tuple(Typed(f"?{name}", word(role)) for name, role in action.parameters),
+                    precondition=tuple(dict.fromkeys(action.needs)),
+                    effect=tuple(dict.fromkeys(action.effects)),
+                )
+                for action in self.actions.values()
+            ),
+        )
+
+    def action_text(self) -> dict[str, str]:
+        """The text of every action, parameters by position."""
+        return {action.name: _positional(action) for action in self.actions.values()}
+
+    def _word(self, name: str) -> str:
+        if name == "in":
+            return self.theme.inside
+        singular = name.removesuffix("s")  # no role ends in s
+        return self.theme.kind(name) if singular == name else plural(self.theme.kind(singular))
+
+
+def _parameters(text: str) -> list[tuple[str, str]]:
+    return [(name, role or name) for name, _, role in (part.partition(":") for part in text.split())]
+
+
+def _literals(text: str) -> list[Literal]:
+    """Raises ``IndexError`` for an empty literal."""
+    literals = []
+    for part in filter(None, text.split(",")):
+        words = part.split()
+        positive = words[0] != "not"
+        predicate, *terms = words if positive else words[1:]
+        literals.append(Literal(predicate, tuple(f"?{term}" for term in terms), positive))
+    return literals
+
+
+def _numbered(kinds: Iterable[str]) -> tuple[Typed, ...]:
+    return tuple(Typed(f"?x{number}", kind) for number, kind in enumerate(kinds))
+
+
+def _positional(action: ActionDraft) -> str:
+    numbers = {name: f"{{{number}}}" for number, (name, _) in enumerate(action.parameters)}
+    return re.sub(r"{(\w+)}", lambda found: numbers[found[1]], action.text)

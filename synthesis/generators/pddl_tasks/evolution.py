@@ -1,0 +1,102 @@
+"""Variants of a planning task, easier or harder by goal, start or objects, after AgentGen's Bi-Evol.
+
+Every method yields problems that it believes to be on the right side; the generator measures them by their plans.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+
+import msgspec
+
+from schemas.task import Task
+from synthesis.environments.pddl.domain import Problem
+from synthesis.environments.pddl.grounding import Grounded, bits
+from synthesis.generators.pddl_tasks.neighbourhood import explore
+from synthesis.generators.pddl_tasks.start import Unsamplable
+from synthesis.generators.pddl_tasks.world import World, aiming_at, starting_at
+
+REACH = 4
+"""How many actions longer the plan of a harder variant may be."""
+
+
+class Parent(msgspec.Struct, frozen=True):
+    """The task that varies, with a plan for it."""
+
+    task: Task
+    problem: Problem
+    grounded: Grounded
+    plan: list[int]
+
+
+Method = Callable[[World, Parent, random.Random], Problem | None]
+
+
+def fewer_goals(_: World, parent: Parent, chance: random.Random) -> Problem | None:
+    """A part of the goal."""
+    goal = parent.problem.goal
+    if len(goal) < 2:
+        return None
+    kept = sorted(chance.sample(range(len(goal)), chance.randint(1, len(goal) - 1)))
+    return msgspec.structs.replace(parent.problem, goal=tuple(goal[number] for number in kept))
+
+
+def nearer_start(_: World, parent: Parent, chance: random.Random) -> Problem | None:
+    """The same goal from a state on the way to it."""
+    if len(parent.plan) < 2:
+        return None
+    state = parent.grounded.init
+    for action in parent.plan[: chance.randint(1, len(parent.plan) - 1)]:
+        state = parent.grounded.apply(state, action)
+    return starting_at(parent.problem, parent.grounded, state)
+
+
+def further_goal(world: World, parent: Parent, chance: random.Random) -> Problem | None:
+    """The same goal and more; or, where nothing can be added, another goal further away."""
+    grounded, length = parent.grounded, len(parent.plan)
+    near = explore(grounded, length + REACH)
+    needs, forbids = grounded.goal_needs, grounded.goal_forbids
+    beyond = [
+        state
+        for state, depth in zip(near.states, near.depths, strict=True)
+        if depth > length and state & (needs | forbids) == needs
+    ]
+    weights = world.scheme.weights(world.domain)
+    extra = [
+        (state, bit)
+        for state in chance.sample(beyond, min(len(beyond), 20))
+        for bit in bits(state & ~grounded.init & ~needs)
+        if grounded.atoms[bit][0] in weights and (near.distance(needs | 1 << bit, forbids) or 0) > length
+    ]
+    if extra:
+        added = grounded.atoms[chance.choice(extra)[1]]
+        more = aiming_at(parent.problem, [added]).goal
+        return msgspec.structs.replace(parent.problem, goal=(*parent.problem.goal, *more))
+    wanted = length + chance.randint(1, REACH)
+    atoms = world.draw_goal(near, wanted, length + 1, len(parent.problem.goal) + 1, chance)
+    return aiming_at(parent.problem, atoms) if atoms else None
+
+
+def more_objects(world: World, parent: Parent, chance: random.Random) -> Problem | None:
+    """A larger world of the same kind and a goal further away. Only where a world has rules for its objects."""
+    counts = Counter(item.type for item in parent.problem.objects)
+    room = [kind for kind, pool in world.scheme.objects.items() if counts[kind] < len(pool.names)]
+    if not room:
+        return None
+    counts[chance.choice(room)] += 1
+    try:
+        problem, grounded = world.sample(chance, counts)
+    except Unsamplable:
+        return None
+    wanted = len(parent.plan) + chance.randint(1, REACH)
+    near = explore(grounded, wanted)
+    atoms = world.draw_goal(near, wanted, len(parent.plan) + 1, None, chance)
+    return aiming_at(problem, atoms) if atoms else None
+
+
+METHODS: dict[str, tuple[Method, ...]] = {
+    "easier": (fewer_goals, nearer_start),
+    "harder": (further_goal, more_objects),
+}

@@ -1,0 +1,111 @@
+"""One planning world as the task generator sees it: how problems are sampled, goals chosen and tasks written down."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+
+import msgspec
+
+from schemas.task import EnvironmentSpec, Lineage, Task
+from synthesis.environments.pddl.domain import Atom, Domain, Literal, Problem
+from synthesis.environments.pddl.grounding import Grounded, bits, ground
+from synthesis.environments.pddl.planner import PlanLimits, plan
+from synthesis.environments.pddl.reader import read_domain
+from synthesis.environments.pddl.structure import task_structure
+from synthesis.environments.pddl.wording import Wording
+from synthesis.environments.pddl.writer import problem_text
+from synthesis.generators.pddl_tasks.difficulty import difficulty_of, gold_actions
+from synthesis.generators.pddl_tasks.neighbourhood import Neighbourhood, goal_atoms, mask
+from synthesis.generators.pddl_tasks.scheme import EXAMPLE_DETOUR, ProblemScheme, scheme_of
+
+GOAL_SIZES = (1, 2, 3)
+GOAL_SIZE_WEIGHTS = (3, 5, 2)
+GOAL_DRAWS = 8
+
+SPARE_TURNS = 4
+"""An agent may take twice the plan's length and this many turns more."""
+
+
+class World(msgspec.Struct, frozen=True):
+    """A spec of family ``pddl``, read."""
+
+    spec: EnvironmentSpec
+    domain: Domain
+    scheme: ProblemScheme
+    wording: Wording
+
+    def sample(self, chance: random.Random, least: Mapping[str, int] | None = None) -> tuple[Problem, Grounded]:
+        """A problem without a goal. Raises ``Unsamplable`` or ``PddlError``.
+
+        From an example the initial state is what a few random steps make of the example's.
+        """
+        problem = self.scheme.sample(self.domain, chance, least)
+        grounded = ground(self.domain, problem)
+        if self.scheme.example is None:
+            return problem, grounded
+        state = grounded.init
+        for _ in range(chance.randrange(EXAMPLE_DETOUR)):
+            applicable = grounded.applicable(state)
+            if applicable:
+                state = grounded.apply(state, chance.choice(applicable))
+        problem = starting_at(problem, grounded, state)
+        return problem, ground(self.domain, problem)
+
+    def draw_goal(
+        self, near: Neighbourhood, length: int, least: int, size: int | None, chance: random.Random
+    ) -> list[Atom] | None:
+        """Atoms whose nearest state is ``length`` actions away or, failing that, at least ``least`` and at most
+        ``length``; ``None`` where no draw gave any."""
+        best: list[Atom] = []
+        best_distance = 0
+        states = near.at(length)
+        for _ in range(GOAL_DRAWS):
+            number = size or chance.choices(GOAL_SIZES, GOAL_SIZE_WEIGHTS)[0]
+            weights = self.scheme.weights(self.domain)
+            atoms = goal_atoms(near.grounded, chance.choice(states), weights, number, chance)
+            distance = near.distance(mask(near.grounded, atoms)) or 0
+            if best_distance < distance <= length:
+                best, best_distance = atoms, distance
+            if best_distance == length:
+                break
+        return best if best_distance >= least else None
+
+    def task(self, task_id: str, problem: Problem, limits: PlanLimits, lineage: Lineage) -> Task | None:
+        """The task of ``problem``, with instruction, gold plan, difficulty and digest; ``None`` without a plan."""
+        grounded = ground(self.domain, problem)
+        found = plan(grounded, limits)
+        if not found.plan:
+            return None
+        said = [self.wording.sentence((x.predicate, *x.arguments), positive=x.positive) for x in problem.goal]
+        notes = self.spec.lineage.notes if self.spec.lineage else {}
+        return Task(
+            task_id=task_id,
+            environment_id=self.spec.environment_id,
+            instruction=f"Goal: {' and '.join(said)}.",
+            initial_state={"problem": problem_text(problem)},
+            gold=gold_actions(self.domain, grounded, found.plan),
+            difficulty=difficulty_of(len(found.plan), found.expansions),
+            skills=list(notes.get("parts", [])),
+            max_turns=2 * len(found.plan) + SPARE_TURNS,
+            structure_digest=task_structure(self.domain, problem),
+            lineage=lineage,
+        )
+
+
+def read_world(spec: EnvironmentSpec) -> World:
+    """Raises ``PddlError`` for a domain or a scheme, ``ValueError`` for a wording that cannot be used."""
+    domain = read_domain(spec.source)
+    return World(spec, domain, scheme_of(spec.parameters), Wording(domain, spec.parameters))
+
+
+def aiming_at(problem: Problem, atoms: list[Atom]) -> Problem:
+    """``problem`` with the goal that all ``atoms`` hold."""
+    return msgspec.structs.replace(problem, goal=tuple(Literal(atom[0], atom[1:]) for atom in atoms))
+
+
+def starting_at(problem: Problem, grounded: Grounded, state: int) -> Problem:
+    """``problem`` with ``state`` as its initial state, facts in their old order as far as they still hold."""
+    held = {grounded.atoms[bit]: None for bit in bits(state)}
+    kept = [atom for atom in problem.init if atom in grounded.static or atom in held]
+    return msgspec.structs.replace(problem, init=tuple(dict.fromkeys([*kept, *held])))

@@ -1,0 +1,82 @@
+"""What holds for every registered format, and for real records where they lie beside the project."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from schemas.arrow import from_arrow, to_arrow
+from schemas.formats import FORMATS
+from schemas.formats.adp import Adp
+from schemas.formats.format import FormatError, Origin
+from schemas.registry import Registry
+from schemas.trajectory import Trajectory
+from tests.builders import tool_trajectory, trajectory
+from tests.schemas.formats.adp_rules import broken
+
+formats = pytest.mark.parametrize("name", FORMATS)
+
+
+@formats
+def test_a_format_writes_and_reads_what_it_can_say(name: str) -> None:
+    format_ = FORMATS.load(name)()
+    for run in (trajectory(), tool_trajectory()):
+        document, losses = format_.write(run)
+        assert all(count > 0 for count in losses.values())
+        back, lost = format_.read(msgspec.json.encode(document), Origin("demo"))
+        assert not lost
+        assert len(back.content) == len(run.content)
+        assert [type(item) for item in back.content] == [type(item) for item in run.content]
+        assert format_.write(back).document == document
+
+
+@formats
+def test_a_format_gives_the_same_for_the_same(name: str) -> None:
+    format_ = FORMATS.load(name)()
+    raw = msgspec.json.encode(format_.write(trajectory()).document)
+    assert format_.read(raw, Origin("demo")) == format_.read(raw, Origin("demo"))
+    ids = {format_.read(raw, Origin("demo", occurrence=n)).trajectory.trajectory_id for n in range(3)}
+    assert len(ids) == 3
+
+
+@formats
+@pytest.mark.parametrize("raw", [b"", b"{", b"[]", b'"text"', b"{}", b"\xff"])
+def test_a_format_refuses_garbage_with_a_reason(name: str, raw: bytes) -> None:
+    with pytest.raises(FormatError) as caught:
+        FORMATS.load(name)().read(raw, Origin("demo"))
+    assert caught.value.reason.isidentifier()
+
+
+def test_formats_are_a_registry() -> None:
+    assert isinstance(FORMATS, Registry)
+    assert FORMATS.load("adp") is Adp
+
+
+@pytest.fixture(scope="module")
+def samples() -> list[bytes]:
+    root = os.environ.get("AGENTMILL_SAMPLES")
+    if not root or not Path(root).is_dir():
+        pytest.skip("AGENTMILL_SAMPLES names no folder of sample records")
+    files = sorted(Path(root).glob("adp/*/std.jsonl"))
+    return [line for file in files for line in file.read_bytes().splitlines()]
+
+
+def test_real_records_round_trip_exactly(samples: list[bytes]) -> None:
+    adp = Adp(version="1")
+    for raw in samples:
+        found, losses = adp.read(raw, Origin("sample"))
+        assert not losses
+        document, lost = adp.write(found)
+        assert document == msgspec.json.decode(raw)
+        assert not lost
+        assert from_arrow(to_arrow([found], Trajectory), Trajectory) == [found]
+
+
+def test_real_records_become_valid_1_5(samples: list[bytes]) -> None:
+    for raw in samples:
+        document, lost = Adp().write(Adp().read(raw, Origin("sample")).trajectory)
+        assert broken(document, "1.5") == []
+        assert not lost

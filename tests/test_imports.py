@@ -1,0 +1,110 @@
+"""The rooms import each other along the arrows only, and foreign packages of the same names never get in the way."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+ROOMS = ("schemas", "synthesis", "pipelines", "trainers")
+MAY_IMPORT = {
+    "schemas": {"schemas"},
+    "synthesis": {"schemas", "synthesis"},
+    "pipelines": {"schemas", "synthesis", "pipelines"},
+    "trainers": {"schemas", "trainers"},
+}
+ONLY_IN = {
+    "apache_beam": {"pipelines"},
+    "torch": {"trainers"},
+    "trl": {"trainers"},
+    "transformers": {"trainers"},
+    "peft": {"trainers"},
+    "accelerate": {"trainers"},
+    "vllm": set(),
+}
+MODULES = [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))]
+
+
+def imported(source: str) -> Iterator[tuple[int, str]]:
+    """Every import of a module with its line: in functions, under ``TYPE_CHECKING``, and by name through importlib."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.lineno, "." * node.level + (node.module or "")
+        elif isinstance(node, ast.Call) and _name(node.func) in ("import_module", "__import__"):
+            argument = node.args[0] if node.args else None
+            if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
+                yield node.lineno, argument.value
+
+
+def _name(function: ast.expr) -> str:
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+
+
+def against_the_arrows(room: str, source: str) -> list[str]:
+    """The imports in ``source`` that a module of ``room`` may not have."""
+    found = []
+    for line, module in imported(source):
+        top = module.split(".")[0]
+        if top == "" or (top in ROOMS and top not in MAY_IMPORT[room]) or room not in ONLY_IN.get(top, {room}):
+            found.append(f"line {line}: {module}")
+    return found
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_import_follows_the_arrows(path: Path) -> None:
+    assert against_the_arrows(path.relative_to(ROOT).parts[0], path.read_text()) == []
+
+
+def test_every_room_was_looked_at() -> None:
+    assert {path.relative_to(ROOT).parts[0] for path in MODULES} == set(ROOMS)
+    assert len(MODULES) > 20
+
+
+@pytest.mark.parametrize(
+    ("room", "source", "found"),
+    [
+        ("schemas", "import synthesis.policies", ["line 1: synthesis.policies"]),
+        ("schemas", "def f():\n    from pipelines import recipe", ["line 2: pipelines"]),
+        ("trainers", "def f():\n    import apache_beam as beam", ["line 2: apache_beam"]),
+        ("pipelines", "if TYPE_CHECKING:\n    import torch", ["line 2: torch"]),
+        ("pipelines", "import importlib\nimportlib.import_module('trainers.sft')", ["line 2: trainers.sft"]),
+        ("pipelines", "import vllm", ["line 1: vllm"]),
+        ("schemas", "from . import record", ["line 1: ."]),
+        ("pipelines", "import schemas, synthesis, apache_beam, json", []),
+        ("trainers", "import torch, trl, schemas.tables", []),
+    ],
+)
+def test_the_test_itself_sees(room: str, source: str, found: list[str]) -> None:
+    assert against_the_arrows(room, source) == found
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_foreign_package_in_the_folder_is_not_taken_for_ours(room: str, tmp_path: Path) -> None:
+    """With ``PYTHONSAFEPATH=1`` the folder that a child process starts in is not on its path."""
+    for name in ROOMS:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise ImportError('a foreign package')")
+    environment = {**os.environ, "PYTHONSAFEPATH": "1"}
+    environment.pop("PYTHONPATH", None)
+    code = f"import {room}; print({room}.__path__[0])"
+    run = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert run.returncode == 0, run.stderr
+    assert Path(run.stdout.strip()) == ROOT / room
+
+
+def test_our_own_children_are_started_so() -> None:
+    """A module that starts Python says ``PYTHONSAFEPATH`` or ``-P``, or takes the environment of a plan."""
+    safe = ("PYTHONSAFEPATH", "-P", "plan.environment")
+    starting = [path for path in MODULES if "sys.executable" in path.read_text()]
+    careless = [path for path in starting if not any(word in path.read_text() for word in safe)]
+    assert [str(path.relative_to(ROOT)) for path in careless] == []
