@@ -15,8 +15,11 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
     """What a policy may look at. ``environment`` is for experts only; a model policy never touches it.
 
     ``choices`` are the only texts the turn may consist of, where the strategy constrains it. ``seed`` is this turn's.
+    ``episode_id`` is the same for all turns of an episode: a policy with several servers sends them to the same one,
+    whose prefix cache then holds the turns before. Without ``tools`` the agent is to write a command as text.
     """
 
+    episode_id: str
     system_prompt: str
     content: tuple[AnyItem, ...]
     tools: list[Tool]

@@ -1,0 +1,81 @@
+"""Where the steps of a run are worked on: it opens their tables, serves their models and makes their tables."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from pipelines.engine.job import Job
+from pipelines.engine.progress import StageProgress
+from pipelines.engine.runner import RunnerConfig
+from pipelines.models import ModelConfig
+from pipelines.pool import ModelPool
+from pipelines.stages.stage import Inputs, Stage, StageContext
+from schemas.tables import Manifest
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True):
+    """One table to be made: what a step says, with its tables opened and its models resolved."""
+
+    operator: str
+    name: str
+    stage: Stage
+    inputs: Inputs
+    models: Mapping[str, ModelConfig]
+    folder: Path
+    seed: int
+    round: int = 0
+
+
+class Bench:
+    """A run's servers and its way of running stages. A context manager: servers are stopped on leaving it.
+
+    ``made`` counts what was not there before.
+    """
+
+    def __init__(self, run_dir: Path, runner: RunnerConfig, progress: StageProgress, replace: bool) -> None:
+        self.run_dir = run_dir
+        self.replace = replace
+        self.progress = progress
+        self.pool = ModelPool(run_dir, self.say)
+        self.made = 0
+        self._runner = runner
+
+    def make(self, order: Order) -> Manifest:
+        """Make the table of ``order``, or find it made. Models are served only if it has to be made.
+
+        Raises ``UserError``, ``StageFailed``, ``EngineError``, ``ServerError``.
+        """
+        job = Job(
+            operator=order.operator,
+            name=order.name,
+            stage=order.stage,
+            inputs=order.inputs,
+            folder=order.folder,
+            context=StageContext(seed=order.seed, models=self.pool.known(order.models), round=order.round),
+            runner=self._runner,
+            replace=self.replace,
+        )
+        found = job.finished()
+        if found is not None:
+            self.progress.skipped(order.name, found)
+            return found
+        self.made += 1
+        return job.run(self.pool.endpoints(order.models), self.progress)
+
+    def say(self, line: str) -> None:
+        """Tell the user what is going on."""
+        print(line, file=sys.stderr, flush=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.pool.stop()

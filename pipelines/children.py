@@ -1,0 +1,38 @@
+"""Child processes of a run that do one job and end, such as a training. They die with their parent, even by SIGKILL."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+
+
+class ChildFailed(Exception):
+    """A child process ended with another exit code than 0; what it said went to stderr."""
+
+    def __init__(self, module: str, code: int) -> None:
+        super().__init__(f"python -m {module} ended with exit code {code}; its messages stand above")
+        self.code = code
+
+
+def run_module(module: str, arguments: Sequence[str]) -> None:
+    """Run ``python -m module arguments…``; all it prints goes to our stderr.
+
+    It lives in a session of its own, so Ctrl-C reaches it only through us: it is stopped, and the interrupt passed on.
+    Raises ``ChildFailed``.
+    """
+    command = [sys.executable, "-m", "pipelines.engine.supervise", str(os.getpid())]
+    command += [sys.executable, "-m", module, *arguments]
+    environment = {**os.environ, "PYTHONSAFEPATH": "1"}
+    process = subprocess.Popen(
+        command, env=environment, stdin=subprocess.DEVNULL, stdout=sys.stderr.fileno(), start_new_session=True
+    )
+    try:
+        code = process.wait()
+    except BaseException:
+        process.terminate()
+        process.wait()
+        raise
+    if code != 0:
+        raise ChildFailed(module, code)

@@ -1,0 +1,77 @@
+"""``agentmill export TABLE --to …``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from pipelines.cli.console import Row, say, table
+from pipelines.documents import DOCUMENTS, Exported, export_documents
+from pipelines.engine.job import Job
+from pipelines.engine.progress import progress_for, summary
+from pipelines.operators import OPERATORS
+from pipelines.stages.stage import Stage
+from schemas.config import override, validate
+from schemas.errors import UserError, near_match
+from schemas.formats import FORMATS
+from schemas.formats.format import Format
+from schemas.record import JsonObject
+from schemas.tables import Table
+from schemas.views import VIEWS
+
+TARGETS = (*VIEWS, *FORMATS)
+
+
+@click.command()
+@click.argument("arguments", metavar="TABLE... [KEY=VALUE]...", nargs=-1, required=True)
+@click.option("--to", "target", metavar="TARGET", required=True, help=f"What to write: {', '.join(TARGETS)}.")
+@click.option("--out", "folder", metavar="FOLDER", required=True, type=click.Path(path_type=Path), help="Where to.")
+@click.option("--verdicts", multiple=True, metavar="TABLE", help="Verdicts on them, for where=success and the like.")
+@click.option("--selections", multiple=True, metavar="TABLE", help="Selections made by curate; the rest is left out.")
+def export(
+    arguments: tuple[str, ...], target: str, folder: Path, verdicts: tuple[str, ...], selections: tuple[str, ...]
+) -> None:
+    """Write trajectories as training rows, a table, or in a foreign format, as JSON lines.
+
+    TABLE is a table of trajectories. KEY=VALUE are parameters of the target, for example where=success and rows=step
+    for sft, or version=1 for adp.
+    """
+    if target not in TARGETS:
+        raise UserError(f"unknown target {target!r}; known: {', '.join(TARGETS)}.{near_match(target, TARGETS)}")
+    tables = [each for each in arguments if "=" not in each or Path(each).exists()]
+    parameters = [each for each in arguments if each not in tables]
+    if not tables:
+        raise UserError("no table is given; expected for example: agentmill export runs/quickstart/demonstrations …")
+    if target in VIEWS:
+        named = {"from": tables, "verdicts": list(verdicts), "selections": list(selections)}
+        export_rows(target, named, override({}, parameters), folder)
+    elif verdicts or selections:
+        raise UserError(f"--verdicts and --selections go with {', '.join(VIEWS)} only, not with {target}")
+    else:
+        options = dict(each.split("=", maxsplit=1) for each in parameters)
+        writer: Format = validate(FORMATS.load(target), options, target)
+        show(export_documents([Table.open(each) for each in tables], target, writer, folder), folder)
+
+
+def export_rows(view: str, named: dict[str, list[str]], parameters: JsonObject, folder: Path) -> None:
+    """Write training rows through a view; the operator of that name does it."""
+    given = {role: names for role, names in named.items() if names}
+    stage: Stage = validate(OPERATORS.load(view), {**parameters, **given}, f"export --to {view}")
+    inputs = {role: [Table.open(name) for name in names] for role, names in given.items()}
+    stage.writes({role: [each.manifest.record for each in tables] for role, tables in inputs.items()})
+    job = Job(operator=view, name=folder.name, stage=stage, inputs=inputs, folder=folder)
+    manifest = job.run(progress=progress_for(sys.stderr))
+    say(f"{folder}: {summary(manifest)}")
+    say(f"train on it with: agentmill train {view} --config configs/stages/train_{view}.yaml rows={folder}")
+
+
+def show(exported: Exported, folder: Path) -> None:
+    """Print what was written, and what the format could not say."""
+    counts = exported.counts
+    say(f"{folder / DOCUMENTS}: read {counts.read}, dropped {counts.dropped}, written {counts.written}")
+    for title, found in (("dropped, by reason", exported.reasons), ("no place in this format for", exported.losses)):
+        if found:
+            rows: list[Row] = [[name, n] for name, n in sorted(found.items())]
+            table(title, ["what", "n"], rows)

@@ -1,0 +1,66 @@
+"""``agentmill inspect TABLE``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import msgspec
+
+from pipelines.cli.console import Row, say, table
+from pipelines.inspection import Inspection, inspect_table
+from schemas.tables import Table
+
+SHOWN_CHARACTERS = 2_000
+
+
+@click.command()
+@click.argument("folder", metavar="TABLE", type=click.Path(path_type=Path))
+@click.option("--rows", type=click.IntRange(min=0), default=1, show_default=True, help="Sample rows to show.")
+@click.option("--json", "as_json", is_flag=True, help="Print everything as one JSON object.")
+def inspect(folder: Path, rows: int, as_json: bool) -> None:
+    """Show a table: counts, schema, histograms, sample rows.
+
+    TABLE is a folder that holds data/ and manifest.json, such as runs/quickstart/tasks.
+    """
+    inspection = inspect_table(Table.open(folder), rows)
+    if as_json:
+        say(msgspec.json.encode(inspection).decode())
+    else:
+        show(inspection)
+
+
+def show(inspection: Inspection) -> None:
+    """Print an inspection for people."""
+    say(f"{inspection.path}: {inspection.record} {inspection.schema_version}, made by {inspection.operator}")
+    counts = ", ".join(f"{name} {count:,}" for name, count in inspection.counts.items())
+    say(f"{counts}; {inspection.files} files, {inspection.bytes / 1e6:,.2f} MB, {inspection.seconds:,.1f} s")
+    say(f"files for other tools: {inspection.path}/data/*.parquet")
+    if inspection.reasons:
+        say()
+        table("dropped, by reason", ["reason", "n"], list(inspection.reasons.items()))
+    say()
+    table("columns", ["name", "type"], [[column.name, column.short_type] for column in inspection.columns])
+    if inspection.categories:
+        say()
+        found = inspection.categories.items()
+        rows: list[Row] = [[path, value or "-", n] for path, counts in found for value, n in counts.items()]
+        table("categories", ["column", "value", "rows"], rows)
+    if inspection.spreads:
+        say()
+        head = ["column", "n", "minimum", "median", "mean", "maximum"]
+        table("numbers, and lengths of lists", head, [spread_row(path, inspection) for path in inspection.spreads])
+    for row in inspection.rows:
+        say()
+        say(short(msgspec.json.format(msgspec.json.encode(row), indent=2).decode(), SHOWN_CHARACTERS))
+
+
+def spread_row(path: str, inspection: Inspection) -> Row:
+    """The row of one column in the table of spreads."""
+    spread = inspection.spreads[path]
+    return [path, spread.n, spread.minimum, spread.median, spread.mean, spread.maximum]
+
+
+def short(text: str, limit: int) -> str:
+    """``text``, cut at ``limit`` characters with a mark that says so."""
+    return text if len(text) <= limit else f"{text[:limit]}… ({len(text) - limit:,} more characters; --json has all)"

@@ -1,0 +1,110 @@
+"""The command line: ``agentmill COMMAND …``.
+
+Exit codes: 0 done; 1 the run failed; 2 a mistake of the user, said in one or two lines; 130 interrupted, or 143 by
+SIGTERM. Results go to stdout, everything else to stderr. Nothing heavy is imported here: each command imports what it
+needs when it is called.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import sys
+import traceback
+from types import FrameType
+from typing import NoReturn
+
+import click
+
+from pipelines.cli.lazy import LazyGroup
+from schemas.errors import UserError
+
+FAILED = 1
+USER_MISTAKE = 2
+INTERRUPTED = 130
+TERMINATED = 143
+
+COMMANDS = {
+    "run": ("pipelines.cli.run:run", "Run a recipe: a chain of stages in one YAML file; resumes where it stopped."),
+    "synthesize": ("pipelines.cli.stage:synthesize", "Make environments or tasks: one step of a recipe."),
+    "rollout": ("pipelines.cli.stage:rollout", "Make trajectories: one step of a recipe."),
+    "verify": ("pipelines.cli.stage:verify", "Judge trajectories: one step of a recipe."),
+    "curate": ("pipelines.cli.stage:curate", "Select trajectories: one step of a recipe."),
+    "export": ("pipelines.cli.export:export", "Write a table of trajectories as training rows or in a foreign format."),
+    "train": ("pipelines.cli.train:train", "Train a model on exported rows."),
+    "evaluate": ("pipelines.cli.stage:evaluate", "Compare models on held-out tasks and environments."),
+    "inspect": ("pipelines.cli.inspect:inspect", "Show a table: counts, schema, histograms, sample rows."),
+    "list": ("pipelines.cli.list:list_", "List what can be named in a recipe."),
+    "check": ("pipelines.cli.check:check", "Check plug-ins against their contract."),
+}
+
+
+@click.group(cls=LazyGroup, lazy=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="agentmill")
+@click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error; may stand anywhere.")
+def agentmill() -> None:
+    """Makes training data for language-model agents, and agents out of that data.
+
+    Start with:  agentmill run configs/quickstart.yaml
+    """
+
+
+def main() -> NoReturn:
+    """The console entry point."""
+    told: list[int] = []
+
+    def terminate(number: int, frame: FrameType | None) -> None:
+        told.append(number)
+        interrupt(frame)
+
+    signal.signal(signal.SIGTERM, terminate)
+    code = invoke(sys.argv[1:])
+    sys.exit(TERMINATED if told and code == INTERRUPTED else code)
+
+
+def invoke(arguments: list[str]) -> int:
+    """Run one command and return its exit code."""
+    debug = "--debug" in arguments
+    try:
+        outcome = agentmill.main(
+            [each for each in arguments if each != "--debug"], prog_name="agentmill", standalone_mode=False
+        )
+    except click.ClickException as error:
+        error.show()
+        return USER_MISTAKE
+    except UserError as error:
+        return report(error, str(error), USER_MISTAKE, debug)
+    except (KeyboardInterrupt, click.Abort) as error:
+        exec(
+            ""
+        )  # CPython remembers an interrupt that came out of exec(), and would end us by SIGINT, without exit code
+        resume = shlex.join(["agentmill", *arguments])
+        return report(error, f"interrupted; what was finished is kept. Go on with: {resume}", INTERRUPTED, debug)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except Exception as error:  # noqa: BLE001  the outermost boundary: any failure becomes one line and exit code 1
+        hint = "" if debug else " (agentmill --debug … shows where)"
+        return report(error, f"{type(error).__name__}: {error}{hint}", FAILED, debug)
+    return outcome if isinstance(outcome, int) else 0
+
+
+def report(error: BaseException, message: str, code: int, debug: bool) -> int:
+    """Say on stderr what went wrong, with a traceback if asked for, and return ``code``."""
+    if debug:
+        traceback.print_exception(error, file=sys.stderr)
+    click.echo(f"agentmill: {message}", err=True)
+    return code
+
+
+def interrupt(frame: FrameType | None) -> NoReturn:
+    """Do as on Ctrl-C, even where that is ignored, so that workers, servers and child processes are stopped."""
+    handler = signal.getsignal(signal.SIGINT)
+    if callable(handler):
+        handler(signal.SIGINT, frame)
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    main()

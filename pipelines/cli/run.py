@@ -1,0 +1,77 @@
+"""``agentmill run RECIPE``."""
+
+from __future__ import annotations
+
+import sys
+from itertools import chain
+from pathlib import Path
+
+import click
+
+from pipelines.cli.console import log, say, table
+from pipelines.engine.progress import progress_for
+from pipelines.line import SUMMARY, Finish, run_plan
+from pipelines.plan import Plan, make_plan
+from pipelines.recipe import read_recipe
+from pipelines.summary import (
+    MEASURE_COLUMNS,
+    STAGE_COLUMNS,
+    Summary,
+    difference_lines,
+    measure_rows,
+    next_commands,
+    stage_rows,
+)
+
+OVERRIDES = click.argument("overrides", metavar="[KEY=VALUE]...", nargs=-1)
+REPLACE = click.option("--replace", is_flag=True, help="Make anew what was made with other parameters.")
+
+
+@click.command()
+@click.argument("recipe", metavar="RECIPE", type=click.Path(path_type=Path))
+@OVERRIDES
+@REPLACE
+@click.option("--dry-run", is_flag=True, help="Check the recipe and list its steps; start nothing.")
+def run(recipe: Path, overrides: tuple[str, ...], replace: bool, dry_run: bool) -> None:
+    """Run a recipe: a chain of stages in one YAML file.
+
+    What is finished is skipped, so the same command goes on after an interrupt. KEY=VALUE changes the recipe:
+    seed=1, run_dir=runs/other, steps.3.n=4 or, by the name of a step's output, steps.tasks.n=4.
+    """
+    plan = make_plan(read_recipe(recipe, overrides))
+    if dry_run:
+        show_plan(plan)
+    else:
+        show_finish(run_plan(plan, progress_for(sys.stderr), replace))
+
+
+def show_plan(plan: Plan) -> None:
+    """Print the steps of a plan."""
+    rows = [
+        [step.name, step.operator, ", ".join(sorted({each.name for each in chain(*step.inputs.values())})) or "-"]
+        for step in plan.steps
+    ]
+    table(f"{plan.recipe.name}: {len(rows)} steps, into {plan.run_dir}", ["step", "operator", "reads"], rows)
+
+
+def show_finish(finish: Finish) -> None:
+    """Print what a run made, where it lies, and what to try next."""
+    summary = finish.summary
+    if not finish.made:
+        log(f"nothing to do: all {len(summary.stages)} steps of {summary.name} were done before")
+    table(f"{summary.name} (seed {summary.seed})", STAGE_COLUMNS, stage_rows(summary))
+    if summary.evaluation:
+        say()
+        table("evaluation", MEASURE_COLUMNS, measure_rows(summary))
+        for line in difference_lines(summary):
+            say(line)
+    say()
+    show_where(summary)
+
+
+def show_where(summary: Summary) -> None:
+    """Print where things lie, and the next commands."""
+    say(f"Everything lies in {summary.run_dir}; tables in {summary.run_dir}/STAGE/data/*.parquet,")
+    say(f"this summary in {summary.run_dir}/{SUMMARY}. What to try next:")
+    for command in next_commands(summary):
+        say(f"  {command}")

@@ -1,0 +1,62 @@
+"""``agentmill synthesize|rollout|verify|curate|evaluate``: one step of a recipe, from a file of its own."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from pipelines.cli.run import OVERRIDES, REPLACE, show_finish
+from pipelines.engine.progress import progress_for
+from pipelines.line import run_plan
+from pipelines.plan import make_plan
+from pipelines.recipe import read_recipe
+from schemas.errors import UserError
+
+OPERATORS_OF = {
+    "synthesize": ("spec_env", "admit", "propose", "evolve"),
+    "rollout": ("sample", "expert"),
+    "verify": ("check_outcome",),
+    "curate": ("filter",),
+    "evaluate": ("evaluate",),
+}
+HELP = {
+    "synthesize": "Make environments or tasks, or admit what was made.",
+    "rollout": "Make trajectories: a policy lives episodes of tasks.",
+    "verify": "Judge trajectories.",
+    "curate": "Select trajectories by what was said of them.",
+    "evaluate": "Compare models on held-out tasks and environments.",
+}
+
+
+def stage_command(verb: str) -> click.Command:
+    """The command that runs one step whose operator belongs to ``verb``."""
+    operators = OPERATORS_OF[verb]
+
+    @click.command(
+        name=verb,
+        help=f"{HELP[verb]}\n\nFILE is a recipe of one step, whose operator is {' or '.join(operators)}; "
+        f"an example is configs/stages/{verb}.yaml. KEY=VALUE changes it, for example steps.0.seed=1.",
+    )
+    @click.option("--config", metavar="FILE", required=True, type=click.Path(path_type=Path), help="The step to run.")
+    @OVERRIDES
+    @REPLACE
+    def command(config: Path, overrides: tuple[str, ...], replace: bool) -> None:
+        plan = make_plan(read_recipe(config, overrides))
+        found = [step.operator for step in plan.steps]
+        if len(found) != 1 or found[0] not in operators:
+            raise UserError(
+                f"{config} has the steps {', '.join(found)}; agentmill {verb} expects one of {', '.join(operators)}\n"
+                f"for a whole recipe: agentmill run {config}"
+            )
+        show_finish(run_plan(plan, progress_for(sys.stderr), replace))
+
+    return command
+
+
+synthesize = stage_command("synthesize")
+rollout = stage_command("rollout")
+verify = stage_command("verify")
+curate = stage_command("curate")
+evaluate = stage_command("evaluate")

@@ -1,0 +1,71 @@
+"""Chunks: the parts of a stage's input, each of which becomes one shard of its output."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from schemas.arrow import from_arrow
+from schemas.errors import UserError
+from schemas.record import Record
+from schemas.tables import Table, read_shard
+
+
+class Chunk(msgspec.Struct, frozen=True):
+    """Rows ``start`` to ``stop`` of one shard, which has ``rows``; ``index`` is that of the output shard."""
+
+    index: int
+    path: str
+    start: int
+    stop: int
+    rows: int
+
+    @property
+    def name(self) -> str:
+        """File name of the output shard."""
+        return f"part-{self.index:05d}.parquet"
+
+
+def plan(tables: Sequence[Table], chunk_rows: int) -> list[Chunk]:
+    """Cut the shards of ``tables``, in order, into chunks of at most ``chunk_rows`` rows of even size."""
+    chunks: list[Chunk] = []
+    for table in tables:
+        for path, rows in zip(table.shards(), (file.rows for file in table.manifest.files), strict=True):
+            parts = max(1, -(-rows // chunk_rows))
+            edges = [rows * part // parts for part in range(parts + 1)]
+            for start, stop in itertools.pairwise(edges):
+                if stop > start:
+                    chunks.append(Chunk(len(chunks), str(path), start, stop, rows))
+    return chunks
+
+
+def read_chunk(chunk: Chunk, record_type: type[Record]) -> Sequence[Any]:
+    """The records of ``chunk``, in order. Raises ``UserError`` for a shard that cannot be read."""
+    path = Path(chunk.path)
+    if chunk.stop - chunk.start < chunk.rows:
+        with contextlib.suppress(pa.ArrowException, OSError, UserError):
+            return from_arrow(_rows(path, chunk.start, chunk.stop), record_type)
+    return read_shard(path, record_type)[chunk.start : chunk.stop]
+
+
+def _rows(path: Path, start: int, stop: int) -> pa.Table:
+    """Rows ``start`` to ``stop``, reading no more row groups than hold them."""
+    with pq.ParquetFile(path) as file:
+        sizes = [file.metadata.row_group(index).num_rows for index in range(file.num_row_groups)]
+        groups: list[int] = []
+        first = seen = 0
+        for index, size in enumerate(sizes):
+            if seen < stop and seen + size > start:
+                if not groups:
+                    first = seen
+                groups.append(index)
+            seen += size
+        table = file.read_row_groups(groups)
+    return table.slice(start - first, stop - start)

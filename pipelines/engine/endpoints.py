@@ -1,0 +1,95 @@
+"""Addresses of model servers: ports, health, and which models are served there."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+import socket
+import urllib.error
+import urllib.request
+from typing import Any
+
+from schemas.errors import UserError, near_match
+from schemas.record import Record
+
+HOST = "127.0.0.1"
+PORTS = range(20000, 30000)
+"""Where free ports are looked for: below those that Linux gives to outgoing connections."""
+
+
+class Endpoint(Record):
+    """Where a model is served: ``base_url`` ends in ``/v1``, ``model`` is its name there."""
+
+    base_url: str
+    model: str
+
+
+def free_ports(count: int) -> list[int]:
+    """``count`` different ports that nobody listens on now. Raises ``UserError`` if there are not as many."""
+    free = list(itertools.islice(filter(is_free, random.sample(PORTS, len(PORTS))), count))
+    if len(free) < count:
+        raise UserError(f"no {count} free ports on {HOST} between {PORTS.start} and {PORTS.stop - 1}")
+    return free
+
+
+def is_free(port: int) -> bool:
+    """Whether a server could listen on ``port`` of this machine."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+    return True
+
+
+def is_healthy(base_url: str, timeout_s: float = 2.0) -> bool:
+    """Whether a server of ours answers ``/health`` with 200."""
+    try:
+        _get(base_url.removesuffix("/v1") + "/health", None, timeout_s)
+    except OSError:
+        return False
+    return True
+
+
+def check_endpoint(endpoint: Endpoint, api_key: str | None, timeout_s: float = 10.0) -> None:
+    """See that an address given by the user answers, and serves the model.
+
+    Raises ``UserError`` if it cannot be reached, refuses, or says that it serves other models. A server that has no
+    list of models is believed.
+    """
+    try:
+        body = _get(f"{endpoint.base_url}/models", api_key, timeout_s)
+    except urllib.error.HTTPError as error:
+        if error.code == 404:
+            return
+        raise UserError(f"the endpoint {endpoint.base_url} answers HTTP {error.code}; is the API key right?") from error
+    except OSError as error:
+        reason = getattr(error, "reason", error)
+        raise UserError(
+            f"the endpoint {endpoint.base_url} cannot be reached ({reason}); start the server or correct `endpoints`."
+        ) from error
+    served = _model_names(body)
+    if served and endpoint.model not in served:
+        known = ", ".join(sorted(served)[:8])
+        hint = near_match(endpoint.model, served)
+        raise UserError(f"the endpoint {endpoint.base_url} does not serve {endpoint.model!r}; it has: {known}.{hint}")
+
+
+def _get(url: str, key: str | None, timeout_s: float) -> bytes:
+    """The body at ``url``; a proxy that the environment names is passed by for addresses of this machine."""
+    request = urllib.request.Request(url, headers={"authorization": f"Bearer {key}"} if key else {})
+    local = any(f"//{host}:" in url for host in (HOST, "localhost", "[::1]"))
+    handlers = [urllib.request.ProxyHandler({})] if local else []
+    with urllib.request.build_opener(*handlers).open(request, timeout=timeout_s) as response:
+        body: bytes = response.read()
+    return body
+
+
+def _model_names(body: bytes) -> set[str]:
+    try:
+        listed: Any = json.loads(body)
+        return {entry["id"] for entry in listed["data"]}
+    except (ValueError, KeyError, TypeError):
+        return set()

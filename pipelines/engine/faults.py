@@ -1,0 +1,66 @@
+"""The one boundary that says who is at fault for an input that could not be used, and keeps it as a dead letter."""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from pipelines.engine.operation import Blamed, Operation
+from schemas.record import JsonObject, Record
+from schemas.verdict import Dropped
+from synthesis.environments.environment import WorldError
+from synthesis.generators.generator import GenerationError
+from synthesis.policies.policy import PolicyError
+
+LARGEST_INPUT_BYTES = 65_536
+"""An input whose JSON is longer is kept as a reference to its shard and row."""
+
+
+class EngineError(Exception):
+    """An operation broke its contract, or the engine did: the run must stop."""
+
+
+def dead_letter(error: Exception, input_id: str, operation: Operation, context: JsonObject) -> Dropped:
+    """The dead letter of an input whose processing raised ``error``."""
+    reason, blamed = attribute(error, operation.blamed)
+    if isinstance(error, GenerationError) and error.history:
+        context = {**context, "history": error.history}
+    detail = describe(error).encode(errors="backslashreplace").decode()
+    return Dropped(input_id=input_id, stage=operation.name, reason=reason, blamed=blamed, detail=detail, input=context)
+
+
+def attribute(error: Exception, default: Blamed) -> tuple[str, Blamed]:
+    """(reason, party at fault) of an exception; one that names nobody is the fault of ``default``."""
+    if isinstance(error, WorldError):
+        return "world_error", "environment"
+    if isinstance(error, PolicyError):
+        return error.reason, "policy"
+    if isinstance(error, GenerationError):
+        return error.reason, "generator"
+    return "unexpected_error", default
+
+
+def describe(error: Exception) -> str:
+    """The message of an expected error; of any other its type and the place it was raised at, too."""
+    if isinstance(error, PolicyError | GenerationError):
+        return error.detail
+    if isinstance(error, WorldError):
+        return str(error)
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" (in {frames[-1].name}, {Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {error}{place}"
+
+
+def as_context(record: Record, reference: JsonObject) -> JsonObject:
+    """``record`` as the input of a dead letter; ``reference`` (where it stands) if it is large or cannot be JSON."""
+    try:
+        text = msgspec.json.encode(record)
+        if len(text) > LARGEST_INPUT_BYTES:
+            return reference
+        context: dict[str, Any] = msgspec.json.decode(text)
+    except (TypeError, ValueError, OverflowError):
+        return reference
+    return context

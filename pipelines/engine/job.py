@@ -1,0 +1,104 @@
+"""A stage of a recipe, ready to run: parameters, opened tables, models."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from pipelines.engine.endpoints import Endpoint
+from pipelines.engine.operation import identity
+from pipelines.engine.order import StageOrder
+from pipelines.engine.progress import StageProgress
+from pipelines.engine.provenance import Provenance, finished, provenance
+from pipelines.engine.run import run_stage
+from pipelines.engine.runner import RunnerConfig
+from pipelines.engine.seeds import SEEDS, seed_table
+from pipelines.engine.workspace import Workspace
+from pipelines.stages.stage import Stage, StageContext
+from schemas.errors import UserError
+from schemas.ids import digest
+from schemas.record import Record
+from schemas.tables import Manifest, Table
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """``stage`` as operator ``operator`` over ``inputs`` by role, into ``folder``, as table ``name``.
+
+    ``replace``: a table that was made differently gives way.
+    """
+
+    operator: str
+    name: str
+    stage: Stage
+    inputs: Mapping[str, Sequence[Table]]
+    folder: Path
+    context: StageContext = StageContext()
+    runner: RunnerConfig = RunnerConfig()
+    replace: bool = False
+
+    def finished(self) -> Manifest | None:
+        """The manifest if the table is there already, so that no model need be served.
+
+        Raises ``UserError`` if a table stands there that was made differently, unless ``replace``.
+        """
+        manifest = finished(self.folder, self._provenance(self._seeds()), self.replace)
+        if manifest is not None:
+            self._tidy()
+        return manifest
+
+    def run(
+        self, endpoints: Mapping[str, list[Endpoint]] | None = None, progress: StageProgress | None = None
+    ) -> Manifest:
+        """Make the table, or find that it is made; ``endpoints`` are those of the models by role.
+
+        Raises as ``run_stage``.
+        """
+        seeds = self._seeds()
+        context = served(self.context, endpoints or {})
+        order = StageOrder(
+            name=self.name,
+            operation=self.stage.operation(self.inputs, context),
+            primary=self._primary(seeds),
+            provenance=self._provenance(seeds),
+            folder=self.folder,
+            runner=self.runner,
+            replace=self.replace,
+        )
+        manifest = run_stage(order, progress)
+        self._tidy()
+        return manifest
+
+    def _tidy(self) -> None:
+        """Remove what only a table in the making needs, also after a kill between its manifest and this."""
+        Workspace(str(self.folder)).end()
+        shutil.rmtree(self.folder / SEEDS, ignore_errors=True)
+
+    def _seeds(self) -> list[Record]:
+        return self.stage.seeds(self.context)
+
+    def _primary(self, seeds: list[Record]) -> Sequence[Table]:
+        if seeds:
+            return [seed_table(self.folder / SEEDS, seeds)]
+        tables = self.inputs.get(self.stage.primary, ())
+        if len({table.folder.resolve() for table in tables}) < len(tables):
+            raise UserError(f"stage {self.name}: a table stands twice in {self.stage.primary}")
+        return tables
+
+    def _provenance(self, seeds: list[Record]) -> Provenance:
+        config: dict[str, Any] = self.stage.settled(self.context)
+        if seeds:
+            config = {**config, "seeds": digest([identity(seed) for seed in seeds])}
+        return provenance(self.operator, config, self.inputs)
+
+
+def served(context: StageContext, endpoints: Mapping[str, list[Endpoint]]) -> StageContext:
+    """``context`` with the models of these roles served at these addresses."""
+    models = {
+        role: msgspec.structs.replace(model, endpoints=endpoints.get(role, model.endpoints))
+        for role, model in context.models.items()
+    }
+    return msgspec.structs.replace(context, models=models)

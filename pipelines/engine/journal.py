@@ -1,0 +1,107 @@
+"""The journal of a stage: results of inputs that have ended, kept until the shard that holds them is written.
+
+One SQLite file in WAL mode per stage, shared by the workers of a host. Only inputs that were used are read back: those
+that were dropped are tried again when a killed stage goes on, since what broke them may be gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from pipelines.engine.operation import Result, Unit
+from schemas.errors import UserError
+from schemas.record import Record
+
+_QUERY_IDS = 500
+_BUSY_TIMEOUT_S = 60.0
+_FULL_BYTES = 2**20
+"""A device with less space than this is full: SQLite's log grows by less at a time."""
+
+
+class Journal:
+    """Results by input id. Not thread-safe."""
+
+    def __init__(self, path: Path, writes: type[Record]) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._folder = path.parent
+        self._decoder: msgspec.json.Decoder[list[Any]] = msgspec.json.Decoder(list[writes])  # type: ignore[valid-type]
+        self._encoder = msgspec.json.Encoder()
+        self._database = sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+        with self._disk_errors():
+            self._database.execute("PRAGMA journal_mode=WAL")
+            self._database.execute("PRAGMA synchronous=NORMAL")
+            self._database.execute("CREATE TABLE IF NOT EXISTS ended (input_id TEXT PRIMARY KEY, outputs BLOB)")
+
+    def write(self, unit: Unit, results: Iterable[Result]) -> None:
+        """Add the results of a unit, which are on disk, safe from a kill of the process, on return.
+
+        Of an input that was dropped, or has no result, only its end is noted.
+        """
+        outputs = {result.input_id: self._encode(result) for result in results if result.dropped is None}
+        rows = [(input_id, outputs.get(input_id)) for input_id in unit]
+        with self._disk_errors():
+            self._database.execute("BEGIN IMMEDIATE")
+            self._database.executemany("INSERT OR REPLACE INTO ended VALUES (?, ?)", rows)
+            self._database.execute("COMMIT")
+
+    @contextlib.contextmanager
+    def _disk_errors(self) -> Iterator[None]:
+        """SQLite says "disk I/O error" where the log cannot grow, so the device is asked."""
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
+                raise
+            if shutil.disk_usage(self._folder).free > _FULL_BYTES:
+                raise
+            raise UserError(
+                f"no space left on the device for {self._folder}: free some and run the same command, it resumes"
+            ) from error
+
+    def _encode(self, result: Result) -> bytes | None:
+        """The outputs as JSON; ``None`` for what JSON cannot say, which is then made again."""
+        try:
+            return self._encoder.encode(result.outputs)
+        except (TypeError, ValueError, OverflowError):
+            return None
+
+    def read(self, input_ids: Sequence[str]) -> dict[str, Result]:
+        """The used ones among ``input_ids`` by id. One that cannot be decoded counts as not ended."""
+        found: dict[str, Result] = {}
+        for start in range(0, len(input_ids), _QUERY_IDS):
+            part = input_ids[start : start + _QUERY_IDS]
+            marks = ",".join("?" * len(part))
+            query = f"SELECT input_id, outputs FROM ended WHERE outputs IS NOT NULL AND input_id IN ({marks})"
+            for input_id, outputs in self._database.execute(query, part):
+                with contextlib.suppress(msgspec.DecodeError):
+                    found[input_id] = Result(input_id=input_id, outputs=self._decoder.decode(outputs))
+        return found
+
+    def release(self, input_ids: Iterable[str]) -> None:
+        """Give up the results of inputs whose shard is written; that they have ended stays known."""
+        with self._disk_errors():
+            self._database.execute("BEGIN IMMEDIATE")
+            self._database.executemany("UPDATE ended SET outputs = NULL WHERE input_id = ?", ((i,) for i in input_ids))
+            self._database.execute("COMMIT")
+
+    def close(self) -> None:
+        """Close the file. Safe to call twice."""
+        self._database.close()
+
+
+def ended(path: Path) -> int:
+    """How many inputs a journal holds, without disturbing those who write it; 0 if there is none."""
+    if not path.exists():
+        return 0
+    try:
+        with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=1.0)) as database:
+            return int(database.execute("SELECT count(*) FROM ended").fetchone()[0])
+    except sqlite3.Error:
+        return 0

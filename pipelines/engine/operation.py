@@ -1,0 +1,134 @@
+"""The contract of an operation: what a stage does with one record, apart from tables, Beam and failures.
+
+An operation pickles to workers, so it holds parameters only; what it needs to work (models, side tables) it makes when
+it is opened. Each input of a stage has an id. Most records are one input; a record may also be several (the attempts
+at a task), or none (a task of another split). Every input ends in exactly one ``Result``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, Literal
+
+import msgspec
+
+from schemas.record import Record
+from schemas.task import EnvironmentSpec, Inspiration, Task
+from schemas.trajectory import Trajectory
+from schemas.verdict import Dropped, Image, Node
+
+Blamed = Literal["environment", "policy", "verifier", "generator", "format", "input", "curation"]
+Unit = tuple[str, ...]
+"""Ids of inputs that are worked on together."""
+
+_KEYS: Mapping[type[Record], str] = {
+    Dropped: "input_id",
+    EnvironmentSpec: "environment_id",
+    Image: "sha256",
+    Inspiration: "inspiration_id",
+    Node: "node_id",
+    Task: "task_id",
+    Trajectory: "trajectory_id",
+}
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one input: it was used, and gave ``outputs``, or it was ``dropped``."""
+
+    input_id: str
+    outputs: list[Any] = []
+    dropped: Dropped | None = None
+
+
+class Operation:
+    """What one stage does, sub-classed as ``RowOperation`` or ``AsyncOperation``.
+
+    ``reads`` and ``writes`` are the record types of its primary input and of its output.
+    """
+
+    blamed: ClassVar[Blamed] = "input"
+    """Who is at fault when ``process`` raises an exception that names nobody."""
+
+    chunk_rows: ClassVar[int] = 20_000
+    """Most rows of one input chunk, which becomes one output shard."""
+
+    def __init__(self, name: str, reads: type[Record], writes: type[Record]) -> None:
+        self.name = name
+        self.reads = reads
+        self.writes = writes
+
+    def units(self, record: Any) -> list[Unit]:
+        """The ids of the inputs that ``record`` is, grouped by what is worked on together."""
+        return [(identity(record),)]
+
+    def count(self, record: Any) -> int:
+        """How many inputs ``record`` is, told before the operation is opened; for progress only."""
+        del record
+        return 1
+
+    def measures(self, output: Any) -> Mapping[str, float]:
+        """Figures of an output that are summed over the table (tokens, successes); they go into its manifest."""
+        del output
+        return {}
+
+
+class RowOperation(Operation):
+    """An operation that computes: one record at a time, in the worker's own thread."""
+
+    def open(self) -> None:
+        """Make what is needed to work. Called once per worker, before all else. Raises ``UserError``."""
+
+    def close(self) -> None:
+        """Free what ``open`` made."""
+
+    def process(self, record: Any, unit: Unit) -> Iterable[Result]:
+        """One result for each id of ``unit``. An exception drops all of them; a ``UserError`` ends the stage."""
+        raise NotImplementedError
+
+
+class UniqueOperation(RowOperation):
+    """An operation whose outputs must differ in ``unique_key`` over the whole table: the first one stays.
+
+    Each input gives at most one output, which has the id of the input.
+    """
+
+    def unique_key(self, output: Any) -> str | None:
+        """Equal for outputs of which only one may stay; ``None`` for an output that is never a duplicate."""
+        raise NotImplementedError
+
+
+class AsyncOperation(Operation):
+    """An operation that waits (for models): at most ``window`` inputs per worker are in flight, over all its chunks.
+
+    All its methods but ``count`` and ``measures`` are called in one event loop. What has ended is journalled, so it is
+    not done again when a killed stage goes on.
+    """
+
+    blamed: ClassVar[Blamed] = "policy"
+    chunk_rows: ClassVar[int] = 1_000
+
+    def __init__(self, name: str, reads: type[Record], writes: type[Record], window: int) -> None:
+        super().__init__(name, reads, writes)
+        self.window = window
+
+    async def open(self) -> None:
+        """As ``RowOperation.open``."""
+
+    async def close(self) -> None:
+        """Free what ``open`` made; nothing is in flight any more."""
+
+    async def process(self, record: Any, unit: Unit) -> Iterable[Result]:
+        """As ``RowOperation.process``."""
+        raise NotImplementedError
+
+
+def identity(record: Record) -> str:
+    """The id of a record: its key field, or (trajectory id, item, name) for what is said of a trajectory."""
+    field = _KEYS.get(type(record))
+    if field is not None:
+        return str(getattr(record, field))
+    row: Any = record
+    if hasattr(record, "row_id"):
+        return str(row.row_id)
+    item = "" if row.item is None else f"{row.item:06d}"
+    return f"{row.trajectory_id}/{item}/{row.name}"

@@ -1,0 +1,92 @@
+"""What a table is made by, and whether the table that stands in a folder was made by the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from schemas.config import config_digest, differences
+from schemas.errors import UserError
+from schemas.manifest import MANIFEST_NAME
+from schemas.record import JsonObject
+from schemas.tables import Manifest, Table, read_manifest
+
+_PARTS = {"data", "dropped", ".work", ".tmp", ".seeds"}
+
+
+class Provenance(msgspec.Struct, frozen=True, kw_only=True):
+    """Operator, configuration and input digests of a table: equal for tables that are made the same way."""
+
+    operator: str
+    config: JsonObject
+    inputs: dict[str, str]
+
+    @property
+    def config_digest(self) -> str:
+        """Digest of ``config``."""
+        return config_digest(self.config)
+
+
+def provenance(operator: str, config: JsonObject, inputs: Mapping[str, Sequence[Table]]) -> Provenance:
+    """The provenance of a table made by ``operator`` from ``inputs`` by role; tables go by name, not by place."""
+    digests: dict[str, str] = {}
+    for role, tables in inputs.items():
+        for table in tables:
+            key = f"{role}/{table.folder.name}"
+            if digests.get(key, table.digest) != table.digest:
+                key = f"{key}-{sum(other.startswith(key) for other in digests)}"
+            digests[key] = table.digest
+    return Provenance(operator=operator, config=config, inputs=digests)
+
+
+def finished(folder: Path, wanted: Provenance, replace: bool = False) -> Manifest | None:
+    """The manifest in ``folder`` if its table was made as ``wanted``; ``None`` if it is to be made.
+
+    A table that was made differently is to be made anew if ``replace``. Raises ``UserError`` otherwise, and if the
+    folder holds something else.
+    """
+    if not (folder / MANIFEST_NAME).exists():
+        _check_ours(folder)
+        return None
+    manifest = read_manifest(folder)
+    held = Provenance(operator=manifest.operator, config=manifest.config, inputs=manifest.inputs)
+    changes = changed(held, wanted)
+    if not changes:
+        return manifest
+    if replace:
+        return None
+    shown = "; ".join(changes[:4]) + (f"; and {len(changes) - 4} more" if len(changes) > 4 else "")
+    raise UserError(
+        f"{folder} was made differently: {shown}\n"
+        "run again with --replace to make it (and what follows from it) anew, or with another run_dir=…"
+    )
+
+
+def changed(held: Provenance, wanted: Provenance) -> list[str]:
+    """What differs, as ``"n: 8 -> 12"``."""
+    operator = [] if held.operator == wanted.operator else [f"operator: {held.operator} -> {wanted.operator}"]
+    config = differences(held.config, wanted.config) if held.config_digest != wanted.config_digest else []
+    names = sorted({*held.inputs, *wanted.inputs})
+    inputs = [f"input {name}: {_change(held, wanted, name)}" for name in names if _change(held, wanted, name)]
+    return operator + config + inputs
+
+
+def _change(held: Provenance, wanted: Provenance, name: str) -> str:
+    if name not in held.inputs:
+        return "new"
+    if name not in wanted.inputs:
+        return "gone"
+    return "" if held.inputs[name] == wanted.inputs[name] else "other rows"
+
+
+def _check_ours(folder: Path) -> None:
+    """A folder without a manifest is made anew, so it must hold nothing that is not a table's."""
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise UserError(f"{folder} is a file; expected the folder of a table, or nothing")
+    strange = sorted({entry.name for entry in folder.iterdir()} - _PARTS)
+    if strange:
+        raise UserError(f"{folder} holds {strange[0]!r}, no part of a table: choose another run_dir, or remove it")

@@ -1,0 +1,116 @@
+"""Running a stage: plan its chunks, let Beam work on them, add up what became of them, write the manifest last."""
+
+from __future__ import annotations
+
+import contextlib
+import platform
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import msgspec
+
+from pipelines.engine import stop
+from pipelines.engine.chunks import Chunk, plan
+from pipelines.engine.execute import execute
+from pipelines.engine.faults import EngineError
+from pipelines.engine.order import StageOrder
+from pipelines.engine.progress import StageProgress
+from pipelines.engine.provenance import finished
+from pipelines.engine.watch import watched
+from pipelines.engine.workspace import Plan, Workspace
+from schemas.errors import UserError
+from schemas.record import SCHEMA_VERSION
+from schemas.tables import Counts, Manifest, Table, write_manifest
+
+_PACKAGES = ("agentmill", "apache-beam", "pyarrow", "msgspec")
+
+
+def run_stage(order: StageOrder, progress: StageProgress | None = None) -> Manifest:
+    """Make the table of a stage, or find that it is made. Returns its manifest.
+
+    A table that a killed run left unfinished goes on where it stopped. Raises ``UserError`` (a table that was made
+    differently, an empty input, a full device …), ``StageFailed``, ``EngineError``; ``KeyboardInterrupt`` passes
+    through once the workers have been told to stop.
+    """
+    manifest = finished(order.folder, order.provenance, order.replace)
+    workspace = Workspace(str(order.folder))
+    if manifest is not None:
+        workspace.end()
+        if progress is not None:
+            progress.skipped(order.name, manifest)
+        return manifest
+    order.runner.check()
+    refuse_empty(order.primary, order.name)
+    chunks = plan(order.primary, order.operation.chunk_rows)
+    began = time.monotonic()
+    workspace.begin(Plan(provenance=order.provenance, chunks=len(chunks)))
+    with watched(order, chunks, workspace, progress), stop.interruptible(workspace.stop_file):
+        execute(order, chunks, workspace)
+    manifest = conclude(order, chunks, workspace, time.monotonic() - began)
+    if progress is not None:
+        progress.finished(order.name, manifest)
+    return manifest
+
+
+def refuse_empty(tables: Sequence[Table], name: str) -> None:
+    """Raises ``UserError`` if the input of stage ``name`` has no rows, and says what became of them."""
+    if any(table.manifest.counts.written for table in tables):
+        return
+    reasons: Counter[str] = Counter()
+    for table in tables:
+        reasons.update(table.manifest.reasons)
+    why = ", ".join(f"{reason} {n}" for reason, n in reasons.most_common()) or "nothing was read"
+    where = ", ".join(str(table.folder) for table in tables) or "(none)"
+    raise UserError(f"stage {name} has nothing to do: {where} holds no rows (dropped: {why})")
+
+
+def conclude(order: StageOrder, chunks: Sequence[Chunk], workspace: Workspace, seconds: float) -> Manifest:
+    """Add up the chunks and write the manifest. Raises ``EngineError`` if a chunk is missing or counts are wrong."""
+    results = [workspace.result("results", chunk.index) for chunk in chunks]
+    present = [result for result in results if result is not None]
+    if len(present) != len(chunks):
+        raise EngineError(f"stage {order.name}: {len(chunks) - len(present)} of {len(chunks)} chunks are missing")
+    counts = Counts(**total(msgspec.structs.asdict(each.counts) for each in present))
+    if counts.read == 0:
+        raise UserError(f"stage {order.name} has nothing to do: no row of its input was meant for it")
+    manifest = Manifest(
+        table=order.name,
+        record=order.operation.writes.__name__,
+        schema_version=SCHEMA_VERSION,
+        operator=order.provenance.operator,
+        config=order.provenance.config,
+        config_digest=order.provenance.config_digest,
+        inputs=order.provenance.inputs,
+        counts=counts,
+        reasons=dict(sorted(total(each.reasons for each in present).items())),
+        files=[each.data for each in present],
+        dropped_files=[each.dropped for each in present if each.dropped is not None],
+        seconds=round(seconds, 3),
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        versions=versions(),
+        metrics=dict(sorted(total(each.metrics for each in present).items())),
+    )
+    write_manifest(order.folder, manifest)
+    workspace.end()
+    return manifest
+
+
+def total(parts: Iterator[dict[str, Any]]) -> Counter[str]:
+    """The sum of counts by name."""
+    summed: Counter[str] = Counter()
+    for part in parts:
+        summed.update(part)
+    return summed
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that a table depends on."""
+    found = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        with contextlib.suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return found

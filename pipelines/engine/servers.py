@@ -1,0 +1,152 @@
+"""Model servers for the length of a run: found ready or started, watched, restarted and stopped.
+
+Whoever serves owns the servers; policies know addresses only. A server that dies is started again at the same port,
+while policies repeat what they asked for.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from pipelines.engine.endpoints import Endpoint, check_endpoint, free_ports, is_free
+from pipelines.engine.server_process import ServerError, ServerPlan, ServerProcess
+from pipelines.engine.server_records import ServerRecords
+from pipelines.engine.vllm_command import gpu_groups, vllm_command, vllm_environment
+from pipelines.models import ModelConfig, model_folder
+from schemas.errors import UserError
+from synthesis.policies.settings import api_key
+
+LOGS = "logs"
+POLL_S = 0.5
+
+logger = logging.getLogger(__name__)
+
+
+@contextmanager
+def serve(config: ModelConfig, run_dir: Path) -> Iterator[list[Endpoint]]:
+    """The endpoints of a model, ready, for as long as the block lasts; none for a policy that asks no model.
+
+    Raises ``UserError`` for addresses that cannot be reached and for what cannot be started, ``ServerError`` for a
+    server that does not come up or that died more often than ``server.restarts`` allows.
+    """
+    if not config.managed:
+        yield _given(config)
+        return
+    run_dir.mkdir(parents=True, exist_ok=True)
+    records = ServerRecords(run_dir)
+    records.reap()
+    with run_servers(_plans(config, run_dir), records, config.server.start_timeout_s, config.server.restarts) as ready:
+        yield ready
+
+
+@contextmanager
+def run_servers(
+    plans: Sequence[ServerPlan], records: ServerRecords, start_timeout_s: float, restarts: int
+) -> Iterator[list[Endpoint]]:
+    """Start the servers, watch them while the block lasts, and stop them whatever happens."""
+    servers = [ServerProcess(plan, records) for plan in plans]
+    try:
+        for server in servers:
+            server.start()
+        for server in servers:
+            server.wait_ready(start_timeout_s)
+        with Watch(servers, start_timeout_s, restarts):
+            yield [plan.endpoint for plan in plans]
+    finally:
+        for server in servers:
+            server.stop()
+
+
+class Watch:
+    """A thread that starts servers again when they die.
+
+    When a server is given up, the main thread is interrupted, for nothing good can come of going on; ``ServerError``
+    is raised on leaving the block, in the place of the ``KeyboardInterrupt``.
+    """
+
+    def __init__(self, servers: Sequence[ServerProcess], start_timeout_s: float, restarts: int) -> None:
+        self._servers = servers
+        self._start_timeout_s = start_timeout_s
+        self._left = dict.fromkeys(servers, restarts)
+        self._given_up: ServerError | None = None
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="server-watch", daemon=True)
+
+    def __enter__(self) -> Watch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._stopping.set()
+        self._thread.join()
+        if kind in (None, KeyboardInterrupt) and self._given_up is not None:
+            raise self._given_up from None
+
+    def _run(self) -> None:
+        while not self._stopping.wait(POLL_S) and self._given_up is None:
+            for server in self._servers:
+                if not server.is_alive():
+                    self._restart(server)
+
+    def _restart(self, server: ServerProcess) -> None:
+        if self._left[server] == 0:
+            self._given_up = ServerError(f"the server of {server.plan.model} died again.\n{server.last_words()}")
+            interrupt_main_thread()
+            return
+        self._left[server] -= 1
+        logger.warning("the server of %s died; starting it again (log: %s)", server.plan.model, server.plan.log)
+        server.stop()
+        server.start()
+        try:
+            server.wait_ready(self._start_timeout_s, self._stopping)
+        except ServerError as error:
+            logger.warning("%s", error)
+            server.stop()
+
+
+def interrupt_main_thread() -> None:
+    """As Ctrl-C would, even out of a blocking call; not where an interrupt is ignored or would just end the process."""
+    main = threading.main_thread().ident
+    if main is not None and callable(signal.getsignal(signal.SIGINT)):
+        signal.pthread_kill(main, signal.SIGINT)
+
+
+def _given(config: ModelConfig) -> list[Endpoint]:
+    """The endpoints that the user gave, each of them checked."""
+    key = api_key(config.api_key_variable)
+    endpoints = [Endpoint(base_url=url, model=config.adapter or config.model or "") for url in config.endpoints]
+    for endpoint in endpoints:
+        check_endpoint(endpoint, key)
+    return endpoints
+
+
+def _plans(config: ModelConfig, run_dir: Path) -> list[ServerPlan]:
+    """One server for each group of GPUs. Raises ``UserError`` for a port that is in use."""
+    folder, server = model_folder(config.model or ""), config.server
+    groups = gpu_groups(server)
+    return [
+        ServerPlan(
+            command=vllm_command(folder, config.served_name, server, port),
+            environment=vllm_environment(server, gpus),
+            port=port,
+            model=config.adapter or config.served_name,
+            log=run_dir / LOGS / f"vllm-{config.served_name}-{port}.log",
+        )
+        for gpus, port in zip(groups, _ports(server.port, len(groups)), strict=True)
+    ]
+
+
+def _ports(first: int | None, count: int) -> list[int]:
+    """``count`` ports from ``first`` on, or any that are free."""
+    if first is None:
+        return free_ports(count)
+    ports = list(range(first, first + count))
+    for port in ports:
+        if not is_free(port):
+            raise UserError(f"port {port} is in use; give another one as `server.port`, or none to have one chosen.")
+    return ports

@@ -1,0 +1,148 @@
+"""One output shard in the making: it takes the results of a chunk, checks that none is missing, and is then written."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from pipelines.engine.chunks import Chunk
+from pipelines.engine.faults import EngineError, as_context, dead_letter
+from pipelines.engine.operation import Operation, Result, UniqueOperation, Unit, identity
+from schemas.record import JsonObject, Record
+from schemas.tables import Counts, ShardFile
+from schemas.verdict import Dropped
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """An input's claim that its output be the one with ``key``."""
+
+    key: str
+    input_id: str
+
+
+class ShardResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one chunk: small enough to pass between workers, and the mark that its shard is written."""
+
+    chunk: Chunk
+    counts: Counts
+    reasons: dict[str, int]
+    data: ShardFile
+    dropped: ShardFile | None
+    metrics: dict[str, float]
+    seconds: float
+    claims: list[Claim] = []
+
+
+class Shard:
+    """The results of one chunk. Not thread-safe."""
+
+    def __init__(self, chunk: Chunk, operation: Operation) -> None:
+        self.chunk = chunk
+        self.rows: list[tuple[str, Record]] = []
+        """Outputs, each with the id of its input."""
+        self.dropped: list[Dropped] = []
+        self.waiting = 0
+        """Units that have not ended, for who feeds the shard."""
+        self.seconds = 0.0
+        """What was spent on it before it was made."""
+        self._operation = operation
+        self._read = 0
+        self._began = time.monotonic()
+
+    def add(self, unit: Unit, results: Iterable[Result], context: JsonObject | None = None) -> None:
+        """Take the results of a unit. Raises ``EngineError`` unless there is exactly one for each of its ids.
+
+        ``context`` is put into dead letters that have no input of their own.
+        """
+        missing = set(unit)
+        for result in results:
+            if result.input_id not in missing:
+                raise self._broken(f"a second or a foreign result for input {result.input_id}")
+            missing.remove(result.input_id)
+            if result.dropped is None:
+                self.rows += [(result.input_id, output) for output in result.outputs]
+            elif result.outputs:
+                raise self._broken(f"input {result.input_id} both used and dropped")
+            else:
+                letter = result.dropped
+                self.dropped.append(letter if letter.input else msgspec.structs.replace(letter, input=context or {}))
+        if missing or not unit:
+            raise self._broken(f"no result for inputs {sorted(missing)}")
+        self._read += len(unit)
+
+    def fail(self, unit: Unit, error: Exception, record: Record, row: int) -> None:
+        """Drop all inputs of a unit for an exception; ``record`` is the ``row``-th of the chunk."""
+        context = self.context(record, row)
+        letters = [dead_letter(error, input_id, self._operation, context) for input_id in unit]
+        self.add(unit, [Result(input_id=letter.input_id, dropped=letter) for letter in letters])
+
+    def resume(self, result: ShardResult, outputs: Sequence[Record], dropped: Sequence[Dropped]) -> None:
+        """Take over what an earlier phase made of the chunk; each output has the id of its input."""
+        self.rows = [(identity(output), output) for output in outputs]
+        self.dropped = list(dropped)
+        self.seconds = result.seconds
+        self._read = result.counts.read
+
+    def revoke(self, letters: Iterable[Dropped]) -> None:
+        """Drop inputs that had been used, with all their outputs."""
+        revoked = {letter.input_id: letter for letter in letters}
+        self.rows = [(input_id, output) for input_id, output in self.rows if input_id not in revoked]
+        self.dropped += revoked.values()
+
+    def letter(self, input_id: str, reason: str, detail: str, output: Record) -> Dropped:
+        """A dead letter for an input whose output cannot stay."""
+        chunk, operation = self.chunk, self._operation
+        context = as_context(output, {"shard": chunk.path, "rows": [chunk.start, chunk.stop]})
+        return Dropped(
+            input_id=input_id,
+            stage=operation.name,
+            reason=reason,
+            blamed=operation.blamed,
+            detail=detail,
+            input=context,
+        )
+
+    def context(self, record: Record, row: int) -> JsonObject:
+        """``record``, the ``row``-th of the chunk, as the input of a dead letter."""
+        return as_context(record, {"shard": self.chunk.path, "row": self.chunk.start + row})
+
+    def outputs(self) -> list[Record]:
+        """All outputs, sorted by id."""
+        self.rows.sort(key=lambda row: (identity(row[1]), row[0]))
+        return [output for _, output in self.rows]
+
+    def result(self, data: ShardFile, dropped: ShardFile | None) -> ShardResult:
+        """The result, once the files are written."""
+        metrics: Counter[str] = Counter()
+        for _, output in self.rows:
+            for name, value in self._operation.measures(output).items():
+                metrics[name] += value  # type: ignore[assignment]
+        lost = len(self.dropped)
+        return ShardResult(
+            chunk=self.chunk,
+            counts=Counts(read=self._read, used=self._read - lost, dropped=lost, written=len(self.rows)),
+            reasons=dict(Counter(letter.reason for letter in self.dropped)),
+            data=data,
+            dropped=dropped,
+            metrics=dict(metrics),
+            seconds=self.seconds + time.monotonic() - self._began,
+            claims=self._claims(),
+        )
+
+    def _claims(self) -> list[Claim]:
+        if not isinstance(self._operation, UniqueOperation):
+            return []
+        claims = []
+        for input_id, output in self.rows:
+            if identity(output) != input_id:
+                raise self._broken(f"input {input_id} gave an output with another id, {identity(output)}")
+            key = self._operation.unique_key(output)
+            if key is not None:
+                claims.append(Claim(key, input_id))
+        return claims
+
+    def _broken(self, what: str) -> EngineError:
+        return EngineError(f"operator {self._operation.name} broke its contract: {what}")

@@ -1,0 +1,133 @@
+"""A window of work in flight: one event loop in a thread of its own, fed from the thread of a Beam worker.
+
+Nothing waits for a batch to end: as soon as one unit ends, the next may start. The feeding thread is held back while
+the window is full, so memory holds what is in flight and no more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import queue
+import threading
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from pipelines.engine import stop
+from pipelines.engine.operation import AsyncOperation, Result, Unit
+from pipelines.engine.shard import Shard
+
+_POLL_S = 0.2
+_CANCEL_TIMEOUT_S = 10.0
+
+
+class Flight(msgspec.Struct, frozen=True):
+    """A unit in flight: the ``row``-th record of the chunk of ``shard``."""
+
+    shard: Shard
+    record: Any
+    row: int
+    unit: Unit
+
+
+class Landing(msgspec.Struct, frozen=True):
+    """A unit that has ended, with its results or an exception."""
+
+    flight: Flight
+    results: list[Result] = []
+    error: Exception | None = None
+
+
+class Window:
+    """Units of ``operation`` in flight. Made, fed and stopped by one thread."""
+
+    def __init__(self, operation: AsyncOperation) -> None:
+        self._operation = operation
+        self._landings: queue.SimpleQueue[Landing] = queue.SimpleQueue()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name=f"window-{operation.name}", daemon=True)
+        self.in_flight = 0
+        self._generation = 0
+
+    def start(self) -> None:
+        """Start the loop and open the operation. Raises what ``open`` raises."""
+        self._thread.start()
+        asyncio.run_coroutine_threadsafe(self._operation.open(), self._loop).result()
+
+    @property
+    def full(self) -> bool:
+        """Whether nothing may start before something lands."""
+        return self.in_flight >= self._operation.window
+
+    def launch(self, flight: Flight) -> None:
+        """Start a unit. The caller sees to it that the window is not full."""
+        self.in_flight += len(flight.unit)
+        self._loop.call_soon_threadsafe(self._start, flight, self._generation)
+
+    def land(self) -> Landing:
+        """Wait for the next unit to end. Raises ``RuntimeError`` if none is in flight, ``Stopped`` if told to stop."""
+        if not self.in_flight:
+            raise RuntimeError("nothing is in flight")
+        landing = None
+        while landing is None:
+            stop.check()
+            with contextlib.suppress(queue.Empty):
+                landing = self._landings.get(timeout=_POLL_S)
+        self.in_flight -= len(landing.flight.unit)
+        return landing
+
+    def landed(self) -> bool:
+        """Whether ``land`` would return at once."""
+        return not self._landings.empty()
+
+    def abandon(self) -> None:
+        """Cancel all that is in flight; nothing of it lands any more."""
+        self._generation += 1
+        asyncio.run_coroutine_threadsafe(self._cancel(), self._loop).result()
+        self._landings = queue.SimpleQueue()
+        self.in_flight = 0
+
+    def stop(self) -> None:
+        """Cancel what is in flight, close the operation, end the loop and its thread. Safe to call twice."""
+        if not self._thread.is_alive():
+            return
+        self.abandon()
+        try:
+            asyncio.run_coroutine_threadsafe(self._operation.close(), self._loop).result()
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        finally:
+            self._loop.close()
+
+    def _start(self, flight: Flight, generation: int) -> None:
+        if generation != self._generation:
+            return
+        task = self._loop.create_task(self._fly(flight))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _fly(self, flight: Flight) -> None:
+        landings = self._landings
+        try:
+            results: Iterable[Result] = await self._operation.process(flight.record, flight.unit)
+            landing = Landing(flight, list(results))
+        except Exception as error:  # noqa: BLE001 - handed to the feeding thread, which judges it
+            landing = Landing(flight, error=error)
+        landings.put(landing)
+
+    async def _cancel(self) -> None:
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=_CANCEL_TIMEOUT_S)

@@ -1,0 +1,49 @@
+"""What every worker of a stage does: count, and leave word of what ended it."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import apache_beam as beam
+import msgspec
+from apache_beam.metrics.metric import Metrics
+
+from pipelines.engine.operation import Operation
+from pipelines.engine.shard import ShardResult
+from pipelines.engine.workspace import Failure, Workspace
+from schemas.errors import UserError
+
+
+class StageFn(beam.DoFn):
+    """Base of the functions of a stage."""
+
+    def __init__(self, operation: Operation, workspace: Workspace) -> None:
+        self.operation = operation
+        self.workspace = workspace
+
+    def setup(self) -> None:
+        """Report that this worker has started."""
+        with suppress(OSError):
+            self.workspace.report()
+
+    @contextmanager
+    def boundary(self) -> Iterator[None]:
+        """Record what ends the stage where the launcher finds it: exceptions do not cross every runner whole."""
+        try:
+            yield
+        except Exception as error:
+            text = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+            failure = Failure(user=isinstance(error, UserError), text=text, trace=traceback.format_exc())
+            with suppress(OSError, UserError):
+                self.workspace.fail(failure)
+            raise
+
+    def counted(self, result: ShardResult) -> ShardResult:
+        """``result``, added to the runner's own counters."""
+        counts: dict[str, int] = msgspec.to_builtins(result.counts)
+        reasons = {f"dropped_{reason}": n for reason, n in result.reasons.items()}
+        for name, n in {**counts, **reasons}.items():
+            Metrics.counter(self.operation.name, name).inc(n)
+        return result

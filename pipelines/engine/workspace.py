@@ -1,0 +1,167 @@
+"""The unfinished part of a table: which of its chunks are done, so that a killed stage goes on where it stopped.
+
+``NAME/.work/`` holds it and goes when the manifest is written. A chunk is done when its result file is there, which is
+written last; every file is written under a temporary name and renamed, and names depend on the chunk alone, so work
+that is done twice leaves the same files. Workers on other machines need the folder under the same path.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from pipelines.engine.operation import identity
+from pipelines.engine.provenance import Provenance
+from pipelines.engine.shard import Shard, ShardResult
+from schemas.manifest import TEMPORARY_FOLDER, write_atomically
+from schemas.record import Record
+from schemas.representable import RecordError, check
+from schemas.tables import ShardFile, read_shard, write_shard
+from schemas.verdict import Dropped
+
+Phase = Literal["results", "candidates"]
+"""``results``: final shards. ``candidates``: shards that still await a decision over all rows."""
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What an unfinished table is made by, and in how many chunks; it goes on only under an equal plan."""
+
+    provenance: Provenance
+    chunks: int
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """What ended a stage in a worker. ``user``: ``text`` is for the user to act on."""
+
+    user: bool
+    text: str
+    trace: str
+
+
+class Workspace(msgspec.Struct, frozen=True):
+    """The folder of a table in the making."""
+
+    folder: str
+
+    @property
+    def path(self) -> Path:
+        """Where what is only needed until the table is finished lies."""
+        return Path(self.folder) / ".work"
+
+    @property
+    def journal(self) -> Path:
+        """The journal of inputs that have ended in chunks that have not."""
+        return self.path / "journal.sqlite"
+
+    @property
+    def stop_file(self) -> Path:
+        """Worker processes end when this file is there."""
+        return self.path / "stop"
+
+    def report(self) -> None:
+        """Say that a worker has started."""
+        self._started.touch()
+
+    def started(self) -> bool:
+        """Whether a worker has started."""
+        return self._started.exists()
+
+    @property
+    def _started(self) -> Path:
+        return self.path / "started"
+
+    def fail(self, failure: Failure) -> None:
+        """Leave word of what ended the stage."""
+        self._write(self.path / "failure.json", failure)
+
+    def failure(self) -> Failure | None:
+        """What ended the stage in a worker, if word of it could be left."""
+        path = self.path / "failure.json"
+        return msgspec.json.decode(path.read_bytes(), type=Failure) if path.exists() else None
+
+    def result(self, phase: Phase, index: int) -> ShardResult | None:
+        """The result of a chunk, or ``None`` if it is not done."""
+        path = self._result_path(phase, index)
+        return msgspec.json.decode(path.read_bytes(), type=ShardResult) if path.exists() else None
+
+    def store(self, phase: Phase, shard: Shard, writes: type[Record]) -> ShardResult:
+        """Write the files of a chunk, then its result. What no table can hold is dropped. Raises ``UserError``
+        if the device is full.
+        """
+        base = self.path / "candidates" if phase == "candidates" else Path(self.folder)
+        data = _write_outputs(base / "data" / shard.chunk.name, shard, writes)
+        letters = sorted(shard.dropped, key=identity)
+        dropped = write_shard(base / "dropped" / shard.chunk.name, letters, Dropped) if letters else None
+        result = shard.result(data, dropped)
+        self._write(self._result_path(phase, shard.chunk.index), result)
+        return result
+
+    def candidates(self, result: ShardResult, writes: type[Record]) -> tuple[Sequence[Any], Sequence[Dropped]]:
+        """The outputs and dead letters of a candidate shard."""
+        base = self.path / "candidates"
+        outputs = read_shard(base / "data" / result.chunk.name, writes)
+        dropped = read_shard(base / "dropped" / result.chunk.name, Dropped) if result.dropped else []
+        return outputs, dropped
+
+    def plan(self) -> Plan | None:
+        """The plan of the unfinished table, or ``None`` if there is none, or none that can be read."""
+        try:
+            return msgspec.json.decode((self.path / "plan.json").read_bytes(), type=Plan)
+        except (FileNotFoundError, msgspec.DecodeError):
+            return None
+
+    def begin(self, plan: Plan) -> None:
+        """Make ready for ``plan``: keep what an equal plan has done, remove what another one has."""
+        for path in (self.stop_file, self._started, self.path / "failure.json"):
+            path.unlink(missing_ok=True)
+        if self.plan() == plan:
+            return
+        self.clear()
+        self._write(self.path / "plan.json", plan)
+
+    def clear(self) -> None:
+        """Remove the table: the manifest first, so that what is left at any moment is no table."""
+        folder = Path(self.folder)
+        (folder / "manifest.json").unlink(missing_ok=True)
+        (self.path / "plan.json").unlink(missing_ok=True)
+        for name in (".work", "data", "dropped", TEMPORARY_FOLDER):
+            shutil.rmtree(folder / name, ignore_errors=True)
+
+    def end(self) -> None:
+        """Remove what only an unfinished table needs."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    def finished(self, phase: Phase) -> set[int]:
+        """Which chunks are done."""
+        folder = self.path / phase / "done"
+        return {int(path.stem) for path in folder.glob("*.json")} if folder.exists() else set()
+
+    def _write(self, path: Path, content: msgspec.Struct) -> None:
+        write_atomically(path, msgspec.json.encode(content), Path(self.folder) / TEMPORARY_FOLDER)
+
+    def _result_path(self, phase: Phase, index: int) -> Path:
+        return self.path / phase / "done" / f"{index:05d}.json"
+
+
+def _write_outputs(path: Path, shard: Shard, writes: type[Record]) -> ShardFile:
+    """Write the outputs of a shard; if some cannot be represented, find and drop them, and write the rest."""
+    try:
+        return write_shard(path, shard.outputs(), writes)
+    except RecordError:
+        shard.revoke(unrepresentable(shard, writes))
+        return write_shard(path, shard.outputs(), writes)
+
+
+def unrepresentable(shard: Shard, writes: type[Record]) -> list[Dropped]:
+    """Dead letters for the inputs of a shard that gave outputs which no table can hold."""
+    letters = []
+    for input_id, output in shard.rows:
+        try:
+            check([output], writes)
+        except RecordError as error:
+            letters.append(shard.letter(input_id, "unrepresentable", f"field {error.field}: {error.detail}", output))
+    return letters

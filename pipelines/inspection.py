@@ -1,0 +1,224 @@
+"""What can be said of a table by looking at it: counts, columns, how values are distributed, sample rows.
+
+It works on the columns as Parquet stores them, one leaf column at a time, so a table need not fit into memory.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from schemas.arrow import from_arrow
+from schemas.errors import UserError
+from schemas.tables import Table, read_columns
+
+MAX_CATEGORIES = 24
+"""A text column with more distinct values than this is no category and is not counted."""
+
+
+class Column(msgspec.Struct, frozen=True):
+    """A top-level column: its name and its Arrow type, in full or with the fields of structs by name only."""
+
+    name: str
+    type: str
+    short_type: str
+
+
+class Spread(msgspec.Struct, frozen=True):
+    """How the ``n`` values of a number column, or the lengths of a list column, are spread."""
+
+    n: int
+    minimum: float
+    median: float
+    mean: float
+    maximum: float
+
+
+class Inspection(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``agentmill inspect`` shows of a table; ``categories`` and ``spreads`` go by the path of the column."""
+
+    path: str
+    record: str
+    schema_version: str
+    operator: str
+    counts: dict[str, int]
+    reasons: dict[str, int]
+    files: int
+    bytes: int
+    seconds: float
+    columns: list[Column]
+    categories: dict[str, dict[str, int]]
+    spreads: dict[str, Spread]
+    rows: list[Any]
+
+
+def inspect_table(table: Table, rows: int) -> Inspection:
+    """Look at every shard of ``table``, and at its first ``rows`` rows in full.
+
+    Raises ``UserError`` for a shard that is missing, damaged or of a newer version.
+    """
+    shards = table.shards()
+    for shard in shards:
+        read_columns(shard, table.record_type, [])
+    try:
+        return look(table, shards, rows)
+    except (pa.ArrowException, OSError) as error:
+        reason = str(error).partition("\n")[0]
+        raise UserError(
+            f"{table.folder}: a data page is damaged ({reason}); run again what writes the table"
+        ) from error
+
+
+def look(table: Table, shards: Sequence[Path], rows: int) -> Inspection:
+    """The inspection of a table whose shards are known to be there."""
+    manifest = table.manifest
+    return Inspection(
+        path=str(table.folder),
+        record=manifest.record,
+        schema_version=manifest.schema_version,
+        operator=manifest.operator,
+        counts=msgspec.to_builtins(manifest.counts),
+        reasons=manifest.reasons,
+        files=len(shards),
+        bytes=sum(file.bytes for file in manifest.files),
+        seconds=manifest.seconds,
+        columns=columns(shards),
+        categories=all_categories(shards),
+        spreads=all_spreads(shards),
+        rows=first_rows(table, shards, rows),
+    )
+
+
+def all_categories(shards: Sequence[Path]) -> dict[str, dict[str, int]]:
+    """The categories of every text column that has some."""
+    found = {path: categories(shards, path) for path in text_columns(shards)}
+    return {path: counts for path, counts in found.items() if counts is not None}
+
+
+def all_spreads(shards: Sequence[Path]) -> dict[str, Spread]:
+    """The spreads of every number column, and of the lengths of every list column, that is not empty."""
+    found = {path: spread(shards, path, numbers) for path in number_columns(shards)}
+    found |= {name: spread(shards, leaf, lengths) for name, leaf in list_columns(shards)}
+    return {path: each for path, each in found.items() if each is not None}
+
+
+def columns(shards: Sequence[Path]) -> list[Column]:
+    """The top-level columns of the first shard."""
+    schema = pq.read_schema(shards[0]) if shards else []
+    return [Column(field.name, str(field.type), short_type(field.type)) for field in schema]
+
+
+def short_type(arrow: pa.DataType) -> str:
+    """An Arrow type in words, with the fields of a struct by name."""
+    if pa.types.is_list(arrow) or pa.types.is_large_list(arrow):
+        return f"list of {short_type(arrow.value_type)}"
+    if pa.types.is_struct(arrow):
+        return f"struct of {', '.join(field.name for field in arrow)}"
+    return str(arrow)
+
+
+def leaves(shards: Sequence[Path], lists: bool) -> Iterator[Any]:
+    """The leaf columns of the first shard that lie inside of lists, or those that do not."""
+    if shards:
+        schema = pq.ParquetFile(shards[0]).schema
+        for index in range(len(schema)):
+            if (schema.column(index).max_repetition_level > 0) == lists:
+                yield schema.column(index)
+
+
+def text_columns(shards: Sequence[Path]) -> list[str]:
+    """Paths of the text and boolean columns, such as ``outcome.status``; the version of the schema is no news."""
+    return [
+        leaf.path
+        for leaf in leaves(shards, lists=False)
+        if leaf.path != "schema_version" and (leaf.logical_type.type == "STRING" or leaf.physical_type == "BOOLEAN")
+    ]
+
+
+def number_columns(shards: Sequence[Path]) -> list[str]:
+    """Paths of the number columns, such as ``usage.completion_tokens``."""
+    return [leaf.path for leaf in leaves(shards, lists=False) if leaf.physical_type in ("INT32", "INT64", "DOUBLE")]
+
+
+def list_columns(shards: Sequence[Path]) -> list[tuple[str, str]]:
+    """(list column, one leaf of it that is quick to read) for every top-level list."""
+    inside: dict[str, list[Any]] = {}
+    for leaf in leaves(shards, lists=True):
+        if leaf.max_repetition_level == 1:
+            inside.setdefault(leaf.path.partition(".")[0], []).append(leaf)
+    return [(name, min(found, key=is_bytes).path) for name, found in inside.items()]
+
+
+def is_bytes(leaf: Any) -> bool:
+    """Whether a leaf column holds text or bytes, which take longer to read than numbers."""
+    return bool(leaf.physical_type == "BYTE_ARRAY")
+
+
+def read_column(shards: Sequence[Path], path: str) -> Iterator[pa.Array]:
+    """The leaf column ``path``, taken out of the structs and lists around it only as far as the first list."""
+    for shard in shards:
+        for batch in pq.ParquetFile(shard, page_checksum_verification=True).iter_batches(columns=[path]):
+            array = batch.column(0)
+            while pa.types.is_struct(array.type):
+                array = pc.struct_field(array, 0)
+            yield array
+
+
+def categories(shards: Sequence[Path], path: str) -> dict[str, int] | None:
+    """How often each value occurs, most frequent first, or ``None`` if there are too many, or only nulls."""
+    counts: Counter[str] = Counter()
+    for array in read_column(shards, path):
+        for entry in pc.value_counts(array).to_pylist():
+            counts["" if entry["values"] is None else str(entry["values"]).lower()] += entry["counts"]
+        if len(counts) > MAX_CATEGORIES:
+            return None
+    return dict(counts.most_common()) if set(counts) - {""} else None
+
+
+def numbers(array: pa.Array) -> pa.Array:
+    """The numbers that are there."""
+    return array.drop_null().cast(pa.float64())
+
+
+def lengths(array: pa.Array) -> pa.Array:
+    """The lengths of the lists that are there."""
+    return pc.list_value_length(array).drop_null().cast(pa.float64())
+
+
+def spread(shards: Sequence[Path], path: str, measure: Callable[[pa.Array], pa.Array]) -> Spread | None:
+    """The spread of what ``measure`` finds in a column; ``None`` if it finds nothing."""
+    values = pa.chunked_array([measure(array) for array in read_column(shards, path)], type=pa.float64())
+    if len(values) == 0:
+        return None
+    ends = pc.min_max(values).as_py()
+    median = pc.quantile(values, q=0.5)[0].as_py()
+    return Spread(len(values), ends["min"], median, pc.mean(values).as_py(), ends["max"])
+
+
+def first_rows(table: Table, shards: Sequence[Path], n: int) -> list[Any]:
+    """The first ``n`` rows, as plain objects without what is empty."""
+    found: list[Any] = []
+    for shard in shards:
+        if len(found) < n:
+            batch = next(pq.ParquetFile(shard).iter_batches(batch_size=n - len(found)), None)
+            records = from_arrow(pa.Table.from_batches([batch]), table.record_type) if batch is not None else []
+            found += [without_empty(msgspec.to_builtins(record)) for record in records]
+    return found
+
+
+def without_empty(value: Any) -> Any:
+    """``value`` without the keys whose value is null, an empty list or an empty object."""
+    if isinstance(value, dict):
+        return {
+            key: without_empty(inner) for key, inner in value.items() if inner is not None and inner not in ([], {})
+        }
+    if isinstance(value, list):
+        return [without_empty(inner) for inner in value]
+    return value

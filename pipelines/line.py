@@ -1,0 +1,132 @@
+"""Running a plan: one step after the other, each of which is skipped if what it makes is there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from pipelines.bench import Bench, Order
+from pipelines.engine.progress import StageProgress
+from pipelines.engine.server_records import reap_strays
+from pipelines.lock import locked
+from pipelines.plan import Plan, Step
+from pipelines.stages.procedure import Assignment, Procedure
+from pipelines.stages.stage import Inputs
+from pipelines.summary import StageSummary, Summary
+from schemas.config import dump_yaml
+from schemas.manifest import write_atomically
+from schemas.record import JsonObject
+from schemas.tables import Counts, Table
+
+RECIPE = "recipe.yaml"
+SUMMARY = "summary.json"
+
+
+class Finish(msgspec.Struct, frozen=True):
+    """How a run ended: its summary, and how many tables and models it made that were not there before."""
+
+    summary: Summary
+    made: int
+
+
+def run_plan(plan: Plan, progress: StageProgress, replace: bool = False) -> Finish:
+    """Run what is not done yet, and write ``recipe.yaml`` and ``summary.json`` into the run directory.
+
+    Raises ``UserError`` and the errors of stages, servers and trainings. Whatever ends it, servers are stopped, what
+    is finished stays, and the same call goes on from there.
+    """
+    with locked(plan.run_dir):
+        reap_strays(plan.run_dir)
+        recipe, text = plan.run_dir / RECIPE, dump_yaml(resolved(plan)).encode()
+        if replace or not recipe.exists():
+            save(recipe, text)
+        with Bench(plan.run_dir, plan.recipe.runner, progress, replace) as bench:
+            line = Line(plan, bench)
+            for step in plan.steps:
+                line.run(step)
+        save(recipe, text)
+        save(plan.run_dir / SUMMARY, msgspec.json.format(msgspec.json.encode(line.summary()), indent=2) + b"\n")
+        return Finish(line.summary(), bench.made)
+
+
+class Line:
+    """The steps of a plan on a bench."""
+
+    def __init__(self, plan: Plan, bench: Bench) -> None:
+        self._plan = plan
+        self._bench = bench
+        self._stages: dict[str, StageSummary] = {}
+        self._evaluation: JsonObject = {}
+
+    def run(self, step: Step) -> None:
+        """Run a step, or find it done. Raises the errors of ``run_plan``."""
+        inputs = {role: [Table.open(output.folder) for output in outputs] for role, outputs in step.inputs.items()}
+        if isinstance(step.stage, Procedure):
+            self._proceed(step, step.stage, inputs)
+            return
+        manifest = self._bench.make(
+            Order(
+                operator=step.operator,
+                name=step.name,
+                stage=step.stage,
+                inputs=inputs,
+                models=step.models,
+                folder=step.folder,
+                seed=step.seed,
+                round=step.round,
+            )
+        )
+        self._note(step, manifest.counts, manifest.reasons, manifest.seconds, manifest.record)
+
+    def _proceed(self, step: Step, procedure: Procedure, inputs: Inputs) -> None:
+        """Run a step that is no stage of the engine."""
+        achievement = procedure.run(
+            Assignment(
+                recipe=self._plan.recipe.name,
+                operator=step.operator,
+                name=step.name,
+                folder=step.folder,
+                inputs=inputs,
+                models=step.models,
+                seed=step.seed,
+                round=step.round,
+            ),
+            self._bench,
+        )
+        self._evaluation = achievement.evaluation or self._evaluation
+        self._note(step, achievement.counts, achievement.reasons, achievement.seconds, None)
+
+    def _note(self, step: Step, counts: Counts, reasons: Mapping[str, int], seconds: float, record: str | None) -> None:
+        self._stages[step.name] = StageSummary.of(
+            counts,
+            operator=step.operator,
+            seconds=seconds,
+            where=str(step.folder),
+            record=record,
+            reasons=dict(reasons),
+        )
+
+    def summary(self) -> Summary:
+        """What the steps so far have made."""
+        recipe = self._plan.recipe
+        return Summary(
+            name=recipe.name,
+            seed=recipe.seed,
+            run_dir=str(self._plan.run_dir),
+            stages=self._stages,
+            evaluation=self._evaluation,
+        )
+
+
+def resolved(plan: Plan) -> JsonObject:
+    """The recipe with overrides and its run directory: it makes the same run from any place."""
+    settled = {"name", "run_dir", "seed", "runner"}
+    recipe = plan.recipe
+    return {**recipe.model_dump(mode="json", include=settled), **recipe.model_dump(mode="json", exclude_unset=True)}
+
+
+def save(path: Path, content: bytes) -> None:
+    """Write a small file whole."""
+    write_atomically(path, content, path.parent)

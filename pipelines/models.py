@@ -1,0 +1,185 @@
+"""Models as a recipe declares them: who acts, how it samples, and where it is served."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from pipelines.engine.endpoints import Endpoint
+from schemas.config import Config
+from schemas.errors import UserError, near_match
+from schemas.ids import digest
+from synthesis.policies import POLICIES
+from synthesis.policies.settings import PolicySettings
+
+BUNDLED = "bundled:"
+
+
+class SamplingConfig(Config):
+    """How answers are sampled; ``max_tokens`` per turn. What is not given is not sent."""
+
+    temperature: Annotated[float, Field(ge=0)] = 1.0
+    max_tokens: Annotated[int | None, Field(ge=1)] = 256
+    top_p: Annotated[float | None, Field(gt=0, le=1)] = None
+    top_k: Annotated[int | None, Field(ge=-1)] = None
+    min_p: Annotated[float | None, Field(ge=0, le=1)] = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    repetition_penalty: Annotated[float | None, Field(gt=0)] = None
+    stop: list[str] | None = None
+    tool_choice: Literal["auto", "required", "none"] | None = None
+    parallel_tool_calls: bool | None = None
+
+
+class ServerConfig(Config):
+    """A vLLM server that the launcher starts: one for each group of ``tensor_parallel_size`` GPUs, one on CPU.
+
+    ``replicas`` defaults to as many as there are groups. ``max_model_len``, in tokens, defaults to the model's own, but
+    at most 4,096; ``kv_cache_gib`` is the size of the cache on CPU. ``restarts`` counts how often a server that dies is
+    started again. ``arguments`` go to vLLM as they are.
+    """
+
+    max_model_len: Annotated[int | None, Field(ge=16)] = None
+    max_num_seqs: Annotated[int, Field(ge=1)] = 32
+    tensor_parallel_size: Annotated[int, Field(ge=1)] = 1
+    replicas: Annotated[int | None, Field(ge=1)] = None
+    port: Annotated[int | None, Field(ge=1, le=65535)] = None
+    kv_cache_gib: Annotated[int, Field(ge=1)] = 1
+    tool_call_parser: str | None = None
+    chat_template: str | None = None
+    lora: dict[str, str] = {}
+    start_timeout_s: Annotated[float, Field(gt=0)] = 900.0
+    restarts: Annotated[int, Field(ge=0)] = 3
+    arguments: list[str] = []
+
+
+class ModelConfig(Config):
+    """One entry of ``models``.
+
+    ``model`` is a model folder, ``bundled:NAME`` or, with ``endpoints``, the name it is served under there. Without
+    ``endpoints`` the policy ``vllm`` gets servers of its own. ``adapter`` names the one of ``server.lora`` that acts.
+    ``revision`` is for models behind ``endpoints``; that of a model folder is the digest of its files. A turn may take
+    ``turn_timeout_s``; a server that cannot be reached is waited for up to ``patience_s`` more, one of ours as long as
+    it may take to start again.
+    """
+
+    policy: str
+    model: str | None = None
+    endpoints: list[str] = []
+    api_key_variable: str | None = None
+    adapter: str | None = None
+    revision: str | None = None
+    server: ServerConfig = ServerConfig()
+    sampling: SamplingConfig = SamplingConfig()
+    turn_timeout_s: Annotated[float, Field(gt=0)] = 300.0
+    patience_s: Annotated[float, Field(ge=0)] = 60.0
+    max_retries: Annotated[int, Field(ge=0)] = 8
+    turns: list[str] = []
+
+    @field_validator("policy")
+    @classmethod
+    def _known_policy(cls, policy: str) -> str:
+        if policy not in POLICIES:
+            known = ", ".join(sorted(POLICIES))
+            raise ValueError(f"unknown policy {policy!r}; known: {known}.{near_match(policy, POLICIES)}")
+        return policy
+
+    @field_validator("endpoints")
+    @classmethod
+    def _base_urls(cls, endpoints: list[str]) -> list[str]:
+        for url in endpoints:
+            if not url.startswith(("http://", "https://")):
+                raise ValueError(f"{url!r} is no address; expected for example http://127.0.0.1:8000/v1")
+        return [url.rstrip("/") for url in endpoints]
+
+    @model_validator(mode="after")
+    def _complete(self) -> ModelConfig:
+        if self.policy in ("openai", "vllm") and self.model is None:
+            raise ValueError(f"policy {self.policy!r} needs `model`")
+        if self.policy == "openai" and not self.endpoints:
+            raise ValueError("policy 'openai' needs `endpoints`, for example [http://127.0.0.1:8000/v1]")
+        if self.adapter is not None and not self.endpoints and self.adapter not in self.server.lora:
+            raise ValueError(f"adapter {self.adapter!r} is not in `server.lora`")
+        return self
+
+    @property
+    def managed(self) -> bool:
+        """Whether servers have to be started for it."""
+        return self.policy == "vllm" and not self.endpoints
+
+    @property
+    def served_name(self) -> str:
+        """What a server calls the model without an adapter: its name without the folders it lies in."""
+        name = (self.model or "").removeprefix(BUNDLED).rstrip("/")
+        return Path(name).name if self.managed else name
+
+    @property
+    def display_name(self) -> str | None:
+        """What trajectories call the model, adapter included."""
+        if self.model is None:
+            return None
+        return f"{self.served_name}+{self.adapter}" if self.adapter else self.served_name
+
+    def settings(
+        self, endpoints: Sequence[Endpoint] = (), revision: str | None = None, sampling: Mapping[str, Any] | None = None
+    ) -> PolicySettings:
+        """The policy as data for workers; entries of ``sampling`` go before those of the config.
+
+        ``revision`` is that of the model folder; an adapter of ours adds its own.
+        """
+        chosen = SamplingConfig.model_validate({**self.sampling.model_dump(exclude_unset=True), **(sampling or {})})
+        return PolicySettings(
+            policy=self.policy,
+            name=self.display_name,
+            revision=self._with_adapter(revision or self.revision),
+            model=endpoints[0].model if endpoints else None,
+            endpoints=[endpoint.base_url for endpoint in endpoints],
+            api_key_variable=self.api_key_variable,
+            sampling=chosen.model_dump(exclude_none=True) if self.policy in ("openai", "vllm") else {},
+            turn_timeout_s=self.turn_timeout_s,
+            patience_s=max(self.patience_s, self.server.start_timeout_s) if self.managed else self.patience_s,
+            max_retries=self.max_retries,
+            turns=self.turns,
+        )
+
+    def _with_adapter(self, revision: str | None) -> str | None:
+        if self.adapter is None or not self.managed:
+            return revision
+        return f"{revision}+{model_revision(Path(self.server.lora[self.adapter]))}"
+
+
+def model_folder(model: str) -> Path:
+    """The folder that ``model`` names; a bundled model is fetched and converted on its first use.
+
+    Raises ``UserError`` where there is no model.
+    """
+    if model.startswith(BUNDLED):
+        command = [sys.executable, "-m", "trainers.bundled", model.removeprefix(BUNDLED)]
+        environment = {**os.environ, "PYTHONSAFEPATH": "1"}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+            raise UserError("\n".join(lines[-2:]))
+        return Path(done.stdout.strip().splitlines()[-1])
+    folder = Path(model).expanduser().resolve()
+    if not (folder / "config.json").is_file():
+        wrong = "holds no config.json" if folder.is_dir() else "does not exist"
+        raise UserError(f"the model folder {model} {wrong}; expected a transformers model folder or {BUNDLED}NAME.")
+    return folder
+
+
+def model_revision(folder: Path) -> str:
+    """Digest of the files that make a model what it is: weights, configuration, tokenizer."""
+    files = sorted(path for path in folder.iterdir() if path.suffix in (".safetensors", ".json", ".jinja", ".model"))
+    parts = []
+    for path in files:
+        with path.open("rb") as handle:
+            parts.append([path.name, hashlib.file_digest(handle, "sha256").hexdigest()])
+    return digest("model", parts)[:16]

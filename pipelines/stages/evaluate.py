@@ -1,0 +1,200 @@
+"""``evaluate``: models side by side on the same held-out tasks, through the same rollout and verification stages.
+
+Each model plays each split once, and once more with its answers constrained to admissible actions where ``constrained``
+names it, so that skill is told apart from format. Tables lie in ``SPLIT/MODEL/{trajectories,verdicts}``, what they come
+to in ``evaluation.json``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+import msgspec
+from pydantic import Field, model_validator
+
+from pipelines.bench import Bench, Order
+from pipelines.episodes import episodes_of
+from pipelines.evaluation import measure, paired_difference
+from pipelines.recipe import Name
+from pipelines.stages.check_outcome import CheckOutcome
+from pipelines.stages.procedure import Achievement, Assignment, Procedure
+from pipelines.stages.sample import Sample
+from pipelines.stages.stage import TableNames, expect
+from schemas.errors import near_match
+from schemas.manifest import write_atomically
+from schemas.record import JsonObject
+from schemas.tables import Counts, Manifest, Table
+from synthesis.strategies.scaffold import ScaffoldName
+
+RESULT = "evaluation.json"
+CONSTRAINED = "_constrained"
+DIFFERENCE = "paired_difference"
+
+
+class Run(msgspec.Struct, frozen=True):
+    """One model on one split; ``label`` is what the results call it."""
+
+    split: str
+    label: str
+    model: str
+    constrained: bool
+
+
+class Evaluate(Procedure):
+    """Success, invalid actions, loops and costs of models on held-out tasks, and the paired difference of two."""
+
+    primary: ClassVar[str] = "tasks"
+    table_roles: ClassVar[Sequence[str]] = ("tasks", "environments")
+
+    models: Annotated[dict[Name, str], Field(min_length=1)] = Field(
+        description="what to compare, by the names the results use; the last is compared with the first"
+    )
+    tasks: TableNames = Field(description="tables of tasks")
+    environments: TableNames = Field(description="tables of the environments of these tasks")
+    splits: Annotated[list[Name], Field(min_length=1)] = Field(
+        ["held_out_tasks", "held_out_environments"], description="splits of the tasks to play"
+    )
+    constrained: list[str] = Field([], description="models to evaluate with admissible actions only, too")
+    share: float = Field(1.0, gt=0, le=1, description="of these tasks only so many, chosen by their ids")
+    k: int = Field(1, ge=1, description="episodes per task")
+    temperature: float = Field(0.0, ge=0, description="sampling temperature; 0 takes the likeliest token")
+    max_tokens: int | None = Field(None, ge=1, description="per turn, before that of the model")
+    scaffold: ScaffoldName = Field("text", description="commands as text, or calls of tools")
+    max_turns: int | None = Field(None, ge=1, description="turns per episode; by default the task's own")
+    max_invalid: int | None = Field(5, ge=1, description="invalid actions in a row that end an episode")
+    seed: int | None = Field(None, description="by default derived from that of the run")
+    window: int | None = Field(None, ge=1, description="episodes in flight per worker")
+
+    @model_validator(mode="after")
+    def _known_names(self) -> Evaluate:
+        for name in self.constrained:
+            if name not in self.models:
+                raise ValueError(
+                    f"`constrained` names {name!r}, which is not in `models`.{near_match(name, self.models)}"
+                )
+        labels = [*self.models, *(name + CONSTRAINED for name in self.constrained), DIFFERENCE]
+        if len(set(labels)) < len(labels):
+            raise ValueError(f"names ending in {CONSTRAINED} and {DIFFERENCE!r} are taken; call the models otherwise")
+        return self
+
+    def policies(self) -> dict[str, str]:
+        """The models, by the names the results use."""
+        return dict(self.models)
+
+    def writes(self, reads: Mapping[str, Sequence[str]]) -> str:
+        """An evaluation, which is no table."""
+        expect(reads, "tasks", "Task")
+        expect(reads, "environments", "EnvironmentSpec")
+        return "Evaluation"
+
+    def run(self, assignment: Assignment, bench: Bench) -> Achievement:
+        """Play, judge and compare; the evaluation is split, then model, then measures."""
+        arena, runs = Arena(assignment, bench), list(self.runs())
+        played = [arena.make(run, "trajectories", self._rollout(run)) for run in runs]
+        judged = [arena.make(run, "verdicts", self._verification()) for run in runs]
+        return Achievement(
+            counts=sum_counts(played),
+            reasons=sum_reasons(played),
+            seconds=sum(manifest.seconds for manifest in [*played, *judged]),
+            evaluation=settle(assignment.folder, {run: arena.tables(run) for run in runs}, list(self.models)),
+        )
+
+    def runs(self) -> Iterator[Run]:
+        """What is played, one model after the other, so that each is served once."""
+        for model in self.models:
+            for constrained in (False, True) if model in self.constrained else (False,):
+                for split in self.splits:
+                    yield Run(split, model + CONSTRAINED * constrained, model, constrained)
+
+    def _rollout(self, run: Run) -> Sample:
+        """The trajectories of one model on one split."""
+        own = {"models", "splits", "constrained"}
+        parameters: dict[str, Any] = {name: getattr(self, name) for name in Evaluate.model_fields if name not in own}
+        constrain: Any = "admissible" if run.constrained else "none"
+        return Sample(policy=run.model, split=run.split, constrain=constrain, **parameters)
+
+    def _verification(self) -> CheckOutcome:
+        """The verdicts on them."""
+        return CheckOutcome(of=["trajectories"], tasks=self.tasks, environments=self.environments)
+
+
+class Arena(msgspec.Struct, frozen=True):
+    """Where the runs of an evaluation take place. All play with the same seed, so that they meet the same worlds."""
+
+    assignment: Assignment
+    bench: Bench
+
+    def make(self, run: Run, table: str, stage: Sample | CheckOutcome) -> Manifest:
+        """Make one of the two tables of a run, or find it made."""
+        given, rollout = self.assignment, isinstance(stage, Sample)
+        return self.bench.make(
+            Order(
+                operator="sample" if rollout else "check_outcome",
+                name=f"{given.name}/{run.split}/{run.label}/{table}",
+                stage=stage,
+                inputs=given.inputs
+                if rollout
+                else {**given.inputs, "of": [Table.open(self.folder(run, "trajectories"))]},
+                models={"actor": given.models[run.model]} if rollout else {},
+                folder=self.folder(run, table),
+                seed=given.seed,
+                round=given.round,
+            )
+        )
+
+    def folder(self, run: Run, table: str) -> Path:
+        """Where a table of a run lies."""
+        return self.assignment.folder / run.split / run.label / table
+
+    def tables(self, run: Run) -> tuple[Table, Table]:
+        """The trajectories of a run and the verdicts on them."""
+        return Table.open(self.folder(run, "trajectories")), Table.open(self.folder(run, "verdicts"))
+
+
+def settle(folder: Path, tables: Mapping[Run, tuple[Table, Table]], models: Sequence[str]) -> JsonObject:
+    """The results of ``tables``, read from ``evaluation.json`` if that was made from the same, and written there."""
+    inputs = {f"{run.split}/{run.label}": [table.digest for table in pair] for run, pair in tables.items()}
+    made_from = {"models": list(models), "inputs": inputs}
+    file = folder / RESULT
+    held = msgspec.json.decode(file.read_bytes()) if file.exists() else {}
+    if {key: held.get(key) for key in made_from} != made_from:
+        held = {**made_from, "splits": compare(tables, models)}
+        text = msgspec.json.format(msgspec.json.encode(held), indent=2)
+        write_atomically(file, text + b"\n", folder)
+    results: JsonObject = held["splits"]
+    return results
+
+
+def compare(tables: Mapping[Run, tuple[Table, Table]], models: Sequence[str]) -> JsonObject:
+    """Split, then model, then its measures; beside the models the paired difference of the last and the first."""
+    results: JsonObject = {}
+    for split in dict.fromkeys(run.split for run in tables):
+        episodes = {
+            run.label: episodes_of(trajectories.rows(), verdicts.rows())
+            for run, (trajectories, verdicts) in tables.items()
+            if run.split == split
+        }
+        results[split] = {label: msgspec.to_builtins(measure(found)) for label, found in episodes.items()}
+        reference, model = models[0], models[-1]
+        difference = paired_difference(episodes[reference], episodes[model])
+        if reference != model and difference is not None:
+            sides = {"model": model, "reference": reference}
+            results[split][DIFFERENCE] = {**msgspec.to_builtins(difference), **sides}
+    return results
+
+
+def sum_counts(manifests: Sequence[Manifest]) -> Counts:
+    """The counts of several tables together."""
+    names = ("read", "used", "dropped", "written")
+    return Counts(**{name: sum(getattr(manifest.counts, name) for manifest in manifests) for name in names})
+
+
+def sum_reasons(manifests: Sequence[Manifest]) -> dict[str, int]:
+    """The reasons of several tables together."""
+    reasons: Counter[str] = Counter()
+    for manifest in manifests:
+        reasons.update(manifest.reasons)
+    return dict(reasons)

@@ -1,0 +1,75 @@
+"""``filter``: which trajectories are kept, by conditions on what was said of them; the rows stay where they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar
+
+from pydantic import Field
+
+from pipelines.engine.operation import Blamed, Operation, Result, RowOperation, Unit
+from pipelines.stages.conditions import Condition
+from pipelines.stages.said import Said
+from pipelines.stages.stage import Inputs, Stage, StageContext, TableNames, expect, tables_of
+from schemas.trajectory import Trajectory
+from schemas.verdict import Selection
+
+
+class Filter(Stage):
+    """A selection per trajectory: kept if all conditions hold, else dropped for the first that does not."""
+
+    primary: ClassVar[str] = "of"
+    table_roles: ClassVar[Sequence[str]] = ("of", "verdicts", "labels")
+
+    of: TableNames = Field(description="tables of trajectories")
+    verdicts: TableNames | None = Field(default=None, description="tables of verdicts on them")
+    labels: TableNames | None = Field(default=None, description="tables of labels of them")
+    where: list[Condition] = Field(min_length=1, description="conditions on verdicts, labels and fields; all must hold")
+    name: str = Field(default="filter", description="what the selection is called")
+
+    def writes(self, reads: Mapping[str, Sequence[str]]) -> str:
+        """Selections, of trajectories."""
+        expect(reads, "of", "Trajectory")
+        for role, record in (("verdicts", "Verdict"), ("labels", "Label")):
+            if role in reads:
+                expect(reads, role, record)
+        return "Selection"
+
+    def operation(self, inputs: Inputs, context: StageContext) -> Operation:
+        """The selections."""
+        del context
+        said = Said(tables_of(inputs, "verdicts"), tables_of(inputs, "labels"))
+        return Filtering(self.name, self.where, said)
+
+
+class Filtering(RowOperation):
+    """One selection per trajectory. ``score`` is empty: a condition holds or does not."""
+
+    blamed: ClassVar[Blamed] = "curation"
+    chunk_rows: ClassVar[int] = 5_000
+
+    def __init__(self, selection: str, conditions: Sequence[Condition], said: Said) -> None:
+        super().__init__("filter", Trajectory, Selection)
+        self._selection = selection
+        self._conditions = list(conditions)
+        self._said = said
+
+    def open(self) -> None:
+        """Load verdicts and labels."""
+        self._said.load()
+
+    def process(self, record: Any, unit: Unit) -> Iterable[Result]:
+        """The selection of a trajectory."""
+        evidence = self._said.of(record.trajectory_id)
+        failed = next((each for each in self._conditions if not each.holds(record, evidence)), None)
+        selection = Selection(
+            trajectory_id=record.trajectory_id,
+            name=self._selection,
+            kept=failed is None,
+            reason=None if failed is None else str(failed),
+        )
+        return [Result(input_id=unit[0], outputs=[selection])]
+
+    def measures(self, output: Any) -> Mapping[str, float]:
+        """How many were kept."""
+        return {"kept": int(output.kept)}

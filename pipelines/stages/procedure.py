@@ -1,0 +1,50 @@
+"""The contract of a procedure: an operator that makes something other than one table, and runs by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from pipelines.bench import Bench
+from pipelines.models import ModelConfig
+from pipelines.stages.stage import Inputs, Stage
+from schemas.record import JsonObject
+from schemas.tables import Counts
+
+MODEL = "Model"
+"""What a training writes, in the place of the name of a record."""
+
+
+class Assignment(msgspec.Struct, frozen=True, kw_only=True):
+    """What a procedure gets from the run it is part of, by role; it may write into ``folder`` only."""
+
+    recipe: str
+    operator: str
+    name: str
+    folder: Path
+    inputs: Inputs
+    models: Mapping[str, ModelConfig]
+    seed: int
+    round: int = 0
+
+
+class Achievement(msgspec.Struct, frozen=True, kw_only=True):
+    """What a procedure did, counted as for a table; ``evaluation`` goes into the summary of the run."""
+
+    counts: Counts
+    reasons: dict[str, int]
+    seconds: float
+    evaluation: JsonObject = {}
+
+
+class Procedure(Stage):
+    """Parameters of an operator that runs by itself."""
+
+    def run(self, assignment: Assignment, bench: Bench) -> Achievement:
+        """Do it, or find it done. What is killed in the middle goes on at the next call.
+
+        Raises ``UserError`` and the errors of a stage.
+        """
+        raise NotImplementedError

@@ -1,0 +1,132 @@
+"""The contract of a stage: the parameters of an operator, as a recipe step gives them, and the operation they make.
+
+A stage is a configuration and nothing else. Which tables and models its step names it says by role; whoever runs it
+resolves them and hands them back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar
+
+import msgspec
+from pydantic import BeforeValidator, Field
+
+from pipelines.engine.endpoints import Endpoint
+from pipelines.engine.operation import Operation
+from pipelines.models import ModelConfig, model_folder, model_revision
+from schemas.config import Config
+from schemas.errors import UserError
+from schemas.record import JsonObject, Record
+from schemas.tables import Table
+from synthesis.policies.settings import PolicySettings
+
+
+def _listed(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+TableNames = Annotated[list[str], BeforeValidator(_listed), Field(min_length=1)]
+"""Names of tables of one role; one alone need not be a list."""
+
+Inputs = Mapping[str, Sequence[Table]]
+"""The tables of a step by role, opened."""
+
+
+class Model(msgspec.Struct, frozen=True, kw_only=True):
+    """A model that a step uses. ``revision`` tells its weights; ``endpoints`` are known only while it is served."""
+
+    config: ModelConfig
+    revision: str | None = None
+    endpoints: list[Endpoint] = []
+
+    @classmethod
+    def of(cls, config: ModelConfig) -> Model:
+        """A model as configured, not served yet; the files of one that we will serve are read for its revision."""
+        managed = config.managed and config.model is not None
+        return cls(config=config, revision=model_revision(model_folder(str(config.model))) if managed else None)
+
+    def settings(self, sampling: Mapping[str, Any]) -> PolicySettings:
+        """The policy as data; entries of ``sampling`` go before those of the config."""
+        return self.config.settings(self.endpoints, self.revision, sampling)
+
+    def identity(self, sampling: Mapping[str, Any]) -> JsonObject:
+        """What of it decides what it makes: not where it is served, nor how patiently it is asked."""
+        settings = self.settings(sampling)
+        fields = ("policy", "name", "revision", "sampling", "turns")
+        return {field: getattr(settings, field) for field in fields}
+
+
+class StageContext(msgspec.Struct, frozen=True, kw_only=True):
+    """What a stage gets from the run it is part of: its seed, its models by role, and the round of an ``iterate``."""
+
+    seed: int = 0
+    models: Mapping[str, Model] = {}
+    round: int = 0
+
+
+class Stage(Config):
+    """Parameters of an operator that makes one table from others."""
+
+    primary: ClassVar[str]
+    """The role of the tables whose rows are worked on; a stage without any makes its own ``seeds``."""
+
+    table_roles: ClassVar[Sequence[str]]
+    """The fields that name tables. A field ``from_`` is spelled ``from`` in recipes, and that is its role."""
+
+    model_roles: ClassVar[Mapping[str, str]] = {}
+    """The roles of the models it uses, and the fields that name them."""
+
+    incidental: ClassVar[Sequence[str]] = ()
+    """Fields that change how fast the table is made, never what is in it."""
+
+    def tables(self) -> dict[str, list[str]]:
+        """The names of its input tables by role; roles that are not given are left out."""
+        named = {field.rstrip("_"): getattr(self, field) for field in self.table_roles}
+        return {role: list(names) for role, names in named.items() if names}
+
+    def policies(self) -> dict[str, str]:
+        """The models it uses, by role, as the recipe calls them; roles that are not given are left out."""
+        named = {role: getattr(self, field) for role, field in self.model_roles.items()}
+        return {role: name for role, name in named.items() if name is not None}
+
+    def writes(self, reads: Mapping[str, Sequence[str]]) -> str:
+        """The name of the record it writes, given those it reads by role.
+
+        Raises ``UserError`` for tables that it cannot work on.
+        """
+        raise NotImplementedError
+
+    def seeds(self, context: StageContext) -> list[Record]:
+        """The rows of a stage without input tables. Raises ``UserError``."""
+        del context
+        return []
+
+    def settled(self, context: StageContext) -> JsonObject:
+        """All that decides what is in the table, but for its input tables; this goes into the manifest."""
+        hidden = {*self.table_roles, *self.incidental, *self.model_roles.values(), *self.sampling()}
+        parameters = self.model_dump(mode="json", by_alias=True, exclude=hidden)
+        models = {role: context.models[role].identity(self.sampling()) for role in self.policies()}
+        return {**parameters, **({"models": models} if models else {})}
+
+    def sampling(self) -> JsonObject:
+        """Sampling parameters that go before those of the model."""
+        return {}
+
+    def operation(self, inputs: Inputs, context: StageContext) -> Operation:
+        """The operation, ready to be pickled."""
+        raise NotImplementedError
+
+
+def expect(reads: Mapping[str, Sequence[str]], role: str, *wanted: str) -> str:
+    """The one record that the tables of ``role`` hold. Raises ``UserError`` if it is none of ``wanted``, or several."""
+    held = sorted(set(reads.get(role, ())))
+    if len(held) != 1 or held[0] not in wanted:
+        found = " and ".join(held) or "nothing"
+        raise UserError(f"{role} holds {found} records, expected {' or '.join(wanted)}")
+    return held[0]
+
+
+def tables_of(inputs: Inputs, role: str) -> list[Table]:
+    """The tables of a role; none if it was not given."""
+    return list(inputs.get(role, ()))

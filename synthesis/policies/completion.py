@@ -1,0 +1,140 @@
+"""Chat completions as data: the request body for a conversation, and the turn that an answer holds.
+
+What is the model's fault is data (empty text, arguments that are no JSON object: an action that the environment will
+refuse); what is the server's fault is a ``PolicyError`` with the reason ``malformed``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from schemas.chat import to_functions, to_messages, to_openai
+from schemas.record import JsonObject
+from schemas.trajectory import AnyAction, ApiAction, MessageAction, Usage
+from synthesis.policies.policy import Conversation, PolicyError, Turn
+from synthesis.policies.tokens import token_delta
+
+
+class Function(msgspec.Struct):
+    """The function of a tool call; ``arguments`` should be the text of a JSON object."""
+
+    name: str
+    arguments: str | None = None
+
+
+class Call(msgspec.Struct):
+    """One tool call of an answer."""
+
+    function: Function
+    id: str | None = None
+
+
+class Answer(msgspec.Struct):
+    """The assistant message. Hidden reasoning goes by two names among servers."""
+
+    content: str | None = None
+    tool_calls: list[Call] | None = None
+    reasoning: str | None = None
+    reasoning_content: str | None = None
+
+
+class TokenLogprob(msgspec.Struct):
+    """The natural logarithm of one sampled token's probability."""
+
+    logprob: float
+
+
+class Logprobs(msgspec.Struct):
+    """Log-probabilities of the sampled tokens, in order."""
+
+    content: list[TokenLogprob] | None = None
+
+
+class Choice(msgspec.Struct):
+    """One answer, with the ids of its tokens where the server gives them."""
+
+    message: Answer
+    finish_reason: str | None = None
+    logprobs: Logprobs | None = None
+    token_ids: list[int] | None = None
+
+
+class PromptDetails(msgspec.Struct):
+    """The share of the prompt that came out of the server's prefix cache."""
+
+    cached_tokens: int | None = None
+
+
+class Counts(msgspec.Struct):
+    """Tokens that the server counted."""
+
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    prompt_tokens_details: PromptDetails | None = None
+
+
+class Completion(msgspec.Struct):
+    """The part of a chat completion that is used; unknown fields are ignored."""
+
+    choices: list[Choice]
+    usage: Counts | None = None
+    prompt_token_ids: list[int] | None = None
+
+
+def request_body(conversation: Conversation, model: str, sampling: JsonObject) -> JsonObject:
+    """What is posted to ``/chat/completions``: messages, tools if there are any, and ``sampling`` as it stands."""
+    messages = to_openai(to_messages(conversation.system_prompt, list(conversation.content)))
+    tools: JsonObject = {"tools": to_functions(conversation.tools)} if conversation.tools else {}
+    return {"model": model, "messages": messages, **tools, **sampling}
+
+
+def read_turn(text: str | bytes, conversation: Conversation, seconds: float) -> Turn:
+    """The turn in a server's answer. Raises ``PolicyError`` (``malformed``) for what is no chat completion."""
+    try:
+        completion = msgspec.json.decode(text, type=Completion)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise PolicyError("malformed", f"the answer is no chat completion: {error}") from error
+    if not completion.choices:
+        raise PolicyError("malformed", "the answer has no choices")
+    choice = completion.choices[0]
+    actions = _actions(choice.message)
+    if completion.prompt_token_ids is not None and choice.token_ids is not None:
+        logprobs = [entry.logprob for entry in (choice.logprobs and choice.logprobs.content) or []]
+        tokens = token_delta(
+            conversation.content, completion.prompt_token_ids, choice.token_ids, logprobs, choice.finish_reason
+        )
+        actions[0] = msgspec.structs.replace(actions[0], tokens=tokens)
+    usage = _usage(completion.usage or Counts(), seconds)
+    return Turn(actions=actions, finish_reason=choice.finish_reason or "stop", usage=usage)
+
+
+def _actions(answer: Answer) -> list[AnyAction]:
+    reasoning = answer.reasoning_content or answer.reasoning or None
+    if not answer.tool_calls:
+        return [MessageAction(content=answer.content or "", reasoning_content=reasoning)]
+    calls: list[AnyAction] = [_call(call) for call in answer.tool_calls]
+    calls[0] = msgspec.structs.replace(calls[0], description=answer.content or None, reasoning_content=reasoning)
+    return calls
+
+
+def _call(call: Call) -> ApiAction:
+    text = call.function.arguments or "{}"
+    try:
+        arguments: Any = msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        arguments = None
+    if isinstance(arguments, dict):
+        return ApiAction(function=call.function.name, kwargs=arguments, tool_call_id=call.id)
+    return ApiAction(function=call.function.name, kwargs={}, raw_arguments=text, tool_call_id=call.id)
+
+
+def _usage(counts: Counts, seconds: float) -> Usage:
+    details = counts.prompt_tokens_details
+    return Usage(
+        prompt_tokens=counts.prompt_tokens,
+        completion_tokens=counts.completion_tokens,
+        cached_tokens=details.cached_tokens if details else None,
+        seconds=seconds,
+    )

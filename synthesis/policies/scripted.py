@@ -1,0 +1,36 @@
+"""The scripted policy: says what it was told to say, turn by turn. For tests, baselines and known answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from schemas.trajectory import ApiAction, CodeAction, MessageAction
+from synthesis.policies.policy import Conversation, PolicyError, Turn
+from synthesis.policies.settings import PolicySettings
+
+Script = Callable[[Conversation], Turn]
+
+
+class ScriptedPolicy:
+    """Writes ``settings.turns[k]`` as its (k+1)-th turn, or whatever ``script`` makes of the conversation."""
+
+    def __init__(self, settings: PolicySettings, script: Script | None = None) -> None:
+        self.name = "scripted"
+        self.model = settings.name
+        self.revision = settings.revision
+        self.sampling = settings.sampling
+        self._turns = settings.turns
+        self._script = script or self._next_text
+
+    async def act(self, conversation: Conversation) -> Turn:
+        """The next turn of the script. Raises ``PolicyError`` (``script_ended``) behind its end."""
+        return self._script(conversation)
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+    def _next_text(self, conversation: Conversation) -> Turn:
+        acted = {item.turn for item in conversation.content if isinstance(item, MessageAction | ApiAction | CodeAction)}
+        if len(acted) >= len(self._turns):
+            raise PolicyError("script_ended", f"the script has {len(self._turns)} turns, and one more was asked for")
+        return Turn(actions=[MessageAction(content=self._turns[len(acted)])])

@@ -1,0 +1,44 @@
+"""A policy as data: what a worker needs to build one, small enough to pickle and free of secrets."""
+
+from __future__ import annotations
+
+import os
+
+from schemas.errors import UserError
+from schemas.record import JsonObject, Record
+
+
+class PolicySettings(Record):
+    """Which policy, and how it acts.
+
+    ``policy`` names an entry of ``POLICIES``; ``name`` and ``revision`` say which model this is, and go into the
+    identity of what it makes. ``model`` is the name it is served under at each of ``endpoints`` (base URLs that end in
+    ``/v1``). ``sampling`` is merged into each request body. ``api_key_variable`` names the environment variable that
+    holds the key. ``turn_timeout_s`` bounds a turn with all its retries, but for the time that a server which cannot be
+    reached is waited for: at most ``patience_s``. ``turns`` is the script of ``scripted``.
+    """
+
+    policy: str
+    name: str | None = None
+    revision: str | None = None
+    model: str | None = None
+    endpoints: list[str] = []
+    api_key_variable: str | None = None
+    sampling: JsonObject = {}
+    turn_timeout_s: float = 300.0
+    patience_s: float = 60.0
+    max_retries: int = 8
+    turns: list[str] = []
+
+
+def api_key(variable: str | None) -> str | None:
+    """The key in an environment variable. Raises ``UserError`` if the variable is named but not set."""
+    if variable is None:
+        return None
+    key = os.environ.get(variable)
+    if not key:
+        raise UserError(
+            f"the environment variable {variable!r}, named by `api_key_variable`, is not set;"
+            f" run: export {variable}=..."
+        )
+    return key

@@ -1,0 +1,32 @@
+"""One action, carried out: the same for an episode that is lived and for one that is replayed.
+
+Whatever an environment raises here is the environment's fault, and leaves as ``WorldError``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from schemas.trajectory import AnyAction, ApiAction, TextObservation
+from synthesis.environments.environment import Environment, Transition, WorldError
+
+
+@contextmanager
+def world_at_fault() -> Iterator[None]:
+    """Turn whatever is raised inside into a ``WorldError``."""
+    try:
+        yield
+    except WorldError:
+        raise
+    except Exception as error:
+        raise WorldError(f"{type(error).__name__}: {error}") from error
+
+
+def carry_out(environment: Environment, action: AnyAction) -> Transition:
+    """Step the environment. A call whose arguments are no JSON object is refused before it gets there."""
+    if isinstance(action, ApiAction) and action.raw_arguments is not None:
+        content = f"The arguments of {action.function} must be a JSON object, but were: {action.raw_arguments}"
+        return Transition(observation=TextObservation(content=content, source="environment"), error=True)
+    with world_at_fault():
+        return environment.step(action)

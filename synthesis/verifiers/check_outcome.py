@@ -1,0 +1,70 @@
+"""``check_outcome``: what the task's own checker says of the state that a trajectory really leads to.
+
+The recorded actions are replayed in a fresh environment, so that nothing is believed that is only written down: the
+state is compared with the recorded digest at every step, and a difference is an error, never a silent other state.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+import msgspec
+
+from schemas.config import Config
+from schemas.record import JsonObject
+from schemas.task import Task
+from schemas.trajectory import AnyAction, ApiAction, CodeAction, MessageAction, Trajectory
+from schemas.verdict import Verdict
+from synthesis.environments.environment import Environment
+from synthesis.strategies.stepping import carry_out, world_at_fault
+
+
+class CheckOutcome(Config):
+    """Replays a trajectory that we made and asks the environment whether the goal is met."""
+
+    name: str = "check_outcome"
+
+    async def verify(self, task: Task, trajectory: Trajectory, environment: Environment | None = None) -> Verdict:
+        """``score`` is the share of the goal met; ``passed`` that all of it is.
+
+        ``unscored`` without an environment or for a trajectory that does not say how it was made; ``error`` where the
+        replay comes to another state than the one recorded. Raises ``WorldError`` if the environment breaks.
+        """
+        verdict = Verdict(
+            trajectory_id=trajectory.trajectory_id, name=self.name, status="unscored", judge="environment"
+        )
+        if environment is None:
+            return msgspec.structs.replace(verdict, reason="no_environment")
+        if trajectory.generation is None:
+            return msgspec.structs.replace(verdict, reason="not_generated")
+        with world_at_fault():
+            environment.reset(task, trajectory.generation.seed)
+            difference = _replay(trajectory, environment)
+            if difference is not None:
+                return msgspec.structs.replace(verdict, status="error", reason="state_differs", evidence=difference)
+            check = environment.check()
+            evidence = {**check.evidence, "state_digest": environment.state_digest()}
+        return msgspec.structs.replace(
+            verdict, status="scored", score=check.score, passed=check.passed, evidence=evidence
+        )
+
+
+def _replay(trajectory: Trajectory, environment: Environment) -> JsonObject | None:
+    """Carry out each action that was answered, and return the first difference of states, if there is one.
+
+    An observation with a state digest answers the oldest action that is not yet carried out; those of turn 0 show the
+    state of the start.
+    """
+    waiting: deque[AnyAction] = deque()
+    for index, item in enumerate(trajectory.content):
+        if isinstance(item, MessageAction | ApiAction | CodeAction):
+            waiting.append(item)
+        elif item.state_digest is not None:
+            if item.turn > 0:
+                if not waiting:
+                    return {"item": index, "recorded": item.state_digest, "replayed": None}
+                carry_out(environment, waiting.popleft())
+            replayed = environment.state_digest()
+            if replayed != item.state_digest:
+                return {"item": index, "recorded": item.state_digest, "replayed": replayed}
+    return None

@@ -1,0 +1,131 @@
+"""Ctrl-C in the middle of each kind of stage: exit code 130, what resumes, nothing half-written, nobody left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from pipelines.children import run_module
+from pipelines.engine.journal import ended
+from schemas.tables import Table
+from tests.fake_openai import MODEL, FakeOpenAi, text
+from tests.pipelines.cli.world import CHECK, DEMONSTRATE, started, write_recipe, write_world
+
+MANY = 4_000
+SPEC_ENV = {"operator": "spec_env", "n": MANY, "as": "environments2"}
+PROPOSE = {"operator": "propose", "of": "environments", "n": MANY, "as": "tasks2"}
+EVOLVE = {"operator": "evolve", "of": "tasks", "environments": "environments", "n": MANY, "as": "tasks3"}
+ADMIT = {"operator": "admit", "of": "tasks", "environments": "environments", "as": "tasks4"}
+
+
+def interrupted(
+    process: subprocess.Popen[str],
+    stage: str,
+    ready: Callable[[], bool] = lambda: True,
+    number: signal.Signals = signal.SIGINT,
+) -> tuple[int, str]:
+    """Send a signal when ``stage`` has started and is ``ready``; returns exit code and what stood on stderr."""
+    assert process.stderr is not None
+    lines: list[str] = []
+    for line in process.stderr:
+        lines.append(line)
+        if line.startswith(f"{stage}: started"):
+            break
+    else:
+        pytest.fail("".join(lines))
+    wait_for(ready)
+    children = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(number)
+    _, rest = process.communicate(timeout=30)
+    _, alive = psutil.wait_procs(children, timeout=5)
+    assert not alive
+    return process.returncode, "".join(lines) + rest
+
+
+@pytest.mark.parametrize("step", [SPEC_ENV, PROPOSE, EVOLVE, ADMIT, {**DEMONSTRATE, "k": 40}], ids=itemgetter("as"))
+def test_a_stage_is_interrupted(tmp_path: Path, step: dict[str, Any]) -> None:
+    write_world(tmp_path, copies=100)
+    recipe = write_recipe(tmp_path, step)
+    code, said = interrupted(started("run", recipe), step["as"])
+    last = f"agentmill: interrupted; what was finished is kept. Go on with: agentmill run {recipe}"
+    assert (code, said.splitlines()[-1]) == (130, last)
+    assert "Traceback" not in said
+    assert not (tmp_path / "run" / step["as"] / "manifest.json").exists()
+
+
+def test_sigterm_stops_a_stage_in_the_same_way(tmp_path: Path) -> None:
+    write_world(tmp_path, copies=100)
+    process = started("run", write_recipe(tmp_path, {**DEMONSTRATE, "k": 40}))
+    code, said = interrupted(process, "demonstrations", number=signal.SIGTERM)
+    assert (code, "Traceback" in said) == (143, False)
+
+
+def test_the_command_that_was_interrupted_goes_on(tmp_path: Path) -> None:
+    write_world(tmp_path, copies=100)
+    recipe = write_recipe(tmp_path, {**DEMONSTRATE, "k": 3}, CHECK)
+    journal = tmp_path / "run/demonstrations/.work/journal.sqlite"
+    code, said = interrupted(started("run", recipe), "demonstrations", lambda: ended(journal) > 3)
+    assert code == 130, said
+    again = started("run", recipe)
+    printed, said = again.communicate(timeout=60)
+    assert again.returncode == 0, said
+    assert "done before" in said
+    ids = [row.trajectory_id for row in Table.open(tmp_path / "run/demonstrations").rows()]
+    assert len(ids) == len(set(ids)) == 300
+    assert "300" in printed
+
+
+def test_a_rollout_that_waits_for_a_model_is_interrupted(tmp_path: Path) -> None:
+    write_world(tmp_path)
+    with FakeOpenAi([text("look", hang_s=20)]) as server:
+        models = {"actor": {"policy": "openai", "model": MODEL, "endpoints": [server.url]}}
+        step = {**DEMONSTRATE, "operator": "sample", "policy": "actor"}
+        begun = time.monotonic()
+        code, said = interrupted(started("run", write_recipe(tmp_path, step, models=models)), "demonstrations")
+        assert (code, time.monotonic() - begun < 15) == (130, True), said
+
+
+def test_a_server_that_starts_is_interrupted(tmp_path: Path) -> None:
+    write_world(tmp_path)
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text(json.dumps({"architectures": ["LlamaForCausalLM"], "model_type": "llama"}))
+    models = {"actor": {"policy": "vllm", "model": str(model)}}
+    step = {**DEMONSTRATE, "operator": "sample", "policy": "actor"}
+    process = started("run", write_recipe(tmp_path, step, models=models))
+    servers = tmp_path / "run/servers.json"
+    wait_for(lambda: servers.exists() and len(json.loads(servers.read_bytes())) == 1)
+    children = psutil.Process(process.pid).children(recursive=True)
+    assert children
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 130, said
+    _, alive = psutil.wait_procs(children, timeout=5)
+    assert not alive
+    assert json.loads(servers.read_bytes()) == []
+
+
+def wait_for(condition: Callable[[], bool], timeout_s: float = 30.0) -> None:
+    """Until ``condition()`` is true."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_child_process_is_stopped_with_us() -> None:
+    threading.Timer(1.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        run_module("http.server", ["--bind", "127.0.0.1", "0"])
+    assert not psutil.Process().children(recursive=True)

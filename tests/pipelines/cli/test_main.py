@@ -1,0 +1,130 @@
+"""The command line itself: help, exit codes, manners."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import click
+import pytest
+
+from pipelines.cli import main as module
+from pipelines.cli.lazy import LazyGroup
+from pipelines.cli.main import COMMANDS, agentmill, invoke
+from tests.pipelines.cli.world import started
+
+HEAVY = ("apache_beam", "torch", "transformers", "datasets", "polars", "openai", "pyarrow", "pydantic", "numpy", "rich")
+PROGRAM = f"""
+import sys
+from pipelines.cli.main import invoke
+code = invoke(["--help"])
+print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)
+sys.exit(code)
+"""
+
+
+def test_help_imports_nothing_heavy_and_is_quick() -> None:
+    begun = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
+    took = time.monotonic() - begun
+    assert done.stderr == "[]\n"
+    assert all(name in done.stdout for name in COMMANDS)
+    assert took < 2.0
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_can_be_loaded_and_has_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    path, line = COMMANDS[name]
+    loaded = getattr(importlib.import_module(path.partition(":")[0]), path.partition(":")[2])
+    assert isinstance(loaded, click.Command)
+    assert line.endswith(".")
+    assert invoke([name, "--help"]) == 0
+    assert f"Usage: agentmill {name}" in capsys.readouterr().out
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("agentmill, version ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["rnu"], "unknown command 'rnu'; known: run, .*Did you mean 'run'?"),
+        (["run"], "Missing argument 'RECIPE'"),
+        (["run", "a.yaml", "--relpace"], "No such option.*--relpace.*Did you mean"),
+        (["rollout"], "Missing option '--config'"),
+        (["inspect", "nowhere"], "agentmill: there is no table at nowhere"),
+        (["list", "operator"], "unknown kind of plug-in 'operator'.*Did you mean 'operators'?"),
+        (["check", "environments", "pdl"], "unknown environment 'pdl'.*Did you mean 'pddl'?"),
+    ],
+)
+def test_mistakes_of_the_user_exit_with_2(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert invoke(arguments) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert re.search(message, printed.err.replace("\n", " ")), printed.err
+
+
+def broken() -> LazyGroup:
+    """A command line whose only command fails in a way that nobody foresaw."""
+
+    @click.command()
+    def fail() -> None:
+        raise RuntimeError("the gears are stuck")
+
+    group = LazyGroup(name="agentmill", lazy={"fail": ("x:y", "Fail.")})
+    group.get_command = lambda ctx, cmd_name: fail  # type: ignore[method-assign]
+    return group
+
+
+def test_a_failure_exits_with_1_in_one_line_and_debug_shows_where(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(module, "agentmill", broken())
+    assert invoke(["fail"]) == 1
+    assert capsys.readouterr().err == "agentmill: RuntimeError: the gears are stuck (agentmill --debug … shows where)\n"
+    assert invoke(["fail", "--debug"]) == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_an_interrupt_inside_of_exec_keeps_its_exit_code() -> None:
+    program = """
+import sys, click
+import pipelines.cli.main as module
+module.agentmill = click.Command("agentmill", callback=lambda: exec("raise KeyboardInterrupt"))
+sys.argv = ["agentmill"]
+module.main()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, "Go on with: agentmill" in done.stderr) == (130, True)
+
+
+def test_commands_are_listed_in_the_order_of_work() -> None:
+    context = click.Context(agentmill)
+    assert agentmill.list_commands(context)[:2] == ["run", "synthesize"]
+
+
+def test_sigterm_ends_a_command_with_its_exit_code(tmp_path: Path) -> None:
+    fifo = tmp_path / "recipe.yaml"
+    os.mkfifo(fifo)
+    process = started("run", fifo)
+    with fifo.open("w"):  # the command is now reading its recipe
+        process.send_signal(signal.SIGTERM)
+        process.wait(20)
+    process.communicate()
+    assert process.returncode == 143
+
+
+def test_a_reader_that_goes_away_is_no_traceback() -> None:
+    command = f"{sys.executable} -m pipelines.cli.main list --json | true; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert "Traceback" not in done.stderr

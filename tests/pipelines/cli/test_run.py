@@ -1,0 +1,238 @@
+"""Whole runs through the command line: what they leave, that they resume, and what bad input is told."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow.parquet as pq
+import pytest
+
+from pipelines.lock import locked
+from pipelines.summary import Summary
+from schemas.config import read_yaml
+from schemas.tables import Table
+from schemas.task import Task
+from schemas.verdict import Verdict
+from tests.pipelines.cli.world import (
+    CHECK,
+    COMPARE,
+    DEMONSTRATE,
+    EXPORT,
+    agentmill,
+    write_recipe,
+    write_world,
+)
+
+
+@pytest.fixture(scope="module")
+def line(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which a whole recipe was run."""
+    folder = tmp_path_factory.mktemp("line")
+    write_world(folder, copies=6)
+    assert agentmill("run", write_recipe(folder, DEMONSTRATE, CHECK, EXPORT, COMPARE)) == 0
+    return folder
+
+
+def state(folder: Path) -> dict[str, tuple[int, int]]:
+    """Every file below ``folder`` with its inode and time of change."""
+    return {str(path): (path.stat().st_ino, path.stat().st_mtime_ns) for path in folder.rglob("*") if path.is_file()}
+
+
+def test_the_summary_counts_every_stage(line: Path) -> None:
+    summary = msgspec.json.decode((line / "run/summary.json").read_bytes(), type=Summary)
+    counts = {name: (each.read, each.used, each.dropped, each.written) for name, each in summary.stages.items()}
+    assert counts == {
+        "demonstrations": (6, 6, 0, 6),
+        "verdicts": (6, 6, 0, 6),
+        "rows": (6, 6, 0, 6),
+        "evaluation": (36, 36, 0, 36),
+    }
+    assert all(each.seconds > 0 for each in summary.stages.values())
+
+
+def test_the_summary_holds_the_evaluation(line: Path) -> None:
+    evaluation = json.loads((line / "run/summary.json").read_bytes())["evaluation"]
+    assert sorted(evaluation) == ["held_out_environments", "held_out_tasks"]
+    for split in evaluation.values():
+        assert sorted(split) == ["base", "paired_difference", "tuned", "tuned_constrained"]
+        assert (split["base"]["n"], split["base"]["success"], split["base"]["invalid_action_rate"]) == (6, 0.0, 1.0)
+        assert (split["tuned"]["n"], split["tuned"]["success"], split["tuned"]["ci95"][1]) == (6, 1.0, 1.0)
+        assert split["base"]["turns_per_success"] is None
+        assert split["paired_difference"]["value"] == 1.0
+        assert 0 < split["paired_difference"]["ci95"][0] < 1
+
+
+def test_a_second_run_does_nothing_and_says_so(line: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = state(line / "run")
+    text = (line / "run/summary.json").read_bytes()
+    assert agentmill("run", line / "recipe.yaml") == 0
+    after = state(line / "run")
+    written = {path for path in after if after[path] != before.get(path)}
+    assert {Path(path).name for path in written} <= {"summary.json", "recipe.yaml", ".lock"}
+    assert (line / "run/summary.json").read_bytes() == text
+    assert "nothing to do: all 4 steps of small were done before" in capsys.readouterr().err
+
+
+def test_the_results_go_to_stdout_and_the_rest_to_stderr(line: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    agentmill("run", line / "recipe.yaml")
+    printed = capsys.readouterr()
+    assert "held_out_tasks: tuned minus base = +100.0 points" in printed.out
+    assert "already done" not in printed.out
+    assert "demonstrations: already done, 6 rows" in printed.err
+    assert "\x1b[" not in printed.out + printed.err
+
+
+def test_the_saved_recipe_runs(line: Path, tmp_path: Path) -> None:
+    saved = line / "run/recipe.yaml"
+    assert read_yaml(saved)["run_dir"] == str(line / "run")
+    assert agentmill("run", saved, f"run_dir={tmp_path / 'again'}") == 0
+    both = [Table.open(folder / "demonstrations").digest for folder in (line / "run", tmp_path / "again")]
+    assert both[0] == both[1]
+
+
+def test_the_commands_to_try_next_work(line: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    agentmill("run", line / "recipe.yaml")
+    commands = [text.split()[1:] for text in capsys.readouterr().out.splitlines() if text.startswith("  agentmill ")]
+    assert [command[0] for command in commands] == ["inspect", "export", "run"]
+    assert [agentmill(*command) for command in commands] == [0, 0, 0]
+
+
+def test_a_changed_parameter_is_refused_and_named_unless_replaced(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_world(tmp_path)
+    recipe = write_recipe(tmp_path, DEMONSTRATE, CHECK)
+    assert agentmill("run", recipe) == 0
+    original = (tmp_path / "run/recipe.yaml").read_bytes()
+    assert agentmill("run", recipe, "steps.demonstrations.k=2") == 2
+    assert "k: 1 -> 2" in capsys.readouterr().err
+    assert (tmp_path / "run/recipe.yaml").read_bytes() == original
+    assert agentmill("run", recipe, "steps.demonstrations.k=2", "--replace") == 0
+    assert Table.open(tmp_path / "run/verdicts").manifest.counts.read == 4
+    assert read_yaml(tmp_path / "run/recipe.yaml")["steps"][0]["k"] == 2
+
+
+def test_a_dry_run_lists_the_steps_and_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_world(tmp_path)
+    assert agentmill("run", write_recipe(tmp_path, DEMONSTRATE, CHECK), "--dry-run") == 0
+    assert "check_outcome" in capsys.readouterr().out
+    assert not (tmp_path / "run").exists()
+
+
+def fails(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
+    """What a user reads whose command is a mistake: at most two lines, and no traceback."""
+    assert agentmill(*arguments) == 2
+    message = capsys.readouterr().err.partition("agentmill: ")[2].strip()
+    assert message
+    assert len(message.splitlines()) <= 2
+    return message
+
+
+def test_a_missing_and_a_malformed_recipe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_world(tmp_path)
+    recipe = write_recipe(tmp_path, DEMONSTRATE)
+    assert "Did you mean 'recipe.yaml'?" in fails(capsys, "run", tmp_path / "recpie.yaml")
+    recipe.write_text("name: a\nname: b\n", encoding="utf-8")
+    assert "line 2: the key 'name' stands twice" in fails(capsys, "run", recipe)
+    recipe.write_text("name: [a\n", encoding="utf-8")
+    assert "recipe.yaml, line" in fails(capsys, "run", recipe)
+
+
+def test_an_unknown_key_and_a_wrong_type(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_world(tmp_path)
+    recipe = write_recipe(tmp_path, {**DEMONSTRATE, "tempratur": 1})
+    assert "Did you mean 'temperature'?" in fails(capsys, "run", recipe)
+    recipe = write_recipe(tmp_path, DEMONSTRATE)
+    assert "expected a valid integer" in fails(capsys, "run", recipe, "steps.0.k=many")
+
+
+def test_an_inspiration_file_that_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_world(tmp_path)
+    step = {"operator": "spec_env", "inspiration": str(tmp_path / "texts.jsonl")}
+    assert "texts.jsonl" in fails(capsys, "run", write_recipe(tmp_path, step))
+    (tmp_path / "texts.jsonl").write_bytes(b"\xff\xfe\x00")
+    assert "texts.jsonl" in fails(capsys, "run", write_recipe(tmp_path, step))
+
+
+def test_an_empty_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_world(tmp_path)
+    step: dict[str, Any] = {**DEMONSTRATE, "split": "test"}
+    assert "stage demonstrations has nothing to do" in fails(capsys, "run", write_recipe(tmp_path, step))
+    assert not (tmp_path / "run/demonstrations/manifest.json").exists()
+
+
+def test_a_table_of_a_newer_schema_version(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_world(tmp_path)
+    manifest = tmp_path / "tasks/manifest.json"
+    manifest.write_text(manifest.read_text().replace('"schema_version": "1.0"', '"schema_version": "1.7"'))
+    assert "written by schema 1.7, this agentmill reads up to" in fails(
+        capsys, "run", write_recipe(tmp_path, DEMONSTRATE)
+    )
+
+
+def test_a_parquet_file_of_a_newer_schema_version(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_world(tmp_path)
+    shard = tmp_path / "tasks/data/part-00000.parquet"
+    table = pq.read_table(shard)
+    metadata = {**table.schema.metadata, b"agentmill.schema_version": b"1.7"}
+    pq.write_table(table.replace_schema_metadata(metadata), shard)
+    resize(tmp_path / "tasks", shard)
+    message = fails(capsys, "run", write_recipe(tmp_path, DEMONSTRATE))
+    assert f"{shard}" in message
+    assert "1.7" in message
+
+
+def test_a_corrupt_parquet_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_world(tmp_path)
+    shard = tmp_path / "tasks/data/part-00000.parquet"
+    content = bytearray(shard.read_bytes())
+    content[100:600] = os.urandom(500)
+    shard.write_bytes(content)
+    assert f"{shard} is no readable Parquet file" in fails(capsys, "run", write_recipe(tmp_path, DEMONSTRATE))
+    shard.write_bytes(content[:500])
+    assert "has 500 bytes, expected" in fails(capsys, "run", write_recipe(tmp_path, DEMONSTRATE))
+    assert not (tmp_path / "run/demonstrations/manifest.json").exists()
+
+
+def resize(folder: Path, shard: Path) -> None:
+    """Let the manifest of ``folder`` say what size ``shard`` has."""
+    manifest = Table.open(folder).manifest
+    files = [msgspec.structs.replace(manifest.files[0], bytes=shard.stat().st_size)]
+    (folder / "manifest.json").write_bytes(msgspec.json.encode(msgspec.structs.replace(manifest, files=files)))
+
+
+def test_a_port_in_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_world(tmp_path)
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model/config.json").write_text("{}")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        models = {"actor": {"policy": "vllm", "model": str(tmp_path / "model"), "server": {"port": port}}}
+        step = {**DEMONSTRATE, "operator": "sample", "policy": "actor"}
+        message = fails(capsys, "run", write_recipe(tmp_path, step, models=models))
+    assert f"port {port} is in use; give another one as `server.port`" in message
+
+
+def test_a_run_directory_in_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_world(tmp_path)
+    recipe = write_recipe(tmp_path, DEMONSTRATE)
+    with locked(tmp_path / "run"):
+        message = fails(capsys, "run", recipe)
+    assert f"is in use by process {os.getpid()}" in message
+    assert agentmill("run", recipe) == 0
+
+
+def test_a_run_directory_that_cannot_be_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_world(tmp_path)
+    (tmp_path / "run").write_text("a file")
+    assert "give another one with run_dir=" in fails(capsys, "run", write_recipe(tmp_path, DEMONSTRATE))
+
+
+def test_verdicts_and_tasks_can_be_read_by_anyone(line: Path) -> None:
+    assert {type(row) for row in Table.open(line / "run/verdicts").rows()} == {Verdict}
+    assert {type(row) for row in Table.open(line / "tasks").rows()} == {Task}

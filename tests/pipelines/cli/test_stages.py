@@ -1,0 +1,98 @@
+"""The commands of single stages, on the example configurations that are shipped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipelines.cli.stage import OPERATORS_OF
+from pipelines.operators import OPERATORS
+from pipelines.plan import make_plan
+from pipelines.recipe import read_recipe
+from schemas.config import read_yaml, validate
+from schemas.tables import Table
+from schemas.verdict import Selection
+from tests.pipelines.cli.world import CHECK, DEMONSTRATE, agentmill, write_recipe, write_world
+from trainers.settings import SftSettings
+
+STAGES = Path(__file__).resolve().parents[3] / "configs/stages"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with environments, tasks, demonstrations and verdicts on them."""
+    folder = tmp_path_factory.mktemp("made")
+    write_world(folder)
+    assert agentmill("run", write_recipe(folder, DEMONSTRATE, CHECK, run_dir=str(folder))) == 0
+    return folder
+
+
+def test_every_operator_belongs_to_one_command() -> None:
+    grouped = [operator for operators in OPERATORS_OF.values() for operator in operators]
+    assert sorted([*grouped, "sft", "train_sft"]) == sorted(OPERATORS)
+
+
+def test_every_command_has_an_example_that_is_a_valid_step(made: Path) -> None:
+    tables = {"trajectories": "demonstrations"}
+    for verb, operators in OPERATORS_OF.items():
+        path = STAGES / f"{verb}.yaml"
+        data = read_yaml(path).get("data", {})
+        places = [f"data.{name}={made / tables.get(name, name)}" for name in data]
+        plan = make_plan(read_recipe(path, places))
+        assert plan.steps[0].operator in operators
+    assert validate(SftSettings, read_yaml(STAGES / "train_sft.yaml"), "train_sft.yaml").max_steps == 60
+
+
+def test_synthesize(tmp_path: Path) -> None:
+    assert agentmill(*command("synthesize", tmp_path), "steps.0.n=3", "steps.0.held_out=0.4") == 0
+    rows = list(Table.open(tmp_path / "run/proposed_environments").rows())
+    assert sorted(row.split for row in rows) == ["held_out", "train", "train"]
+
+
+def test_rollout(made: Path, tmp_path: Path) -> None:
+    expert = ["models={actor: {policy: expert}}", "steps.0.k=2", "steps.0.temperature=null"]
+    assert agentmill(*command("rollout", tmp_path), *places(made, "tasks", "environments"), *expert) == 0
+    assert Table.open(tmp_path / "run/explored").manifest.counts.written == 4
+
+
+def test_verify(made: Path, tmp_path: Path) -> None:
+    given = places(made, "tasks", "environments", trajectories="demonstrations")
+    assert agentmill(*command("verify", tmp_path), *given) == 0
+    assert [row.passed for row in Table.open(tmp_path / "run/verdicts").rows()] == [True, True]
+
+
+def test_curate(made: Path, tmp_path: Path) -> None:
+    given = places(made, "verdicts", trajectories="demonstrations")
+    assert agentmill(*command("curate", tmp_path), *given) == 0
+    selections: list[Selection] = list(Table.open(tmp_path / "run/selections").rows())
+    assert [row.kept for row in selections] == [True, True]
+
+
+def test_evaluate(made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    expert = ["models={actor: {policy: expert}}"]
+    assert agentmill(*command("evaluate", tmp_path), *places(made, "tasks", "environments"), *expert) == 0
+    assert "base_constrained" in capsys.readouterr().out
+
+
+def test_a_step_of_another_command_and_a_whole_recipe_are_refused(
+    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = places(made, "tasks", "environments", trajectories="demonstrations")
+    verify = command("verify", tmp_path)
+    assert agentmill("rollout", *verify[1:], *given) == 2
+    assert "agentmill rollout expects one of sample, expert" in capsys.readouterr().err
+    recipe = write_recipe(made, DEMONSTRATE, CHECK, run_dir=str(tmp_path / "run"))
+    assert agentmill("rollout", "--config", recipe) == 2
+    assert f"for a whole recipe: agentmill run {recipe}" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def command(verb: str, folder: Path) -> list[str]:
+    """A stage command on its example, into ``folder/run``."""
+    return [verb, "--config", str(STAGES / f"{verb}.yaml"), f"run_dir={folder / 'run'}"]
+
+
+def places(made: Path, *names: str, **others: str) -> list[str]:
+    """Overrides that put tables of ``made`` in the place of those of the example."""
+    return [f"data.{name}={made / place}" for name, place in {**dict(zip(names, names, strict=True)), **others}.items()]

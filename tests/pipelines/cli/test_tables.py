@@ -1,0 +1,143 @@
+"""Commands on tables and plug-ins: inspect, export, list, check, train."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from pipelines.engine.seeds import seed_table
+from pipelines.operators import OPERATORS
+from pipelines.plugins import KINDS, described
+from schemas.tables import Table
+from tests.builders import outcome, seen, spec, trajectory, verdict
+from tests.pipelines.cli.world import agentmill
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    """A table of four trajectories, one of them a failure."""
+    rows = [
+        trajectory("t1"),
+        trajectory("t2", split="test"),
+        trajectory("t3", outcome=outcome("failure")),
+        trajectory("t4", content=[seen("x")] * 9),
+    ]
+    seed_table(tmp_path / "runs", rows)
+    seed_table(tmp_path / "verdicts", [verdict(row.trajectory_id, row.outcome.status == "success") for row in rows])
+    return tmp_path / "runs"
+
+
+def test_inspect_as_json(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert agentmill("inspect", runs, "--json", "--rows", "2") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["record"], found["counts"]["written"], found["files"]) == ("Trajectory", 4, 1)
+    assert found["categories"]["split"] == {"train": 3, "test": 1}
+    assert found["categories"]["outcome.status"] == {"success": 3, "failure": 1}
+    assert found["spreads"]["content"] == {"n": 4, "minimum": 6.0, "median": 6.0, "mean": 6.75, "maximum": 9.0}
+    assert [row["trajectory_id"] for row in found["rows"]] == ["t1", "t2"]
+    assert found["rows"][0]["content"][2]["content"] == "fly to box"
+    assert {column["name"]: column["type"] for column in found["columns"]}["attempt"] == "int64"
+
+
+def test_inspect_for_people(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert agentmill("inspect", runs) == 0
+    printed = capsys.readouterr().out
+    assert "read 4, used 4, dropped 0, written 4" in printed
+    assert re.search(r"outcome.status +success +3\n", printed)
+    assert f"{runs}/data/*.parquet" in printed
+
+
+def test_inspect_an_empty_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = seed_table(tmp_path / "t", [spec()])
+    manifest = json.loads((table.folder / "manifest.json").read_text())
+    manifest.update(files=[], counts={"read": 0, "used": 0, "dropped": 0, "written": 0})
+    (table.folder / "manifest.json").write_text(json.dumps(manifest))
+    assert agentmill("inspect", table.folder) == 0
+    assert "written 0; 0 files" in capsys.readouterr().out
+
+
+def test_inspect_a_damaged_table(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shard = runs / "data/part-00000.parquet"
+    content = bytearray(shard.read_bytes())
+    content[150:400] = bytes(250)
+    shard.write_bytes(content)
+    assert agentmill("inspect", runs) == 2
+    assert len(capsys.readouterr().err.splitlines()) <= 2
+
+
+def test_export_training_rows(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["export", runs, "--to", "sft", "--verdicts", tmp_path / "verdicts"]
+    assert agentmill(*given, "--out", tmp_path / "rows", "where=success", "rows=step") == 0
+    table = Table.open(tmp_path / "rows")
+    assert sorted(row.trajectory_id for row in table.rows()) == ["t1", "t1", "t2", "t2"]
+    assert table.manifest.reasons == {"no_loss": 1, "not_success": 1}
+    assert "read 4, used 2, dropped 2" in capsys.readouterr().out
+
+
+def test_export_adp(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert agentmill("export", runs, "--to", "adp", "--out", tmp_path / "adp", "version=1") == 0
+    lines = (tmp_path / "adp/trajectories.jsonl").read_text().splitlines()
+    documents = [json.loads(line) for line in lines]
+    assert [document["id"] for document in documents] == ["t1", "t2", "t3", "t4"]
+    assert [item["class_"] for item in documents[0]["content"]][:3] == [*["text_observation"] * 2, "message_action"]
+    assert not list(tmp_path.glob(".adp.*"))
+    assert "read 4, dropped 0, written 4" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--to", "sfd"], "unknown target 'sfd'.*Did you mean 'sft'?"),
+        (["--to", "sft", "where=succes"], "where: expected .*Did you mean 'success'?"),
+        (["--to", "sft", "where=success"], "`where: success` needs `verdicts`"),
+        (["--to", "adp", "version=2"], "version: expected '1' or '1.5', got '2'"),
+        (["--to", "adp", "--verdicts", "x"], "--verdicts and --selections go with sft only"),
+    ],
+)
+def test_mistakes_in_an_export(
+    runs: Path, tmp_path: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert agentmill("export", runs, "--out", tmp_path / "out", *arguments) == 2
+    printed = capsys.readouterr().err
+    assert re.search(message, printed), printed
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_export_overwrites_nothing(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "adp").mkdir()
+    assert agentmill("export", runs, "--to", "adp", "--out", tmp_path / "adp") == 2
+    assert "is there already; choose another folder" in capsys.readouterr().err
+    assert agentmill("export", tmp_path / "verdicts", "--to", "adp", "--out", tmp_path / "x") == 2
+    assert "holds Verdict records, expected Trajectory" in capsys.readouterr().err
+
+
+def test_list(capsys: pytest.CaptureFixture[str]) -> None:
+    assert agentmill("list", "operators", "--json") == 0
+    assert sorted(json.loads(capsys.readouterr().out)) == sorted(OPERATORS)
+    assert agentmill("list") == 0
+    printed = capsys.readouterr().out
+    assert all(kind in printed for kind in KINDS)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_plugin_says_what_it_is(kind: str) -> None:
+    found = described(kind)
+    assert found
+    assert all(text.endswith((".", ";", ",", ":")) or len(text) > 20 for text in found.values())
+
+
+def test_check(capsys: pytest.CaptureFixture[str]) -> None:
+    assert agentmill("check", "environments", "pddl", "--json") == 0
+    checked = json.loads(capsys.readouterr().out)
+    assert {each["family"] for each in checked} == {"pddl"}
+    assert all(finding["passed"] for each in checked for finding in each["findings"])
+
+
+def test_train_passes_on_what_the_trainer_says(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert agentmill("train", "sft", "--config", tmp_path / "none.yaml") == 2
+    printed = capfd.readouterr()
+    assert "there is no configuration" in printed.err
+    assert "Traceback" not in printed.err

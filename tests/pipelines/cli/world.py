@@ -1,0 +1,86 @@
+"""A small world on disk and recipes over it, for tests of whole runs that need no model."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from pipelines.cli.main import invoke
+from pipelines.engine.seeds import seed_table
+from schemas.config import dump_yaml
+from synthesis.environments.pddl.environment import PddlEnvironment
+
+MODELS = {"planner": {"policy": "expert"}, "babbler": {"policy": "scripted", "turns": ["dance"] * 40}}
+DEMONSTRATE = {
+    "operator": "expert",
+    "policy": "planner",
+    "tasks": "tasks",
+    "environments": "environments",
+    "split": "train",
+    "as": "demonstrations",
+}
+CHECK = {
+    "operator": "check_outcome",
+    "of": "demonstrations",
+    "tasks": "tasks",
+    "environments": "environments",
+    "as": "verdicts",
+}
+EXPORT = {"operator": "sft", "from": "demonstrations", "verdicts": "verdicts", "where": "success", "as": "rows"}
+COMPARE = {
+    "operator": "evaluate",
+    "models": {"base": "babbler", "tuned": "planner"},
+    "constrained": ["tuned"],
+    "tasks": "tasks",
+    "environments": "environments",
+    "as": "evaluation",
+}
+
+
+def write_world(folder: Path, copies: int = 2) -> dict[str, str]:
+    """Two environments and ``copies`` equal tasks of each split, as entries for ``data``."""
+    examples = PddlEnvironment.examples()
+    (_, known), (_, unseen) = examples
+    placed = {"train": known, "held_out_tasks": known, "held_out_environments": unseen}
+    tasks = [
+        msgspec.structs.replace(task, task_id=f"{split}-{number:05d}", split=split)
+        for split, task in placed.items()
+        for number in range(copies)
+    ]
+    seed_table(folder / "environments", [spec for spec, _ in examples])
+    seed_table(folder / "tasks", tasks)
+    return places(folder)
+
+
+def places(folder: Path) -> dict[str, str]:
+    """The tables of the world in ``folder``, as entries for ``data``."""
+    return {name: str(folder / name) for name in ("environments", "tasks")}
+
+
+def write_recipe(folder: Path, *steps: dict[str, Any], **changes: Any) -> Path:
+    """A recipe over the world in ``folder``, which runs into ``folder/run``."""
+    defaults = {"name": "small", "run_dir": str(folder / "run"), "models": MODELS, "data": places(folder)}
+    path = folder / "recipe.yaml"
+    path.write_text(dump_yaml({**defaults, **changes, "steps": list(steps)}), encoding="utf-8")
+    return path
+
+
+def agentmill(*arguments: str | Path) -> int:
+    """Run a command in this process, through the boundary that makes exit codes, and return its exit code."""
+    return invoke([str(argument) for argument in arguments])
+
+
+def started(*arguments: str | Path) -> subprocess.Popen[str]:
+    """Run a command in a process of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "pipelines.cli.main", *map(str, arguments)],
+        env={**os.environ, "PYTHONSAFEPATH": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )

@@ -1,0 +1,92 @@
+"""What is journalled comes back as it was; what was dropped, or cannot be read, is done again."""
+
+from __future__ import annotations
+
+import multiprocessing
+import sqlite3
+from pathlib import Path
+
+from pipelines.engine.journal import Journal, ended
+from pipelines.engine.operation import Result
+from schemas.trajectory import Trajectory
+from schemas.verdict import Dropped
+from tests.builders import tool_trajectory, trajectory
+
+
+def used(name: str, *outputs: Trajectory) -> Result:
+    return Result(input_id=name, outputs=list(outputs))
+
+
+def lost(name: str) -> Result:
+    return Result(input_id=name, dropped=Dropped(input_id=name, stage="s", reason="timeout", blamed="policy"))
+
+
+def test_round_trip(tmp_path: Path) -> None:
+    results = [
+        used("a", trajectory("a", extra={"ключ": [1, None, 0.1 + 0.2, "𝄞\u0000"]})),
+        used("b", tool_trajectory("b")),
+    ]
+    journal = Journal(tmp_path / "work" / "journal.sqlite", Trajectory)
+    journal.write(("a", "b"), results)
+    journal.write(("c",), [lost("c")])
+    journal.write(("d",), [])
+    journal.close()
+    again = Journal(tmp_path / "work" / "journal.sqlite", Trajectory)
+    assert again.read(["a", "b", "c", "d", "e"]) == {"a": results[0], "b": results[1]}
+    assert again.read([]) == {}
+    again.close()
+    assert ended(tmp_path / "work" / "journal.sqlite") == 4
+
+
+def test_many_ids_at_once(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal.sqlite", Trajectory)
+    names = [f"t{i}" for i in range(1201)]
+    for name in names:
+        journal.write((name,), [used(name, trajectory(name))])
+    assert set(journal.read(names)) == set(names)
+    journal.close()
+
+
+def test_what_cannot_be_decoded_counts_as_not_ended(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal.sqlite", Trajectory)
+    journal.write(("a", "b"), [used("a", trajectory("a")), used("b", trajectory("b", extra={"x": float("nan")}))])
+    with sqlite3.connect(tmp_path / "journal.sqlite") as database:
+        database.execute("UPDATE ended SET outputs = '[{' WHERE input_id = 'a'")
+    database.close()
+    assert set(journal.read(["a", "b"])) == {"b"}
+    journal.close()
+
+
+def test_results_are_given_up_once_their_shard_is_written(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal.sqlite", Trajectory)
+    journal.write(("a", "b"), [used("a", trajectory("a")), used("b", trajectory("b"))])
+    journal.release(["a", "z"])
+    assert set(journal.read(["a", "b"])) == {"b"}
+    assert ended(tmp_path / "journal.sqlite") == 2
+    journal.close()
+
+
+def test_no_journal_has_no_entries(tmp_path: Path) -> None:
+    assert ended(tmp_path / "none.sqlite") == 0
+    (tmp_path / "text.sqlite").write_text("no database at all, but long enough to be looked at" * 20)
+    assert ended(tmp_path / "text.sqlite") == 0
+
+
+def write_some(path: Path, worker: int) -> None:
+    journal = Journal(path, Trajectory)
+    for i in range(50):
+        name = f"{worker}-{i}"
+        journal.write((name,), [used(name, trajectory(name))])
+    journal.close()
+
+
+def test_workers_share_a_journal(tmp_path: Path) -> None:
+    path = tmp_path / "journal.sqlite"
+    context = multiprocessing.get_context("spawn")
+    processes = [context.Process(target=write_some, args=(path, worker)) for worker in range(2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+        assert process.exitcode == 0
+    assert ended(path) == 100

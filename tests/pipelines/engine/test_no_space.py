@@ -1,0 +1,51 @@
+"""A full device: one line for the user, nothing half written, and the run goes on once there is space."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pipelines.engine.operation import Operation
+from pipelines.engine.run import run_stage
+from schemas.errors import UserError
+from schemas.tables import Table
+from tests.pipelines.engine.operations import Distinct, Explore, Shout
+from tests.pipelines.engine.stages import order, rows_of, task, write_table
+
+
+@pytest.fixture
+def small_device(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "device"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(folder)], check=False, capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip("a tmpfs can be mounted here by nobody but root")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("runner", ["embedded", "bundle_retry"])
+@pytest.mark.parametrize("operation", [Shout(), Distinct(), Explore()])
+def test_a_full_device(operation: Operation, runner: str, small_device: Path, tmp_path: Path) -> None:
+    chance = random.Random(0)
+    table = write_table(
+        tmp_path / "tasks", [[task(i, instruction=f"{chance.randbytes(4_000).hex()}") for i in range(60)]]
+    )
+    request = order(operation, table, small_device / "out", runner={"name": runner})
+    with pytest.raises(UserError, match="no space left on the device") as caught:
+        run_stage(request)
+    assert len(str(caught.value).splitlines()) == 1
+    assert not (small_device / "out" / "manifest.json").exists()
+    done = sorted((small_device / "out" / "data").glob("*"))
+    subprocess.run(["mount", "-o", "remount,size=16m", str(small_device)], check=True)
+    stamps = [path.stat().st_mtime_ns for path in done]
+    manifest = run_stage(request)
+    assert manifest.counts.written == len(rows_of(small_device / "out")) in (60, 120)
+    assert [path.stat().st_mtime_ns for path in done] == stamps, "finished chunks were done again"
+    Table.open(small_device / "out").shards()

@@ -1,0 +1,206 @@
+"""What a stage makes of its rows, what it says of them, and when it makes anything at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import polars
+import pyarrow.parquet
+import pytest
+
+from pipelines.engine.execute import StageFailed
+from pipelines.engine.progress import summary
+from pipelines.engine.run import run_stage
+from schemas.errors import UserError
+from schemas.tables import Counts, Table
+from schemas.task import Task
+from tests.pipelines.engine.operations import Distinct, Explore, Shout
+from tests.pipelines.engine.stages import bytes_of, dropped_of, order, rows_of, task, write_table
+
+
+@pytest.fixture
+def tasks(tmp_path: Path) -> Table:
+    """Three shards; five of the 32 tasks cannot be used."""
+    faults = {3: "world", 5: "bug", 6: "skip", 8: "unrepresentable", 11: "generation"}
+    rows = [task(i, faults.get(i, "")) for i in range(32)]
+    return write_table(tmp_path / "tasks", [rows[:25], [], rows[25:]])
+
+
+def test_every_input_is_used_or_dropped_once(tasks: Table, tmp_path: Path) -> None:
+    manifest = run_stage(order(Shout(), tasks, tmp_path / "out", config={"loud": True}))
+    reasons = {"malformed": 1, "skipped": 1, "unexpected_error": 1, "unrepresentable": 1, "world_error": 1}
+    assert manifest.counts == Counts(read=32, used=27, dropped=5, written=27)
+    assert manifest.reasons == reasons
+    assert manifest.metrics == {"letters": sum(len(row.instruction) for row in rows_of(tmp_path / "out"))}
+    used = {row.task_id for row in rows_of(tmp_path / "out")}
+    dropped = {letter.input_id for letter in dropped_of(tmp_path / "out")}
+    assert used | dropped == {f"task-{i:04d}" for i in range(32)}
+    assert not used & dropped
+    assert all(row.instruction.isupper() for row in rows_of(tmp_path / "out"))
+    assert summary(manifest).startswith("read 32, used 27, dropped 5 (")
+
+
+def test_dead_letters_name_the_party_at_fault_and_hold_the_input(tasks: Table, tmp_path: Path) -> None:
+    run_stage(order(Shout(), tasks, tmp_path / "out"))
+    letters = {letter.reason: letter for letter in dropped_of(tmp_path / "out")}
+    blamed = {reason: (letter.blamed, letter.detail) for reason, letter in letters.items()}
+    assert blamed["world_error"] == ("environment", "the floor is lava")
+    assert blamed["malformed"] == ("generator", "no PDDL")
+    assert blamed["skipped"] == ("input", "")
+    assert blamed["unrepresentable"][1].startswith("field goal.limit: nan")
+    assert blamed["unexpected_error"][1].startswith("ZeroDivisionError: division by zero (in process, operations.py:")
+    assert letters["malformed"].input["history"] == [{"attempt": 1}]
+    assert letters["world_error"].input["instruction"] == "do thing 3"
+    assert {letter.stage for letter in letters.values()} == {"shout"}
+
+
+def test_one_chunk_is_one_shard_sorted_by_id(tmp_path: Path) -> None:
+    rows = [task(i) for i in (7, 3, 9, 1, 0, 8, 2, 4, 6, 5, 10, 12, 11)]
+    table = write_table(tmp_path / "tasks", [rows])
+    manifest = run_stage(order(Shout(), table, tmp_path / "out"))
+    assert [file.rows for file in manifest.files] == [6, 7]
+    shards = [
+        pyarrow.parquet.read_table(path).column("task_id").to_pylist() for path in Table.open(tmp_path / "out").shards()
+    ]
+    assert shards == [sorted(shard) for shard in shards]
+    assert sorted(shards[0] + shards[1]) == [f"task-{i:04d}" for i in range(13)]
+    assert polars.scan_parquet(tmp_path / "out" / "data").collect().height == 13
+
+
+def test_nothing_else_is_left_in_the_folder(tasks: Table, tmp_path: Path) -> None:
+    run_stage(order(Distinct(), tasks, tmp_path / "out"))
+    run_stage(order(Explore(), tasks, tmp_path / "explored"))
+    assert sorted(entry.name for entry in (tmp_path / "out").iterdir()) == ["data", "manifest.json"]
+    assert sorted(entry.name for entry in (tmp_path / "explored").iterdir()) == ["data", "dropped", "manifest.json"]
+
+
+def test_near_duplicates_lose_to_the_first_table_and_name_the_winner(tmp_path: Path) -> None:
+    first = write_table(tmp_path / "first", [[task(50 + i, instruction=f"Do {i % 4}") for i in range(6)]])
+    second = write_table(
+        tmp_path / "second", [[task(i, instruction=f"do {i}") for i in range(12)], [task(90, instruction="")]]
+    )
+    request = order(Distinct(), first, tmp_path / "out")
+    manifest = run_stage(
+        type(request)(**{**{f: getattr(request, f) for f in request.__struct_fields__}, "primary": [first, second]})
+    )
+    assert manifest.counts == Counts(read=19, used=13, dropped=6, written=13)
+    lost = {letter.input_id: letter.detail for letter in dropped_of(tmp_path / "out")}
+    assert lost == {
+        "task-0054": "of task-0050",
+        "task-0055": "of task-0051",
+        "task-0000": "of task-0050",
+        "task-0001": "of task-0051",
+        "task-0002": "of task-0052",
+        "task-0003": "of task-0053",
+    }
+    assert {letter.reason for letter in dropped_of(tmp_path / "out")} == {"near_duplicate"}
+
+
+def test_rollouts_count_episodes(tasks: Table, tmp_path: Path) -> None:
+    manifest = run_stage(order(Explore(k=3), tasks, tmp_path / "out"))
+    assert manifest.counts == Counts(read=96, used=87, dropped=9, written=87)
+    assert manifest.metrics == {"success": 87.0}
+
+
+def test_the_same_stage_is_not_run_twice(tasks: Table, tmp_path: Path) -> None:
+    first = run_stage(order(Shout(), tasks, tmp_path / "out", config={"n": 8}))
+    before = bytes_of(tmp_path / "out")
+    log = tmp_path / "log"
+    assert run_stage(order(Shout(), tasks, tmp_path / "out", config={"n": 8})) == first
+    assert bytes_of(tmp_path / "out") == before
+    assert not log.exists()
+
+
+def test_a_changed_configuration_is_named_and_replaced_on_request(tasks: Table, tmp_path: Path) -> None:
+    run_stage(order(Shout(), tasks, tmp_path / "out", config={"n": 8, "deep": {"k": 1}}))
+    changed = order(Shout(), tasks, tmp_path / "out", config={"n": 12, "deep": {"k": 2}})
+    with pytest.raises(UserError) as caught:
+        run_stage(changed)
+    first, second = str(caught.value).splitlines()
+    assert first == f"{tmp_path / 'out'} was made differently: n: 8 -> 12; deep.k: 1 -> 2"
+    assert "--replace" in second
+    manifest = run_stage(order(Shout(), tasks, tmp_path / "out", config={"n": 12}, replace=True))
+    assert manifest.config == {"n": 12}
+
+
+def test_other_rows_under_the_same_name_are_another_input(tasks: Table, tmp_path: Path) -> None:
+    run_stage(order(Shout(), tasks, tmp_path / "out"))
+    other = write_table(tmp_path / "elsewhere" / "tasks", [[task(1)]])
+    with pytest.raises(UserError, match="input of/tasks: other rows"):
+        run_stage(order(Shout(), other, tmp_path / "out"))
+
+
+def test_a_moved_input_is_the_same_input(tasks: Table, tmp_path: Path) -> None:
+    run_stage(order(Shout(), tasks, tmp_path / "out"))
+    moved = tasks.folder.rename(tmp_path / "elsewhere")
+    again = write_table(
+        tmp_path / "x" / "tasks", [list(Table.open(moved).rows())[:25], [], list(Table.open(moved).rows())[25:]]
+    )
+    assert again.digest == Table.open(moved).digest
+    run_stage(order(Shout(), again, tmp_path / "out"))
+
+
+def test_an_empty_input_is_refused_with_what_became_of_its_rows(tmp_path: Path) -> None:
+    table = write_table(tmp_path / "tasks", [[task(i, "world") for i in range(4)]])
+    manifest = run_stage(order(Shout(), table, tmp_path / "out"))
+    assert manifest.counts == Counts(read=4, used=0, dropped=4, written=0)
+    with pytest.raises(
+        UserError, match=r"stage next has nothing to do: .*out holds no rows \(dropped: world_error 4\)"
+    ):
+        run_stage(order(Shout(), Table.open(tmp_path / "out"), tmp_path / "next"))
+    assert not (tmp_path / "next").exists()
+
+
+def test_no_row_meant_for_the_stage(tmp_path: Path) -> None:
+    table = write_table(tmp_path / "tasks", [[task(1)]])
+    with pytest.raises(UserError, match="no row of its input was meant for it"):
+        run_stage(order(Explore(k=0), table, tmp_path / "out"))
+
+
+def test_a_folder_with_other_things_is_not_touched(tasks: Table, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "thesis.tex").write_text("years of work")
+    with pytest.raises(UserError, match=r"holds 'thesis.tex', no part of a table"):
+        run_stage(order(Shout(), tasks, tmp_path / "out"))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="is a file"):
+        run_stage(order(Shout(), tasks, tmp_path / "file"))
+
+
+@pytest.mark.parametrize("runner", ["embedded", "bundle_retry"])
+@pytest.mark.parametrize(
+    ("fault", "said"), [("twice", "a second or a foreign result"), ("silent", "no result for inputs")]
+)
+def test_a_broken_contract_fails_the_stage(fault: str, said: str, runner: str, tmp_path: Path) -> None:
+    table = write_table(tmp_path / "tasks", [[task(0), task(1, fault)]])
+    with pytest.raises(StageFailed, match=said):
+        run_stage(order(Shout(), table, tmp_path / "out", runner={"name": runner}))
+    assert "EngineError" in (tmp_path / "out" / ".work" / "failure.txt").read_text()
+    with pytest.raises(UserError, match="is no table"):
+        Table.open(tmp_path / "out")
+
+
+@pytest.mark.parametrize("operation", [Shout(), Explore()])
+@pytest.mark.parametrize("runner", ["embedded", "bundle_retry", "multi_threading"])
+def test_a_mistake_of_the_user_passes_through_every_runner(operation: Any, runner: str, tmp_path: Path) -> None:
+    table = write_table(tmp_path / "tasks", [[task(0), task(1, "user")]])
+    with pytest.raises(UserError, match="the file is gone\nput it back"):
+        run_stage(order(operation, table, tmp_path / "out", runner={"name": runner}))
+
+
+def test_a_large_input_is_kept_as_a_reference(tmp_path: Path) -> None:
+    large: Task = task(0, "world", instruction="x" * 70_000)
+    table = write_table(tmp_path / "tasks", [[task(1), large]])
+    run_stage(order(Shout(), table, tmp_path / "out"))
+    (letter,) = dropped_of(tmp_path / "out")
+    assert letter.input == {"shard": str(table.shards()[0]), "row": 1}
+
+
+def test_a_damaged_input_is_named(tasks: Table, tmp_path: Path) -> None:
+    shard = tasks.shards()[0]
+    content = bytearray(shard.read_bytes())
+    content[200:400] = bytes(200)
+    shard.write_bytes(content)
+    with pytest.raises(UserError, match=r"part-00000.parquet is no readable Parquet file"):
+        run_stage(order(Shout(), tasks, tmp_path / "out"))

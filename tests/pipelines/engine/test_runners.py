@@ -1,0 +1,159 @@
+"""The same tables on every runner, and what is said where a runner cannot start."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.engine.execute import StageFailed
+from pipelines.engine.operation import Operation
+from pipelines.engine.run import run_stage
+from pipelines.engine.runner import RunnerConfig
+from schemas.config import validate
+from schemas.errors import UserError
+from tests.pipelines.engine.line import ROOT
+from tests.pipelines.engine.operations import Distinct, Explore, Shout
+from tests.pipelines.engine.stages import bytes_of, order, task, write_table
+
+FAULTS = {3: "world", 5: "bug", 6: "skip", 8: "unrepresentable", 11: "policy", 12: "generation"}
+OPERATIONS: list[Operation] = [Distinct(), Explore()]
+RUNNERS: dict[str, dict[str, Any]] = {
+    "embedded": {},
+    "bundle_retry": {"name": "bundle_retry", "options": {"direct_runner_bundle_repeat": 1}},
+    "multi_threading": {"name": "multi_threading", "workers": 2},
+    "multi_processing": {"name": "multi_processing", "workers": 2},
+}
+
+
+@pytest.fixture(autouse=True)
+def path_for_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+
+
+@contextmanager
+def portable_pair(python_folder: Path) -> Iterator[dict[str, Any]]:
+    """A job service and a worker pool in processes of their own, as on a cluster.
+
+    Workers run the ``python`` of ``python_folder``: the pool takes the first on the path.
+    """
+    job_port, pool_port = free_port(), free_port()
+    path = (
+        f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # the pool starts whatever `python` is first
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": path}
+    modules = [
+        ["apache_beam.runners.portability.local_job_service_main", f"--port={job_port}"],
+        ["apache_beam.runners.worker.worker_pool_main", f"--service_port={pool_port}"],
+    ]
+    with ExitStack() as stack:
+        for arguments in modules:
+            command = [sys.executable, "-m", *arguments]
+            process = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL, start_new_session=True)
+            stack.callback(end_group, process)
+        for port in (job_port, pool_port):
+            wait_for_port(port)
+        options = {
+            "job_endpoint": f"localhost:{job_port}",
+            "environment_type": "EXTERNAL",
+            "environment_config": f"localhost:{pool_port}",
+        }
+        yield {"name": "portable", "options": options, "start_timeout_s": 60}
+
+
+def test_same_bytes_on_every_runner(tmp_path: Path) -> None:
+    rows = [task(i, FAULTS.get(i, ""), instruction=f"Do thing {i % 23}") for i in range(32)]
+    table = write_table(tmp_path / "tasks", [rows[:25], rows[25:]])
+    with portable_pair(Path(sys.executable).parent) as portable:
+        for operation in OPERATIONS:
+            found = {}
+            for name, runner in {**RUNNERS, "portable": portable}.items():
+                folder = tmp_path / f"{operation.name}-{name}"
+                manifest = run_stage(order(operation, table, folder, runner=runner))
+                found[name] = bytes_of(folder)
+                assert manifest.counts.read == manifest.counts.used + manifest.counts.dropped
+            assert all(files == found["embedded"] for files in found.values()), operation.name
+
+
+def test_a_worker_process_that_dies_ends_in_an_error_and_the_stage_can_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TEST_ALIVE", str(tmp_path / "alive"))
+    table = write_table(tmp_path / "tasks", [[task(i, "die" if i == 15 else "") for i in range(20)]])
+    request = order(Shout(), table, tmp_path / "out", runner=RUNNERS["multi_processing"])
+    with pytest.raises(StageFailed, match="stage out failed: "):
+        run_stage(request)
+    (tmp_path / "alive").touch()
+    assert run_stage(request).counts.used == 20
+
+
+def test_a_pool_that_starts_no_worker_ends_in_an_error(tmp_path: Path) -> None:
+    table = write_table(tmp_path / "tasks", [[task(0)]])
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nexec sleep 60\n")
+    python.chmod(0o755)
+    with portable_pair(tmp_path) as portable:
+        runner = {**portable, "start_timeout_s": 1.0}
+        with pytest.raises(StageFailed, match="no worker started within 1 s"):
+            run_stage(order(Shout(), table, tmp_path / "out", runner=runner))
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"options": {"job_endpont": "x"}}, r"Beam has no option 'job_endpont'. Did you mean 'job_endpoint'\?"),
+        ({"options": {"runner": "DirectRunner"}}, "runner.options.runner: set runner.name instead"),
+        ({"options": {"direct_num_workers": 2}}, "set runner.workers instead"),
+        ({"options": {"job_server_timeout": "long"}}, "job_server_timeout.*: invalid int value: 'long'"),
+        ({"workers": 4}, "runner embedded has one worker, not 4: set runner.name=multi_processing"),
+        ({"name": "portable"}, "runner portable needs a job server: set runner.options.job_endpoint=HOST:PORT"),
+        ({"name": "flink"}, "or flink_job_server_jar: FILE"),
+        ({"name": "spark", "options": {"spark_job_server_jar": "/nowhere.jar"}}, "there is no file /nowhere.jar"),
+        ({"name": "portable", "options": {"job_endpoint": "localhost:1"}}, "no job server answers at localhost:1"),
+        ({"name": "dataflow"}, "runner dataflow needs runner.options: project, region, temp_location"),
+    ],
+)
+def test_a_runner_that_cannot_start_is_refused(config: dict[str, Any], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        RunnerConfig.model_validate(config).check()
+
+
+def test_an_unknown_runner_gets_a_near_match() -> None:
+    with pytest.raises(UserError, match="embeded"):
+        validate(RunnerConfig, {"name": "embeded"}, "recipe.yaml")
+
+
+def test_options_reach_beam() -> None:
+    options = RunnerConfig(name="multi_processing", workers=3, options={"job_name": "mill"}).beam_options()
+    assert options.get_all_options()["direct_num_workers"] == 3
+    assert options.get_all_options()["job_name"] == "mill"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("localhost", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def wait_for_port(port: int) -> None:
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        with socket.socket() as probe:
+            if probe.connect_ex(("localhost", port)) == 0:
+                return
+        time.sleep(0.1)
+    raise AssertionError(f"nothing listens on {port}")
+
+
+def end_group(process: subprocess.Popen[bytes]) -> None:
+    os.killpg(process.pid, 9)
+    process.wait()

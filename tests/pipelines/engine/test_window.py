@@ -1,0 +1,130 @@
+"""The window is full whenever there is work, never more than full, and empty when it is left."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.engine import stop
+from pipelines.engine.chunks import Chunk
+from pipelines.engine.operation import AsyncOperation, Result, Unit
+from pipelines.engine.run import run_stage
+from pipelines.engine.shard import Shard
+from pipelines.engine.window import Flight, Window
+from schemas.errors import UserError
+from schemas.task import Task
+from tests.pipelines.engine.operations import Explore
+from tests.pipelines.engine.stages import order, task, write_table
+
+
+class Echo(AsyncOperation):
+    """Gives each task back after as many seconds as its first skill says; remembers what became of it."""
+
+    def __init__(self, window: int = 3) -> None:
+        super().__init__("echo", Task, Task, window)
+        self.events: list[str] = []
+
+    async def open(self) -> None:
+        self.events.append("open")
+
+    async def close(self) -> None:
+        self.events.append("close")
+
+    async def process(self, record: Any, unit: Unit) -> Iterable[Result]:
+        try:
+            await asyncio.sleep(float(record.skills[0]))
+        except asyncio.CancelledError:
+            self.events.append(f"cancelled {unit[0]}")
+            raise
+        return [Result(input_id=unit[0], outputs=[record])]
+
+
+def flight(operation: AsyncOperation, index: int, seconds: float) -> Flight:
+    record = task(index, str(seconds))
+    return Flight(Shard(Chunk(0, "in.parquet", 0, 1, 1), operation), record, 0, (record.task_id,))
+
+
+def test_units_land_in_the_order_they_end() -> None:
+    window = Window(Echo())
+    window.start()
+    for index, seconds in enumerate((0.3, 0.0, 0.15)):
+        assert not window.full
+        window.launch(flight(window._operation, index, seconds))
+    assert window.full
+    assert [window.land().flight.unit[0] for _ in range(3)] == ["task-0001", "task-0002", "task-0000"]
+    assert not window.in_flight
+    window.stop()
+    window.stop()
+    assert window._operation.events == ["open", "close"]
+
+
+def test_what_is_abandoned_is_cancelled_and_does_not_land() -> None:
+    operation = Echo()
+    window = Window(operation)
+    window.start()
+    window.launch(flight(operation, 0, 30))
+    time.sleep(0.05)
+    window.launch(flight(operation, 1, 30))
+    window.abandon()
+    assert window.in_flight == 0
+    assert "cancelled task-0000" in operation.events
+    window.launch(flight(operation, 2, 0))
+    assert window.land().flight.unit == ("task-0002",)
+    window.stop()
+    assert not any(thread.name == "window-echo" for thread in threading.enumerate())
+
+
+def test_landing_with_nothing_in_flight_does_not_wait_for_ever() -> None:
+    window = Window(Echo())
+    window.start()
+    with pytest.raises(RuntimeError, match="nothing is in flight"):
+        window.land()
+    window.stop()
+
+
+def test_an_interrupted_run_stops_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    window = Window(Echo())
+    window.start()
+    window.launch(flight(window._operation, 0, 30))
+    monkeypatch.setattr(stop, "stopped", threading.Event())
+    stop.stopped.set()
+    with pytest.raises(stop.Stopped):
+        window.land()
+    window.stop()
+
+
+class Unopenable(Echo):
+    async def open(self) -> None:
+        raise UserError("no key: export KEY=…")
+
+
+def test_an_operation_that_cannot_be_opened_ends_the_stage(tmp_path: Path) -> None:
+    table = write_table(tmp_path / "tasks", [[task(0, "0")]])
+    with pytest.raises(UserError, match="no key: export KEY="):
+        run_stage(order(Unopenable(), table, tmp_path / "out"))
+
+
+def test_the_window_spans_chunks_and_is_refilled_at_once(tmp_path: Path) -> None:
+    table = write_table(tmp_path / "tasks", [[task(i) for i in range(24)]])
+    log = tmp_path / "log.txt"
+    began = time.monotonic()
+    run_stage(order(Explore(k=2, delay_s=0.1, window=8, log=log), table, tmp_path / "out"))
+    seconds = time.monotonic() - began
+    peaks = [int(line.split()[1]) for line in log.read_text().splitlines()]
+    assert len(peaks) == 48
+    assert max(peaks) == 8
+    assert sum(peak == 8 for peak in peaks) >= 30, "the window drained between chunks of 10 episodes"
+    assert seconds < 48 * 0.1 / 8 + 3
+
+
+def test_the_worker_is_this_process_on_the_embedded_runner(tmp_path: Path) -> None:
+    table = write_table(tmp_path / "tasks", [[task(0)]])
+    run_stage(order(Explore(log=tmp_path / "log.txt"), table, tmp_path / "out"))
+    assert (tmp_path / "log.txt").read_text().startswith(f"{os.getpid()} ")

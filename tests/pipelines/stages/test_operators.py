@@ -1,0 +1,72 @@
+"""What holds of every operator that is a stage: it explains itself, and its operation travels to workers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from apache_beam.internal import pickler
+
+from pipelines.engine.operation import AsyncOperation, Operation
+from pipelines.operators import OPERATORS
+from pipelines.stages.procedure import Procedure
+from pipelines.stages.stage import Stage, StageContext
+from schemas.tables import RECORDS
+from tests.pipelines.stages.steps import model, stage
+
+STAGES = sorted(name for name in OPERATORS if not issubclass(OPERATORS.load(name), Procedure))
+
+KNOWN: dict[str, tuple[dict[str, Any], dict[str, list[str]]]] = {
+    "admit": ({"of": "t", "environments": "e"}, {"of": ["Task"], "environments": ["EnvironmentSpec"]}),
+    "check_outcome": (
+        {"of": "x", "tasks": "t", "environments": "e"},
+        {"of": ["Trajectory"], "tasks": ["Task"], "environments": ["EnvironmentSpec"]},
+    ),
+    "evolve": ({"of": "t", "environments": "e"}, {"of": ["Task"], "environments": ["EnvironmentSpec"]}),
+    "expert": ({"tasks": "t", "environments": "e"}, {"tasks": ["Task"], "environments": ["EnvironmentSpec"]}),
+    "filter": ({"of": "x", "where": [{"field": "split", "equals": "train"}]}, {"of": ["Trajectory"]}),
+    "propose": ({"of": "e"}, {"of": ["EnvironmentSpec"]}),
+    "sample": (
+        {"policy": "p", "tasks": "t", "environments": "e"},
+        {"tasks": ["Task"], "environments": ["EnvironmentSpec"]},
+    ),
+    "sft": ({"from": "x"}, {"from": ["Trajectory"]}),
+    "spec_env": ({}, {}),
+}
+
+
+def known(name: str) -> Stage:
+    return stage(name, **KNOWN[name][0])
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_it_explains_itself(name: str) -> None:
+    kind = OPERATORS.load(name)
+    assert (kind.__doc__ or "").strip()
+    assert [field for field, info in kind.model_fields.items() if not info.description] == []
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_roles_are_fields(name: str) -> None:
+    step = known(name)
+    fields = set(type(step).model_fields)
+    assert {*step.table_roles, *step.model_roles.values(), *step.incidental} <= fields
+    assert {role: ["x"] for role in step.tables()} == {role: ["x"] for role in KNOWN[name][1]}
+    assert step.primary in ("", *(role.rstrip("_") for role in step.table_roles))
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_it_writes_a_known_record_from_what_it_reads(name: str) -> None:
+    assert known(name).writes(KNOWN[name][1]) in RECORDS
+
+
+@pytest.mark.parametrize("name", [name for name in STAGES if name != "admit"])
+def test_its_operation_travels(name: str) -> None:
+    step = known(name)
+    context = StageContext(models={role: model() for role in step.policies()})
+    operation = step.operation({}, context)
+    assert isinstance(operation, Operation)
+    sent = pickler.loads(pickler.dumps(operation))
+    assert (sent.name, sent.reads, sent.writes) == (operation.name, operation.reads, operation.writes)
+    assert operation.writes.__name__ == step.writes(KNOWN[name][1])
+    assert not isinstance(operation, AsyncOperation) or sent.window == operation.window > 0

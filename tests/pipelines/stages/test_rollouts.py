@@ -1,0 +1,176 @@
+"""Episodes by experts and scripts, verdicts on them, selections, and the training rows they become."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from schemas.errors import UserError
+from schemas.tables import Counts
+from schemas.task import EnvironmentSpec, Task
+from schemas.trajectory import Trajectory
+from schemas.verdict import Verdict
+from synthesis.environments.pddl.environment import PddlEnvironment
+from tests.builders import trajectory, verdict
+from tests.pipelines.engine.stages import dropped_of, rows_of, write_table
+from tests.pipelines.stages.steps import job, model, run
+
+ON = {"tasks": "tasks", "environments": "environments"}
+PLANNER = {"actor": model("expert")}
+BABBLER = {"actor": model("scripted", turns=["dance"] * 40)}
+
+
+def replaced(record: Any, **changes: Any) -> Any:
+    return msgspec.structs.replace(record, **changes)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Path:
+    """Two environments, four tasks: two to train on, one held out, one without its environment."""
+    (spec, task), (other, unseen) = PddlEnvironment.examples()
+    tasks = [
+        replaced(task, task_id="a", split="train"),
+        replaced(unseen, task_id="b", split="train"),
+        replaced(task, task_id="c", split="held_out_tasks"),
+        replaced(task, task_id="d", split="stray", environment_id="nowhere"),
+    ]
+    write_table(tmp_path / "tasks", [tasks], Task)
+    write_table(tmp_path / "environments", [[spec], [other]], EnvironmentSpec)
+    return tmp_path
+
+
+def test_experts_succeed(world: Path) -> None:
+    manifest = run(world, "expert", "shown", PLANNER, policy="planner", split="train", **ON)
+    assert manifest.counts == Counts(read=2, used=2, dropped=0, written=2)
+    assert manifest.metrics["success"] == manifest.metrics["episodes"] == 2
+    assert manifest.metrics["turns"] > 2
+    assert {row.task_id for row in rows_of(world / "shown")} == {"a", "b"}
+    assert {row.outcome.status for row in rows_of(world / "shown")} == {"success"}
+
+
+def test_only_tasks_of_the_split_are_read(world: Path) -> None:
+    assert (
+        run(world, "sample", "held_out", BABBLER, policy="babbler", split="held_out_tasks", k=3, **ON).counts.read == 3
+    )
+    with pytest.raises(UserError, match="no row of its input was meant for it"):
+        run(world, "sample", "none", BABBLER, policy="babbler", split="trian", **ON)
+
+
+def test_an_episode_without_its_environment_is_dropped(world: Path) -> None:
+    manifest = run(world, "sample", "all", BABBLER, policy="babbler", k=2, **ON)
+    assert manifest.counts == Counts(read=8, used=6, dropped=2, written=6)
+    assert {(letter.input_id, letter.blamed) for letter in dropped_of(world / "all")} == {
+        ("d/0", "environment"),
+        ("d/1", "environment"),
+    }
+
+
+def test_a_policy_that_gives_up_is_blamed(world: Path) -> None:
+    silent = {"actor": model("scripted", turns=["dance"])}
+    manifest = run(world, "sample", "short", silent, policy="silent", split="train", max_invalid=None, **ON)
+    assert manifest.reasons == {"script_ended": 2}
+    assert {letter.blamed for letter in dropped_of(world / "short")} == {"policy"}
+    assert {letter.stage for letter in dropped_of(world / "short")} == {"sample"}
+
+
+def test_ids_do_not_depend_on_k_nor_on_the_window(world: Path) -> None:
+    run(world, "sample", "one", BABBLER, policy="babbler", split="train", k=1, **ON)
+    run(world, "sample", "three", BABBLER, policy="babbler", split="train", k=3, window=1, **ON)
+    one, three = ({row.trajectory_id for row in rows_of(world / name)} for name in ("one", "three"))
+    assert one < three
+    assert len(three) == 6
+    assert job(world, "sample", "three", BABBLER, policy="other", split="train", k=3, window=9, **ON).finished()
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [({"max_turns": 3}, "max_turns: null -> 3"), ({"seed": 8}, "seed: 5 -> 8"), ({"k": 2}, "k: 1 -> 2")],
+)
+def test_what_decides_the_episodes_is_in_the_digest(changes: dict[str, int], said: str, world: Path) -> None:
+    run(world, "sample", "one", BABBLER, policy="babbler", split="train", **ON)
+    with pytest.raises(UserError, match=said):
+        job(world, "sample", "one", BABBLER, policy="babbler", split="train", **{**ON, **changes}).finished()
+    with pytest.raises(UserError, match=r"models.actor.turns.0: dance -> \(absent\)|models.actor"):
+        job(world, "sample", "one", PLANNER, policy="babbler", split="train", **ON).finished()
+
+
+def test_sampling_of_the_step_goes_before_that_of_the_model(world: Path) -> None:
+    asked = model("openai", model="m", endpoints=["http://127.0.0.1:1/v1"], sampling={"temperature": 0.2, "top_p": 0.9})
+    step = job(world, "sample", "s", {"actor": asked}, policy="asked", temperature=0.7, max_tokens=9, **ON)
+    settled = step.stage.settled(step.context)
+    assert settled["models"]["actor"]["sampling"] == {"temperature": 0.7, "top_p": 0.9, "max_tokens": 9}
+    assert "temperature" not in settled
+    assert "endpoints" not in str(settled)
+
+
+def test_wrong_tables_are_refused(world: Path) -> None:
+    with pytest.raises(UserError, match="tasks holds EnvironmentSpec records, expected Task"):
+        job(world, "sample", "s", BABBLER, policy="p", tasks="environments", environments="environments")
+    with pytest.raises(UserError, match="of holds EnvironmentSpec and Task records, expected Trajectory"):
+        job(world, "check_outcome", "v", of=["environments", "tasks"], **ON)
+    with pytest.raises(UserError, match="admit needs `environments` to judge tasks"):
+        job(world, "admit", "t", of="tasks")
+
+
+def test_a_table_twice_is_refused(world: Path) -> None:
+    run(world, "expert", "shown", PLANNER, policy="planner", split="train", **ON)
+    with pytest.raises(UserError, match="stage v: a table stands twice in of"):
+        run(world, "check_outcome", "v", of=["shown", "shown"], **ON)
+
+
+def test_verdicts_on_both_kinds_of_episodes(world: Path) -> None:
+    run(world, "expert", "shown", PLANNER, policy="planner", split="train", **ON)
+    run(world, "sample", "tried", BABBLER, policy="babbler", split="train", k=2, **ON)
+    manifest = run(world, "check_outcome", "verdicts", of=["shown", "tried"], **ON)
+    assert manifest.counts == Counts(read=6, used=6, dropped=0, written=6)
+    assert manifest.metrics == {"passed": 2.0, "scored": 6.0}
+    shown = {row.trajectory_id for row in rows_of(world / "shown")}
+    assert {row.trajectory_id for row in rows_of(world / "verdicts") if row.passed} == shown
+    rows = run(world, "sft", "rows", **{"from": ["shown", "tried"]}, verdicts="verdicts", where="success")
+    assert rows.counts == Counts(read=6, used=2, dropped=4, written=2)
+    assert rows.reasons == {"not_success": 4}
+    assert {row.trajectory_id for row in rows_of(world / "rows")} == shown
+    failed = run(world, "sft", "failed", **{"from": ["shown", "tried"]}, verdicts="verdicts", where="failure")
+    assert failed.reasons == {"not_failure": 2}
+
+
+def test_a_trajectory_of_an_unknown_task_is_dropped(world: Path) -> None:
+    write_table(world / "foreign", [[trajectory("t1", task_id="zzz"), trajectory("t2", task_id=None)]], Trajectory)
+    manifest = run(world, "check_outcome", "verdicts", of="foreign", **ON)
+    assert manifest.reasons == {"no_task": 2}
+
+
+def test_a_filter_keeps_its_reasons(world: Path) -> None:
+    rows = [trajectory(f"t{i}") for i in range(4)]
+    write_table(world / "trajectories", [rows], Trajectory)
+    said = [
+        verdict("t0"),
+        verdict("t1", passed=False),
+        replaced(verdict("t2"), status="unscored", score=None, passed=None),
+    ]
+    write_table(world / "verdicts", [said], Verdict)
+    where = [{"verdict": "check_outcome", "passed": True}, {"field": "split", "equals": "train"}]
+    manifest = run(world, "filter", "chosen", of="trajectories", verdicts="verdicts", where=where)
+    assert manifest.counts == Counts(read=4, used=4, dropped=0, written=4)
+    assert manifest.metrics == {"kept": 1.0}
+    kept = {row.trajectory_id: (row.kept, row.reason) for row in rows_of(world / "chosen")}
+    assert kept["t0"] == (True, None)
+    assert kept["t1"] == kept["t2"] == kept["t3"] == (False, "check_outcome")
+    exported = run(world, "sft", "rows", **{"from": "trajectories"}, selections="chosen")
+    assert exported.counts == Counts(read=4, used=1, dropped=3, written=1)
+    assert exported.reasons == {"not_selected": 3}
+    unscored = run(world, "sft", "scored", **{"from": "trajectories"}, verdicts="verdicts", where="success")
+    assert unscored.reasons == {"not_success": 1, "unscored": 2}
+
+
+def test_a_trajectory_without_loss_is_dropped(world: Path) -> None:
+    write_table(world / "trajectories", [[trajectory("t0", content=trajectory("t0").content[:2])]], Trajectory)
+    assert run(world, "sft", "rows", **{"from": "trajectories"}).reasons == {"no_loss": 1}
+
+
+def test_where_needs_verdicts(world: Path) -> None:
+    with pytest.raises(UserError, match="`where: success` needs `verdicts`"):
+        job(world, "sft", "rows", **{"from": "tasks"}, where="success")

@@ -1,0 +1,136 @@
+"""Known answers of the statistics, and what they do at the edges."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from pipelines.evaluation import (
+    Episode,
+    bootstrap_mean,
+    loops,
+    measure,
+    paired_difference,
+    pass_at_k,
+    sign_test,
+    wilson,
+)
+
+
+def episode(task: str, success: bool, **changes: object) -> Episode:
+    values = {"attempt": 0, "actions": 4, "invalid": 0, "turns": 4, "looped": False, "truncated": False}
+    return Episode(task_id=task, success=success, **{**values, **changes})  # type: ignore[arg-type]
+
+
+def outcomes(*successes: bool) -> list[Episode]:
+    return [episode(f"task-{i}", success) for i, success in enumerate(successes)]
+
+
+@pytest.mark.parametrize(
+    ("successes", "n", "low", "high"),
+    [(0, 20, 0.0, 0.1611), (20, 20, 0.8389, 1.0), (81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605)],
+)
+def test_wilson_agrees_with_published_intervals(successes: int, n: int, low: float, high: float) -> None:
+    assert wilson(successes, n) == pytest.approx((low, high), abs=5e-5)
+
+
+def test_wilson_agrees_with_scipy() -> None:
+    expected = stats.binomtest(7, 31).proportion_ci(0.95, method="wilson")
+    assert wilson(7, 31) == pytest.approx((expected.low, expected.high))
+
+
+@pytest.mark.parametrize(("better", "worse"), [(0, 0), (5, 0), (8, 3), (3, 8), (6, 6)])
+def test_sign_test_is_the_exact_binomial_test(better: int, worse: int) -> None:
+    expected = stats.binomtest(better, better + worse, 0.5).pvalue if better + worse else 1.0
+    assert sign_test(better, worse) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("attempts", "successes", "k"), [(5, 2, 1), (5, 2, 3), (10, 0, 4), (4, 4, 4), (200, 13, 100)])
+def test_pass_at_k_is_the_share_of_subsets_with_a_success(attempts: int, successes: int, k: int) -> None:
+    misses = stats.hypergeom.pmf(0, attempts, successes, k)
+    assert pass_at_k(attempts, successes, k) == pytest.approx(1 - misses)
+
+
+def test_bootstrap_agrees_with_scipy_and_repeats_exactly() -> None:
+    differences = [1.0] * 11 + [0.0] * 17 + [-1.0] * 4
+    ours = bootstrap_mean(differences)
+    reference = stats.bootstrap(
+        (np.array(differences),), np.mean, method="percentile", n_resamples=20_000, rng=np.random.default_rng(1)
+    ).confidence_interval
+    assert ours == pytest.approx((reference.low, reference.high), abs=0.035)
+    assert ours == bootstrap_mean(list(reversed(differences)))
+
+
+def test_equal_differences_leave_room_for_unseen_tasks() -> None:
+    unseen = 1 - 0.025 ** (1 / 20)
+    assert bootstrap_mean([0.0] * 20) == pytest.approx((-unseen, unseen))
+    assert bootstrap_mean([1.0] * 20) == pytest.approx((1 - 2 * unseen, 1.0))
+
+
+def test_bootstrap_covers_the_true_difference_about_as_often_as_it_says() -> None:
+    generator = np.random.default_rng(7)
+    draws = generator.choice([-1.0, 0.0, 1.0], p=[0.1, 0.6, 0.3], size=(400, 40))
+    covered = sum(low <= 0.2 <= high for low, high in map(bootstrap_mean, draws.tolist()))
+    assert 0.91 <= covered / 400 <= 0.98
+
+
+def test_paired_difference_uses_shared_tasks_only() -> None:
+    base = [*outcomes(False, False, True, False), episode("only-base", True)]
+    tuned = [*outcomes(True, True, False, True), episode("only-tuned", True)]
+    difference = paired_difference(base, tuned)
+    assert difference is not None
+    assert (difference.value, difference.n, difference.better, difference.worse) == (0.5, 4, 3, 1)
+    assert difference.p_value == pytest.approx(0.625)
+    assert difference.ci95[0] < 0.5 < difference.ci95[1]
+
+
+def test_paired_difference_pairs_by_task_and_not_by_order() -> None:
+    base = outcomes(True, False, True, False)
+    assert paired_difference(base, list(reversed(base))).value == 0.0  # type: ignore[union-attr]
+    assert paired_difference(outcomes(True), [episode("other", True)]) is None
+
+
+def test_a_task_tried_often_counts_once() -> None:
+    base = [episode("a", False, attempt=i) for i in range(8)] + [episode("b", True)]
+    measures = measure(base)
+    assert (measures.n, measures.episodes, measures.success) == (2, 9, 0.5)
+    assert measures.ci95 == pytest.approx(wilson(1, 2))
+    assert measures.pass_at_k == {"1": 0.5}
+
+
+def test_measures_of_episodes() -> None:
+    episodes = [
+        episode("a", True, actions=3, turns=3, completion_tokens=30, attempt=0),
+        episode("a", False, actions=5, invalid=4, turns=5, looped=True, completion_tokens=50, attempt=1),
+        episode("b", False, actions=2, invalid=1, turns=2, truncated=True, completion_tokens=20, attempt=0),
+        episode("b", True, actions=2, turns=2, completion_tokens=20, attempt=1),
+    ]
+    measures = measure(episodes)
+    assert measures.success == 0.5
+    assert measures.pass_at_k == {"1": 0.5, "2": 1.0}
+    assert measures.invalid_action_rate == pytest.approx(5 / 12)
+    assert (measures.loop_rate, measures.truncation_rate) == (0.25, 0.25)
+    assert measures.turns_per_success == 6.0
+    assert measures.completion_tokens_per_success == 60.0
+
+
+def test_nothing_to_divide_by_is_none_and_never_nan() -> None:
+    nothing = measure([])
+    assert (nothing.n, nothing.success, nothing.ci95, nothing.invalid_action_rate) == (0, None, None, None)
+    failed = measure(outcomes(False, False))
+    assert failed.success == 0.0
+    assert failed.turns_per_success is None
+    assert failed.completion_tokens_per_success is None
+    assert not any(isinstance(value, float) and math.isnan(value) for value in vars_of(failed))
+
+
+def vars_of(record: object) -> list[object]:
+    return [getattr(record, name) for name in record.__struct_fields__]  # type: ignore[attr-defined]
+
+
+def test_a_loop_is_the_same_action_from_the_same_state_three_times() -> None:
+    assert not loops([("s", "a"), ("s", "a"), ("t", "a")])
+    assert loops([("s", "a"), ("t", "b"), ("s", "a"), ("u", "c"), ("s", "a")])

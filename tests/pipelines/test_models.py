@@ -1,0 +1,171 @@
+"""Models as declared in a recipe, and what becomes of them: settings, revisions, command lines."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.engine import vllm_command
+from pipelines.engine.endpoints import Endpoint
+from pipelines.engine.vllm_command import context_length, gpu_groups, tool_parser, visible_gpus, vllm_environment
+from pipelines.models import ModelConfig, SamplingConfig, ServerConfig, model_folder, model_revision
+from schemas.config import validate
+from schemas.errors import UserError
+from synthesis.policies.settings import PolicySettings
+
+ENDPOINTS = [
+    Endpoint(base_url="http://127.0.0.1:1/v1", model="served"),
+    Endpoint(base_url="http://b/v1", model="served"),
+]
+
+
+def folder_with(tmp_path: Path, **files: str) -> Path:
+    """A model folder; ``name__json`` becomes ``name.json``."""
+    for name, content in {"config__json": "{}", **files}.items():
+        (tmp_path / name.replace("__", ".")).write_text(content)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"policy": "vlm", "model": "x"}, "policy: unknown policy 'vlm'; known: expert, .*Did you mean 'vllm'"),
+        ({"policy": "vllm"}, "policy 'vllm' needs `model`"),
+        ({"policy": "openai", "model": "x"}, "policy 'openai' needs `endpoints`"),
+        ({"policy": "vllm", "model": "x", "endpoints": ["localhost:8000"]}, "'localhost:8000' is no address"),
+        ({"policy": "vllm", "model": "x", "adapter": "a"}, "adapter 'a' is not in `server.lora`"),
+        ({"policy": "expert", "sampling": {"temprature": 1}}, "'temprature'.*Did you mean 'temperature'"),
+        ({"policy": "expert", "sampling": {"temperature": -1}}, "sampling.temperature: .*greater than or equal to 0"),
+        ({"policy": "expert", "server": {"port": 70000}}, "server.port: "),
+    ],
+)
+def test_mistakes_are_explained(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        validate(ModelConfig, given, "models.actor")
+
+
+def test_settings_hold_what_a_worker_needs() -> None:
+    config = ModelConfig(
+        policy="vllm",
+        model="bundled:smollm2-135m-instruct",
+        api_key_variable="KEY",
+        sampling=SamplingConfig(max_tokens=32),
+    )
+    settings = config.settings(ENDPOINTS, "abc", {"temperature": 0.7})
+    assert settings == PolicySettings(
+        policy="vllm",
+        name="smollm2-135m-instruct",
+        revision="abc",
+        model="served",
+        endpoints=["http://127.0.0.1:1/v1", "http://b/v1"],
+        api_key_variable="KEY",
+        sampling={"temperature": 0.7, "max_tokens": 32},
+        patience_s=900.0,
+    )
+    assert ModelConfig(policy="expert").settings() == PolicySettings(policy="expert")
+
+
+def test_names_leave_out_folders() -> None:
+    assert ModelConfig(policy="vllm", model="/home/me/runs/tuned/").display_name == "tuned"
+    remote = ModelConfig(policy="openai", model="org/name", endpoints=["https://api/v1/"])
+    assert (remote.display_name, remote.endpoints, remote.managed) == ("org/name", ["https://api/v1"], False)
+
+
+def test_a_revision_is_that_of_the_files(tmp_path: Path) -> None:
+    folder = folder_with(tmp_path, model__safetensors="weights")
+    before = model_revision(folder)
+    (folder / "README.md").write_text("a card")
+    assert model_revision(folder) == before
+    (folder / "model.safetensors").write_text("Weights")
+    assert model_revision(folder) != before
+
+
+def test_an_adapter_has_a_part_in_the_revision(tmp_path: Path) -> None:
+    folder = folder_with(tmp_path, adapter_config__json='{"r": 4}')
+    server = ServerConfig(lora={"polite": str(folder)})
+    config = ModelConfig(policy="vllm", model="x", adapter="polite", server=server)
+    assert config.settings(ENDPOINTS, "abc").revision == f"abc+{model_revision(folder)}"
+    assert config.display_name == "x+polite"
+
+
+def test_a_missing_model_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"the model folder /no/such does not exist; expected .* or bundled:NAME"):
+        model_folder("/no/such")
+    with pytest.raises(UserError, match=r"holds no config.json"):
+        model_folder(str(tmp_path))
+    with pytest.raises(UserError, match="unknown bundled model 'smollm'"):
+        model_folder("bundled:smollm")
+
+
+@pytest.mark.parametrize(
+    ("template", "parser"),
+    [
+        ("{{ '<tool_call>' }}", "hermes"),
+        ("<tool_call><function=", "qwen3_coder"),
+        ("<|python_tag|>", "llama3_json"),
+        ("[TOOL_CALLS]", "mistral"),
+        ("<|im_start|>", "hermes"),
+    ],
+)
+def test_the_tool_parser_follows_the_chat_template(tmp_path: Path, template: str, parser: str) -> None:
+    folder = folder_with(tmp_path, tokenizer_config__json=json.dumps({"chat_template": template}))
+    assert tool_parser(folder) == parser
+    assert tool_parser(folder_with(tmp_path, chat_template__jinja="[TOOL_CALLS]")) == "mistral"
+
+
+def test_the_command_serves_the_folder_as_configured(tmp_path: Path) -> None:
+    adapter = tmp_path / "adapter"
+    adapter.mkdir()
+    (adapter / "adapter_config.json").write_text('{"r": 12}')
+    config = ServerConfig(
+        max_model_len=512, chat_template="t.jinja", lora={"polite": str(adapter)}, arguments=["--x", "1"]
+    )
+    command = vllm_command.vllm_command(folder_with(tmp_path), "name", config, 2345)
+    assert command[:3] == [sys.executable, "-m", "vllm.entrypoints.openai.api_server"]
+    options = dict(itertools.pairwise(command))
+    assert options["--model"] == str(tmp_path)
+    assert (options["--served-model-name"], options["--port"], options["--host"]) == ("name", "2345", "127.0.0.1")
+    assert (options["--max-model-len"], options["--max-num-seqs"]) == ("512", "32")
+    assert (options["--chat-template"], options["--tool-call-parser"]) == ("t.jinja", "hermes")
+    assert (options["--max-lora-rank"], options["--lora-modules"]) == ("16", f"polite={adapter}")
+    assert "--enable-prefix-caching" in command
+    assert command[-2:] == ["--x", "1"]
+
+
+@pytest.mark.parametrize(
+    ("config", "length"),
+    [
+        ('{"max_position_embeddings": 1024}', 1024),
+        ('{"max_position_embeddings": 131072}', 4096),
+        ('{"text_config": {"max_position_embeddings": 2048}}', 2048),
+        ("{}", 4096),
+    ],
+)
+def test_the_context_is_the_models_own_within_reason(tmp_path: Path, config: str, length: int) -> None:
+    assert context_length(folder_with(tmp_path, config__json=config)) == length
+
+
+def test_gpus_are_dealt_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vllm_command, "on_cpu", lambda: False)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7,8")
+    assert gpu_groups(ServerConfig()) == [["4"], ["5"], ["6"], ["7"], ["8"]]
+    assert gpu_groups(ServerConfig(tensor_parallel_size=2)) == [["4", "5"], ["6", "7"]]
+    assert gpu_groups(ServerConfig(tensor_parallel_size=2, replicas=1)) == [["4", "5"]]
+    with pytest.raises(UserError, match=r"3 server\(s\) of 2 GPU\(s\) do not fit on 5 GPU\(s\)"):
+        gpu_groups(ServerConfig(tensor_parallel_size=2, replicas=3))
+    assert vllm_environment(ServerConfig(), ["4", "5"])["CUDA_VISIBLE_DEVICES"] == "4,5"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert visible_gpus() == []
+
+
+def test_a_cpu_build_has_one_server_and_a_bounded_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vllm_command, "on_cpu", lambda: True)
+    assert gpu_groups(ServerConfig()) == [[]]
+    environment = vllm_environment(ServerConfig(kv_cache_gib=2), [])
+    assert environment["VLLM_CPU_KVCACHE_SPACE"] == "2"
+    assert (environment["PYTHONSAFEPATH"], environment["HF_HUB_OFFLINE"]) == ("1", "1")

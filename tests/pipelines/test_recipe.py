@@ -1,0 +1,164 @@
+"""What a recipe may say, and what a user reads who says it wrong. Nothing is started here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.engine.seeds import seed_table
+from pipelines.plan import Plan, make_plan
+from pipelines.recipe import read_recipe
+from schemas.config import dump_yaml
+from schemas.errors import UserError
+from tests.builders import spec, task, trajectory
+
+SPEC_ENV = {"operator": "spec_env", "n": 2, "as": "environments"}
+PROPOSE = {"operator": "propose", "of": "environments", "n": 2, "as": "tasks"}
+SAMPLE = {"operator": "sample", "policy": "actor", "tasks": "tasks", "environments": "environments", "as": "explored"}
+SFT = {"operator": "sft", "from": "explored", "as": "rows"}
+TRAIN = {"operator": "train_sft", "rows": "rows", "model": "actor", "as": "tuned"}
+WORLD = [SPEC_ENV, PROPOSE]
+
+
+def plan_of(folder: Path, steps: list[dict[str, Any]], *overrides: str, **changes: Any) -> Plan:
+    models = {"actor": {"policy": "vllm", "model": "bundled:smollm2-135m-instruct"}, "planner": {"policy": "expert"}}
+    data = {"name": "test", "run_dir": str(folder / "run"), "models": models, "steps": steps, **changes}
+    path = folder / "recipe.yaml"
+    path.write_text(dump_yaml(data), encoding="utf-8")
+    return make_plan(read_recipe(path, overrides))
+
+
+def test_steps_are_resolved_in_order(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, [*WORLD, SAMPLE])
+    assert [step.name for step in plan.steps] == ["environments", "tasks", "explored"]
+    explored = plan.steps[2]
+    assert explored.folder == tmp_path / "run" / "explored"
+    assert [output.folder.name for output in explored.inputs["tasks"]] == ["tasks"]
+    assert explored.models["actor"].model == "bundled:smollm2-135m-instruct"
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_output_is_called_like_the_operator_where_nothing_else_is_said(tmp_path: Path) -> None:
+    step = {"operator": "spec_env", "n": 2}
+    assert [each.name for each in plan_of(tmp_path, [step]).steps] == ["spec_env"]
+
+
+def test_seeds_differ_by_step_and_by_run_and_not_otherwise(tmp_path: Path) -> None:
+    one, same, other = (plan_of(tmp_path, WORLD, f"seed={seed}").steps for seed in (1, 1, 2))
+    assert [step.seed for step in one] == [step.seed for step in same]
+    assert len({one[0].seed, one[1].seed, other[0].seed, other[1].seed}) == 4
+
+
+def test_overrides_by_position_by_name_and_at_the_top(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, WORLD, "steps.0.n=5", "steps.tasks.n=7", "run_dir=elsewhere", "seed=3")
+    assert [getattr(step.stage, "n", None) for step in plan.steps] == [5, 7]
+    assert (plan.run_dir, plan.recipe.seed) == (Path("elsewhere"), 3)
+
+
+def test_data_names_tables_made_elsewhere(tmp_path: Path) -> None:
+    seed_table(tmp_path / "worlds", [spec()])
+    seed_table(tmp_path / "chores", [task()])
+    data = {"environments": str(tmp_path / "worlds"), "tasks": str(tmp_path / "chores")}
+    plan = plan_of(tmp_path, [SAMPLE], data=data)
+    assert [output.record for output in plan.steps[0].inputs["tasks"]] == ["Task"]
+
+
+def test_last_is_the_newest_model_trained_from_the_declared_one(tmp_path: Path) -> None:
+    evaluate = {"operator": "evaluate", "models": {"base": "actor@base", "tuned": "actor@last"}, "tasks": "tasks"}
+    plan = plan_of(tmp_path, [*WORLD, SAMPLE, SFT, TRAIN, {**evaluate, "environments": "environments"}])
+    models = plan.steps[-1].models
+    assert models["base"].model == "bundled:smollm2-135m-instruct"
+    assert models["tuned"].model == str(tmp_path / "run" / "tuned")
+    assert models["tuned"].server == models["base"].server
+
+
+def test_iterate_repeats_its_steps_with_the_newest_model_and_outputs(tmp_path: Path) -> None:
+    body = [{**SAMPLE, "policy": "actor@last"}, SFT, {**TRAIN, "model": "actor@last"}]
+    after = {"operator": "sft", "from": "explored", "as": "final_rows"}
+    plan = plan_of(tmp_path, [*WORLD, {"operator": "iterate", "rounds": 2, "steps": body}, after])
+    assert [step.name for step in plan.steps[2:]] == [
+        *("round-01/explored", "round-01/rows", "round-01/tuned"),
+        *("round-02/explored", "round-02/rows", "round-02/tuned"),
+        "final_rows",
+    ]
+    first, second = plan.steps[2], plan.steps[5]
+    assert (first.round, second.round) == (1, 2)
+    assert first.models["actor"].model == "bundled:smollm2-135m-instruct"
+    assert second.models["actor"].model == str(tmp_path / "run/round-01/tuned")
+    assert plan.steps[7].models["model"].model == str(tmp_path / "run/round-01/tuned")
+    assert plan.steps[-1].inputs["from"][0].folder == tmp_path / "run/round-02/explored"
+
+
+@pytest.mark.parametrize(
+    ("steps", "message"),
+    [
+        ([{"operator": "smaple"}], "steps.0: unknown operator 'smaple'; known: .*Did you mean 'sample'?"),
+        ([{"as": "x"}], "steps.0: a step needs an operator"),
+        ([{**SPEC_ENV, "m": 3}], r"steps.0 \(spec_env\): unknown key 'm'; known: .*n"),
+        ([{**SPEC_ENV, "n": "many"}], r"steps.0 \(spec_env\): n: expected a valid integer.*got 'many'"),
+        ([{**SPEC_ENV, "n": 0}], r"steps.0 \(spec_env\): n: expected .*greater than or equal to 1, got 0"),
+        ([SPEC_ENV, {**PROPOSE, "of": "enviroments"}], "unknown table 'enviroments'.*Did you mean 'environments'?"),
+        ([PROPOSE, SPEC_ENV], r"steps.0 \(propose\): unknown table 'environments'; known: none"),
+        ([SPEC_ENV, SPEC_ENV], "the name 'environments' is taken"),
+        ([{**SPEC_ENV, "as": "a/b"}], "'a/b' is no name"),
+        ([{**SPEC_ENV, "as": "logs"}], "the name 'logs' is taken"),
+        ([*WORLD, {**SAMPLE, "policy": "actr"}], "unknown model 'actr'; known: actor, planner. Did you mean 'actor'?"),
+        ([*WORLD, {**SAMPLE, "policy": "actor@first"}], "unknown version of a model 'first'; known: base, last"),
+        ([*WORLD, {**SAMPLE, "policy": "actor@last"}], "no step before this one trains 'actor'; write actor@base"),
+        ([*WORLD, {**SAMPLE, "tasks": "environments"}], "tasks holds EnvironmentSpec records, expected Task"),
+        ([*WORLD, SAMPLE, SFT, {**TRAIN, "model": "planner"}], "model 'planner' cannot be trained"),
+        ([*WORLD, SAMPLE, SFT, TRAIN, {**SFT, "from": "tuned", "as": "x"}], "from holds Model records"),
+        ([{"operator": "iterate", "rounds": 0, "steps": [SPEC_ENV]}], "steps.0: rounds: expected"),
+        ([{"operator": "iterate", "rounds": 1, "steps": [{"operator": "iterate"}]}], "iterate inside of iterate"),
+        ([{**SPEC_ENV, "inspiration": "no/such.txt"}], "no/such.txt"),
+    ],
+)
+def test_mistakes_in_steps(tmp_path: Path, steps: list[dict[str, Any]], message: str) -> None:
+    with pytest.raises(UserError, match=message) as caught:
+        plan_of(tmp_path, steps)
+    assert len(str(caught.value).splitlines()) <= 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"sed": 1}, "unknown key 'sed'; known: .*Did you mean 'seed'?"),
+        ({"seed": "one"}, "seed: expected a valid integer"),
+        ({"name": "a b"}, "name: expected"),
+        ({"steps": []}, "steps: expected"),
+        ({"runner": {"name": "DirectRunner"}}, "runner.name: expected"),
+        ({"models": {"actor": {"policy": "vlm", "model": "x"}}}, "unknown policy 'vlm'.*Did you mean 'vllm'?"),
+        ({"data": {"tasks": "no/such/table"}}, "data.tasks: there is no table at no/such/table"),
+    ],
+)
+def test_mistakes_around_the_steps(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        plan_of(tmp_path, changes.pop("steps", WORLD), **changes)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("steps.task.n=1", "no step is called 'task'.*Did you mean 'tasks'?"),
+        ("steps.9.n=1", "expected an index"),
+        ("seed", "not of the form key=value"),
+        ("modles.actor.policy=x", "has no key 'modles'. Did you mean 'models'?"),
+    ],
+)
+def test_mistakes_in_overrides(tmp_path: Path, override: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        plan_of(tmp_path, WORLD, override)
+
+
+def test_a_table_of_another_record_is_refused(tmp_path: Path) -> None:
+    seed_table(tmp_path / "t", [trajectory()])
+    with pytest.raises(UserError, match="of holds Trajectory records, expected EnvironmentSpec"):
+        plan_of(tmp_path, [{**PROPOSE, "of": "given"}], data={"given": str(tmp_path / "t")})
+
+
+def test_the_quickstart_is_a_valid_recipe() -> None:
+    quickstart = Path(__file__).resolve().parents[2] / "configs/quickstart.yaml"
+    names = [step.name for step in make_plan(read_recipe(quickstart, [])).steps]
+    assert names[-2:] == ["tuned", "evaluation"]

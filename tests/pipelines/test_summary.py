@@ -1,0 +1,107 @@
+"""What a run says at its end."""
+
+from __future__ import annotations
+
+import msgspec
+
+from pipelines.cli.console import plain_table
+from pipelines.episodes import episode_of, episodes_of
+from pipelines.evaluation import Episode, measure, paired_difference
+from pipelines.summary import StageSummary, Summary, difference_lines, measure_rows, next_commands, stage_rows
+from schemas.tables import Counts
+from schemas.trajectory import Outcome, Usage
+from tests.builders import called, instruction, said, seen, trajectory, verdict
+
+
+def episode(task: int, success: bool) -> Episode:
+    values = {"attempt": 0, "actions": 4, "invalid": 1, "turns": 4, "looped": False, "truncated": False}
+    return Episode(task_id=f"task-{task}", success=success, completion_tokens=10, **values)  # type: ignore[arg-type]
+
+
+def summary(seed: int = 0, run_dir: str = "runs/x") -> Summary:
+    base = [episode(i, i == 0) for i in range(10)]
+    tuned = [episode(i, i < 6) for i in range(10)]
+    difference = {**msgspec.to_builtins(paired_difference(base, tuned)), "model": "tuned", "reference": "base"}
+    measures = {name: msgspec.to_builtins(measure(found)) for name, found in (("base", base), ("tuned", tuned))}
+    counts = Counts(read=10, used=9, dropped=1, written=9)
+    stage = StageSummary.of(counts, operator="sample", seconds=1.26, where=f"{run_dir}/explored", record="Trajectory")
+    stages = {"explored": stage, "verdicts": msgspec.structs.replace(stage, record="Verdict")}
+    evaluation = {"held_out_tasks": {**measures, "paired_difference": difference}}
+    return Summary(name="x", seed=seed, run_dir=run_dir, stages=stages, evaluation=evaluation)
+
+
+def test_the_table_of_stages() -> None:
+    assert stage_rows(summary())[0] == ["explored", "sample", 10, 9, 1, 9, 1.3]
+
+
+def test_the_table_of_models() -> None:
+    rows = measure_rows(summary())
+    assert rows == [
+        ["held_out_tasks", "base", 10, "10.0 %", "[1.8, 40.4]", "25.0 %", "0.0 %", 40.0, 100.0],
+        ["held_out_tasks", "tuned", 10, "60.0 %", "[31.3, 83.2]", "25.0 %", "0.0 %", 40 / 6, 100 / 6],
+    ]
+
+
+def test_the_difference_in_words() -> None:
+    (line,) = difference_lines(summary())
+    assert line.startswith("held_out_tasks: tuned minus base = +50.0 points, 95 % interval [+20.0, +80.0], ")
+    assert line.endswith("5 tasks better and 0 worse of 10, p = 0.062")
+
+
+def test_the_next_commands_are_about_what_was_made() -> None:
+    assert next_commands(summary()) == [
+        "agentmill inspect runs/x/explored",
+        "agentmill export runs/x/explored --to adp --out runs/x/adp",
+        "agentmill run runs/x/recipe.yaml seed=1 run_dir=runs/x-seed1",
+    ]
+    again = summary(seed=1, run_dir="runs/x-seed1")
+    assert next_commands(again)[-1] == "agentmill run runs/x-seed1/recipe.yaml seed=2 run_dir=runs/x-seed2"
+    nothing = msgspec.structs.replace(summary(), stages={})
+    assert len(next_commands(nothing)) == 1
+
+
+def test_a_summary_survives_json() -> None:
+    text = msgspec.json.encode(summary())
+    assert msgspec.json.encode(msgspec.json.decode(text, type=Summary)) == text
+
+
+def test_a_plain_table_aligns_numbers_to_the_right() -> None:
+    lines = plain_table("t", ["name", "n"], [["a", "1,000"], ["long name", "-"]], [False, True])
+    assert lines == ["t", "  name           n", "  ---------  -----", "  a          1,000", "  long name      -"]
+
+
+def test_an_episode_counts_what_the_agent_did_and_what_was_refused() -> None:
+    run = trajectory("t1", usage=Usage(completion_tokens=12), outcome=Outcome(status="failure", truncated=True))
+    found = episode_of(run, success=True)
+    assert found == Episode(
+        task_id="task1",
+        attempt=0,
+        success=True,
+        actions=2,
+        invalid=1,
+        turns=2,
+        looped=False,
+        truncated=True,
+        completion_tokens=12,
+    )
+
+
+def test_parallel_calls_are_one_turn_and_copied_items_are_not_ours() -> None:
+    copied = [said("x", 1, context_operation="copied"), seen("no", 1, error=True, context_operation="copied")]
+    calls = [called("look", 2, "a"), called("look", 2, "b"), seen("1", 2, tool_call_id="a", error=True), seen("2", 2)]
+    found = episode_of(trajectory("t", content=[instruction(), *copied, *calls]), success=False)
+    assert (found.actions, found.invalid, found.turns) == (2, 1, 1)
+
+
+def test_an_episode_loops_that_does_the_same_in_the_same_state() -> None:
+    stuck = [each for turn in (1, 2, 3) for each in (said("push", turn), seen("no", turn, state_digest="s"))]
+    moving = [each for turn in (1, 2, 3) for each in (said("push", turn), seen("ok", turn, state_digest=f"s{turn}"))]
+    start = [instruction(), seen("start", state_digest="s")]
+    assert episode_of(trajectory("t", content=start + stuck), success=False).looped
+    assert not episode_of(trajectory("t", content=start + moving), success=False).looped
+
+
+def test_only_scored_trajectories_tell_of_the_model() -> None:
+    runs = [trajectory(f"t{i}", task_id=f"k{i}") for i in range(3)]
+    verdicts = [verdict("t0"), verdict("t1", False), verdict("t2", False, status="error")]
+    assert [(each.task_id, each.success) for each in episodes_of(runs, verdicts)] == [("k0", True), ("k1", False)]

@@ -1,0 +1,76 @@
+"""The wheel works outside of the checkout, beside a folder that is called like one of our packages."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipelines.engine.seeds import seed_table
+from tests.builders import trajectory
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder into which the wheel, and nothing else, is installed."""
+    folder = tmp_path_factory.mktemp("wheel")
+    python = [sys.executable, "-m"]
+    quiet = {"check": True, "capture_output": True, "cwd": CHECKOUT}
+    build = [*python, "build", "--wheel", "--no-isolation", "--outdir", str(folder)]
+    subprocess.run(build, **quiet)  # type: ignore[call-overload]
+    (wheel,) = folder.glob("agentmill-*.whl")
+    target = folder / "target"
+    pip = [*python, "pip", "install", "--no-deps", "--no-compile", "--no-index", "--target", str(target), str(wheel)]
+    subprocess.run(pip, **quiet)  # type: ignore[call-overload]
+    return target
+
+
+def run(installed: Path, folder: Path, *arguments: str) -> str:
+    """What an installed command prints that is started in ``folder``. The checkout is not on its path."""
+    code = f"import sys; sys.path.insert(0, {str(installed)!r}); import pipelines.cli.main as m; "
+    code += f"assert m.__file__.startswith({str(installed)!r}), m.__file__; sys.exit(m.invoke(sys.argv[1:]))"
+    environment = {**os.environ, "PYTHONSAFEPATH": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Path:
+    """A folder with a foreign package of the same name."""
+    (tmp_path / "schemas").mkdir()
+    (tmp_path / "schemas/__init__.py").write_text("raise ImportError('a foreign package')\n")
+    return tmp_path
+
+
+def test_help(installed: Path, elsewhere: Path) -> None:
+    assert "Usage: agentmill" in run(installed, elsewhere, "--help")
+
+
+def test_inspect_a_table(installed: Path, elsewhere: Path) -> None:
+    seed_table(elsewhere / "runs", [trajectory()])
+    assert "runs: Trajectory 1.0" in run(installed, elsewhere, "inspect", "runs")
+
+
+def test_the_quickstart_comes_with_it(installed: Path, elsewhere: Path) -> None:
+    assert (installed / "pipelines/configs/quickstart.yaml").is_file()
+    assert "quickstart: " in run(installed, elsewhere, "run", "configs/quickstart.yaml", "--dry-run")
+
+
+def test_the_wheel_holds_the_four_packages_and_no_tests(installed: Path) -> None:
+    packages = {path.name for path in installed.iterdir() if path.is_dir() and not path.name.endswith(".dist-info")}
+    assert packages - {"bin"} == {"schemas", "synthesis", "pipelines", "trainers"}
+    scripts = (installed / "bin/agentmill").read_text()
+    assert "pipelines.cli.main" in scripts

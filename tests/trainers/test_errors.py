@@ -1,0 +1,81 @@
+"""What a user reads, and the exit code, when a training cannot begin."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from schemas.task import Task
+from tests.builders import task
+from tests.trainers.tables import assistant, row, turns, user, write_table
+from trainers.sft import main
+
+
+def refused(capsys: pytest.CaptureFixture[str], config: Path, *overrides: str) -> str:
+    assert main(["--config", str(config), *overrides]) == 2
+    said = capsys.readouterr().err.strip()
+    assert "Traceback" not in said
+    assert len(said.splitlines()) <= 3
+    return said
+
+
+def test_configuration(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "there is no configuration" in refused(capsys, tmp_path / "other.yaml")
+    assert "Did you mean 'learning_rate'?" in refused(capsys, config, "learning_rat=1")
+    assert "batch_size: expected" in refused(capsys, config, "batch_size=many")
+    assert "Did you mean 'bf16'?" in refused(capsys, config, "precision=bf61")
+
+
+def test_rows(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "there is no table at" in refused(capsys, config, f"rows={tmp_path / 'none'}")
+    (tmp_path / "unfinished" / "data").mkdir(parents=True)
+    assert "it has no manifest.json" in refused(capsys, config, f"rows={tmp_path / 'unfinished'}")
+    tasks = write_table(tmp_path / "tasks", [task()], Task)
+    assert "is a table of Task, expected SftRow" in refused(capsys, config, f"rows={tasks}")
+    empty = write_table(tmp_path / "empty", [])
+    assert "holds no rows; look at why with `agentmill inspect" in refused(capsys, config, f"rows={empty}")
+    torn = write_table(tmp_path / "torn", [turns(1)])
+    shard = torn / "data" / "part-00000.parquet"
+    shard.write_bytes(b"x" * shard.stat().st_size)
+    assert "is no readable Parquet file" in refused(capsys, config, f"rows={torn}")
+
+
+def test_rows_that_cannot_be_trained_on(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    silent = write_table(tmp_path / "silent", [row([user("Go."), assistant("fly", train=False)])])
+    said = refused(capsys, config, f"rows={silent}")
+    assert "none of the 1 rows of" in said
+    assert "{'no_loss': 1}" in said
+    assert "{'too_long': 24}" in refused(capsys, config, "max_length=16")
+
+
+def test_model(config: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "does not exist; expected a transformers model folder" in refused(capsys, config, f"model={tmp_path / 'no'}")
+    assert "holds no config.json" in refused(capsys, config, f"model={tmp_path}")
+    assert "Did you mean bundled:smollm2-135m-instruct?" in refused(capsys, config, "model=smollm2-135m-instruct")
+    assert "unknown bundled model 'smollm2'" in refused(capsys, config, "model=bundled:smollm2")
+    (tmp_path / "adapter").mkdir()
+    (tmp_path / "adapter" / "adapter_config.json").write_text("{}")
+    assert "holds a LoRA adapter, no model" in refused(capsys, config, f"model={tmp_path / 'adapter'}")
+
+    plain = Path(shutil.copytree(model, tmp_path / "plain"))
+    (plain / "chat_template.jinja").unlink()
+    assert "has no chat template" in refused(capsys, config, f"model={plain}")
+
+
+def test_lora_layers(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["--config", str(config), "lora={target_modules: [query_proj]}"])
+    said = capsys.readouterr().err
+    assert "lora.target_modules: no layer 'query_proj'; known: down_proj, gate_proj" in said
+    assert "lm_head" not in said
+
+
+def test_output(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "tuned").mkdir()
+    (tmp_path / "tuned" / "notes.txt").write_text("mine")
+    assert "exists and is no model of ours" in refused(capsys, config)
+    (tmp_path / "tuned" / "training.json").write_text(json.dumps({"identity": {"processes": 8}}))
+    assert "comes from another training (processes: 8 -> 1" in refused(capsys, config)
+    assert (tmp_path / "tuned" / "notes.txt").read_text() == "mine"

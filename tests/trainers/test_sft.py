@@ -1,0 +1,123 @@
+"""From a table of rows to a model folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from schemas.config import read_yaml
+from schemas.tables import Table
+from tests.trainers.tables import rows, tool_row, turns, write_table
+from trainers.models import model_revision
+from trainers.sft import main
+
+torch.set_num_threads(1)
+
+
+def record_of(config: Path) -> dict[str, Any]:
+    record: dict[str, Any] = json.loads((Path(read_yaml(config)["output"]) / "training.json").read_bytes())
+    return record
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    from transformers import AutoModelForCausalLM
+
+    return dict(AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).named_parameters())
+
+
+def test_a_training_leaves_a_whole_model(
+    config: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--config", str(config), "recipe=agentgen"]) == 0
+    said = capsys.readouterr().err
+    assert "rows: read 24 = used 24 + dropped 0; 24 sequences" in said
+    assert "mask self-test passed, tokens with loss: system 0 of" in said
+    assert "user 0 of" in said
+
+    record = record_of(config)
+    table = Table.open(tmp_path / "rows")
+    assert record["rows_digest"] == table.digest
+    assert record["base_revision"] == model_revision(model)
+    assert record["counts"] == {"read": 24, "used": 24, "dropped": 0, "written": 24}
+    assert [point["step"] for point in record["loss_curve"]] == list(range(1, 9))
+    assert record["last_loss"] < record["first_loss"] - 1
+    assert record["loss_tokens"] == sum(point["loss_tokens"] for point in record["loss_curve"])
+    assert record["roles"]["assistant"]["loss"] > 0
+    assert record["rows_per_step"] == 4
+    assert record["trained_parameters"] == record["parameters"]
+
+    output = tmp_path / "tuned"
+    assert json.loads((output / "config.json").read_text())["dtype"] == "bfloat16"
+    assert (output / "chat_template.jinja").read_text() == (model / "chat_template.jinja").read_text()
+    changed = [name for name, value in weights(output).items() if not torch.equal(value, weights(model)[name])]
+    assert len(changed) > 10
+    card = (output / "README.md").read_text()
+    for fact in (table.digest, record["base_revision"], "agentgen", '`sft` {"rows":"trajectory"}', "learning_rate"):
+        assert fact in card
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["rows", "train.yaml", "tuned"]
+
+    assert main(["--config", str(config)]) == 0
+    assert "nothing to do" in capsys.readouterr().err
+    assert main(["--config", str(config), "learning_rate=0.1"]) == 2
+    assert "settings.learning_rate: 0.002 -> 0.1" in capsys.readouterr().err
+
+
+def test_an_adapter_and_the_merged_model_say_the_same(config: Path, model: Path, tmp_path: Path) -> None:
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    lora = ["lora={rank: 4, alpha: 8, target_modules: [q_proj, v_proj]}", "learning_rate=0.03"]
+    assert main(["--config", str(config), *lora]) == 0
+    assert main(["--config", str(config), *lora, "lora.merge=true", f"output={tmp_path / 'merged'}"]) == 0
+    adapter = json.loads((tmp_path / "tuned" / "adapter_config.json").read_text())
+    assert (adapter["r"], adapter["lora_alpha"], sorted(adapter["target_modules"])) == (4, 8, ["q_proj", "v_proj"])
+    assert not (tmp_path / "tuned" / "model.safetensors").exists()
+    assert record_of(config)["trained_parameters"] == 2 * 4 * (128 + 128 + 128 + 64)
+
+    base = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    ids = torch.tensor([[1, 5, 9, 30, 2]])
+    adapted = PeftModel.from_pretrained(base, tmp_path / "tuned")(ids).logits
+    merged = AutoModelForCausalLM.from_pretrained(tmp_path / "merged", dtype=torch.float32)
+    torch.testing.assert_close(merged(ids).logits, adapted, atol=0.05, rtol=0.05)
+    untuned = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)(ids).logits
+    assert (adapted - untuned).abs().max() > 0.5
+
+
+@pytest.mark.parametrize(
+    ("overrides", "facts"),
+    [
+        (["precision=bf16"], {"precision": "bf16"}),
+        (["precision=fp32", "gradient_checkpointing=true"], {"precision": "fp32"}),
+        (["max_steps=null", "epochs=1.5", "save_steps=null"], {"steps": 9}),
+        (["batch_size=2", "gradient_accumulation=2"], {"rows_per_step": 4, "steps": 8}),
+        (["lora={dropout: 0.1}", "warmup=0.5", "scheduler=constant", "weight_decay=0.1"], {"steps": 8}),
+    ],
+)
+def test_options(overrides: list[str], facts: dict[str, Any], config: Path) -> None:
+    assert main(["--config", str(config), *overrides]) == 0
+    record = record_of(config)
+    assert {key: record[key] for key in facts} == facts
+
+
+def test_schedules(config: Path) -> None:
+    assert main(["--config", str(config), "scheduler=cosine", "warmup=0.25", "learning_rate=0.001"]) == 0
+    rates = [point["learning_rate"] for point in record_of(config)["loss_curve"]]
+    assert rates[:3] == pytest.approx([0.0, 0.0005, 0.001])
+    assert rates[2:] == sorted(rates[2:], reverse=True)
+
+
+def test_long_rows_are_cut_or_dropped_and_counted(config: Path, tmp_path: Path) -> None:
+    write_table(tmp_path / "long", [*rows(6), turns(12, "long", words=12), tool_row()])
+    long = [f"rows={tmp_path / 'long'}", "max_length=200", "max_steps=2", "save_steps=null"]
+    assert main(["--config", str(config), *long]) == 0
+    cut = record_of(config)
+    assert cut["counts"]["read"] == cut["counts"]["used"] == 8
+    assert cut["counts"]["written"] > 8
+    assert main(["--config", str(config), *long, "long_rows=drop", f"output={tmp_path / 'dropped'}"]) == 0
+    dropped = json.loads((tmp_path / "dropped" / "training.json").read_bytes())
+    assert dropped["counts"] == {"read": 8, "used": 7, "dropped": 1, "written": 7}
+    assert dropped["reasons"] == {"too_long": 1}

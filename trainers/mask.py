@@ -1,0 +1,69 @@
+"""The mask self-test, run before every training: only what the view marked in assistant messages carries loss."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from schemas.errors import UserError
+from schemas.rows import SftRow
+from trainers.tokens import IGNORED, Encoded
+
+SAMPLES = 8
+ROLES = ("system", "user", "assistant", "tool")
+
+
+def count_by_role(sequences: Sequence[Encoded]) -> dict[str, dict[str, int]]:
+    """For each role, its ``tokens`` and how many of them carry ``loss``.
+
+    The role of a token comes from where the rendering of its message ends, not from the segments that set the labels.
+    """
+    tokens: Counter[str] = Counter()
+    loss: Counter[str] = Counter()
+    for sequence in sequences:
+        size = len(sequence.roles)
+        counts = np.bincount(sequence.messages, minlength=size)
+        trained = np.bincount(sequence.messages[sequence.labels != IGNORED], minlength=size)
+        for index, role in enumerate(sequence.roles):
+            tokens[role] += int(counts[index])
+            loss[role] += int(trained[index])
+    return {role: {"tokens": tokens[role], "loss": loss[role]} for role in ROLES}
+
+
+def check_roles(counts: dict[str, dict[str, int]]) -> None:
+    """Raises ``UserError`` if a token of another role than assistant carries loss, or none does."""
+    outside = {role: count["loss"] for role, count in counts.items() if role != "assistant" and count["loss"]}
+    if outside:
+        told = ", ".join(f"{number} {role}" for role, number in outside.items())
+        raise UserError(
+            f"mask self-test failed: {told} tokens would carry loss; the model's chat template is not supported"
+        )
+    if not counts["assistant"]["loss"]:
+        raise UserError("mask self-test failed: no token carries loss")
+
+
+def check_texts(pairs: Sequence[tuple[SftRow, Encoded]], tokenizer: Any, seed: int) -> list[str]:
+    """The decoded loss of some whole rows, after comparing it with the text of their trained messages.
+
+    Raises ``UserError`` where they differ.
+    """
+    texts = []
+    for row, sequence in random.Random(seed).sample(pairs, min(SAMPLES, len(pairs))):
+        for number, message in enumerate(row.messages):
+            if not message.train:
+                continue
+            here = (sequence.messages == number) & (sequence.labels != IGNORED)
+            text = tokenizer.decode(sequence.labels[here].tolist())
+            expected = [message.reasoning_content, message.content, *(call.name for call in message.tool_calls)]
+            missing = [part for part in expected if part and part.strip() not in text]
+            if missing:
+                raise UserError(
+                    f"mask self-test failed: message {number} of row {row.row_id} should be trained on"
+                    f" {missing[0]!r}, but the tokens with loss say {text!r}"
+                )
+            texts.append(text)
+    return texts

@@ -1,0 +1,54 @@
+"""What a training tells while it runs: lines with an ETA on stderr, and the marks of complete checkpoints."""
+
+# ruff: noqa: ARG002 (the arguments of a callback have the names that transformers gives them)
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+from transformers import TrainerCallback
+
+from trainers.workspace import Workspace
+
+INTERVAL_S = 5.0
+
+
+class Progress(TrainerCallback):
+    """Prints a line at most every ``INTERVAL_S`` seconds, and one at the end."""
+
+    def __init__(self) -> None:
+        self._started = self._printed = time.monotonic()
+        self._first_step = 0
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Note where a training that goes on begins."""
+        self._started, self._first_step = time.monotonic(), state.global_step
+
+    def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Print a point of the loss curve."""
+        logs = kwargs["logs"]
+        now = time.monotonic()
+        last = state.global_step == state.max_steps
+        if not state.is_world_process_zero or "loss" not in logs:
+            return
+        if now - self._printed < INTERVAL_S and not last:
+            return
+        self._printed = now
+        done = state.global_step - self._first_step
+        left = (now - self._started) / done * (state.max_steps - state.global_step)
+        eta = "" if last else f", {left / 60:.1f} min left"
+        point = f"loss {logs['loss']:.4f}, accuracy {logs['accuracy']:.3f}"
+        print(f"step {state.global_step}/{state.max_steps}: {point}{eta}", file=sys.stderr, flush=True)
+
+
+class MarkCheckpoints(TrainerCallback):
+    """Marks a checkpoint once TRL has written all of it."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Called after the last file of a checkpoint."""
+        if state.is_world_process_zero:
+            self._workspace.mark_complete(state.global_step)

@@ -1,0 +1,63 @@
+"""What can be set for supervised fine-tuning. Imports nothing heavy, so that mistakes are told at once."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from schemas.config import Config
+
+Positive = Annotated[int, Field(ge=1)]
+Share = Annotated[float, Field(ge=0, lt=1)]
+
+
+class LoraSettings(Config):
+    """Low-rank adaptation (arXiv:2106.09685): the base weights stay as they are, small matrices beside them learn."""
+
+    rank: Positive = Field(16, description="Rank of the matrices.")
+    alpha: Annotated[float, Field(gt=0)] = Field(32.0, description="What they add is scaled by alpha / rank.")
+    dropout: Share = Field(0.0, description="Share of their inputs that is dropped while training.")
+    target_modules: list[str] | Literal["all-linear"] = Field(
+        "all-linear", description="Names of the layers that get them; `all-linear` is every one but the output head."
+    )
+    merge: bool = Field(
+        False, description="Write the base weights with the learnt ones added, instead of the learnt ones alone."
+    )
+
+
+class SftSettings(Config):
+    """Supervised fine-tuning on a table of ``SftRow``."""
+
+    rows: str = Field(description="Folder of the table of training rows.")
+    model: str = Field(description="Folder of the transformers model to start from, or `bundled:NAME`.")
+    output: str = Field(description="Folder to write the tuned model to; it appears when training is complete.")
+    recipe: str | None = Field(None, description="Name of the recipe this is a step of, for the model card.")
+
+    max_steps: Positive | None = Field(None, description="Optimizer steps; `null`: as many as `epochs` makes.")
+    epochs: Annotated[float, Field(gt=0)] = Field(1.0, description="Passes over the rows, rounded up to whole steps.")
+    batch_size: Positive = Field(8, description="Sequences a process takes at once.")
+    gradient_accumulation: Positive = Field(1, description="Batches that make one optimizer step.")
+    learning_rate: Annotated[float, Field(gt=0)] = Field(5e-5, description="Peak learning rate of AdamW.")
+    scheduler: Literal["linear", "cosine", "constant"] = Field(
+        "linear", description="How the rate goes on after the warm-up: down to 0, or constant."
+    )
+    warmup: Share = Field(0.05, description="Share of the steps in which the rate rises from 0.")
+    weight_decay: Annotated[float, Field(ge=0)] = Field(0.0, description="Weight decay of AdamW.")
+    max_grad_norm: Annotated[float, Field(gt=0)] = Field(1.0, description="Gradients are scaled down to this norm.")
+    max_length: Annotated[int, Field(ge=16)] = Field(
+        2048, description="Longest sequence in tokens; never more than the model's own context."
+    )
+    long_rows: Literal["window", "drop"] = Field(
+        "window", description="Longer rows are cut into windows at turn boundaries, or dropped."
+    )
+    lora: LoraSettings | None = Field(None, description="Train low-rank matrices; `null`: all weights.")
+
+    seed: Annotated[int, Field(ge=0)] = Field(0, description="Seed of the row order, dropout and new weights.")
+    precision: Literal["auto", "bf16", "fp32"] = Field(
+        "auto", description="Of the arithmetic; weights are kept in fp32. `auto`: bf16 where the processor has it."
+    )
+    gradient_checkpointing: bool = Field(False, description="Recompute activations: less memory, a third slower.")
+    save_steps: Positive | None = Field(50, description="Steps between checkpoints; `null`: none are written.")
+    resume: bool = Field(True, description="Continue from the checkpoints of the same training; false: start over.")
+    log_steps: Positive = Field(1, description="Steps between the points of the recorded loss curve.")

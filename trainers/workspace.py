@@ -1,0 +1,113 @@
+"""Where a training keeps its checkpoints until the model is complete, and how it goes on after a stop.
+
+The folder ``.NAME.work`` beside the output ``NAME`` holds ``identity.json``, what the training is, and TRL's
+checkpoints. A checkpoint counts only with the mark that is set after its last file was written. ``NAME`` itself
+appears in one step, when all is in it.
+"""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+from safetensors import SafetensorError
+
+from schemas.config import differences
+from schemas.errors import UserError
+from schemas.manifest import disk_errors, write_atomically
+from schemas.record import JsonObject
+
+MARK = "complete"
+RECORD = "training.json"
+LITTLE_BYTES = 1 << 20
+"""A device with less than this after a failed write is full."""
+
+
+class Workspace:
+    """The place of one training; ``identity`` is all that decides what comes out of it."""
+
+    def __init__(self, output: Path, identity: JsonObject) -> None:
+        self.output = output
+        self.identity = identity
+        self.folder = output.with_name(f".{output.name}.work")
+        self.raw = self.folder / "raw"
+        """What TRL saved at the end: weights in fp32, or the adapter."""
+        self.model = self.folder / "model"
+        """What becomes the output."""
+
+    def finished(self) -> bool:
+        """Whether the output is there already. Raises ``UserError`` if something else stands in its place."""
+        if not self.output.exists():
+            return False
+        record = self.output / RECORD
+        if not record.is_file():
+            raise UserError(f"{self.output} exists and is no model of ours; choose another `output`")
+        self._compare(msgspec.json.decode(record.read_bytes())["identity"], self.output)
+        return True
+
+    def check(self) -> None:
+        """Raises ``UserError`` if the checkpoints are those of another training."""
+        identity = self.folder / "identity.json"
+        if identity.is_file() and self.latest_checkpoint():
+            self._compare(msgspec.json.decode(identity.read_bytes()), self.folder)
+
+    def prepare(self, resume: bool) -> None:
+        """Make the folder and clear what a killed training left incomplete, or all of it unless ``resume``."""
+        if not resume:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for folder in (self.raw, self.model):
+            shutil.rmtree(folder, ignore_errors=True)
+        for checkpoint in self.folder.glob("checkpoint-*"):
+            if not (checkpoint / MARK).is_file():
+                shutil.rmtree(checkpoint)
+        write_atomically(self.folder / "identity.json", msgspec.json.encode(self.identity), self.folder)
+
+    def require_space(self, needed_bytes: int) -> None:
+        """Raises ``UserError`` unless that much is free, what is here already counted in."""
+        here = sum(path.stat().st_size for path in self.folder.rglob("*") if path.is_file())
+        free = shutil.disk_usage(self.folder).free
+        if free + here < needed_bytes:
+            raise UserError(
+                f"{self.folder.parent} has {free / 1e9:.1f} GB free, training needs about {needed_bytes / 1e9:.1f} GB;"
+                " free some, choose another `output`, or write no checkpoints (save_steps: null)"
+            )
+
+    def latest_checkpoint(self) -> Path | None:
+        """The last complete checkpoint."""
+        complete = [mark.parent for mark in self.folder.glob(f"checkpoint-*/{MARK}")]
+        return max(complete, key=lambda checkpoint: int(checkpoint.name.rpartition("-")[2]), default=None)
+
+    def mark_complete(self, step: int) -> None:
+        """Say that all files of the checkpoint of ``step`` are written."""
+        (self.folder / f"checkpoint-{step}" / MARK).touch()
+
+    def publish(self) -> None:
+        """Put the finished model folder in its place and remove the rest."""
+        self.model.rename(self.output)
+        shutil.rmtree(self.folder)
+
+    def _compare(self, found: JsonObject, where: Path) -> None:
+        changed = differences(found, self.identity)
+        if changed:
+            told = "; ".join(changed[:4]) + ("; …" if len(changed) > 4 else "")
+            raise UserError(
+                f"{where} comes from another training ({told})\n"
+                f"Choose another `output`, or delete {where} and run the same command."
+            )
+
+
+@contextmanager
+def space_errors(folder: Path) -> Iterator[None]:
+    """``disk_errors``, also where torch and safetensors hide that the device is full."""
+    with disk_errors(folder):
+        try:
+            yield
+        except (RuntimeError, SafetensorError) as error:
+            if shutil.disk_usage(folder.parent).free < LITTLE_BYTES:
+                raise OSError(errno.ENOSPC, str(error)) from error
+            raise
