@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import subprocess
 import sys
@@ -15,7 +14,7 @@ from pydantic import Field, field_validator, model_validator
 from pipelines.engine.endpoints import Endpoint
 from schemas.config import Config
 from schemas.errors import UserError, near_match
-from schemas.ids import digest
+from schemas.model import model_revision
 from synthesis.policies import POLICIES
 from synthesis.policies.settings import PolicySettings
 
@@ -173,13 +172,3 @@ def model_folder(model: str) -> Path:
         wrong = "holds no config.json" if folder.is_dir() else "does not exist"
         raise UserError(f"the model folder {model} {wrong}; expected a transformers model folder or {BUNDLED}NAME.")
     return folder
-
-
-def model_revision(folder: Path) -> str:
-    """Digest of the files that make a model what it is: weights, configuration, tokenizer."""
-    files = sorted(path for path in folder.iterdir() if path.suffix in (".safetensors", ".json", ".jinja", ".model"))
-    parts = []
-    for path in files:
-        with path.open("rb") as handle:
-            parts.append([path.name, hashlib.file_digest(handle, "sha256").hexdigest()])
-    return digest("model", parts)[:16]

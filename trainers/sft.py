@@ -16,9 +16,10 @@ from typing import Any
 
 from schemas.config import override, read_yaml, validate
 from schemas.errors import UserError
+from schemas.model import context_length, model_revision
 from schemas.record import JsonObject
 from schemas.tables import Table
-from trainers.models import context_length, model_folder, model_revision
+from trainers.models import model_folder
 from trainers.rows import TrainingRows, load_rows, open_rows
 from trainers.settings import SftSettings
 from trainers.workspace import Workspace, space_errors

@@ -39,9 +39,13 @@ def execute(order: StageOrder, chunks: Sequence[Chunk], workspace: Workspace) ->
             result.wait_until_finish()
         except StageFailed:
             raise
-        except Exception as error:
+        except (Exception, KeyboardInterrupt) as error:
+            if stop.lost:
+                raise worker_lost(order) from None
             if stop.stopped.is_set():
                 raise KeyboardInterrupt from None
+            if isinstance(error, KeyboardInterrupt):
+                raise
             raise explained(error, order, workspace) from error
 
 
@@ -60,6 +64,14 @@ def await_worker(result: Any, order: StageOrder, workspace: Workspace) -> None:
                 f"see that the workers of {order.runner.name} have this Python, agentmill and {order.folder}"
             )
         time.sleep(_POLL_S)
+
+
+def worker_lost(order: StageOrder) -> StageFailed:
+    """What is said of a worker process that ended by itself."""
+    return StageFailed(
+        f"stage {order.name} failed: {stop.lost[0]} (-9: killed, as for want of memory)\n"
+        f"what is done stays; run the same command, perhaps with fewer runner.workers than {order.runner.workers}"
+    )
 
 
 def explained(error: Exception, order: StageOrder, workspace: Workspace) -> Exception:

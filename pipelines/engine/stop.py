@@ -13,8 +13,18 @@ from types import FrameType
 
 _POLL_S = 0.3
 
+_WORKER_THREAD = "run_worker"
+"""The thread of Beam's local runner that waits for the end of a worker process."""
+
+_RUNNER_THREADS = (_WORKER_THREAD, "beam_control_read", "read_grpc_client_inputs")
+"""It and those that break with it."""
+
 stopped = threading.Event()
 """Set while a run that was interrupted winds down; workers in other threads then stop at the next record."""
+
+
+lost: list[str] = []
+"""What was said of worker processes that ended by themselves in the run that winds down."""
 
 
 class Stopped(BaseException):
@@ -31,10 +41,11 @@ def check() -> None:
 def interruptible(stop_file: Path) -> Iterator[None]:
     """Tell the workers to stop the moment an interrupt comes, and then let it take its course.
 
-    It cannot wait for the exception to arrive: the runner first waits for its workers. What the runner's threads say
-    about workers that vanish is not shown.
+    It cannot wait for the exception to arrive: the runner first waits for its workers. A worker process that ends by
+    itself is such an interrupt, too, and is noted in ``lost``, since the runner would wait for it for ever.
     """
     stopped.clear()
+    lost.clear()
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -48,7 +59,11 @@ def interruptible(stop_file: Path) -> Iterator[None]:
             previous(signum, frame)
 
     def report(arguments: threading.ExceptHookArgs) -> None:
-        if not stopped.is_set():
+        name = arguments.thread.name if arguments.thread else ""
+        if name == _WORKER_THREAD and not stopped.is_set():
+            lost.append(str(arguments.exc_value))
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        elif name not in _RUNNER_THREADS:
             hook(arguments)
 
     signal.signal(signal.SIGINT, handle)

@@ -16,6 +16,7 @@ from pathlib import Path
 from pipelines.engine.endpoints import HOST
 from pipelines.models import ServerConfig
 from schemas.errors import UserError
+from schemas.model import context_length
 
 TOOL_PARSERS = (
     ("<|python_tag|>", "llama3_json"),
@@ -35,7 +36,7 @@ def vllm_command(folder: Path, served: str, config: ServerConfig, port: int) -> 
     command = [
         sys.executable, "-m", "vllm.entrypoints.openai.api_server",
         "--model", str(folder), "--served-model-name", served, "--host", HOST, "--port", str(port),
-        "--max-model-len", str(config.max_model_len or context_length(folder)),
+        "--max-model-len", str(config.max_model_len or served_length(folder)),
         "--max-num-seqs", str(config.max_num_seqs), "--tensor-parallel-size", str(config.tensor_parallel_size),
         "--enable-prefix-caching", "--enable-prompt-tokens-details", "--generation-config", "vllm",
         "--enable-auto-tool-choice", "--tool-call-parser", config.tool_call_parser or tool_parser(folder),
@@ -117,11 +118,9 @@ def visible_gpus() -> list[str]:
     return [str(index) for index, line in enumerate(listed.splitlines()) if line.startswith("GPU")]
 
 
-def context_length(folder: Path) -> int:
+def served_length(folder: Path) -> int:
     """The context that a model was made for, in tokens, but at most ``LONGEST_CONTEXT``."""
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    own = config.get("text_config", config).get("max_position_embeddings")
-    return min(int(own or LONGEST_CONTEXT), LONGEST_CONTEXT)
+    return min(context_length(folder) or LONGEST_CONTEXT, LONGEST_CONTEXT)
 
 
 def tool_parser(folder: Path) -> str:

@@ -8,6 +8,7 @@ table that the next run has taken over. Everything else is Beam's own worker.
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
 
@@ -15,7 +16,11 @@ from pipelines.engine import stop
 
 
 def main(launcher: int, stop_file: Path) -> None:
-    """Work until the runner has no more to do, ``launcher`` is gone or ``stop_file`` is there."""
+    """Work until the runner has no more to do, ``launcher`` is gone or ``stop_file`` is there.
+
+    An interrupt from the terminal reaches the launcher as well, which then says when to stop.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     stop.follow(launcher, stop_file)
 
     from apache_beam.runners.worker import sdk_worker_main

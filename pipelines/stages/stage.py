@@ -14,9 +14,10 @@ from pydantic import BeforeValidator, Field
 
 from pipelines.engine.endpoints import Endpoint
 from pipelines.engine.operation import Operation
-from pipelines.models import ModelConfig, model_folder, model_revision
+from pipelines.models import ModelConfig, model_folder
 from schemas.config import Config
 from schemas.errors import UserError
+from schemas.model import model_revision
 from schemas.record import JsonObject, Record
 from schemas.tables import Table
 from synthesis.policies.settings import PolicySettings

@@ -12,10 +12,18 @@ import pytest
 
 from pipelines.engine import vllm_command
 from pipelines.engine.endpoints import Endpoint
-from pipelines.engine.vllm_command import context_length, gpu_groups, tool_parser, visible_gpus, vllm_environment
-from pipelines.models import ModelConfig, SamplingConfig, ServerConfig, model_folder, model_revision
+from pipelines.engine.vllm_command import (
+    cpu_dtype,
+    gpu_groups,
+    served_length,
+    tool_parser,
+    visible_gpus,
+    vllm_environment,
+)
+from pipelines.models import ModelConfig, SamplingConfig, ServerConfig, model_folder
 from schemas.config import validate
 from schemas.errors import UserError
+from schemas.model import model_revision
 from synthesis.policies.settings import PolicySettings
 
 ENDPOINTS = [
@@ -147,7 +155,7 @@ def test_the_command_serves_the_folder_as_configured(tmp_path: Path) -> None:
     ],
 )
 def test_the_context_is_the_models_own_within_reason(tmp_path: Path, config: str, length: int) -> None:
-    assert context_length(folder_with(tmp_path, config__json=config)) == length
+    assert served_length(folder_with(tmp_path, config__json=config)) == length
 
 
 def test_gpus_are_dealt_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,3 +177,13 @@ def test_a_cpu_build_has_one_server_and_a_bounded_cache(monkeypatch: pytest.Monk
     environment = vllm_environment(ServerConfig(kv_cache_gib=2), [])
     assert environment["VLLM_CPU_KVCACHE_SPACE"] == "2"
     assert (environment["PYTHONSAFEPATH"], environment["HF_HUB_OFFLINE"]) == ("1", "1")
+
+
+@pytest.mark.parametrize(
+    ("flags", "dtype"),
+    [("fpu avx512f", "float32"), ("avx512f avx512_bf16 vaes", "bfloat16"), ("asimd bf16 i8mm", "bfloat16")],
+)
+def test_a_cpu_without_bfloat16_serves_in_float32(tmp_path: Path, flags: str, dtype: str) -> None:
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text(f"flags : {flags}\n")
+    assert cpu_dtype(cpuinfo) == dtype

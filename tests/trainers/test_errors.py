@@ -79,3 +79,14 @@ def test_output(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     (tmp_path / "tuned" / "training.json").write_text(json.dumps({"identity": {"processes": 8}}))
     assert "comes from another training (processes: 8 -> 1" in refused(capsys, config)
     assert (tmp_path / "tuned" / "notes.txt").read_text() == "mine"
+
+
+def test_an_interrupt_says_how_to_go_on(
+    config: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("trainers.fit.fit", interrupted)
+    assert main(["--config", str(config)]) == 130
+    assert "interrupted; the same command goes on from the last checkpoint" in capsys.readouterr().err

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from schemas.config import read_yaml
+from schemas.model import model_revision
 from schemas.tables import Table
 from tests.trainers.tables import rows, tool_row, turns, write_table
-from trainers.models import model_revision
 from trainers.sft import main
 
 torch.set_num_threads(1)

@@ -96,7 +96,7 @@ def test_a_failure_exits_with_1_in_one_line_and_debug_shows_where(
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_an_interrupt_inside_of_exec_keeps_its_exit_code() -> None:
+def test_an_interrupt_inside_of_exec_keeps_its_exit_code(tmp_path: Path) -> None:
     program = """
 import sys, click
 import pipelines.cli.main as module
@@ -104,7 +104,10 @@ module.agentmill = click.Command("agentmill", callback=lambda: exec("raise Keybo
 sys.argv = ["agentmill"]
 module.main()
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    (tmp_path / "probe.py").write_text(program)
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "-m", "probe"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, "Go on with: agentmill" in done.stderr) == (130, True)
 
 

@@ -89,7 +89,7 @@ def test_a_worker_process_that_dies_ends_in_an_error_and_the_stage_can_go_on(
     monkeypatch.setenv("TEST_ALIVE", str(tmp_path / "alive"))
     table = write_table(tmp_path / "tasks", [[task(i, "die" if i == 15 else "") for i in range(20)]])
     request = order(Shout(), table, tmp_path / "out", runner=RUNNERS["multi_processing"])
-    with pytest.raises(StageFailed, match="stage out failed: "):
+    with pytest.raises(StageFailed, match="Worker subprocess exited with return code 9"):
         run_stage(request)
     (tmp_path / "alive").touch()
     assert run_stage(request).counts.used == 20

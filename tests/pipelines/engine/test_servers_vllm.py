@@ -18,7 +18,8 @@ from tokenizers import Tokenizer
 from pipelines.engine.endpoints import Endpoint, is_free, is_healthy
 from pipelines.engine.processes import end_session, pid_of, session_members
 from pipelines.engine.server_records import ServerRecords, reap_strays
-from pipelines.models import ModelConfig, ServerConfig, model_folder, model_revision
+from pipelines.models import ModelConfig, ServerConfig, model_folder
+from schemas.model import model_revision
 from schemas.trajectory import ApiAction, MessageAction, Trajectory
 from synthesis.policies import make_policy
 from synthesis.policies.policy import Policy
