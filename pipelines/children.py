@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
+
+from schemas.errors import UserError
+
+USER_MISTAKE = 2
 
 
 class ChildFailed(Exception):
@@ -20,7 +25,7 @@ def run_module(module: str, arguments: Sequence[str]) -> None:
     """Run ``python -m module arguments…``; all it prints goes to our stderr.
 
     It lives in a session of its own, so Ctrl-C reaches it only through us: it is stopped, and the interrupt passed on.
-    Raises ``ChildFailed``.
+    Raises ``UserError`` if it exits with 2, which says that it was asked for what cannot be, else ``ChildFailed``.
     """
     command = [sys.executable, "-m", "pipelines.engine.supervise", str(os.getpid())]
     command += [sys.executable, "-m", module, *arguments]
@@ -34,5 +39,7 @@ def run_module(module: str, arguments: Sequence[str]) -> None:
         process.terminate()
         process.wait()
         raise
+    if code == USER_MISTAKE:
+        raise UserError(f"python -m {module} {shlex.join(arguments)} was refused; what to correct stands above")
     if code != 0:
         raise ChildFailed(module, code)

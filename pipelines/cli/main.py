@@ -76,9 +76,6 @@ def invoke(arguments: list[str]) -> int:
     except UserError as error:
         return report(error, str(error), USER_MISTAKE, debug)
     except (KeyboardInterrupt, click.Abort) as error:
-        exec(
-            ""
-        )  # CPython remembers an interrupt that came out of exec(), and would end us by SIGINT, without exit code
         resume = shlex.join(["agentmill", *arguments])
         return report(error, f"interrupted; what was finished is kept. Go on with: {resume}", INTERRUPTED, debug)
     except BrokenPipeError:
@@ -104,7 +101,3 @@ def interrupt(frame: FrameType | None) -> NoReturn:
     if callable(handler):
         handler(signal.SIGINT, frame)
     raise KeyboardInterrupt
-
-
-if __name__ == "__main__":
-    main()

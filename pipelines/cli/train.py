@@ -6,9 +6,7 @@ from pathlib import Path
 
 import click
 
-from pipelines.children import ChildFailed, run_module
-
-FAILED = 1
+from pipelines.children import run_module
 
 
 @click.group()
@@ -21,14 +19,10 @@ def train() -> None:
     "--config", metavar="FILE", required=True, type=click.Path(path_type=Path), help="What to train, and how."
 )
 @click.argument("overrides", metavar="[KEY=VALUE]...", nargs=-1)
-def sft(config: Path, overrides: tuple[str, ...]) -> int:
+def sft(config: Path, overrides: tuple[str, ...]) -> None:
     """Supervised fine-tuning with TRL, on rows made by export.
 
     FILE names the table of rows, the model to start from and the folder to write; an example is
     configs/stages/train_sft.yaml. KEY=VALUE changes it, for example max_steps=20.
     """
-    try:
-        run_module("trainers.sft", ["--config", str(config), *overrides])
-    except ChildFailed as failure:
-        return failure.code
-    return 0
+    run_module("trainers.sft", ["--config", str(config), *overrides])

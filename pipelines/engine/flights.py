@@ -16,6 +16,7 @@ from pipelines.engine.window import Flight, Window
 from pipelines.engine.worker import StageFn
 from pipelines.engine.workspace import Workspace
 from schemas.errors import UserError
+from synthesis.policies.policy import Unreachable
 
 
 class FlightsFn(StageFn):
@@ -87,6 +88,11 @@ class FlightsFn(StageFn):
         if landing.error is not None:
             if isinstance(landing.error, UserError | MemoryError):
                 raise landing.error
+            if isinstance(landing.error, Unreachable):
+                raise UserError(
+                    f"no model server answers: {landing.error.detail}\nstart it, then run the same command again; "
+                    "what has ended is kept"
+                ) from landing.error
             shard.fail(flight.unit, landing.error, flight.record, flight.row)
         else:
             lost = any(result.dropped is not None for result in landing.results)

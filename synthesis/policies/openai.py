@@ -9,12 +9,13 @@ import random
 import time
 from urllib.parse import urlsplit
 
+from httpx2 import ConnectError
 from openai import APIConnectionError, APIStatusError, AsyncOpenAI, DefaultAsyncHttpxClient
 
 from schemas.errors import UserError
 from schemas.record import JsonObject
 from synthesis.policies.completion import read_turn, request_body
-from synthesis.policies.policy import ContextOverflow, Conversation, PolicyError, Turn
+from synthesis.policies.policy import ContextOverflow, Conversation, PolicyError, Turn, Unreachable
 from synthesis.policies.settings import PolicySettings, api_key
 
 logging.getLogger("httpx2").setLevel(logging.WARNING)  # it would log a line for each of thousands of requests
@@ -29,11 +30,11 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 OVERFLOW_PHRASES = ("context_length_exceeded", "maximum context length", "context length", "context size")
 
 
-class Unreachable(PolicyError):
-    """No endpoint could be connected to, or the connection broke."""
+class Disconnected(PolicyError):
+    """A server took the request and broke the connection."""
 
     def __init__(self, detail: str) -> None:
-        super().__init__("unreachable", detail)
+        super().__init__("disconnected", detail)
 
 
 class OpenAiPolicy:
@@ -60,7 +61,7 @@ class OpenAiPolicy:
     async def act(self, conversation: Conversation) -> Turn:
         """The model's next turn.
 
-        Raises ``ContextOverflow``, or ``PolicyError`` with the reason ``timeout``, ``unreachable`` (no connection),
+        Raises ``ContextOverflow``, ``Unreachable``, or ``PolicyError`` with the reason ``timeout``, ``disconnected``,
         ``rate_limited`` (429), ``server_error`` (5xx), ``refused`` (another 4xx) or ``malformed``, after all retries.
         """
         body = self.body(conversation)
@@ -71,7 +72,7 @@ class OpenAiPolicy:
                     return await self._ask(conversation, body, started)
             except TimeoutError as error:
                 raise PolicyError("timeout", f"no turn within {self._timeout_s:g} s") from error
-            except Unreachable:
+            except (Unreachable, Disconnected):
                 if time.monotonic() - started >= self._patience_s:
                     raise
             await asyncio.sleep(random.uniform(*PAUSE_S))
@@ -113,7 +114,8 @@ class OpenAiPolicy:
         try:
             return await self._clients[last].post(PATH, body=body, cast_to=str)
         except APIConnectionError as error:
-            raise Unreachable(f"{', '.join([*brief, last])}: {error.__cause__ or error}") from error
+            detail = f"{', '.join([*brief, last])}: {error.__cause__ or error}"
+            raise Unreachable(detail) if isinstance(error.__cause__, ConnectError) else Disconnected(detail) from error
         except APIStatusError as error:
             raise _refusal(error) from error
 

@@ -52,6 +52,13 @@ class ContextOverflow(PolicyError):
         super().__init__("context_overflow", detail)
 
 
+class Unreachable(PolicyError):
+    """No endpoint of the model can be connected to. It ends the stage: the episodes are not at fault, and wait."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__("unreachable", detail)
+
+
 class Policy(Protocol):
     """Who acts. One instance serves many episodes at once, so it keeps no state per episode."""
 

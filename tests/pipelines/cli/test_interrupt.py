@@ -47,8 +47,8 @@ def interrupted(
     wait_for(ready)
     children = psutil.Process(process.pid).children(recursive=True)
     process.send_signal(number)
-    _, rest = process.communicate(timeout=30)
-    _, alive = psutil.wait_procs(children, timeout=5)
+    _, rest = process.communicate(timeout=120)
+    _, alive = psutil.wait_procs(children, timeout=30)
     assert not alive
     return process.returncode, "".join(lines) + rest
 
@@ -78,7 +78,7 @@ def test_the_command_that_was_interrupted_goes_on(tmp_path: Path) -> None:
     code, said = interrupted(started("run", recipe), "demonstrations", lambda: ended(journal) > 3)
     assert code == 130, said
     again = started("run", recipe)
-    printed, said = again.communicate(timeout=60)
+    printed, said = again.communicate(timeout=120)
     assert again.returncode == 0, said
     assert "done before" in said
     ids = [row.trajectory_id for row in Table.open(tmp_path / "run/demonstrations").rows()]
@@ -88,12 +88,12 @@ def test_the_command_that_was_interrupted_goes_on(tmp_path: Path) -> None:
 
 def test_a_rollout_that_waits_for_a_model_is_interrupted(tmp_path: Path) -> None:
     write_world(tmp_path)
-    with FakeOpenAi([text("look", hang_s=20)]) as server:
+    with FakeOpenAi([text("look", hang_s=90)]) as server:
         models = {"actor": {"policy": "openai", "model": MODEL, "endpoints": [server.url]}}
         step = {**DEMONSTRATE, "operator": "sample", "policy": "actor"}
         begun = time.monotonic()
         code, said = interrupted(started("run", write_recipe(tmp_path, step, models=models)), "demonstrations")
-        assert (code, time.monotonic() - begun < 15) == (130, True), said
+        assert (code, time.monotonic() - begun < 60) == (130, True), said
 
 
 def test_a_server_that_starts_is_interrupted(tmp_path: Path) -> None:
@@ -109,14 +109,14 @@ def test_a_server_that_starts_is_interrupted(tmp_path: Path) -> None:
     children = psutil.Process(process.pid).children(recursive=True)
     assert children
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=30)
+    _, said = process.communicate(timeout=120)
     assert process.returncode == 130, said
-    _, alive = psutil.wait_procs(children, timeout=5)
+    _, alive = psutil.wait_procs(children, timeout=30)
     assert not alive
     assert json.loads(servers.read_bytes()) == []
 
 
-def wait_for(condition: Callable[[], bool], timeout_s: float = 30.0) -> None:
+def wait_for(condition: Callable[[], bool], timeout_s: float = 120.0) -> None:
     """Until ``condition()`` is true."""
     deadline = time.monotonic() + timeout_s
     while not condition():

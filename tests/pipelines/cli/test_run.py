@@ -117,6 +117,16 @@ def test_a_changed_parameter_is_refused_and_named_unless_replaced(
     assert read_yaml(tmp_path / "run/recipe.yaml")["steps"][0]["k"] == 2
 
 
+def test_iterate_writes_each_round_into_a_folder_of_its_own(tmp_path: Path) -> None:
+    write_world(tmp_path)
+    body = {"operator": "iterate", "rounds": 2, "steps": [DEMONSTRATE, CHECK]}
+    assert agentmill("run", write_recipe(tmp_path, body, EXPORT)) == 0
+    rounds = [list(Table.open(tmp_path / f"run/round-0{number}/demonstrations").rows()) for number in (1, 2)]
+    assert [{row.generation.round for row in rows} for rows in rounds] == [{1}, {2}]
+    exported = {row.trajectory_id for row in Table.open(tmp_path / "run/rows").rows()}
+    assert exported == {row.trajectory_id for row in rounds[1]}
+
+
 def test_a_dry_run_lists_the_steps_and_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_world(tmp_path)
     assert agentmill("run", write_recipe(tmp_path, DEMONSTRATE, CHECK), "--dry-run") == 0
@@ -164,6 +174,11 @@ def test_an_empty_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     step: dict[str, Any] = {**DEMONSTRATE, "split": "test"}
     assert "stage demonstrations has nothing to do" in fails(capsys, "run", write_recipe(tmp_path, step))
     assert not (tmp_path / "run/demonstrations/manifest.json").exists()
+    manifest = json.loads((tmp_path / "tasks/manifest.json").read_bytes())
+    manifest.update(files=[], counts={"read": 3, "used": 0, "dropped": 3, "written": 0}, reasons={"unsolvable": 3})
+    (tmp_path / "tasks/manifest.json").write_text(json.dumps(manifest))
+    message = fails(capsys, "run", write_recipe(tmp_path, DEMONSTRATE))
+    assert f"{tmp_path / 'tasks'} holds no rows (dropped: unsolvable 3)" in message
 
 
 def test_a_table_of_a_newer_schema_version(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

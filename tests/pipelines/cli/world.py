@@ -15,6 +15,7 @@ from pipelines.engine.seeds import seed_table
 from schemas.config import dump_yaml
 from synthesis.environments.pddl.environment import PddlEnvironment
 
+PROGRAM = Path(sys.executable).with_name("agentmill")
 MODELS = {"planner": {"policy": "expert"}, "babbler": {"policy": "scripted", "turns": ["dance"] * 40}}
 DEMONSTRATE = {
     "operator": "expert",
@@ -78,7 +79,7 @@ def agentmill(*arguments: str | Path) -> int:
 def started(*arguments: str | Path) -> subprocess.Popen[str]:
     """Run a command in a process of its own."""
     return subprocess.Popen(
-        [sys.executable, "-m", "pipelines.cli.main", *map(str, arguments)],
+        [str(PROGRAM), *map(str, arguments)],
         env={**os.environ, "PYTHONSAFEPATH": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

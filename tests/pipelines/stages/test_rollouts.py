@@ -8,13 +8,18 @@ from typing import Any
 import msgspec
 import pytest
 
+from pipelines.engine.endpoints import Endpoint, free_ports
+from pipelines.models import ModelConfig
+from pipelines.stages.stage import Model
 from schemas.errors import UserError
 from schemas.tables import Counts
 from schemas.task import EnvironmentSpec, Task
 from schemas.trajectory import Trajectory
 from schemas.verdict import Verdict
 from synthesis.environments.pddl.environment import PddlEnvironment
+from tests import fake_openai
 from tests.builders import trajectory, verdict
+from tests.fake_openai import FakeOpenAi
 from tests.pipelines.engine.stages import dropped_of, rows_of, write_table
 from tests.pipelines.stages.steps import job, model, run
 
@@ -74,6 +79,21 @@ def test_a_policy_that_gives_up_is_blamed(world: Path) -> None:
     assert manifest.reasons == {"script_ended": 2}
     assert {letter.blamed for letter in dropped_of(world / "short")} == {"policy"}
     assert {letter.stage for letter in dropped_of(world / "short")} == {"sample"}
+
+
+def test_a_model_that_is_not_there_ends_the_stage_and_no_episode(world: Path) -> None:
+    [port] = free_ports(1)
+    there = f"http://127.0.0.1:{port}/v1"
+    config = ModelConfig(policy="openai", model="m", endpoints=[there], patience_s=0.0, max_retries=0)
+    absent = {"actor": Model(config=config, endpoints=[Endpoint(base_url=there, model="m")])}
+    parameters = {"policy": "absent", "split": "train", "max_turns": 1, **ON}
+    with pytest.raises(UserError, match="no model server answers"):
+        run(world, "sample", "played", absent, **parameters)
+    assert not (world / "played" / "manifest.json").exists()
+    with FakeOpenAi([fake_openai.text("dance")], port=port):
+        assert run(world, "sample", "played", absent, **parameters).counts == Counts(
+            read=2, used=2, dropped=0, written=2
+        )
 
 
 def test_ids_do_not_depend_on_k_nor_on_the_window(world: Path) -> None:

@@ -155,7 +155,7 @@ async def test_retry_after_is_respected() -> None:
         (fake.status(400), "refused"),
         (fake.status(401), "refused"),
         (fake.status(404), "refused"),
-        (fake.cut(), "unreachable"),
+        (fake.cut(), "disconnected"),
     ],
 )
 async def test_what_stays_is_an_error_with_its_reason(reply: Reply, reason: str) -> None:
