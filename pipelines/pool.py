@@ -65,4 +65,4 @@ class ModelPool:
 
 def server_key(config: ModelConfig) -> ServerKey:
     """Equal for models that the same servers can serve; how answers are sampled does not matter."""
-    return config.model_dump_json(exclude={"sampling", "turn_timeout_s", "max_retries", "turns"})
+    return config.model_dump_json(exclude={"sampling", "turn_timeout_s", "patience_s", "max_retries", "turns"})

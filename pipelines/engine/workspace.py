@@ -7,21 +7,25 @@ that is done twice leaves the same files. Workers on other machines need the fol
 
 from __future__ import annotations
 
+import os
 import shutil
+import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
 from pipelines.engine.operation import identity
 from pipelines.engine.provenance import Provenance
 from pipelines.engine.shard import Shard, ShardResult
-from schemas.manifest import TEMPORARY_FOLDER, write_atomically
+from schemas.manifest import TEMPORARY_FOLDER, disk_errors
 from schemas.record import Record
 from schemas.representable import RecordError, check
 from schemas.tables import ShardFile, read_shard, write_shard
 from schemas.verdict import Dropped
+
+S = TypeVar("S", bound=msgspec.Struct)
 
 Phase = Literal["results", "candidates"]
 """``results``: final shards. ``candidates``: shards that still await a decision over all rows."""
@@ -76,17 +80,15 @@ class Workspace(msgspec.Struct, frozen=True):
 
     def fail(self, failure: Failure) -> None:
         """Leave word of what ended the stage."""
-        self._write(self.path / "failure.json", failure)
+        _write(self.path / "failure.json", failure)
 
     def failure(self) -> Failure | None:
         """What ended the stage in a worker, if word of it could be left."""
-        path = self.path / "failure.json"
-        return msgspec.json.decode(path.read_bytes(), type=Failure) if path.exists() else None
+        return _read(self.path / "failure.json", Failure)
 
     def result(self, phase: Phase, index: int) -> ShardResult | None:
         """The result of a chunk, or ``None`` if it is not done."""
-        path = self._result_path(phase, index)
-        return msgspec.json.decode(path.read_bytes(), type=ShardResult) if path.exists() else None
+        return _read(self._result_path(phase, index), ShardResult)
 
     def store(self, phase: Phase, shard: Shard, writes: type[Record]) -> ShardResult:
         """Write the files of a chunk, then its result. What no table can hold is dropped. Raises ``UserError``
@@ -97,7 +99,7 @@ class Workspace(msgspec.Struct, frozen=True):
         letters = sorted(shard.dropped, key=identity)
         dropped = write_shard(base / "dropped" / shard.chunk.name, letters, Dropped) if letters else None
         result = shard.result(data, dropped)
-        self._write(self._result_path(phase, shard.chunk.index), result)
+        _write(self._result_path(phase, shard.chunk.index), result)
         return result
 
     def candidates(self, result: ShardResult, writes: type[Record]) -> tuple[Sequence[Any], Sequence[Dropped]]:
@@ -109,10 +111,7 @@ class Workspace(msgspec.Struct, frozen=True):
 
     def plan(self) -> Plan | None:
         """The plan of the unfinished table, or ``None`` if there is none, or none that can be read."""
-        try:
-            return msgspec.json.decode((self.path / "plan.json").read_bytes(), type=Plan)
-        except (FileNotFoundError, msgspec.DecodeError):
-            return None
+        return _read(self.path / "plan.json", Plan)
 
     def begin(self, plan: Plan) -> None:
         """Make ready for ``plan``: keep what an equal plan has done, remove what another one has."""
@@ -121,7 +120,7 @@ class Workspace(msgspec.Struct, frozen=True):
         if self.plan() == plan:
             return
         self.clear()
-        self._write(self.path / "plan.json", plan)
+        _write(self.path / "plan.json", plan)
 
     def clear(self) -> None:
         """Remove the table: the manifest first, so that what is left at any moment is no table."""
@@ -140,11 +139,25 @@ class Workspace(msgspec.Struct, frozen=True):
         folder = self.path / phase / "done"
         return {int(path.stem) for path in folder.glob("*.json")} if folder.exists() else set()
 
-    def _write(self, path: Path, content: msgspec.Struct) -> None:
-        write_atomically(path, msgspec.json.encode(content), Path(self.folder) / TEMPORARY_FOLDER)
-
     def _result_path(self, phase: Phase, index: int) -> Path:
         return self.path / phase / "done" / f"{index:05d}.json"
+
+
+def _read(path: Path, content_type: type[S]) -> S | None:
+    """What ``_write`` wrote; ``None`` if it did not, or a power failure undid it."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=content_type)
+    except (FileNotFoundError, msgspec.DecodeError):
+        return None
+
+
+def _write(path: Path, content: msgspec.Struct) -> None:
+    """Write a small file that appears whole, without waiting for the disk: what is lost with it is done again."""
+    with disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}")
+        temporary.write_bytes(msgspec.json.encode(content))
+        temporary.replace(path)
 
 
 def _write_outputs(path: Path, shard: Shard, writes: type[Record]) -> ShardFile:

@@ -13,11 +13,17 @@ import pytest
 from tests.pipelines.engine.line import INTERRUPTED, NAMES, Line, gone
 from tests.pipelines.engine.stages import bytes_of
 
-RUNNERS = [("embedded", 1), ("bundle_retry", 1), ("multi_threading", 2), ("multi_processing", 2)]
+CASES = [
+    ("embedded", 1, "shouted"),
+    ("multi_processing", 2, "shouted"),
+    ("embedded", 1, "explored"),
+    ("bundle_retry", 1, "explored"),
+    ("multi_threading", 2, "explored"),
+    ("multi_processing", 2, "explored"),
+]
 
 
-@pytest.mark.parametrize(("runner", "workers"), RUNNERS)
-@pytest.mark.parametrize("stage", ["shouted", "explored"])
+@pytest.mark.parametrize(("runner", "workers", "stage"), CASES)
 def test_interrupt(line: Line, undisturbed: Path, runner: str, workers: int, stage: str, tmp_path: Path) -> None:
     for name in ("tasks", *NAMES[: NAMES.index(stage)]):
         shutil.copytree(undisturbed / name, tmp_path / name)
