@@ -20,7 +20,8 @@ from schemas.errors import UserError
 from schemas.tables import Table, read_columns
 
 MAX_CATEGORIES = 24
-"""A text column with more distinct values than this is no category and is not counted."""
+MAX_CATEGORY_LENGTH = 60
+"""A text column with more distinct values, or with a longer one, is no category and is not counted."""
 
 
 class Column(msgspec.Struct, frozen=True):
@@ -172,14 +173,21 @@ def read_column(shards: Sequence[Path], path: str) -> Iterator[pa.Array]:
 
 
 def categories(shards: Sequence[Path], path: str) -> dict[str, int] | None:
-    """How often each value occurs, most frequent first, or ``None`` if there are too many, or only nulls."""
+    """How often each value occurs, most frequent first; ``None`` if there are too many, long ones, or only nulls."""
     counts: Counter[str] = Counter()
     for array in read_column(shards, path):
         for entry in pc.value_counts(array).to_pylist():
-            counts["" if entry["values"] is None else str(entry["values"]).lower()] += entry["counts"]
-        if len(counts) > MAX_CATEGORIES:
+            counts[category(entry["values"])] += entry["counts"]
+        if len(counts) > MAX_CATEGORIES or max(map(len, counts), default=0) > MAX_CATEGORY_LENGTH:
             return None
     return dict(counts.most_common()) if set(counts) - {""} else None
+
+
+def category(value: str | bool | None) -> str:
+    """A value as the name of a category; nothing has an empty one."""
+    if value is None:
+        return ""
+    return str(value).lower() if isinstance(value, bool) else value
 
 
 def numbers(array: pa.Array) -> pa.Array:

@@ -150,16 +150,20 @@ def _check_dataflow(options: dict[str, Any]) -> None:
 def quiet_beam() -> Iterator[None]:
     """Around all use of Beam: it logs each exception several times, and complains of parts that are not installed.
 
-    A root logger without a handler would moreover get one for good at the first complaint.
+    At the first complaint a root logger without a handler would moreover get one for good; so it gets, for as long as
+    this lasts, the one that Python falls back on.
     """
-    beam, root, silence = logging.getLogger("apache_beam"), logging.getLogger(), logging.NullHandler()
+    beam, root, fallback = logging.getLogger("apache_beam"), logging.getLogger(), logging.lastResort
     level, disabled = beam.level, root.disabled
+    borrowed = fallback if fallback is not None and not root.handlers else None
     beam.setLevel(logging.CRITICAL)
     root.disabled = True
-    root.addHandler(silence)
+    if borrowed is not None:
+        root.addHandler(borrowed)
     try:
         yield
     finally:
         beam.setLevel(level)
         root.disabled = disabled
-        root.removeHandler(silence)
+        if borrowed is not None:
+            root.removeHandler(borrowed)

@@ -42,6 +42,15 @@ def test_inspect_as_json(runs: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert {column["name"]: column["type"] for column in found["columns"]}["attempt"] == "int64"
 
 
+def test_names_are_categories_and_prose_is_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [trajectory(name, split="Train", system_prompt="Reply with one command. " * 5) for name in "ab"]
+    seed_table(tmp_path / "runs", rows)
+    assert agentmill("inspect", tmp_path / "runs", "--json") == 0
+    categories = json.loads(capsys.readouterr().out)["categories"]
+    assert categories["split"] == {"Train": 2}
+    assert "system_prompt" not in categories
+
+
 def test_inspect_for_people(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert agentmill("inspect", runs) == 0
     printed = capsys.readouterr().out

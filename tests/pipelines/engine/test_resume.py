@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.pipelines.engine.line import NAMES, Line, gone, make_input
 from tests.pipelines.engine.stages import bytes_of
 
-KILLS = 24
+KILLS = 20
 WINDOW = 4
 EPISODES = 68
 
@@ -26,7 +26,7 @@ def run_with_kills(line: Line, folder: Path, chance: random.Random) -> int:
     """
     for kills in range(60):
         child = line.start(folder)
-        time.sleep(chance.uniform(0.02, 0.6 * 1.1**kills))
+        time.sleep(chance.uniform(0.02, 0.6 * 1.2**kills))
         with contextlib.suppress(ProcessLookupError):
             os.kill(child, signal.SIGKILL)
         if line.end() == 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import subprocess
@@ -17,7 +18,7 @@ import pytest
 from pipelines.engine.execute import StageFailed
 from pipelines.engine.operation import Operation
 from pipelines.engine.run import run_stage
-from pipelines.engine.runner import RunnerConfig
+from pipelines.engine.runner import RunnerConfig, quiet_beam
 from schemas.config import validate
 from schemas.errors import UserError
 from tests.pipelines.engine.line import ROOT
@@ -157,3 +158,17 @@ def wait_for_port(port: int) -> None:
 def end_group(process: subprocess.Popen[bytes]) -> None:
     os.killpg(process.pid, 9)
     process.wait()
+
+
+def test_beam_is_quiet_and_others_are_heard(capfd: pytest.CaptureFixture[str]) -> None:
+    root = logging.getLogger()
+    handlers, root.handlers = root.handlers, []
+    try:
+        with quiet_beam():
+            logging.warning("apitools not found")
+            logging.getLogger("apache_beam.runners").error("Traceback ...")
+            logging.getLogger("pipelines.engine.servers").warning("the server died")
+        assert root.handlers == []
+    finally:
+        root.handlers = handlers
+    assert capfd.readouterr().err == "the server died\n"
