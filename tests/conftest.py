@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
 
@@ -17,3 +18,6 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 settings.load_profile("agentmill")
+
+# A script's background jobs are started with interrupts ignored, and so would be all that tests start and interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
