@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import subprocess
@@ -11,6 +12,7 @@ from collections.abc import Sequence
 from schemas.errors import UserError
 
 USER_MISTAKE = 2
+POLL_S = 1.0
 
 
 class ChildFailed(Exception):
@@ -19,6 +21,13 @@ class ChildFailed(Exception):
     def __init__(self, module: str, code: int) -> None:
         super().__init__(f"python -m {module} ended with exit code {code}; its messages stand above")
         self.code = code
+
+
+def wait(process: subprocess.Popen[bytes]) -> int:
+    """The exit code of ``process``, waited for in steps: some libraries make a Ctrl-C wait for a call that blocks."""
+    while True:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.wait(timeout=POLL_S)
 
 
 def run_module(module: str, arguments: Sequence[str]) -> None:
@@ -34,7 +43,7 @@ def run_module(module: str, arguments: Sequence[str]) -> None:
         command, env=environment, stdin=subprocess.DEVNULL, stdout=sys.stderr.fileno(), start_new_session=True
     )
     try:
-        code = process.wait()
+        code = wait(process)
     except BaseException:
         process.terminate()
         process.wait()

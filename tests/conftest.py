@@ -6,6 +6,7 @@ import signal
 import sys
 from pathlib import Path
 
+import polars  # noqa: F401
 from hypothesis import HealthCheck, settings
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -20,4 +21,5 @@ settings.register_profile(
 settings.load_profile("agentmill")
 
 # A script's background jobs are started with interrupts ignored, and so would be all that tests start and interrupt.
+# Polars puts a handler of its own in the place of Python's, under which blocking calls go on; so it is imported before.
 signal.signal(signal.SIGINT, signal.default_int_handler)
