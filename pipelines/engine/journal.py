@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import sqlite3
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from schemas.record import Record
 
 _QUERY_IDS = 500
 _BUSY_TIMEOUT_S = 60.0
+_BUSY_PAUSE_S = 0.05
 _FULL_BYTES = 2**20
 """A device with less space than this is full: SQLite's log grows by less at a time."""
 
@@ -35,7 +37,7 @@ class Journal:
         self._encoder = msgspec.json.Encoder()
         self._database = sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
         with self._disk_errors():
-            self._database.execute("PRAGMA journal_mode=WAL")
+            self._switch_to_wal()
             self._database.execute("PRAGMA synchronous=NORMAL")
             self._database.execute("CREATE TABLE IF NOT EXISTS ended (input_id TEXT PRIMARY KEY, outputs BLOB)")
 
@@ -50,6 +52,18 @@ class Journal:
             self._database.execute("BEGIN IMMEDIATE")
             self._database.executemany("INSERT OR REPLACE INTO ended VALUES (?, ?)", rows)
             self._database.execute("COMMIT")
+
+    def _switch_to_wal(self) -> None:
+        """SQLite does not wait, whatever its time-out, where another worker switches at the same moment; we do."""
+        deadline = time.monotonic() + _BUSY_TIMEOUT_S
+        while True:
+            try:
+                self._database.execute("PRAGMA journal_mode=WAL")
+                return
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                    raise
+            time.sleep(_BUSY_PAUSE_S)
 
     @contextlib.contextmanager
     def _disk_errors(self) -> Iterator[None]:

@@ -47,9 +47,7 @@ def portable_pair(python_folder: Path) -> Iterator[dict[str, Any]]:
     Workers run the ``python`` of ``python_folder``: the pool takes the first on the path.
     """
     job_port, pool_port = free_port(), free_port()
-    path = (
-        f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # the pool starts whatever `python` is first
-    )
+    path = f"{python_folder}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": path}
     modules = [
         ["apache_beam.runners.portability.local_job_service_main", f"--port={job_port}"],
