@@ -26,8 +26,11 @@ def execute(order: StageOrder, chunks: Sequence[Chunk], workspace: Workspace) ->
     """Run the pipeline to its end. Raises what a worker left word of, or ``StageFailed``."""
     with quiet_beam():
         import apache_beam as beam
+        from apache_beam.runners.worker import sdk_worker
 
         from pipelines.engine.transform import StageTransform
+
+        sdk_worker.print = say_unless_stopped
 
         runner = order.runner.beam_runner(workspace.path / "workers.log", workspace.stop_file)
         pipeline = beam.Pipeline(runner, order.runner.beam_options())
@@ -47,6 +50,12 @@ def execute(order: StageOrder, chunks: Sequence[Chunk], workspace: Workspace) ->
             if isinstance(error, KeyboardInterrupt):
                 raise
             raise explained(error, order, workspace) from error
+
+
+def say_unless_stopped(*words: object, **options: Any) -> None:
+    """For Beam's workers in this process: they print what breaks, and after an interrupt their channels do."""
+    if not stop.stopped.is_set():
+        print(*words, **options)
 
 
 def await_worker(result: Any, order: StageOrder, workspace: Workspace) -> None:
