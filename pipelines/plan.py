@@ -13,7 +13,7 @@ import msgspec
 
 from pipelines.models import ModelConfig
 from pipelines.operators import OPERATORS
-from pipelines.recipe import ITERATE, NAME, Iterate, Recipe, one_of, output_name
+from pipelines.recipe import FORK, ITERATE, NAME, Fork, Iterate, Recipe, one_of, output_name
 from pipelines.stages.procedure import MODEL
 from pipelines.stages.stage import Stage, StageContext
 from schemas.config import validate
@@ -59,10 +59,22 @@ class Plan(msgspec.Struct, frozen=True):
     steps: list[Step]
 
 
+class Place(msgspec.Struct, frozen=True):
+    """Where steps stand: ``where`` in the recipe, for messages, and ``prefix`` of their names in the run directory."""
+
+    where: str
+    prefix: str = ""
+    round: int = 0
+
+    def below(self, where: str, part: str, round_: int | None = None) -> Place:
+        """The place of steps that a control step here repeats or runs under the name ``part``."""
+        return Place(f"{self.where}.{where}", f"{self.prefix}{part}/", self.round if round_ is None else round_)
+
+
 def make_plan(recipe: Recipe) -> Plan:
     """The plan of ``recipe``. Raises ``UserError`` for the first mistake in it."""
     planner = Planner(recipe)
-    return Plan(recipe, planner.run_dir, list(planner.expand(recipe.steps, "steps", 0)))
+    return Plan(recipe, planner.run_dir, list(planner.expand(recipe.steps, Place("steps"))))
 
 
 class Planner:
@@ -72,36 +84,57 @@ class Planner:
         self.recipe = recipe
         self.run_dir = Path(recipe.run_dir)
         self._outputs = {name: external(name, path) for name, path in recipe.data.items()}
-        self._trained: dict[str, ModelConfig] = {}
+        self._models = {name: {BASE: model} for name, model in recipe.models.items()}
         self._will_be_trained: set[str] = set()
         self._taken: set[str] = {*RESERVED, *recipe.data}
 
-    def expand(self, steps: list[dict[str, Any]], where: str, round_: int) -> Iterator[Step]:
-        """The steps of a list, with the rounds of ``iterate`` one after the other."""
+    def expand(self, steps: list[dict[str, Any]], place: Place) -> Iterator[Step]:
+        """The steps of a list, with the rounds of an ``iterate`` and the routes of a ``fork`` one after the other."""
         for position, given in enumerate(steps):
-            here = f"{where}.{position}"
+            here = msgspec.structs.replace(place, where=f"{place.where}.{position}")
             if given.get("operator") == ITERATE:
-                yield from self._rounds(given, here, round_)
+                yield from self._rounds(given, here)
+            elif given.get("operator") == FORK:
+                yield from self._routes(given, here)
             else:
-                yield self._step(given, here, round_)
+                yield self._step(given, here)
 
-    def _rounds(self, given: dict[str, Any], where: str, round_: int) -> Iterator[Step]:
+    def _rounds(self, given: dict[str, Any], place: Place) -> Iterator[Step]:
         """The steps of an ``iterate``. Where its body trains a model, ``@last`` is the declared one until then."""
-        if round_:
-            raise UserError(f"{where}: iterate inside of iterate is not possible")
-        iterate = validate(Iterate, given, where)
+        if place.round:
+            raise UserError(f"{place.where}: iterate inside of iterate is not possible")
+        iterate = validate(Iterate, given, place.where)
         self._will_be_trained = {str(step["model"]).partition("@")[0] for step in iterate.steps if "model" in step}
         for number in range(1, iterate.rounds + 1):
-            yield from self.expand(iterate.steps, f"{where}.steps", number)
+            yield from self.expand(iterate.steps, place.below("steps", f"round-{number:02d}", number))
         self._will_be_trained = set()
 
-    def _step(self, given: dict[str, Any], where: str, round_: int) -> Step:
+    def _routes(self, given: dict[str, Any], place: Place) -> Iterator[Step]:
+        """The steps of a ``fork``; what its routes make is known afterwards by the name of the route."""
+        if place.round:
+            raise UserError(f"{place.where}: fork inside of iterate is not possible; put the iterate into its routes")
+        fork = validate(Fork, given, place.where)
+        before, models_before = self._outputs, self._models
+        after, models_after = dict(before), {name: dict(known) for name, known in models_before.items()}
+        for route, steps in fork.routes.items():
+            if route in (BASE, LAST):
+                raise UserError(f"{place.where}: a route cannot be called {route!r}, which is a version of a model")
+            self._name(route, place)
+            self._outputs, self._models = dict(before), {name: dict(known) for name, known in models_before.items()}
+            yield from self.expand(steps, place.below(f"routes.{route}", route))
+            after |= {f"{route}/{name}": made for name, made in self._outputs.items() if made is not before.get(name)}
+            for name, known in self._models.items():
+                if known.get(LAST) is not models_before[name].get(LAST):
+                    models_after[name][route] = known[LAST]
+        self._outputs, self._models = after, models_after
+
+    def _step(self, given: dict[str, Any], place: Place) -> Step:
         """One step; what it makes is known to the steps after it."""
         if not isinstance(given.get("operator"), str):
-            raise UserError(f"{where}: a step needs an operator, for example operator: sample")
-        operator = one_of(given["operator"], [*OPERATORS, ITERATE], "operator", where)
-        where = f"{where} ({operator})"
-        name = self._name(output_name(given), where, round_)
+            raise UserError(f"{place.where}: a step needs an operator, for example operator: sample")
+        operator = one_of(given["operator"], [*OPERATORS, ITERATE, FORK], "operator", place.where)
+        where = f"{place.where} ({operator})"
+        name = self._name(output_name(given), msgspec.structs.replace(place, where=where))
         parameters = {key: value for key, value in given.items() if key not in ("operator", "as")}
         stage: Stage = validate(OPERATORS.load(operator), parameters, where)
         step = Step(
@@ -112,38 +145,37 @@ class Planner:
             stage=stage,
             inputs={role: [self._output(each, where) for each in names] for role, names in stage.tables().items()},
             models={role: self._model(reference, where) for role, reference in stage.policies().items()},
-            round=round_,
+            round=place.round,
             seed=derive_seed("step", self.recipe.seed, name),
         )
         self._learn(step, output_name(given))
         return step
 
-    def _name(self, name: str, where: str, round_: int) -> str:
-        """The name of a step in the run. Raises ``UserError`` if it cannot be one, or is taken."""
+    def _name(self, name: str, place: Place) -> str:
+        """The name of a step or route in the run. Raises ``UserError`` if it cannot be one, or is taken."""
         if not NAME.fullmatch(name):
             raise UserError(
-                f"{where}: {name!r} is no name; expected letters, digits, - and _, for example as: explored"
+                f"{place.where}: {name!r} is no name; expected letters, digits, - and _, for example as: explored"
             )
-        name = f"round-{round_:02d}/{name}" if round_ else name
-        if name in self._taken:
-            raise UserError(f"{where}: the name {name!r} is taken; give this step another one with as: …")
-        self._taken.add(name)
-        return name
+        full = place.prefix + name
+        if full in self._taken:
+            raise UserError(f"{place.where}: the name {full!r} is taken; give this step another one with as: …")
+        self._taken.add(full)
+        return full
 
     def _output(self, name: str, where: str) -> Output:
         """What ``name`` refers to: the newest output of that name, or an entry of ``data``."""
         return self._outputs[one_of(name, self._outputs, "table", where)]
 
     def _model(self, reference: str, where: str) -> ModelConfig:
-        """The model that ``NAME``, ``NAME@base`` or ``NAME@last`` refers to."""
+        """The model that ``NAME``, ``NAME@base``, ``NAME@last`` or, after a fork, ``NAME@ROUTE`` refers to."""
         name, _, version = reference.partition("@")
-        name = one_of(name, self.recipe.models, "model", where)
-        if one_of(version or BASE, [BASE, LAST], "version of a model", where) == BASE:
-            return self.recipe.models[name]
-        if name in self._trained:
-            return self._trained[name]
+        known = self._models[one_of(name, self._models, "model", where)]
+        version = one_of(version or BASE, {**known, LAST: None}, "version of a model", where)
+        if version in known:
+            return known[version]
         if name in self._will_be_trained:
-            return self.recipe.models[name]
+            return known[BASE]
         raise UserError(
             f"{where}: no step before this one trains {name!r}; write {name}@{BASE} for the model as declared"
         )
@@ -168,7 +200,7 @@ class Planner:
         if not config.managed:
             expected = "expected policy: vllm with a model folder or bundled:…, and no endpoints"
             raise UserError(f"{step.where}: model {reference!r} cannot be trained; {expected}")
-        self._trained[reference] = config.model_copy(update={"model": str(step.folder)})
+        self._models[reference][LAST] = config.model_copy(update={"model": str(step.folder)})
 
 
 def external(name: str, path: str) -> Output:

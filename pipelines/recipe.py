@@ -13,7 +13,9 @@
 A step names its output with ``as`` (by default: its operator). ``of``, ``from``, ``tasks``, ``environments``,
 ``verdicts`` and ``rows`` name outputs of earlier steps or entries of ``data``. ``ROLE`` and ``ROLE@base`` are a model
 as declared, ``ROLE@last`` the newest one trained from it. ``iterate`` repeats its steps; round k writes into
-``round-0k/`` and a name means its newest output. All of it is checked here, before anything starts.
+``round-0k/`` and a name means its newest output. ``fork`` runs routes that all start from what is there before it:
+``{operator: fork, routes: {long: […], short: […]}}``; route ``long`` writes into ``long/``, and after the fork
+``long/NAME`` is its output and ``ROLE@long`` its model. All of it is checked here, before anything starts.
 """
 
 from __future__ import annotations
@@ -33,6 +35,8 @@ from schemas.errors import UserError, near_match
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 Name = Annotated[str, Field(pattern=f"^{NAME.pattern}$")]
 ITERATE = "iterate"
+FORK = "fork"
+Steps = Annotated[list[dict[str, Any]], Field(min_length=1)]
 
 
 class Recipe(Config):
@@ -44,7 +48,7 @@ class Recipe(Config):
     runner: RunnerConfig = RunnerConfig()
     models: dict[Name, ModelConfig] = {}
     data: dict[Name, str] = {}
-    steps: Annotated[list[dict[str, Any]], Field(min_length=1)]
+    steps: Steps
 
 
 class Iterate(Config):
@@ -52,7 +56,14 @@ class Iterate(Config):
 
     operator: Literal["iterate"]
     rounds: Annotated[int, Field(ge=1, le=99)]
-    steps: Annotated[list[dict[str, Any]], Field(min_length=1)]
+    steps: Steps
+
+
+class Fork(Config):
+    """The control step that runs ``routes`` side by side: none knows of what another makes."""
+
+    operator: Literal["fork"]
+    routes: Annotated[dict[Name, Steps], Field(min_length=2)]
 
 
 def read_recipe(path: Path, overrides: Sequence[str]) -> Recipe:

@@ -7,6 +7,7 @@ open-ended values, unknown literals, and values of another type than declared.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 from collections.abc import Iterator, Sequence
@@ -37,12 +38,11 @@ def check(records: Sequence[Record], record_type: type[Record]) -> None:
     """Raises ``RecordError`` for the first record that does not survive JSON under its declared types."""
     decode, encode = _decoder(record_type).decode, msgspec.json.encode
     for record in records:
-        try:
-            if decode(encode(record)) == record:
-                continue
-        except (ValueError, TypeError, RecursionError):
-            pass
-        raise first_fault(records, record_type)
+        survives = False
+        with contextlib.suppress(ValueError, TypeError, RecursionError):
+            survives = decode(encode(record)) == record
+        if not survives:
+            raise first_fault(records, record_type)
 
 
 def first_fault(records: Sequence[Record], record_type: type[Record]) -> RecordError:

@@ -13,6 +13,8 @@ from schemas.manifest import Counts, Manifest
 from schemas.record import JsonObject, Record
 
 PACKAGES = ("agentmill", "torch", "transformers", "trl", "peft", "accelerate", "datasets")
+TOLD_ELSEWHERE = ("rows", "model", "output", "recipe")
+"""Settings that the card tells in its words."""
 
 
 class TrainingRecord(Record):
@@ -89,16 +91,12 @@ def model_card(record: TrainingRecord, manifest: Manifest) -> str:
     """``README.md`` of the model folder."""
     settings = record.settings
     lora = settings["lora"]
-    shown = {key: value for key, value in settings.items() if key not in ("rows", "model", "output", "recipe")}
     header = {
         "library_name": "peft" if lora and not lora["merge"] else "transformers",
         "pipeline_tag": "text-generation",
         "tags": ["agentmill", "trl", "sft", "agent"],
     }
     recipe = f", a step of the recipe `{settings['recipe']}`" if settings["recipe"] else ""
-    views = "\n".join(f"- `{view}` {msgspec.json.encode(parameters).decode()}" for view, parameters in record.views)
-    counts = record.counts
-    dropped = "".join(f", {number} {reason}" for reason, number in record.reasons.items())
     return f"""\
 ---
 {dump_yaml(header)}---
@@ -108,6 +106,20 @@ def model_card(record: TrainingRecord, manifest: Manifest) -> str:
 Supervised fine-tuning of `{PurePath(settings["model"]).name}`, revision `{record.base_revision}`,
 with TRL, made by agentmill{recipe}.
 
+{data_section(record, manifest)}
+{training_section(record)}
+Made with {", ".join(f"{package} {number}" for package, number in record.versions.items())}.
+The loss curve is in `training.json`.
+"""
+
+
+def data_section(record: TrainingRecord, manifest: Manifest) -> str:
+    """Which rows were trained on, and where the loss was."""
+    counts = record.counts
+    views = "\n".join(f"- `{view}` {msgspec.json.encode(parameters).decode()}" for view, parameters in record.views)
+    dropped = "".join(f", {number} {reason}" for reason, number in record.reasons.items())
+    roles = "\n".join(f"| {role} | {count['tokens']:,} | {count['loss']:,} |" for role, count in record.roles.items())
+    return f"""\
 ## Data
 
 Table `{record.rows_table}`, digest `{record.rows_digest}`, written by `{record.rows_operator}` with configuration
@@ -120,7 +132,14 @@ Only assistant messages carry loss:
 
 | role | tokens | with loss |
 | --- | ---: | ---: |
-{"".join(f"| {role} | {count['tokens']:,} | {count['loss']:,} |" + chr(10) for role, count in record.roles.items())}
+{roles}
+"""
+
+
+def training_section(record: TrainingRecord) -> str:
+    """How the training went, and its settings."""
+    shown = {key: value for key, value in record.settings.items() if key not in TOLD_ELSEWHERE}
+    return f"""\
 ## Training
 
 {record.steps} steps of {record.rows_per_step} sequences, {record.tokens:,} tokens ({record.loss_tokens:,} with loss) in
@@ -135,7 +154,4 @@ Only assistant messages carry loss:
 
 ```yaml
 {dump_yaml(shown)}```
-
-Made with {", ".join(f"{package} {number}" for package, number in record.versions.items())}.
-The loss curve is in `training.json`.
 """

@@ -91,6 +91,35 @@ def test_iterate_repeats_its_steps_with_the_newest_model_and_outputs(tmp_path: P
     assert plan.steps[-1].inputs["from"][0].folder == tmp_path / "run/round-02/explored"
 
 
+def test_the_routes_of_a_fork_start_from_the_same_and_are_told_apart_after_it(tmp_path: Path) -> None:
+    short = [{**TRAIN, "model": "actor@last", "max_steps": 5}]
+    explore = {**SAMPLE, "policy": "actor@last"}
+    long = [{"operator": "iterate", "rounds": 2, "steps": [explore, SFT, {**TRAIN, "model": "actor@last"}]}]
+    models = {"before": "actor@last", "short": "actor@short", "long": "actor@long"}
+    after = [
+        {"operator": "evaluate", "models": models, "tasks": "tasks", "environments": "environments"},
+        {"operator": "sft", "from": ["explored", "long/explored"], "as": "all_rows"},
+    ]
+    fork = {"operator": "fork", "routes": {"short": short, "long": long}}
+    plan = plan_of(tmp_path, [*WORLD, SAMPLE, SFT, TRAIN, fork, *after])
+    steps, run = {step.name: step for step in plan.steps}, tmp_path / "run"
+    assert [name for name in steps if "/" in name] == [
+        "short/tuned",
+        *(f"long/round-0{number}/{name}" for number in (1, 2) for name in ("explored", "rows", "tuned")),
+    ]
+    assert steps["long/round-01/explored"].models["actor"].model == str(run / "tuned")
+    assert steps["long/round-02/explored"].models["actor"].model == str(run / "long/round-01/tuned")
+    found = {name: model.model for name, model in steps["evaluate"].models.items()}
+    ends = {"before": "tuned", "short": "short/tuned", "long": "long/round-02/tuned"}
+    assert found == {name: str(run / end) for name, end in ends.items()}
+    sources = [output.folder for output in steps["all_rows"].inputs["from"]]
+    assert sources == [run / "explored", run / "long/round-02/explored"]
+
+
+def fork(*steps: dict[str, Any], other: str = "b") -> dict[str, Any]:
+    return {"operator": "fork", "routes": {"a": list(steps), other: [{**SPEC_ENV, "as": "there"}]}}
+
+
 @pytest.mark.parametrize(
     ("steps", "message"),
     [
@@ -112,6 +141,12 @@ def test_iterate_repeats_its_steps_with_the_newest_model_and_outputs(tmp_path: P
         ([*WORLD, SAMPLE, SFT, TRAIN, {**SFT, "from": "tuned", "as": "x"}], "from holds Model records"),
         ([{"operator": "iterate", "rounds": 0, "steps": [SPEC_ENV]}], "steps.0: rounds: expected"),
         ([{"operator": "iterate", "rounds": 1, "steps": [{"operator": "iterate"}]}], "iterate inside of iterate"),
+        ([{"operator": "iterate", "rounds": 1, "steps": [fork(SPEC_ENV)]}], "fork inside of iterate"),
+        ([{"operator": "fork", "routes": {"a": [SPEC_ENV]}}], "steps.0: routes: expected"),
+        ([{**SPEC_ENV, "as": "a"}, fork(SPEC_ENV)], "steps.1: the name 'a' is taken"),
+        ([fork(SPEC_ENV, other="last")], "steps.0: a route cannot be called 'last'"),
+        ([fork(SPEC_ENV), PROPOSE], "unknown table 'environments'; known: a/environments, b/there"),
+        ([fork({**SPEC_ENV, "m": 3})], r"steps.0.routes.a.0 \(spec_env\): unknown key 'm'"),
         ([{**SPEC_ENV, "inspiration": "no/such.txt"}], "no/such.txt"),
     ],
 )

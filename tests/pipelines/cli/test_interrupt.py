@@ -20,13 +20,29 @@ from pipelines.children import run_module
 from pipelines.engine.journal import ended
 from schemas.tables import Table
 from tests.fake_openai import MODEL, FakeOpenAi, text
-from tests.pipelines.cli.world import CHECK, DEMONSTRATE, started, write_recipe, write_world
+from tests.model import tiny_model
+from tests.pipelines.cli.world import (
+    CHECK,
+    COMPARE,
+    DEMONSTRATE,
+    EXPORT,
+    MODELS,
+    agentmill,
+    places,
+    started,
+    write_many,
+    write_recipe,
+    write_world,
+)
 
 MANY = 4_000
 SPEC_ENV = {"operator": "spec_env", "n": MANY, "as": "environments2"}
 PROPOSE = {"operator": "propose", "of": "environments", "n": MANY, "as": "tasks2"}
 EVOLVE = {"operator": "evolve", "of": "tasks", "environments": "environments", "n": MANY, "as": "tasks3"}
 ADMIT = {"operator": "admit", "of": "tasks", "environments": "environments", "as": "tasks4"}
+KEEP = {"operator": "filter", "of": "demonstrations", "where": [{"field": "split", "equals": "train"}], "as": "kept"}
+ROWS = {"operator": "sft", "from": "demonstrations", "as": "rows"}
+TRAIN = {"operator": "train_sft", "rows": "rows", "model": "actor", "batch_size": 1, "save_steps": 2, "as": "tuned"}
 
 
 def interrupted(
@@ -40,7 +56,7 @@ def interrupted(
     lines: list[str] = []
     for line in process.stderr:
         lines.append(line)
-        if line.startswith(f"{stage}: started"):
+        if line.startswith((f"{stage}: started", f"{stage}: training starts")):
             break
     else:
         pytest.fail("".join(lines))
@@ -62,6 +78,45 @@ def test_a_stage_is_interrupted(tmp_path: Path, step: dict[str, Any]) -> None:
     assert (code, said.splitlines()[-1]) == (130, last)
     assert "Traceback" not in said
     assert not (tmp_path / "run" / step["as"] / "manifest.json").exists()
+
+
+@pytest.mark.parametrize("step", [CHECK, KEEP, ROWS], ids=itemgetter("as"))
+def test_a_stage_over_trajectories_is_interrupted(tmp_path: Path, step: dict[str, Any]) -> None:
+    write_world(tmp_path)
+    assert agentmill("run", write_recipe(tmp_path, DEMONSTRATE)) == 0
+    many = write_many(tmp_path / "run/demonstrations", tmp_path / "demonstrations", 50_000)
+    recipe = write_recipe(tmp_path, step, data={**places(tmp_path), "demonstrations": str(many)})
+    code, said = interrupted(started("run", recipe), step["as"])
+    assert code == 130, said
+    assert "Traceback" not in said
+    assert not (tmp_path / "run" / step["as"] / "manifest.json").exists()
+
+
+def test_an_evaluation_is_interrupted_and_goes_on(tmp_path: Path) -> None:
+    write_world(tmp_path, copies=150)
+    recipe = write_recipe(tmp_path, COMPARE)
+    code, said = interrupted(started("run", recipe), "evaluation/held_out_tasks/base/trajectories")
+    assert code == 130, said
+    assert "Traceback" not in said
+    assert not (tmp_path / "run/summary.json").exists()
+    assert agentmill("run", recipe) == 0
+
+
+def test_a_training_is_interrupted_between_steps_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    write_world(tmp_path)
+    models = {**MODELS, "actor": {"policy": "vllm", "model": str(tiny_model())}}
+    train = {**TRAIN, "max_steps": 150}
+    recipe = write_recipe(tmp_path, DEMONSTRATE, CHECK, EXPORT, train, models=models)
+    work = tmp_path / "run/.tuned.work"
+    code, said = interrupted(started("run", recipe), "tuned", lambda: any(work.glob("checkpoint-*/complete")))
+    last = f"agentmill: interrupted; what was finished is kept. Go on with: agentmill run {recipe}"
+    assert (code, said.splitlines()[-1]) == (130, last), said
+    assert "Traceback" not in said
+    assert not (tmp_path / "run/tuned").exists()
+    assert agentmill("run", recipe) == 0
+    curve = json.loads((tmp_path / "run/tuned/training.json").read_bytes())["loss_curve"]
+    assert [point["step"] for point in curve] == list(range(1, 151))
 
 
 def test_sigterm_stops_a_stage_in_the_same_way(tmp_path: Path) -> None:

@@ -127,6 +127,18 @@ def test_iterate_writes_each_round_into_a_folder_of_its_own(tmp_path: Path) -> N
     assert exported == {row.trajectory_id for row in rounds[1]}
 
 
+def test_fork_writes_each_route_into_a_folder_of_its_own(tmp_path: Path) -> None:
+    write_world(tmp_path)
+    routes = {"wide": [{**DEMONSTRATE, "k": 2}], "narrow": [DEMONSTRATE]}
+    export = {"operator": "sft", "from": ["wide/demonstrations", "narrow/demonstrations"], "as": "rows"}
+    recipe = write_recipe(tmp_path, {"operator": "fork", "routes": routes}, export)
+    assert agentmill("run", recipe) == 0
+    made = [Table.open(tmp_path / f"run/{route}/demonstrations").manifest.counts.written for route in routes]
+    assert made == [4, 2]
+    assert Table.open(tmp_path / "run/rows").manifest.counts.written == 6
+    assert agentmill("run", tmp_path / "run/recipe.yaml") == 0
+
+
 def test_a_dry_run_lists_the_steps_and_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_world(tmp_path)
     assert agentmill("run", write_recipe(tmp_path, DEMONSTRATE, CHECK), "--dry-run") == 0

@@ -13,6 +13,7 @@ import msgspec
 from pipelines.cli.main import invoke
 from pipelines.engine.seeds import seed_table
 from schemas.config import dump_yaml
+from schemas.tables import Table
 from synthesis.environments.pddl.environment import PddlEnvironment
 
 PROGRAM = Path(sys.executable).with_name("agentmill")
@@ -61,6 +62,13 @@ def write_world(folder: Path, copies: int = 2) -> dict[str, str]:
 def places(folder: Path) -> dict[str, str]:
     """The tables of the world in ``folder``, as entries for ``data``."""
     return {name: str(folder / name) for name in ("environments", "tasks")}
+
+
+def write_many(table: Path, folder: Path, n: int) -> Path:
+    """A table of ``n`` copies of the first trajectory of ``table``, each with an id of its own, in ``folder``."""
+    first = next(iter(Table.open(table).rows()))
+    seed_table(folder, [msgspec.structs.replace(first, trajectory_id=f"t{number:06d}") for number in range(n)])
+    return folder
 
 
 def write_recipe(folder: Path, *steps: dict[str, Any], **changes: Any) -> Path:
