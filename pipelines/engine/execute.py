@@ -30,7 +30,7 @@ def execute(order: StageOrder, chunks: Sequence[Chunk], workspace: Workspace) ->
 
         from pipelines.engine.transform import StageTransform
 
-        sdk_worker.print = say_unless_stopped
+        vars(sdk_worker)["print"] = say_unless_stopped
 
         runner = order.runner.beam_runner(workspace.path / "workers.log", workspace.stop_file)
         pipeline = beam.Pipeline(runner, order.runner.beam_options())
