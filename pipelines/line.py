@@ -7,7 +7,6 @@ from pathlib import Path
 
 import msgspec
 
-from pipelines.bench import Bench, Order
 from pipelines.engine.progress import StageProgress
 from pipelines.engine.server_records import reap_strays
 from pipelines.lock import locked
@@ -15,7 +14,9 @@ from pipelines.plan import Plan, Step
 from pipelines.stages.procedure import Assignment, Procedure
 from pipelines.stages.stage import Inputs
 from pipelines.summary import StageSummary, Summary
+from pipelines.workbench import Order, Workbench
 from schemas.config import dump_yaml
+from schemas.errors import UserError
 from schemas.manifest import write_atomically
 from schemas.record import JsonObject
 from schemas.tables import Counts, Table
@@ -42,31 +43,49 @@ def run_plan(plan: Plan, progress: StageProgress, replace: bool = False) -> Fini
         recipe, text = plan.run_dir / RECIPE, dump_yaml(resolved(plan)).encode()
         if replace or not recipe.exists():
             save(recipe, text)
-        with Bench(plan.run_dir, plan.recipe.runner, progress, replace) as bench:
-            line = Line(plan, bench)
+        with Workbench(plan.run_dir, plan.recipe.runner, progress, replace) as workbench:
+            line = Line(plan, workbench)
+            line.examine()
             for step in plan.steps:
                 line.run(step)
         save(recipe, text)
         save(plan.run_dir / SUMMARY, msgspec.json.format(msgspec.json.encode(line.summary()), indent=2) + b"\n")
-        return Finish(line.summary(), bench.made)
+        return Finish(line.summary(), workbench.made)
 
 
 class Line:
-    """The steps of a plan on a bench."""
+    """The steps of a plan on a workbench."""
 
-    def __init__(self, plan: Plan, bench: Bench) -> None:
+    def __init__(self, plan: Plan, workbench: Workbench) -> None:
         self._plan = plan
-        self._bench = bench
+        self._workbench = workbench
         self._stages: dict[str, StageSummary] = {}
         self._evaluation: JsonObject = {}
+        self._there = set(map(Path, plan.recipe.data.values()))
+        self._waiting = list(plan.steps)
 
     def run(self, step: Step) -> None:
         """Run a step, or find it done. Raises the errors of ``run_plan``."""
-        inputs = {role: [Table.open(output.folder) for output in outputs] for role, outputs in step.inputs.items()}
+        self._make(step)
+        self._there.add(step.folder)
+        self.examine()
+
+    def examine(self) -> None:
+        """Let every step look at its tables once all of them are there. Raises ``UserError``."""
+        ready = [step for step in self._waiting if self._there.issuperset(inputs_of(step))]
+        self._waiting = [step for step in self._waiting if step not in ready]
+        for step in ready:
+            try:
+                step.stage.examine(opened(step))
+            except UserError as error:
+                raise UserError(f"{step.where}: {error}") from error
+
+    def _make(self, step: Step) -> None:
+        inputs = opened(step)
         if isinstance(step.stage, Procedure):
             self._proceed(step, step.stage, inputs)
             return
-        manifest = self._bench.make(
+        manifest = self._workbench.make(
             Order(
                 operator=step.operator,
                 name=step.name,
@@ -93,7 +112,7 @@ class Line:
                 seed=step.seed,
                 round=step.round,
             ),
-            self._bench,
+            self._workbench,
         )
         self._evaluation = achievement.evaluation or self._evaluation
         self._note(step, achievement.counts, achievement.reasons, achievement.seconds, None)
@@ -118,6 +137,16 @@ class Line:
             stages=self._stages,
             evaluation=self._evaluation,
         )
+
+
+def inputs_of(step: Step) -> set[Path]:
+    """The folders of the tables that a step reads."""
+    return {output.folder for outputs in step.inputs.values() for output in outputs}
+
+
+def opened(step: Step) -> Inputs:
+    """The tables that a step reads, by role."""
+    return {role: [Table.open(output.folder) for output in outputs] for role, outputs in step.inputs.items()}
 
 
 def resolved(plan: Plan) -> JsonObject:

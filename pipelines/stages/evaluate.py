@@ -15,15 +15,16 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 from pydantic import Field, model_validator
 
-from pipelines.bench import Bench, Order
 from pipelines.episodes import episodes_of
 from pipelines.evaluation import measure, paired_difference
 from pipelines.recipe import Name
 from pipelines.stages.check_outcome import CheckOutcome
 from pipelines.stages.procedure import Achievement, Assignment, Procedure
 from pipelines.stages.sample import Sample
-from pipelines.stages.stage import TableNames, expect
-from schemas.errors import near_match
+from pipelines.stages.shares import chosen
+from pipelines.stages.stage import Inputs, TableNames, expect
+from pipelines.workbench import Order, Workbench
+from schemas.errors import UserError, near_match
 from schemas.manifest import write_atomically
 from schemas.record import JsonObject
 from schemas.tables import Counts, Manifest, Table
@@ -90,9 +91,22 @@ class Evaluate(Procedure):
         expect(reads, "environments", "EnvironmentSpec")
         return "Evaluation"
 
-    def run(self, assignment: Assignment, bench: Bench) -> Achievement:
+    def examine(self, inputs: Inputs) -> None:
+        """Every split needs tasks to play."""
+        found: Counter[str | None] = Counter(
+            task.split for table in inputs["tasks"] for task in table.rows() if chosen(task.task_id, self.share)
+        )
+        for split in self.splits:
+            if not found[split]:
+                there = ", ".join(f"{name} {n}" for name, n in found.items()) or "none"
+                raise UserError(
+                    f"there are no tasks of split {split!r} to play, with share: {self.share}; by split: {there}\n"
+                    "name other `splits`, or make more tasks and environments, or set aside more of them (held_out)"
+                )
+
+    def run(self, assignment: Assignment, workbench: Workbench) -> Achievement:
         """Play, judge and compare; the evaluation is split, then model, then measures."""
-        arena, runs = Arena(assignment, bench), list(self.runs())
+        arena, runs = Arena(assignment, workbench), list(self.runs())
         played = [arena.make(run, "trajectories", self._rollout(run)) for run in runs]
         judged = [arena.make(run, "verdicts", self._verification()) for run in runs]
         return Achievement(
@@ -125,12 +139,12 @@ class Arena(msgspec.Struct, frozen=True):
     """Where the runs of an evaluation take place. All play with the same seed, so that they meet the same worlds."""
 
     assignment: Assignment
-    bench: Bench
+    workbench: Workbench
 
     def make(self, run: Run, table: str, stage: Sample | CheckOutcome) -> Manifest:
         """Make one of the two tables of a run, or find it made."""
         given, rollout = self.assignment, isinstance(stage, Sample)
-        return self.bench.make(
+        return self.workbench.make(
             Order(
                 operator="sample" if rollout else "check_outcome",
                 name=f"{given.name}/{run.split}/{run.label}/{table}",

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import msgspec
 
-from pipelines.bench import Bench
 from pipelines.models import ModelConfig
 from pipelines.stages.stage import Inputs, Stage
+from pipelines.workbench import Workbench
 from schemas.record import JsonObject
 from schemas.tables import Counts
 
@@ -42,7 +42,7 @@ class Achievement(msgspec.Struct, frozen=True, kw_only=True):
 class Procedure(Stage):
     """Parameters of an operator that runs by itself."""
 
-    def run(self, assignment: Assignment, bench: Bench) -> Achievement:
+    def run(self, assignment: Assignment, workbench: Workbench) -> Achievement:
         """Do it, or find it done. What is killed in the middle goes on at the next call.
 
         Raises ``UserError`` and the errors of a stage.

@@ -103,6 +103,13 @@ class Stage(Config):
         del context
         return []
 
+    def examine(self, inputs: Inputs) -> None:
+        """Look at the input tables as soon as they are there, which may be hours before it is this stage's turn.
+
+        Raises ``UserError`` for what can be known then to fail.
+        """
+        del inputs
+
     def settled(self, context: StageContext) -> JsonObject:
         """All that decides what is in the table, but for its input tables; this goes into the manifest."""
         hidden = {*self.table_roles, *self.incidental, *self.model_roles.values(), *self.sampling()}

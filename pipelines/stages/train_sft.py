@@ -14,12 +14,12 @@ from typing import Annotated, ClassVar, Literal
 import msgspec
 from pydantic import Field
 
-from pipelines.bench import Bench
 from pipelines.children import run_module
 from pipelines.engine.provenance import Provenance, changed, provenance
 from pipelines.models import model_folder
 from pipelines.stages.procedure import MODEL, Achievement, Assignment, Procedure
 from pipelines.stages.stage import StageContext, TableNames, expect
+from pipelines.workbench import Workbench
 from schemas.config import Config, dump_yaml
 from schemas.errors import UserError
 from schemas.manifest import write_atomically
@@ -81,18 +81,20 @@ class TrainSft(Procedure):
         seed = context.seed if self.seed is None else self.seed
         return {**parameters, "seed": seed, "model": {"name": start.config.display_name, "revision": start.revision}}
 
-    def run(self, assignment: Assignment, bench: Bench) -> Achievement:
+    def run(self, assignment: Assignment, workbench: Workbench) -> Achievement:
         """Train, or find it trained. A killed training goes on from its checkpoints."""
-        context = StageContext(seed=assignment.seed, models=bench.pool.known(assignment.models), round=assignment.round)
-        site = Site(assignment.folder, bench.run_dir / TRAININGS / assignment.name)
+        context = StageContext(
+            seed=assignment.seed, models=workbench.pool.known(assignment.models), round=assignment.round
+        )
+        site = Site(assignment.folder, workbench.run_dir / TRAININGS / assignment.name)
         wanted = provenance(assignment.operator, self.settled(context), assignment.inputs)
-        site.prepare(wanted, bench.replace)
+        site.prepare(wanted, workbench.replace)
         if site.record.exists():
-            bench.say(f"{assignment.name}: already done")
+            workbench.say(f"{assignment.name}: already done")
         else:
-            bench.made += 1
-            bench.pool.stop()
-            bench.say(f"{assignment.name}: training starts; what follows is said by the trainer")
+            workbench.made += 1
+            workbench.pool.stop()
+            workbench.say(f"{assignment.name}: training starts; what follows is said by the trainer")
             config = {**self._settings(assignment), "seed": wanted.config["seed"], "recipe": assignment.recipe}
             write_atomically(site.config, dump_yaml(config).encode(), site.notes)
             run_module(TRAINER, ["--config", str(site.config)])

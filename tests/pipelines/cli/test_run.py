@@ -155,6 +155,17 @@ def fails(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
     return message
 
 
+def test_a_split_without_tasks_is_told_before_the_steps_in_between(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_world(tmp_path)
+    recipe = write_recipe(tmp_path, DEMONSTRATE, {**COMPARE, "splits": ["held_out_tasks", "held_out_worlds"]})
+    said = fails(capsys, "run", recipe)
+    assert said.startswith("steps.1 (evaluate): there are no tasks of split 'held_out_worlds' to play, with share: 1.0")
+    assert "train 2" in said
+    assert not (tmp_path / "run/demonstrations").exists()
+
+
 def test_a_missing_and_a_malformed_recipe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_world(tmp_path)
     recipe = write_recipe(tmp_path, DEMONSTRATE)

@@ -32,7 +32,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     round: int = 0
 
 
-class Bench:
+class Workbench:
     """A run's servers and its way of running stages. A context manager: servers are stopped on leaving it.
 
     ``made`` counts what was not there before.
