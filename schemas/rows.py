@@ -45,7 +45,10 @@ class SftRow(Record):
 
 
 class PreferenceRow(Record):
-    """A prompt with a better and a worse continuation."""
+    """A prompt with a better and a worse continuation; ``weight`` scales the loss of the pair.
+
+    Of the continuations, the messages marked ``train`` carry loss; items are those where the two part ways.
+    """
 
     row_id: str
     view: str
@@ -57,6 +60,9 @@ class PreferenceRow(Record):
     rejected_id: str
     chosen_score: float | None = None
     rejected_score: float | None = None
+    chosen_item: int | None = None
+    rejected_item: int | None = None
+    weight: float = 1.0
     tools: str | None = None
     task_id: str | None = None
     environment_id: str | None = None
@@ -73,8 +79,63 @@ class UnpairedRow(Record):
     prompt: list[Message]
     completion: list[Message]
     label: bool
+    item: int | None = None
     weight: float = 1.0
     tools: str | None = None
+    task_id: str | None = None
+    environment_id: str | None = None
+    split: str | None = None
+
+
+class ScorerRow(Record):
+    """A conversation up to a point, and what a scorer should say of it: a number, a category, or words.
+
+    ``item`` is the step that is scored, ``None`` for the whole run; ``n`` is the number of samples behind ``value``.
+    """
+
+    row_id: str
+    trajectory_id: str
+    view: str
+    view_parameters: JsonObject
+    messages: list[Message]
+    item: int | None = None
+    value: float | None = None
+    n: int | None = None
+    label: str | None = None
+    critique: str | None = None
+    tools: str | None = None
+    task_id: str | None = None
+    environment_id: str | None = None
+    split: str | None = None
+
+
+class PromptRow(Record):
+    """A conversation that a model is to go on with, for reinforcement learning; ``item`` is the step it stops at.
+
+    ``outcome`` is how the run that it is taken from ended.
+    """
+
+    row_id: str
+    trajectory_id: str
+    view: str
+    view_parameters: JsonObject
+    prompt: list[Message]
+    item: int | None = None
+    outcome: str | None = None
+    tools: str | None = None
+    task_id: str | None = None
+    environment_id: str | None = None
+    split: str | None = None
+
+
+class TextRow(Record):
+    """Plain text for continued pre-training."""
+
+    row_id: str
+    trajectory_id: str
+    view: str
+    view_parameters: JsonObject
+    text: str
     task_id: str | None = None
     environment_id: str | None = None
     split: str | None = None

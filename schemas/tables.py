@@ -32,7 +32,7 @@ from schemas.manifest import (
     write_manifest,
 )
 from schemas.record import Record
-from schemas.rows import PreferenceRow, SftRow, UnpairedRow
+from schemas.rows import PreferenceRow, PromptRow, ScorerRow, SftRow, TextRow, UnpairedRow
 from schemas.task import EnvironmentSpec, Inspiration, Task
 from schemas.trajectory import Trajectory
 from schemas.verdict import Dropped, Image, Label, Node, Selection, Value, Verdict
@@ -69,6 +69,9 @@ _RECORD_TYPES: tuple[type[Record], ...] = (
     SftRow,
     PreferenceRow,
     UnpairedRow,
+    ScorerRow,
+    PromptRow,
+    TextRow,
 )
 RECORDS: dict[str, type[Record]] = {record_type.__name__: record_type for record_type in _RECORD_TYPES}
 """Every record type that a table may hold, by name."""

@@ -22,6 +22,8 @@ from schemas.tables import Table
 from schemas.views import VIEWS
 
 TARGETS = (*VIEWS, *FORMATS)
+TRAINERS = {"SftRow": "sft"}
+"""Which trainer takes which rows."""
 
 
 @click.command()
@@ -29,10 +31,10 @@ TARGETS = (*VIEWS, *FORMATS)
 @click.option("--to", "target", metavar="TARGET", required=True, help=f"What to write: {', '.join(TARGETS)}.")
 @click.option("--out", "folder", metavar="FOLDER", required=True, type=click.Path(path_type=Path), help="Where to.")
 @click.option("--verdicts", multiple=True, metavar="TABLE", help="Verdicts on them, for where=success and the like.")
+@click.option("--labels", multiple=True, metavar="TABLE", help="Labels of them or their steps.")
+@click.option("--values", multiple=True, metavar="TABLE", help="Values of them or their steps.")
 @click.option("--selections", multiple=True, metavar="TABLE", help="Selections made by curate; the rest is left out.")
-def export(
-    arguments: tuple[str, ...], target: str, folder: Path, verdicts: tuple[str, ...], selections: tuple[str, ...]
-) -> None:
+def export(arguments: tuple[str, ...], target: str, folder: Path, **said: tuple[str, ...]) -> None:
     """Write trajectories as training rows, a table, or in a foreign format, as JSON lines.
 
     TABLE is a table of trajectories. KEY=VALUE are parameters of the target, for example where=success and rows=step
@@ -45,10 +47,11 @@ def export(
     if not tables:
         raise UserError("no table is given; expected for example: agentmill export runs/quickstart/demonstrations …")
     if target in VIEWS:
-        named = {"from": tables, "verdicts": list(verdicts), "selections": list(selections)}
-        export_rows(target, named, override({}, parameters), folder)
-    elif verdicts or selections:
-        raise UserError(f"--verdicts and --selections go with {', '.join(VIEWS)} only, not with {target}")
+        named = {role: list(given) for role, given in said.items()}
+        export_rows(target, {"from": tables, **named}, override({}, parameters), folder)
+    elif any(said.values()):
+        named_roles = " and ".join(f"--{role}" for role, given in said.items() if given)
+        raise UserError(f"{named_roles} can be given for training rows ({', '.join(VIEWS)}), not for {target}")
     else:
         options = dict(each.split("=", maxsplit=1) for each in parameters)
         writer: Format = validate(FORMATS.load(target), options, target)
@@ -64,7 +67,9 @@ def export_rows(view: str, named: dict[str, list[str]], parameters: JsonObject, 
     job = Job(operator=view, name=folder.name, stage=stage, inputs=inputs, folder=folder)
     manifest = job.run(progress=progress_for(sys.stderr))
     say(f"{folder}: {summary(manifest)}")
-    say(f"train on it with: agentmill train {view} --config configs/stages/train_{view}.yaml rows={folder}")
+    trainer = TRAINERS.get(manifest.record)
+    if trainer is not None:
+        say(f"train on it with: agentmill train {trainer} --config configs/stages/train_{trainer}.yaml rows={folder}")
 
 
 def show(exported: Exported, folder: Path) -> None:

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from pipelines.engine.operation import Blamed, Operation, Result, RowOperation, Unit
-from pipelines.stages.conditions import Condition
 from pipelines.stages.said import Said
-from pipelines.stages.stage import Inputs, Stage, StageContext, TableNames, expect, tables_of
+from pipelines.stages.stage import Inputs, Stage, StageContext, TableNames, expect
+from schemas.conditions import Condition
 from schemas.trajectory import Trajectory
 from schemas.verdict import Selection
 
@@ -19,18 +19,19 @@ class Filter(Stage):
     """A selection per trajectory: kept if all conditions hold, else dropped for the first that does not."""
 
     primary: ClassVar[str] = "of"
-    table_roles: ClassVar[Sequence[str]] = ("of", "verdicts", "labels")
+    table_roles: ClassVar[Sequence[str]] = ("of", "verdicts", "labels", "values")
 
     of: TableNames = Field(description="tables of trajectories")
     verdicts: TableNames | None = Field(default=None, description="tables of verdicts on them")
     labels: TableNames | None = Field(default=None, description="tables of labels of them")
+    values: TableNames | None = Field(default=None, description="tables of values of them")
     where: list[Condition] = Field(min_length=1, description="conditions on verdicts, labels and fields; all must hold")
     name: str = Field(default="filter", description="what the selection is called")
 
     def writes(self, reads: Mapping[str, Sequence[str]]) -> str:
         """Selections, of trajectories."""
         expect(reads, "of", "Trajectory")
-        for role, record in (("verdicts", "Verdict"), ("labels", "Label")):
+        for role, record in (("verdicts", "Verdict"), ("labels", "Label"), ("values", "Value")):
             if role in reads:
                 expect(reads, role, record)
         return "Selection"
@@ -38,8 +39,7 @@ class Filter(Stage):
     def operation(self, inputs: Inputs, context: StageContext) -> Operation:
         """The selections."""
         del context
-        said = Said(tables_of(inputs, "verdicts"), tables_of(inputs, "labels"))
-        return Filtering(self.name, self.where, said)
+        return Filtering(self.name, self.where, Said(inputs))
 
 
 class Filtering(RowOperation):

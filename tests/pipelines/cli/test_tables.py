@@ -103,7 +103,7 @@ def test_export_adp(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
         (["--to", "sft", "where=succes"], "where: expected .*Did you mean 'success'?"),
         (["--to", "sft", "where=success"], "`where: success` needs `verdicts`"),
         (["--to", "adp", "version=2"], "version: expected '1' or '1.5', got '2'"),
-        (["--to", "adp", "--verdicts", "x"], "--verdicts and --selections go with sft only"),
+        (["--to", "adp", "--verdicts", "x"], r"--verdicts can be given for training rows .*, not for adp"),
     ],
 )
 def test_mistakes_in_an_export(

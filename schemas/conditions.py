@@ -3,23 +3,22 @@
 - {verdict: check_outcome, passed: true}
 - {verdict: check_rules, at_least: 0.5}
 - {label: language, equals: en}
+- {value: mc, at_least: 0.5}
 - {field: outcome.truncated, equals: false}
 - {field: usage.completion_tokens, at_most: 2000}
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from pydantic import Field, model_validator
 
 from schemas.config import Config
 from schemas.record import Record
-from schemas.verdict import Label, Verdict
+from schemas.views.evidence import Evidence
 
-Evidence = Mapping[str, Mapping[str, Verdict | Label]]
-"""What is said of one trajectory as a whole: ``verdict`` and ``label``, each by name."""
+SUBJECTS = ("verdict", "label", "value", "field")
 
 
 class Condition(Config):
@@ -27,6 +26,7 @@ class Condition(Config):
 
     verdict: str | None = Field(default=None, description="name of a verdict, compared by its score")
     label: str | None = Field(default=None, description="name of a label, compared by its value")
+    value: str | None = Field(default=None, description="name of a value, an estimate of what is to come")
     field: str | None = Field(default=None, description="a field of the row, with dots")
     passed: bool | None = Field(default=None, description="what the verdict says")
     equals: Any = Field(default=None, description="the value must be this")
@@ -36,9 +36,9 @@ class Condition(Config):
 
     @model_validator(mode="after")
     def _one_subject_one_test(self) -> Condition:
-        subjects = [name for name in ("verdict", "label", "field") if getattr(self, name) is not None]
+        subjects = [name for name in SUBJECTS if getattr(self, name) is not None]
         if len(subjects) != 1:
-            raise ValueError("a condition names one of `verdict`, `label` or `field`")
+            raise ValueError("a condition names one of `verdict`, `label`, `value` or `field`")
         tests = self.model_fields_set & {"passed", "equals", "one_of", "at_least", "at_most"}
         if not tests:
             raise ValueError("a condition has one of `passed`, `equals`, `one_of`, `at_least`, `at_most`")
@@ -46,29 +46,35 @@ class Condition(Config):
             raise ValueError("`passed` is asked of a `verdict`")
         return self
 
-    def holds(self, row: Record, evidence: Evidence) -> bool:
-        """Whether it is fulfilled."""
+    def holds(self, row: Record, evidence: Evidence, item: int | None = None) -> bool:
+        """Whether it is fulfilled, by ``row`` and what is said of it or of its ``item``."""
         if self.passed is not None:
-            said = evidence.get("verdict", {}).get(str(self.verdict))
-            if not isinstance(said, Verdict) or said.passed is not self.passed:
+            said = evidence.verdict(str(self.verdict), item)
+            if said is None or said.passed is not self.passed:
                 return False
             if self.model_fields_set <= {"verdict", "passed"}:
                 return True
-        return self._compares(self._value(row, evidence))
+        return self._compares(self._found(row, evidence, item))
 
     def __str__(self) -> str:
         """Short, for the reason of a row that was left out."""
-        return ".".join(str(value) for value in (self.verdict, self.label, self.field) if value is not None)
+        return ".".join(str(value) for value in (self.verdict, self.label, self.value, self.field) if value is not None)
 
-    def _value(self, row: Record, evidence: Evidence) -> Any:
-        if self.field is not None:
-            value: Any = row
-            for part in self.field.split("."):
-                value = value.get(part) if isinstance(value, dict) else getattr(value, part, None)
-            return value
-        kind = "label" if self.verdict is None else "verdict"
-        said = evidence.get(kind, {}).get(str(getattr(self, kind)))
-        return said.score if isinstance(said, Verdict) else said and said.value
+    def _found(self, row: Record, evidence: Evidence, item: int | None) -> Any:
+        """What is compared; ``None`` where nothing is known."""
+        if self.verdict is not None:
+            verdict = evidence.verdict(self.verdict, item)
+            return verdict and verdict.score
+        if self.label is not None:
+            label = evidence.label(self.label, item)
+            return label and label.value
+        if self.value is not None:
+            value = evidence.value(self.value, item)
+            return value and value.value
+        found: Any = row
+        for part in str(self.field).split("."):
+            found = found.get(part) if isinstance(found, dict) else getattr(found, part, None)
+        return found
 
     def _compares(self, value: Any) -> bool:
         given = self.model_fields_set

@@ -1,0 +1,56 @@
+"""The turns of a trajectory as training sees them: an assistant message, the items it is made of, and its answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from schemas.chat import grouped, to_functions, to_messages
+from schemas.rows import Message
+from schemas.trajectory import Action, AnyItem, Trajectory
+
+
+class Said(msgspec.Struct, frozen=True):
+    """One message of a conversation and the indices of the items it is made of; the system prompt is made of none."""
+
+    message: Message
+    items: tuple[int, ...] = ()
+
+    @property
+    def step(self) -> int | None:
+        """The item that stands for the step in tables of verdicts, labels and values: the first action of the turn."""
+        return self.items[0] if self.message.role == "assistant" else None
+
+
+def conversation(trajectory: Trajectory) -> list[Said]:
+    """The messages of a trajectory, system prompt first if there is one; none is marked for training."""
+    opening = [Said(message) for message in to_messages(trajectory.system_prompt, [])]
+    return opening + [Said(message, tuple(items)) for message, items in grouped(trajectory.content)]
+
+
+def answers(content: Sequence[AnyItem], item: int) -> list[AnyItem]:
+    """The observations that answer the turn of the action ``item``."""
+    found: list[AnyItem] = []
+    for each in content[item:]:
+        if each.turn != content[item].turn or (found and isinstance(each, Action)):
+            break
+        if not isinstance(each, Action):
+            found.append(each)
+    return found
+
+
+def is_copied(content: Sequence[AnyItem], items: Sequence[int]) -> bool:
+    """Whether a branch took any of ``items`` over from its parent."""
+    return any(content[item].context_operation == "copied" for item in items)
+
+
+def went_wrong(content: Sequence[AnyItem], items: Sequence[int]) -> bool:
+    """Whether the actions ``items`` of one message are marked as errors, or were answered by one."""
+    return any(each.error for each in [*(content[item] for item in items), *answers(content, items[-1])])
+
+
+def tools_text(trajectory: Trajectory) -> str | None:
+    """The tools as rows hold them: JSON text of OpenAI function schemas, or ``None``."""
+    tools = to_functions(trajectory.tools)
+    return msgspec.json.encode(tools).decode() if tools else None
