@@ -195,12 +195,14 @@ class Planner:
 
     def _note_training(self, step: Step) -> None:
         """From now on ``@last`` of the model that ``step`` trains is what it makes."""
-        reference = step.stage.policies()["model"].partition("@")[0]
-        config = step.models["model"]
-        if not config.managed:
-            expected = "expected policy: vllm with a model folder or bundled:…, and no endpoints"
-            raise UserError(f"{step.where}: model {reference!r} cannot be trained; {expected}")
-        self._models[reference][LAST] = config.model_copy(update={"model": str(step.folder)})
+        references = {role: reference.partition("@")[0] for role, reference in step.stage.policies().items()}
+        for role, reference in references.items():
+            if not step.models[role].managed:
+                use = "be trained" if role == "model" else f"be a {role}"
+                expected = "expected policy: vllm with a model folder or bundled:…, and no endpoints"
+                raise UserError(f"{step.where}: model {reference!r} cannot {use}; {expected}")
+        learned = step.models["model"].model_copy(update={"model": str(step.folder)})
+        self._models[references["model"]][LAST] = learned
 
 
 def external(name: str, path: str) -> Output:

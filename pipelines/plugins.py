@@ -18,6 +18,8 @@ KINDS = Registry(
         "strategies": "synthesis.strategies:STRATEGIES",
         "verifiers": "synthesis.verifiers:VERIFIERS",
         "views": "schemas.views:VIEWS",
+        "pair_views": "schemas.views:PAIR_VIEWS",
+        "family_views": "schemas.views:FAMILY_VIEWS",
         "formats": "schemas.formats:FORMATS",
     },
 )

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from schemas.registry import Registry
 
-TRAINERS = Registry("trainer", {"sft": "trainers.sft:main"})
+TRAINERS = Registry("trainer", {"dpo": "trainers.dpo:main", "kto": "trainers.kto:main", "sft": "trainers.sft:main"})

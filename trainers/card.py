@@ -11,9 +11,17 @@ import msgspec
 from schemas.config import dump_yaml
 from schemas.manifest import Counts, Manifest
 from schemas.record import JsonObject, Record
+from trainers.watch import FAR, drift, warnings
 
 PACKAGES = ("agentmill", "torch", "transformers", "trl", "peft", "accelerate", "datasets")
-TOLD_ELSEWHERE = ("rows", "model", "output", "recipe")
+METHODS = {
+    "sft": ("Supervised fine-tuning", "sequences", "accuracy on tokens with loss"),
+    "dpo": ("Direct preference optimization", "pairs", "pairs in the right order"),
+    "kto": ("Kahneman-Tversky optimization", "rows", "rows on the right side"),
+}
+"""What the card calls a way of training, what it trains on, and what its accuracy says."""
+
+TOLD_ELSEWHERE = ("rows", "model", "reference", "output", "recipe")
 """Settings that the card tells in its words."""
 
 
@@ -22,9 +30,10 @@ class TrainingRecord(Record):
 
     ``identity`` is what decides the result; ``loss_curve`` has the points that TRL logged; ``lost_tokens`` would
     carry loss but stand in turns too long for a window; ``roles`` are tokens and tokens with loss by role over all
-    ``counts.written`` sequences; ``tokens`` and ``loss_tokens`` are those trained on
+    ``counts.written`` examples (sequences, pairs or rows); ``tokens`` and ``loss_tokens`` are those trained on
     over all steps, without padding; ``tokens_per_second`` counts the former; memory is the peak of the first process
-    in GiB (of the GPU, where there is one).
+    in GiB (of the GPU, where there is one). ``drift`` is how far the model went from the reference at the end, and
+    ``warnings`` what was warned of (``trainers.watch``).
     """
 
     identity: JsonObject
@@ -56,6 +65,13 @@ class TrainingRecord(Record):
     trained_parameters: int
     versions: dict[str, str]
     loss_curve: list[dict[str, Any]]
+    drift: dict[str, float] = {}
+    warnings: list[str] = []
+
+    @property
+    def method(self) -> tuple[str, str, str]:
+        """Its entry of ``METHODS``."""
+        return METHODS[self.identity["trainer"]]
 
 
 def versions() -> dict[str, str]:
@@ -84,6 +100,8 @@ def summarize(curve: list[dict[str, Any]]) -> JsonObject:
         "last_loss": sum(point["loss"] for point in tail) / len(tail),
         "last_accuracy": sum(point["accuracy"] for point in tail) / len(tail),
         "loss_curve": curve,
+        "drift": drift(curve),
+        "warnings": warnings(curve),
     }
 
 
@@ -94,7 +112,7 @@ def model_card(record: TrainingRecord, manifest: Manifest) -> str:
     header = {
         "library_name": "peft" if lora and not lora["merge"] else "transformers",
         "pipeline_tag": "text-generation",
-        "tags": ["agentmill", "trl", "sft", "agent"],
+        "tags": ["agentmill", "trl", record.identity["trainer"], "agent"],
     }
     recipe = f", a step of the recipe `{settings['recipe']}`" if settings["recipe"] else ""
     return f"""\
@@ -103,8 +121,8 @@ def model_card(record: TrainingRecord, manifest: Manifest) -> str:
 
 # {PurePath(settings["output"]).name}
 
-Supervised fine-tuning of `{PurePath(settings["model"]).name}`, revision `{record.base_revision}`,
-with TRL, made by agentmill{recipe}.
+{record.method[0]} of `{PurePath(settings["model"]).name}`, revision `{record.base_revision}`,
+{reference_name(record)}with TRL, made by agentmill{recipe}.
 
 {data_section(record, manifest)}
 {training_section(record)}
@@ -113,10 +131,20 @@ The loss curve is in `training.json`.
 """
 
 
+def reference_name(record: TrainingRecord) -> str:
+    """What the model was kept close to, where it was."""
+    revision = record.identity.get("reference_revision")
+    if revision is None:
+        return ""
+    name = record.settings["reference"] or record.settings["model"]
+    return f"against the reference `{PurePath(name).name}`, revision `{revision}`,\n"
+
+
 def data_section(record: TrainingRecord, manifest: Manifest) -> str:
     """Which rows were trained on, and where the loss was."""
     counts = record.counts
     views = "\n".join(f"- `{view}` {msgspec.json.encode(parameters).decode()}" for view, parameters in record.views)
+    examples = record.method[1]
     dropped = "".join(f", {number} {reason}" for reason, number in record.reasons.items())
     roles = "\n".join(f"| {role} | {count['tokens']:,} | {count['loss']:,} |" for role, count in record.roles.items())
     return f"""\
@@ -127,7 +155,7 @@ Table `{record.rows_table}`, digest `{record.rows_digest}`, written by `{record.
 
 {views}
 
-{counts.read} rows read = {counts.used} used + {counts.dropped} dropped{dropped}, in {counts.written} sequences.
+{counts.read} rows read = {counts.used} used + {counts.dropped} dropped{dropped}, in {counts.written} {examples}.
 Only assistant messages carry loss:
 
 | role | tokens | with loss |
@@ -142,7 +170,8 @@ def training_section(record: TrainingRecord) -> str:
     return f"""\
 ## Training
 
-{record.steps} steps of {record.rows_per_step} sequences, {record.tokens:,} tokens ({record.loss_tokens:,} with loss) in
+{record.steps} steps of {record.rows_per_step} {record.method[1]},
+{record.tokens:,} tokens ({record.loss_tokens:,} with loss) in
 {record.seconds:,.0f} s, {record.tokens_per_second:,.0f} tokens/s on {record.processes} × {record.device},
 {record.precision}, {record.peak_memory_gib:.1f} GiB; {record.trained_parameters:,} of {record.parameters:,} parameters.
 
@@ -150,8 +179,24 @@ def training_section(record: TrainingRecord) -> str:
 | --- | ---: |
 | loss, first step | {record.first_loss:.4f} |
 | loss, last tenth | {record.last_loss:.4f} |
-| accuracy on tokens with loss, last tenth | {record.last_accuracy:.4f} |
-
+| {record.method[2]}, last tenth | {record.last_accuracy:.4f} |
+{drift_rows(record)}
 ```yaml
 {dump_yaml(shown)}```
 """
+
+
+def drift_rows(record: TrainingRecord) -> str:
+    """How far the model went from the reference, and what was warned of."""
+    names = {
+        "chosen_change": "chosen side against the reference, nats per token, last tenth",
+        "rejected_change": "rejected side against the reference, nats per token, last tenth",
+        "margin": "margin between the rewards of chosen and rejected, last tenth",
+        "kl": "distance to the reference (KL estimate, nats per completion), last tenth",
+    }
+    lines = [f"| {names[name]} | {value:.4f} |\n" for name, value in record.drift.items()]
+    if record.drift and not record.warnings:
+        lines.append(
+            f"\nThe chosen side never fell by {FAR} nats per token below the reference (mean of ten points).\n"
+        )
+    return "".join([*lines, *(f"\n**Warning:** {warning}.\n" for warning in record.warnings)])

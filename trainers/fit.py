@@ -1,124 +1,130 @@
-"""The training itself: TRL's SFT trainer, set up, run and recorded. Everything heavy is imported here."""
+"""The training itself: a trainer of TRL, set up, run and recorded. Everything heavy is imported here."""
 
 from __future__ import annotations
 
 import math
 import platform
 import resource
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 from datasets import Dataset
 from peft import LoraConfig
-from transformers import AutoModelForCausalLM, PrinterCallback
+from transformers import AutoModelForCausalLM, PrinterCallback, TrainingArguments
 from transformers.utils import logging
-from trl.trainer.sft_config import SFTConfig
 
 from schemas.errors import UserError, near_match
-from schemas.tables import Table
-from trainers.batches import Collator, row_order
 from trainers.card import TrainingRecord, summarize, versions
 from trainers.finish import write_model, write_record
-from trainers.loss import RowTrainer
-from trainers.progress import MarkCheckpoints, Progress
+from trainers.loop import Loop
+from trainers.progress import MarkCheckpoints, Progress, Watch
 from trainers.rows import TrainingRows
-from trainers.settings import LoraSettings, SftSettings
-from trainers.workspace import Workspace
+from trainers.settings import LoraSettings, TrainSettings
+from trainers.start import Start
 
-POINT = (
-    "step",
-    "loss",
-    "accuracy",
-    "learning_rate",
-    "grad_norm",
-    "tokens",
-    "loss_tokens",
-    "padding",
-    "seconds",
-)
-"""What is kept of a point of the loss curve."""
+POINT = ("step", "loss", "learning_rate", "grad_norm", "tokens", "loss_tokens", "padding", "seconds")
+"""What is kept of every point of the loss curve, beside what the trainer measures."""
 
 
 @dataclass(frozen=True)
-class Job:
-    """All that a training needs beside its settings."""
+class Method:
+    """What one way of training adds to what all do.
 
-    rows: TrainingRows
-    table: Table
-    base: Path
-    revision: str
-    tokenizer: Any
-    workspace: Workspace
+    ``trainer`` is ours over TRL's and ``config`` TRL's settings for it, with ``options``; ``columns`` and ``lengths``
+    are those of the examples, which go through the training in the ``order`` of that function; ``measured`` is what
+    the points of the loss curve say beside ``POINT``; ``reference`` is a model to be kept beside the trained one, and
+    ``more`` goes to the trainer as it is.
+    """
+
+    trainer: type[Loop]
+    config: Callable[..., TrainingArguments]
+    options: dict[str, Any]
+    columns: dict[str, list[Any]]
+    lengths: list[int]
+    order: Callable[[Sequence[int], int, int, int], list[int]]
+    collator: Any
+    measured: tuple[str, ...]
+    reference: Path | None = None
+    more: dict[str, Any] = field(default_factory=dict)
 
 
-def fit(settings: SftSettings, job: Job) -> None:
+def fit(settings: TrainSettings, start: Start, rows: TrainingRows[Any], method: Method) -> None:
     """Train, and put the model folder in its place."""
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     precision = choose_precision(settings.precision)
-    arguments = trl_arguments(settings, job, precision)
+    arguments = trl_arguments(settings, start, method, precision)
     with arguments.main_process_first(local=False):
         if arguments.process_index == 0:
-            job.workspace.prepare(settings.resume)
-    checkpoint = job.workspace.latest_checkpoint()
+            start.workspace.prepare(settings.resume)
+    checkpoint = start.workspace.latest_checkpoint()
 
-    model = load_model(job.base, settings.lora, precision)
+    model = load_model(start.base, settings.lora, precision)
     check_targets(model, settings.lora)
-    trainer = make_trainer(settings, job, arguments, model)
+    reference = load_model(method.reference, settings.lora, precision) if method.reference else None
+    trainer = make_trainer(settings, start, method, arguments, (model, reference))
     parameters = count_parameters(trainer.model)
-    job.workspace.require_space(needed_bytes(settings, **parameters))
+    start.workspace.require_space(needed_bytes(settings, **parameters))
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-    trainer.save_model(str(job.workspace.raw))
-    curve = [{key: point[key] for key in POINT} for point in trainer.state.log_history if "loss" in point]
+    trainer.save_model(str(start.workspace.raw))
+    points = [point for point in trainer.state.log_history if "loss" in point]
+    curve = [{key: point[key] for key in (*POINT, *method.measured)} for point in points]
 
     if arguments.process_index == 0:
-        write_model(job.workspace, job.base, settings.lora, job.tokenizer)
+        write_model(start.workspace, start.base, settings.lora, start.tokenizer)
         facts = {"precision": precision, **parameters, **summarize(curve)}
-        write_record(job.workspace.model, make_record(settings, job, arguments, facts), job.table.manifest)
-        job.workspace.publish()
+        record = make_record(settings, start, rows, arguments, facts)
+        write_record(start.workspace.model, record, start.table.manifest)
+        start.workspace.publish()
     trainer.accelerator.wait_for_everyone()
     trainer.accelerator.end_training()
 
 
-def make_trainer(settings: SftSettings, job: Job, arguments: SFTConfig, model: Any) -> RowTrainer:
-    """TRL's trainer over the sequences, in the order of the whole training."""
-    sequences = job.rows.sequences
-    columns = {name: [getattr(row, name) for row in sequences] for name in ("input_ids", "labels", "weights")}
-    trainer = RowTrainer(
+def make_trainer(
+    settings: TrainSettings, start: Start, method: Method, arguments: TrainingArguments, models: tuple[Any, Any]
+) -> Loop:
+    """TRL's trainer over the examples, in the order of the whole training; ``models`` are the model and a reference."""
+    model, reference = models
+    trainer = method.trainer(
         model=model,
         args=arguments,
-        train_dataset=Dataset.from_dict(columns),
-        processing_class=job.tokenizer,
-        data_collator=Collator(job.tokenizer.pad_token_id or 0),
+        train_dataset=Dataset.from_dict(method.columns),
+        processing_class=start.tokenizer,
+        data_collator=method.collator,
         peft_config=lora_config(settings.lora),
-        callbacks=[Progress(), MarkCheckpoints(job.workspace)],
-        order=row_order(
-            [len(row) for row in sequences],
+        callbacks=[Progress(), Watch(), MarkCheckpoints(start.workspace)],
+        order=method.order(
+            method.lengths,
             settings.batch_size * arguments.world_size,
             arguments.max_steps * rows_per_step(settings, arguments.world_size),
             settings.seed,
         ),
+        **({"ref_model": reference} if reference is not None else {}),
+        **method.more,
     )
     trainer.remove_callback(PrinterCallback)
     return trainer
 
 
-def make_record(settings: SftSettings, job: Job, arguments: SFTConfig, facts: dict[str, Any]) -> TrainingRecord:
+def make_record(
+    settings: TrainSettings, start: Start, rows: TrainingRows[Any], arguments: TrainingArguments, facts: dict[str, Any]
+) -> TrainingRecord:
     """What ``training.json`` says."""
     return TrainingRecord(
-        identity=job.workspace.identity,
+        identity=start.workspace.identity,
         settings=settings.model_dump(),
-        base_revision=job.revision,
-        rows_digest=job.table.digest,
-        rows_table=job.table.manifest.table,
-        rows_operator=job.table.manifest.operator,
-        views=job.rows.views,
-        counts=job.rows.counts,
-        reasons=job.rows.reasons,
-        lost_tokens=job.rows.lost_tokens,
-        roles=job.rows.roles,
+        base_revision=start.workspace.identity["base_revision"],
+        rows_digest=start.table.digest,
+        rows_table=start.table.manifest.table,
+        rows_operator=start.table.manifest.operator,
+        views=rows.views,
+        counts=rows.counts,
+        reasons=rows.reasons,
+        lost_tokens=rows.lost_tokens,
+        roles=rows.roles,
         steps=arguments.max_steps,
         rows_per_step=rows_per_step(settings, arguments.world_size),
         peak_memory_gib=peak_memory_gib(),
@@ -129,10 +135,10 @@ def make_record(settings: SftSettings, job: Job, arguments: SFTConfig, facts: di
     )
 
 
-def trl_arguments(settings: SftSettings, job: Job, precision: str) -> SFTConfig:
+def trl_arguments(settings: TrainSettings, start: Start, method: Method, precision: str) -> TrainingArguments:
     """Our settings in TRL's words."""
-    arguments = SFTConfig(
-        output_dir=str(job.workspace.folder),
+    arguments = method.config(
+        output_dir=str(start.workspace.folder),
         max_steps=1,
         per_device_train_batch_size=settings.batch_size,
         gradient_accumulation_steps=settings.gradient_accumulation,
@@ -146,7 +152,6 @@ def trl_arguments(settings: SftSettings, job: Job, precision: str) -> SFTConfig:
         use_cpu=not torch.cuda.is_available(),
         dataloader_pin_memory=torch.cuda.is_available(),
         remove_unused_columns=False,
-        dataset_kwargs={"skip_prepare_dataset": True},
         max_length=None,
         logging_steps=settings.log_steps,
         save_strategy="steps" if settings.save_steps else "no",
@@ -154,15 +159,16 @@ def trl_arguments(settings: SftSettings, job: Job, precision: str) -> SFTConfig:
         save_total_limit=2,
         report_to="none",
         disable_tqdm=True,
+        **method.options,
     )
     one_step = rows_per_step(settings, arguments.world_size)
-    arguments.max_steps = settings.max_steps or math.ceil(len(job.rows.sequences) * settings.epochs / one_step)
+    arguments.max_steps = settings.max_steps or math.ceil(len(method.lengths) * settings.epochs / one_step)
     arguments.warmup_steps = round(settings.warmup * arguments.max_steps)
     return arguments
 
 
-def rows_per_step(settings: SftSettings, processes: int) -> int:
-    """Sequences that go into one optimizer step."""
+def rows_per_step(settings: TrainSettings, processes: int) -> int:
+    """Examples that go into one optimizer step."""
     return settings.batch_size * settings.gradient_accumulation * processes
 
 
@@ -205,7 +211,7 @@ def count_parameters(model: Any) -> dict[str, int]:
     }
 
 
-def needed_bytes(settings: SftSettings, parameters: int, trained_parameters: int) -> int:
+def needed_bytes(settings: TrainSettings, parameters: int, trained_parameters: int) -> int:
     """Disk that a training takes: three checkpoints (weights and two moments in fp32), what TRL saves, the model."""
     checkpoints = 3 * 12 * trained_parameters if settings.save_steps else 0
     merged = settings.lora is None or settings.lora.merge

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from schemas.errors import UserError
-from schemas.rows import SftRow
+from schemas.rows import Message
 from trainers.tokens import IGNORED, Encoded
 
 SAMPLES = 8
@@ -46,14 +46,14 @@ def check_roles(counts: dict[str, dict[str, int]]) -> None:
         raise UserError("mask self-test failed: no token carries loss")
 
 
-def check_texts(pairs: Sequence[tuple[SftRow, Encoded]], tokenizer: Any, seed: int) -> list[str]:
-    """The decoded loss of some whole rows, after comparing it with the text of their trained messages.
+def check_texts(whole: Sequence[tuple[Sequence[Message], Encoded]], tokenizer: Any, seed: int) -> list[str]:
+    """The decoded loss of some whole conversations, after comparing it with the text of their trained messages.
 
     Raises ``UserError`` where they differ.
     """
     texts = []
-    for row, sequence in random.Random(seed).sample(pairs, min(SAMPLES, len(pairs))):
-        for number, message in enumerate(row.messages):
+    for messages, sequence in random.Random(seed).sample(whole, min(SAMPLES, len(whole))):
+        for number, message in enumerate(messages):
             if not message.train:
                 continue
             here = (sequence.messages == number) & (sequence.labels != IGNORED)
@@ -62,7 +62,7 @@ def check_texts(pairs: Sequence[tuple[SftRow, Encoded]], tokenizer: Any, seed: i
             missing = [part for part in expected if part and part.strip() not in text]
             if missing:
                 raise UserError(
-                    f"mask self-test failed: message {number} of row {row.row_id} should be trained on"
+                    f"mask self-test failed: message {number} of row {sequence.row_id} should be trained on"
                     f" {missing[0]!r}, but the tokens with loss say {text!r}"
                 )
             texts.append(text)

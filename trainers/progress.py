@@ -1,4 +1,4 @@
-"""What a training tells while it runs: lines with an ETA on stderr, and the marks of complete checkpoints."""
+"""What a training tells while it runs: lines with an ETA and warnings on stderr, and the marks of checkpoints."""
 
 # ruff: noqa: ARG002 (the arguments of a callback have the names that transformers gives them)
 from __future__ import annotations
@@ -9,6 +9,7 @@ from typing import Any
 
 from transformers import TrainerCallback
 
+from trainers.watch import WINDOW, fallen
 from trainers.workspace import Workspace
 
 INTERVAL_S = 5.0
@@ -40,6 +41,20 @@ class Progress(TrainerCallback):
         eta = "" if last else f", {left / 60:.1f} min left"
         point = f"loss {logs['loss']:.4f}, accuracy {logs['accuracy']:.3f}"
         print(f"step {state.global_step}/{state.max_steps}: {point}{eta}", file=sys.stderr, flush=True)
+
+
+class Watch(TrainerCallback):
+    """Prints the first warning about the loss curve, as soon as there is reason for it."""
+
+    def __init__(self) -> None:
+        self._warned = False
+
+    def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Look at the last points."""
+        warning = None if self._warned else fallen(state.log_history[-WINDOW:])
+        if warning is not None and state.is_world_process_zero:
+            self._warned = True
+            print(f"warning: {warning}", file=sys.stderr, flush=True)
 
 
 class MarkCheckpoints(TrainerCallback):

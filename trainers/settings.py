@@ -1,10 +1,10 @@
-"""What can be set for supervised fine-tuning. Imports nothing heavy, so that mistakes are told at once."""
+"""What can be set for a training. Imports nothing heavy, so that mistakes are told at once."""
 
 from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from schemas.config import Config
 
@@ -26,8 +26,8 @@ class LoraSettings(Config):
     )
 
 
-class SftSettings(Config):
-    """Supervised fine-tuning on a table of ``SftRow``."""
+class TrainSettings(Config):
+    """What can be set for every training."""
 
     rows: str = Field(description="Folder of the table of training rows.")
     model: str = Field(description="Folder of the transformers model to start from, or `bundled:NAME`.")
@@ -36,7 +36,7 @@ class SftSettings(Config):
 
     max_steps: Positive | None = Field(None, description="Optimizer steps; `null`: as many as `epochs` makes.")
     epochs: Annotated[float, Field(gt=0)] = Field(1.0, description="Passes over the rows, rounded up to whole steps.")
-    batch_size: Positive = Field(8, description="Sequences a process takes at once.")
+    batch_size: Positive = Field(8, description="Sequences, pairs or rows a process takes at once.")
     gradient_accumulation: Positive = Field(1, description="Batches that make one optimizer step.")
     learning_rate: Annotated[float, Field(gt=0)] = Field(5e-5, description="Peak learning rate of AdamW.")
     scheduler: Literal["linear", "cosine", "constant"] = Field(
@@ -48,9 +48,6 @@ class SftSettings(Config):
     max_length: Annotated[int, Field(ge=16)] = Field(
         2048, description="Longest sequence in tokens; never more than the model's own context."
     )
-    long_rows: Literal["window", "drop"] = Field(
-        "window", description="Longer rows are cut into windows at turn boundaries, or dropped."
-    )
     lora: LoraSettings | None = Field(None, description="Train low-rank matrices; `null`: all weights.")
 
     seed: Annotated[int, Field(ge=0)] = Field(0, description="Seed of the row order, dropout and new weights.")
@@ -61,3 +58,79 @@ class SftSettings(Config):
     save_steps: Positive | None = Field(50, description="Steps between checkpoints; `null`: none are written.")
     resume: bool = Field(True, description="Continue from the checkpoints of the same training; false: start over.")
     log_steps: Positive = Field(1, description="Steps between the points of the recorded loss curve.")
+
+
+class SftSettings(TrainSettings):
+    """Supervised fine-tuning on a table of ``SftRow``."""
+
+    long_rows: Literal["window", "drop"] = Field(
+        "window", description="Longer rows are cut into windows at turn boundaries, or dropped."
+    )
+
+
+class PreferenceSettings(TrainSettings):
+    """Training against a reference model; rows longer than ``max_length`` are dropped, since a part is not judged."""
+
+    learning_rate: Annotated[float, Field(gt=0)] = Field(1e-6, description="Peak learning rate of AdamW.")
+    reference: str | None = Field(
+        None, description="Folder of the model to stay close to, or `bundled:NAME`; `null`: the one to start from."
+    )
+    beta: Annotated[float, Field(gt=0)] = Field(0.1, description="How strongly it is kept close to the reference.")
+
+
+PairLoss = Literal[
+    "sigmoid",
+    "hinge",
+    "ipo",
+    "exo_pair",
+    "nca_pair",
+    "robust",
+    "bco_pair",
+    "sppo_hard",
+    "aot",
+    "aot_unpaired",
+    "apo_zero",
+    "apo_down",
+    "discopop",
+    "sft",
+    "sigmoid_norm",
+]
+"""The losses of TRL on pairs; ``sft`` is the negative log-likelihood of the chosen side, to be added to another."""
+
+
+class DpoSettings(PreferenceSettings):
+    """Direct preference optimization (arXiv:2305.18290) on a table of ``PreferenceRow``."""
+
+    batch_size: Positive = Field(4, description="Pairs a process takes at once.")
+    loss_type: Annotated[list[PairLoss], Field(min_length=1)] = Field(
+        ["sigmoid"], description="Losses that are added, in TRL's words; `sft` is the likelihood of the chosen side."
+    )
+    loss_weights: list[float] | None = Field(None, description="The weight of each loss; `null`: all weigh 1.")
+    label_smoothing: Annotated[float, Field(ge=0, lt=0.5)] = Field(
+        0.0, description="Share of pairs taken to be in the wrong order (robust, exo_pair and aot losses)."
+    )
+
+    @model_validator(mode="after")
+    def _losses_fit(self) -> DpoSettings:
+        if self.loss_weights is not None and len(self.loss_weights) != len(self.loss_type):
+            raise ValueError(f"loss_weights has {len(self.loss_weights)} weights for {len(self.loss_type)} losses")
+        if "exo_pair" in self.loss_type and not self.label_smoothing:
+            raise ValueError("the loss exo_pair needs label_smoothing above 0; its paper has 1e-3")
+        return self
+
+
+class KtoSettings(PreferenceSettings):
+    """Kahneman-Tversky optimization (arXiv:2402.01306) on a table of ``UnpairedRow``."""
+
+    loss_type: Literal["kto", "apo_zero_unpaired"] = Field("kto", description="The loss, in TRL's words.")
+    desirable_weight: Annotated[float, Field(gt=0)] = Field(1.0, description="Weight of the loss of good rows.")
+    undesirable_weight: Annotated[float, Field(gt=0)] = Field(1.0, description="Weight of the loss of bad rows.")
+
+    @model_validator(mode="after")
+    def _crosses_rows(self) -> KtoSettings:
+        if self.loss_type == "kto" and self.batch_size < 2:
+            raise ValueError(
+                "batch_size: expected 2 or more, since KTO estimates the distance to the reference by crossing the"
+                " rows of a batch; with less memory take batch_size=2 and more gradient_accumulation"
+            )
+        return self

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from schemas.chat import Render, TemplateError, segments, to_template
 from schemas.record import JsonObject
-from schemas.rows import SftRow
+from schemas.rows import Message, SftRow
 
 IGNORED = -100
 """The label of a token without loss."""
@@ -48,22 +48,32 @@ class Encoded:
         return len(self.input_ids)
 
     @property
+    def mask(self) -> NDArray[np.bool_]:
+        """Which tokens carry loss."""
+        return np.not_equal(self.labels, IGNORED)
+
+    @property
     def loss_tokens(self) -> int:
         """How many tokens carry loss."""
-        return int((self.labels != IGNORED).sum())
+        return int(self.mask.sum())
 
 
 def encode(row: SftRow, tokenizer: Any) -> Encoded:
-    """The row under the tokenizer's chat template, each segment tokenised by itself.
+    """The row as tokens. Raises ``RowError`` as ``encode_messages`` does."""
+    return encode_messages(row.row_id, row.messages, row.tools, tokenizer)
 
-    Raises ``RowError``: ``loss_outside_assistant``, ``template`` (the template refuses the conversation, or shows a
-    trained message otherwise than at generation), ``no_loss``.
+
+def encode_messages(row_id: str, messages: Sequence[Message], functions: str | None, tokenizer: Any) -> Encoded:
+    """A conversation under the tokenizer's chat template, each segment tokenised by itself.
+
+    ``functions`` is JSON text, as in a row. Raises ``RowError``: ``loss_outside_assistant``, ``template`` (the template
+    refuses the conversation, or shows a trained message otherwise than at generation), ``no_loss``.
     """
     render = renderer(tokenizer)
-    tools = msgspec.json.decode(row.tools) if row.tools else None
+    tools = msgspec.json.decode(functions) if functions else None
     try:
-        parts = segments(row.messages, tools, render)
-        ends = message_ends(to_template(row.messages), tools, render)
+        parts = segments(messages, tools, render)
+        ends = message_ends(to_template(messages), tools, render)
     except (TemplateError, jinja2.TemplateError) as error:
         raise RowError("template", str(error)) from error
     except ValueError as error:
@@ -83,12 +93,12 @@ def encode(row: SftRow, tokenizer: Any) -> Encoded:
     if all(label == IGNORED for label in labels):
         raise RowError("no_loss", "no assistant message of the row is trained")
     return Encoded(
-        row_id=row.row_id,
+        row_id=row_id,
         input_ids=np.array(ids, np.int32),
         labels=np.array(labels, np.int32),
         weights=np.array(weights, np.float32),
         messages=np.array([min(bisect_right(ends, start), len(ends) - 1) for start in starts], np.int32),
-        roles=tuple(message.role for message in row.messages),
+        roles=tuple(message.role for message in messages),
     )
 
 

@@ -19,10 +19,11 @@ from schemas.formats import FORMATS
 from schemas.formats.format import Format
 from schemas.record import JsonObject
 from schemas.tables import Table
-from schemas.views import VIEWS
+from schemas.views import FAMILY_VIEWS, PAIR_VIEWS, VIEWS
 
-TARGETS = (*VIEWS, *FORMATS)
-TRAINERS = {"SftRow": "sft"}
+ROWS = (*VIEWS, *PAIR_VIEWS, *FAMILY_VIEWS)
+TARGETS = (*ROWS, *FORMATS)
+TRAINERS = {"SftRow": "sft", "PreferenceRow": "dpo", "UnpairedRow": "kto"}
 """Which trainer takes which rows."""
 
 
@@ -46,12 +47,12 @@ def export(arguments: tuple[str, ...], target: str, folder: Path, **said: tuple[
     parameters = [each for each in arguments if each not in tables]
     if not tables:
         raise UserError("no table is given; expected for example: agentmill export runs/quickstart/demonstrations …")
-    if target in VIEWS:
+    if target in ROWS:
         named = {role: list(given) for role, given in said.items()}
         export_rows(target, {"from": tables, **named}, override({}, parameters), folder)
     elif any(said.values()):
         named_roles = " and ".join(f"--{role}" for role, given in said.items() if given)
-        raise UserError(f"{named_roles} can be given for training rows ({', '.join(VIEWS)}), not for {target}")
+        raise UserError(f"{named_roles} can be given for training rows ({', '.join(ROWS)}), not for {target}")
     else:
         options = dict(each.split("=", maxsplit=1) for each in parameters)
         writer: Format = validate(FORMATS.load(target), options, target)

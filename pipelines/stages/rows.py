@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, ClassVar, Literal
 
@@ -12,6 +12,8 @@ from pipelines.engine.operation import Blamed, Operation, Result, RowOperation, 
 from pipelines.stages.lookup import Lookup
 from pipelines.stages.said import Said
 from pipelines.stages.stage import Inputs, Stage, StageContext, TableNames, expect, tables_of
+from schemas.errors import UserError
+from schemas.registry import Registry
 from schemas.trajectory import Trajectory
 from schemas.verdict import Dropped, Selection
 from schemas.views import VIEWS
@@ -27,6 +29,9 @@ class Rows(Stage):
 
     primary: ClassVar[str] = "from"
     table_roles: ClassVar[Sequence[str]] = ("from_", *SAID)
+    views: ClassVar[Registry] = VIEWS
+    """Where the view is registered."""
+
     view: ClassVar[str]
     """What the view is called."""
 
@@ -50,15 +55,31 @@ class Rows(Stage):
         for role, record in SAID.items():
             if role in reads:
                 expect(reads, role, record)
-        kind: type[View] = VIEWS.load(self.view)
+        for parameter, role in self._asked():
+            if role in SAID and role not in reads:
+                raise UserError(f"`{parameter}` needs `{role}`")
+        kind: type[View] = self.views.load(self.view)
         return kind.record.__name__
 
     def operation(self, inputs: Inputs, context: StageContext) -> Operation:
         """The rows."""
         del context
-        kind: Any = VIEWS.load(self.view)
-        view = kind(**{name: getattr(self, name) for name in kind.model_fields})
-        return Export(view, self.choice(inputs))
+        return Export(self.made_view(inputs), self.choice(inputs))
+
+    def made_view(self, inputs: Inputs) -> View:
+        """The view, with the parameters that this step has of it."""
+        del inputs
+        kind: Any = self.views.load(self.view)
+        view: View = kind(**{name: getattr(self, name) for name in kind.model_fields})
+        return view
+
+    def _asked(self) -> Iterator[tuple[str, str]]:
+        """Parameters that ask what is said of trajectories, and the role of the tables that may hold it."""
+        for field in ("score", "weight"):
+            criterion = getattr(self, field, None) or ""
+            yield f"{field}: {criterion}", f"{criterion.partition(':')[0]}s"
+        for condition in getattr(self, "steps", []):
+            yield from (("steps", f"{name}s") for name in condition.model_fields_set & {"verdict", "label", "value"})
 
     def choice(self, inputs: Inputs) -> Choice:
         """Which trajectories are taken."""

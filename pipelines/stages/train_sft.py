@@ -1,154 +1,18 @@
-"""``train_sft``: a model tuned on training rows, by the trainer in a process of its own.
-
-The step's folder is the tuned model; the trainer lets it appear only when it is complete. ``trainings/STEP/`` in the
-run directory holds the trainer's configuration, and what the training goes by.
-"""
+"""``train_sft``: a model tuned on conversations."""
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
-import msgspec
 from pydantic import Field
 
-from pipelines.children import run_module
-from pipelines.engine.provenance import Provenance, changed, provenance
-from pipelines.models import model_folder
-from pipelines.stages.procedure import MODEL, Achievement, Assignment, Procedure
-from pipelines.stages.stage import StageContext, TableNames, expect
-from pipelines.workbench import Workbench
-from schemas.config import Config, dump_yaml
-from schemas.errors import UserError
-from schemas.manifest import write_atomically
-from schemas.record import JsonObject
-from schemas.tables import Counts
-
-TRAINER = "trainers.sft"
-TRAININGS = "trainings"
-RECORD = "training.json"
-
-Positive = Annotated[int, Field(ge=1)]
-Share = Annotated[float, Field(ge=0, lt=1)]
+from pipelines.stages.training import Training
 
 
-class Lora(Config):
-    """Low-rank adaptation; what is not given is as the trainer has it."""
-
-    rank: Positive | None = Field(None, description="rank of the matrices")
-    alpha: Annotated[float, Field(gt=0)] | None = Field(None, description="what they add is scaled by alpha / rank")
-    dropout: Share | None = Field(None, description="share of their inputs that is dropped while training")
-    target_modules: list[str] | Literal["all-linear"] | None = Field(None, description="layers that get them")
-
-
-class TrainSft(Procedure):
+class TrainSft(Training):
     """Supervised fine-tuning of a model on training rows, with TRL. What is not given is as the trainer has it."""
 
-    primary: ClassVar[str] = "rows"
-    table_roles: ClassVar[Sequence[str]] = ("rows",)
-    model_roles: ClassVar[Mapping[str, str]] = {"model": "model"}
+    trainer: ClassVar[str] = "sft"
+    record: ClassVar[str] = "SftRow"
 
-    rows: TableNames = Field(max_length=1, description="the table of training rows, made by sft")
-    model: str = Field(description="the model to start from: an entry of models, @base or @last")
-    max_steps: Positive | None = Field(None, description="optimizer steps; by default as many as epochs makes")
-    epochs: Annotated[float, Field(gt=0)] | None = Field(None, description="passes over the rows")
-    batch_size: Positive | None = Field(None, description="sequences a process takes at once")
-    gradient_accumulation: Positive | None = Field(None, description="batches that make one optimizer step")
-    learning_rate: Annotated[float, Field(gt=0)] | None = Field(None, description="peak learning rate of AdamW")
-    scheduler: Literal["linear", "cosine", "constant"] | None = Field(None, description="how the rate goes on")
-    warmup: Share | None = Field(None, description="share of the steps in which the rate rises from 0")
-    weight_decay: Annotated[float, Field(ge=0)] | None = Field(None, description="weight decay of AdamW")
-    max_grad_norm: Annotated[float, Field(gt=0)] | None = Field(None, description="gradients are scaled down to it")
-    max_length: Annotated[int, Field(ge=16)] | None = Field(None, description="longest sequence in tokens")
     long_rows: Literal["window", "drop"] | None = Field(None, description="what becomes of longer rows")
-    lora: Lora | None = Field(None, description="train low-rank matrices only, merged into the model at the end")
-    seed: Annotated[int, Field(ge=0)] | None = Field(None, description="by default derived from that of the run")
-    precision: Literal["auto", "bf16", "fp32"] | None = Field(None, description="of the arithmetic")
-    gradient_checkpointing: bool | None = Field(None, description="less memory, a third slower")
-    save_steps: Positive | None = Field(None, description="steps between checkpoints")
-
-    def writes(self, reads: Mapping[str, Sequence[str]]) -> str:
-        """A model."""
-        expect(reads, "rows", "SftRow")
-        return MODEL
-
-    def settled(self, context: StageContext) -> JsonObject:
-        """What is given, with the seed that holds and the model it starts from."""
-        parameters = self.model_dump(mode="json", exclude={"rows", "model"}, exclude_none=True)
-        start = context.models["model"]
-        seed = context.seed if self.seed is None else self.seed
-        return {**parameters, "seed": seed, "model": {"name": start.config.display_name, "revision": start.revision}}
-
-    def run(self, assignment: Assignment, workbench: Workbench) -> Achievement:
-        """Train, or find it trained. A killed training goes on from its checkpoints."""
-        context = StageContext(
-            seed=assignment.seed, models=workbench.pool.known(assignment.models), round=assignment.round
-        )
-        site = Site(assignment.folder, workbench.run_dir / TRAININGS / assignment.name)
-        wanted = provenance(assignment.operator, self.settled(context), assignment.inputs)
-        site.prepare(wanted, workbench.replace)
-        if site.record.exists():
-            workbench.say(f"{assignment.name}: already done")
-        else:
-            workbench.made += 1
-            workbench.pool.stop()
-            workbench.say(f"{assignment.name}: training starts; what follows is said by the trainer")
-            config = {**self._settings(assignment), "seed": wanted.config["seed"], "recipe": assignment.recipe}
-            write_atomically(site.config, dump_yaml(config).encode(), site.notes)
-            run_module(TRAINER, ["--config", str(site.config)])
-        report = msgspec.json.decode(site.record.read_bytes(), type=Report)
-        return Achievement(counts=report.counts, reasons=report.reasons, seconds=report.seconds)
-
-    def _settings(self, assignment: Assignment) -> JsonObject:
-        """What the trainer reads. An adapter is merged, since servers and later trainings start from whole models."""
-        given = self.model_dump(mode="json", exclude={"rows", "model"}, exclude_none=True)
-        if self.lora is not None:
-            given["lora"]["merge"] = True
-        (rows,) = assignment.inputs["rows"]
-        model = model_folder(str(assignment.models["model"].model))
-        return {**given, "rows": str(rows.folder), "model": str(model), "output": str(assignment.folder)}
-
-
-class Report(msgspec.Struct, frozen=True):
-    """What we read of the record that the trainer leaves in the model folder."""
-
-    counts: Counts
-    reasons: dict[str, int]
-    seconds: float
-
-
-class Site(msgspec.Struct, frozen=True):
-    """Where a training takes place: ``output`` is the model folder, ``notes`` what belongs to the training only."""
-
-    output: Path
-    notes: Path
-
-    @property
-    def record(self) -> Path:
-        """The trainer's record, which is there when the model is complete."""
-        return self.output / RECORD
-
-    @property
-    def config(self) -> Path:
-        """The trainer's configuration."""
-        return self.notes / "config.yaml"
-
-    def prepare(self, wanted: Provenance, replace: bool) -> None:
-        """Make ready for a training that goes by ``wanted``; one that goes by something else gives way if ``replace``.
-
-        Raises ``UserError`` otherwise.
-        """
-        plan = self.notes / "plan.json"
-        changes = changed(msgspec.json.decode(plan.read_bytes(), type=Provenance), wanted) if plan.exists() else []
-        if changes and not replace:
-            raise UserError(
-                f"{self.output} was trained differently: {'; '.join(changes[:4])}\n"
-                "run again with --replace to train it (and what follows from it) anew, or with another run_dir=…"
-            )
-        if changes:
-            shutil.rmtree(self.output, ignore_errors=True)
-            shutil.rmtree(self.output.with_name(f".{self.output.name}.work"), ignore_errors=True)
-        self.notes.mkdir(parents=True, exist_ok=True)
-        write_atomically(plan, msgspec.json.encode(wanted), self.notes)

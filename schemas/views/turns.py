@@ -29,6 +29,14 @@ def conversation(trajectory: Trajectory) -> list[Said]:
     return opening + [Said(message, tuple(items)) for message, items in grouped(trajectory.content)]
 
 
+def with_system(told: Sequence[Said], text: str) -> list[Said]:
+    """The conversation with ``text`` at the end of its system prompt, or as one."""
+    if not told or told[0].message.role != "system":
+        return [Said(Message(role="system", content=text)), *told]
+    prompt = "\n\n".join(part for part in (told[0].message.content, text) if part)
+    return [Said(msgspec.structs.replace(told[0].message, content=prompt)), *told[1:]]
+
+
 def answers(content: Sequence[AnyItem], item: int) -> list[AnyItem]:
     """The observations that answer the turn of the action ``item``."""
     found: list[AnyItem] = []
@@ -38,6 +46,11 @@ def answers(content: Sequence[AnyItem], item: int) -> list[AnyItem]:
         if not isinstance(each, Action):
             found.append(each)
     return found
+
+
+def own_places(told: Sequence[Said], content: Sequence[AnyItem]) -> list[int]:
+    """Where in a conversation the assistant's messages stand that no branch copied from its parent."""
+    return [place for place, said in enumerate(told) if said.step is not None and not is_copied(content, said.items)]
 
 
 def is_copied(content: Sequence[AnyItem], items: Sequence[int]) -> bool:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
-from schemas.record import Record
+from schemas.config import Config
+from schemas.ids import row_id
+from schemas.record import JsonObject, Record
 from schemas.trajectory import Trajectory
 from schemas.views.evidence import Evidence
 
@@ -31,3 +33,28 @@ class View(Protocol):
 
     def make_rows(self, trajectory: Trajectory, evidence: Evidence) -> list[Record]:
         """The rows of one trajectory, at least one, ids by ``schemas.ids.row_id``. Raises ``Unused``."""
+
+
+def parameters_of(view: Any) -> JsonObject:
+    """All parameters of a view as plain JSON; nested ones as they were given, without their defaults."""
+    return {name: _plain(getattr(view, name)) for name in type(view).model_fields}
+
+
+def origin(view: Any, trajectory: Trajectory, index: int) -> dict[str, Any]:
+    """What the ``index``-th row of a trajectory says of where it is from: the fields that all such rows share."""
+    parameters = parameters_of(view)
+    return {
+        "row_id": row_id(trajectory.trajectory_id, view.name, parameters, index),
+        "trajectory_id": trajectory.trajectory_id,
+        "view": view.name,
+        "view_parameters": parameters,
+        "task_id": trajectory.task_id,
+        "environment_id": trajectory.environment_id,
+        "split": trajectory.split,
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Config):
+        return value.model_dump(mode="json", exclude_unset=True)
+    return [_plain(each) for each in value] if isinstance(value, list) else value

@@ -8,22 +8,29 @@ from typing import get_args
 
 import pytest
 
-from pipelines.stages.train_sft import Lora, TrainSft
-from schemas.config import read_yaml
+from pipelines.stages.train_dpo import TrainDpo
+from pipelines.stages.train_kto import TrainKto
+from pipelines.stages.train_sft import TrainSft
+from pipelines.stages.training import Lora, Training
+from schemas.config import Config, read_yaml
 from tests.model import tiny_model
 from tests.pipelines.cli.world import CHECK, DEMONSTRATE, EXPORT, MODELS, agentmill, write_recipe, write_world
-from trainers.settings import LoraSettings, SftSettings
+from trainers.settings import DpoSettings, KtoSettings, LoraSettings, SftSettings, TrainSettings
 
 TRAIN = {"operator": "train_sft", "rows": "rows", "model": "actor", "max_steps": 1, "batch_size": 1, "as": "tuned"}
-OURS = {"rows", "model"}
-GIVEN_BY_THE_STEP = {"rows", "model", "output", "recipe"}
+OURS = {"rows", "model", "reference"}
+GIVEN_BY_THE_STEP = {"rows", "model", "reference", "output", "recipe"}
 NOT_IN_A_RECIPE = {"resume", "log_steps"}
 
 
-def test_a_step_knows_what_the_trainer_knows() -> None:
-    assert set(TrainSft.model_fields) - OURS == set(SftSettings.model_fields) - GIVEN_BY_THE_STEP - NOT_IN_A_RECIPE
+@pytest.mark.parametrize(
+    ("step", "settings"), [(TrainSft, SftSettings), (TrainDpo, DpoSettings), (TrainKto, KtoSettings)]
+)
+def test_a_step_knows_what_the_trainer_knows(step: type[Training], settings: type[TrainSettings]) -> None:
+    assert set(step.model_fields) - OURS == set(settings.model_fields) - GIVEN_BY_THE_STEP - NOT_IN_A_RECIPE
     assert set(Lora.model_fields) == set(LoraSettings.model_fields) - {"merge"}
-    for ours, theirs in ((TrainSft, SftSettings), (Lora, LoraSettings)):
+    given: tuple[tuple[type[Config], type[Config]], ...] = ((step, settings), (Lora, LoraSettings))
+    for ours, theirs in given:
         for name in set(ours.model_fields) & set(theirs.model_fields) - OURS - {"lora"}:
             optional = {str(each) for each in get_args(ours.model_fields[name].annotation)}
             expected = theirs.model_fields[name].annotation

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from schemas.config import dump_yaml
+from schemas.rows import PreferenceRow, UnpairedRow
 from tests.model import tiny_model
-from tests.trainers.tables import rows, write_table
+from tests.trainers.tables import pairs, rows, unpaired_rows, write_table
 
 # Libraries of others warn of their own futures when they are imported, which no test of ours can mend.
 WARNINGS = ("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning", "ignore::ResourceWarning")
@@ -41,17 +42,33 @@ def tokenizer(model: Path) -> Any:
 
 
 @pytest.fixture
-def config(tmp_path: Path, model: Path) -> Path:
-    """A configuration of eight short steps on 24 rows."""
+def dpo_config(tmp_path: Path, model: Path) -> Path:
+    """A configuration of eight short steps on 16 pairs."""
+    return _written(tmp_path, model, write_table(tmp_path / "rows", pairs(), PreferenceRow))
+
+
+@pytest.fixture
+def kto_config(tmp_path: Path, model: Path) -> Path:
+    """A configuration of eight short steps on 16 rows, half of them good."""
+    return _written(tmp_path, model, write_table(tmp_path / "rows", unpaired_rows(), UnpairedRow))
+
+
+def _written(folder: Path, model: Path, table: Path, learning_rate: float = 3e-4) -> Path:
     settings = {
-        "rows": str(write_table(tmp_path / "rows", rows())),
+        "rows": str(table),
         "model": str(model),
-        "output": str(tmp_path / "tuned"),
+        "output": str(folder / "tuned"),
         "max_steps": 8,
         "batch_size": 4,
-        "learning_rate": 2e-3,
+        "learning_rate": learning_rate,
         "save_steps": 2,
     }
-    path = tmp_path / "train.yaml"
+    path = folder / "train.yaml"
     path.write_text(dump_yaml(settings))
     return path
+
+
+@pytest.fixture
+def config(tmp_path: Path, model: Path) -> Path:
+    """A configuration of eight short steps on 24 rows."""
+    return _written(tmp_path, model, write_table(tmp_path / "rows", rows()), learning_rate=2e-3)

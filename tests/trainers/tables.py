@@ -9,7 +9,7 @@ import msgspec
 
 from schemas.config import config_digest
 from schemas.record import SCHEMA_VERSION, Record
-from schemas.rows import Message, MessageCall, SftRow
+from schemas.rows import Message, MessageCall, PreferenceRow, SftRow, UnpairedRow
 from schemas.tables import Counts, Manifest, write_manifest, write_shard
 
 TOOLS = msgspec.json.encode(
@@ -63,6 +63,59 @@ def tool_row(row_id: str = "r2") -> SftRow:
 
 def rows(number: int = 24) -> list[SftRow]:
     return [turns(1 + index % 3, f"r{index:03d}", words=1 + index % 5) for index in range(number)]
+
+
+def side(number: int, word: str) -> list[Message]:
+    """A completion of ``number`` calls with what they answered, and a last word."""
+    calls = [
+        [assistant(call=f'{{"at":"{word} {turn}"}}'), answered(f"room {turn} of {word}")] for turn in range(number)
+    ]
+    return [*(message for call in calls for message in call), assistant(f"the {word} is here")]
+
+
+def pair(row_id: str = "p1", turns: int = 1, weight: float = 1.0, **fields: object) -> PreferenceRow:
+    """Two ways to look for a key; the better one is shorter."""
+    given = {
+        "prompt": [system(), user("Where is the key?")],
+        "chosen": side(turns, "box"),
+        "rejected": side(turns + 1, "door"),
+    }
+    return PreferenceRow(
+        row_id=row_id,
+        view="trajectory_pairs",
+        view_parameters={"min_gap": 0.0},
+        chosen_id="t1",
+        rejected_id="t2",
+        weight=weight,
+        tools=TOOLS,
+        **(given | fields),
+    )
+
+
+def pairs(number: int = 16) -> list[PreferenceRow]:
+    return [pair(f"p{index:03d}", index % 3) for index in range(number)]
+
+
+def unpaired(row_id: str, label: bool, turns: int = 1, weight: float = 1.0, **fields: object) -> UnpairedRow:
+    """A search that found the key, or another thing."""
+    given = {
+        "prompt": [system(), user(f"Where is the key {row_id}?")],
+        "completion": side(turns, "box" if label else "door"),
+    }
+    return UnpairedRow(
+        row_id=row_id,
+        trajectory_id="t1",
+        view="unpaired",
+        view_parameters={"by": "trajectory"},
+        label=label,
+        weight=weight,
+        tools=TOOLS,
+        **(given | fields),
+    )
+
+
+def unpaired_rows(number: int = 16) -> list[UnpairedRow]:
+    return [unpaired(f"u{index:03d}", index % 2 == 0, index % 3) for index in range(number)]
 
 
 def write_table(folder: Path, records: Sequence[Record], record_type: type[Record] = SftRow) -> Path:

@@ -6,24 +6,35 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from schemas.rows import PreferenceRow, UnpairedRow
+from tests.trainers.tables import pair, unpaired_rows, write_table
+from trainers.dpo import main as dpo_main
+from trainers.kto import main as kto_main
 from trainers.sft import main
 
 torch.set_num_threads(1)
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_two_processes_learn_what_one_does(config: Path, tmp_path: Path) -> None:
-    launch = [sys.executable, "-m", "accelerate.commands.launch"]
-    launch += ["--config_file", str(ROOT / "configs/accelerate/fsdp_cpu.yaml"), "--main_process_port", "0"]
-    command = [*launch, "-m", "trainers.sft", "--config", str(config), "batch_size=2", "max_steps=6", "save_steps=3"]
+def launch(trainer: str, config: Path, *overrides: str) -> None:
+    """Train in two processes."""
+    command = [sys.executable, "-m", "accelerate.commands.launch"]
+    command += ["--config_file", str(ROOT / "configs/accelerate/fsdp_cpu.yaml"), "--main_process_port", "0"]
+    command += ["-m", f"trainers.{trainer}", "--config", str(config), *overrides]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_two_processes_learn_what_one_does(config: Path, tmp_path: Path) -> None:
+    launch("sft", config, "batch_size=2", "max_steps=6", "save_steps=3")
     shared = json.loads((tmp_path / "tuned" / "training.json").read_bytes())
     assert shared["processes"] == 2
     assert shared["rows_per_step"] == 4
@@ -35,3 +46,23 @@ def test_two_processes_learn_what_one_does(config: Path, tmp_path: Path) -> None
         both = [[point[key] for point in record["loss_curve"]] for record in (shared, expected)]
         assert both[0] == pytest.approx(both[1], rel=2e-2), key
     assert shared["parameters"] == expected["parameters"]
+
+
+@pytest.mark.parametrize(
+    ("trainer", "alone", "rows", "record"),
+    [
+        ("dpo", dpo_main, [pair(f"p{number}", number % 3, 1.0 + number % 2) for number in range(8)], PreferenceRow),
+        ("kto", kto_main, unpaired_rows(8), UnpairedRow),
+    ],
+)
+def test_two_processes_prefer_what_one_does(
+    trainer: str, alone: Callable[..., int], rows: list[Any], record: type[Any], config: Path, tmp_path: Path
+) -> None:
+    table = write_table(tmp_path / "preferences", rows, record)
+    options = [f"rows={table}", "max_steps=3", "precision=fp32", "learning_rate=3e-4"]
+    launch(trainer, config, *options, "batch_size=2")
+    assert alone(["--config", str(config), *options, "batch_size=4", f"output={tmp_path / 'alone'}"]) == 0
+    records = [json.loads((tmp_path / name / "training.json").read_bytes()) for name in ("tuned", "alone")]
+    for key in ("loss", "grad_norm", "tokens", "chosen_change"):
+        both = [[point[key] for point in each["loss_curve"]] for each in records]
+        assert both[0] == pytest.approx(both[1], rel=2e-2, abs=1e-4), key

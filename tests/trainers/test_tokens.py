@@ -112,9 +112,9 @@ def test_a_template_that_shows_the_past_otherwise_is_refused(model: Path, tokeni
 
 class TestSelfTest:
     def test_passes_and_decodes(self, tokenizer: Any) -> None:
-        pairs = [(each, encode(each, tokenizer)) for each in rows(6)]
+        pairs = [(each.messages, encode(each, tokenizer)) for each in rows(6)]
         texts = check_texts(pairs, tokenizer, seed=0)
-        assert len(texts) == sum(message.train for each, _ in pairs for message in each.messages)
+        assert len(texts) == sum(message.train for messages, _ in pairs for message in messages)
         assert all(text.endswith("<|im_end|>") for text in texts)
 
     def test_sees_loss_outside_the_assistant(self, tokenizer: Any) -> None:
@@ -129,4 +129,4 @@ class TestSelfTest:
         labels = encoded.labels.copy()
         labels[np.flatnonzero(labels != IGNORED)[:2]] = IGNORED
         with pytest.raises(UserError, match="should be trained on 'move the box 0"):
-            check_texts([(each, replace(encoded, labels=labels))], tokenizer, seed=0)
+            check_texts([(each.messages, replace(encoded, labels=labels))], tokenizer, seed=0)

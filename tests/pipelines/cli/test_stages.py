@@ -13,8 +13,9 @@ from pipelines.recipe import read_recipe
 from schemas.config import read_yaml, validate
 from schemas.tables import Table
 from schemas.verdict import Selection
+from schemas.views import FAMILY_VIEWS, PAIR_VIEWS, VIEWS
 from tests.pipelines.cli.world import CHECK, DEMONSTRATE, agentmill, write_recipe, write_world
-from trainers.settings import SftSettings
+from trainers.settings import DpoSettings, KtoSettings, SftSettings
 
 STAGES = Path(__file__).resolve().parents[3] / "configs/stages"
 
@@ -30,7 +31,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_every_operator_belongs_to_one_command() -> None:
     grouped = [operator for operators in OPERATORS_OF.values() for operator in operators]
-    assert sorted([*grouped, "sft", "train_sft"]) == sorted(OPERATORS)
+    trainings = ["train_dpo", "train_kto", "train_sft"]
+    assert sorted([*grouped, *VIEWS, *PAIR_VIEWS, *FAMILY_VIEWS, *trainings]) == sorted(OPERATORS)
 
 
 def test_every_command_has_an_example_that_is_a_valid_step(made: Path) -> None:
@@ -42,6 +44,8 @@ def test_every_command_has_an_example_that_is_a_valid_step(made: Path) -> None:
         plan = make_plan(read_recipe(path, places))
         assert plan.steps[0].operator in operators
     assert validate(SftSettings, read_yaml(STAGES / "train_sft.yaml"), "train_sft.yaml").max_steps == 60
+    assert validate(DpoSettings, read_yaml(STAGES / "train_dpo.yaml"), "train_dpo.yaml").learning_rate == 1e-6
+    assert validate(KtoSettings, read_yaml(STAGES / "train_kto.yaml"), "train_kto.yaml").learning_rate == 1e-6
 
 
 def test_synthesize(tmp_path: Path) -> None:

@@ -31,7 +31,17 @@ KNOWN: dict[str, tuple[dict[str, Any], dict[str, list[str]]]] = {
         {"tasks": ["Task"], "environments": ["EnvironmentSpec"]},
     ),
     "sft": ({"from": "x"}, {"from": ["Trajectory"]}),
+    "search_trace": ({"from": "x"}, {"from": ["Trajectory"]}),
     "spec_env": ({}, {}),
+    "spliced": ({"from": "x"}, {"from": ["Trajectory"]}),
+    "step_pairs": ({"from": "x"}, {"from": ["Trajectory"]}),
+    "trajectory_pairs": ({"from": "x"}, {"from": ["Trajectory"]}),
+    "world_model": ({"from": "x"}, {"from": ["Trajectory"]}),
+    "unpaired": ({"from": "x"}, {"from": ["Trajectory"]}),
+    "text": ({"from": "x"}, {"from": ["Trajectory"]}),
+    "scorer_rows": ({"from": "x"}, {"from": ["Trajectory"]}),
+    "reflection": ({"from": "x"}, {"from": ["Trajectory"]}),
+    "prompts": ({"from": "x"}, {"from": ["Trajectory"]}),
 }
 
 

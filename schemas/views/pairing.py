@@ -1,0 +1,211 @@
+"""Which candidates make pairs and why the others do not, planned from ids, scores and digests without any content.
+
+Nothing depends on the order of the candidates.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from schemas.views.view import Unused
+
+REASONS: Mapping[str, str] = {
+    "no_partner": "no other one of the same group",
+    "other_opening": "all others of the same task begin with another prompt",
+    "unscored": "no score tells it from the others, and neither it nor any of them is preferred",
+    "tie": "all others have the same score",
+    "no_loss": "nothing that carries loss is left of the rejected side where it is cut",
+    "equivalent": "all others do the same, as far as both go, or another pair shows the same two actions",
+    "below_min_chosen": "the better one is not good enough (min_chosen)",
+    "gap_too_small": "the scores are too close (min_gap)",
+    "capped": "others took the places (max_pairs)",
+}
+"""Why a candidate is in no pair; of several reasons the one that stands last here is told: it came furthest."""
+
+_DISTANCE = {reason: distance for distance, reason in enumerate(REASONS)}
+
+Place = tuple[str, int]
+"""(trajectory id, item); item -1 is the whole trajectory."""
+
+
+class Candidate(msgspec.Struct, frozen=True, kw_only=True):
+    """A trajectory, or one of its steps, that may become a side of a pair.
+
+    ``group``: only candidates of one group are compared, and each group has its own cap. ``opening``: the prompt, which
+    both sides must share. ``actions``: for every turn, a digest of all that is done up to it. ``with_loss``: the
+    numbers of the turns that carry loss, from 1; the last turn does. ``text`` is equal where both sides would say the
+    same.
+    """
+
+    trajectory_id: str
+    group: str
+    opening: str
+    score: float | None
+    actions: tuple[str, ...]
+    with_loss: tuple[int, ...]
+    text: str
+    item: int | None = None
+    preferred: bool = False
+
+    @property
+    def place(self) -> Place:
+        """What it is, in a form that can be sorted."""
+        return self.trajectory_id, -1 if self.item is None else self.item
+
+
+class Rules(msgspec.Struct, frozen=True, kw_only=True):
+    """What makes a pair.
+
+    The gap must exceed ``min_gap``, the better side reach ``min_chosen``; a group gives at most ``max_pairs`` pairs.
+    The rejected side keeps at most ``turns_over`` turns more than the chosen one has. ``None`` is no limit.
+    """
+
+    min_gap: float = 0.0
+    min_chosen: float | None = None
+    max_pairs: int | None = None
+    turns_over: int | None = None
+
+    def last_turn(self, chosen: Candidate, rejected: Candidate) -> int:
+        """The turn that the rejected side ends with; 0 if no turn with loss is left."""
+        most = len(rejected.actions) if self.turns_over is None else len(chosen.actions) + self.turns_over
+        return max((turn for turn in rejected.with_loss if turn <= most), default=0)
+
+
+class Pair(msgspec.Struct, frozen=True):
+    """Two candidates; ``gap`` is ``None`` where the chosen one is preferred whatever the scores are.
+
+    ``last_turn`` is the turn of the rejected side that it ends with.
+    """
+
+    chosen: Candidate
+    rejected: Candidate
+    gap: float | None
+    last_turn: int
+
+    @property
+    def places(self) -> tuple[Place, Place]:
+        """What the pair is, in a form that can be sorted."""
+        return self.chosen.place, self.rejected.place
+
+    @property
+    def texts(self) -> frozenset[str]:
+        """Equal for pairs that show the same, or the opposite."""
+        return frozenset((self.chosen.text, self.rejected.text))
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """The pairs, sorted by what they are, and for each candidate that is in none of them the reason."""
+
+    pairs: list[Pair]
+    unused: dict[Place, str]
+
+
+def plan(candidates: Iterable[Candidate], rules: Rules) -> Plan:
+    """Pair the candidates of each group."""
+    groups: defaultdict[str, list[Candidate]] = defaultdict(list)
+    for candidate in candidates:
+        groups[candidate.group].append(candidate)
+    pairs: list[Pair] = []
+    unused: dict[Place, str] = {}
+    for members in groups.values():
+        found = _plan_group(sorted(members, key=lambda candidate: candidate.place), rules)
+        pairs += found.pairs
+        unused.update(found.unused)
+    return Plan(sorted(pairs, key=lambda pair: pair.places), unused)
+
+
+def compare(one: Candidate, other: Candidate, rules: Rules) -> Pair | str:
+    """The pair that two candidates of a group make, or the reason why they make none."""
+    if one.opening != other.opening:
+        return "other_opening"
+    gap = None
+    if one.preferred != other.preferred:
+        chosen, rejected = (one, other) if one.preferred else (other, one)
+    elif one.score is None or other.score is None:
+        return "unscored"
+    else:
+        # Rounded, so that 0.3 exceeds 0.2 by 0.1 and not by a little less.
+        gap = abs(round(one.score - other.score, 9))
+        chosen, rejected = (one, other) if one.score > other.score else (other, one)
+    if gap == 0:
+        return "tie"
+    last_turn = rules.last_turn(chosen, rejected)
+    if last_turn == 0:
+        return "no_loss"
+    common = min(len(chosen.actions), last_turn) - 1
+    if chosen.actions[common] == rejected.actions[common]:
+        return "equivalent"
+    if rules.min_chosen is not None and (chosen.score is None or chosen.score < rules.min_chosen):
+        return "below_min_chosen"
+    if gap is not None and gap <= rules.min_gap:
+        return "gap_too_small"
+    return Pair(chosen, rejected, gap, last_turn)
+
+
+def left_out(plan: Plan) -> dict[str, Unused]:
+    """Why a trajectory is in no pair, for all of which that is so."""
+    used = {place[0] for pair in plan.pairs for place in pair.places}
+    reasons: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for (trajectory_id, _), reason in plan.unused.items():
+        if trajectory_id not in used:
+            reasons[trajectory_id][reason] += 1
+    return {trajectory_id: _unused(counts) for trajectory_id, counts in reasons.items()}
+
+
+def _unused(counts: Counter[str]) -> Unused:
+    furthest = max(counts, key=lambda reason: _DISTANCE[reason])
+    if counts.total() == 1:
+        return Unused(furthest, REASONS[furthest])
+    shares = ", ".join(f"{reason} {n}" for reason, n in sorted(counts.items()))
+    return Unused(furthest, f"{REASONS[furthest]}; of {counts.total()} steps: {shares}")
+
+
+def _plan_group(members: Sequence[Candidate], rules: Rules) -> Plan:
+    reasons = dict.fromkeys((candidate.place for candidate in members), "no_partner")
+
+    def note(one: Place, other: Place, reason: str) -> None:
+        for place in (one, other):
+            reasons[place] = max(reasons[place], reason, key=lambda each: _DISTANCE[each])
+
+    possible = []
+    for one, other in itertools.combinations(members, 2):
+        found = compare(one, other, rules)
+        if isinstance(found, Pair):
+            possible.append(found)
+        else:
+            note(one.place, other.place, found)
+    distinct: dict[frozenset[str], Pair] = {}
+    for pair in sorted(possible, key=_largest_gap_first):
+        kept = distinct.setdefault(pair.texts, pair) is pair
+        note(*pair.places, "capped" if kept else "equivalent")
+    pairs = list(distinct.values())
+    if rules.max_pairs is not None:
+        pairs = _spread(pairs, rules.max_pairs)
+    used = {place for pair in pairs for place in pair.places}
+    return Plan(pairs, {place: reason for place, reason in reasons.items() if place not in used})
+
+
+def _largest_gap_first(pair: Pair) -> tuple[float, tuple[Place, Place]]:
+    return float("-inf") if pair.gap is None else -pair.gap, pair.places
+
+
+def _spread(pairs: Sequence[Pair], most: int) -> list[Pair]:
+    """At most ``most`` of ``pairs``: always the next one in order of those whose two sides were taken least often."""
+    uses: Counter[Place] = Counter()
+    waiting = [(0, number) for number in range(len(pairs))]
+    taken: list[Pair] = []
+    while waiting and len(taken) < most:
+        known, number = heapq.heappop(waiting)
+        pair = pairs[number]
+        now = sum(uses[place] for place in pair.places)
+        if now > known:
+            heapq.heappush(waiting, (now, number))
+            continue
+        taken.append(pair)
+        uses.update(pair.places)
+    return taken

@@ -1,0 +1,76 @@
+"""The ``scorer_rows`` view: what reward models, step-value models and critics learn from.
+
+Whole runs with their scores for outcome reward models, conversations up to a step with its value for process reward
+and Q models. No message carries loss: what is learnt is the row's ``value``, ``label`` or ``critique``.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import msgspec
+from pydantic import Field
+
+from schemas.rows import ScorerRow
+from schemas.trajectory import Trajectory
+from schemas.views.dialogue import Dialogue
+from schemas.views.evidence import Evidence
+from schemas.views.score import Criterion, score
+from schemas.views.sft_rows import Per
+from schemas.views.turns import own_places
+from schemas.views.view import Unused, origin
+
+
+class Target(msgspec.Struct, frozen=True):
+    """What a scorer should say."""
+
+    value: float | None = None
+    n: int | None = None
+    label: str | None = None
+    critique: str | None = None
+
+
+class ScorerRows(Dialogue):
+    """One row for the whole run, or one per own step that ends with it; where nothing is known there is none."""
+
+    name: ClassVar[str] = "scorer_rows"
+    record: ClassVar[type[ScorerRow]] = ScorerRow
+
+    rows: Per = Field(default="trajectory", description="one row per trajectory, or per step")
+    score: Criterion | None = Field(default="outcome", description="the score that is the row's value")
+    label: str | None = Field(default=None, description="name of the label that is the row's label")
+    critique: str | None = Field(default=None, description="name of the verdict whose reason is the row's critique")
+
+    def make_rows(self, trajectory: Trajectory, evidence: Evidence) -> list[ScorerRow]:
+        """The rows of one trajectory. Raises ``Unused`` if nothing is known of it, or of its steps."""
+        told = self.told(trajectory)
+        if self.rows == "trajectory":
+            ends: list[tuple[int, int | None]] = [(len(told), None)]
+        else:
+            ends = [(place + 1, told[place].step) for place in own_places(told, trajectory.content)]
+        found = [(end, step, self._target(trajectory, evidence, step)) for end, step in ends]
+        known = [each for each in found if each[2] != Target()]
+        if not known:
+            raise Unused("unscored", "nothing that a scorer could learn is known")
+        return [
+            ScorerRow(
+                **origin(self, trajectory, index),
+                **msgspec.structs.asdict(target),
+                messages=[said.message for said in told[:end]],
+                item=step,
+                tools=self.tools_column(trajectory),
+            )
+            for index, (end, step, target) in enumerate(known)
+        ]
+
+    def _target(self, trajectory: Trajectory, evidence: Evidence, step: int | None) -> Target:
+        kind, _, name = (self.score or "").partition(":")
+        value = evidence.value(name, step) if kind == "value" else None
+        label = evidence.label(self.label, step) if self.label is not None else None
+        verdict = evidence.verdict(self.critique, step) if self.critique is not None else None
+        return Target(
+            value=score(self.score, trajectory, evidence, step) if self.score is not None else None,
+            n=value.n if value is not None else None,
+            label=label.value if label is not None else None,
+            critique=verdict.reason if verdict is not None else None,
+        )

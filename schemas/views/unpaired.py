@@ -1,0 +1,68 @@
+"""The ``unpaired`` view: continuations that are good or bad, each by itself, for KTO (arXiv:2402.01306)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import msgspec
+from pydantic import Field
+
+from schemas.rows import Message, UnpairedRow
+from schemas.trajectory import Trajectory
+from schemas.views.dialogue import Dialogue
+from schemas.views.evidence import Evidence
+from schemas.views.score import Criterion, score
+from schemas.views.sft_rows import Per
+from schemas.views.turns import own_places
+from schemas.views.view import Unused, origin
+
+
+class Unpaired(Dialogue):
+    """One row per trajectory, from its first own step to its last, or one per step that has a score."""
+
+    name: ClassVar[str] = "unpaired"
+    record: ClassVar[type[UnpairedRow]] = UnpairedRow
+
+    rows: Per = Field(default="trajectory", description="one row per trajectory, or per step with a score")
+    score: Criterion = Field(default="outcome", description="the score that the label follows from")
+    threshold: float = Field(default=0.5, description="the label is good if the score is this or more")
+    desirable_weight: float = Field(default=1.0, ge=0, description="weight of the rows that are good")
+    undesirable_weight: float = Field(default=1.0, ge=0, description="weight of the rows that are bad")
+
+    def make_rows(self, trajectory: Trajectory, evidence: Evidence) -> list[UnpairedRow]:
+        """The rows of one trajectory. Raises ``Unused`` if it has no own step, or no score."""
+        told = self.told(trajectory)
+        places = own_places(told, trajectory.content)
+        if not places:
+            raise Unused("no_step", "the agent does nothing of its own")
+        messages = [said.message for said in told]
+        for place in places:
+            messages[place] = msgspec.structs.replace(messages[place], train=True)
+        spans: list[tuple[int, int, int | None]] = [(place, place + 1, told[place].step) for place in places]
+        if self.rows == "trajectory":
+            spans = [(places[0], places[-1] + 1, None)]
+        scored = [(*span, score(self.score, trajectory, evidence, span[2])) for span in spans]
+        known = [(start, end, step, found) for start, end, step, found in scored if found is not None]
+        if not known:
+            raise Unused("unscored", f"no {self.score}")
+        return [self._row(trajectory, messages, number, each) for number, each in enumerate(known)]
+
+    def _row(
+        self,
+        trajectory: Trajectory,
+        messages: Sequence[Message],
+        index: int,
+        scored: tuple[int, int, int | None, float],
+    ) -> UnpairedRow:
+        start, end, step, found = scored
+        label = found >= self.threshold
+        return UnpairedRow(
+            **origin(self, trajectory, index),
+            prompt=[msgspec.structs.replace(message, train=False) for message in messages[:start]],
+            completion=list(messages[start:end]),
+            label=label,
+            item=step,
+            weight=self.desirable_weight if label else self.undesirable_weight,
+            tools=self.tools_column(trajectory),
+        )

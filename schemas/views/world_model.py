@@ -1,0 +1,92 @@
+"""The ``world_model`` view: what the environment answers to what was done, to be predicted.
+
+The world model is the assistant: what the environment showed are its messages, and carry the loss; what the agent did
+are messages of the user. So that it may stand in for an environment (WebEvolver, arXiv:2504.21024), it sees what an
+environment sees: actions, not the thoughts before them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import msgspec
+from pydantic import Field
+
+from schemas.config import Config
+from schemas.rows import Message, SftRow
+from schemas.trajectory import Action, AnyItem, ImageObservation, Trajectory, WebObservation
+from schemas.views.evidence import Evidence
+from schemas.views.sft_rows import Per, sft_rows
+from schemas.views.toolformats import DIALECTS, TextFormat, calls_text, tool_list
+from schemas.views.turns import Said, conversation, with_system
+
+
+class WorldModel(Config):
+    """Text of the environment carries loss, but for what was copied, or made up by a model in its place."""
+
+    name: ClassVar[str] = "world_model"
+    record: ClassVar[type[SftRow]] = SftRow
+
+    rows: Per = Field(default="trajectory", description="one row per trajectory, or per observation")
+    tool_format: TextFormat = Field(default="json", description="how the agent's calls are written")
+    instruction: str = Field(
+        default="You are the world that an agent acts in. Answer each of its actions with what it then observes.",
+        min_length=1,
+        description="the first words of the system prompt, before that of the agent",
+    )
+
+    def make_rows(self, trajectory: Trajectory, evidence: Evidence) -> list[SftRow]:
+        """The rows of one trajectory. Raises ``Unused`` if no observation of the environment can be learnt."""
+        del evidence
+        system = "\n\n".join(part for part in (self.instruction, trajectory.system_prompt) if part)
+        content = [_without_thought(item) for item in trajectory.content]
+        told = conversation(msgspec.structs.replace(trajectory, system_prompt=system, content=content))
+        if trajectory.tools:
+            told = with_system(told, tool_list(trajectory.tools, DIALECTS[self.tool_format]))
+        messages: list[Message] = []
+        acted = False
+        for said in told:
+            _add(messages, self._turned(said, trajectory.content, acted))
+            acted = acted or said.step is not None
+        return sft_rows(self, trajectory, messages, None, self.rows)
+
+    def _turned(self, said: Said, content: Sequence[AnyItem], acted: bool) -> Message:
+        """The message with agent and environment changed over; what precedes the first action is no answer to one."""
+        message = said.message
+        if message.role == "system":
+            return message
+        if said.step is not None:
+            calls = message.tool_calls
+            text = calls_text(message, DIALECTS[self.tool_format]) if calls else message.content
+            return Message(role="user", content=text)
+        items = [content[item] for item in said.items]
+        if not acted or not all(map(_of_environment, items)):
+            return Message(role="user", content=message.content)
+        return Message(role="assistant", content=message.content, train=bool(message.content) and _learnable(items))
+
+
+def _add(messages: list[Message], message: Message) -> None:
+    """Add a message, as part of the one before it if they are of one role: worlds and agents take turns."""
+    last = messages[-1] if messages else None
+    if last is None or last.role != message.role:
+        messages.append(message)
+        return
+    text = "\n".join(part for part in (last.content, message.content) if part)
+    messages[-1] = Message(role=last.role, content=text, train=last.train and message.train)
+
+
+def _without_thought(item: AnyItem) -> AnyItem:
+    if isinstance(item, Action):
+        return msgspec.structs.replace(item, description=None, reasoning_content=None)
+    return item
+
+
+def _of_environment(item: AnyItem) -> bool:
+    return isinstance(item, WebObservation) or (not isinstance(item, Action) and item.source == "environment")
+
+
+def _learnable(items: Sequence[AnyItem]) -> bool:
+    return not any(
+        item.synthetic or item.context_operation == "copied" or isinstance(item, ImageObservation) for item in items
+    )

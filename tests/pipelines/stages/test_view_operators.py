@@ -1,0 +1,63 @@
+"""The operators that make training rows: every view is one, and class weights follow from counts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.engine.seeds import seed_table
+from pipelines.operators import OPERATORS
+from pipelines.stages.rows import Rows
+from pipelines.stages.unpaired import class_weights
+from schemas.errors import UserError
+from schemas.tables import Table
+from schemas.views import VIEWS
+from tests.builders import outcome, trajectory
+from tests.pipelines.stages.steps import run, stage
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_every_view_is_an_operator_with_its_parameters(name: str) -> None:
+    operator, view = OPERATORS.load(name), VIEWS.load(name)
+    assert issubclass(operator, Rows)
+    assert issubclass(operator, view)
+    assert operator.view == view.name == name
+    assert not set(view.model_fields) & set(Rows.model_fields)
+
+
+@pytest.mark.parametrize(
+    ("operator", "parameters", "said"),
+    [
+        ("sft", {"steps": [{"label": "step_judge", "equals": "critical"}]}, "`steps` needs `labels`"),
+        ("sft", {"weight": "value:mc"}, "`weight: value:mc` needs `values`"),
+        ("unpaired", {"score": "verdict:judge"}, "`score: verdict:judge` needs `verdicts`"),
+    ],
+)
+def test_what_is_asked_must_be_given(operator: str, parameters: dict[str, Any], said: str) -> None:
+    with pytest.raises(UserError) as caught:
+        stage(operator, **{"from": "x"}, **parameters).writes({"from": ["Trajectory"]})
+    assert str(caught.value) == said
+    assert stage("sft", **{"from": "x"}, weight="reward").writes({"from": ["Trajectory"]}) == "SftRow"
+
+
+def test_balanced_classes_weigh_the_same(tmp_path: Path) -> None:
+    runs = [trajectory(f"t{n}", outcome=outcome("success" if n < 3 else "failure")) for n in range(4)]
+    unknown = trajectory("t4", outcome=outcome("unknown"))
+    seed_table(tmp_path / "runs", [*runs, unknown])
+    manifest = run(tmp_path, "unpaired", "rows", **{"from": "runs"}, balanced=True)
+    rows = list(Table.open(tmp_path / "rows").rows())
+    assert (manifest.counts.read, manifest.counts.dropped, manifest.counts.written) == (5, 1, 4)
+    assert {(row.label, row.weight) for row in rows} == {(True, 4 / 6), (False, 2.0)}
+    assert {row.view_parameters["undesirable_weight"] for row in rows} == {2.0}
+    assert sum(row.weight for row in rows if row.label) == sum(row.weight for row in rows if not row.label)
+
+
+def test_a_class_alone_is_not_weighed() -> None:
+    assert class_weights(3, 0) == class_weights(0, 3) == (1.0, 1.0)
+
+
+def test_weights_are_counted_or_given() -> None:
+    with pytest.raises(UserError, match="`balanced` sets the weights, and so does `desirable_weight`"):
+        stage("unpaired", **{"from": "x"}, balanced=True, desirable_weight=2.0)

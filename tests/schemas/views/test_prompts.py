@@ -1,0 +1,43 @@
+"""The ``prompts`` view: what a model is to go on with."""
+
+from __future__ import annotations
+
+import pytest
+
+from schemas.views.evidence import NOTHING
+from schemas.views.prompts import Prompts
+from schemas.views.view import Unused
+from tests.builders import instruction, said, seen, tool_trajectory, trajectory
+
+BRANCH = [instruction(), said("old", 1, context_operation="copied"), seen("x", 1), said("new", 2), said("newer", 3)]
+
+
+def test_the_prompt_of_a_run_ends_where_the_agent_begins() -> None:
+    (row,) = Prompts().make_rows(trajectory(), NOTHING)
+    assert [(message.role, message.content) for message in row.prompt] == [
+        ("system", "Act by commands."),
+        ("user", "Put the ball into the box.\nYou are at home."),
+    ]
+    assert (row.item, row.outcome, row.tools) == (2, "success", None)
+
+
+def test_every_step_has_a_prompt() -> None:
+    rows = Prompts(rows="step").make_rows(tool_trajectory(), NOTHING)
+    assert [(row.item, [message.role for message in row.prompt]) for row in rows] == [
+        (1, ["system", "user"]),
+        (5, ["system", "user", "assistant", "tool", "tool"]),
+    ]
+    assert all(row.tools is not None for row in rows)
+
+
+def test_a_branch_starts_where_it_leaves_its_parent() -> None:
+    (row,) = Prompts().make_rows(trajectory(content=BRANCH), NOTHING)
+    assert (row.item, row.prompt[-1].content) == (3, "x")
+    assert [row.item for row in Prompts(rows="step").make_rows(trajectory(content=BRANCH), NOTHING)] == [3, 4]
+
+
+def test_without_anything_before_a_step_there_is_no_prompt() -> None:
+    for content in ([said("hello", 1)], [instruction()]):
+        with pytest.raises(Unused) as caught:
+            Prompts().make_rows(trajectory(content=content, system_prompt=None), NOTHING)
+        assert caught.value.reason == "no_prompt"

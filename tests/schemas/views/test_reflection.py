@@ -1,0 +1,53 @@
+"""The ``reflection`` view: turns that put an error right."""
+
+from __future__ import annotations
+
+import pytest
+
+from schemas.views.evidence import NOTHING
+from schemas.views.reflection import Reflection
+from schemas.views.view import Unused
+from tests.builders import instruction, said, seen, trajectory
+
+CONTENT = [
+    instruction(),
+    said("fly", 1),
+    seen("no", 1, error=True),
+    said("swim", 2),
+    seen("no", 2, error=True),
+    said("walk", 3),
+    seen("ok", 3),
+    said("stop", 4),
+    said("jump", 5, error=True),
+    said("sit", 6),
+]
+
+
+def test_the_correction_is_learnt_with_the_error_before_it() -> None:
+    rows = Reflection().make_rows(trajectory(content=CONTENT), NOTHING)
+    assert [[message.content for message in row.messages if message.train] for row in rows] == [["walk"], ["sit"]]
+    assert [message.content for message in rows[0].messages[2:]] == ["fly", "no", "swim", "no", "walk"]
+    assert all(row.messages[-1].train for row in rows)
+
+
+def test_all_corrections_of_a_run_in_one_row() -> None:
+    (row,) = Reflection(rows="trajectory").make_rows(trajectory(content=CONTENT), NOTHING)
+    assert [message.content for message in row.messages if message.train] == ["walk", "sit"]
+
+
+def test_a_revision_may_follow_a_copied_failure() -> None:
+    content = [
+        instruction(),
+        said("fly", 1, context_operation="copied"),
+        seen("no", 1, error=True, context_operation="copied"),
+        said("That failed. walk", 2),
+    ]
+    (row,) = Reflection().make_rows(trajectory(content=content), NOTHING)
+    assert [message.content for message in row.messages if message.train] == ["That failed. walk"]
+
+
+@pytest.mark.parametrize("end", [1, 3, 5])
+def test_without_a_correction_there_is_no_row(end: int) -> None:
+    with pytest.raises(Unused) as caught:
+        Reflection().make_rows(trajectory(content=CONTENT[:end]), NOTHING)
+    assert caught.value.reason == "no_correction"

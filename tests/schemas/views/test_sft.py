@@ -1,0 +1,229 @@
+"""The ``sft`` view: which rows a trajectory makes, which messages carry loss, and how much."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+
+from schemas.config import validate
+from schemas.errors import UserError
+from schemas.ids import row_id
+from schemas.rows import SftRow
+from schemas.trajectory import Trajectory
+from schemas.verdict import Label, Value
+from schemas.views.evidence import NOTHING, Evidence
+from schemas.views.sft import Sft
+from schemas.views.view import Unused
+from tests.builders import called, instruction, outcome, said, seen, tool_trajectory, trajectory, verdict
+from tests.schemas.records import records
+
+DEFAULTS = {
+    "rows": "trajectory",
+    "loss": "all",
+    "steps": [],
+    "weight": None,
+    "prefix": None,
+    "role": None,
+    "tool_format": "native",
+    "system_prompts": [],
+}
+
+
+def sft(**parameters: Any) -> Sft:
+    return validate(Sft, parameters, "test")
+
+
+def trained(row: SftRow) -> list[str | None]:
+    return [message.content for message in row.messages if message.train]
+
+
+def rows_of(view: Sft, run: Trajectory) -> list[SftRow]:
+    try:
+        return view.make_rows(run, NOTHING)
+    except Unused:
+        return []
+
+
+def reason(view: Sft, run: Trajectory, evidence: Evidence = NOTHING) -> str:
+    with pytest.raises(Unused) as caught:
+        view.make_rows(run, evidence)
+    return caught.value.reason
+
+
+def test_a_trajectory_makes_one_row_with_all_its_turns() -> None:
+    (row,) = Sft().make_rows(trajectory(), NOTHING)
+    assert [message.role for message in row.messages] == ["system", "user", "assistant", "user", "assistant"]
+    assert trained(row) == ["fly to box", "put ball into box"]
+    assert row.row_id == row_id("t1", "sft", DEFAULTS, 0)
+    assert (row.trajectory_id, row.task_id, row.environment_id, row.split) == ("t1", "task1", "env1", "train")
+    assert (row.view, row.view_parameters, row.tools) == ("sft", DEFAULTS, None)
+
+
+def test_steps_make_one_row_each_that_ends_with_it() -> None:
+    rows = sft(rows="step").make_rows(trajectory(), NOTHING)
+    assert [trained(row) for row in rows] == [["fly to box"], ["put ball into box"]]
+    assert [len(row.messages) for row in rows] == [3, 5]
+    assert all(row.messages[-1].train for row in rows)
+    assert [row.row_id for row in rows] == [row_id("t1", "sft", {**DEFAULTS, "rows": "step"}, n) for n in range(2)]
+
+
+@given(run=records(Trajectory))
+def test_steps_and_trajectory_train_the_same_messages(run: Trajectory) -> None:
+    whole = [message for row in rows_of(Sft(), run) for message in row.messages if message.train]
+    steps = [message for row in rows_of(sft(rows="step"), run) for message in row.messages if message.train]
+    assert steps == whole
+
+
+def test_turns_that_were_answered_by_an_error_lose_their_loss() -> None:
+    (row,) = sft(loss="not_error").make_rows(trajectory(), NOTHING)
+    assert trained(row) == ["put ball into box"]
+    assert "fly to box" in [message.content for message in row.messages]
+
+
+def test_one_failed_call_of_parallel_ones_takes_the_turn() -> None:
+    content = [*tool_trajectory().content]
+    content[4] = msgspec.structs.replace(content[4], error=True)
+    (row,) = sft(loss="not_error").make_rows(tool_trajectory(content=content), NOTHING)
+    assert trained(row) == ["On the floor."]
+
+
+def test_an_error_of_one_turn_does_not_touch_the_next() -> None:
+    content = [
+        instruction(),
+        said("a", 1),
+        said("b", 2),
+        seen("no", 2, error=True),
+        said("c", 3, error=True),
+        said("d", 4),
+    ]
+    (row,) = sft(loss="not_error").make_rows(trajectory(content=content), NOTHING)
+    assert trained(row) == ["a", "d"]
+
+
+def test_copied_items_never_carry_loss() -> None:
+    content = [instruction(), said("old", 1, context_operation="copied"), seen("x", 1), said("new", 2)]
+    for loss in ("all", "not_error", "source"):
+        assert all("old" not in trained(row) for row in rows_of(sft(loss=loss), trajectory(content=content)))
+    assert trained(Sft().make_rows(trajectory(content=content), NOTHING)[0]) == ["new"]
+
+
+def test_the_source_may_decide() -> None:
+    content = [instruction(), said("a", 1, train=False), said("b", 2, train=True), said("c", 3)]
+    (row,) = sft(loss="source").make_rows(trajectory(content=content), NOTHING)
+    assert trained(row) == ["b"]
+    assert [message.content for message in row.messages][-1] == "b"
+
+
+def test_what_carries_no_loss_makes_no_row() -> None:
+    assert reason(Sft(), trajectory(content=[instruction(), seen("x")])) == "no_loss"
+    assert reason(sft(loss="source"), trajectory()) == "no_loss"
+
+
+def test_tools_travel_as_json_text() -> None:
+    (row,) = Sft().make_rows(tool_trajectory(), NOTHING)
+    assert row.tools is not None
+    assert msgspec.json.decode(row.tools) == [
+        {
+            "type": "function",
+            "function": {
+                "name": "look",
+                "description": "look something",
+                "parameters": {"type": "object", "properties": {"where": {"type": "string"}}},
+            },
+        }
+    ]
+
+
+def test_unknown_parameters_are_refused_with_a_near_match() -> None:
+    with pytest.raises(UserError, match=r"x.yaml: unknown key 'lose'; known: loss, .*, weight. Did you mean 'loss'\?"):
+        validate(Sft, {"lose": "all"}, "x.yaml")
+    with pytest.raises(UserError, match=r"rows: expected 'trajectory' or 'step', got 'steps'. Did you mean 'step'\?"):
+        validate(Sft, {"rows": "steps"}, "x.yaml")
+
+
+def test_loss_never_falls_on_observations_that_answer_calls() -> None:
+    content = [instruction(), called("f", 1, "a"), seen("result", 1, tool_call_id="a"), said("done", 2)]
+    (row,) = Sft().make_rows(trajectory(content=content), NOTHING)
+    assert [(message.role, message.train) for message in row.messages[2:]] == [
+        ("assistant", True),
+        ("tool", False),
+        ("assistant", True),
+    ]
+
+
+def test_only_steps_that_fulfil_all_conditions_carry_loss() -> None:
+    critical = {
+        (item, "step_judge"): Label(trajectory_id="t1", name="step_judge", value=value, labeller="judge", item=item)
+        for item, value in ((2, "idle"), (4, "critical"))
+    }
+    view = sft(steps=[{"label": "step_judge", "equals": "critical"}])
+    (row,) = view.make_rows(trajectory(), Evidence(labels=critical))
+    assert trained(row) == ["put ball into box"]
+    assert row.view_parameters["steps"] == [{"label": "step_judge", "equals": "critical"}]
+    assert reason(view, trajectory()) == "no_loss"
+    both = sft(steps=[{"label": "step_judge", "equals": "critical"}, {"field": "split", "equals": "test"}])
+    assert reason(both, trajectory(), Evidence(labels=critical)) == "no_loss"
+
+
+def valued(*values: tuple[int | None, float]) -> Evidence:
+    return Evidence(
+        values={
+            (item, "mc"): Value(trajectory_id="t1", name="mc", value=value, estimator="mc", n=5, item=item)
+            for item, value in values
+        }
+    )
+
+
+def test_loss_is_weighed_by_the_score_of_the_step_or_else_of_the_run() -> None:
+    view = sft(weight="value:mc")
+    (row,) = view.make_rows(trajectory(), valued((None, 0.5), (4, 2.0)))
+    assert [(message.content, message.weight) for message in row.messages if message.train] == [
+        ("fly to box", 0.5),
+        ("put ball into box", 2.0),
+    ]
+    assert {message.weight for message in row.messages if not message.train} == {1.0}
+    rows = sft(weight="value:mc", rows="step").make_rows(trajectory(), valued((None, 0.5), (4, 2.0)))
+    assert [[message.weight for message in row.messages] for row in rows] == [[1, 1, 0.5], [1, 1, 1, 1, 2]]
+
+
+def test_a_weight_of_zero_is_no_loss() -> None:
+    (row,) = sft(weight="value:mc").make_rows(trajectory(), valued((2, 0.0), (4, 1.0)))
+    assert trained(row) == ["put ball into box"]
+    assert reason(sft(weight="outcome"), trajectory(outcome=outcome("failure"))) == "no_loss"
+
+
+def test_an_unknown_or_negative_weight_makes_no_row() -> None:
+    assert reason(sft(weight="value:mc"), trajectory()) == "unscored"
+    assert reason(sft(weight="value:mc"), trajectory(), valued((None, 1.0), (2, -0.5))) == "negative_weight"
+    assert trained(
+        sft(weight="value:mc", loss="not_error").make_rows(trajectory(), valued((4, 1.0), (2, -1.0)))[0]
+    ) == ["put ball into box"]
+
+
+NAT = {"success": "Answer well.", "failure": "Answer badly."}
+
+
+def test_the_system_prompt_may_tell_how_it_ends() -> None:
+    for status, text in (("success", "Answer well."), ("failure", "Answer badly.")):
+        (row,) = sft(prefix=NAT).make_rows(trajectory(outcome=outcome(status)), NOTHING)
+        assert row.messages[0].content == f"Act by commands.\n\n{text}"
+        assert row.view_parameters["prefix"] == NAT
+        (bare,) = sft(prefix=NAT).make_rows(trajectory(outcome=outcome(status), system_prompt=None), NOTHING)
+        assert (bare.messages[0].role, bare.messages[0].content) == ("system", text)
+
+
+def test_the_verdict_tells_before_the_outcome_does() -> None:
+    failed = Evidence(verdicts={(None, "judge"): verdict("t1", passed=False, name="judge")})
+    (row,) = sft(prefix={**NAT, "verdict": "judge"}).make_rows(trajectory(), failed)
+    assert row.messages[0].content == "Act by commands.\n\nAnswer badly."
+    assert reason(sft(prefix=NAT), trajectory(outcome=outcome("unknown"))) == "unscored"
+
+
+def test_system_prompts_are_spread_over_trajectories_by_their_ids() -> None:
+    view = sft(system_prompts=["{system_prompt} Be brief.", "Think first."])
+    told = [view.make_rows(trajectory(f"t{n}"), NOTHING)[0].messages[0].content for n in range(40)]
+    assert set(told) == {"Act by commands. Be brief.", "Think first."}
+    assert told == [view.make_rows(trajectory(f"t{n}"), NOTHING)[0].messages[0].content for n in range(40)]

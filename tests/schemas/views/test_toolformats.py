@@ -1,0 +1,86 @@
+"""Tool calls as text."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from schemas.chat import segments
+from schemas.trajectory import ApiAction
+from schemas.views.evidence import NOTHING
+from schemas.views.sft import Sft
+from schemas.views.toolformats import DIALECTS, ToolFormat
+from tests.builders import called, instruction, said, seen, tool, tool_trajectory, trajectory
+from tests.schemas.templates import real
+
+FUNCTION = (
+    '{"name":"look","description":"look something",'
+    '"parameters":{"type":"object","properties":{"where":{"type":"string"}}}}'
+)
+
+ASSISTANT = {
+    "react": 'Thought: Both.\nAction: look\nAction Input: {"where":"box"}\n'
+    'Action: look\nAction Input: {"where":"floor"}',
+    "json": 'Both.\n{"name": "look", "arguments": {"where":"box"}}\n{"name": "look", "arguments": {"where":"floor"}}',
+    "xml": 'Both.\n<tool_call>\n{"name": "look", "arguments": {"where":"box"}}\n</tool_call>\n'
+    '<tool_call>\n{"name": "look", "arguments": {"where":"floor"}}\n</tool_call>',
+}
+USER = {
+    "react": "Observation: empty\nObservation: a ball",
+    "json": '{"name": "look", "result": "empty"}\n{"name": "look", "result": "a ball"}',
+    "xml": "<tool_response>\nempty\n</tool_response>\n<tool_response>\na ball\n</tool_response>",
+}
+ANSWER = {"react": "Final Answer: On the floor.", "json": "On the floor.", "xml": "On the floor."}
+
+
+@pytest.mark.parametrize("tool_format", list(DIALECTS))
+def test_tools_calls_and_results_are_text(tool_format: ToolFormat) -> None:
+    content = [*tool_trajectory().content]
+    content[1] = msgspec.structs.replace(content[1], description="Both.")
+    (row,) = Sft(tool_format=tool_format).make_rows(tool_trajectory(content=content), NOTHING)
+    assert row.tools is None
+    assert [(message.role, message.content) for message in row.messages] == [
+        ("system", f"Use tools.\n\n{DIALECTS[tool_format].tools}\n{FUNCTION}"),
+        ("user", "Where is the ball?"),
+        ("assistant", ASSISTANT[tool_format]),
+        ("user", USER[tool_format]),
+        ("assistant", ANSWER[tool_format]),
+    ]
+    assert [message.train for message in row.messages] == [False, False, True, False, True]
+    assert all(not message.tool_calls and message.tool_call_id is None for message in row.messages)
+
+
+def test_results_of_different_turns_stay_apart() -> None:
+    content = [
+        instruction(),
+        called("move", 1, "a", to="box"),
+        seen("moved", 1, tool_call_id="a"),
+        called("move", 2, "b", to="floor"),
+        seen("moved back", 2, tool_call_id="b"),
+        said("Done.", 3),
+    ]
+    (row,) = Sft(tool_format="xml").make_rows(trajectory(content=content, tools=[tool()]), NOTHING)
+    assert [message.role for message in row.messages] == ["system", *["user", "assistant"] * 3]
+
+
+def test_a_text_world_has_no_tools_to_write() -> None:
+    (native,) = Sft().make_rows(trajectory(), NOTHING)
+    (react,) = Sft(tool_format="react").make_rows(trajectory(), NOTHING)
+    assert react.messages == native.messages
+
+
+def test_arguments_are_shown_as_they_were_written() -> None:
+    for raw, shown in (('{"n": 1.0}', '{"n": 1.0}'), ("{n: 1", '"{n: 1"'), ("[" * 5000, '"' + "[" * 5000 + '"')):
+        call = ApiAction(function="f", kwargs={}, raw_arguments=raw, turn=1)
+        (row,) = Sft(tool_format="json").make_rows(trajectory(content=[instruction(), call]), NOTHING)
+        assert row.messages[-1].content == f'{{"name": "f", "arguments": {shown}}}'
+
+
+@pytest.mark.parametrize("template", ["cohere", "gemma", "llama3"])
+@pytest.mark.parametrize("tool_format", list(DIALECTS))
+def test_templates_that_know_no_tools_can_be_trained_on(template: str, tool_format: ToolFormat) -> None:
+    (row,) = Sft(tool_format=tool_format).make_rows(tool_trajectory(), NOTHING)
+    messages = row.messages if template != "gemma" else row.messages[1:]  # it knows no system prompt either
+    found = [segment.text for segment in segments(messages, None, real(template)) if segment.train]
+    assert len(found) == 2
+    assert all(message.content in text for message, text in zip(row.messages[2::2], found, strict=True))

@@ -1,0 +1,46 @@
+"""Search trees for tests: runs by the commands of their turns."""
+
+from __future__ import annotations
+
+from schemas.rows import SftRow
+from schemas.trajectory import OutcomeStatus, Trajectory
+from schemas.views.evidence import NOTHING, Evidence
+from schemas.views.family import FamilyView, Made, Relative
+from schemas.views.view import Unused
+from tests.builders import instruction, outcome, said, seen, trajectory
+
+
+def run(
+    name: str, *commands: str, good: bool = False, copied: int = 0, status: OutcomeStatus | None = None
+) -> Trajectory:
+    """A run whose first ``copied`` turns are its parent's; the world answers each command with its upper case."""
+    content = [instruction("Go.")]
+    for turn, command in enumerate(commands, 1):
+        operation = "copied" if turn <= copied else None
+        content += [
+            said(command, turn, context_operation=operation),
+            seen(command.upper(), turn, context_operation=operation),
+        ]
+    status = status or ("success" if good else "failure")
+    return trajectory(name, content=content, system_prompt=None, outcome=outcome(status))
+
+
+def made(view: FamilyView, *runs: Trajectory, evidence: Evidence = NOTHING) -> Made:
+    """What becomes of each run."""
+    return view.make_rows([Relative(each, evidence) for each in runs])
+
+
+def shown(row: SftRow) -> list[str]:
+    """The messages in short: a star stands before those with loss."""
+    return [f"*{message.content}" if message.train else str(message.content) for message in row.messages]
+
+
+def reasons(found: Made) -> dict[str, str]:
+    """Why runs are in no row."""
+    return {name: each.reason for name, each in found.items() if isinstance(each, Unused)}
+
+
+def row_of(found: Made) -> SftRow:
+    """The only row."""
+    (row,) = [row for each in found.values() if not isinstance(each, Unused) for row in each]
+    return row

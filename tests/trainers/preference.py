@@ -1,0 +1,90 @@
+"""Trainers of preferences on a handful of rows, and what the plain model says of the same tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from schemas.record import Record
+from schemas.tables import Table
+from tests.model import TEMPLATE
+from tests.trainers.tables import write_table
+from trainers.batches import padded
+from trainers.fit import Method, load_model, make_trainer, trl_arguments
+from trainers.rows import TrainingRows, load_rows
+from trainers.settings import PreferenceSettings
+from trainers.start import Start, load_tokenizer
+from trainers.workspace import Workspace
+
+
+def started(folder: Path, model: Path, records: Sequence[Record], **tokenizer: Any) -> Start:
+    """The start of a training on ``records``; fields of ``tokenizer`` are set on the model's own."""
+    table = Table.open(write_table(folder / "rows", records, type(records[0])))
+    own = load_tokenizer(model)
+    for name, value in tokenizer.items():
+        setattr(own, name, value)
+    workspace = Workspace(folder / "tuned", {"base_revision": "one"})
+    return Start(table, model, workspace, own, max_length=512)
+
+
+def loaded(start: Start, make: Callable[[Any, Any, int], Any]) -> TrainingRows[Any]:
+    """The rows of ``start`` as tokens."""
+    return load_rows(start.table, lambda row: make(row, start.tokenizer, start.max_length), start.tokenizer, seed=0)
+
+
+def trainer_of(settings: PreferenceSettings, start: Start, method: Method) -> Any:
+    """A trainer in fp32 whose model is already some way from its reference."""
+    arguments = trl_arguments(settings, start, method, "fp32")
+    model = load_model(start.base, settings.lora, "fp32")
+    reference = load_model(start.base, settings.lora, "fp32") if method.reference else None
+    trainer: Any = make_trainer(settings, start, method, arguments, (model, reference))
+    move(trainer.model)
+    return trainer
+
+
+def move(model: Any) -> None:
+    """Change every weight that learns, always in the same way."""
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter += 0.01 * torch.randn(parameter.shape, generator=generator)
+
+
+def logps(model: Any, ids: Sequence[Any], masks: Sequence[Any]) -> torch.Tensor:
+    """Log-probability of the masked tokens of each sequence, from the logits of the plain model."""
+    tokens, kept = padded([each.tolist() for each in ids], 0), padded([each.tolist() for each in masks], 0).bool()
+    attended = padded([[1] * len(each) for each in ids], 0)
+    logits = model(input_ids=tokens, attention_mask=attended).logits[:, :-1]
+    each = logits.log_softmax(-1).gather(2, tokens[:, 1:, None]).squeeze(2)
+    return (each * kept[:, 1:]).sum(1)
+
+
+def batch_of(trainer: Any, numbers: Sequence[int]) -> dict[str, torch.Tensor]:
+    """Some rows of the trainer's table, collated."""
+    batch: dict[str, torch.Tensor] = trainer.data_collator([trainer.train_dataset[number] for number in numbers])
+    return batch
+
+
+def gradients(model: Any, loss: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Of every parameter that learns."""
+    model.zero_grad()
+    loss.backward()
+    return {name: each.grad.clone() for name, each in model.named_parameters() if each.grad is not None}
+
+
+def plain(model: Path) -> Any:
+    """The model as it is on disk, in fp32."""
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+
+
+def without_observations() -> str:
+    """The template of the tiny model with nothing after the end of a turn, where TRL would put loss too."""
+    template = TEMPLATE.replace("<|im_end|>\n{% endif -%}\n{% endfor", "<|im_end|>{% endif -%}\n{% endfor")
+    assert template != TEMPLATE
+    return template

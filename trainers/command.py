@@ -1,0 +1,39 @@
+"""The command line of a training script: ``python -m trainers.NAME --config FILE [key=value …]``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from schemas.config import override, read_yaml, validate
+from schemas.errors import UserError
+from trainers.settings import TrainSettings
+
+S = TypeVar("S", bound=TrainSettings)
+
+
+def run(train: Callable[[S], None], settings_type: type[S], name: str, argv: Sequence[str] | None) -> int:
+    """Call ``train`` with the settings that ``argv`` gives. Returns 0 done, 2 a mistake to correct, 130 interrupted."""
+    description = (settings_type.__doc__ or "").splitlines()[0]
+    parser = argparse.ArgumentParser(prog=f"python -m trainers.{name}", description=description)
+    parser.add_argument("--config", required=True, help="YAML file with the settings (see trainers/settings.py)")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings that go before those of the file")
+    arguments = parser.parse_args(argv)
+    try:
+        train(validate(settings_type, override(read_yaml(arguments.config), arguments.overrides), arguments.config))
+    except UserError as error:
+        say(str(error))
+        return 2
+    except KeyboardInterrupt:
+        say("interrupted; the same command goes on from the last checkpoint")
+        return 130
+    return 0
+
+
+def say(text: str) -> None:
+    """Print ``text`` to stderr, once for all processes."""
+    if os.environ.get("RANK", "0") == "0":
+        print(text, file=sys.stderr, flush=True)

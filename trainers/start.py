@@ -1,0 +1,89 @@
+"""What comes before the rows of a training are read: is it done already, may it go on, can the tokenizer serve it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from schemas.errors import UserError
+from schemas.model import context_length, model_revision
+from schemas.record import JsonObject
+from schemas.tables import Table
+from trainers.command import say
+from trainers.rows import TrainingRows
+from trainers.settings import TrainSettings
+from trainers.workspace import Workspace
+
+NOT_IDENTITY = {"rows", "model", "reference", "output", "recipe", "save_steps", "resume", "log_steps"}
+"""Settings that do not change what comes out; rows and models count by what is in them."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where a training begins; ``max_length`` is that of the settings or the model's own, in tokens."""
+
+    table: Table
+    base: Path
+    workspace: Workspace
+    tokenizer: Any
+    max_length: int
+
+
+def begin(trainer: str, settings: TrainSettings, table: Table, base: Path, **revisions: str) -> Start | None:
+    """The start of a training, ``None`` if its model is there already; ``revisions`` of other models than ``base``.
+
+    Raises ``UserError`` where the output or the checkpoints are those of another training, or the tokenizer of
+    ``base`` cannot serve.
+    """
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+    identity: JsonObject = {
+        "trainer": trainer,
+        "settings": settings.model_dump(exclude=NOT_IDENTITY),
+        "rows_digest": table.digest,
+        "base_revision": model_revision(base),
+        **revisions,
+        "processes": int(os.environ.get("WORLD_SIZE", "1")),
+    }
+    workspace = Workspace(Path(settings.output).expanduser().absolute(), identity)
+    if workspace.finished():
+        say(f"{settings.output} is there already, from the same rows and settings: nothing to do")
+        return None
+    if settings.resume:
+        workspace.check()
+    max_length = min(settings.max_length, context_length(base) or settings.max_length)
+    return Start(table, base, workspace, load_tokenizer(base), max_length)
+
+
+def load_tokenizer(base: Path) -> Any:
+    """The model's tokenizer. Raises ``UserError`` if it cannot render a conversation or place its tokens in it."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(base)
+    if not tokenizer.chat_template:
+        raise UserError(
+            f"the tokenizer in {base} has no chat template; save one in it as `chat_template.jinja`,"
+            " or start from an instruct model"
+        )
+    if not tokenizer.is_fast:
+        raise UserError(f"the tokenizer in {base} does not tell where its tokens stand; convert it to tokenizer.json")
+    return tokenizer
+
+
+def tell(rows: TrainingRows[Any], examples: str) -> None:
+    """Say what is trained on, ``examples`` of what kind, and that the mask is right."""
+    counts = rows.counts
+    reasons = ", ".join(f"{number} {reason}" for reason, number in rows.reasons.items())
+    say(
+        f"rows: read {counts.read} = used {counts.used} + dropped {counts.dropped}{reasons and f' ({reasons})'};"
+        f" {counts.written} {examples}, longest {rows.longest} tokens"
+    )
+    if rows.lost_tokens:
+        say(f"{rows.lost_tokens} tokens that should carry loss are in turns too long for max_length, and left out")
+    told = ", ".join(f"{role} {count['loss']:,} of {count['tokens']:,}" for role, count in rows.roles.items())
+    say(f"mask self-test passed, tokens with loss: {told}; decoded and compared: {len(rows.texts)} messages")
+    say(f"for example {rows.texts[0]!r}")
