@@ -1,4 +1,4 @@
-"""The error a user can act on."""
+"""The error a user can act on, and the end a user asked for."""
 
 from __future__ import annotations
 
@@ -17,3 +17,16 @@ def near_match(given: str, known: Iterable[str]) -> str:
     """``" Did you mean 'x'?"`` for the nearest of ``known``, or an empty string."""
     close = difflib.get_close_matches(given, list(known), n=1, cutoff=0.5)
     return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Whether ``error`` is an interrupt, or came up while one unwound the stack.
+
+    Python lets an interrupt in between any two instructions; where that is inside a lock (an import, a queue),
+    releasing it fails with another exception, which then takes the place of ``KeyboardInterrupt``. What was raised
+    ``from None`` stands for itself.
+    """
+    at: BaseException | None = error
+    while at is not None and not isinstance(at, KeyboardInterrupt):
+        at = at.__cause__ or (None if at.__suppress_context__ else at.__context__)
+    return at is not None

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from schemas.config import override, read_yaml, validate
-from schemas.errors import UserError
+from schemas.errors import UserError, is_interrupt
 from trainers.settings import TrainSettings
 
 S = TypeVar("S", bound=TrainSettings)
@@ -27,7 +27,9 @@ def run(train: Callable[[S], None], settings_type: type[S], name: str, argv: Seq
     except UserError as error:
         say(str(error))
         return 2
-    except KeyboardInterrupt:
+    except (Exception, KeyboardInterrupt) as error:
+        if not is_interrupt(error):
+            raise
         say("interrupted; the same command goes on from the last checkpoint")
         return 130
     return 0

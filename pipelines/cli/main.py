@@ -18,7 +18,7 @@ from typing import NoReturn
 import click
 
 from pipelines.cli.lazy import LazyGroup
-from schemas.errors import UserError
+from schemas.errors import UserError, is_interrupt
 
 FAILED = 1
 USER_MISTAKE = 2
@@ -75,13 +75,13 @@ def invoke(arguments: list[str]) -> int:
         return USER_MISTAKE
     except UserError as error:
         return report(error, str(error), USER_MISTAKE, debug)
-    except (KeyboardInterrupt, click.Abort) as error:
-        resume = shlex.join(["agentmill", *arguments])
-        return report(error, f"interrupted; what was finished is kept. Go on with: {resume}", INTERRUPTED, debug)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
-    except Exception as error:  # noqa: BLE001  the outermost boundary: any failure becomes one line and exit code 1
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  the outermost boundary: any failure becomes one line
+        if is_interrupt(error) or isinstance(error, click.Abort):
+            resume = shlex.join(["agentmill", *arguments])
+            return report(error, f"interrupted; what was finished is kept. Go on with: {resume}", INTERRUPTED, debug)
         hint = "" if debug else " (agentmill --debug … shows where)"
         return report(error, f"{type(error).__name__}: {error}{hint}", FAILED, debug)
     return outcome if isinstance(outcome, int) else 0

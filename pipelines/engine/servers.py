@@ -18,7 +18,7 @@ from pipelines.engine.server_process import ServerError, ServerPlan, ServerProce
 from pipelines.engine.server_records import ServerRecords
 from pipelines.engine.vllm_command import gpu_groups, vllm_command, vllm_environment
 from pipelines.models import ModelConfig, model_folder
-from schemas.errors import UserError
+from schemas.errors import UserError, is_interrupt
 from synthesis.policies.settings import api_key
 
 LOGS = "logs"
@@ -81,10 +81,10 @@ class Watch:
         self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._stopping.set()
         self._thread.join()
-        if kind in (None, KeyboardInterrupt) and self._given_up is not None:
+        if self._given_up is not None and (error is None or is_interrupt(error)):
             raise self._given_up from None
 
     def _run(self) -> None:

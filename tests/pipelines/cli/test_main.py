@@ -6,7 +6,9 @@ import importlib
 import re
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable
 
 import click
 import pytest
@@ -14,6 +16,7 @@ import pytest
 from pipelines.cli import main as module
 from pipelines.cli.lazy import LazyGroup
 from pipelines.cli.main import COMMANDS, agentmill, invoke
+from pipelines.engine.execute import StageFailed
 from tests.pipelines.cli.world import PROGRAM
 
 HEAVY = ("apache_beam", "torch", "transformers", "datasets", "polars", "openai", "pyarrow", "pydantic", "numpy", "rich")
@@ -71,11 +74,12 @@ def test_mistakes_of_the_user_exit_with_2(
     assert re.search(message, printed.err.replace("\n", " ")), printed.err
 
 
-def broken() -> LazyGroup:
-    """A command line whose only command fails in a way that nobody foresaw."""
+def broken(work: Callable[[], object]) -> LazyGroup:
+    """A command line whose only command does ``work`` and fails in a way that nobody foresaw."""
 
     @click.command()
     def fail() -> None:
+        work()
         raise RuntimeError("the gears are stuck")
 
     group = LazyGroup(name="agentmill", lazy={"fail": ("x:y", "Fail.")})
@@ -86,11 +90,44 @@ def broken() -> LazyGroup:
 def test_a_failure_exits_with_1_in_one_line_and_debug_shows_where(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(module, "agentmill", broken())
+    monkeypatch.setattr(module, "agentmill", broken(int))
     assert invoke(["fail"]) == 1
     assert capsys.readouterr().err == "agentmill: RuntimeError: the gears are stuck (agentmill --debug … shows where)\n"
     assert invoke(["fail", "--debug"]) == 1
     assert "Traceback" in capsys.readouterr().err
+
+
+def interrupted_within_a_lock() -> None:
+    """An interrupt between taking a lock and noting it: the release fails, and hides the interrupt."""
+    try:
+        raise KeyboardInterrupt
+    finally:
+        threading.Lock().release()
+
+
+def given_up_because_of_an_interrupt() -> None:
+    try:
+        raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        raise StageFailed("a worker was killed") from None
+
+
+@pytest.mark.parametrize(
+    ("work", "code", "line"),
+    [
+        (interrupted_within_a_lock, 130, "interrupted; what was finished is kept. Go on with: agentmill fail"),
+        (given_up_because_of_an_interrupt, 1, "StageFailed: a worker was killed (agentmill --debug … shows where)"),
+    ],
+)
+def test_an_interrupt_is_one_whatever_it_came_out_as(
+    work: Callable[[], object],
+    code: int,
+    line: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(module, "agentmill", broken(work))
+    assert (invoke(["fail"]), capsys.readouterr().err) == (code, f"agentmill: {line}\n")
 
 
 def test_commands_are_listed_in_the_order_of_work() -> None:
