@@ -15,8 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from pipelines.quality import summary
 from schemas.arrow import from_arrow
 from schemas.errors import UserError
+from schemas.profiles.fields import Kept, field_report, without_fields
+from schemas.quality import Quality
 from schemas.tables import Table, read_columns
 
 MAX_CATEGORIES = 24
@@ -43,7 +46,11 @@ class Spread(msgspec.Struct, frozen=True):
 
 
 class Inspection(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``agentmill inspect`` shows of a table; ``categories`` and ``spreads`` go by the path of the column."""
+    """What ``agentmill inspect`` shows of a table; ``categories`` and ``spreads`` go by the path of the column.
+
+    ``metrics`` are the figures that its stage summed, ``quality`` sums up a table of ``Quality``, and ``fields`` tells
+    what became of the fields of foreign records.
+    """
 
     path: str
     record: str
@@ -54,6 +61,9 @@ class Inspection(msgspec.Struct, frozen=True, kw_only=True):
     files: int
     bytes: int
     seconds: float
+    metrics: dict[str, float]
+    quality: dict[str, float | None]
+    fields: list[Kept]
     columns: list[Column]
     categories: dict[str, dict[str, int]]
     spreads: dict[str, Spread]
@@ -90,6 +100,9 @@ def look(table: Table, shards: Sequence[Path], rows: int) -> Inspection:
         files=len(shards),
         bytes=sum(file.bytes for file in manifest.files),
         seconds=manifest.seconds,
+        metrics=without_fields(manifest.metrics),
+        quality=summary(table) if table.record_type is Quality else {},
+        fields=field_report(manifest.metrics),
         columns=columns(shards),
         categories=all_categories(shards),
         spreads=all_spreads(shards),

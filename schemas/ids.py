@@ -47,6 +47,11 @@ def ingested_id(dataset: str, split: str | None, sha256: str, occurrence: int = 
     return digest("ingested", dataset, split, sha256, occurrence)
 
 
+def part_id(trajectory_id: str, part: str) -> str:
+    """The id of a further run in the record that ``trajectory_id`` was read from: a branch, an attempt, a sub-agent."""
+    return digest("part", trajectory_id, part)
+
+
 def row_id(trajectory_id: str, view: str, view_parameters: JsonObject, index: int = 0) -> str:
     """The id of the ``index``-th training row that a view makes of a trajectory."""
     return digest("row", trajectory_id, view, view_parameters, index)

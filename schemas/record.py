@@ -6,6 +6,7 @@ the key sets of real call arguments. Everything else has one explicit Arrow type
 
 from __future__ import annotations
 
+import functools
 from typing import Any, dataclass_transform
 
 import msgspec
@@ -19,3 +20,12 @@ JsonObject = dict[str, Any]
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(msgspec.field,))
 class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A row of a table, or a part of one."""
+
+
+@functools.cache
+def defaults(record_type: type[msgspec.Struct]) -> dict[str, Any]:
+    """The default of every field of a record, ``msgspec.NODEFAULT`` where it has none or a fresh one each time.
+
+    Cached: to look at the fields of a type takes longer than to write a record.
+    """
+    return {field.name: field.default for field in msgspec.structs.fields(record_type)}

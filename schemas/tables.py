@@ -31,6 +31,7 @@ from schemas.manifest import (
     write_atomically,
     write_manifest,
 )
+from schemas.quality import Quality
 from schemas.record import Record
 from schemas.rows import PreferenceRow, PromptRow, ScorerRow, SftRow, TextRow, UnpairedRow
 from schemas.task import EnvironmentSpec, Inspiration, Task
@@ -64,6 +65,7 @@ _RECORD_TYPES: tuple[type[Record], ...] = (
     Value,
     Selection,
     Node,
+    Quality,
     Dropped,
     Image,
     SftRow,

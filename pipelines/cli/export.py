@@ -15,14 +15,14 @@ from pipelines.operators import OPERATORS
 from pipelines.stages.stage import Stage
 from schemas.config import override, validate
 from schemas.errors import UserError, near_match
-from schemas.formats import FORMATS
+from schemas.formats import FORMATS, READ_ONLY
 from schemas.formats.format import Format
 from schemas.record import JsonObject
 from schemas.tables import Table
 from schemas.views import FAMILY_VIEWS, PAIR_VIEWS, VIEWS
 
 ROWS = (*VIEWS, *PAIR_VIEWS, *FAMILY_VIEWS)
-TARGETS = (*ROWS, *FORMATS)
+TARGETS = (*ROWS, *(name for name in FORMATS if name not in READ_ONLY))
 TRAINERS = {"SftRow": "sft", "PreferenceRow": "dpo", "UnpairedRow": "kto"}
 """Which trainer takes which rows."""
 

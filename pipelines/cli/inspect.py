@@ -39,6 +39,16 @@ def show(inspection: Inspection) -> None:
     if inspection.reasons:
         say()
         table("dropped, by reason", ["reason", "n"], list(inspection.reasons.items()))
+    if inspection.metrics:
+        say()
+        table("figures", ["what", "n"], list(inspection.metrics.items()))
+    if inspection.quality:
+        say()
+        table("quality", ["what", "value"], list(inspection.quality.items()))
+    if inspection.fields:
+        say()
+        kept: list[Row] = [[each.field, each.source, each.extra, each.dropped] for each in inspection.fields]
+        table("fields of the source ([]: of the objects in its lists)", ["field", "n", "in extra", "left out"], kept)
     say()
     table("columns", ["name", "type"], [[column.name, column.short_type] for column in inspection.columns])
     if inspection.categories:

@@ -30,6 +30,7 @@ COMMANDS = {
     "synthesize": ("pipelines.cli.stage:synthesize", "Make environments or tasks: one step of a recipe."),
     "rollout": ("pipelines.cli.stage:rollout", "Make trajectories: one step of a recipe."),
     "verify": ("pipelines.cli.stage:verify", "Judge trajectories: one step of a recipe."),
+    "normalize": ("pipelines.cli.stage:normalize", "Read trajectories from files in a foreign format: one step."),
     "curate": ("pipelines.cli.stage:curate", "Select trajectories: one step of a recipe."),
     "export": ("pipelines.cli.export:export", "Write a table of trajectories as training rows or in a foreign format."),
     "train": ("pipelines.cli.train:train", "Train a model on exported rows."),

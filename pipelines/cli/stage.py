@@ -1,4 +1,4 @@
-"""``agentmill synthesize|rollout|verify|curate|evaluate``: one step of a recipe, from a file of its own."""
+"""``agentmill synthesize|rollout|verify|normalize|curate|evaluate``: one step of a recipe, from a file of its own."""
 
 from __future__ import annotations
 
@@ -18,14 +18,16 @@ OPERATORS_OF = {
     "synthesize": ("spec_env", "admit", "propose", "evolve"),
     "rollout": ("sample", "expert"),
     "verify": ("check_outcome",),
-    "curate": ("filter",),
+    "normalize": ("normalize",),
+    "curate": ("filter", "quality"),
     "evaluate": ("evaluate",),
 }
 HELP = {
     "synthesize": "Make environments or tasks, or admit what was made.",
     "rollout": "Make trajectories: a policy lives episodes of tasks.",
     "verify": "Judge trajectories.",
-    "curate": "Select trajectories by what was said of them.",
+    "normalize": "Read trajectories from files in a foreign format.",
+    "curate": "Select trajectories by what was said of them, or count what they hold.",
     "evaluate": "Compare models on held-out tasks and environments.",
 }
 
@@ -58,5 +60,6 @@ def stage_command(verb: str) -> click.Command:
 synthesize = stage_command("synthesize")
 rollout = stage_command("rollout")
 verify = stage_command("verify")
+normalize = stage_command("normalize")
 curate = stage_command("curate")
 evaluate = stage_command("evaluate")

@@ -12,6 +12,8 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
+from schemas.quality import Quality
+from schemas.raw import RawPart
 from schemas.record import Record
 from schemas.task import EnvironmentSpec, Inspiration, Task
 from schemas.trajectory import Trajectory
@@ -27,17 +29,23 @@ _KEYS: Mapping[type[Record], str] = {
     Image: "sha256",
     Inspiration: "inspiration_id",
     Node: "node_id",
+    Quality: "trajectory_id",
+    RawPart: "part_id",
     Task: "task_id",
     Trajectory: "trajectory_id",
 }
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one input: it was used, and gave ``outputs``, or it was ``dropped``."""
+    """What became of one input: it was used, and gave ``outputs``, or it was ``dropped``.
+
+    ``measures`` are figures of the input that are summed over the table, beside those of its outputs.
+    """
 
     input_id: str
     outputs: list[Any] = []
     dropped: Dropped | None = None
+    measures: Mapping[str, float] = {}
 
 
 class Operation:
@@ -51,6 +59,12 @@ class Operation:
 
     chunk_rows: ClassVar[int] = 20_000
     """Most rows of one input chunk, which becomes one output shard."""
+
+    sorts: ClassVar[bool] = True
+    """Whether the rows of a shard are sorted by id, or stand in the order of the input."""
+
+    many: ClassVar[bool] = False
+    """Whether one record is several inputs, so that inputs are told by ``count``, not by rows."""
 
     def __init__(self, name: str, reads: type[Record], writes: type[Record]) -> None:
         self.name = name

@@ -50,6 +50,7 @@ class Shard:
         """What was spent on it before it was made."""
         self._operation = operation
         self._read = 0
+        self._measures: Counter[str] = Counter()
         self._began = time.monotonic()
 
     def add(self, unit: Unit, results: Iterable[Result], context: JsonObject | None = None) -> None:
@@ -62,6 +63,7 @@ class Shard:
             if result.input_id not in missing:
                 raise self._broken(f"a second or a foreign result for input {result.input_id}")
             missing.remove(result.input_id)
+            self._measures.update(result.measures)
             if result.dropped is None:
                 self.rows += [(result.input_id, output) for output in result.outputs]
             elif result.outputs:
@@ -110,13 +112,14 @@ class Shard:
         return as_context(record, {"shard": self.chunk.path, "row": self.chunk.start + row})
 
     def outputs(self) -> list[Record]:
-        """All outputs, sorted by id."""
-        self.rows.sort(key=lambda row: (identity(row[1]), row[0]))
+        """All outputs, sorted by id or in the order of the input, as the operation says."""
+        if self._operation.sorts:
+            self.rows.sort(key=lambda row: (identity(row[1]), row[0]))
         return [output for _, output in self.rows]
 
     def result(self, data: ShardFile, dropped: ShardFile | None) -> ShardResult:
         """The result, once the files are written."""
-        metrics: Counter[str] = Counter()
+        metrics = Counter(self._measures)
         for _, output in self.rows:
             for name, value in self._operation.measures(output).items():
                 metrics[name] += value  # type: ignore[assignment]

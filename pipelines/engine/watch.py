@@ -55,7 +55,7 @@ class Tracker:
 
     def total(self, chunks: Sequence[Chunk]) -> int:
         """All inputs. Reads the rows of an operation that makes several inputs of one."""
-        if not isinstance(self._operation, AsyncOperation):
+        if not (isinstance(self._operation, AsyncOperation) or self._operation.many):
             return sum(chunk.stop - chunk.start for chunk in chunks)
         count, reads = self._operation.count, self._operation.reads
         return sum(count(record) for chunk in chunks for record in read_chunk(chunk, reads))

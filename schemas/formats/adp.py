@@ -13,19 +13,18 @@ import msgspec
 
 from schemas.chat import to_functions
 from schemas.config import Config
-from schemas.formats.adp_items import legal_content, placed, read_item, write_item
-from schemas.formats.adp_links import position_ids, strict_ids, unlinked
-from schemas.formats.format import FormatError, Losses, Origin, Read, Written, parse, provenance
+from schemas.formats.adp_items import legal_content, placed, read_items, write_item
+from schemas.formats.adp_links import position_ids, rule_remarks, strict_ids, unlinked
+from schemas.formats.format import FormatError, Losses, Origin, Read, Remarks, Written, parse, provenance
+from schemas.formats.images import image_remarks
+from schemas.formats.ours import OURS, from_own_words, own_words
 from schemas.record import JsonObject
 from schemas.trajectory import ApiAction, CodeAction, Tool, Trajectory, WebObservation
 
 CONVERTER_VERSION = "1"
 NEWEST = "1.5.0"
-OURS = "agentmill"
-"""The key in ``details`` for what ADP has no field for."""
-
-_RUN_FIELDS = frozenset(Trajectory.__struct_fields__) - {"trajectory_id", "content", "source", "extra"}
-_KNOWN_1 = {"id", "schema_version", "details"}
+NAME = "adp"
+_KNOWN_1 = {"id", "schema_version", "details", "content"}
 _KNOWN = {*_KNOWN_1, "available_custom_tools", "available_apis", "available_code_languages"}
 """Keys of a record that are written again: in version 1, and in 1.5, where ``available_apis`` was renamed."""
 
@@ -36,36 +35,39 @@ class Adp(Config):
     version: Literal["1", "1.5"] = "1.5"
 
     def read(self, raw: bytes, origin: Origin) -> Read:
-        """Any version 1. Raises ``FormatError``.
+        """Any version 1. Raises ``FormatError``. What breaks the rules of 1.5 on links and tools is remarked on.
 
         Reasons: those of ``parse``; ``unknown_version``; ``invalid`` for a missing field or one of the wrong type;
         ``unknown_class`` for an item that ADP does not know.
         """
         document = parse(raw)
         _check(document)
-        losses = Losses()
-        content = [read_item(item, index, losses) for index, item in enumerate(document["content"])]
+        content, notes = read_items(document["content"])
         details = document.get("details") or {}
         ours = _ours(details)
         kept = {key: value for key, value in document.items() if key not in ("content", "details")}
         if rest := {key: value for key, value in details.items() if ours is None or key != OURS}:
             kept["details"] = rest
+        if notes:
+            kept["content"] = notes
+        remarks = rule_remarks(content, document) if "schema_version" in document else Remarks()
+        remarks += image_remarks(content)
         values = dict(ours or {})
         names = values.pop("languages", {})
         for index, item in enumerate(content):
             if isinstance(item, CodeAction) and str(index) in names:
                 content[index] = msgspec.structs.replace(item, language=str(names[str(index)]))
-        trajectory_id, source = provenance(raw, origin, "adp", CONVERTER_VERSION)
-        values["extra"] = {**values.get("extra", {}), "adp": kept}
+        trajectory_id, source = provenance(raw, origin, NAME, CONVERTER_VERSION)
+        values["extra"] = {**values.get("extra", {}), NAME: kept}
         run = msgspec.convert({**values, "trajectory_id": trajectory_id, "content": []}, Trajectory)
-        return Read(msgspec.structs.replace(run, content=placed(content), source=source), losses)
+        return Read(msgspec.structs.replace(run, content=placed(content), source=source), Losses(), remarks=remarks)
 
     def write(self, trajectory: Trajectory) -> Written:
         """Raises ``FormatError`` (``unanswered_call``) where version 1.5 cannot say that a call got no answer."""
         losses = Losses()
         content, names = legal_content(trajectory.content)
         ids = position_ids(unlinked(content)) if self.version == "1" else strict_ids(content)
-        adp = trajectory.extra.get("adp", {})
+        adp = trajectory.extra.get(NAME, {})
         document: JsonObject = {"id": adp.get("id", trajectory.trajectory_id)}
         if self.version == "1.5":
             document = {"schema_version": NEWEST, **document, **_available(trajectory, adp)}
@@ -76,6 +78,7 @@ class Adp(Config):
                 fields["tool_call_id"] = name
         losses["content.turn"] = sum(a.turn != b.turn for a, b in zip(content, placed(content), strict=True))
         losses.update(key for key in adp if key not in (_KNOWN if self.version == "1.5" else _KNOWN_1))
+        losses.update(f"content.{key}" for fields in adp.get("content", {}).values() for key in fields)
         details = {**adp.get("details", {}), **_unsayable(trajectory, names)}
         document["content"] = written
         document["details"] = _texts(details, losses) if self.version == "1" else details
@@ -120,29 +123,14 @@ def _check(document: JsonObject) -> None:
 
 
 def _ours(details: JsonObject) -> JsonObject | None:
-    """What we wrote into ``details``, if it was us and still is what a trajectory can hold."""
-    held = details.get(OURS)
-    try:
-        held = msgspec.json.decode(held) if isinstance(held, str) else held
-        if not isinstance(held, dict) or held.keys() - _RUN_FIELDS - {"extra", "languages"}:
-            return None
-        fields = {key: value for key, value in held.items() if key != "languages"}
-        msgspec.convert({"trajectory_id": "", "content": [], **fields}, Trajectory)
-    except (msgspec.DecodeError, msgspec.ValidationError):
-        return None
-    return held if isinstance(held.get("languages", {}), dict) else None
+    """What we wrote into ``details``, if it was us."""
+    held = from_own_words(details.get(OURS), frozenset({"languages"}))
+    return held if held is not None and isinstance(held.get("languages", {}), dict) else None
 
 
 def _unsayable(trajectory: Trajectory, languages: dict[str, str]) -> JsonObject:
-    """The fields of the run that ADP lacks and that are not at their defaults, under our key."""
-    plain = Trajectory(trajectory_id="", content=[])
-    held: JsonObject = {
-        name: msgspec.to_builtins(getattr(trajectory, name))
-        for name in Trajectory.__struct_fields__
-        if name in _RUN_FIELDS and getattr(trajectory, name) != getattr(plain, name)
-    }
-    if extra := {key: value for key, value in trajectory.extra.items() if key != "adp"}:
-        held["extra"] = extra
+    """The fields of the run that ADP lacks, under our key."""
+    held = own_words(trajectory, NAME)
     if languages:
         held["languages"] = languages
     return {OURS: held} if held else {}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Collection, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -10,7 +11,7 @@ import msgspec
 from schemas.formats.adp_languages import legal_language
 from schemas.formats.adp_links import position_ids
 from schemas.formats.format import FormatError, Losses
-from schemas.record import JsonObject
+from schemas.record import JsonObject, defaults
 from schemas.trajectory import (
     Action,
     AnyItem,
@@ -32,37 +33,63 @@ FIELDS: dict[str, tuple[type[msgspec.Struct], tuple[str, ...]]] = {
 }
 """By class name: our type, and the fields of version 1, all of them always written."""
 
+_LATER = ("class_", "reward", "tool_call_id")
+_PLAIN = {
+    name: frozenset({*own, *_LATER} | ({"reasoning_content"} if issubclass(record_type, Action) else set()))
+    for name, (record_type, own) in FIELDS.items()
+    if record_type not in (ImageObservation, WebObservation)
+}
+"""By class name the fields of the items that have no records inside."""
+
 _CLASSES = {record_type: name for name, (record_type, _) in FIELDS.items()}
-_ANNOTATION = ("text", "element_type", "bounding_box")
+_ANNOTATION = frozenset({"text", "element_type", "bounding_box"})
 
 
-def read_item(item: Any, index: int, losses: Losses) -> AnyItem:
-    """One action or observation. Raises ``FormatError``: ``unknown_class``, or ``invalid`` for a broken one."""
+def read_items(items: list[Any]) -> tuple[list[AnyItem], JsonObject]:
+    """The actions and observations, and by index as text the fields of each that we have none for.
+
+    Raises ``FormatError``: ``unknown_class``, or ``invalid`` for a broken one.
+    """
+    if all(map(_is_plain, items)):
+        with contextlib.suppress(msgspec.ValidationError):
+            return msgspec.convert(items, list[AnyItem]), {}
+    found = [_read_item(item, index) for index, item in enumerate(items)]
+    return [item for item, _ in found], {str(index): rest for index, (_, rest) in enumerate(found) if rest}
+
+
+def _is_plain(item: Any) -> bool:
+    """Whether an item has no other fields than those that we hold, and none inside that could."""
     name = item.get("class_") if isinstance(item, dict) else None
-    if name not in FIELDS:
-        raise FormatError("unknown_class", f"item {index} is of class {name!r}; known: {', '.join(FIELDS)}")
+    return isinstance(name, str) and item.keys() <= _PLAIN.get(name, frozenset())
+
+
+def _read_item(item: Any, index: int) -> tuple[AnyItem, JsonObject]:
+    name = item.get("class_") if isinstance(item, dict) else None
+    if not isinstance(name, str) or name not in FIELDS:
+        raise FormatError("unknown_class", f"item {index} is of class {name!r:.60}; known: {', '.join(FIELDS)}")
+    known, rest = _known(item)
     try:
-        return cast(AnyItem, msgspec.convert(_known(item, losses, "content"), AnyItem))
+        return cast(AnyItem, msgspec.convert(known, AnyItem)), rest
     except msgspec.ValidationError as error:
         raise FormatError("invalid", f"item {index}: {error}") from error
 
 
-def write_item(item: AnyItem, version: str, losses: Losses) -> JsonObject:
-    """The item in version ``1`` or ``1.5``, without its call id."""
+def write_item(item: AnyItem, version: str, losses: Losses, path: str = "content") -> JsonObject:
+    """The item in version ``1`` or ``1.5``, without its turn and call id."""
     name = _CLASSES[type(item)]
     own = FIELDS[name][1]
     later = [] if version == "1" else ["reward", "reasoning_content"]
     written: JsonObject = {"class_": name, **{field: _plain(getattr(item, field)) for field in own}}
-    for field in msgspec.structs.fields(type(item)):
-        value = getattr(item, field.name)
-        if field.name in own or field.name in ("turn", "tool_call_id") or value == field.default:
+    for field, default in defaults(type(item)).items():
+        value = getattr(item, field)
+        if field in own or value == default or (field in ("turn", "tool_call_id") and path == "content"):
             continue
-        if field.name in later:
-            written[field.name] = value
+        if field in later:
+            written[field] = value
         else:
-            losses[f"content.{field.name}"] += 1
+            losses[f"{path}.{field}"] += 1
     if isinstance(item, WebObservation) and item.image_observation is not None:
-        written["image_observation"] = write_item(item.image_observation, version, losses)
+        written["image_observation"] = write_item(item.image_observation, version, losses, f"{path}.image_observation")
     return written
 
 
@@ -97,26 +124,30 @@ def legal_content(content: Sequence[AnyItem]) -> tuple[list[AnyItem], dict[str, 
     return result, names
 
 
-def _known(item: JsonObject, losses: Losses, path: str) -> JsonObject:
-    """The fields of an item that we hold; others are counted, unless they are null."""
+def _known(item: JsonObject) -> tuple[JsonObject, JsonObject]:
+    """The fields of an item that we hold, and those that we do not, unless they are null."""
     record_type, own = FIELDS[item["class_"]]
-    held = {"class_", *own, "reward", "tool_call_id"} | (
-        {"reasoning_content"} if issubclass(record_type, Action) else set()
-    )
-    losses.update(f"{path}.{key}" for key, value in item.items() if key not in held and value is not None)
-    known = {key: value for key, value in item.items() if key in held}
+    held = {*own, *_LATER} | ({"reasoning_content"} if issubclass(record_type, Action) else set())
+    known, rest = _parted(item, held)
     image = known.get("image_observation")
     if isinstance(image, dict):
-        image = {"class_": "image_observation", **image}
-        known["image_observation"] = _known(image, losses, f"{path}.image_observation")
-    if isinstance(known.get("annotations"), list):
-        known["annotations"] = [_annotation(one, losses, path) for one in known["annotations"]]
-    return known
+        known["image_observation"], more = _known({"class_": "image_observation", **image})
+        rest |= {"image_observation": more} if more else {}
+    annotations = known.get("annotations")
+    if isinstance(annotations, list):
+        parted = [_parted(one, _ANNOTATION) if isinstance(one, dict) else (one, {}) for one in annotations]
+        known["annotations"] = [_with_text(one) for one, _ in parted]
+        rest |= {"annotations": [more for _, more in parted]} if any(more for _, more in parted) else {}
+    return known, rest
 
 
-def _annotation(annotation: Any, losses: Losses, path: str) -> Any:
-    if not isinstance(annotation, dict):
+def _parted(fields: JsonObject, held: Collection[str]) -> tuple[JsonObject, JsonObject]:
+    known = {key: value for key, value in fields.items() if key in held}
+    return known, {key: value for key, value in fields.items() if key not in held and value is not None}
+
+
+def _with_text(annotation: Any) -> Any:
+    """An annotation; a null text is an empty one."""
+    if not isinstance(annotation, dict) or "text" not in annotation:
         return annotation
-    known = {key: annotation[key] for key in _ANNOTATION if key in annotation}
-    losses.update(f"{path}.annotations.{key}" for key in annotation if key not in known and annotation[key] is not None)
-    return {**known, "text": known["text"] or ""} if "text" in known else known
+    return {**annotation, "text": annotation["text"] or ""}

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from schemas.formats.format import FormatError
+from schemas.formats.format import FormatError, Remarks
+from schemas.record import JsonObject
 from schemas.trajectory import Action, AnyItem, ApiAction, CodeAction
 
 Pairs = dict[int, int]
@@ -78,6 +79,41 @@ def strict_ids(content: Sequence[AnyItem]) -> list[str | None]:
         if is_call(item) and ids[index] is None and follower is not None and not isinstance(follower, Action):
             raise FormatError("unanswered_call", f"item {index} is a call, item {index + 1} is no answer to it")
     return ids
+
+
+def rule_remarks(content: Sequence[AnyItem], document: JsonObject) -> Remarks:
+    """What of a record with its own ids breaks the rules of ADP 1.5, by reason code.
+
+    ``call_without_id`` (a, right before an observation), ``repeated_call_id`` (b), ``orphan_result`` (c),
+    ``duplicate_result`` (d), ``unanswered_call`` (e: the id of a call has no observation), ``id_of_message`` (f),
+    ``undeclared_tool`` and ``other_languages`` (g, where tools and languages are stated).
+    """
+    remarks = Remarks()
+    called: set[str] = set()
+    answered: set[str] = set()
+    for index, item in enumerate(content):
+        name = item.tool_call_id
+        follower = content[index + 1] if index + 1 < len(content) else None
+        if is_call(item):
+            remarks["call_without_id"] += name is None and follower is not None and not isinstance(follower, Action)
+            remarks["repeated_call_id"] += name in called
+            called |= {name} if name is not None else set()
+        elif isinstance(item, Action):
+            remarks["id_of_message"] += name is not None
+        elif name is not None:
+            remarks["orphan_result"] += name not in called
+            remarks["duplicate_result"] += name in answered
+            answered.add(name)
+    remarks["unanswered_call"] += len(called - answered)
+    stated = document.get("available_custom_tools", document.get("available_apis"))
+    if isinstance(stated, list):
+        functions = [item.function for item in content if isinstance(item, ApiAction)]
+        remarks["undeclared_tool"] += sum(function not in stated for function in functions)
+    languages = document.get("available_code_languages")
+    if isinstance(languages, list):
+        used = {item.language for item in content if isinstance(item, CodeAction)}
+        remarks["other_languages"] += set(map(str, languages)) != used
+    return +remarks
 
 
 def _pairs_by_id(content: Sequence[AnyItem]) -> Pairs:

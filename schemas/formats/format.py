@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -17,6 +17,10 @@ from schemas.trajectory import Source, Trajectory
 
 Losses = Counter[str]
 """What the other side cannot say, by field (``content.state_digest``), with how often it was left out."""
+
+
+Remarks = Counter[str]
+"""Reason codes of what is odd about a record, with how often it is."""
 
 
 class FormatError(ValueError):
@@ -42,10 +46,19 @@ class Origin(NamedTuple):
 
 
 class Read(NamedTuple):
-    """A trajectory that was read, and what of the record it does not hold."""
+    """A trajectory that was read, and what of the record it does not hold.
+
+    What the record says and our fields do not stands in ``trajectory.extra`` under the format's name: fields of the
+    record by their own names, fields of one item under ``content``, by the index of the item as text. So a field of a
+    record is represented, in ``extra``, or counted in ``losses``. ``others`` are further runs in the same record:
+    branches of a search tree, attempts, sub-agents, rejected answers. ``remarks`` are reason codes, counted, of what
+    breaks the format's rules and was read all the same: ``orphan_result``, ``repeated_call_id``, ``unknown_kind`` …
+    """
 
     trajectory: Trajectory
     losses: Losses
+    others: tuple[Trajectory, ...] = ()
+    remarks: Remarks = Counter()
 
 
 class Written(NamedTuple):
@@ -55,24 +68,33 @@ class Written(NamedTuple):
     losses: Losses
 
 
-class Format(Protocol):
-    """A format, and the version of it that is written: a ``Config`` whose fields are the writer's options."""
+class Reader(Protocol):
+    """A format that can be read: a ``Config`` whose fields are its options."""
 
     def read(self, raw: bytes, origin: Origin) -> Read:
         """The trajectory of one raw record, any version of the format. Raises ``FormatError``."""
+
+
+class Format(Reader, Protocol):
+    """A format that can be read and written; options say which version of it is written."""
 
     def write(self, trajectory: Trajectory) -> Written:
         """One trajectory as a document of the format. Raises ``FormatError`` if the format cannot say it."""
 
 
-def parse(raw: bytes) -> JsonObject:
-    """The JSON object in ``raw``. Raises ``FormatError``: ``blank``, ``invalid_json`` or ``not_an_object``."""
-    if not raw.strip():
+def decode(raw: bytes) -> Any:
+    """The JSON value in ``raw``. Raises ``FormatError``: ``blank`` or ``invalid_json``."""
+    if not raw or raw.isspace():
         raise FormatError("blank", "the record is empty")
     try:
-        document = msgspec.json.decode(raw.removeprefix(b"\xef\xbb\xbf"))
+        return msgspec.json.decode(raw.removeprefix(b"\xef\xbb\xbf"))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise FormatError("invalid_json", str(error)) from error
+
+
+def parse(raw: bytes) -> JsonObject:
+    """The JSON object in ``raw``. Raises ``FormatError``: those of ``decode``, or ``not_an_object``."""
+    document = decode(raw)
     if not isinstance(document, dict):
         raise FormatError("not_an_object", f"expected a JSON object, got {type(document).__name__}")
     return document

@@ -37,10 +37,12 @@ def test_every_operator_belongs_to_one_command() -> None:
 
 def test_every_command_has_an_example_that_is_a_valid_step(made: Path) -> None:
     tables = {"trajectories": "demonstrations"}
+    (made / "raw.jsonl").write_text('{"messages": []}\n')
     for verb, operators in OPERATORS_OF.items():
         path = STAGES / f"{verb}.yaml"
         data = read_yaml(path).get("data", {})
         places = [f"data.{name}={made / tables.get(name, name)}" for name in data]
+        places += [f"steps.0.data=[{made / 'raw.jsonl'}]"] if verb == "normalize" else []
         plan = make_plan(read_recipe(path, places))
         assert plan.steps[0].operator in operators
     assert validate(SftSettings, read_yaml(STAGES / "train_sft.yaml"), "train_sft.yaml").max_steps == 60

@@ -25,6 +25,8 @@ KNOWN: dict[str, tuple[dict[str, Any], dict[str, list[str]]]] = {
     "evolve": ({"of": "t", "environments": "e"}, {"of": ["Task"], "environments": ["EnvironmentSpec"]}),
     "expert": ({"tasks": "t", "environments": "e"}, {"tasks": ["Task"], "environments": ["EnvironmentSpec"]}),
     "filter": ({"of": "x", "where": [{"field": "split", "equals": "train"}]}, {"of": ["Trajectory"]}),
+    "normalize": ({"data": ["x.jsonl"], "dataset": "d", "format": "adp"}, {}),
+    "quality": ({"of": "x"}, {"of": ["Trajectory"]}),
     "propose": ({"of": "e"}, {"of": ["EnvironmentSpec"]}),
     "sample": (
         {"policy": "p", "tasks": "t", "environments": "e"},

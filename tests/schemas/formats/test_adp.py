@@ -63,7 +63,7 @@ def read(document: Any) -> Trajectory:
 
 
 def test_a_record_of_the_paper_s_version_reads_as_it_stands() -> None:
-    found, losses = Adp().read(raw(V1), ORIGIN)
+    found, losses, *_ = Adp().read(raw(V1), ORIGIN)
     assert not losses
     assert found.source is not None
     assert found.trajectory_id == ingested_id("demo", "train", found.source.sha256, 0)
@@ -198,7 +198,7 @@ def test_what_later_versions_add_is_read() -> None:
         ],
         "details": {"n": {"a": [1]}},
     }
-    found, losses = Adp().read(raw(document), ORIGIN)
+    found, losses, *_ = Adp().read(raw(document), ORIGIN)
     assert not losses
     assert found.content[0].reasoning_content == "hm"
     assert [item.reward for item in found.content] == [1.0, 0.5]
@@ -210,7 +210,7 @@ def test_what_later_versions_add_is_read() -> None:
     assert Adp(version="1").write(found).losses["details.n"] == 1
 
 
-def test_fields_that_we_do_not_hold_are_counted() -> None:
+def test_fields_that_we_do_not_hold_are_kept() -> None:
     annotation = {
         "text": None,
         "element_type": "button",
@@ -222,8 +222,10 @@ def test_fields_that_we_do_not_hold_are_counted() -> None:
         {"class_": "message_action", "content": "x", "mood": "good", "nothing": None},
         {"class_": "image_observation", "content": "i", "source": "user", "annotations": [annotation]},
     ]
-    found, losses = Adp().read(raw({"id": "i", "content": content}), ORIGIN)
-    assert losses == Counter({"content.mood": 1, "content.annotations.clickable": 1})
+    found, losses, *_ = Adp().read(raw({"id": "i", "content": content}), ORIGIN)
+    assert not losses
+    assert found.extra["adp"]["content"] == {"0": {"mood": "good"}, "1": {"annotations": [{"clickable": True}]}}
+    assert Adp().write(found).losses == Counter({"content.mood": 1, "content.annotations": 1})
     image = found.content[1]
     assert isinstance(image, ImageObservation)
     assert image.annotations is not None
@@ -248,6 +250,38 @@ def test_metadata_declares_what_is_used() -> None:
     assert metadata([trajectory()]) == {"custom_tools": [], "code_enabled": [], "browser_enabled": False}
 
 
+def test_the_rules_of_1_5_are_checked_and_reject_nothing() -> None:
+    def call(**fields: Any) -> dict[str, Any]:
+        return {"class_": "api_action", "function": "f", "kwargs": {}, **fields}
+
+    def answer(**fields: Any) -> dict[str, Any]:
+        return {"class_": "text_observation", "content": "x", "source": "environment", **fields}
+
+    message = {"class_": "message_action", "content": "m"}
+    cases: list[tuple[list[dict[str, Any]], dict[str, int]]] = [
+        ([call(), answer()], {"call_without_id": 1}),
+        ([call(), message], {}),
+        ([call(tool_call_id="a"), answer(tool_call_id="a")], {}),
+        (
+            [call(tool_call_id="a"), answer(tool_call_id="a"), call(tool_call_id="a"), answer(tool_call_id="a")],
+            {"repeated_call_id": 1, "duplicate_result": 1},
+        ),
+        ([answer(tool_call_id="a"), call(tool_call_id="a"), message], {"orphan_result": 1}),
+        ([call(tool_call_id="a"), message], {"unanswered_call": 1}),
+        ([{**message, "tool_call_id": "m"}], {"id_of_message": 1}),
+    ]
+    for content, remarks in cases:
+        for version in ("1.0.0", "1.5.0"):
+            found = Adp().read(raw({"schema_version": version, "id": "i", "content": content}), ORIGIN)
+            assert found.remarks == remarks
+            assert len(found.trajectory.content) == len(content)
+        assert not Adp().read(raw({"id": "i", "content": content}), ORIGIN).remarks
+    code = {"class_": "code_action", "language": "sh", "content": "ls", "description": None}
+    stated = {"available_apis": ["g"], "available_code_languages": ["sh", "c"]}
+    document = {"schema_version": "1.3.0", "id": "i", "content": [call(), code], **stated}
+    assert Adp().read(raw(document), ORIGIN).remarks == {"undeclared_tool": 1, "other_languages": 1}
+
+
 @pytest.mark.parametrize("version", ["1", "1.5"])
 @given(run=records(Trajectory))
 def test_whatever_is_written_is_valid_and_stable(version: str, run: Trajectory) -> None:
@@ -259,7 +293,7 @@ def test_whatever_is_written_is_valid_and_stable(version: str, run: Trajectory) 
         assume(error.reason != "unanswered_call")
         raise
     assert broken(document, version) == []
-    found, losses = adp.read(msgspec.json.encode(document), ORIGIN)
+    found, losses, *_ = adp.read(msgspec.json.encode(document), ORIGIN)
     assert not losses
     again = adp.write(found)
     assert again.document == document

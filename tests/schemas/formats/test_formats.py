@@ -9,24 +9,35 @@ import msgspec
 import pytest
 
 from schemas.arrow import from_arrow, to_arrow
-from schemas.formats import FORMATS
+from schemas.formats import FORMATS, READ_ONLY
 from schemas.formats.adp import Adp
 from schemas.formats.format import FormatError, Origin
 from schemas.registry import Registry
-from schemas.trajectory import Trajectory
+from schemas.trajectory import ApiAction, CodeAction, TextObservation, Trajectory
 from tests.builders import tool_trajectory, trajectory
 from tests.schemas.formats.adp_rules import broken
+from tests.schemas.formats.log_records import RECORDS
 
 formats = pytest.mark.parametrize("name", FORMATS)
 
 
-@formats
+writers = pytest.mark.parametrize("name", [name for name in FORMATS if name not in READ_ONLY])
+
+
+def a_record(name: str) -> bytes:
+    """A record of the format."""
+    return msgspec.json.encode(
+        RECORDS[name] if name in READ_ONLY else FORMATS.load(name)().write(trajectory()).document
+    )
+
+
+@writers
 def test_a_format_writes_and_reads_what_it_can_say(name: str) -> None:
     format_ = FORMATS.load(name)()
     for run in (trajectory(), tool_trajectory()):
         document, losses = format_.write(run)
         assert all(count > 0 for count in losses.values())
-        back, lost = format_.read(msgspec.json.encode(document), Origin("demo"))
+        back, lost, *_ = format_.read(msgspec.json.encode(document), Origin("demo"))
         assert not lost
         assert len(back.content) == len(run.content)
         assert [type(item) for item in back.content] == [type(item) for item in run.content]
@@ -36,23 +47,55 @@ def test_a_format_writes_and_reads_what_it_can_say(name: str) -> None:
 @formats
 def test_a_format_gives_the_same_for_the_same(name: str) -> None:
     format_ = FORMATS.load(name)()
-    raw = msgspec.json.encode(format_.write(trajectory()).document)
+    raw = a_record(name)
     assert format_.read(raw, Origin("demo")) == format_.read(raw, Origin("demo"))
     ids = {format_.read(raw, Origin("demo", occurrence=n)).trajectory.trajectory_id for n in range(3)}
     assert len(ids) == 3
 
 
 @formats
-@pytest.mark.parametrize("raw", [b"", b"{", b"[]", b'"text"', b"{}", b"\xff"])
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b" \n",
+        b"{",
+        b"[]",
+        b'"text"',
+        b"{}",
+        b"\xff",
+        b'{"x": NaN}',
+        b'{"x": "\\ud800"}',
+        b"\x80\x04.",
+        b"[" * 9999,
+    ],
+)
 def test_a_format_refuses_garbage_with_a_reason(name: str, raw: bytes) -> None:
     with pytest.raises(FormatError) as caught:
         FORMATS.load(name)().read(raw, Origin("demo"))
     assert caught.value.reason.isidentifier()
 
 
+@pytest.mark.parametrize("name", sorted(READ_ONLY))
+def test_a_log_is_read_whole(name: str) -> None:
+    raw = a_record(name)
+    found = FORMATS.load(name)().read(b"\xef\xbb\xbf" + raw, Origin("demo"))
+    run = found.trajectory
+    assert not found.losses
+    assert not found.remarks
+    assert run.system_prompt == "Use tools."
+    assert [type(item) for item in run.content][:3] == [TextObservation, type(run.content[1]), TextObservation]
+    assert isinstance(run.content[1], ApiAction | CodeAction)
+    assert run.content[1].tool_call_id == run.content[2].tool_call_id is not None
+    assert [item.turn for item in run.content[:4]] == [0, 1, 1, 2][: len(run.content)]
+    for each in (run, *found.others):
+        assert from_arrow(to_arrow([each], Trajectory), Trajectory) == [each]
+
+
 def test_formats_are_a_registry() -> None:
     assert isinstance(FORMATS, Registry)
     assert FORMATS.load("adp") is Adp
+    assert set(RECORDS) == READ_ONLY < set(FORMATS)
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +110,7 @@ def samples() -> list[bytes]:
 def test_real_records_round_trip_exactly(samples: list[bytes]) -> None:
     adp = Adp(version="1")
     for raw in samples:
-        found, losses = adp.read(raw, Origin("sample"))
+        found, losses, *_ = adp.read(raw, Origin("sample"))
         assert not losses
         document, lost = adp.write(found)
         assert document == msgspec.json.decode(raw)

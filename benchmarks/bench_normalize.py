@@ -1,0 +1,183 @@
+"""``normalize`` on generated records in real formats and sizes: records/s and MB/s a core, and what holds it back.
+
+Two data sets: OpenAI chat messages with calls as ``<function=…>`` text, about 100 kB a record, as of SWE-smith; and
+ShareGPT turns in ReAct, about 5 kB a record, as of AgentInstruct. The whole stage is measured: cutting, reading, the
+dialect, checking that Arrow can hold each row, Parquet, manifest. Beside it, in the same rounds, decoding, hashing,
+Arrow and Parquet alone on the same records: what no reader could do without. Then two workers against one, by the wall,
+and the peak memory of a run over ``--gb`` gigabytes of raw input, whose parts are 16 MB each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import random
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from bench_beam import best
+from machine import describe
+
+from pipelines.engine.job import Job
+from pipelines.engine.runner import RunnerConfig
+from pipelines.stages.normalize import Normalize
+from schemas.config import validate
+from schemas.tables import Table, write_shard
+from schemas.trajectory import Trajectory
+
+TARGETS = {"swe": 1_000, "react": 8_000}
+SCALING_TARGET = 1.6
+MEMORY_TARGET_GB = 1.5
+WORDS = tuple(sys.stdlib_module_names)
+FORMATS: dict[str, dict[str, Any]] = {
+    "swe": {"format": "openai", "options": {"dialect": "function_xml"}, "outcome": {"field": "resolved"}},
+    "react": {"format": "sharegpt", "options": {"dialect": "react"}},
+}
+
+
+def prose(chance: random.Random, words: int) -> str:
+    """Text of words and line breaks."""
+    return " ".join(chance.choice(WORDS) + ("\n" if chance.random() < 0.1 else "") for _ in range(words))
+
+
+def swe(chance: random.Random, number: int) -> dict[str, Any]:
+    """A run of 20 calls with long results."""
+    messages = [{"role": "system", "content": prose(chance, 400)}, {"role": "user", "content": prose(chance, 600)}]
+    for _ in range(20):
+        call = f"<function=edit>\n<parameter=path>/testbed/{prose(chance, 2)}</parameter>\n<parameter=text>\n"
+        call += f"{prose(chance, 120)}\n</parameter>\n</function>"
+        messages.append({"role": "assistant", "content": f"{prose(chance, 40)}\n{call}"})
+        messages.append({"role": "user", "content": f"OBSERVATION:\n{prose(chance, 420)}"})
+    return {
+        "messages": messages,
+        "instance_id": f"task-{number}",
+        "resolved": number % 3 == 0,
+        "patch": prose(chance, 300),
+    }
+
+
+def react(chance: random.Random, number: int) -> dict[str, Any]:
+    """A run of 8 searches."""
+    turns = [{"from": "human", "value": prose(chance, 150), "loss": None}]
+    for _ in range(8):
+        said = f"Thought: {prose(chance, 30)}\nAction: search[{prose(chance, 4)}]"
+        turns += [
+            {"from": "gpt", "value": said, "loss": True},
+            {"from": "human", "value": prose(chance, 50), "loss": None},
+        ]
+    return {"id": f"run_{number}", "conversations": turns}
+
+
+def write(path: Path, kind: str, megabytes: float) -> int:
+    """Write records, no two alike, up to a size; returns how many."""
+    chance, make = random.Random(7), {"swe": swe, "react": react}[kind]
+    pool = [make(chance, number) for number in range(200)]
+    written = count = 0
+    with path.open("wb") as file:
+        while written < megabytes * 1e6:
+            record = pool[count % len(pool)] | {"number": count}
+            written += file.write(msgspec.json.encode(record) + b"\n")
+            count += 1
+    return count
+
+
+def job(data: Path, folder: Path, kind: str, workers: int = 1) -> Job:
+    """The stage over ``data``."""
+    stage: Normalize = validate(Normalize, {"data": [str(data)], "dataset": kind, **FORMATS[kind]}, "bench")
+    runner = RunnerConfig(name="multi_processing", workers=workers) if workers > 1 else RunnerConfig()
+    return Job(operator="normalize", name=folder.name, stage=stage, inputs={}, folder=folder, runner=runner)
+
+
+def floor(lines: Sequence[bytes], runs: Sequence[Trajectory], path: Path) -> None:
+    """What cannot be avoided: decode, hash, make Arrow and Parquet of trajectories that are there already."""
+    for line in lines:
+        msgspec.json.decode(line)
+        hashlib.sha256(line).hexdigest()
+    write_shard(path, runs, Trajectory)
+
+
+def measure(kind: str, megabytes: float, folder: Path) -> bool:
+    """Print records/s of the stage and of its floor; whether the target is met."""
+    data = folder / f"{kind}.jsonl"
+    count = write(data, kind, megabytes)
+    size = data.stat().st_size / 1e6
+    job(data, folder / f"{kind}-kept", kind).run()
+    table = Table.open(folder / f"{kind}-kept")
+    assert table.manifest.counts.used == count
+    runs, lines = list(table.rows()), data.read_bytes().splitlines()
+    made = iter(range(10**6))
+    (ours, wall), (least, _) = best(
+        lambda: job(data, folder / f"{kind}-{next(made)}", kind).run(),
+        lambda: floor(lines, runs, folder / "floor" / "data" / "part-00000.parquet"),
+    )
+    met = count / ours >= TARGETS[kind]
+    told = f"{count} records of {size / count * 1e3:.1f} kB"
+    print(
+        f"  {kind}: {told}: {count / ours:,.0f} records/s, {size / ours:.0f} MB/s a core (wall {wall:.2f} s; target"
+        f" {TARGETS[kind]:,}{'' if met else ', MISSED'}); decode, hash, Arrow and zstd alone {count / least:,.0f}"
+        f" records/s, {size / least:.0f} MB/s: ratio {least / ours:.2f}"
+    )
+    return met
+
+
+def scale(megabytes: float, folder: Path) -> bool:
+    """Print two workers against one, by the wall, start-up of both included; whether the target is met."""
+    data = folder / "many.jsonl"
+    write(data, "swe", megabytes)
+    walls = {}
+    for workers in (1, 2):
+        walls[workers] = min(timed(job(data, folder / f"w{workers}-{n}", "swe", workers).run) for n in range(2))
+    ratio = walls[1] / walls[2]
+    print(
+        f"  two workers over {megabytes:.0f} MB: {walls[1]:.1f} s -> {walls[2]:.1f} s,"
+        f" ratio {ratio:.2f} (target {SCALING_TARGET})"
+    )
+    return ratio >= SCALING_TARGET
+
+
+def timed(work: Callable[[], Any]) -> float:
+    """Wall seconds of ``work``."""
+    began = time.monotonic()
+    work()
+    return time.monotonic() - began
+
+
+def remember(gigabytes: float, folder: Path) -> bool:
+    """Print the peak memory of a run of its own process over many parts; whether the target is met."""
+    data = folder / "large.jsonl"
+    write(data, "swe", gigabytes * 1e3)
+    command = [sys.executable, __file__, "--peak-of", str(data), str(folder / "large")]
+    peak = float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    print(f"  peak memory over {gigabytes:g} GB: {peak:.2f} GB (target {MEMORY_TARGET_GB} over 10 GB)")
+    return peak <= MEMORY_TARGET_GB
+
+
+def main() -> int:
+    """Measure both data sets, two workers, and memory."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--mb", type=float, default=60.0, help="raw input of each data set, in MB")
+    parser.add_argument("--gb", type=float, default=0.5, help="raw input of the run whose memory is measured, in GB")
+    parser.add_argument("--peak-of", nargs=2, metavar=("DATA", "FOLDER"), help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.peak_of:
+        job(Path(given.peak_of[0]), Path(given.peak_of[1]), "swe").run()
+        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6)
+        return 0
+    print(describe("apache-beam", "msgspec", "pyarrow"))
+    with tempfile.TemporaryDirectory() as folder:
+        met = [measure(kind, given.mb, Path(folder)) for kind in TARGETS]
+        met += [scale(4 * given.mb, Path(folder)), remember(given.gb, Path(folder))]
+    return 0 if all(met) else 1
+
+
+if __name__ == "__main__":
+    from bench_normalize import main as importable
+
+    sys.exit(importable())

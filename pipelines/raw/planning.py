@@ -1,0 +1,144 @@
+"""Cutting raw files into parts, each of which becomes one shard: the same parts for any number of workers.
+
+One pass over the files counts rows, groups those that are one record, and finds records that repeat, so that each gets
+an id of its own. Only positions and 64-bit hashes are held, not rows; the hashes take 100 bytes a record.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import msgspec
+import xxhash
+
+from pipelines.raw.files import RawFile
+from pipelines.raw.rows import rows_of
+from schemas.ids import digest
+from schemas.profiles.fields import at
+from schemas.raw import RawKind, RawPart, RawSlice, Repeat
+
+
+class GroupBy(NamedTuple):
+    """Rows are one record if the values at ``keys`` are equal; they are put in the order of the value at ``order``.
+
+    A path is field names joined by dots.
+    """
+
+    keys: tuple[str, ...]
+    order: str | None = None
+
+
+class Located(NamedTuple):
+    """A record that is several rows or one: its rows, and the hash of what is in them."""
+
+    slices: tuple[RawSlice, ...]
+    hash: int
+
+
+@lru_cache(maxsize=8)
+def plan_parts(files: tuple[RawFile, ...], part_bytes: int, group_by: GroupBy | None = None) -> list[RawPart]:
+    """Parts of about ``part_bytes`` bytes of rows each, in the order of the files; a larger row stands alone.
+
+    Raises ``UserError`` for a file that cannot be read as what it is said to be.
+    """
+    records = singles(files) if group_by is None else grouped(files, group_by)
+    seen: Counter[int] = Counter()
+    parts: list[RawPart] = []
+    held = Draft(files[0].kind, grouped=group_by is not None)
+    for record, size in records:
+        if held.size and held.size + size > part_bytes:
+            parts.append(held.part())
+            held = Draft(held.kind, held.grouped)
+        held.add(record, size, seen[record.hash])
+        seen[record.hash] += 1
+    return [*parts, held.part()] if held.size else parts
+
+
+class Draft:
+    """A part in the making."""
+
+    def __init__(self, kind: RawKind, grouped: bool) -> None:
+        self.kind = kind
+        self.grouped = grouped
+        self.size = 0
+        self._slices: list[RawSlice] = []
+        self._groups: list[int] = []
+        self._repeats: list[Repeat] = []
+        self._content = xxhash.xxh3_128()
+
+    def add(self, record: Located, size: int, occurrence: int) -> None:
+        """Take a record of ``size`` bytes that has ``occurrence`` equal ones before it."""
+        self.size += size
+        self._content.update(record.hash.to_bytes(8, "little"))
+        if occurrence:
+            self._repeats.append(Repeat(row=record.slices[0].row, occurrence=occurrence))
+        if self.grouped:
+            self._groups.append(len(record.slices))
+            self._slices += record.slices
+        else:
+            self._extend(record.slices[0])
+
+    def part(self) -> RawPart:
+        """The part. Its id is that of its content and its place, not of where its files lie."""
+        places = [(piece.row, piece.rows) for piece in self._slices]
+        return RawPart(
+            part_id=digest("part", self._content.hexdigest(), places, self._groups, self._repeats),
+            kind=self.kind,
+            slices=self._slices,
+            groups=self._groups,
+            repeats=self._repeats,
+        )
+
+    def _extend(self, piece: RawSlice) -> None:
+        last = self._slices[-1] if self._slices else None
+        if last is not None and (last.path, last.stop) == (piece.path, piece.start):
+            stretched = msgspec.structs.replace(last, stop=piece.stop, rows=last.rows + piece.rows)
+            self._slices[-1] = stretched
+        else:
+            self._slices.append(piece)
+
+
+def singles(files: Sequence[RawFile]) -> Iterator[tuple[Located, int]]:
+    """Every row as a record, with its size in bytes."""
+    for piece, data in located(files):
+        yield Located((piece,), xxhash.xxh3_64_intdigest(data)), len(data)
+
+
+def grouped(files: Sequence[RawFile], group_by: GroupBy) -> Iterator[tuple[Located, int]]:
+    """Rows with equal keys as one record, in the order in which the first of each stands, wherever the others are.
+
+    A row without one of the keys is a record by itself.
+    """
+    groups: dict[Any, list[tuple[Any, RawSlice, int, int]]] = {}
+    for piece, data in located(files):
+        row = decoded(data)
+        keys = tuple(at(row, path) for path in group_by.keys)
+        key: Any = ("row", piece.row) if None in keys else msgspec.json.encode(keys)
+        place = at(row, group_by.order) if group_by.order else None
+        order = place if isinstance(place, int | float) and not isinstance(place, bool) else piece.row
+        groups.setdefault(key, []).append((order, piece, xxhash.xxh3_64_intdigest(data), len(data)))
+    for members in groups.values():
+        members.sort(key=lambda member: (member[0], member[1].row))
+        hashes = b"".join(member[2].to_bytes(8, "little") for member in members)
+        pieces = tuple(member[1] for member in members)
+        yield Located(pieces, xxhash.xxh3_64_intdigest(hashes)), sum(member[3] for member in members)
+
+
+def located(files: Sequence[RawFile]) -> Iterator[tuple[RawSlice, bytes]]:
+    """Every row with its place; rows are numbered over all files."""
+    number = 0
+    for file in files:
+        for row in rows_of(file.path, file.kind):
+            yield RawSlice(path=file.path, start=row.start, stop=row.stop, row=number, rows=1), row.data
+            number += 1
+
+
+def decoded(data: bytes) -> Any:
+    """The JSON value in ``data``; ``None`` if it is none, which reading will tell."""
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None

@@ -1,0 +1,108 @@
+"""The rows of a file, one after the other, as bytes of JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from schemas.errors import UserError
+from schemas.raw import RawKind, RawSlice
+
+
+class RawRow(NamedTuple):
+    """The bytes of a row, and what it is from and to in its file (see ``RawSlice``)."""
+
+    data: bytes
+    start: int
+    stop: int
+
+
+def rows_of(path: str, kind: RawKind) -> Iterator[RawRow]:
+    """All rows of a file. Raises ``UserError`` if it cannot be read as what it is said to be."""
+    if kind == "jsonl":
+        yield from _lines(path, 0, Path(path).stat().st_size)
+    elif kind == "json":
+        for number, data in enumerate(_documents(path)):
+            yield RawRow(data, number, number + 1)
+    elif kind == "document":
+        yield RawRow(Path(path).read_bytes(), 0, 1)
+    else:
+        yield from _parquet_rows(path, 0, None)
+
+
+def rows_in(piece: RawSlice, kind: RawKind) -> Iterator[RawRow]:
+    """The rows of a slice. Raises ``UserError`` as ``rows_of`` does."""
+    if kind == "jsonl":
+        yield from _lines(piece.path, piece.start, piece.stop)
+    elif kind == "document":
+        yield from rows_of(piece.path, kind)
+    elif kind == "json":
+        for number, data in enumerate(_documents(piece.path)[piece.start : piece.stop]):
+            yield RawRow(data, piece.start + number, piece.start + number + 1)
+    else:
+        yield from _parquet_rows(piece.path, piece.start, piece.stop)
+
+
+def _lines(path: str, start: int, stop: int) -> Iterator[RawRow]:
+    with Path(path).open("rb") as file:
+        file.seek(start)
+        while start < stop:
+            line = file.readline()
+            if not line:
+                raise UserError(f"{path} is shorter than it was when the run was planned; run the command again")
+            yield RawRow(line.removesuffix(b"\n"), start, start + len(line))
+            start += len(line)
+
+
+def _documents(path: str) -> list[bytes]:
+    """The elements of a list, or the one document that the file is; one that is no JSON is passed on as it is."""
+    return _decoded(path, Path(path).stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=1)
+def _decoded(path: str, modified_ns: int) -> list[bytes]:
+    del modified_ns
+    data = Path(path).read_bytes().removeprefix(b"\xef\xbb\xbf")
+    if not data.lstrip().startswith(b"["):
+        return [data]
+    try:
+        return [bytes(each) for each in msgspec.json.decode(data, type=list[msgspec.Raw])]
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return [data]
+
+
+def _parquet(path: str) -> pq.ParquetFile:
+    try:
+        return pq.ParquetFile(path)
+    except (pa.ArrowException, OSError) as error:
+        raise UserError(f"{path} cannot be read as Parquet: {error}") from error
+
+
+def _parquet_rows(path: str, start: int, stop: int | None) -> Iterator[RawRow]:
+    with _parquet(path) as file:
+        sizes = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
+    first, modified_ns = 0, Path(path).stat().st_mtime_ns
+    for group, size in enumerate(sizes):
+        here = range(max(start, first), first + size if stop is None else min(stop, first + size))
+        if here:
+            encoded = _row_group(path, modified_ns, group)
+            for number in here:
+                yield RawRow(encoded[number - first], number, number + 1)
+        first += size
+
+
+@lru_cache(maxsize=1)
+def _row_group(path: str, modified_ns: int, group: int) -> list[bytes]:
+    """The rows of a row group as JSON; kept, since the rows of a group of steps are read one by one."""
+    del modified_ns
+    with _parquet(path) as file:
+        try:
+            return [msgspec.json.encode(row) for row in file.read_row_group(group).to_pylist()]
+        except (pa.ArrowException, OSError) as error:
+            raise UserError(f"{path} cannot be read as Parquet: {error}") from error

@@ -1,0 +1,127 @@
+"""``normalize``: trajectories, from files in a foreign format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pydantic import Field
+
+from pipelines.engine.operation import Blamed, Operation, Result, RowOperation, Unit
+from pipelines.raw.files import find
+from pipelines.raw.planning import GroupBy, plan_parts
+from pipelines.raw.reading import RawRecord, read_part
+from pipelines.stages.stage import Inputs, Stage, StageContext
+from schemas.errors import UserError
+from schemas.formats.format import FormatError
+from schemas.profiles.profile import Profile
+from schemas.raw import RawPart
+from schemas.record import JsonObject, Record
+from schemas.trajectory import Trajectory
+from schemas.verdict import Dropped
+
+LARGEST_INPUT_BYTES = 65_536
+"""A dropped record that is longer is kept as a reference to where it stands."""
+
+
+class Normalize(Stage, Profile):
+    """Trajectories read from files of one data set, as its profile says."""
+
+    primary: ClassVar[str] = ""
+    table_roles: ClassVar[Sequence[str]] = ()
+    incidental: ClassVar[Sequence[str]] = ("data",)
+
+    data: list[str] = Field(min_length=1, description="files, folders or globs: .jsonl, .json, .traj or .parquet")
+    whole: bool = Field(default=False, description="a JSON file that is a list is one record, such as a log of events")
+    part_mb: float = Field(default=16.0, gt=0, description="size of the raw input that becomes one shard, in MB")
+
+    def writes(self, reads: Mapping[str, Sequence[str]]) -> str:
+        """Trajectories, from no table."""
+        del reads
+        return "Trajectory"
+
+    def seeds(self, context: StageContext) -> list[Record]:
+        """The parts of the files."""
+        del context
+        parts = plan_parts(tuple(find(self.data, self.whole)), int(self.part_mb * 1e6), group_by(self))
+        if not parts:
+            raise UserError(f"{', '.join(self.data)} holds no records")
+        return list(parts)
+
+    def operation(self, inputs: Inputs, context: StageContext) -> Operation:
+        """The reading."""
+        del inputs, context
+        return Normalization(Profile.model_validate(self.model_dump(include=set(Profile.model_fields))))
+
+
+class Normalization(RowOperation):
+    """The trajectories of the records of one part; a record is an input."""
+
+    blamed: ClassVar[Blamed] = "format"
+    chunk_rows: ClassVar[int] = 1
+    sorts: ClassVar[bool] = False
+    many: ClassVar[bool] = True
+
+    def __init__(self, profile: Profile) -> None:
+        super().__init__("normalize", RawPart, Trajectory)
+        self._profile = profile
+        self._part = RawPart(part_id="", kind="jsonl", slices=[])
+        self._records: Iterator[RawRecord] = iter(())
+
+    def open(self) -> None:
+        """Make the reader."""
+        self._reader = self._profile.reader()
+
+    def units(self, record: Any) -> list[Unit]:
+        """Each record of the part by itself; they are processed in this order."""
+        part: RawPart = record
+        self._part, self._records = part, read_part(part)
+        return [(input_id(row),) for row in part.first_rows()]
+
+    def count(self, record: Any) -> int:
+        """How many records a part holds."""
+        part: RawPart = record
+        return part.records
+
+    def process(self, record: Any, unit: Unit) -> Iterable[Result]:
+        """The trajectories of the next record of the part, and what of its fields became what."""
+        del record
+        raw = next(self._records)
+        try:
+            read = self._reader.read(raw.data, raw.row, raw.occurrence)
+        except FormatError as error:
+            letter = Dropped(
+                input_id=unit[0],
+                stage=self.name,
+                reason=error.reason,
+                blamed=self.blamed,
+                detail=error.detail.encode(errors="backslashreplace").decode(),
+                input=self._context(raw),
+            )
+            return [Result(input_id=unit[0], dropped=letter)]
+        remarks = {f"remark.{name}": n for name, n in read.remarks.items() if n}
+        return [Result(input_id=unit[0], outputs=read.trajectories, measures={**read.measures, **remarks})]
+
+    def measures(self, output: Any) -> Mapping[str, float]:
+        """How the run ended, and how long it is."""
+        run: Trajectory = output
+        status = "unknown" if run.outcome is None else run.outcome.status
+        return {f"outcome.{status}": 1, "items": len(run.content)}
+
+    def _context(self, raw: RawRecord) -> JsonObject:
+        """The record itself, unless it is large or may hold what is not to be stored; and where it stands."""
+        where: JsonObject = {"files": sorted({Path(piece.path).name for piece in self._part.slices}), "row": raw.row}
+        if self._profile.private or len(raw.data) > LARGEST_INPUT_BYTES:
+            return where
+        return {**where, "raw": raw.data.decode(errors="backslashreplace")}
+
+
+def group_by(profile: Profile) -> GroupBy | None:
+    """How rows make records."""
+    return GroupBy(tuple(profile.group.by), profile.group.order) if profile.group is not None else None
+
+
+def input_id(row: int) -> str:
+    """The id of the record whose first row is ``row``."""
+    return f"row-{row:09d}"

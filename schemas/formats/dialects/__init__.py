@@ -1,0 +1,21 @@
+"""Ways to write calls as text, by name."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from schemas.registry import Registry
+
+DialectName = Literal["react", "function_xml", "execute", "fenced", "brackets", "hermes"]
+
+DIALECTS = Registry(
+    "dialect",
+    {
+        "react": "schemas.formats.dialects.react:React",
+        "function_xml": "schemas.formats.dialects.function_xml:FunctionXml",
+        "execute": "schemas.formats.dialects.execute:Execute",
+        "fenced": "schemas.formats.dialects.fenced:Fenced",
+        "brackets": "schemas.formats.dialects.brackets:Brackets",
+        "hermes": "schemas.formats.dialects.hermes:Hermes",
+    },
+)

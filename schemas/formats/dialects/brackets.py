@@ -1,0 +1,48 @@
+"""``search[red shoes]``, ``click[Buy Now]``: a command with its argument in brackets, on the last line of a text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from pydantic import Field
+
+from schemas.config import Config
+from schemas.formats.dialects.dialect import INPUT, Block, Spoken, lines, unsayable, with_prose
+from schemas.trajectory import Action, ApiAction, CodeAction
+
+_COMMAND = re.compile(r"^([A-Za-z_][\w.-]*)\[(.*)\]$")
+
+
+class Brackets(Config):
+    """WebShop's commands (arXiv:2207.01206) and those like them."""
+
+    parameters: dict[str, str] = Field(
+        default={}, description=f"what the argument of a command is called; {INPUT!r} if it is not said here"
+    )
+
+    def read(self, text: str) -> Spoken | None:
+        """The command on the last line that is not blank."""
+        end = len(text.rstrip())
+        start = text.rfind("\n", 0, end) + 1
+        action = self.command(text[start:end])
+        return with_prose(text, [Block(start, end, action)]) if action else None
+
+    def command(self, text: str) -> ApiAction | None:
+        """The command that ``text`` is, if it is one."""
+        found = _COMMAND.match(text)
+        return ApiAction(function=found[1], kwargs={self.parameters.get(found[1], INPUT): found[2]}) if found else None
+
+    def compose(self, actions: Sequence[Action]) -> str:
+        """There are words for a call with one argument that is a text."""
+        return lines(actions, [self._call(action) for action in actions])
+
+    def _call(self, action: Action) -> str | None:
+        if isinstance(action, CodeAction):
+            raise unsayable("code is no command in brackets")
+        if not isinstance(action, ApiAction):
+            return None
+        name = self.parameters.get(action.function, INPUT)
+        if list(action.kwargs) != [name] or not isinstance(action.kwargs[name], str):
+            raise unsayable(f"{action.function!r} has other arguments than a text {name!r}")
+        return f"{action.function}[{action.kwargs[name]}]"

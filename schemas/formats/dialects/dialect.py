@@ -1,0 +1,104 @@
+"""The contract of a dialect: how agents without a field for calls write them into what they say.
+
+Reading keeps every character: prose before a call becomes its ``description``, prose after the last one a message. What
+only looks like a call (cut off, no JSON, no closing tag) stays prose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from schemas.formats.format import FormatError
+from schemas.trajectory import Action, AnyAction, ApiAction, CodeAction, MessageAction
+
+INPUT = "input"
+"""The name of a call's only argument where the text names none."""
+
+
+class Spoken(NamedTuple):
+    """What a text says in a dialect; ``awaits``: what comes next answers it."""
+
+    actions: list[AnyAction]
+    awaits: bool = True
+
+
+class Dialect(Protocol):
+    """A dialect: a ``Config`` whose fields are its options."""
+
+    def read(self, text: str) -> Spoken | None:
+        """The actions in ``text``; ``None`` if it says nothing in the dialect."""
+
+    def compose(self, actions: Sequence[Action]) -> str:
+        """The plainest text of ``actions``. Raises ``FormatError`` (``unsayable``)."""
+
+
+class Block(NamedTuple):
+    """A call in a text, from ``start`` to ``end``."""
+
+    start: int
+    end: int
+    action: ApiAction | CodeAction
+
+
+def say(dialect: Dialect, actions: Sequence[Action]) -> str:
+    """The text of ``actions``. Raises ``FormatError`` (``unsayable``) if other calls would be read from it."""
+    text = dialect.compose(actions)
+    spoken = dialect.read(text)
+    if _calls(spoken.actions if spoken else []) != _calls(actions):
+        raise unsayable(f"the text would be read as other calls: {text!r:.80}")
+    return text
+
+
+def unsayable(detail: str) -> FormatError:
+    """The error of a call that a dialect has no words for."""
+    return FormatError("unsayable", detail)
+
+
+def with_prose(text: str, blocks: Iterable[Block]) -> Spoken | None:
+    """The actions of ``blocks`` and the prose around them; a line break next to a block belongs to neither.
+
+    Prose of nothing but white space is none.
+    """
+    actions: list[AnyAction] = []
+    done = 0
+    for block in blocks:
+        prose = _between(text[done : block.start], first=done == 0).removesuffix("\n")
+        done = block.end
+        actions.append(described(block.action, prose if prose.strip() else None))
+    if not actions:
+        return None
+    rest = text[done:].removeprefix("\n")
+    return Spoken([*actions, MessageAction(content=rest)] if rest.strip() else actions)
+
+
+def described(action: ApiAction | CodeAction, description: str | None) -> ApiAction | CodeAction:
+    """The call with what was said before it."""
+    if isinstance(action, CodeAction):
+        return CodeAction(language=action.language, content=action.content, description=description)
+    return ApiAction(
+        function=action.function, kwargs=action.kwargs, raw_arguments=action.raw_arguments, description=description
+    )
+
+
+def lines(actions: Sequence[Action], blocks: Sequence[str | None]) -> str:
+    """``blocks`` (``None`` for a message) and the prose of ``actions``, one under the other."""
+    texts: list[str] = []
+    for action, block in zip(actions, blocks, strict=True):
+        texts += [action.description] if action.description else []
+        texts.append(action.content if isinstance(action, MessageAction) else block or "")
+    return "\n".join(texts)
+
+
+def _between(prose: str, first: bool) -> str:
+    return prose if first else prose.removeprefix("\n")
+
+
+def _calls(actions: Sequence[Action]) -> list[tuple[Any, ...]]:
+    found: list[tuple[Any, ...]] = []
+    for action in actions:
+        if isinstance(action, ApiAction):
+            found.append((action.function, action.kwargs, action.raw_arguments))
+        elif isinstance(action, CodeAction):
+            found.append((action.language, action.content))
+    return found

@@ -1,0 +1,59 @@
+"""Fenced code blocks, as in Markdown: three or more backticks or tildes, the language, the code, and as many again."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from pydantic import Field
+
+from schemas.config import Config
+from schemas.formats.dialects.dialect import Block, Spoken, lines, unsayable, with_prose
+from schemas.trajectory import Action, ApiAction, CodeAction
+
+_FENCE = re.compile(r"^(`{3,}|~{3,})([^\n`]*)$", re.MULTILINE)
+
+
+class Fenced(Config):
+    """Every fenced block is code that is run, in the language that stands on its fence (none: ``""``)."""
+
+    languages: list[str] = Field(
+        default=[], description="blocks in these languages are run; all of them if it is empty"
+    )
+
+    def read(self, text: str) -> Spoken | None:
+        """The blocks, all of them; an unclosed one stays prose."""
+        if "```" not in text and "~~~" not in text:
+            return None
+        run = [block for block in _blocks(text) if not self.languages or _language(block) in self.languages]
+        return with_prose(text, run)
+
+    def compose(self, actions: Sequence[Action]) -> str:
+        """There are words for code, and none for tool calls."""
+        return lines(actions, [_code(action) for action in actions])
+
+
+def _blocks(text: str) -> Iterator[Block]:
+    opening: re.Match[str] | None = None
+    for fence in _FENCE.finditer(text):
+        if opening is None:
+            opening = fence
+        elif fence[1] == opening[1] and not fence[2].strip():
+            code = text[opening.end() + 1 : fence.start()].removesuffix("\n")
+            yield Block(opening.start(), fence.end(), CodeAction(language=opening[2].strip(), content=code))
+            opening = None
+
+
+def _language(block: Block) -> str:
+    return block.action.language if isinstance(block.action, CodeAction) else ""
+
+
+def _code(action: Action) -> str | None:
+    if isinstance(action, ApiAction):
+        raise unsayable("a tool call is no code")
+    if not isinstance(action, CodeAction):
+        return None
+    fence = "```"
+    while fence in action.content:
+        fence += "`"
+    return f"{fence}{action.language}\n{action.content}\n{fence}"

@@ -1,0 +1,82 @@
+"""``Thought:``, ``Action:``, ``Action Input:``, ``Final Answer:`` (ReAct, arXiv:2210.03629), in the spellings in use.
+
+An action is one of: a name with ``Action Input:``, JSON if it is any; a name and a fenced block of code; ``name[text]``
+or ``name(text)``; ``Answer`` with ``Final Answer:``; or else a command in plain text, which is a message to its world.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from pydantic import Field
+
+from schemas.config import Config
+from schemas.formats.arguments import read_arguments
+from schemas.formats.dialects.dialect import INPUT, Spoken, described, unsayable
+from schemas.formats.json_text import dumped
+from schemas.rows import MessageCall
+from schemas.trajectory import Action, ApiAction, CodeAction, MessageAction
+from schemas.views.toolformats import DIALECTS
+
+_THOUGHT = re.compile(r"\s*(?:Thought|THOUGHT|Think):[ \t]*\n?")
+_ACTION = re.compile(r"^[ \t]*(?:Action|ACTION|Act):[ \t]*", re.MULTILINE)
+_INPUT = re.compile(r"([^\n]+?)[ \t]*\n\s*Action Input:(.*)", re.DOTALL)
+_CODE = re.compile(r"([^\n`]*)\n\s*(`{3,})([^\n`]*)\n(.*?)\n?\2", re.DOTALL)
+_CALL = re.compile(r"([A-Za-z_][\w.-]*)(?:\[(.*)\]|\((.*)\))", re.DOTALL)
+_WORD = re.compile(r"\s*\w*\s*")
+_ANSWER = re.compile(r"^[ \t]*Final Answer:[ \t]*", re.MULTILINE)
+
+
+class React(Config):
+    """One thought and one action to a text."""
+
+    parameters: dict[str, str] = Field(
+        default={}, description=f"what the text in ``name[text]`` is called; {INPUT!r} if it is not said here"
+    )
+
+    def read(self, text: str) -> Spoken | None:
+        """The first action of ``text``, up to its end, or its final answer; ``None`` for a thought alone."""
+        action = _ACTION.search(text)
+        answer = _ANSWER.search(text, action.end() if action else 0)
+        if action is None and answer is None:
+            return None
+        opening = action or answer
+        assert opening is not None
+        thought = _thought(text[: opening.start()])
+        if answer is not None and (action is None or _WORD.fullmatch(text, action.end(), answer.start())):
+            return Spoken([MessageAction(content=text[answer.end() :], description=thought)], awaits=False)
+        body = text[opening.end() :].strip()
+        call = self._call(body)
+        if call is None:
+            return Spoken([MessageAction(content=body, description=thought)])
+        return Spoken([described(call, thought)])
+
+    def compose(self, actions: Sequence[Action]) -> str:
+        """Names with ``Action Input:``. There are no words for code, for parallel calls, or for two messages."""
+        if len(actions) != 1 or isinstance(actions[0], CodeAction):
+            raise unsayable("a turn is one action, and none that runs code")
+        action = actions[0]
+        dialect = DIALECTS["react"]
+        thought = f"{dialect.thought}{action.description}\n" if action.description else ""
+        if isinstance(action, MessageAction):
+            return f"{thought}{dialect.answer}{action.content}"
+        assert isinstance(action, ApiAction)
+        arguments = dumped(action.kwargs, "spaced") if action.raw_arguments is None else action.raw_arguments
+        return thought + dialect.call(MessageCall(name=action.function, arguments=arguments))
+
+    def _call(self, body: str) -> ApiAction | CodeAction | None:
+        if found := _INPUT.fullmatch(body):
+            kwargs, raw = read_arguments(found[2].strip())
+            return ApiAction(function=found[1], kwargs=kwargs, raw_arguments=raw)
+        if found := _CODE.fullmatch(body):
+            return CodeAction(language=found[3].strip() or found[1].strip().lower(), content=found[4])
+        if found := _CALL.fullmatch(body):
+            given = found[2] if found[2] is not None else found[3]
+            return ApiAction(function=found[1], kwargs={self.parameters.get(found[1], INPUT): given} if given else {})
+        return None
+
+
+def _thought(text: str) -> str | None:
+    label = _THOUGHT.match(text)
+    return text[label.end() if label else 0 :].removesuffix("\n") or None

@@ -1,0 +1,264 @@
+"""OpenAI chat messages, from which the items of a run are made. Formats that spell them otherwise translate first.
+
+An assistant message is one turn: its text, or its calls, the first of which takes text and reasoning along. A result
+belongs to the call of its id; where there are no ids, to the calls of the turn before it, in order. A field that is
+null is one that is not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from schemas.formats.call_reading import CallReader
+from schemas.formats.conversation import Conversation, Flag, key
+from schemas.formats.dialects.dialect import Dialect, Spoken
+from schemas.formats.format import FormatError
+from schemas.formats.json_text import Spelling
+from schemas.formats.parts import Image, read_parts
+from schemas.record import JsonObject
+from schemas.trajectory import ApiAction, CodeAction, ImageObservation, MessageAction, TextObservation
+
+REASONING = ("reasoning_content", "reasoning", "thinking")
+"""Names of the field for hidden reasoning, the usual one first."""
+
+_REASONING = frozenset(REASONING)
+_KNOWN = frozenset({"role", "content", "name"})
+_RESULT = _KNOWN | {"tool_call_id"}
+
+
+class MessageReader:
+    """Reads the messages of one record. ``arguments`` is how the format spells arguments if nothing is noted."""
+
+    def __init__(self, arguments: Spelling, flag: Flag, dialect: Dialect | None = None) -> None:
+        self.flag = flag
+        self.dialect = dialect
+        self.talk = Conversation()
+        self._call_reader = CallReader(self.talk, arguments)
+        self._ids: set[str | None] = set()
+        """Ids in use so far."""
+        self._waiting: list[int] = []
+        """Calls of the last turn without an id."""
+        self._results: list[int] = []
+        """Results without an id since then."""
+        self._awaits = False
+        """The last turn is answered by what comes next, whoever is said to speak."""
+        self._roles: dict[str, Callable[[JsonObject], None]] = {
+            "user": self._user,
+            "assistant": self._assistant,
+            "tool": self._result,
+            "function": self._result,
+            "system": self._system,
+            "developer": self._system,
+        }
+
+    def read(self, messages: Any) -> Conversation:
+        """The conversation.
+
+        Raises ``FormatError``: ``invalid``, ``unknown_role``, ``unknown_part``, ``unknown_call``.
+        """
+        if not isinstance(messages, list):
+            raise FormatError("invalid", f"expected a list of messages, got {messages!r:.60}")
+        for place, message in enumerate(messages):
+            if not isinstance(message, dict):
+                raise FormatError("invalid", f"message {place} is {message!r:.60}, expected an object")
+            role = message.get("role")
+            reader = self._roles.get(role) if isinstance(role, str) else None
+            if reader is None:
+                raise FormatError(
+                    "unknown_role", f"message {place} is of role {role!r:.60}; known: {', '.join(self._roles)}"
+                )
+            self.talk.starts.append(len(self.talk.content))
+            reader(message)
+        self._link()
+        return self.talk
+
+    def _system(self, message: JsonObject) -> None:
+        role = message["role"]
+        if self.talk.content or self.talk.system_prompt is not None:
+            self._observe(message, _KNOWN, source="environment", role=role)
+            return
+        self.talk.starts[-1] = -1
+        self.talk.system_prompt = self._text(message, -1)
+        if role != "system":
+            self.talk.note(-1, role=role)
+        self._rest(message, -1, _KNOWN - {"name"})
+
+    def _user(self, message: JsonObject) -> None:
+        if not self._awaits:
+            self._observe(message, _KNOWN, source="user")
+            return
+        self._results.append(len(self.talk.content))
+        self._observe(message, _KNOWN, source="environment")
+
+    def _result(self, message: JsonObject) -> None:
+        index = len(self.talk.content)
+        role = message["role"]
+        call_id = message.get("tool_call_id")
+        if call_id is not None and not isinstance(call_id, str):
+            raise FormatError("invalid", f"the id of a result is {call_id!r:.60}, expected a text")
+        self._ids.add(call_id)
+        if role != "tool" or self._awaits:
+            self.talk.note(index, role=role)
+        if not call_id:
+            self._results.append(index)
+            if not self._awaits:
+                self.talk.unnumbered.append(index)
+            if call_id == "":
+                self.talk.note(index, id="")
+        self._observe(message, _RESULT, source="environment", tool_call_id=call_id or None)
+
+    def _observe(self, message: JsonObject, known: frozenset[str], **fields: Any) -> None:
+        index = len(self.talk.content)
+        content = message.get("content")
+        if len(message) == 2 and isinstance(content, str):
+            self.talk.content.append(TextObservation(content=content, turn=self.talk.turn, **fields))
+            return
+        fields.update(turn=self.talk.turn, name=self._name(message), train=self._train(message))
+        if isinstance(content, list):
+            pieces, outline = read_parts(content)
+            self.talk.note(index, parts=outline)
+            images = {field: value for field, value in fields.items() if field != "name"}
+            if all(isinstance(piece, Image) for piece in pieces):
+                known -= {"name"}
+            for piece in pieces:
+                item = (
+                    ImageObservation(content=piece.url, **images)
+                    if isinstance(piece, Image)
+                    else TextObservation(content=piece, **fields)
+                )
+                self.talk.content.append(item)
+        else:
+            self.talk.content.append(TextObservation(content=self._text(message, index), **fields))
+        self._rest(message, index, known)
+
+    def _assistant(self, message: JsonObject) -> None:
+        self._link()
+        talk = self.talk
+        talk.turn += 1
+        self._awaits = False
+        if len(message) == 2 and self.dialect is None and isinstance(message.get("content"), str):
+            talk.content.append(MessageAction(content=message["content"], turn=talk.turn))
+            return
+        index = len(talk.content)
+        field, reasoning = self._reasoning(message)
+        calls = message.get("tool_calls")
+        legacy = None if calls else message.get("function_call")
+        fields = {"turn": talk.turn, "agent": self._name(message), "train": self._train(message)}
+        known = _KNOWN | {field} if field else _KNOWN
+        if legacy is not None or calls:
+            content = message.get("content")
+            text = None if content is None else self._text(message, index)
+            if "content" not in message:
+                talk.note(index, content="absent")
+            if legacy is not None:
+                talk.note(index, role="function_call")
+                calls = [{"type": "function", "function": legacy}]
+            if self.dialect:
+                talk.note(index, native=True)
+            known |= {"tool_calls" if legacy is None else "function_call"}
+            self._calls(calls, {"description": text, "reasoning_content": reasoning}, fields)
+        else:
+            self._say(self._text(message, index), index, reasoning, fields)
+        self._rest(message, index, known)
+
+    def _say(self, text: str, index: int, reasoning: str | None, fields: JsonObject) -> None:
+        spoken = self.dialect.read(text) if self.dialect else None
+        if spoken is None or self.dialect is None:
+            message = MessageAction(content=text, reasoning_content=reasoning, **fields)
+            if self.dialect and self.dialect.compose([message]) != text:
+                self.talk.note(index, plain=True)
+            self.talk.content.append(message)
+            return
+        if _composed(self.dialect, spoken) != text:
+            self.talk.note(index, text=text)
+        self._awaits = spoken.awaits
+        for place, action in enumerate(spoken.actions):
+            if isinstance(action, ApiAction | CodeAction):
+                self._waiting.append(index + place)
+            extra = {"reasoning_content": reasoning} if place == 0 else {}
+            self.talk.content.append(msgspec.structs.replace(action, **fields, **extra))
+
+    def _calls(self, calls: Any, said: JsonObject, fields: JsonObject) -> None:
+        if not isinstance(calls, list):
+            raise FormatError("invalid", f"expected a list of calls, got {calls!r:.60}")
+        for place, call in enumerate(calls):
+            action = self._call_reader.read(call, {**fields, **said} if place == 0 else fields)
+            self._ids.add(action.tool_call_id)
+            if action.tool_call_id is None:
+                self._waiting.append(len(self.talk.content))
+            self.talk.content.append(action)
+
+    def _link(self) -> None:
+        """Give calls without an id, and the results without one that followed them, ids that are not in use.
+
+        Where the results are fewer, they are those of the last calls.
+        """
+        if self._waiting and self._results:
+            content = self.talk.content
+            for call, result in zip(self._waiting[-len(self._results) :], self._results, strict=False):
+                name = f"call_{call}"
+                while name in self._ids:
+                    name += "_"
+                self._ids.add(name)
+                for index in (call, result):
+                    content[index] = msgspec.structs.replace(content[index], tool_call_id=name)
+        if self._waiting or self._results:
+            self._waiting, self._results = [], []
+
+    def _text(self, message: JsonObject, index: int) -> str:
+        content = message.get("content")
+        if isinstance(content, str):
+            return content
+        if content is None:
+            self.talk.note(index, content="null" if "content" in message else "absent")
+            return ""
+        if not isinstance(content, list):
+            raise FormatError("invalid", f"expected a text or a list of parts, got {content!r:.60}")
+        pieces, outline = read_parts(content)
+        if not isinstance(pieces[0], str) or len(pieces) > 1:
+            raise FormatError("unknown_part", f"a message of role {message['role']!r} holds an image")
+        self.talk.note(index, parts=outline)
+        return pieces[0]
+
+    def _reasoning(self, message: JsonObject) -> tuple[str | None, str | None]:
+        """The name of the field with the reasoning, and the reasoning."""
+        if _REASONING.isdisjoint(message):
+            return None, None
+        for name in REASONING:
+            if isinstance(message.get(name), str):
+                if name != REASONING[0]:
+                    self.talk.note(len(self.talk.content), reasoning=name)
+                return name, message[name]
+        return None, None
+
+    def _name(self, message: JsonObject) -> str | None:
+        name = message.get("name")
+        if name is not None and not isinstance(name, str):
+            raise FormatError("invalid", f"the name of who speaks is {name!r:.60}, expected a text")
+        return name
+
+    def _train(self, message: JsonObject) -> bool | None:
+        return self.flag.read(message[self.flag.field]) if self.flag.field in message else None
+
+    def _rest(self, message: JsonObject, index: int, known: frozenset[str]) -> None:
+        """Keep the fields of a message that no field of ours says."""
+        if message.keys() <= known:
+            return
+        said = self.flag.field if index >= 0 and self.flag.says(message.get(self.flag.field)) else None
+        rest = {
+            field: value
+            for field, value in message.items()
+            if field not in known and field != said and value is not None
+        }
+        if rest:
+            self.talk.fields[key(index)] = rest
+
+
+def _composed(dialect: Dialect, spoken: Spoken) -> str | None:
+    try:
+        return dialect.compose(spoken.actions)
+    except FormatError:
+        return None

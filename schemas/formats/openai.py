@@ -1,0 +1,81 @@
+"""OpenAI chat messages with tools, one conversation a record: ``messages``, ``tools``, and whatever else a row has.
+
+Reads ``tool_calls`` and the older ``function_call`` with role ``function``, parallel calls, results in any order,
+reasoning under each of its names, contents in parts, and messages or tools as JSON text. Arguments that are no JSON
+object stay the text they are. With a dialect, calls are found in the text of assistants, and what comes after them is
+the environment's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from schemas.formats.chat_tools import read_tools, write_tools
+from schemas.formats.conversation import Flag, layout, to_trajectory
+from schemas.formats.dialects.option import WithDialect
+from schemas.formats.differences import differences
+from schemas.formats.format import FormatError, Losses, Origin, Read, Written, parse
+from schemas.formats.json_text import spelled, style_of
+from schemas.formats.links import link_remarks
+from schemas.formats.message_reading import MessageReader
+from schemas.formats.message_writing import MessageWriter
+from schemas.record import JsonObject
+from schemas.trajectory import Trajectory
+
+CONVERTER_VERSION = "1"
+NAME = "openai"
+WEIGHT = Flag("weight", 0, 1)
+
+
+class OpenAi(WithDialect):
+    """Chat messages with tool calls, as the OpenAI API has them and as data sets of it keep them."""
+
+    def read(self, raw: bytes, origin: Origin) -> Read:
+        """One conversation. Raises ``FormatError``.
+
+        Reasons: those of ``parse``; ``invalid`` for messages that are missing or broken; ``unknown_role``,
+        ``unknown_part`` and ``unknown_call`` for what no message of this format is made of.
+        """
+        row = parse(raw)
+        given = row.pop("messages", None)
+        messages, style = read_list(given)
+        talk = MessageReader("compact", WEIGHT, self.speech).read(messages)
+        if style is not None:
+            talk.spelling["messages"] = style
+        losses = Losses({"messages.spelling": 1} if isinstance(given, str) and style is None else {})
+        named = "functions" if "tools" not in row and isinstance(row.get("functions"), list) else "tools"
+        tools, note, lost = read_tools(row.pop(named, None), "object")
+        if named == "functions":
+            note = {**note, "field": named}
+        if note:
+            talk.spelling["tools"] = note
+        run = to_trajectory(talk, raw, origin, NAME, CONVERTER_VERSION, row, tools=tools)
+        return Read(run, losses + lost, remarks=talk.remarks + link_remarks(run.content, tools))
+
+    def write(self, trajectory: Trajectory) -> Written:
+        """One record. Raises ``FormatError`` (``unsayable``) for a call that the dialect has no words for."""
+        held = layout(trajectory, NAME)
+        told = MessageWriter(held, "compact", WEIGHT, self.speech).write(trajectory)
+        messages: Any = [each.message for each in told]
+        if "messages" in held.spelling:
+            messages = spelled(messages, held.spelling["messages"])
+        document: JsonObject = {**held.row, "messages": messages}
+        note = held.spelling.get("tools", {})
+        tools = write_tools(trajectory.tools, note, "object")
+        if tools is not None:
+            document[note.get("field", "tools")] = tools
+        back = self.read(msgspec.json.encode(document), Origin("")).trajectory
+        return Written(document, differences(trajectory, back, NAME))
+
+
+def read_list(given: Any) -> tuple[Any, str | None]:
+    """A list of messages and how its JSON text is spelled, if it is a text; what is no list is for others to refuse."""
+    if not isinstance(given, str):
+        return given, None
+    try:
+        value = msgspec.json.decode(given)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise FormatError("invalid", f"the text of the messages is no JSON: {error}") from error
+    return value, style_of(given, value)

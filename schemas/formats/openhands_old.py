@@ -1,0 +1,255 @@
+"""Events of OpenHands before its SDK: ``{id, source, action | observation, args | content, extras, cause, …}``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from schemas.formats.arguments import read_arguments
+from schemas.formats.chat_tools import read_tools
+from schemas.formats.format import Losses
+from schemas.formats.transcript import Transcript
+from schemas.record import JsonObject
+from schemas.trajectory import (
+    AnyItem,
+    ApiAction,
+    CodeAction,
+    MessageAction,
+    ObservationSource,
+    TextObservation,
+    Tool,
+    Usage,
+)
+
+NO_TURNS = {
+    *("change_agent_state", "agent_state_changed", "initialize", "null", "pause", "resume", "stop", "start"),
+    *("recall", "condensation_request", "loop_recovery"),
+}
+"""Actions and observations that the model neither made nor saw."""
+PAGE = ("screenshot", "set_of_marks", "dom_object", "axtree_object", "extra_element_properties")
+_EVENT = {"action", "args", "observation", "content", "extras", "tool_call_metadata", "llm_metrics"}
+
+
+class OldEvents:
+    """Reads events one by one, in the order of the log."""
+
+    def __init__(self, losses: Losses) -> None:
+        self.transcript = Transcript()
+        self.losses = losses
+        self.tools: list[Tool] = []
+        self.others: list[JsonObject] = []
+        """Events that are no items."""
+        self.responses: dict[str, JsonObject] = {}
+        """What the model's API answered, by its id: every call of one response repeats it."""
+        self.metrics: JsonObject = {}
+        self.calls: dict[Any, str] = {}
+        """Ids of events that are calls, and what the calls are known by."""
+        self.seen: set[Any] = set()
+        self.last_response: str | None = None
+        self.agents: list[str] = []
+        """The agents to which the run was delegated, the innermost last."""
+
+    def read(self, event: JsonObject) -> None:
+        """Take in the next event."""
+        if isinstance(event.get("llm_metrics"), dict):
+            self.losses["llm_metrics"] += bool(self.metrics)
+            self.metrics = event["llm_metrics"]
+        name = event.get("action", event.get("observation"))
+        if "action" in event and name == "system":
+            self._system(event)
+        elif name == "condensation":
+            self._condense(event)
+        elif name in NO_TURNS or not isinstance(name, str):
+            self.transcript.remarks["unknown_kind"] += not isinstance(name, str)
+            self.others.append(event)
+        elif "observation" in event:
+            self._observe(event, name)
+        elif name == "message":
+            self._message(event)
+        elif event.get("source", "agent") == "agent":
+            self._act(event, name)
+        else:
+            self.others.append(event)
+        self.seen.add(event.get("id"))
+
+    def kept(self) -> JsonObject:
+        """What of the log is no item: other events, and the model's responses without the calls that are items."""
+        kept: JsonObject = {"events": self.others} if self.others else {}
+        known = set(self.calls.values())
+        responses = {key: _unsaid(value, known) for key, value in self.responses.items()}
+        kept |= {"model_responses": responses} if responses else {}
+        return kept | ({"llm_metrics": self.metrics} if self.metrics else {})
+
+    def usage(self) -> Usage:
+        """What the run cost so far at its last event, or else what the responses say together."""
+        total = self.metrics.get("accumulated_token_usage")
+        cost = self.metrics.get("accumulated_cost")
+        usages = [total] if isinstance(total, dict) else [each.get("usage") for each in self.responses.values()]
+        found = [each for each in usages if isinstance(each, dict)]
+        return Usage(
+            prompt_tokens=_sum(found, "prompt_tokens"),
+            completion_tokens=_sum(found, "completion_tokens"),
+            cost_usd=float(cost) if isinstance(cost, int | float) and cost > 0 else None,
+        )
+
+    def _system(self, event: JsonObject) -> None:
+        args = _object(event.get("args"))
+        self.transcript.system_prompt = args.get("content") if isinstance(args.get("content"), str) else None
+        self.tools, note, lost = read_tools(args.get("tools"), "object")
+        self.losses.update(lost)
+        rest = {key: value for key, value in args.items() if key not in ("content", "tools") and value is not None}
+        rest |= {"tools": note["given"]} if "given" in note else {}
+        self.others.append({**event, "args": rest})
+
+    def _condense(self, event: JsonObject) -> None:
+        """What the log forgot, and the summary that the agent saw in its place."""
+        args = _object(event.get("args"))
+        summary = args.get("summary")
+        if "action" in event and isinstance(summary, str) and summary:
+            rest = _rest(event) | {key: value for key, value in args.items() if key != "summary" and value is not None}
+            self._add(TextObservation(content=summary, source="environment", context_operation="condense"), rest)
+        else:
+            self.others.append(event)
+
+    def _message(self, event: JsonObject) -> None:
+        args = _object(event.get("args"))
+        text = args.get("content", event.get("content"))
+        text = text if isinstance(text, str) else ""
+        rest = _rest(event, text) | {
+            key: value
+            for key, value in args.items()
+            if key not in ("content", "thought") and value not in (None, [], "")
+        }
+        thought = args.get("thought") or None
+        if event.get("source") == "agent":
+            self._turn(event, rest)
+            self._add(MessageAction(content=text, description=thought), rest)
+        else:
+            rest |= {"thought": thought} if thought else {}
+            source: ObservationSource = "user" if event.get("source") == "user" else "environment"
+            self._add(TextObservation(content=text, source=source), rest)
+
+    def _act(self, event: JsonObject, name: str) -> None:
+        args = _object(event.get("args"))
+        thought = args.get("thought") or None
+        rest = _rest(event)
+        meta = self._turn(event, rest)
+        call = _model_call(meta)
+        fields: dict[str, Any] = {"description": thought if isinstance(thought, str) else None}
+        fields["tool_call_id"] = self.transcript.call_id(meta.get("tool_call_id") or f"event_{event.get('id')}", rest)
+        others = {key: value for key, value in args.items() if key != "thought" and value is not None}
+        item: AnyItem
+        if call is not None:
+            kwargs, text = read_arguments(call.get("arguments"))
+            item = ApiAction(function=call["name"], kwargs=kwargs, raw_arguments=text, **fields)
+            others = {key: value for key, value in others.items() if key not in kwargs or kwargs[key] != value}
+            rest |= {"action": name, "args": others}
+        elif name in ("run", "run_ipython") and isinstance(code := others.pop(_CODE[name], None), str):
+            item = CodeAction(language="bash" if name == "run" else "python", content=code, **fields)
+            rest |= {"args": others} if others else {}
+        else:
+            item = ApiAction(function=name, kwargs={key: args[key] for key in args if key != "thought"}, **fields)
+        if meta.get("function_name") is not None and call is None:
+            rest["function_name"] = meta["function_name"]
+        self.calls[event.get("id")] = meta.get("tool_call_id") or f"event_{event.get('id')}"
+        self._add(item, rest)
+        if name == "delegate":
+            self.agents.append(str(args.get("agent")))
+
+    def _observe(self, event: JsonObject, name: str) -> None:
+        text = event.get("content")
+        rest = _rest(event, text)
+        cause = event.get("cause")
+        extras = event.get("extras")
+        if isinstance(extras, str):
+            extras = read_arguments(extras)[0] or {"text": extras}
+        extras = _object(extras)
+        self.losses.update(f"extras.{key}" for key in PAGE if extras.get(key) not in (None, ""))
+        extras = {key: value for key, value in extras.items() if key not in PAGE and value is not None}
+        rest |= {"extras": extras} if extras else {}
+        if name == "delegate" and self.agents:
+            self.agents.pop()
+        given = self.calls.get(cause) if cause is not None else None
+        self.transcript.remarks["orphan_result"] += cause is not None and given is None
+        self.transcript.remarks["early_result"] += cause is not None and cause not in self.seen
+        error = name == "error" or bool(event.get("error")) or extras.get("error") is True
+        self._add(
+            TextObservation(
+                content=text if isinstance(text, str) else "",
+                source="environment",
+                name=name,
+                tool_call_id=self.transcript.answer(given, rest),
+                error=error,
+            ),
+            rest,
+        )
+
+    def _turn(self, event: JsonObject, rest: JsonObject) -> JsonObject:
+        """Begin a turn, if the event is not of the same response as the last; what the model's call was."""
+        meta = _object(event.get("tool_call_metadata"))
+        response = _object(meta.get("model_response"))
+        key = response.get("id")
+        if key is None or key != self.last_response:
+            self.transcript.turn += 1
+        self.last_response = key
+        if isinstance(key, str):
+            self.responses.setdefault(key, response)
+            rest["model_response"] = key
+        elif response:
+            rest["model_response"] = response
+        known = ("function_name", "tool_call_id", "model_response")
+        more = {name: value for name, value in meta.items() if name not in known and value is not None}
+        rest |= {"tool_call_metadata": more} if more else {}
+        return meta
+
+    def _add(self, item: AnyItem, rest: JsonObject) -> None:
+        if self.agents:
+            item = msgspec.structs.replace(item, agent=self.agents[-1])
+        self.transcript.add(item, rest)
+
+
+_CODE = {"run": "command", "run_ipython": "code"}
+
+
+def _rest(event: JsonObject, text: Any = None) -> JsonObject:
+    """Fields of an event that no field of ours says."""
+    return {
+        key: value
+        for key, value in event.items()
+        if key not in _EVENT and value is not None and not (key == "message" and value == text)
+    }
+
+
+def _object(value: Any) -> JsonObject:
+    return value if isinstance(value, dict) else {}
+
+
+def _model_call(meta: JsonObject) -> JsonObject | None:
+    """The call as the model wrote it."""
+    for choice in _list(_object(meta.get("model_response")).get("choices")):
+        for call in _list(_object(_object(choice).get("message")).get("tool_calls")):
+            function = _object(call).get("function")
+            if call.get("id") == meta.get("tool_call_id") and isinstance(_object(function).get("name"), str):
+                return _object(function)
+    return None
+
+
+def _unsaid(response: JsonObject, known: set[str]) -> JsonObject:
+    """A response without the calls that are items."""
+    choices = []
+    for choice in _list(response.get("choices")):
+        message = _object(_object(choice).get("message"))
+        calls = [call for call in _list(message.get("tool_calls")) if _object(call).get("id") not in known]
+        message = {key: value for key, value in message.items() if key != "tool_calls" and value is not None}
+        choices.append({**_object(choice), "message": message | ({"tool_calls": calls} if calls else {})})
+    return {**response, "choices": choices}
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _sum(usages: list[JsonObject], name: str) -> int | None:
+    values = [each[name] for each in usages if isinstance(each.get(name), int)]
+    return sum(values) if any(values) else None

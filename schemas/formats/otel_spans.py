@@ -1,0 +1,123 @@
+"""Spans of a trace, from OTLP JSON or from the plainer forms that exporters and data sets have of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+
+from schemas.formats.format import FormatError
+from schemas.record import JsonObject
+
+_IDS = ("spanId", "span_id", "spanID")
+_PARENTS = ("parentSpanId", "parent_span_id", "parent_id", "parentSpanID")
+_STARTS = ("startTimeUnixNano", "start_time_unix_nano", "startTime", "start_time")
+_OPEN = ("gen_ai.input.messages", "gen_ai.output.messages", "gen_ai.system_instructions", "gen_ai.tool.definitions")
+"""Attributes that may be JSON text of a list."""
+
+
+class Span(NamedTuple):
+    """A span; ``rest`` is what it says beyond its attributes."""
+
+    span_id: str
+    parent_id: str | None
+    operation: str | None
+    attributes: JsonObject
+    evaluations: list[JsonObject]
+    failed: bool
+    rest: JsonObject
+
+    @property
+    def shows(self) -> bool:
+        """Whether it has messages."""
+        return any(self.attributes.get(key) for key in _OPEN[:2])
+
+
+def read_spans(document: Any) -> list[Span]:
+    """The spans by the time of their start. Raises ``FormatError``: ``invalid``, or ``empty`` where there are none."""
+    given = [each for each in _spans(document) if isinstance(each, dict)]
+    if not given:
+        raise FormatError("empty", "there are no spans")
+    numbered = [_span(each, number) for number, each in enumerate(given)]
+    starts = [str(_first(each, _STARTS) or "") for each in given]
+    order = sorted(range(len(given)), key=lambda index: (len(starts[index]), starts[index]))
+    return [numbered[index] for index in order]
+
+
+def _spans(document: Any) -> Iterator[Any]:
+    if isinstance(document, list):
+        for each in document:
+            yield from _spans(each)
+        return
+    if not isinstance(document, dict):
+        raise FormatError("invalid", f"expected spans, got {type(document).__name__}")
+    inner = [document[key] for key in ("resourceSpans", "scopeSpans", "spans") if isinstance(document.get(key), list)]
+    if inner:
+        for each in inner:
+            yield from _spans(each)
+    elif "attributes" in document:
+        yield document
+    else:
+        raise FormatError("invalid", f"expected spans with attributes, got {', '.join(document) or 'nothing'!r:.60}")
+
+
+def _span(given: JsonObject, number: int) -> Span:
+    attributes = _attributes(given.get("attributes"))
+    for key in _OPEN:
+        attributes = (
+            {**attributes, key: _value(attributes[key])} if isinstance(attributes.get(key), str) else attributes
+        )
+    events = [each for each in given.get("events") or [] if isinstance(each, dict)]
+    found = [_attributes(each.get("attributes")) for each in events]
+    found = [attributes, *found]
+    parent = _first(given, _PARENTS)
+    status = given.get("status")
+    code = status.get("code", status.get("status_code")) if isinstance(status, dict) else status
+    rest = {key: value for key, value in given.items() if key not in ("attributes", "events")}
+    if events:
+        rest["events"] = [{**each, "attributes": _attributes(each.get("attributes"))} for each in events]
+    return Span(
+        span_id=str(_first(given, _IDS) or f"span-{number}"),
+        parent_id=str(parent) if parent else None,
+        operation=attributes.get("gen_ai.operation.name"),
+        attributes=attributes,
+        evaluations=[each for each in found if any(key.startswith("gen_ai.evaluation.score.") for key in each)],
+        failed=code in (2, "ERROR", "STATUS_CODE_ERROR") or "error.type" in attributes,
+        rest=rest,
+    )
+
+
+def _first(given: JsonObject, names: tuple[str, ...]) -> Any:
+    context = given.get("context")
+    places = [given, context] if isinstance(context, dict) else [given]
+    return next((place[name] for place in places for name in names if place.get(name) not in (None, "")), None)
+
+
+def _attributes(given: Any) -> JsonObject:
+    """Attributes as an object: OTLP has a list of keys and typed values."""
+    if isinstance(given, dict):
+        return given
+    pairs = [each for each in given or [] if isinstance(each, dict) and isinstance(each.get("key"), str)]
+    return {each["key"]: _typed(each.get("value")) for each in pairs}
+
+
+def _typed(value: Any) -> Any:
+    if not isinstance(value, dict) or len(value) != 1:
+        return value
+    ((kind, inner),) = value.items()
+    if kind == "intValue":
+        return int(inner) if isinstance(inner, str) and inner.lstrip("-").isdigit() else inner
+    if kind == "arrayValue":
+        return [_typed(each) for each in (inner or {}).get("values", [])]
+    if kind == "kvlistValue":
+        return _attributes((inner or {}).get("values"))
+    return inner if kind in ("stringValue", "boolValue", "doubleValue", "bytesValue") else value
+
+
+def _value(text: str) -> Any:
+    try:
+        value = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return text
+    return value if isinstance(value, list | dict) else text

@@ -1,0 +1,172 @@
+"""ToolBench's search trees (arXiv:2307.16789): every line from the root to a leaf is a run, and the lines are a tree.
+
+The first line that was searched is the root of the tree of runs; any other is a branch of the line that it left, holds
+its whole history with what it shares marked as copied, and says in ``branch_turn`` where it left. Pruned lines stay:
+``pruned`` says where the search stopped looking, not that a line is wrong. A line that answers in a search that ``win``
+succeeds, one that gave up fails, of others nothing is known. ``train_messages`` repeat the lines; what the tree does
+not show of them (prompts of the search) is kept in ``extra``, and trained on by nobody.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from schemas.config import Config
+from schemas.formats.chat_tools import read_tools
+from schemas.formats.format import FormatError, Losses, Origin, Read, Remarks, parse, provenance
+from schemas.formats.links import link_remarks
+from schemas.formats.toolbench_lines import Line, lines, read_line, said
+from schemas.formats.transcript import Transcript
+from schemas.ids import part_id
+from schemas.record import JsonObject
+from schemas.trajectory import ContextOperation, Outcome, OutcomeStatus, Source, TextObservation, Tool, Trajectory
+
+CONVERTER_VERSION = "1"
+NAME = "toolbench"
+ANSWERED, GAVE_UP = 3, 4
+"""Codes of the last observation of a line that came to an end."""
+
+
+class ToolBench(Config):
+    """ToolBench's answer files: a tree of thoughts and calls for one query, all of its lines. They are only read."""
+
+    def read(self, raw: bytes, origin: Origin) -> Read:
+        """The first line, and the others beside it.
+
+        Raises ``FormatError``. Reasons: those of ``parse``; ``invalid`` where there is no tree; ``unknown_node``.
+        """
+        document = parse(raw)
+        tree = document.get("tree")
+        root = tree.get("tree") if isinstance(tree, dict) else None
+        if not isinstance(tree, dict) or not isinstance(root, dict):
+            raise FormatError("invalid", f"expected 'tree', an object with the root under 'tree', got {tree!r:.60}")
+        answer = document.get("answer_generation")
+        answer = dict(answer) if isinstance(answer, dict) else {}
+        tools, note, losses = read_tools(answer.pop("function", None), "object")
+        system, query = _prompt(answer)
+        trajectory_id, source = provenance(raw, origin, NAME, CONVERTER_VERSION)
+        search = _Search(trajectory_id, source, tools, system, query, document.get("win"))
+        found = lines(root)
+        runs = [search.run(found, number) for number in range(len(found))]
+        kept = {key: value for key, value in document.items() if key not in ("tree", "answer_generation", "win")}
+        kept["tree"] = {key: value for key, value in tree.items() if key != "tree"} | {"root": said(root)}
+        if root["description"] or root.get("observation"):
+            kept["tree"]["root"] |= {key: root.get(key) for key in ("description", "observation")}
+        kept["compare_candidates"] = _candidates(document.get("compare_candidates"), found)
+        contexts = answer.pop("train_messages", None)
+        kept["answer_generation"] = answer | _unseen(contexts, root, (system, query))
+        kept |= {"tools": note} if note else {}
+        runs[0].extra[NAME].update(kept)
+        return Read(runs[0], Losses(+losses), tuple(runs[1:]), search.remarks)
+
+
+class _Search:
+    """What the lines of a tree have in common."""
+
+    def __init__(
+        self, trajectory_id: str, source: Source, tools: list[Tool], system: str | None, query: str | None, win: Any
+    ) -> None:
+        self.trajectory_id = trajectory_id
+        self.source = source
+        self.tools = tools
+        self.system = system
+        self.query = query
+        self.win = win
+        self.remarks = Remarks()
+
+    def run(self, found: list[Line], number: int) -> Trajectory:
+        """The run of the line of that number."""
+        line = found[number]
+        transcript = Transcript()
+        if self.query is not None:
+            copied: ContextOperation | None = "copied" if line.parent is not None else None
+            transcript.add(TextObservation(content=self.query, source="user", context_operation=copied), {})
+        branch_turn = read_line(line, transcript)
+        self.remarks += transcript.remarks + link_remarks(transcript.content, self.tools)
+        return Trajectory(
+            trajectory_id=self._name(number),
+            content=transcript.content,
+            parent_id=self._name(line.parent) if line.parent is not None else None,
+            branch_turn=branch_turn if line.parent is not None else None,
+            system_prompt=self.system,
+            tools=self.tools,
+            outcome=_outcome(line, self.win),
+            source=self.source,
+            extra={NAME: {"line": number, "win": self.win} | transcript.notes()},
+        )
+
+    def _name(self, number: int) -> str:
+        return self.trajectory_id if number == 0 else part_id(self.trajectory_id, f"line-{number}")
+
+
+def _outcome(line: Line, win: Any) -> Outcome:
+    leaf = line.nodes[-1] if line.nodes else {}
+    code = leaf.get("observation_code")
+    status: OutcomeStatus = "unknown"
+    if code == ANSWERED and win is True:
+        status = "success"
+    elif code == GAVE_UP:
+        status = "failure"
+    ended = code in (ANSWERED, GAVE_UP)
+    reason = {ANSWERED: "answered", GAVE_UP: "gave_up"}.get(code) if isinstance(code, int) else None
+    pruned = leaf.get("pruned") is True and not ended
+    return Outcome(
+        status=status, terminated=ended, truncated=pruned, reason=reason if reason or not pruned else "pruned"
+    )
+
+
+def _prompt(answer: JsonObject) -> tuple[str | None, str | None]:
+    """The system prompt and what the user asked, as the model saw them; without contexts only the query is known."""
+    contexts = answer.get("train_messages")
+    first = contexts[0] if isinstance(contexts, list) and contexts and isinstance(contexts[0], list) else []
+    texts: dict[str, str] = {}
+    for message in first:
+        if not isinstance(message, dict) or message.get("role") not in ("system", "user"):
+            break
+        if isinstance(message.get("content"), str):
+            texts.setdefault(message["role"], message["content"])
+    query = answer.get("query")
+    return texts.get("system"), texts.get("user", query if isinstance(query, str) else None)
+
+
+def _unseen(contexts: Any, root: JsonObject, prompt: tuple[str | None, ...]) -> JsonObject:
+    """Messages that neither the tree nor the prompt shows, by context and place, each the first time that it stands."""
+    if contexts is None:
+        return {}
+    texts = {*prompt, *_texts(root), None}
+    found: JsonObject = {}
+    known: list[Any] = []
+    for number, context in enumerate(contexts if isinstance(contexts, list) else [contexts]):
+        messages = context if isinstance(context, list) else [context]
+        for place, message in enumerate(messages):
+            if not (place < len(known) and known[place] == message) and not _is_shown(message, texts):
+                found.setdefault(str(number), {})[str(place)] = message
+        known = messages
+    return {"train_messages": found} if found else {}
+
+
+def _is_shown(message: Any, texts: set[str | None]) -> bool:
+    if not isinstance(message, dict) or message.keys() - {"role", "content", "name", "function_call"}:
+        return False
+    call = message.get("function_call")
+    spoken = [message.get("content"), message.get("name")]
+    spoken += [call.get("name"), call.get("arguments")] if isinstance(call, dict) else [call]
+    return all(text is None or (isinstance(text, str) and text in texts) for text in spoken)
+
+
+def _texts(root: JsonObject) -> list[str]:
+    found: list[str] = []
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        found += [node[key] for key in ("description", "observation") if isinstance(node.get(key), str)]
+        stack += node["children"]
+    return found
+
+
+def _candidates(candidates: Any, found: list[Line]) -> Any:
+    """The lines that were candidates for the answer, by number; what is no line of the tree as it is."""
+    if not isinstance(candidates, list):
+        return candidates
+    bare = [[{key: value for key, value in node.items() if key != "children"} for node in line.nodes] for line in found]
+    return [bare.index(each) if each in bare else each for each in candidates]

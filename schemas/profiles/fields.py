@@ -1,0 +1,96 @@
+"""Fields of a record by path, and how many of them ended where: the field-by-field report of what was kept."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from schemas.formats.conversation import RESERVED
+from schemas.formats.format import Losses
+from schemas.record import JsonObject
+
+ITEM = "[]."
+"""Before the name of a field of the objects in a list, whichever list it is."""
+
+
+def at(value: Any, path: str) -> Any:
+    """What stands at ``path`` (names joined by dots) of a JSON value; ``None`` if nothing does."""
+    for name in path.split("."):
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
+def without(document: JsonObject, paths: list[str]) -> JsonObject:
+    """``document`` without what stands at ``paths``."""
+    kept = dict(document)
+    for path in paths:
+        name, _, rest = path.partition(".")
+        if rest and isinstance(kept.get(name), dict):
+            kept[name] = without(kept[name], [rest])
+        elif not rest:
+            kept.pop(name, None)
+    return kept
+
+
+def fields_of(document: Any) -> Counter[str]:
+    """How often each field has a value: of the record, and of the objects in its lists (``[].role``)."""
+    counted: Counter[str] = Counter()
+    for record in document if isinstance(document, list) else [document]:
+        if not isinstance(record, dict):
+            continue
+        counted.update(name for name, value in record.items() if value is not None)
+        for value in record.values():
+            for member in value if isinstance(value, list) else ():
+                if isinstance(member, dict):
+                    counted.update(ITEM + name for name, each in member.items() if each is not None)
+    return counted
+
+
+def fields_in_extra(extra: JsonObject) -> Counter[str]:
+    """The fields that a reader put into ``extra``, by the names that ``fields_of`` gives them."""
+    counted: Counter[str] = Counter()
+    for kept in extra.values():
+        if not isinstance(kept, dict):
+            continue
+        counted.update(name for name in kept.get("row", kept) if name not in RESERVED)
+        for items in (kept.get("content"), kept.get("tool_calls")):
+            for member in items.values() if isinstance(items, dict) else ():
+                if isinstance(member, dict):
+                    counted.update(ITEM + name for name in member)
+    return counted
+
+
+_KINDS = ("source", "extra", "dropped")
+
+
+def measured(document: Any, extra: JsonObject, losses: Losses) -> dict[str, int]:
+    """``source.FIELD``, ``extra.FIELD`` and ``dropped.FIELD``, with how often each was."""
+    counts = zip(_KINDS, (fields_of(document), fields_in_extra(extra), losses), strict=True)
+    return {f"{kind}.{name}": n for kind, found in counts for name, n in found.items() if n}
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """How often a field had a value, and how often that was put into ``extra``, or left out; else it has a place."""
+
+    field: str
+    source: int
+    extra: int
+    dropped: int
+
+
+def field_report(metrics: Mapping[str, float]) -> list[Kept]:
+    """By name, what became of every field that the metrics of a table tell of (see ``measured``)."""
+    names = sorted({name.partition(".")[2] for name in metrics if _tells_of_a_field(name)})
+    return [Kept(name, *(int(metrics.get(f"{kind}.{name}", 0)) for kind in _KINDS)) for name in names]
+
+
+def without_fields(metrics: Mapping[str, float]) -> dict[str, float]:
+    """The metrics of a table that do not tell of fields."""
+    return {name: n for name, n in metrics.items() if not _tells_of_a_field(name)}
+
+
+def _tells_of_a_field(name: str) -> bool:
+    return name.partition(".")[0] in _KINDS

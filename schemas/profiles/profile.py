@@ -1,0 +1,142 @@
+"""The profile of a data set: a few lines that say how its records are to be read, and no code."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import msgspec
+from pydantic import Field, JsonValue, field_validator
+
+from schemas.config import Config, validate
+from schemas.errors import near_match
+from schemas.formats import FORMATS
+from schemas.formats.format import Origin, Reader, Remarks, decode
+from schemas.profiles.fields import at, measured, without
+from schemas.profiles.reshape import MessageFields, encoded, join
+from schemas.record import JsonObject
+from schemas.trajectory import Outcome, OutcomeStatus, Trajectory
+
+
+class OutcomeField(Config):
+    """How a record says whether its run succeeded."""
+
+    field: str = Field(description="path of the field")
+    success: list[JsonValue] = Field(default=[True], description="its values in runs that succeeded")
+    failure: list[JsonValue] = Field(default=[False], description="its values in runs that failed")
+    success_from: float | None = Field(default=None, description="or else: the least number that is a success")
+    reward: str | None = Field(default=None, description="path of a number that is the reward of the run")
+
+    def read(self, document: Any, known: Outcome | None) -> Outcome:
+        """The outcome that ``document`` tells, on top of what its format told."""
+        known = known or Outcome()
+        reward = at(document, self.reward) if self.reward is not None else None
+        number = float(reward) if isinstance(reward, int | float) else known.reward
+        status = self._status(at(document, self.field))
+        return msgspec.structs.replace(known, status=status or known.status, reward=number)
+
+    def _status(self, value: JsonValue) -> OutcomeStatus | None:
+        if self.success_from is not None:
+            if not isinstance(value, int | float):
+                return None
+            return "success" if value >= self.success_from else "failure"
+        # A boolean equals 0 or 1 in Python, and is something else here.
+        same = [each for each in self.success if each == value and type(each) is type(value)]
+        if same:
+            return "success"
+        return "failure" if any(each == value and type(each) is type(value) for each in self.failure) else None
+
+
+class Group(Config):
+    """Several rows are one record: those with equal values at ``by``."""
+
+    by: list[str] = Field(min_length=1, description="paths of the fields that rows of one run share")
+    order: str | None = Field(default=None, description="path of the number that orders them; by default their place")
+    join: str | None = Field(
+        default=None, description="the list that their record has all members of; by default it is the list of rows"
+    )
+
+
+class ReadRecord(NamedTuple):
+    """The runs of one record, and what of its fields went where (see ``fields.measured``)."""
+
+    trajectories: list[Trajectory]
+    measures: dict[str, int]
+    remarks: Remarks
+
+
+class Profile(Config):
+    """How the records of one data set are read."""
+
+    dataset: str = Field(description="name of the data set, as it goes into ids and provenance")
+    split: str | None = Field(default=None, description="its split")
+    licence: str | None = Field(default=None, description="its licence, an SPDX id")
+    format: str = Field(description="the format of its records")
+    options: JsonObject = Field(default={}, description="options of the format, such as the dialect of its texts")
+    group: Group | None = Field(default=None, description="which rows are one record; by default each is one")
+    rename: dict[str, str] = Field(default={}, description="fields of the record, and what the format calls them")
+    messages: MessageFields | None = Field(default=None, description="where chat messages lie that have other names")
+    private: list[str] = Field(default=[], description="paths of fields that are never stored")
+    task_id: str | None = Field(default=None, description="path of the field that names the task")
+    environment_id: str | None = Field(default=None, description="path of the field that names the environment")
+    outcome: OutcomeField | None = Field(default=None, description="how a record says whether its run succeeded")
+
+    @field_validator("format")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        if name not in FORMATS:
+            raise ValueError(f"unknown format {name!r}; known: {', '.join(FORMATS)}.{near_match(name, FORMATS)}")
+        return name
+
+    def reader(self) -> ProfileReader:
+        """What reads the records. Raises ``UserError`` for options that the format does not have."""
+        return ProfileReader(self, validate(FORMATS.load(self.format), self.options, f"options of {self.format}"))
+
+
+class ProfileReader:
+    """Reads records as a profile says."""
+
+    def __init__(self, profile: Profile, reader: Reader) -> None:
+        self._profile = profile
+        self._reader = reader
+
+    def read(self, raw: bytes, row: int, occurrence: int) -> ReadRecord:
+        """The runs of the record at ``row``. Raises ``FormatError``."""
+        profile = self._profile
+        origin = Origin(profile.dataset, profile.split, row, profile.licence, occurrence)
+        document = decode(raw)
+        if profile.private:
+            document = self._public(document)
+        shaped = self._shaped(document)
+        read = self._reader.read(raw if shaped is document and not profile.private else encoded(shaped), origin)
+        first = document[0] if profile.group is not None else document
+        runs = [self._placed(run, first) for run in (read.trajectory, *read.others)]
+        return ReadRecord(runs, measured(document, read.trajectory.extra, read.losses), read.remarks)
+
+    def _shaped(self, document: Any) -> Any:
+        """The record as its format has it; ``document`` itself if it is so already."""
+        profile = self._profile
+        if profile.group is not None and profile.group.join is not None:
+            document = join(document, profile.group.join)
+        if not isinstance(document, dict):
+            return document
+        if profile.rename:
+            document = {profile.rename.get(name, name): value for name, value in document.items()}
+        return profile.messages.apply(document) if profile.messages is not None else document
+
+    def _public(self, document: Any) -> Any:
+        if isinstance(document, list):
+            return [self._public(each) for each in document]
+        return without(document, self._profile.private) if isinstance(document, dict) else document
+
+    def _placed(self, run: Trajectory, document: Any) -> Trajectory:
+        """The run with what the profile says of it, where the format does not."""
+        profile = self._profile
+        known: dict[str, Any] = {}
+        for name in ("task_id", "environment_id"):
+            path = getattr(profile, name)
+            value = at(document, path) if path is not None else None
+            if value is not None and getattr(run, name) is None:
+                known[name] = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+        if profile.outcome is not None:
+            known["outcome"] = profile.outcome.read(document, run.outcome)
+        return msgspec.structs.replace(run, **known) if known else run

@@ -1,0 +1,138 @@
+"""Raw files cut into parts: nothing lost, nothing twice, the same for any size of part."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipelines.raw.files import find
+from pipelines.raw.planning import GroupBy, plan_parts
+from pipelines.raw.reading import RawRecord, read_part
+from schemas.errors import UserError
+
+ROWS = [{"id": f"r{number}", "text": "é" * number} for number in range(40)]
+
+
+def write(folder: Path, kind: str, rows: list[Any], name: str = "rows") -> Path:
+    path = folder / f"{name}.{kind}"
+    if kind == "parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path, row_group_size=7)
+    elif kind == "json":
+        path.write_text(json.dumps(rows))
+    else:
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def read(path: Path, part_bytes: int, group_by: GroupBy | None = None) -> list[RawRecord]:
+    parts = plan_parts(tuple(find([str(path)])), part_bytes, group_by)
+    assert len({part.part_id for part in parts}) == len(parts)
+    records = [list(read_part(part)) for part in parts]
+    assert [len(each) for each in records] == [part.records for part in parts]
+    return [record for each in records for record in each]
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "json", "parquet"])
+@pytest.mark.parametrize("part_bytes", [1, 300, 10**9])
+def test_every_row_is_read_once_and_in_order(tmp_path: Path, kind: str, part_bytes: int) -> None:
+    records = read(write(tmp_path, kind, ROWS), part_bytes)
+    assert [json.loads(record.data) for record in records] == ROWS
+    assert [record.row for record in records] == list(range(40))
+
+
+def test_rows_are_numbered_over_all_files_and_a_part_may_span_several(tmp_path: Path) -> None:
+    for number in range(5):
+        write(tmp_path, "jsonl", ROWS[number : number + 1], f"file{number}")
+    parts = plan_parts(tuple(find([str(tmp_path)])), 10**6)
+    assert [record.row for part in parts for record in read_part(part)] == [0, 1, 2, 3, 4]
+    assert len(parts) == 1
+
+
+@pytest.mark.parametrize("part_bytes", [1, 10**6])
+def test_equal_records_are_told_apart_by_how_many_came_before(tmp_path: Path, part_bytes: int) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b'{"a": 1}\n{"a": 2}\n{"a": 1}\n\n{"a": 1}')
+    records = read(path, part_bytes)
+    assert [record.data for record in records] == [b'{"a": 1}', b'{"a": 2}', b'{"a": 1}', b"", b'{"a": 1}']
+    assert [record.occurrence for record in records] == [0, 0, 1, 0, 2]
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "json", "parquet"])
+@pytest.mark.parametrize("part_bytes", [1, 10**6])
+def test_rows_of_one_run_are_one_record_wherever_they_stand(tmp_path: Path, kind: str, part_bytes: int) -> None:
+    steps = [{"run": {"n": number % 3}, "step": 9 - number // 3} for number in range(9)]
+    records = read(write(tmp_path, kind, steps), part_bytes, GroupBy(("run.n",), "step"))
+    told = [[(row["run"]["n"], row["step"]) for row in json.loads(record.data)] for record in records]
+    assert told == [[(n, step) for step in (7, 8, 9)] for n in range(3)]
+
+
+def test_a_row_without_the_key_is_a_record_by_itself(tmp_path: Path) -> None:
+    path = tmp_path / "steps.jsonl"
+    path.write_bytes(b'{"run": 1}\n{"run": null}\nbroken\n{"run": 1}\nbroken\n')
+    records = read(path, 10**6, GroupBy(("run",)))
+    assert [record.data for record in records] == [
+        b'[{"run": 1},{"run": 1}]',
+        b'[{"run": null}]',
+        b"[broken]",
+        b"[broken]",
+    ]
+    assert [record.occurrence for record in records] == [0, 0, 0, 1]
+
+
+def test_ids_of_parts_do_not_depend_on_the_place_of_the_files(tmp_path: Path) -> None:
+    folders = [tmp_path / "a", tmp_path / "b"]
+    ids = []
+    for folder in folders:
+        folder.mkdir()
+        ids.append([part.part_id for part in plan_parts(tuple(find([str(write(folder, "jsonl", ROWS))])), 300)])
+    assert ids[0] == ids[1]
+    changed = plan_parts(tuple(find([str(write(folders[1], "jsonl", [*ROWS[:-1], {**ROWS[-1], "id": "s39"}]))])), 300)
+    assert [part.part_id for part in changed][:-1] == ids[0][:-1]
+    assert changed[-1].part_id != ids[0][-1]
+
+
+def test_a_list_may_be_one_record(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        write(tmp_path, "json", ROWS[:2], name)
+    parts = plan_parts(tuple(find([str(tmp_path)], whole=True)), 10**6)
+    records = [record for part in parts for record in read_part(part)]
+    assert [json.loads(record.data) for record in records] == [ROWS[:2]] * 2
+    assert [(record.row, record.occurrence) for record in records] == [(0, 0), (1, 1)]
+
+
+def test_a_document_that_is_no_json_is_one_record(tmp_path: Path) -> None:
+    path = tmp_path / "broken.json"
+    path.write_bytes(b'[{"a": 1}, {"a')
+    assert [record.data for record in read(path, 10**6)] == [b'[{"a": 1}, {"a']
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("nothing.jsonl", ("no file matches", "Did you mean 'nothings.jsonl'")),
+        ("data.pkl", ("pickle", "JSON lines")),
+        ("data.csv", ("ends in .csv", ".parquet")),
+        ("data.jsonl.gz", ("ends in .gz", "not compressed")),
+        ("damaged.parquet", ("cannot be read as Parquet",)),
+        ("*s.*", ("several kinds",)),
+    ],
+)
+def test_files_that_cannot_be_read_are_told(tmp_path: Path, given: str, words: tuple[str, ...]) -> None:
+    for name in ("nothings.jsonl", "things.json", "data.pkl", "data.csv", "data.jsonl.gz", "damaged.parquet"):
+        (tmp_path / name).write_bytes(b"x\n")
+    with pytest.raises(UserError) as error:
+        plan_parts(tuple(find([str(tmp_path / given)])), 10**6)
+    assert all(word in str(error.value) for word in words), str(error.value)
+
+
+def test_a_file_that_shrank_since_the_plan_is_told(tmp_path: Path) -> None:
+    path = write(tmp_path, "jsonl", ROWS)
+    (part,) = plan_parts(tuple(find([str(path)])), 10**6)
+    path.write_bytes(b"{}\n")
+    with pytest.raises(UserError, match="shorter than it was"):
+        list(read_part(part))

@@ -1,0 +1,152 @@
+"""The profiles in ``configs/datasets``: each reads the real records of its data set, and loses nothing of them."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from pipelines.raw.files import find
+from pipelines.raw.planning import plan_parts
+from pipelines.raw.reading import read_part
+from pipelines.recipe import read_recipe
+from pipelines.stages.normalize import Normalize, group_by
+from schemas.config import validate
+from schemas.profiles.profile import ReadRecord
+from schemas.trajectory import Action, ApiAction, CodeAction
+from tests.schemas.formats.leaves import leaves
+
+DATASETS = Path(__file__).resolve().parents[3] / "configs/datasets"
+PROFILES = sorted(DATASETS.glob("*.yaml"))
+SAMPLES = {
+    "agentinstruct_alfworld": "agenttuning_alfworld",
+    "agentinstruct_db": "agenttuning_db",
+    "agentinstruct_kg": "agenttuning_kg",
+    "agentinstruct_mind2web": "agenttuning_mind2web",
+    "agentinstruct_os": "agenttuning_os",
+    "agentinstruct_webshop": "agenttuning_webshop",
+    "code_feedback": "code_feedback",
+    "codeactinstruct": "codeactinstruct",
+    "nebius_swe_agent": "nebius_SWE-agent-trajectories",
+    "nnetnav_live": "nnetnav-live",
+    "nnetnav_wa": "nnetnav-wa",
+    "orca_agentinstruct": "orca_agentinstruct",
+    "swe_gym": "swe-gym_openhands_sampled_trajectories",
+    "swe_smith": "swe-smith",
+    "synatra": "synatra",
+}
+STRUCTURE = frozenset({"role", "type", "from"})
+"""Keys whose texts say what kind of thing stands there."""
+
+MARKUP = {
+    *("Thought", "THOUGHT", "Think", "Action", "ACTION", "Act", "Input", "Final", "Answer"),
+    *("function", "parameter", "execute", "tool_call"),
+}
+"""Words with which a dialect marks a call."""
+
+WITH_OUTCOME = {"nebius_swe_agent", "swe_gym", "swe_smith"}
+WITH_SYSTEM_PROMPT = {"codeactinstruct", "nebius_swe_agent", "nnetnav_live", "nnetnav_wa", "swe_gym", "swe_smith"}
+
+
+def profile(path: Path) -> Normalize:
+    (step,) = read_recipe(path, ()).steps
+    given = {name: value for name, value in step.items() if name not in ("operator", "as")}
+    made: Normalize = validate(Normalize, given, str(path))
+    return made
+
+
+def records(name: str) -> Iterator[tuple[list[Any], ReadRecord]]:
+    """The raw rows of every sample record, and what was read."""
+    samples = os.environ.get("AGENTMILL_SAMPLES")
+    if not samples:
+        pytest.skip("AGENTMILL_SAMPLES does not name the folder with real records")
+    stage = profile(DATASETS / f"{name}.yaml")
+    reader = stage.reader()
+    files = find([f"{samples}/adp/{SAMPLES[name]}/raw.jsonl"])
+    for part in plan_parts(tuple(files), 10**8, group_by(stage)):
+        for record in read_part(part):
+            document = msgspec.json.decode(record.data)
+            rows = document if isinstance(document, list) else [document]
+            yield rows, reader.read(record.data, record.row, record.occurrence)
+
+
+def told(value: Any) -> Iterator[str]:
+    """All names, numbers and texts in a value."""
+    if isinstance(value, dict):
+        yield from value
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        for each in value:
+            yield from told(each)
+    elif value is not None:
+        yield str(value)
+
+
+def held(read: ReadRecord) -> Counter[str]:
+    return words(Counter(told(msgspec.to_builtins(read.trajectories))))
+
+
+def words(texts: Counter[str]) -> Counter[str]:
+    counted: Counter[str] = Counter()
+    for text, n in texts.items():
+        for word in re.findall(r"\w+", text):
+            counted[word] += n
+    return counted
+
+
+@pytest.mark.parametrize("path", PROFILES, ids=lambda path: path.stem)
+def test_every_profile_is_valid_and_names_its_licence(path: Path) -> None:
+    stage = profile(path)
+    assert stage.licence
+    stage.reader()
+
+
+def test_every_data_set_with_samples_has_a_profile() -> None:
+    assert {path.stem for path in PROFILES} >= SAMPLES.keys()
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_no_word_of_a_record_is_lost(name: str) -> None:
+    for rows, read in records(name):
+        assert not {name for name in read.measures if name.startswith("dropped.")} - {"dropped.tools.null"}
+        kept = held(read)
+        lost = words(leaves(rows, STRUCTURE)) - kept
+        if len(rows) > 1:
+            # What all rows of a run repeat is said once.
+            lost = Counter({word: n for word, n in lost.items() if word not in kept})
+        assert lost.keys() <= MARKUP, lost
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_nothing_is_invented(name: str) -> None:
+    for rows, read in records(name):
+        said = words(leaves(rows))
+        for run in read.trajectories:
+            texts = [item.content for item in run.content if not isinstance(item, ApiAction)]
+            texts += [item.description for item in run.content if isinstance(item, Action) and item.description]
+            assert not words(Counter(texts)) - said
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_labels_system_prompts_ids_and_roles_are_kept(name: str) -> None:
+    ids = []
+    for _, read in records(name):
+        run = read.trajectories[0]
+        ids.append(run.trajectory_id)
+        status = run.outcome.status if run.outcome else "unknown"
+        assert (status != "unknown") == (name in WITH_OUTCOME)
+        assert bool(run.system_prompt) == (name in WITH_SYSTEM_PROMPT)
+        calls = [item for item in run.content if isinstance(item, ApiAction | CodeAction)]
+        answered = {
+            item.tool_call_id: item for item in run.content if item.tool_call_id and not isinstance(item, Action)
+        }
+        assert all(
+            answered[each.tool_call_id].source == "environment" for each in calls if each.tool_call_id in answered
+        )
+    assert len(set(ids)) == len(ids)

@@ -1,0 +1,132 @@
+"""``normalize``: every record of the files becomes a trajectory or a dead letter, the same for any division of work."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.engine.runner import RunnerConfig
+from schemas.errors import UserError
+from schemas.profiles.fields import Kept, field_report
+from schemas.tables import Table, read_shard
+from schemas.trajectory import Trajectory
+from schemas.verdict import Dropped
+from tests.pipelines.stages.steps import job, run
+
+
+def record(number: int, **fields: Any) -> dict[str, Any]:
+    content = [
+        {"class_": "text_observation", "content": f"Do thing {number}.", "source": "user"},
+        {"class_": "message_action", "content": "done", "description": None},
+    ]
+    return {"id": f"r{number}", "content": content, "details": {}, **fields}
+
+
+def write(path: Path, *records: Any) -> str:
+    lines = [each if isinstance(each, bytes) else json.dumps(each).encode() for each in records]
+    path.write_bytes(b"\n".join(lines) + b"\n")
+    return str(path)
+
+
+def runs_of(folder: Path) -> list[Trajectory]:
+    return list(Table.open(folder).rows())
+
+
+def dropped_of(folder: Path) -> list[Dropped]:
+    return [letter for shard in Table.open(folder).dropped_shards() for letter in read_shard(shard, Dropped)]
+
+
+def normalize(folder: Path, name: str, *data: str, **parameters: Any) -> Any:
+    return run(folder, "normalize", name, data=list(data), dataset="d", format="adp", **parameters)
+
+
+def test_nothing_is_lost_and_what_cannot_be_read_says_why(tmp_path: Path) -> None:
+    data = write(tmp_path / "d.jsonl", record(0), b"", b'{"id": "r', record(1, schema_version="9"), b"\xff\xfe", b"[1]")
+    manifest = normalize(tmp_path, "t", data)
+    counts = manifest.counts
+    assert (counts.read, counts.used, counts.dropped, counts.written) == (6, 1, 5, 1)
+    assert manifest.reasons == {"blank": 1, "invalid_json": 2, "not_an_object": 1, "unknown_version": 1}
+    letters = dropped_of(tmp_path / "t")
+    assert [letter.input["row"] for letter in letters] == [1, 2, 3, 4, 5]
+    assert letters[1].input == {"files": ["d.jsonl"], "row": 2, "raw": '{"id": "r'}
+    assert {letter.blamed for letter in letters} == {"format"}
+
+
+@pytest.mark.parametrize("part_mb", [0.0001, 0.001, 16])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_rows_are_the_same_for_any_division_of_work(tmp_path: Path, part_mb: float, workers: int) -> None:
+    data = write(tmp_path / "d.jsonl", *(record(number % 20) for number in range(25)))
+    order = job(tmp_path, "normalize", "t", data=[data], dataset="d", format="adp", part_mb=part_mb)
+    runner = RunnerConfig(name="multi_processing", workers=2) if workers == 2 else RunnerConfig()
+    type(order)(**{**{name: getattr(order, name) for name in order.__struct_fields__}, "runner": runner}).run()
+    runs = runs_of(tmp_path / "t")
+    assert [each.source.row for each in runs if each.source] == list(range(25))
+    assert len({each.trajectory_id for each in runs}) == 25
+    normalize(tmp_path, "whole", data)
+    assert runs == runs_of(tmp_path / "whole")
+
+
+def test_the_profile_says_task_outcome_split_and_licence(tmp_path: Path) -> None:
+    told = [{"instance": "a", "passed": value, "score": 0.5} for value in (True, False, None, 1)]
+    data = write(tmp_path / "d.jsonl", *(record(number, **each) for number, each in enumerate(told)))
+    outcome = {"field": "passed", "reward": "score"}
+    normalize(tmp_path, "t", data, task_id="instance", outcome=outcome, split="dev", licence="MIT")
+    runs = runs_of(tmp_path / "t")
+    assert [each.outcome.status for each in runs if each.outcome] == ["success", "failure", "unknown", "unknown"]
+    assert {each.outcome.reward for each in runs if each.outcome} == {0.5}
+    assert {each.task_id for each in runs} == {"a"}
+    assert {(each.source.split, each.source.licence) for each in runs if each.source} == {("dev", "MIT")}
+
+
+def test_private_fields_are_stored_nowhere(tmp_path: Path) -> None:
+    secret = {"email": "ann@example.org", "meta": {"token": "hunter2", "kept": 1}}
+    data = write(tmp_path / "d.jsonl", record(0, **secret), {"id": "broken", **secret})
+    manifest = normalize(tmp_path, "t", data, private=["email", "meta.token"])
+    assert manifest.counts.dropped == 1
+    files = [path.read_bytes() for path in (tmp_path / "t").rglob("*") if path.is_file()]
+    (kept,) = runs_of(tmp_path / "t")
+    assert kept.extra["adp"]["meta"] == {"kept": 1}
+    rows = str([*Table.open(tmp_path / "t").rows(), *dropped_of(tmp_path / "t")])
+    assert not any(word in rows or word.encode() in b"".join(files) for word in ("ann@example.org", "hunter2"))
+
+
+def test_what_became_of_each_field_is_counted(tmp_path: Path) -> None:
+    data = write(tmp_path / "d.jsonl", record(0, note="x"), record(1))
+    report = field_report(normalize(tmp_path, "t", data).metrics)
+    assert Kept("note", 1, 1, 0) in report
+    assert Kept("[].class_", 4, 0, 0) in report
+
+
+def test_another_file_makes_another_table(tmp_path: Path) -> None:
+    data = write(tmp_path / "d.jsonl", record(0))
+    first = normalize(tmp_path, "t", data)
+    assert normalize(tmp_path, "t", data) == first
+    write(tmp_path / "d.jsonl", record(1))
+    with pytest.raises(UserError, match="was made differently: seeds"):
+        normalize(tmp_path, "t", data)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"format": "adb"}, "Did you mean 'adp'"),
+        ({"options": {"versoin": "1"}}, "Did you mean 'version'"),
+        ({"outcome": {"fiel": "x"}}, "the key 'field' in outcome is missing"),
+        ({"data": ["nowhere/*.jsonl"]}, "no file matches"),
+    ],
+)
+def test_mistakes_in_a_profile_are_told(tmp_path: Path, given: dict[str, Any], words: str) -> None:
+    data = write(tmp_path / "d.jsonl", record(0))
+    parameters = {"data": [data], "dataset": "d", "format": "adp", **given}
+    with pytest.raises(UserError) as error:
+        run(tmp_path, "normalize", "t", **parameters)
+    assert words in str(error.value)
+
+
+def test_an_empty_file_is_told(tmp_path: Path) -> None:
+    (tmp_path / "d.jsonl").write_bytes(b"")
+    with pytest.raises(UserError, match="holds no records"):
+        normalize(tmp_path, "t", str(tmp_path / "d.jsonl"))

@@ -1,0 +1,234 @@
+"""Calls in text: found where they stand, with every character of them; what only looks like one is left alone."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemas.errors import UserError
+from schemas.formats.dialects import DIALECTS, DialectName
+from schemas.formats.dialects.dialect import say
+from schemas.formats.dialects.option import WithDialect
+from schemas.formats.format import FormatError
+from schemas.trajectory import AnyAction, ApiAction, CodeAction, MessageAction
+from tests.schemas.formats.chat_records import names
+from tests.schemas.records import json_objects, texts
+
+
+def call(function: str, description: str | None = None, raw: str | None = None, **kwargs: Any) -> ApiAction:
+    return ApiAction(function=function, kwargs=kwargs, raw_arguments=raw, description=description)
+
+
+def code(content: str, language: str = "python", description: str | None = None) -> CodeAction:
+    return CodeAction(language=language, content=content, description=description)
+
+
+def message(content: str, description: str | None = None) -> MessageAction:
+    return MessageAction(content=content, description=description)
+
+
+READ: list[tuple[DialectName, str, list[AnyAction]]] = [
+    ("react", 'Thought: hm\nAction: f\nAction Input: {"a": "01"}', [call("f", "hm", a="01")]),
+    ("react", "Action: f\nAction Input: two words", [call("f", raw="two words")]),
+    ("react", "Thought:\nI look.\n\nAction:\nsearch[red shoes]", [call("search", "I look.\n", input="red shoes")]),
+    ("react", "Thought: x\nAction: get(A, b.c)", [call("get", "x", input="A, b.c")]),
+    ("react", "Think: x\n\nAct: finish()", [call("finish", "x\n")]),
+    ("react", "Think: x\n\nAct: bash\n\n```bash\nls \\\n  -l\n```", [code("ls \\\n  -l", "bash", "x\n")]),
+    ("react", "Action: Operation\n```sql\nSELECT 1\n```", [code("SELECT 1", "sql")]),
+    ("react", "ACTION: go to shelf 1", [message("go to shelf 1")]),
+    ("react", "Thought: done\nFinal Answer: #3", [message("#3", "done")]),
+    ("react", 'So.\nAction: Answer\nFinal Answer: ["a"]', [message('["a"]', "So.")]),
+    (
+        "function_xml",
+        "I open it.\n<function=edit>\n<parameter=n>01</parameter>\n<parameter=t>\n  a\n\n</parameter>\n</function>",
+        [call("edit", "I open it.", n="01", t="  a\n")],
+    ),
+    (
+        "function_xml",
+        "<function=f><parameter=x>a</parameter> b</parameter></function>\nand\n<function=g></function> ok",
+        [call("f", x="a</parameter> b"), call("g", "and"), message(" ok")],
+    ),
+    ("function_xml", "<tool_call>\n<function=f>\n</function>\n</tool_call>", [call("f")]),
+    ("execute", "Run:\n<execute>\nx = 1\n\n</execute>", [code("x = 1\n", description="Run:")]),
+    ("execute", "<execute> ls </execute>", [code("ls")]),
+    ("execute", "<execute_bash>\nls\n</execute_bash>\nDone.", [code("ls", "bash"), message("Done.")]),
+    ("execute", "<execute_ipython>\n  x\n</execute_ipython>", [code("  x")]),
+    (
+        "fenced",
+        "One:\n```python\na\n```\nTwo:\n~~~\nb\n~~~",
+        [code("a", description="One:"), code("b", "", description="Two:")],
+    ),
+    ("fenced", "```python\nx\n```python\ny\n```", [code("x\n```python\ny")]),
+    ("fenced", "````md\n```\nx\n```\n````", [code("```\nx\n```", "md")]),
+    ("brackets", "I buy it.\nclick[Buy [x] Now]\n", [call("click", "I buy it.", input="Buy [x] Now")]),
+    (
+        "hermes",
+        'Both:\n<tool_call>\n{"name": "f", "arguments": {"a": "</tool_call>"}}\n</tool_call>\n'
+        '<tool_call>{"name": "g", "arguments": {"n": 12345678901234567890123}}</tool_call>',
+        [call("f", "Both:", a="</tool_call>"), call("g", n=12345678901234567890123)],
+    ),
+    ("hermes", '<tool_call>{"name": "f", "arguments": "{\\"a\\": [1, null]}"}</tool_call>', [call("f", a=[1, None])]),
+    ("hermes", '<tool_call>{"name": "f", "arguments": [1]}</tool_call>', [call("f", raw="[1]")]),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "actions"), READ)
+def test_calls_are_found(name: DialectName, text: str, actions: list[AnyAction]) -> None:
+    spoken = DIALECTS.load(name)().read(text)
+    assert spoken.actions == actions
+    assert spoken.awaits == ("Final Answer" not in text)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("react", "Thought: just a thought"),
+        ("react", "An Action: in the middle of a line"),
+        ("function_xml", "<function=f>\n<parameter=a>x"),
+        ("function_xml", "<function=f>\n<parameter=a>1</parameter><parameter=a>2</parameter></function>"),
+        ("function_xml", "<function=f>\nno parameter\n</function>"),
+        ("execute", "<execute>x</execute_bash>"),
+        ("fenced", "```python\nnever closed"),
+        ("brackets", "click[x] and more"),
+        ("hermes", '<tool_call>{"name": "f", "argum'),
+        ("hermes", '<tool_call>{"name": "f", "arguments": {"a": NaN}}</tool_call>'),
+        ("hermes", "<tool_call>[]</tool_call>"),
+        ("hermes", '<tool_call>{"name": "f"}'),
+    ],
+)
+def test_what_only_looks_like_a_call_is_none(name: DialectName, text: str) -> None:
+    assert DIALECTS.load(name)().read(text) is None
+
+
+SAID: list[tuple[DialectName, list[AnyAction], str]] = [
+    ("react", [call("f", "hm", a=1)], 'Thought: hm\nAction: f\nAction Input: {"a": 1}'),
+    ("react", [message("yes")], "Final Answer: yes"),
+    ("function_xml", [call("f", "x", a="1")], "x\n<function=f>\n<parameter=a>1</parameter>\n</function>"),
+    ("function_xml", [call("f", a="1\n2")], "<function=f>\n<parameter=a>\n1\n2\n</parameter>\n</function>"),
+    ("execute", [code("x"), message("Done.")], "<execute>\nx\n</execute>\nDone."),
+    ("execute", [code("ls", "bash")], "<execute_bash>\nls\n</execute_bash>"),
+    ("fenced", [code("```", "md")], "````md\n```\n````"),
+    ("brackets", [call("search", input="a")], "search[a]"),
+    ("hermes", [call("f", é="ü")], '<tool_call>\n{"name": "f", "arguments": {"é": "ü"}}\n</tool_call>'),
+]
+
+
+@pytest.mark.parametrize(("name", "actions", "text"), SAID)
+def test_calls_are_said(name: DialectName, actions: list[AnyAction], text: str) -> None:
+    dialect = DIALECTS.load(name)()
+    assert say(dialect, actions) == text
+    assert dialect.read(text).actions == actions
+
+
+@pytest.mark.parametrize(
+    ("name", "actions"),
+    [
+        ("react", [call("f"), call("g")]),
+        ("react", [code("x")]),
+        ("react", [call("f", a="x\nFinal Answer: y"), message("z")]),
+        ("function_xml", [call("f", a=1)]),
+        ("function_xml", [call("f", raw="[1]")]),
+        ("function_xml", [call("f", a="</parameter>\n<parameter=b>")]),
+        ("function_xml", [code("x")]),
+        ("execute", [call("f")]),
+        ("execute", [code("print('</execute>')")]),
+        ("fenced", [call("f")]),
+        ("fenced", [code("x", "py\nthon")]),
+        ("brackets", [call("f", a="x")]),
+        ("brackets", [call("f", input="x\ny")]),
+        ("hermes", [code("x")]),
+        ("hermes", [call("f", raw="[1, 2]")]),
+    ],
+)
+def test_what_a_dialect_has_no_words_for_is_refused(name: DialectName, actions: list[AnyAction]) -> None:
+    with pytest.raises(FormatError) as caught:
+        say(DIALECTS.load(name)(), actions)
+    assert caught.value.reason == "unsayable"
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "<function=f><parameter=a>",
+        "<execute>",
+        "</execute><execute>",
+        "```python\n",
+        '<tool_call>{"name": "',
+        "Action: ",
+        "Action: f[",
+        "\nThought: \nAction:  \n",
+        "a[",
+        "\t \n",
+    ],
+)
+def test_a_model_that_repeats_itself_is_read_in_no_time(name: str, piece: str) -> None:
+    text = piece * (200_000 // len(piece))
+    started = time.process_time()
+    DIALECTS.load(name)().read(text)
+    assert time.process_time() - started < 3
+
+
+def test_arguments_get_the_names_that_are_given() -> None:
+    for name, text in (("brackets", "search[red]"), ("react", "Action: search[red]")):
+        dialect = DIALECTS.load(name)(parameters={"search": "keywords"})
+        assert dialect.read(text).actions == [call("search", keywords="red")]
+
+
+def test_only_code_in_the_languages_that_are_run_is_a_call() -> None:
+    text = "A:\n```json\n{}\n```\nB:\n```python\nx\n```"
+    actions = DIALECTS.load("fenced")(languages=["python"]).read(text).actions
+    assert actions == [code("x", description="A:\n```json\n{}\n```\nB:")]
+
+
+BLOCKS = {
+    "function_xml": "<function=f>\n<parameter=a>1</parameter>\n</function>",
+    "execute": "<execute>\nx\n</execute>",
+    "fenced": "```python\nx\n```",
+    "hermes": '<tool_call>\n{"name": "f"}\n</tool_call>',
+}
+prose = st.text(st.sampled_from("aé .\n\t\r"), max_size=8)
+
+
+def words(text: str) -> str | None:
+    return text if text.strip() else None
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+@given(before=prose, between=prose, after=prose)
+def test_every_character_around_calls_is_kept(name: str, before: str, between: str, after: str) -> None:
+    block = BLOCKS[name]
+    actions = DIALECTS.load(name)().read(f"{before}\n{block}\n{between}\n{block}\n{after}").actions
+    assert [action.description for action in actions[:2]] == [words(before), words(between)]
+    assert [action.content for action in actions[2:]] == ([after] if words(after) else [])
+
+
+@given(before=prose, after=st.text(st.sampled_from(" \n"), max_size=3))
+def test_every_character_before_a_command_is_kept(before: str, after: str) -> None:
+    actions = DIALECTS.load("brackets")().read(f"{before}\nclick[x]{after}").actions
+    assert actions == [call("click", words(before), input="x")]
+
+
+@given(function=names.filter(str.isidentifier), kwargs=json_objects, prose=texts.filter(str.isalpha))
+def test_hermes_says_any_object(function: str, kwargs: dict[str, Any], prose: str) -> None:
+    dialect = DIALECTS.load("hermes")()
+    actions = [call(function, prose), ApiAction(function="g", kwargs=kwargs), message(prose)]
+    assert dialect.read(say(dialect, actions)).actions == actions
+
+
+@given(kwargs=st.dictionaries(st.sampled_from("abc"), texts))
+def test_function_xml_says_any_texts(kwargs: dict[str, str]) -> None:
+    dialect = DIALECTS.load("function_xml")()
+    actions = [ApiAction(function="f", kwargs=kwargs, description="hm")]
+    assert dialect.read(say(dialect, actions)).actions == actions
+
+
+def test_the_option_is_checked() -> None:
+    assert set(get_args(DialectName)) == set(DIALECTS)
+    assert WithDialect().speech is None
+    with pytest.raises(UserError, match="dialect hermes"):
+        _ = WithDialect(dialect="hermes", dialect_options={"parameters": {}}).speech

@@ -1,0 +1,276 @@
+"""ShareGPT: names of speakers, calls and results, loss flags, labels, pairs, and the order that LLaMA-Factory wants."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from schemas.formats.format import FormatError, Origin, Read
+from schemas.formats.sharegpt import ShareGpt
+from schemas.ids import part_id
+from schemas.trajectory import ApiAction, MessageAction, TextObservation, Trajectory
+from tests.builders import called, instruction, said, seen, tool, tool_trajectory, trajectory
+
+ORIGIN = Origin("demo")
+TOOL = {"name": "f", "description": "d", "parameters": {"type": "object", "properties": {}}}
+
+
+def turn(speaker: str, value: Any, **fields: Any) -> dict[str, Any]:
+    return {"from": speaker, "value": value, **fields}
+
+
+def read(*turns: Any, format_: ShareGpt | None = None, **row: Any) -> Read:
+    return (format_ or ShareGpt()).read(json.dumps({"conversations": list(turns), **row}).encode(), ORIGIN)
+
+
+def comes_back(run: Trajectory, format_: ShareGpt | None = None) -> Any:
+    written = (format_ or ShareGpt()).write(run)
+    assert not written.losses
+    return written.document
+
+
+def test_calls_and_results_are_linked_by_their_order() -> None:
+    calls = [{"name": "f", "arguments": {"a": 1}}, {"name": "g", "arguments": {}}]
+    turns = [
+        turn("human", "Do it."),
+        turn("function_call", json.dumps(calls[0])),
+        turn("observation", "1"),
+        turn("function_call", f"<think>\nBoth.\n</think>\n\n{json.dumps(calls)}"),
+        turn("observation", "2"),
+        turn("gpt", "<think>\nhm\n</think>\n\nDone."),
+    ]
+    found = read(*turns, tools=json.dumps([TOOL]), system="Be brief.")
+    run = found.trajectory
+    assert found.remarks == Counter({"unanswered_call": 1, "undeclared_tool": 1})
+    assert (run.system_prompt, [each.name for each in run.tools]) == ("Be brief.", ["f"])
+    assert run.content == [
+        TextObservation(content="Do it.", source="user"),
+        ApiAction(function="f", kwargs={"a": 1}, tool_call_id="call_1", turn=1),
+        TextObservation(content="1", source="environment", tool_call_id="call_1", turn=1),
+        ApiAction(function="f", kwargs={"a": 1}, reasoning_content="Both.", turn=2),
+        ApiAction(function="g", kwargs={}, tool_call_id="call_4", turn=2),
+        TextObservation(content="2", source="environment", tool_call_id="call_4", turn=2),
+        MessageAction(content="Done.", reasoning_content="hm", turn=3),
+    ]
+    assert comes_back(run) == {"conversations": turns, "tools": json.dumps([TOOL]), "system": "Be brief."}
+
+
+@pytest.mark.parametrize(
+    "speakers",
+    [
+        ("human", "gpt", "observation"),
+        ("user", "assistant", "tool"),
+        ("human", "chatgpt", "function"),
+        ("user", "bard", "tool"),
+    ],
+)
+def test_speakers_have_many_names(speakers: tuple[str, str, str]) -> None:
+    user, model, environment = speakers
+    turns = [turn("system", ""), turn(user, "a"), turn(model, "b"), turn(environment, "c"), turn("human", "d")]
+    run = read(*turns).trajectory
+    assert run.system_prompt == ""
+    assert [getattr(item, "source", "model") for item in run.content] == ["user", "model", "environment", "user"]
+    assert comes_back(run) == {"conversations": turns}
+
+
+def test_turns_with_roles_and_contents_and_other_names_of_the_field() -> None:
+    row = {"id": "x", "messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}
+    run = ShareGpt().read(json.dumps(row).encode(), ORIGIN).trajectory
+    assert [item.content for item in run.content] == ["a", "b"]  # type: ignore[union-attr]
+    assert comes_back(run) == row
+    as_text = {"conversations": json.dumps(row["messages"])}
+    run = ShareGpt().read(json.dumps(as_text).encode(), ORIGIN).trajectory
+    assert comes_back(run) == as_text
+
+
+def test_loss_flags_say_what_is_trained() -> None:
+    turns = [turn("human", "a", loss=None), turn("gpt", "b", loss=False), turn("gpt", "c", loss=True), turn("gpt", "d")]
+    run = read(*turns).trajectory
+    assert [item.train for item in run.content] == [None, False, True, None]
+    assert comes_back(run)["conversations"] == [turn("human", "a"), *turns[1:]]
+
+
+@pytest.mark.parametrize(
+    "value", ["not json", '{"name": "f", "arg', '{"arguments": {}}', "[]", "3", '[{"name": "f"}, 1]']
+)
+def test_a_call_that_is_none_stays_what_the_model_said(value: str) -> None:
+    found = read(turn("function_call", value))
+    assert found.trajectory.content == [MessageAction(content=value, turn=1)]
+    assert found.remarks == Counter({"invalid_call": 1})
+    assert comes_back(found.trajectory) == {"conversations": [turn("function_call", value)]}
+
+
+def test_arguments_that_are_no_object_are_kept_raw() -> None:
+    values = ['{"name": "f", "arguments": [1, 2]}', '{"name": "f", "arguments": "x"}', '{"name": "f"}']
+    run = read(*(turn("function_call", value) for value in values)).trajectory
+    assert [(item.kwargs, item.raw_arguments) for item in run.content if isinstance(item, ApiAction)] == [
+        ({}, "[1,2]"),
+        ({}, "x"),
+        ({}, None),
+    ]
+    assert [each["value"] for each in comes_back(run)["conversations"]] == values
+
+
+def test_a_tag_is_the_outcome() -> None:
+    for tag, status in ((True, "success"), (False, "failure"), ("yes", "unknown")):
+        run = read(turn("human", "a"), turn("gpt", "b"), label=tag, format_=ShareGpt(kto_tag="label")).trajectory
+        assert run.outcome.status == status
+        assert comes_back(run, ShareGpt(kto_tag="label"))["label"] == tag
+        assert read(turn("gpt", "b"), label=tag).trajectory.extra["sharegpt"]["label"] == tag
+    assert ShareGpt(labelled=True).write(trajectory()).document["kto_tag"] is True
+    assert "kto_tag" not in ShareGpt().write(trajectory()).document
+    with pytest.raises(FormatError, match="unknown_outcome"):
+        ShareGpt(labelled=True).write(read(turn("gpt", "b")).trajectory)
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_a_pair_is_two_runs(listed: bool) -> None:
+    answers = {"chosen": turn("gpt", "good"), "rejected": turn("gpt", "bad")}
+    row = {
+        "conversations": [turn("system", "s"), turn("human", "a"), turn("gpt", "b"), turn("human", "c")],
+        **{side: [answer] if listed else answer for side, answer in answers.items()},
+    }
+    found = ShareGpt().read(json.dumps(row).encode(), ORIGIN)
+    chosen, (rejected,) = found.trajectory, found.others
+    assert [chosen.extra["sharegpt"]["side"], rejected.extra["sharegpt"]["side"]] == ["chosen", "rejected"]
+    assert (chosen.system_prompt, rejected.system_prompt) == ("s", "s")
+    assert [item.content for item in chosen.content] == ["a", "b", "c", "good"]  # type: ignore[union-attr]
+    assert [item.content for item in rejected.content] == ["a", "b", "c", "bad"]  # type: ignore[union-attr]
+    assert [item.context_operation for item in rejected.content] == ["copied", "copied", "copied", None]
+    assert (rejected.parent_id, rejected.branch_turn) == (chosen.trajectory_id, 2)
+    assert rejected.trajectory_id == part_id(chosen.trajectory_id, "rejected")
+    written = ShareGpt().write_pair(chosen, rejected)
+    assert written.document == row
+    assert not written.losses
+    alone = ShareGpt().write(rejected).document["conversations"]
+    assert [each["value"] for each in alone] == ["s", "a", "b", "c", "bad"]
+
+
+def test_two_runs_of_ours_are_a_pair_from_where_the_agent_parts() -> None:
+    good = trajectory(content=[instruction(), said("go"), seen("ok", 1), said("win", 2), seen("Won.", 2)])
+    bad = trajectory(content=[instruction(), said("go"), seen("ok", 1), said("lose", 2)])
+    row = ShareGpt().write_pair(good, bad).document
+    assert [each["value"] for each in row["conversations"]] == [
+        "Act by commands.",
+        "Put the ball into the box.",
+        "go",
+        "ok",
+    ]
+    assert [each["value"] for each in row["chosen"]] == ["win", "Won."]
+    assert row["rejected"] == turn("gpt", "lose")
+    with pytest.raises(FormatError, match="tied_pair"):
+        ShareGpt().write_pair(good, good)
+    other = trajectory(content=[instruction("Another task."), said("go")], system_prompt=None)
+    with pytest.raises(FormatError, match="no_common_prompt"):
+        ShareGpt().write_pair(good, other)
+
+
+def test_what_is_said_beside_a_call_is_a_turn_of_its_own_or_said_in_a_dialect() -> None:
+    run = tool_trajectory(
+        content=[
+            instruction("Where?"),
+            ApiAction(function="look", kwargs={"where": "box"}, description="I look.", tool_call_id="x", turn=1),
+            seen("empty", 1, tool_call_id="x"),
+            said("Nowhere.", 2),
+        ]
+    )
+    plain = ShareGpt().write(run)
+    assert [each["from"] for each in plain.document["conversations"]] == [
+        *("system", "human", "gpt", "function_call", "observation", "gpt")
+    ]
+    lost = {"content.description": 1, "content.turn": 1, "content.tool_call_id": 2}
+    assert plain.losses == Counter({"outcome": 1, **lost})
+    with pytest.raises(FormatError, match="text_beside_call"):
+        ShareGpt(alternating=True).write(run)
+    hermes = ShareGpt(dialect="hermes", alternating=True).write(run)
+    assert [each["from"] for each in hermes.document["conversations"]] == ["system", "human", "gpt", "human", "gpt"]
+    assert hermes.losses == Counter({"outcome": 1, "content.tool_call_id": 2})
+
+
+def alternated(*content: Any) -> list[tuple[str, str]]:
+    run = tool_trajectory(content=list(content), system_prompt=None)
+    turns = ShareGpt(alternating=True).write(run).document["conversations"]
+    return [(each["from"], each["value"]) for each in turns]
+
+
+def test_the_order_of_llamafactory() -> None:
+    two = [called("f", 1, "a"), called("g", 1, "b"), seen("1", 1, tool_call_id="a"), seen("2", 1, tool_call_id="b")]
+    calls = '[{"name": "f", "arguments": {}}, {"name": "g", "arguments": {}}]'
+    assert alternated(instruction("x"), seen("y"), *two, said("z", 2), seen("end", 2)) == [
+        ("human", "x\ny"),
+        ("function_call", calls),
+        ("observation", "1\n2"),
+        ("gpt", "z"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ([instruction()], "no_answer"),
+        ([], "no_answer"),
+        ([said("x"), instruction(), said("y", 2)], "turn_order"),
+        ([instruction(), said("x"), said("y", 2)], "turn_order"),
+        (
+            [instruction(), called("f", 1, "a"), seen("1", 1, tool_call_id="a"), instruction(), said("x", 2)],
+            "turn_order",
+        ),
+        ([instruction(), said("x"), called("f", 2, "a")], "text_beside_call"),
+    ],
+)
+def test_what_llamafactory_would_skip_is_refused(content: list[Any], reason: str) -> None:
+    with pytest.raises(FormatError) as caught:
+        alternated(*content)
+    assert caught.value.reason == reason
+
+
+def test_commands_in_text_and_their_results() -> None:
+    turns = [
+        turn("human", "Find shoes."),
+        turn("gpt", "Thought:\nI search.\n\nAction:\nsearch[shoes]"),
+        turn("human", "Page 1"),
+        turn("gpt", "ACTION: look"),
+        turn("human", "A shoe."),
+        turn("gpt", "Thought: done\nFinal Answer: found"),
+        turn("human", "A new question."),
+    ]
+    options = {"parameters": {"search": "keywords"}}
+    react = ShareGpt(dialect="react", dialect_options=options)
+    run = read(*turns, format_=react).trajectory
+    assert isinstance(run.content[1], ApiAction)
+    assert run.content[1].kwargs == {"keywords": "shoes"}
+    sources = [item.source for item in run.content if isinstance(item, TextObservation)]
+    assert sources == ["user", "environment", "environment", "user"]
+    assert [item.tool_call_id for item in run.content] == [None, "call_1", "call_1", None, None, None, None]
+    assert comes_back(run, react) == {"conversations": turns}
+
+
+def test_tools_of_ours_are_bare_functions_as_text() -> None:
+    document = ShareGpt().write(tool_trajectory(tools=[tool("look")])).document
+    assert json.loads(document["tools"])[0]["name"] == "look"
+
+
+@pytest.mark.parametrize(
+    ("raw", "reason"),
+    [
+        (b"{}", "invalid"),
+        (b'{"conversations": [{"from": "human", "value": "cut"}', "invalid_json"),
+        (b'{"conversations": [{"from": "human", "value": "\xe9"}]}', "invalid_json"),
+        (b'{"conversations": {"from": "human"}}', "invalid"),
+        (b'{"conversations": ["x"]}', "invalid"),
+        (b'{"conversations": [{"from": "human", "value": 3}]}', "invalid"),
+        (b'{"conversations": [{"from": "function_call", "value": null}]}', "invalid"),
+        (b'{"conversations": [{"from": "human", "value": "x", "content": "y"}]}', "invalid"),
+        (b'{"conversations": [{"value": "x"}]}', "unknown_role"),
+        (b'{"conversations": [{"from": "alien", "value": "x"}]}', "unknown_role"),
+        (b'{"conversations": [{"from": "human", "value": [{"type": "video"}]}]}', "unknown_part"),
+    ],
+)
+def test_what_cannot_be_read_has_a_reason(raw: bytes, reason: str) -> None:
+    with pytest.raises(FormatError) as caught:
+        ShareGpt().read(raw, ORIGIN)
+    assert caught.value.reason == reason
+    assert "\n" not in caught.value.detail
