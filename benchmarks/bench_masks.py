@@ -21,6 +21,7 @@ from datasets import Dataset
 from machine import describe
 
 from schemas.chat import to_template
+from schemas.record import JsonObject
 from schemas.rows import Message, MessageCall, PreferenceRow, SftRow, UnpairedRow
 from tests.model import tiny_model
 from trainers.mask import ROLES, count_by_role
@@ -29,7 +30,7 @@ from trainers.start import load_tokenizer
 from trainers.tokens import Encoded, encode, message_ends, renderer
 
 ROWS = 64
-TOOLS = [
+TOOLS: list[JsonObject] = [
     {
         "type": "function",
         "function": {
@@ -70,12 +71,14 @@ def pairs(number: int) -> list[PreferenceRow]:
     return rows
 
 
-def loss_by_role(conversation: Conversation, ids: Sequence[int], mask: Sequence[int], tokenizer: Any) -> Counter[str]:
+def loss_by_role(
+    conversation: Conversation, tools: list[JsonObject] | None, ids: Sequence[int], mask: Sequence[int], tokenizer: Any
+) -> Counter[str]:
     """Tokens with loss under TRL's mask. Raises ``AssertionError`` where its tokens are not those of the rendering."""
     render, plain = renderer(tokenizer), to_template(conversation)
-    whole = tokenizer(render(plain, TOOLS, False), add_special_tokens=False, return_offsets_mapping=True)
+    whole = tokenizer(render(plain, tools, False), add_special_tokens=False, return_offsets_mapping=True)
     assert list(ids) == whole["input_ids"]
-    ends = message_ends(plain, TOOLS, render)
+    ends = message_ends(plain, tools, render)
     loss: Counter[str] = Counter()
     for (start, _), kept in zip(whole["offset_mapping"], mask, strict=True):
         loss[conversation[min(bisect_right(ends, start), len(ends) - 1)].role] += int(kept)
@@ -95,6 +98,13 @@ def trl_loss(
             train_dataset=Dataset.from_list(rows, on_mixed_types="use_json"),
             processing_class=tokenizer,
         )
+    return batch_loss(trainer, conversations, TOOLS, tokenizer)
+
+
+def batch_loss(
+    trainer: Any, conversations: Sequence[Conversation], tools: list[JsonObject] | None, tokenizer: Any
+) -> Counter[str]:
+    """Tokens with loss by role where a trainer of TRL makes one batch of all its rows."""
     batch = trainer.data_collator(list(trainer.train_dataset))
     masks = batch["completion_mask"] if "completion_mask" in batch else batch["labels"] != -100
     loss: Counter[str] = Counter()
@@ -102,7 +112,7 @@ def trl_loss(
         conversations, batch["input_ids"], masks, batch["attention_mask"], strict=True
     ):
         size = int(attended.sum())
-        loss += loss_by_role(conversation, ids[:size].tolist(), mask[:size].tolist(), tokenizer)
+        loss += loss_by_role(conversation, tools, ids[:size].tolist(), mask[:size].tolist(), tokenizer)
     return loss
 
 

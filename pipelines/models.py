@@ -120,6 +120,11 @@ class ModelConfig(Config):
         return Path(name).name if self.managed else name
 
     @property
+    def acting_name(self) -> str:
+        """What is asked of the endpoints: the adapter, or else the model."""
+        return self.adapter or (self.served_name if self.managed else self.model or "")
+
+    @property
     def display_name(self) -> str | None:
         """What trajectories call the model, adapter included."""
         if self.model is None:

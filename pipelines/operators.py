@@ -28,6 +28,7 @@ OPERATORS = Registry(
         "text": "pipelines.stages.text:Text",
         "train_dpo": "pipelines.stages.train_dpo:TrainDpo",
         "train_kto": "pipelines.stages.train_kto:TrainKto",
+        "train_reward": "pipelines.stages.train_reward:TrainReward",
         "train_sft": "pipelines.stages.train_sft:TrainSft",
         "trajectory_pairs": "pipelines.stages.trajectory_pairs:TrajectoryPairs",
         "unpaired": "pipelines.stages.unpaired:Unpaired",

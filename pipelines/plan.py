@@ -16,6 +16,7 @@ from pipelines.operators import OPERATORS
 from pipelines.recipe import FORK, ITERATE, NAME, Fork, Iterate, Recipe, one_of, output_name
 from pipelines.stages.procedure import MODEL
 from pipelines.stages.stage import Stage, StageContext
+from pipelines.stages.training import Training
 from schemas.config import validate
 from schemas.errors import UserError
 from schemas.ids import derive_seed
@@ -86,6 +87,7 @@ class Planner:
         self._outputs = {name: external(name, path) for name, path in recipe.data.items()}
         self._models = {name: {BASE: model} for name, model in recipe.models.items()}
         self._will_be_trained: set[str] = set()
+        self._adapters: set[str] = set()
         self._taken: set[str] = {*RESERVED, *recipe.data}
 
     def expand(self, steps: list[dict[str, Any]], place: Place) -> Iterator[Step]:
@@ -124,7 +126,10 @@ class Planner:
             yield from self.expand(steps, place.below(f"routes.{route}", route))
             after |= {f"{route}/{name}": made for name, made in self._outputs.items() if made is not before.get(name)}
             for name, known in self._models.items():
-                if known.get(LAST) is not models_before[name].get(LAST):
+                earlier = models_before.get(name)
+                if earlier is None or known[BASE] is not earlier[BASE]:
+                    models_after[f"{route}/{name}"] = known
+                elif known.get(LAST) is not earlier.get(LAST):
                     models_after[name][route] = known[LAST]
         self._outputs, self._models = after, models_after
 
@@ -168,7 +173,14 @@ class Planner:
         return self._outputs[one_of(name, self._outputs, "table", where)]
 
     def _model(self, reference: str, where: str) -> ModelConfig:
-        """The model that ``NAME``, ``NAME@base``, ``NAME@last`` or, after a fork, ``NAME@ROUTE`` refers to."""
+        """The model that ``reference`` names, with the adapters that are served beside it."""
+        return self._beside_adapters(self._declared_or_trained(reference, where))
+
+    def _declared_or_trained(self, reference: str, where: str) -> ModelConfig:
+        """The model that ``NAME``, ``NAME@base``, ``NAME@last`` or, after a fork, ``NAME@ROUTE`` refers to.
+
+        NAME is an entry of ``models`` or the output of a training.
+        """
         name, _, version = reference.partition("@")
         known = self._models[one_of(name, self._models, "model", where)]
         version = one_of(version or BASE, {**known, LAST: None}, "version of a model", where)
@@ -190,19 +202,56 @@ class Planner:
         except UserError as error:
             raise UserError(f"{step.where}: {error}") from error
         self._outputs[name] = Output(name, step.folder, record)
-        if record == MODEL:
-            self._note_training(step)
+        if isinstance(step.stage, Training):
+            check_trainable(step)
+        if isinstance(step.stage, Training) and record == MODEL:
+            self._note_training(step, step.stage, name)
 
-    def _note_training(self, step: Step) -> None:
-        """From now on ``@last`` of the model that ``step`` trains is what it makes."""
-        references = {role: reference.partition("@")[0] for role, reference in step.stage.policies().items()}
-        for role, reference in references.items():
-            if not step.models[role].managed:
-                use = "be trained" if role == "model" else f"be a {role}"
-                expected = "expected policy: vllm with a model folder or bundled:…, and no endpoints"
-                raise UserError(f"{step.where}: model {reference!r} cannot {use}; {expected}")
-        learned = step.models["model"].model_copy(update={"model": str(step.folder)})
-        self._models[references["model"]][LAST] = learned
+    def _note_training(self, step: Step, training: Training, name: str) -> None:
+        """From now on what ``step`` makes is a model by its ``name``, and ``@last`` of the model that it trains."""
+        if name in self.recipe.models:
+            raise UserError(
+                f"{step.where}: {name!r} is a model of the recipe; give what is trained another name (as: …)"
+            )
+        base = self._declared_or_trained(training.model, step.where)
+        if training.keeps_adapter:
+            self._adapters.add(step.name)
+            learned = serving(base, {**base.server.lora, step.name: str(step.folder)}, step.name)
+        else:
+            learned = base.model_copy(update={"model": str(step.folder)})
+        self._models[training.model.partition("@")[0]][LAST] = learned
+        self._models[name] = {BASE: learned}
+
+    def _beside_adapters(self, config: ModelConfig) -> ModelConfig:
+        """``config`` with all adapters of its model that can be named now, so that one server serves them all."""
+        known = (each for versions in self._models.values() for each in versions.values())
+        adapters = {
+            each.adapter: each.server.lora[each.adapter]
+            for each in known
+            if each.managed and each.model == config.model and each.adapter in self._adapters
+        }
+        if not (config.managed and adapters):
+            return config
+        return serving(config, {**adapters, **config.server.lora}, config.adapter)
+
+
+def check_trainable(step: Step) -> None:
+    """Raises ``UserError`` for a model that the training ``step`` cannot start from, or be held to."""
+    for role, reference in step.stage.policies().items():
+        name, config = reference.partition("@")[0], step.models[role]
+        use = "be trained" if role == "model" else f"be a {role}"
+        if not config.managed:
+            expected = "expected policy: vllm with a model folder or bundled:…, and no endpoints"
+            raise UserError(f"{step.where}: model {name!r} cannot {use}; {expected}")
+        if config.adapter is not None:
+            expected = "train it without lora.merge: false, or start from its base"
+            raise UserError(f"{step.where}: model {reference!r} is an adapter and cannot {use}; {expected}")
+
+
+def serving(config: ModelConfig, adapters: dict[str, str], adapter: str | None) -> ModelConfig:
+    """``config`` with ``adapters`` served beside its model, of which ``adapter`` acts."""
+    server = config.server.model_copy(update={"lora": adapters})
+    return config.model_copy(update={"server": server, "adapter": adapter})
 
 
 def external(name: str, path: str) -> Output:

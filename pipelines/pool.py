@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
+import msgspec
+
 from pipelines.engine.endpoints import Endpoint
 from pipelines.engine.servers import LOGS, serve
 from pipelines.models import ModelConfig
@@ -54,7 +56,8 @@ class ModelPool:
             self._served[key] = (stack, stack.enter_context(serve(config, self._run_dir)))
             if config.managed:
                 self._say(f"the server of {config.display_name} is ready after {time.monotonic() - begun:.0f} s")
-        return self._served[key][1]
+        endpoints = self._served[key][1]
+        return [msgspec.structs.replace(endpoint, model=config.acting_name) for endpoint in endpoints]
 
     def _stop(self, keys: Iterable[ServerKey]) -> None:
         with ExitStack() as stopping:
@@ -64,5 +67,6 @@ class ModelPool:
 
 
 def server_key(config: ModelConfig) -> ServerKey:
-    """Equal for models that the same servers can serve; how answers are sampled does not matter."""
-    return config.model_dump_json(exclude={"sampling", "turn_timeout_s", "patience_s", "max_retries", "turns"})
+    """Equal for models that the same servers can serve: a model and its adapters, however answers are sampled."""
+    of_the_client = {"sampling", "turn_timeout_s", "patience_s", "max_retries", "turns"}
+    return config.model_dump_json(exclude=of_the_client | ({"adapter"} if config.managed else set()))

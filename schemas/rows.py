@@ -30,8 +30,37 @@ class Message(Record):
     weight: float = 1.0
 
 
+class SampledTurn(Record):
+    """The tokens that a model sampled for a message: ``input_ids[start:end]``.
+
+    ``message`` is its place in the conversation, which begins with the prompt in rows that have one.
+    """
+
+    message: int
+    start: int
+    end: int
+
+
+class RowTokens(Record):
+    """The tokens of one segment of a conversation (see ``TurnTokens``), as its model saw and sampled them.
+
+    They reach from the start of the segment to the end of its last turn with loss. ``turns`` are what was sampled
+    there, in order; what lies before and between them is the prompt. ``model`` and ``revision`` say whose tokens they
+    are.
+    """
+
+    input_ids: list[int]
+    turns: list[SampledTurn]
+    model: str | None = None
+    revision: str | None = None
+
+
 class SftRow(Record):
-    """One conversation for supervised fine-tuning. ``tools`` is JSON text: a list of OpenAI function schemas."""
+    """One conversation for supervised fine-tuning. ``tools`` is JSON text: a list of OpenAI function schemas.
+
+    ``tokens`` are those of the segments that hold messages with loss, where we generated the conversation and it is
+    told as it was; no message is in two of them.
+    """
 
     row_id: str
     trajectory_id: str
@@ -39,6 +68,7 @@ class SftRow(Record):
     view_parameters: JsonObject
     messages: list[Message]
     tools: str | None = None
+    tokens: list[RowTokens] = []
     task_id: str | None = None
     environment_id: str | None = None
     split: str | None = None
@@ -48,6 +78,7 @@ class PreferenceRow(Record):
     """A prompt with a better and a worse continuation; ``weight`` scales the loss of the pair.
 
     Of the continuations, the messages marked ``train`` carry loss; items are those where the two part ways.
+    ``chosen_tokens`` and ``rejected_tokens`` are those of the prompt with either, as the tokens of an ``SftRow``.
     """
 
     row_id: str
@@ -64,13 +95,18 @@ class PreferenceRow(Record):
     rejected_item: int | None = None
     weight: float = 1.0
     tools: str | None = None
+    chosen_tokens: list[RowTokens] = []
+    rejected_tokens: list[RowTokens] = []
     task_id: str | None = None
     environment_id: str | None = None
     split: str | None = None
 
 
 class UnpairedRow(Record):
-    """A prompt with one continuation that is good (``label`` true) or bad; ``weight`` balances the classes."""
+    """A prompt with one continuation that is good (``label`` true) or bad; ``weight`` balances the classes.
+
+    ``tokens`` are those of the prompt with the continuation, as in an ``SftRow``.
+    """
 
     row_id: str
     trajectory_id: str
@@ -82,6 +118,7 @@ class UnpairedRow(Record):
     item: int | None = None
     weight: float = 1.0
     tools: str | None = None
+    tokens: list[RowTokens] = []
     task_id: str | None = None
     environment_id: str | None = None
     split: str | None = None

@@ -19,22 +19,11 @@ POOL = 32
 def row_order(lengths: Sequence[int], group: int, count: int, seed: int) -> list[int]:
     """``count`` row numbers: shuffled pass after shuffled pass, rows of like length in the same group of ``group``.
 
-    ``count`` is a multiple of ``group``. The order is a function of the arguments alone, so a training that goes on
-    after a stop meets the rows it would have met.
+    No row stands twice in a group, unless there are fewer rows than ``group``: a group learns nothing about the
+    difference between rows from copies of one. ``count`` is a multiple of ``group``. The order is a function of the
+    arguments alone, so a training that goes on after a stop meets the rows it would have met.
     """
     chance = random.Random(derive_seed("row_order", seed))
-    stream: list[int] = []
-    while len(stream) < count:
-        stream += chance.sample(range(len(lengths)), len(lengths))
-    return _alike(stream[:count], lengths, group, chance)
-
-
-def distinct_order(lengths: Sequence[int], group: int, count: int, seed: int) -> list[int]:
-    """As ``row_order``, and no row stands twice in a group, unless there are fewer rows than ``group``.
-
-    Of copies of one row a group learns nothing about the difference between rows, which is what preferences are about.
-    """
-    chance = random.Random(derive_seed("distinct_order", seed))
     order: list[int] = []
     left: list[int] = []
     while len(order) < count:
@@ -42,7 +31,7 @@ def distinct_order(lengths: Sequence[int], group: int, count: int, seed: int) ->
         # What the last pass left over opens the first group; the same rows of this pass come at its end.
         stream = left + [row for row in fresh if row not in left] + [row for row in fresh if row in left]
         whole = len(stream) // group * group
-        first = min(group, whole)
+        first = min(group, whole) if left else 0
         order += stream[:first] + _alike(stream[first:whole], lengths, group, chance)
         left = stream[whole:]
     return order[:count]
@@ -73,10 +62,15 @@ class FixedOrder(Sampler[int]):
 
 
 class Collator:
-    """Pads sequences to the longest of the batch, on the right: ``input_ids``, ``attention_mask``, labels, weights."""
+    """Pads sequences to the longest of the batch, on the right: ``input_ids``, ``attention_mask``, labels, weights.
 
-    def __init__(self, pad_token_id: int) -> None:
+    Those of packs also have ``position_ids``, of which the padding gets 0, as if each place of it were a row.
+    """
+
+    def __init__(self, pad_token_id: int, packed: bool = False) -> None:
         self.padding: dict[str, float] = {"input_ids": pad_token_id, "labels": IGNORED, "weights": 0.0}
+        if packed:
+            self.padding["position_ids"] = 0
 
     def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
         """A tensor of shape (rows, longest) for each."""
@@ -129,6 +123,39 @@ class UnpairedCollator:
             row[name][: row["prompt"]] + other[name][other["prompt"] :] for row, other in zip(rows, before, strict=True)
         ]
         return [values[: self.max_length] for values in joined]
+
+
+class ComparisonCollator:
+    """Pads the sides of pairs as TRL's reward trainer wants them: first all chosen ones, then the rejected."""
+
+    def __init__(self, pad_token_id: int) -> None:
+        self.pad_token_id = pad_token_id
+
+    def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
+        """Tensors of shape (2 × rows, longest), and ``margin`` and ``weights`` of shape (rows)."""
+        ids = [row[f"{side}_ids"] for side in ("chosen", "rejected") for row in rows]
+        return {
+            "input_ids": padded(ids, self.pad_token_id),
+            "attention_mask": attended(ids),
+            "margin": torch.tensor([row["margin"] for row in rows]),
+            "weights": torch.tensor([row["weight"] for row in rows]),
+        }
+
+
+class ValueCollator:
+    """Pads conversations that have a value."""
+
+    def __init__(self, pad_token_id: int) -> None:
+        self.pad_token_id = pad_token_id
+
+    def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
+        """Tensors of shape (rows, longest), and ``values`` of shape (rows)."""
+        ids = [row["ids"] for row in rows]
+        return {
+            "input_ids": padded(ids, self.pad_token_id),
+            "attention_mask": attended(ids),
+            "values": torch.tensor([row["value"] for row in rows]),
+        }
 
 
 def masked(ids: Sequence[Sequence[int]], masks: Sequence[Sequence[int]], pad_token_id: int) -> dict[str, torch.Tensor]:

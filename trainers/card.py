@@ -11,13 +11,14 @@ import msgspec
 from schemas.config import dump_yaml
 from schemas.manifest import Counts, Manifest
 from schemas.record import JsonObject, Record
-from trainers.watch import FAR, drift, warnings
+from trainers.watch import FAR, drift, mean, warnings
 
 PACKAGES = ("agentmill", "torch", "transformers", "trl", "peft", "accelerate", "datasets")
 METHODS = {
     "sft": ("Supervised fine-tuning", "sequences", "accuracy on tokens with loss"),
     "dpo": ("Direct preference optimization", "pairs", "pairs in the right order"),
     "kto": ("Kahneman-Tversky optimization", "rows", "rows on the right side"),
+    "reward": ("Training as a reward model", "rows", "pairs in the right order"),
 }
 """What the card calls a way of training, what it trains on, and what its accuracy says."""
 
@@ -30,10 +31,12 @@ class TrainingRecord(Record):
 
     ``identity`` is what decides the result; ``loss_curve`` has the points that TRL logged; ``lost_tokens`` would
     carry loss but stand in turns too long for a window; ``roles`` are tokens and tokens with loss by role over all
-    ``counts.written`` examples (sequences, pairs or rows); ``tokens`` and ``loss_tokens`` are those trained on
+    ``counts.written`` examples (sequences, pairs or rows); ``tokens_from`` counts the conversations whose tokens are
+    ``stored`` as they were sampled, and those made of ``text``; ``tokens`` and ``loss_tokens`` are those trained on
     over all steps, without padding; ``tokens_per_second`` counts the former; memory is the peak of the first process
-    in GiB (of the GPU, where there is one). ``drift`` is how far the model went from the reference at the end, and
-    ``warnings`` what was warned of (``trainers.watch``).
+    in GiB (of the GPU, where there is one). ``packs`` is into how many packs the sequences were put, where they were;
+    ``rows_per_step`` then counts packs. ``drift`` is how far the model went from the reference at the end (a reward
+    model: how far its scores are apart, or from the values), and ``warnings`` what was warned of (``trainers.watch``).
     """
 
     identity: JsonObject
@@ -47,6 +50,7 @@ class TrainingRecord(Record):
     reasons: dict[str, int]
     lost_tokens: int
     roles: dict[str, dict[str, int]]
+    tokens_from: dict[str, int]
     steps: int
     rows_per_step: int
     tokens: int
@@ -57,7 +61,7 @@ class TrainingRecord(Record):
     peak_memory_gib: float
     first_loss: float
     last_loss: float
-    last_accuracy: float
+    last_accuracy: float | None
     device: str
     precision: str
     processes: int
@@ -67,11 +71,17 @@ class TrainingRecord(Record):
     loss_curve: list[dict[str, Any]]
     drift: dict[str, float] = {}
     warnings: list[str] = []
+    packs: int | None = None
 
     @property
     def method(self) -> tuple[str, str, str]:
         """Its entry of ``METHODS``."""
         return METHODS[self.identity["trainer"]]
+
+    @property
+    def scores(self) -> bool:
+        """Whether the model scores conversations, in the place of going on with them."""
+        return bool(self.identity["trainer"] == "reward")
 
 
 def versions() -> dict[str, str]:
@@ -98,7 +108,7 @@ def summarize(curve: list[dict[str, Any]]) -> JsonObject:
         "padding": 1 - tokens / places,
         "first_loss": curve[0]["loss"],
         "last_loss": sum(point["loss"] for point in tail) / len(tail),
-        "last_accuracy": sum(point["accuracy"] for point in tail) / len(tail),
+        "last_accuracy": mean(tail, "accuracy"),
         "loss_curve": curve,
         "drift": drift(curve),
         "warnings": warnings(curve),
@@ -111,7 +121,7 @@ def model_card(record: TrainingRecord, manifest: Manifest) -> str:
     lora = settings["lora"]
     header = {
         "library_name": "peft" if lora and not lora["merge"] else "transformers",
-        "pipeline_tag": "text-generation",
+        "pipeline_tag": "text-classification" if record.scores else "text-generation",
         "tags": ["agentmill", "trl", record.identity["trainer"], "agent"],
     }
     recipe = f", a step of the recipe `{settings['recipe']}`" if settings["recipe"] else ""
@@ -145,6 +155,8 @@ def data_section(record: TrainingRecord, manifest: Manifest) -> str:
     counts = record.counts
     views = "\n".join(f"- `{view}` {msgspec.json.encode(parameters).decode()}" for view, parameters in record.views)
     examples = record.method[1]
+    scored = "Conversations are scored whole at their last token; no message carries loss"
+    loss = scored if record.scores else "Only assistant messages carry loss"
     dropped = "".join(f", {number} {reason}" for reason, number in record.reasons.items())
     roles = "\n".join(f"| {role} | {count['tokens']:,} | {count['loss']:,} |" for role, count in record.roles.items())
     return f"""\
@@ -156,7 +168,8 @@ Table `{record.rows_table}`, digest `{record.rows_digest}`, written by `{record.
 {views}
 
 {counts.read} rows read = {counts.used} used + {counts.dropped} dropped{dropped}, in {counts.written} {examples}.
-Only assistant messages carry loss:
+Tokens: {record.tokens_from["stored"]} conversations as sampled, {record.tokens_from["text"]} from their text.
+{loss}:
 
 | role | tokens | with loss |
 | --- | ---: | ---: |
@@ -167,10 +180,11 @@ Only assistant messages carry loss:
 def training_section(record: TrainingRecord) -> str:
     """How the training went, and its settings."""
     shown = {key: value for key, value in record.settings.items() if key not in TOLD_ELSEWHERE}
+    taken = f"packs of {record.method[1]}, {record.packs} in all" if record.packs else record.method[1]
     return f"""\
 ## Training
 
-{record.steps} steps of {record.rows_per_step} {record.method[1]},
+{record.steps} steps of {record.rows_per_step} {taken},
 {record.tokens:,} tokens ({record.loss_tokens:,} with loss) in
 {record.seconds:,.0f} s, {record.tokens_per_second:,.0f} tokens/s on {record.processes} × {record.device},
 {record.precision}, {record.peak_memory_gib:.1f} GiB; {record.trained_parameters:,} of {record.parameters:,} parameters.
@@ -179,7 +193,7 @@ def training_section(record: TrainingRecord) -> str:
 | --- | ---: |
 | loss, first step | {record.first_loss:.4f} |
 | loss, last tenth | {record.last_loss:.4f} |
-| {record.method[2]}, last tenth | {record.last_accuracy:.4f} |
+| {record.method[2]}, last tenth | {"–" if record.last_accuracy is None else f"{record.last_accuracy:.4f}"} |
 {drift_rows(record)}
 ```yaml
 {dump_yaml(shown)}```
@@ -187,15 +201,16 @@ def training_section(record: TrainingRecord) -> str:
 
 
 def drift_rows(record: TrainingRecord) -> str:
-    """How far the model went from the reference, and what was warned of."""
+    """What is told of the end of the training beside the loss and the accuracy, and what was warned of."""
     names = {
         "chosen_change": "chosen side against the reference, nats per token, last tenth",
         "rejected_change": "rejected side against the reference, nats per token, last tenth",
         "margin": "margin between the rewards of chosen and rejected, last tenth",
+        "error": "scores against the values (root mean square), last tenth",
         "kl": "distance to the reference (KL estimate, nats per completion), last tenth",
     }
     lines = [f"| {names[name]} | {value:.4f} |\n" for name, value in record.drift.items()]
-    if record.drift and not record.warnings:
+    if "chosen_change" in record.drift and not record.warnings:
         lines.append(
             f"\nThe chosen side never fell by {FAR} nats per token below the reference (mean of ten points).\n"
         )

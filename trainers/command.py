@@ -22,15 +22,24 @@ def run(train: Callable[[S], None], settings_type: type[S], name: str, argv: Seq
     parser.add_argument("--config", required=True, help="YAML file with the settings (see trainers/settings.py)")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings that go before those of the file")
     arguments = parser.parse_args(argv)
-    try:
+
+    def work() -> None:
         train(validate(settings_type, override(read_yaml(arguments.config), arguments.overrides), arguments.config))
+
+    return told(work, "interrupted; the same command goes on from the last checkpoint")
+
+
+def told(work: Callable[[], None], interrupted: str) -> int:
+    """Do ``work``, say what stopped it, and return the exit code."""
+    try:
+        work()
     except UserError as error:
         say(str(error))
         return 2
     except (Exception, KeyboardInterrupt) as error:
         if not is_interrupt(error):
             raise
-        say("interrupted; the same command goes on from the last checkpoint")
+        say(interrupted)
         return 130
     return 0
 

@@ -28,10 +28,10 @@ difference of the rewards. ``None`` where no row of the side came.
 class Said:
     """Stands for a model in TRL's loss and answers, in this order, what the model has said already."""
 
-    def __init__(self, answers: Sequence[FusedCausalLMOutput]) -> None:
-        self._answers: Iterator[FusedCausalLMOutput] = iter(answers)
+    def __init__(self, answers: Sequence[Any]) -> None:
+        self._answers: Iterator[Any] = iter(answers)
 
-    def __call__(self, **_: Any) -> FusedCausalLMOutput:
+    def __call__(self, **_: Any) -> Any:
         """The next answer, whatever is asked."""
         return next(self._answers)
 

@@ -9,7 +9,7 @@ import torch
 from trl.trainer.dpo_config import DPOConfig
 from trl.trainer.dpo_trainer import DPOTrainer
 
-from trainers.batches import PairCollator, distinct_order
+from trainers.batches import PairCollator
 from trainers.distance import MEASURED, Distance, Said, part
 from trainers.fit import Method
 from trainers.preferences import Pair
@@ -94,7 +94,6 @@ def paired(settings: DpoSettings, rows: TrainingRows[Pair], reference: Path | No
             "weight": [pair.weight for pair in pairs],
         },
         lengths=[max(len(pair.chosen), len(pair.rejected)) for pair in pairs],
-        order=distinct_order,
         collator=PairCollator(pad_token_id),
         measured=MEASURED,
         reference=reference,

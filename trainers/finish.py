@@ -2,39 +2,28 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import torch
-from peft import PeftModel
-from transformers import AutoModelForCausalLM
 
 from schemas.manifest import Manifest
 from trainers.card import TrainingRecord, model_card
 from trainers.settings import LoraSettings
-from trainers.workspace import RECORD, Workspace
+from trainers.start import Start
+from trainers.weights import Task, load_merged, load_weights, save_adapter, save_whole
+from trainers.workspace import RECORD
 
 
-def write_model(workspace: Workspace, base: Path, lora: LoraSettings | None, tokenizer: Any) -> None:
+def write_model(start: Start, lora: LoraSettings | None, task: Task) -> None:
     """Make ``workspace.model`` from ``workspace.raw``: all weights, in the base model's type, or the adapter."""
-    if lora is not None and not lora.merge:
-        workspace.model.mkdir()
-        for path in workspace.raw.glob("adapter_*"):
-            shutil.copy2(path, workspace.model)
+    raw, folder = start.workspace.raw, start.workspace.model
+    if lora is None:
+        save_whole(load_weights(raw, task, torch.float32), start.tokenizer, start.base, folder)
+    elif lora.merge:
+        save_whole(load_merged(start.base, raw, task), start.tokenizer, start.base, folder)
     else:
-        kept = json.loads((base / "config.json").read_bytes()).get("dtype") or "float32"
-        if lora is None:
-            model = AutoModelForCausalLM.from_pretrained(workspace.raw, dtype=torch.float32)
-        else:
-            whole = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
-            model = PeftModel.from_pretrained(whole, workspace.raw).merge_and_unload()
-        model.to(getattr(torch, kept)).save_pretrained(workspace.model)
-    tokenizer.save_pretrained(workspace.model)
-    for path in workspace.model.iterdir():
-        path.chmod(0o644)
+        save_adapter(raw, start.tokenizer, folder)
 
 
 def write_record(folder: Path, record: TrainingRecord, manifest: Manifest) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import platform
 import resource
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,17 +13,19 @@ from typing import Any
 import torch
 from datasets import Dataset
 from peft import LoraConfig
-from transformers import AutoModelForCausalLM, PrinterCallback, TrainingArguments
+from transformers import PrinterCallback, TrainingArguments
 from transformers.utils import logging
 
 from schemas.errors import UserError, near_match
+from trainers.batches import row_order
 from trainers.card import TrainingRecord, summarize, versions
 from trainers.finish import write_model, write_record
 from trainers.loop import Loop
-from trainers.progress import MarkCheckpoints, Progress, Watch
+from trainers.progress import Events, MarkCheckpoints, Progress, Watch
 from trainers.rows import TrainingRows
 from trainers.settings import LoraSettings, TrainSettings
 from trainers.start import Start
+from trainers.weights import SCORE, Task, load_weights
 
 POINT = ("step", "loss", "learning_rate", "grad_norm", "tokens", "loss_tokens", "padding", "seconds")
 """What is kept of every point of the loss curve, beside what the trainer measures."""
@@ -34,9 +36,9 @@ class Method:
     """What one way of training adds to what all do.
 
     ``trainer`` is ours over TRL's and ``config`` TRL's settings for it, with ``options``; ``columns`` and ``lengths``
-    are those of the examples, which go through the training in the ``order`` of that function; ``measured`` is what
-    the points of the loss curve say beside ``POINT``; ``reference`` is a model to be kept beside the trained one, and
-    ``more`` goes to the trainer as it is.
+    are those of the examples; ``measured`` is what the points of the loss curve say beside ``POINT``; ``packs`` is the
+    number of examples where each is a pack of sequences; ``reference`` is a model to be kept beside the trained one;
+    ``more`` goes to the trainer as it is, and ``task`` is what the model is for.
     """
 
     trainer: type[Loop]
@@ -44,11 +46,12 @@ class Method:
     options: dict[str, Any]
     columns: dict[str, list[Any]]
     lengths: list[int]
-    order: Callable[[Sequence[int], int, int, int], list[int]]
     collator: Any
     measured: tuple[str, ...]
+    packs: int | None = None
     reference: Path | None = None
     more: dict[str, Any] = field(default_factory=dict)
+    task: Task = "CAUSAL_LM"
 
 
 def fit(settings: TrainSettings, start: Start, rows: TrainingRows[Any], method: Method) -> None:
@@ -62,7 +65,8 @@ def fit(settings: TrainSettings, start: Start, rows: TrainingRows[Any], method: 
             start.workspace.prepare(settings.resume)
     checkpoint = start.workspace.latest_checkpoint()
 
-    model = load_model(start.base, settings.lora, precision)
+    torch.manual_seed(settings.seed)
+    model = load_model(start.base, settings.lora, precision, method.task)
     check_targets(model, settings.lora)
     reference = load_model(method.reference, settings.lora, precision) if method.reference else None
     trainer = make_trainer(settings, start, method, arguments, (model, reference))
@@ -74,8 +78,8 @@ def fit(settings: TrainSettings, start: Start, rows: TrainingRows[Any], method: 
     curve = [{key: point[key] for key in (*POINT, *method.measured)} for point in points]
 
     if arguments.process_index == 0:
-        write_model(start.workspace, start.base, settings.lora, start.tokenizer)
-        facts = {"precision": precision, **parameters, **summarize(curve)}
+        write_model(start, settings.lora, method.task)
+        facts = {"precision": precision, "packs": method.packs, **parameters, **summarize(curve)}
         record = make_record(settings, start, rows, arguments, facts)
         write_record(start.workspace.model, record, start.table.manifest)
         start.workspace.publish()
@@ -94,9 +98,14 @@ def make_trainer(
         train_dataset=Dataset.from_dict(method.columns),
         processing_class=start.tokenizer,
         data_collator=method.collator,
-        peft_config=lora_config(settings.lora),
-        callbacks=[Progress(), Watch(), MarkCheckpoints(start.workspace)],
-        order=method.order(
+        peft_config=lora_config(settings.lora, method.task),
+        callbacks=[
+            Progress(),
+            Watch(),
+            MarkCheckpoints(start.workspace),
+            *([Events(start.workspace.events)] if settings.tensorboard else []),
+        ],
+        order=row_order(
             method.lengths,
             settings.batch_size * arguments.world_size,
             arguments.max_steps * rows_per_step(settings, arguments.world_size),
@@ -125,6 +134,7 @@ def make_record(
         reasons=rows.reasons,
         lost_tokens=rows.lost_tokens,
         roles=rows.roles,
+        tokens_from=rows.tokens_from,
         steps=arguments.max_steps,
         rows_per_step=rows_per_step(settings, arguments.world_size),
         peak_memory_gib=peak_memory_gib(),
@@ -172,25 +182,28 @@ def rows_per_step(settings: TrainSettings, processes: int) -> int:
     return settings.batch_size * settings.gradient_accumulation * processes
 
 
-def load_model(base: Path, lora: LoraSettings | None, precision: str) -> Any:
+def load_model(base: Path, lora: LoraSettings | None, precision: str, task: Task = "CAUSAL_LM") -> Any:
     """The base model, its weights in fp32; in bf16 where they do not learn and are computed with in bf16 anyway."""
     frozen = lora is not None and precision == "bf16"
-    return AutoModelForCausalLM.from_pretrained(base, dtype=torch.bfloat16 if frozen else torch.float32)
+    model = load_weights(base, task, torch.bfloat16 if frozen else torch.float32)
+    if task == "SEQ_CLS":
+        model.get_submodule(SCORE).float()  # it learns even where the rest is frozen
+    return model
 
 
 def check_targets(model: Any, lora: LoraSettings | None) -> None:
     """Raises ``UserError`` for a layer in ``lora.target_modules`` that the model does not have."""
     head = model.get_output_embeddings()
     layers = {name.rpartition(".")[2] for name, layer in model.named_modules() if isinstance(layer, torch.nn.Linear)}
-    layers -= {name for name, layer in model.named_modules() if layer is head}
+    layers -= {SCORE, *(name for name, layer in model.named_modules() if layer is head)}
     for target in lora.target_modules if lora and not isinstance(lora.target_modules, str) else ():
         if target not in layers:
             known = ", ".join(sorted(layers))
             raise UserError(f"lora.target_modules: no layer {target!r}; known: {known}.{near_match(target, layers)}")
 
 
-def lora_config(lora: LoraSettings | None) -> LoraConfig | None:
-    """Our LoRA settings in PEFT's words."""
+def lora_config(lora: LoraSettings | None, task: Task) -> LoraConfig | None:
+    """Our LoRA settings in PEFT's words; a head that scores learns with the matrices and is saved with them."""
     if lora is None:
         return None
     return LoraConfig(
@@ -198,7 +211,7 @@ def lora_config(lora: LoraSettings | None) -> LoraConfig | None:
         lora_alpha=lora.alpha,  # type: ignore[arg-type]
         lora_dropout=lora.dropout,
         target_modules=lora.target_modules,
-        task_type="CAUSAL_LM",
+        task_type=task,
     )
 
 

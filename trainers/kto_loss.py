@@ -9,7 +9,7 @@ import torch
 from trl.trainer.kto_config import KTOConfig
 from trl.trainer.kto_trainer import KTOTrainer
 
-from trainers.batches import UnpairedCollator, distinct_order
+from trainers.batches import UnpairedCollator
 from trainers.distance import MEASURED, Distance, Said, part
 from trainers.fit import Method
 from trainers.preferences import Labelled
@@ -109,7 +109,6 @@ def unpaired(
             "weight": [each.weight for each in examples],
         },
         lengths=[len(each.sequence) for each in examples],
-        order=distinct_order,
         collator=collator,
         measured=(*MEASURED, "kl"),
         reference=reference,

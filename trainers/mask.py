@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from schemas.chat import unsaid
 from schemas.errors import UserError
 from schemas.rows import Message
 from trainers.tokens import IGNORED, Encoded
@@ -58,12 +59,11 @@ def check_texts(whole: Sequence[tuple[Sequence[Message], Encoded]], tokenizer: A
                 continue
             here = (sequence.messages == number) & (sequence.labels != IGNORED)
             text = tokenizer.decode(sequence.labels[here].tolist())
-            expected = [message.reasoning_content, message.content, *(call.name for call in message.tool_calls)]
-            missing = [part for part in expected if part and part.strip() not in text]
-            if missing:
+            missing = unsaid(message, text)
+            if missing is not None:
                 raise UserError(
                     f"mask self-test failed: message {number} of row {sequence.row_id} should be trained on"
-                    f" {missing[0]!r}, but the tokens with loss say {text!r}"
+                    f" {missing!r}, but the tokens with loss say {text!r}"
                 )
             texts.append(text)
     return texts

@@ -4,23 +4,38 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
+
 from schemas.errors import UserError
+from schemas.record import JsonObject
 from trainers.bundled import BUNDLED, bundled_model
 
 PREFIX = "bundled:"
 
 
-def model_folder(model: str) -> Path:
-    """The folder that ``model`` names: ``bundled:NAME`` or a path. Raises ``UserError`` where it holds no model."""
+def model_folder(model: str, scores: bool = False) -> Path:
+    """The folder that ``model`` names: ``bundled:NAME`` or a path.
+
+    Raises ``UserError`` where it holds no model, or a reward model where none is asked for (``scores``).
+    """
     if model.startswith(PREFIX):
         return bundled_model(model.removeprefix(PREFIX))
     folder = Path(model).expanduser()
     if (folder / "config.json").is_file():
+        if not scores and is_reward_model(folder):
+            raise UserError(f"{model} holds a reward model, which scores text and cannot go on with it")
         return folder
     if (folder / "adapter_config.json").is_file():
         raise UserError(
-            f"{model} holds a LoRA adapter, no model; train it with `lora: {{merge: true}}` to start from it"
+            f"{model} holds a LoRA adapter, no model; make it one to start from it:"
+            f" agentmill merge {model} --out {model.rstrip('/')}-merged"
         )
     wrong = "holds no config.json" if folder.is_dir() else "does not exist"
     hint = f" Did you mean {PREFIX}{model}?" if model in BUNDLED else ""
     raise UserError(f"the model folder {model} {wrong}; expected a transformers model folder or {PREFIX}NAME.{hint}")
+
+
+def is_reward_model(folder: Path) -> bool:
+    """Whether the model in ``folder`` says one number of a text, in the place of what comes next."""
+    config: JsonObject = msgspec.json.decode((folder / "config.json").read_bytes())
+    return any(name.endswith("ForSequenceClassification") for name in config.get("architectures") or ())

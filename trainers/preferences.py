@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from schemas.errors import UserError
 from schemas.record import JsonObject
-from schemas.rows import Message, PreferenceRow, UnpairedRow
+from schemas.rows import Message, PreferenceRow, RowTokens, UnpairedRow
 from trainers.models import model_folder
 from trainers.rows import Made
-from trainers.tokens import Encoded, RowError, encode_messages
+from trainers.stored import encode_whole
+from trainers.tokens import Encoded, RowError
 
 
 @dataclass(frozen=True)
@@ -37,54 +39,82 @@ class Labelled:
     weight: float
 
 
+@dataclass(frozen=True)
+class Completed:
+    """A prompt with its completion, a ``Conversation``; ``tools`` and ``tokens`` as in an ``SftRow``."""
+
+    row_id: str
+    prompt: list[Message]
+    completion: list[Message]
+    tools: str | None
+    tokens: list[RowTokens]
+
+    @property
+    def messages(self) -> list[Message]:
+        """All of it."""
+        return [*self.prompt, *self.completion]
+
+
 def pair(row: PreferenceRow, tokenizer: Any, max_length: int) -> Made[Pair]:
     """The row as tokens, whole: a pair of which a part is cut away says nothing of what is better.
 
-    Raises ``RowError``: as ``completed``, ``prefix`` (the chat template shows the prompt differently on the two
-    sides) and ``same`` (nothing tells them apart).
+    Of a side that we generated they are those that were sampled, unless that would show another prompt than the other
+    side has (the day of its run, say): then both are made of text. Raises ``RowError``: as ``encoded``, ``prefix`` (the
+    chat template shows the prompt differently on the two sides) and ``same`` (nothing tells them apart).
     """
-    chosen, rejected = (
-        completed(f"{row.row_id}/{side}", (row.prompt, completion), row.tools, tokenizer, max_length)
-        for side, completion in (("chosen", row.chosen), ("rejected", row.rejected))
-    )
-    starts = [prompt_length(each, row.prompt) for each in (chosen, rejected)]
-    if not np.array_equal(chosen.input_ids[: starts[0]], rejected.input_ids[: starts[1]]):
+    sides = [
+        Completed(f"{row.row_id}/chosen", row.prompt, row.chosen, row.tools, row.chosen_tokens),
+        Completed(f"{row.row_id}/rejected", row.prompt, row.rejected, row.tools, row.rejected_tokens),
+    ]
+    whole = [encoded(side, tokenizer, max_length) for side in sides]
+    if any(each.stored for _, each in whole) and not same_prompt(whole, row.prompt, tokenizer):
+        whole = [encoded(replace(side, tokens=[]), tokenizer, max_length) for side in sides]
+    if not same_prompt(whole, row.prompt, tokenizer):
         raise RowError("prefix", "the chat template shows the prompt differently before chosen and rejected")
-    if np.array_equal(chosen.input_ids, rejected.input_ids):
+    chosen, rejected = (each for _, each in whole)
+    if same_text(chosen.input_ids, rejected.input_ids, tokenizer):
         raise RowError("same", "chosen and rejected are the same")
-    whole = [([*row.prompt, *row.chosen], chosen), ([*row.prompt, *row.rejected], rejected)]
-    return Made([Pair(chosen, rejected, row.weight)], [chosen, rejected], list(whole))
+    return Made([Pair(chosen, rejected, row.weight)], [chosen, rejected], whole)
 
 
 def labelled(row: UnpairedRow, tokenizer: Any, max_length: int) -> Made[Labelled]:
-    """The row as tokens, whole: what is judged good or bad is all of it. Raises ``RowError`` as ``completed``."""
-    sequence = completed(row.row_id, (row.prompt, row.completion), row.tools, tokenizer, max_length)
+    """The row as tokens, whole: what is judged good or bad is all of it. Raises ``RowError`` as ``encoded``."""
+    side = Completed(row.row_id, row.prompt, row.completion, row.tools, row.tokens)
+    messages, sequence = encoded(side, tokenizer, max_length)
     made = Labelled(sequence, prompt_length(sequence, row.prompt), row.label, row.weight)
-    return Made([made], [sequence], [([*row.prompt, *row.completion], sequence)])
+    return Made([made], [sequence], [(messages, sequence)])
 
 
-def completed(
-    row_id: str, parts: tuple[Sequence[Message], Sequence[Message]], functions: str | None, tokenizer: Any, limit: int
-) -> Encoded:
-    """A prompt and its completion. Raises ``RowError`` as ``encode_messages``, and:
+def encoded(side: Completed, tokenizer: Any, limit: int) -> tuple[Sequence[Message], Encoded]:
+    """A prompt and its completion as one conversation, with its messages. Raises ``RowError`` as ``encode_whole``, and:
 
     ``no_prompt``, ``loss_in_prompt``, ``message_weight`` (the loss is one of whole completions, so its messages cannot
     weigh differently), ``too_long`` for more than ``limit`` tokens.
     """
-    prompt, completion = parts
-    if not prompt:
+    if not side.prompt:
         raise RowError("no_prompt", "the row has no prompt, so there is nothing to prefer an answer to")
-    if any(message.train for message in prompt):
+    if any(message.train for message in side.prompt):
         raise RowError("loss_in_prompt", "a message of the prompt is marked for training; only the completion may be")
-    if any(message.train and message.weight != 1 for message in completion):
+    if any(message.train and message.weight != 1 for message in side.completion):
         raise RowError("message_weight", "a message has a weight of its own; preferences weigh whole completions")
     try:
-        encoded = encode_messages(row_id, [*prompt, *completion], functions, tokenizer)
+        messages, whole = encode_whole(side, tokenizer)
     except RowError as error:
-        raise RowError(error.reason, f"{row_id}: {error}") from error
-    if len(encoded) > limit:
-        raise RowError("too_long", f"{row_id}: {len(encoded)} tokens, more than max_length {limit}")
-    return encoded
+        raise RowError(error.reason, f"{side.row_id}: {error}") from error
+    if len(whole) > limit:
+        raise RowError("too_long", f"{side.row_id}: {len(whole)} tokens, more than max_length {limit}")
+    return messages, whole
+
+
+def same_prompt(whole: Sequence[tuple[Any, Encoded]], prompt: Sequence[Message], tokenizer: Any) -> bool:
+    """Whether two sides show their prompt alike, in whatever tokens."""
+    one, other = (each.input_ids[: prompt_length(each, prompt)] for _, each in whole)
+    return same_text(one, other, tokenizer)
+
+
+def same_text(one: NDArray[np.int32], other: NDArray[np.int32], tokenizer: Any) -> bool:
+    """Whether tokens tell the same; a text has many tokenisations."""
+    return np.array_equal(one, other) or tokenizer.decode(one) == tokenizer.decode(other)
 
 
 def prompt_length(encoded: Encoded, prompt: Sequence[Message]) -> int:

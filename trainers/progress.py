@@ -1,13 +1,18 @@
-"""What a training tells while it runs: lines with an ETA and warnings on stderr, and the marks of checkpoints."""
+"""What a training tells while it runs.
+
+Lines with an ETA and warnings on stderr, the marks of checkpoints, and the loss curve for TensorBoard.
+"""
 
 # ruff: noqa: ARG002 (the arguments of a callback have the names that transformers gives them)
 from __future__ import annotations
 
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from transformers import TrainerCallback
+from transformers.integrations.integration_utils import TensorBoardCallback
 
 from trainers.watch import WINDOW, fallen
 from trainers.workspace import Workspace
@@ -39,7 +44,8 @@ class Progress(TrainerCallback):
         done = state.global_step - self._first_step
         left = (now - self._started) / done * (state.max_steps - state.global_step)
         eta = "" if last else f", {left / 60:.1f} min left"
-        point = f"loss {logs['loss']:.4f}, accuracy {logs['accuracy']:.3f}"
+        accuracy = f", accuracy {logs['accuracy']:.3f}" if logs["accuracy"] is not None else ""
+        point = f"loss {logs['loss']:.4f}{accuracy}"
         print(f"step {state.global_step}/{state.max_steps}: {point}{eta}", file=sys.stderr, flush=True)
 
 
@@ -67,3 +73,19 @@ class MarkCheckpoints(TrainerCallback):
         """Called after the last file of a checkpoint."""
         if state.is_world_process_zero:
             self._workspace.mark_complete(state.global_step)
+
+
+class Events(TensorBoardCallback):
+    """Writes the points of the loss curve for TensorBoard to ``folder``."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self._folder = folder
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Begin a file; what a killed training wrote of the steps that are now made again no longer counts."""
+        from torch.utils.tensorboard import SummaryWriter
+
+        if state.is_world_process_zero:
+            self.tb_writer = SummaryWriter(str(self._folder), purge_step=state.global_step + 1)
+        super().on_train_begin(args, state, control, **kwargs)

@@ -36,7 +36,8 @@ class TrainingRows(Generic[E]):
 
     ``counts.written`` is the number of examples; ``longest`` is the length of the longest sequence, in tokens;
     ``lost_tokens`` would carry loss but are in no window; ``roles`` holds tokens and tokens with loss by role;
-    ``texts`` is some decoded loss; ``views`` are the views that made the rows, with their parameters.
+    ``texts`` is some decoded loss; ``views`` are the views that made the rows, with their parameters. ``tokens_from``
+    counts the conversations whose tokens are ``stored`` ones, and those that are tokenised from ``text``.
     """
 
     examples: list[E]
@@ -47,17 +48,19 @@ class TrainingRows(Generic[E]):
     roles: dict[str, dict[str, int]]
     texts: list[str]
     views: list[tuple[str, dict[str, Any]]]
+    tokens_from: dict[str, int]
 
 
-def open_rows(path: str, record_type: type[Record], views: str) -> Table:
-    """The table at ``path``. Raises ``UserError`` if there is none, it is empty, or it holds other records.
+def open_rows(path: str, wanted: type[Record] | tuple[type[Record], ...], views: str) -> Table:
+    """The table at ``path``. Raises ``UserError`` if there is none, it is empty, or it holds none of the ``wanted``.
 
     ``views`` are the targets of ``agentmill export`` that make such a table, for the message.
     """
     table = Table.open(Path(path).expanduser())
-    if table.record_type is not record_type:
+    types = wanted if isinstance(wanted, tuple) else (wanted,)
+    if table.record_type not in types:
         raise UserError(
-            f"{path} is a table of {table.record_type.__name__}, expected {record_type.__name__};"
+            f"{path} is a table of {table.record_type.__name__}, expected {' or '.join(t.__name__ for t in types)};"
             f" `agentmill export` makes one from trajectories (--to {views})"
         )
     if table.manifest.counts.written == 0:
@@ -65,9 +68,12 @@ def open_rows(path: str, record_type: type[Record], views: str) -> Table:
     return table
 
 
-def load_rows(table: Table, make: Callable[[Any], Made[E]], tokenizer: Any, seed: int) -> TrainingRows[E]:
+def load_rows(
+    table: Table, make: Callable[[Any], Made[E]], tokenizer: Any, seed: int, masked: bool = True
+) -> TrainingRows[E]:
     """Encode the rows with ``make``, which drops one by a ``RowError``, and run the mask self-test.
 
+    Where no message carries loss, since conversations are scored as a whole, nothing is ``masked`` and not tested.
     Raises ``UserError`` if nothing is left to train on or the self-test fails.
     """
     made: list[Made[E]] = []
@@ -90,7 +96,9 @@ def load_rows(table: Table, make: Callable[[Any], Made[E]], tokenizer: Any, seed
     sequences = [each for one in made for each in one.sequences]
     whole = [each for one in made for each in one.whole]
     roles = count_by_role(sequences)
-    check_roles(roles)
+    if masked:
+        check_roles(roles)
+    stored = sum(each.stored for _, each in whole)
     return TrainingRows(
         examples=examples,
         counts=Counts(read=used + dropped, used=used, dropped=dropped, written=len(examples)),
@@ -98,6 +106,7 @@ def load_rows(table: Table, make: Callable[[Any], Made[E]], tokenizer: Any, seed
         longest=max(map(len, sequences)),
         lost_tokens=sum(each.loss_tokens for _, each in whole) - sum(each.loss_tokens for each in sequences),
         roles=roles,
-        texts=check_texts(whole, tokenizer, seed),
+        texts=check_texts(whole, tokenizer, seed) if masked else [],
         views=views,
+        tokens_from={"stored": stored, "text": len(whole) - stored},
     )

@@ -58,13 +58,20 @@ class TrainSettings(Config):
     save_steps: Positive | None = Field(50, description="Steps between checkpoints; `null`: none are written.")
     resume: bool = Field(True, description="Continue from the checkpoints of the same training; false: start over.")
     log_steps: Positive = Field(1, description="Steps between the points of the recorded loss curve.")
+    tensorboard: bool = Field(False, description="Also write the loss curve for TensorBoard, to `OUTPUT.tensorboard`.")
 
 
 class SftSettings(TrainSettings):
-    """Supervised fine-tuning on a table of ``SftRow``."""
+    """Supervised fine-tuning on a table of ``SftRow``; the objective ``dft`` is that of arXiv:2508.05629."""
 
     long_rows: Literal["window", "drop"] = Field(
         "window", description="Longer rows are cut into windows at turn boundaries, or dropped."
+    )
+    objective: Literal["nll", "dft"] = Field(
+        "nll", description="Negative log-likelihood, or dynamic fine-tuning: each token's loss times its probability."
+    )
+    packing: bool = Field(
+        False, description="Put short rows together up to `max_length`; `batch_size` then counts packs."
     )
 
 
@@ -76,6 +83,23 @@ class PreferenceSettings(TrainSettings):
         None, description="Folder of the model to stay close to, or `bundled:NAME`; `null`: the one to start from."
     )
     beta: Annotated[float, Field(gt=0)] = Field(0.1, description="How strongly it is kept close to the reference.")
+
+
+class RewardSettings(TrainSettings):
+    """A reward model from a table of ``PreferenceRow`` or ``ScorerRow``; longer rows are dropped, as for preferences.
+
+    On pairs the loss is that of Bradley and Terry (arXiv:2203.02155), on values the mean squared error.
+    """
+
+    batch_size: Positive = Field(4, description="Pairs or conversations a process takes at once.")
+    learning_rate: Annotated[float, Field(gt=0)] = Field(1e-5, description="Peak learning rate of AdamW.")
+    margin: bool = Field(
+        False,
+        description="Chosen shall be ahead by the difference of the row's scores (arXiv:2307.09288); pairs only.",
+    )
+    center_rewards_coefficient: Annotated[float, Field(ge=0)] | None = Field(
+        None, description="Pulls the mean reward to 0 (arXiv:2312.09244; TRL advises 0.01); pairs only."
+    )
 
 
 PairLoss = Literal[

@@ -17,7 +17,8 @@ from trainers.models import model_folder
 from trainers.rows import Made, load_rows, open_rows
 from trainers.settings import SftSettings
 from trainers.start import begin, tell
-from trainers.tokens import Encoded, RowError, encode
+from trainers.stored import encode_row
+from trainers.tokens import Encoded, RowError
 from trainers.windows import windows
 from trainers.workspace import space_errors
 
@@ -43,18 +44,23 @@ def train(settings: SftSettings) -> None:
     from trainers.fit import fit
     from trainers.loss import supervised
 
+    method = supervised(settings, rows, start)
+    if method.packs:
+        say(f"packing: {rows.counts.written} sequences in {method.packs} packs of up to {start.max_length} tokens")
     with space_errors(start.workspace.folder):
-        fit(settings, start, rows, supervised(rows, start.tokenizer.pad_token_id or 0))
+        fit(settings, start, rows, method)
     say(f"the model is in {settings.output}")
 
 
 def sequences(row: SftRow, tokenizer: Any, long_rows: str, max_length: int) -> Made[Encoded]:
     """The row as it is, or cut into windows where it is too long. Raises ``RowError``."""
-    whole = encode(row, tokenizer)
-    parts = windows(whole, max_length) if long_rows == "window" or len(whole) <= max_length else []
+    whole = encode_row(row, tokenizer)
+    longest = max(len(each) for _, each in whole)
+    cut = long_rows == "window" or longest <= max_length
+    parts = [part for _, each in whole for part in windows(each, max_length)] if cut else []
     if not parts:
-        raise RowError("too_long", f"{len(whole)} tokens, more than max_length {max_length}, and no turn fits alone")
-    return Made(parts, parts, [(row.messages, whole)])
+        raise RowError("too_long", f"{longest} tokens, more than max_length {max_length}, and no turn fits alone")
+    return Made(parts, parts, whole)
 
 
 if __name__ == "__main__":

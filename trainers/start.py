@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from trainers.rows import TrainingRows
 from trainers.settings import TrainSettings
 from trainers.workspace import Workspace
 
-NOT_IDENTITY = {"rows", "model", "reference", "output", "recipe", "save_steps", "resume", "log_steps"}
+NOT_IDENTITY = {"rows", "model", "reference", "output", "recipe", "save_steps", "resume", "log_steps", "tensorboard"}
 """Settings that do not change what comes out; rows and models count by what is in them."""
 
 
@@ -40,6 +41,8 @@ def begin(trainer: str, settings: TrainSettings, table: Table, base: Path, **rev
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    if settings.tensorboard and find_spec("tensorboard") is None:
+        raise UserError("tensorboard: true needs a package more; install it with: pip install 'agentmill[tensorboard]'")
 
     identity: JsonObject = {
         "trainer": trainer,
@@ -82,8 +85,11 @@ def tell(rows: TrainingRows[Any], examples: str) -> None:
         f"rows: read {counts.read} = used {counts.used} + dropped {counts.dropped}{reasons and f' ({reasons})'};"
         f" {counts.written} {examples}, longest {rows.longest} tokens"
     )
+    say(f"tokens: {rows.tokens_from['stored']} conversations as sampled, {rows.tokens_from['text']} from their text")
     if rows.lost_tokens:
         say(f"{rows.lost_tokens} tokens that should carry loss are in turns too long for max_length, and left out")
+    if not rows.texts:
+        return
     told = ", ".join(f"{role} {count['loss']:,} of {count['tokens']:,}" for role, count in rows.roles.items())
     say(f"mask self-test passed, tokens with loss: {told}; decoded and compared: {len(rows.texts)} messages")
     say(f"for example {rows.texts[0]!r}")

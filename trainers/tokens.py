@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise, zip_longest
-from typing import Any
+from typing import Any, Protocol
 
 import jinja2
 import msgspec
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from schemas.chat import Render, TemplateError, segments, to_template
 from schemas.record import JsonObject
-from schemas.rows import Message, SftRow
+from schemas.rows import Message, RowTokens
 
 IGNORED = -100
 """The label of a token without loss."""
@@ -29,12 +29,33 @@ class RowError(Exception):
         self.reason = reason
 
 
+class Conversation(Protocol):
+    """What is trained as one: an ``SftRow``, or a prompt with its completion. Fields as those of an ``SftRow``."""
+
+    @property
+    def row_id(self) -> str:
+        """What errors call it."""
+
+    @property
+    def messages(self) -> Sequence[Message]:
+        """All of it, marked."""
+
+    @property
+    def tools(self) -> str | None:
+        """JSON text."""
+
+    @property
+    def tokens(self) -> Sequence[RowTokens]:
+        """What is stored of it."""
+
+
 @dataclass(frozen=True)
 class Encoded:
     """Arrays of one length: ``labels`` are the ids or ``IGNORED``, ``weights`` scale the loss of each token.
 
     ``messages`` is the index of the message that a token belongs to, the generation prompt counted with the message
-    that it opens; ``roles`` are those of the messages.
+    that it opens; ``roles`` are those of the messages. ``stored``: the tokens are those that were sampled, as they were
+    stored, and not made of text.
     """
 
     row_id: str
@@ -43,6 +64,7 @@ class Encoded:
     weights: NDArray[np.float32]
     messages: NDArray[np.int32]
     roles: tuple[str, ...]
+    stored: bool = False
 
     def __len__(self) -> int:
         return len(self.input_ids)
@@ -58,16 +80,19 @@ class Encoded:
         return int(self.mask.sum())
 
 
-def encode(row: SftRow, tokenizer: Any) -> Encoded:
-    """The row as tokens. Raises ``RowError`` as ``encode_messages`` does."""
+def encode(row: Conversation, tokenizer: Any) -> Encoded:
+    """The text of the conversation as tokens. Raises ``RowError`` as ``encode_messages`` does."""
     return encode_messages(row.row_id, row.messages, row.tools, tokenizer)
 
 
-def encode_messages(row_id: str, messages: Sequence[Message], functions: str | None, tokenizer: Any) -> Encoded:
+def encode_messages(
+    row_id: str, messages: Sequence[Message], functions: str | None, tokenizer: Any, silent: bool = False
+) -> Encoded:
     """A conversation under the tokenizer's chat template, each segment tokenised by itself.
 
     ``functions`` is JSON text, as in a row. Raises ``RowError``: ``loss_outside_assistant``, ``template`` (the template
-    refuses the conversation, or shows a trained message otherwise than at generation), ``no_loss``.
+    refuses the conversation, or shows a trained message otherwise than at generation), ``no_loss`` unless it may be
+    ``silent``.
     """
     render = renderer(tokenizer)
     tools = msgspec.json.decode(functions) if functions else None
@@ -90,7 +115,7 @@ def encode_messages(row_id: str, messages: Sequence[Message], functions: str | N
         weights += [part.weight if part.train else 0.0] * len(tokens["input_ids"])
         starts += [position + start for start, _ in tokens["offset_mapping"]]
         position += len(part.text)
-    if all(label == IGNORED for label in labels):
+    if not silent and all(label == IGNORED for label in labels):
         raise RowError("no_loss", "no assistant message of the row is trained")
     return Encoded(
         row_id=row_id,

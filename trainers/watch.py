@@ -14,20 +14,21 @@ FAR = 0.5
 """Nats per token; a fall by so much leaves each token of the chosen side three fifths of its probability."""
 WINDOW = 10
 """Points of the curve over which a fall is averaged."""
-WATCHED = ("chosen_change", "rejected_change", "margin", "kl")
+WATCHED = ("chosen_change", "rejected_change", "margin", "error", "kl")
+"""What is told of the end of a training; ``error`` is that of a reward model, as is a ``margin`` without changes."""
 
 
 def drift(curve: Sequence[dict[str, Any]]) -> dict[str, float]:
     """Where the watched values were at the end, over the last tenth of the curve; empty for supervised training."""
     tail = curve[-max(1, len(curve) // 10) :]
-    means = {name: _mean(tail, name) for name in WATCHED}
-    return {name: mean for name, mean in means.items() if mean is not None}
+    means = {name: mean(tail, name) for name in WATCHED}
+    return {name: value for name, value in means.items() if value is not None}
 
 
 def fallen(points: Sequence[dict[str, Any]]) -> str | None:
     """A warning if the chosen side became far less likely over the last ``WINDOW`` of ``points``."""
     last = points[-WINDOW:]
-    change = _mean(last, "chosen_change")
+    change = mean(last, "chosen_change")
     if change is None or change >= -FAR:
         return None
     return (
@@ -42,6 +43,7 @@ def warnings(curve: Sequence[dict[str, Any]]) -> list[str]:
     return [warning for warning in given if warning is not None][:1]
 
 
-def _mean(points: Sequence[dict[str, Any]], name: str) -> float | None:
+def mean(points: Sequence[dict[str, Any]], name: str) -> float | None:
+    """The mean of what some points say, ``None`` if none says it."""
     values = [point[name] for point in points if point.get(name) is not None]
     return sum(values) / len(values) if values else None

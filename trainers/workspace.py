@@ -38,6 +38,8 @@ class Workspace:
         """What TRL saved at the end: weights in fp32, or the adapter."""
         self.model = self.folder / "model"
         """What becomes the output."""
+        self.events = output.with_name(f"{output.name}.tensorboard")
+        """The loss curve for TensorBoard."""
 
     def finished(self) -> bool:
         """Whether the output is there already. Raises ``UserError`` if something else stands in its place."""
@@ -56,9 +58,10 @@ class Workspace:
             self._compare(msgspec.json.decode(identity.read_bytes()), self.folder)
 
     def prepare(self, resume: bool) -> None:
-        """Make the folder and clear what a killed training left incomplete, or all of it unless ``resume``."""
-        if not resume:
-            shutil.rmtree(self.folder, ignore_errors=True)
+        """Make the folder and clear what a killed training left incomplete; all of it if the training starts over."""
+        if not (resume and self.latest_checkpoint()):
+            for folder in (self.folder, self.events):
+                shutil.rmtree(folder, ignore_errors=True)
         self.folder.mkdir(parents=True, exist_ok=True)
         for folder in (self.raw, self.model):
             shutil.rmtree(folder, ignore_errors=True)

@@ -23,7 +23,7 @@ from schemas.views import FAMILY_VIEWS, PAIR_VIEWS, VIEWS
 
 ROWS = (*VIEWS, *PAIR_VIEWS, *FAMILY_VIEWS)
 TARGETS = (*ROWS, *(name for name in FORMATS if name not in READ_ONLY))
-TRAINERS = {"SftRow": "sft", "PreferenceRow": "dpo", "UnpairedRow": "kto"}
+TRAINERS = {"SftRow": "sft", "PreferenceRow": "dpo", "UnpairedRow": "kto", "ScorerRow": "reward"}
 """Which trainer takes which rows."""
 
 

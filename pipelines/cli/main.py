@@ -34,6 +34,7 @@ COMMANDS = {
     "curate": ("pipelines.cli.stage:curate", "Select trajectories: one step of a recipe."),
     "export": ("pipelines.cli.export:export", "Write a table of trajectories as training rows or in a foreign format."),
     "train": ("pipelines.cli.train:train", "Train a model on exported rows."),
+    "merge": ("pipelines.cli.merge:merge", "Write a whole model from an adapter."),
     "evaluate": ("pipelines.cli.stage:evaluate", "Compare models on held-out tasks and environments."),
     "inspect": ("pipelines.cli.inspect:inspect", "Show a table: counts, schema, histograms, sample rows."),
     "list": ("pipelines.cli.list:list_", "List what can be named in a recipe."),

@@ -53,3 +53,13 @@ def kto(config: Path, overrides: tuple[str, ...]) -> None:
     the folder to write; an example is configs/stages/train_kto.yaml. KEY=VALUE changes it, for example beta=0.5.
     """
     run_module("trainers.kto", ["--config", str(config), *overrides])
+
+
+@configured
+def reward(config: Path, overrides: tuple[str, ...]) -> None:
+    """A reward model with TRL, on pairs or on conversations with values made by export.
+
+    FILE names the table of rows, the model to start from and the folder to write; an example is
+    configs/stages/train_reward.yaml. KEY=VALUE changes it, for example margin=true.
+    """
+    run_module("trainers.reward", ["--config", str(config), *overrides])

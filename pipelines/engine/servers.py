@@ -119,7 +119,7 @@ def interrupt_main_thread() -> None:
 def _given(config: ModelConfig) -> list[Endpoint]:
     """The endpoints that the user gave, each of them checked."""
     key = api_key(config.api_key_variable)
-    endpoints = [Endpoint(base_url=url, model=config.adapter or config.model or "") for url in config.endpoints]
+    endpoints = [Endpoint(base_url=url, model=config.acting_name) for url in config.endpoints]
     for endpoint in endpoints:
         check_endpoint(endpoint, key)
     return endpoints
@@ -134,7 +134,7 @@ def _plans(config: ModelConfig, run_dir: Path) -> list[ServerPlan]:
             command=vllm_command(folder, config.served_name, server, port),
             environment=vllm_environment(server, gpus),
             port=port,
-            model=config.adapter or config.served_name,
+            model=config.acting_name,
             log=run_dir / LOGS / f"vllm-{config.served_name}-{port}.log",
         )
         for gpus, port in zip(groups, _ports(server.port, len(groups)), strict=True)

@@ -53,7 +53,8 @@ def vllm_command(folder: Path, served: str, config: ServerConfig, port: int) -> 
     if config.lora:
         modules = [f"{name}={path}" for name, path in config.lora.items()]
         rank = max(_lora_rank(Path(path)) for path in config.lora.values())
-        command += ["--enable-lora", "--max-lora-rank", str(rank), "--lora-modules", *modules]
+        command += ["--enable-lora", "--max-loras", str(len(modules)), "--max-lora-rank", str(rank)]
+        command += ["--lora-modules", *modules]
     return command + config.arguments
 
 

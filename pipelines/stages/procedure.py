@@ -16,6 +16,9 @@ from schemas.tables import Counts
 MODEL = "Model"
 """What a training writes, in the place of the name of a record."""
 
+REWARD_MODEL = "RewardModel"
+"""What the training of a reward model writes: it scores text, so no later step can act with it."""
+
 
 class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     """What a procedure gets from the run it is part of, by role; it may write into ``folder`` only."""

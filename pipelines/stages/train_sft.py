@@ -16,3 +16,5 @@ class TrainSft(Training):
     record: ClassVar[str] = "SftRow"
 
     long_rows: Literal["window", "drop"] | None = Field(None, description="what becomes of longer rows")
+    objective: Literal["nll", "dft"] | None = Field(None, description="likelihood, or dynamic fine-tuning")
+    packing: bool | None = Field(None, description="put short rows together; batch_size then counts packs")

@@ -40,6 +40,7 @@ class Lora(Config):
     alpha: Annotated[float, Field(gt=0)] | None = Field(None, description="what they add is scaled by alpha / rank")
     dropout: Share | None = Field(None, description="share of their inputs that is dropped while training")
     target_modules: list[str] | Literal["all-linear"] | None = Field(None, description="layers that get them")
+    merge: bool | None = Field(None, description="by default merged; false: an adapter, served beside its base")
 
 
 class Training(Procedure):
@@ -67,11 +68,17 @@ class Training(Procedure):
     weight_decay: Annotated[float, Field(ge=0)] | None = Field(None, description="weight decay of AdamW")
     max_grad_norm: Annotated[float, Field(gt=0)] | None = Field(None, description="gradients are scaled down to it")
     max_length: Annotated[int, Field(ge=16)] | None = Field(None, description="longest sequence in tokens")
-    lora: Lora | None = Field(None, description="train low-rank matrices only, merged into the model at the end")
+    lora: Lora | None = Field(None, description="train low-rank matrices only")
     seed: Annotated[int, Field(ge=0)] | None = Field(None, description="by default derived from that of the run")
     precision: Literal["auto", "bf16", "fp32"] | None = Field(None, description="of the arithmetic")
     gradient_checkpointing: bool | None = Field(None, description="less memory, a third slower")
     save_steps: Positive | None = Field(None, description="steps between checkpoints")
+    tensorboard: bool | None = Field(None, description="write the loss curve for TensorBoard, to STEP.tensorboard")
+
+    @property
+    def keeps_adapter(self) -> bool:
+        """Whether it writes an adapter of the model that it starts from, and no whole model."""
+        return self.lora is not None and self.lora.merge is False
 
     def writes(self, reads: Mapping[str, Sequence[str]]) -> str:
         """A model."""
@@ -112,10 +119,10 @@ class Training(Procedure):
         return self.model_dump(mode="json", exclude={"rows", *self.model_roles.values()}, exclude_none=True)
 
     def _settings(self, assignment: Assignment) -> JsonObject:
-        """What the trainer reads. An adapter is merged, since servers and later trainings start from whole models."""
+        """What the trainer reads. An adapter is merged unless it is to be kept: trainings start from whole models."""
         given = self._given()
         if self.lora is not None:
-            given["lora"]["merge"] = True
+            given["lora"]["merge"] = not self.keeps_adapter
         (rows,) = assignment.inputs["rows"]
         models = {role: str(model_folder(str(assignment.models[role].model))) for role in self.policies()}
         return {**given, **models, "rows": str(rows.folder), "output": str(assignment.folder)}

@@ -13,11 +13,12 @@ import msgspec
 from pydantic import Field
 
 from schemas.ids import digest
-from schemas.rows import Message, PreferenceRow
+from schemas.rows import Message, PreferenceRow, RowTokens
 from schemas.trajectory import Trajectory
 from schemas.views.dialogue import Dialogue
 from schemas.views.evidence import Evidence
 from schemas.views.pairing import Candidate, Pair, Rules
+from schemas.views.row_tokens import segments, with_loss
 from schemas.views.turns import Said, is_copied
 from schemas.views.view import parameters_of
 
@@ -69,6 +70,8 @@ class Preferences(Dialogue):
             prompt=prompt,
             chosen=chosen.messages,
             rejected=rejected.messages,
+            chosen_tokens=chosen.tokens,
+            rejected_tokens=rejected.tokens,
             chosen_id=pair.chosen.trajectory_id,
             rejected_id=pair.rejected.trajectory_id,
             chosen_score=pair.chosen.score,
@@ -84,10 +87,21 @@ class Preferences(Dialogue):
 
 
 class Side(msgspec.Struct, frozen=True):
-    """One side of a pair: its messages, marked, and the step at which it parts from the other."""
+    """One side of a pair: its messages, marked, the step at which it parts from the other, and its tokens if known.
+
+    The tokens are those of its run, prompt and all.
+    """
 
     messages: list[Message]
     item: int | None
+    tokens: list[RowTokens]
+
+
+def side(trajectory: Trajectory, told: Sequence[Said], span: slice, item: int | None) -> Side:
+    """The messages ``span`` of a run as a side; what precedes them is the prompt."""
+    messages = marked(trajectory, told[span])
+    prompt = [said.message for said in told[: span.start]]
+    return Side(messages, item, with_loss(segments(told, trajectory), [*prompt, *messages]))
 
 
 def marked(trajectory: Trajectory, told: Sequence[Said]) -> list[Message]:

@@ -17,6 +17,7 @@ from schemas.rows import SftRow
 from schemas.trajectory import Trajectory
 from schemas.views.dialogue import Dialogue
 from schemas.views.evidence import Evidence
+from schemas.views.row_tokens import with_tokens
 from schemas.views.sft_rows import Per, sft_rows
 from schemas.views.turns import own_places, went_wrong
 from schemas.views.view import Unused
@@ -42,4 +43,5 @@ class Reflection(Dialogue):
         if not right:
             raise Unused("no_correction", "no turn puts right what went wrong before it")
         messages = [msgspec.structs.replace(said.message, train=place in right) for place, said in enumerate(told)]
-        return sft_rows(self, trajectory, messages, self.tools_column(trajectory), self.rows)
+        rows = sft_rows(self, trajectory, messages, self.tools_column(trajectory), self.rows)
+        return with_tokens(rows, told, trajectory)

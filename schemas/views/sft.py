@@ -12,6 +12,7 @@ from schemas.views.dialogue import Dialogue
 from schemas.views.evidence import Evidence
 from schemas.views.loss import LossRule
 from schemas.views.prefix import Prefix
+from schemas.views.row_tokens import with_tokens
 from schemas.views.sft_rows import Per, sft_rows
 from schemas.views.turns import with_system
 
@@ -19,7 +20,8 @@ from schemas.views.turns import with_system
 class Sft(LossRule, Dialogue):
     """One row per trajectory, or one per trained step that ends with it.
 
-    Copied items never carry loss. Messages after the last one with loss are left out.
+    Copied items never carry loss. Messages after the last one with loss are left out. A row that tells what we
+    generated as it was keeps its tokens.
     """
 
     name: ClassVar[str] = "sft"
@@ -36,4 +38,5 @@ class Sft(LossRule, Dialogue):
         if self.prefix is not None:
             told = with_system(told, self.prefix.text(trajectory, evidence))
         messages = self.marked(told, trajectory, evidence)
-        return sft_rows(self, trajectory, messages, self.tools_column(trajectory), self.rows)
+        rows = sft_rows(self, trajectory, messages, self.tools_column(trajectory), self.rows)
+        return with_tokens(rows, told, trajectory)

@@ -11,7 +11,7 @@ from schemas.ids import digest
 from schemas.rows import PreferenceRow
 from schemas.trajectory import Trajectory
 from schemas.views.evidence import Evidence
-from schemas.views.pair_view import Preferences, Side, marked
+from schemas.views.pair_view import Preferences, Side, side
 from schemas.views.pairing import Candidate, Pair, Rules
 from schemas.views.sameness import done, said_before
 from schemas.views.score import Criterion, score
@@ -116,4 +116,4 @@ class StepPairs(Preferences):
         told = self.told(trajectory)
         place = next(place for place, said in enumerate(told) if said.step is not None and said.step == item)
         end = place + 1 if self.unit == "action" else len(told)
-        return told[:place], Side(marked(trajectory, told[place:end]), item)
+        return told[:place], side(trajectory, told, slice(place, end), item)

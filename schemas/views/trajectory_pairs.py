@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Annotated, ClassVar
 
@@ -12,7 +13,7 @@ from schemas.ids import digest
 from schemas.rows import PreferenceRow
 from schemas.trajectory import Trajectory
 from schemas.views.evidence import Evidence
-from schemas.views.pair_view import Preferences, Side, marked
+from schemas.views.pair_view import Preferences, side
 from schemas.views.pairing import Candidate, Pair, Rules
 from schemas.views.sameness import done, said_before
 from schemas.views.score import Criterion, score
@@ -75,17 +76,16 @@ class TrajectoryPairs(Preferences):
     def make_row(self, pair: Pair, chosen: Trajectory, rejected: Trajectory) -> PreferenceRow:
         """The row of a pair."""
         better, worse = self.told(chosen), self.told(rejected)
-        turns = turn_numbers(worse, rejected)
-        worse = [said for said, turn in zip(worse, turns, strict=True) if turn <= pair.last_turn]
-        parting = parts_at(better, worse)
+        end = bisect_right(turn_numbers(worse, rejected), pair.last_turn)
+        parting = parts_at(better, worse[:end])
         branches = any(item.context_operation == "copied" for run in (chosen, rejected) for item in run.content)
         start = parting if branches else opening(better)
         return self._row(
             pair,
             chosen,
             [said.message for said in better[:start]],
-            Side(marked(chosen, better[start:]), better[parting].step),
-            Side(marked(rejected, worse[start:]), worse[parting].step),
+            side(chosen, better, slice(start, None), better[parting].step),
+            side(rejected, worse, slice(start, end), worse[parting].step),
         )
 
 

@@ -8,12 +8,13 @@ from typing import ClassVar
 import msgspec
 from pydantic import Field
 
-from schemas.rows import Message, UnpairedRow
+from schemas.rows import Message, RowTokens, UnpairedRow
 from schemas.trajectory import Trajectory
 from schemas.views.dialogue import Dialogue
 from schemas.views.evidence import Evidence
+from schemas.views.row_tokens import segments, with_loss
 from schemas.views.score import Criterion, score
-from schemas.views.sft_rows import Per
+from schemas.views.sft_rows import Per, silenced
 from schemas.views.turns import own_places
 from schemas.views.view import Unused, origin
 
@@ -46,22 +47,27 @@ class Unpaired(Dialogue):
         known = [(start, end, step, found) for start, end, step, found in scored if found is not None]
         if not known:
             raise Unused("unscored", f"no {self.score}")
-        return [self._row(trajectory, messages, number, each) for number, each in enumerate(known)]
+        lived = segments(told, trajectory)
+        return [self._row(trajectory, (messages, lived), number, each) for number, each in enumerate(known)]
 
     def _row(
         self,
         trajectory: Trajectory,
-        messages: Sequence[Message],
+        told: tuple[Sequence[Message], Sequence[RowTokens]],
         index: int,
         scored: tuple[int, int, int | None, float],
     ) -> UnpairedRow:
+        messages, lived = told
         start, end, step, found = scored
         label = found >= self.threshold
+        prompt = [silenced(message) for message in messages[:start]]
+        completion = list(messages[start:end])
         return UnpairedRow(
             **origin(self, trajectory, index),
-            prompt=[msgspec.structs.replace(message, train=False) for message in messages[:start]],
-            completion=list(messages[start:end]),
+            prompt=prompt,
+            completion=completion,
             label=label,
+            tokens=with_loss(lived, [*prompt, *completion]),
             item=step,
             weight=self.desirable_weight if label else self.undesirable_weight,
             tools=self.tools_column(trajectory),

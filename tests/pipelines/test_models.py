@@ -141,6 +141,7 @@ def test_the_command_serves_the_folder_as_configured(tmp_path: Path) -> None:
     assert (options["--max-model-len"], options["--max-num-seqs"]) == ("512", "32")
     assert (options["--chat-template"], options["--tool-call-parser"]) == ("t.jinja", "hermes")
     assert (options["--max-lora-rank"], options["--lora-modules"]) == ("16", f"polite={adapter}")
+    assert options["--max-loras"] == "1"
     assert "--enable-prefix-caching" in command
     assert command[-2:] == ["--x", "1"]
 

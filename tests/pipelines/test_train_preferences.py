@@ -1,4 +1,4 @@
-"""The training steps of a recipe that need a reference model, with the real trainers on a tiny model."""
+"""The training steps of a recipe that learn what is better, with the real trainers on a tiny model."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from schemas.config import read_yaml
-from schemas.rows import PreferenceRow, UnpairedRow
+from schemas.rows import PreferenceRow, ScorerRow, UnpairedRow
 from tests.model import tiny_model
 from tests.pipelines.cli.world import MODELS, agentmill, write_recipe
+from tests.trainers.scoring import scored_rows
 from tests.trainers.tables import pairs, unpaired_rows, write_table
 
 SHORT = {"max_steps": 1, "batch_size": 2, "save_steps": 1}
@@ -27,6 +28,7 @@ def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
 def recipe(folder: Path, *steps: dict[str, object]) -> Path:
     data = {
         "pairs": str(write_table(folder / "pairs", pairs(4), PreferenceRow)),
+        "scored": str(write_table(folder / "scored", scored_rows(4), ScorerRow)),
         "labelled": str(write_table(folder / "labelled", unpaired_rows(4), UnpairedRow)),
     }
     models = {**MODELS, "actor": {"policy": "vllm", "model": str(tiny_model())}}
@@ -54,3 +56,19 @@ def test_mistakes_are_told_before_anything_starts(tmp_path: Path, capsys: pytest
     assert agentmill("run", recipe(tmp_path, DPO | {"loss_type": ["sigmoids"]})) == 2
     assert "Did you mean 'sigmoid'?" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(("rows", "option"), [("pairs", {"margin": True}), ("scored", {})])
+def test_a_reward_model_is_no_version_of_the_model_it_starts_from(
+    rows: str, option: dict[str, object], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    step = {"operator": "train_reward", "rows": rows, "model": "actor", "lora": {"rank": 4}, "as": "judging", **option}
+    path = recipe(tmp_path, step | SHORT)
+    assert agentmill("run", path) == 0
+    folder = tmp_path / "run/judging"
+    assert json.loads((folder / "config.json").read_bytes())["architectures"] == ["LlamaForSequenceClassification"]
+    assert json.loads((tmp_path / "run/summary.json").read_bytes())["stages"]["judging"]["used"] == 4
+    assert agentmill("run", recipe(tmp_path, step | SHORT, DPO | {"model": "actor@last"})) == 2
+    assert "no step before this one trains 'actor'" in capfd.readouterr().err
+    assert agentmill("run", recipe(tmp_path, step | {"rows": "labelled"})) == 2
+    assert "rows holds UnpairedRow records, expected PreferenceRow or ScorerRow" in capfd.readouterr().err

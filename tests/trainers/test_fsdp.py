@@ -1,4 +1,4 @@
-"""Two CPU processes that share a model between them learn what one learns."""
+"""Two CPU processes, that share a model between them or have one each, learn what one learns."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ from typing import Any
 import pytest
 import torch
 
-from schemas.rows import PreferenceRow, UnpairedRow
+from tests.trainers.scoring import scored_rows
 from tests.trainers.tables import pair, unpaired_rows, write_table
 from trainers.dpo import main as dpo_main
 from trainers.kto import main as kto_main
+from trainers.reward import main as reward_main
 from trainers.sft import main
 
 torch.set_num_threads(1)
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def launch(trainer: str, config: Path, *overrides: str) -> None:
-    """Train in two processes."""
+def launch(trainer: str, config: Path, *overrides: str, kind: str = "fsdp") -> None:
+    """Train in two processes, ``fsdp`` or ``ddp``."""
     command = [sys.executable, "-m", "accelerate.commands.launch"]
-    command += ["--config_file", str(ROOT / "configs/accelerate/fsdp_cpu.yaml"), "--main_process_port", "0"]
+    command += ["--config_file", str(ROOT / f"configs/accelerate/{kind}_cpu.yaml"), "--main_process_port", "0"]
     command += ["-m", f"trainers.{trainer}", "--config", str(config), *overrides]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
@@ -48,21 +49,35 @@ def test_two_processes_learn_what_one_does(config: Path, tmp_path: Path) -> None
     assert shared["parameters"] == expected["parameters"]
 
 
+PAIRS = [pair(f"p{number}", number % 3, 1.0 + number % 2) for number in range(8)]
+
+
 @pytest.mark.parametrize(
-    ("trainer", "alone", "rows", "record"),
+    ("kind", "trainer", "alone", "rows", "key", "options"),
     [
-        ("dpo", dpo_main, [pair(f"p{number}", number % 3, 1.0 + number % 2) for number in range(8)], PreferenceRow),
-        ("kto", kto_main, unpaired_rows(8), UnpairedRow),
+        ("fsdp", "dpo", dpo_main, PAIRS, "chosen_change", []),
+        ("fsdp", "kto", kto_main, unpaired_rows(8), "chosen_change", []),
+        ("fsdp", "reward", reward_main, PAIRS, "margin", []),
+        ("ddp", "dpo", dpo_main, PAIRS, "chosen_change", ["lora={rank: 4}"]),
+        ("ddp", "reward", reward_main, scored_rows(8), "error", []),
     ],
 )
-def test_two_processes_prefer_what_one_does(
-    trainer: str, alone: Callable[..., int], rows: list[Any], record: type[Any], config: Path, tmp_path: Path
+def test_two_processes_judge_as_one_does(
+    kind: str,
+    trainer: str,
+    alone: Callable[..., int],
+    rows: list[Any],
+    key: str,
+    options: list[str],
+    config: Path,
+    tmp_path: Path,
 ) -> None:
-    table = write_table(tmp_path / "preferences", rows, record)
-    options = [f"rows={table}", "max_steps=3", "precision=fp32", "learning_rate=3e-4"]
-    launch(trainer, config, *options, "batch_size=2")
-    assert alone(["--config", str(config), *options, "batch_size=4", f"output={tmp_path / 'alone'}"]) == 0
+    table = write_table(tmp_path / "judged", rows, type(rows[0]))
+    given = [f"rows={table}", "max_steps=3", "precision=fp32", "learning_rate=3e-4", *options]
+    launch(trainer, config, *given, "batch_size=2", kind=kind)
+    assert alone(["--config", str(config), *given, "batch_size=4", f"output={tmp_path / 'alone'}"]) == 0
     records = [json.loads((tmp_path / name / "training.json").read_bytes()) for name in ("tuned", "alone")]
-    for key in ("loss", "grad_norm", "tokens", "chosen_change"):
-        both = [[point[key] for point in each["loss_curve"]] for each in records]
-        assert both[0] == pytest.approx(both[1], rel=2e-2, abs=1e-4), key
+    assert [record["processes"] for record in records] == [2, 1]
+    for name in ("loss", "grad_norm", "tokens", "loss_tokens", key):
+        both = [[point[name] for point in each["loss_curve"]] for each in records]
+        assert both[0] == pytest.approx(both[1], rel=2e-2, abs=1e-4), name

@@ -9,6 +9,7 @@ import pytest
 import torch
 from trl.trainer import utils
 
+from tests.trainers.preference import gradients
 from tests.trainers.tables import assistant, row, turns, user
 from trainers.batches import Collator
 from trainers.tokens import encode
@@ -24,15 +25,21 @@ def batch(tokenizer: Any) -> dict[str, torch.Tensor]:
     return Collator(0)([{name: getattr(each, name).tolist() for name in names} for each in encoded])
 
 
-def row_trainer(model: Path, output: Path, tokenizer: Any, **fields: Any) -> Any:
+def row_trainer(model: Path, output: Path, tokenizer: Any, packing: bool = False, loss_type: str = "nll") -> Any:
+    from trainers.loss import RowTrainer
+
+    more = {"order": [0], "packing": packing}
+    return trainer_of(RowTrainer, model, output, tokenizer, loss_type, data_collator=Collator(0, packing), **more)
+
+
+def trainer_of(kind: Any, model: Path, output: Path, tokenizer: Any, loss_type: str, **more: Any) -> Any:
     from datasets import Dataset
     from transformers import AutoModelForCausalLM
     from trl import SFTConfig
 
-    from trainers.loss import RowTrainer
-
     arguments = SFTConfig(
         output_dir=str(output),
+        loss_type=loss_type,
         use_cpu=True,
         bf16=False,
         gradient_checkpointing=False,
@@ -40,37 +47,57 @@ def row_trainer(model: Path, output: Path, tokenizer: Any, **fields: Any) -> Any
         dataset_kwargs={"skip_prepare_dataset": True},
         max_length=None,
     )
-    return RowTrainer(
+    return kind(
         model=AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32),
         args=arguments,
         train_dataset=Dataset.from_dict({"input_ids": [[1]], "labels": [[1]]}),
         processing_class=tokenizer,
-        data_collator=Collator(0),
-        order=[0],
-        **fields,
+        **more,
     )
 
 
-def expected_loss(model: Any, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+def expected_loss(model: Any, batch: dict[str, torch.Tensor], loss_type: str) -> torch.Tensor:
     """From the logits of all positions."""
     logits = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits[:, :-1]
     labels, weights = batch["labels"][:, 1:], batch["weights"][:, 1:]
     each = torch.nn.functional.cross_entropy(logits.transpose(1, 2), labels, ignore_index=-100, reduction="none")
+    if loss_type == "dft":
+        each = each * (-each).exp().detach()
     return (each * weights).sum() / (labels != -100).sum()
 
 
-def test_loss_and_gradient(model: Path, tmp_path: Path, tokenizer: Any, batch: dict[str, torch.Tensor]) -> None:
-    trainer = row_trainer(model, tmp_path, tokenizer)
+def learnt(trainer: Any, batch: dict[str, torch.Tensor]) -> tuple[float, dict[str, torch.Tensor]]:
+    """The loss of a batch and the gradients."""
     items = (batch["labels"][:, 1:] != -100).sum()
     loss = trainer.compute_loss(trainer.model, dict(batch), num_items_in_batch=items)
-    loss.backward()
-    gradient = {name: parameter.grad.clone() for name, parameter in trainer.model.named_parameters()}
-    trainer.model.zero_grad()
-    expected = expected_loss(trainer.model, batch)
-    expected.backward()
-    assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
-    for name, parameter in trainer.model.named_parameters():
-        torch.testing.assert_close(gradient[name], parameter.grad, rtol=1e-3, atol=1e-6)
+    return loss.item(), gradients(trainer.model, loss)
+
+
+@pytest.mark.parametrize("loss_type", ["nll", "dft"])
+def test_loss_and_gradient(
+    loss_type: str, model: Path, tmp_path: Path, tokenizer: Any, batch: dict[str, torch.Tensor]
+) -> None:
+    trainer = row_trainer(model, tmp_path, tokenizer, loss_type=loss_type)
+    loss, gradient = learnt(trainer, batch)
+    expected = expected_loss(trainer.model, batch, loss_type)
+    assert loss == pytest.approx(expected.item(), rel=1e-5)
+    for name, each in gradients(trainer.model, expected).items():
+        torch.testing.assert_close(gradient[name], each, rtol=1e-3, atol=1e-6)
+
+
+def test_dynamic_fine_tuning_is_that_of_trl(
+    model: Path, tmp_path: Path, tokenizer: Any, batch: dict[str, torch.Tensor]
+) -> None:
+    from trl import SFTTrainer
+
+    even = {**batch, "weights": (batch["labels"] != -100).float()}
+    ours = learnt(row_trainer(model, tmp_path, tokenizer, loss_type="dft"), even)
+    plain = {name: even[name] for name in ("input_ids", "attention_mask", "labels")}
+    theirs = learnt(trainer_of(SFTTrainer, model, tmp_path, tokenizer, "dft"), plain)
+    assert ours[0] == pytest.approx(theirs[0], rel=1e-5)
+    assert ours[0] < learnt(row_trainer(model, tmp_path, tokenizer), even)[0] / 2
+    for name, each in theirs[1].items():
+        torch.testing.assert_close(ours[1][name], each, rtol=1e-4, atol=1e-7)
 
 
 def test_the_model_answers_as_before_outside_the_loss(

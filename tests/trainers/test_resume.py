@@ -25,7 +25,7 @@ def kill_after_checkpoint(config: Path, mark: Path, *overrides: str, trainer: st
     command = [sys.executable, "-m", f"trainers.{trainer}", "--config", str(config), *overrides]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1"}
     process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     try:
         while not mark.exists():
             assert process.poll() is None, process.stderr and process.stderr.read().decode()
@@ -41,8 +41,14 @@ def curve(folder: Path) -> list[dict[str, Any]]:
     return points
 
 
-def test_the_loss_curve_is_that_of_an_unbroken_training(config: Path, tmp_path: Path) -> None:
-    options = ["max_steps=40", "lora={rank: 4, dropout: 0.1}", "gradient_accumulation=2"]
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["max_steps=40", "lora={rank: 4, dropout: 0.1}", "gradient_accumulation=2"],
+        ["max_steps=40", "packing=true", "max_length=256", "batch_size=2"],
+    ],
+)
+def test_the_loss_curve_is_that_of_an_unbroken_training(options: list[str], config: Path, tmp_path: Path) -> None:
     work = tmp_path / ".tuned.work"
     kill_after_checkpoint(config, work / "checkpoint-6" / "complete", *options)
     assert not (tmp_path / "tuned").exists()

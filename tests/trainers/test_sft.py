@@ -103,6 +103,13 @@ def test_options(overrides: list[str], facts: dict[str, Any], config: Path) -> N
     assert {key: record[key] for key in facts} == facts
 
 
+def test_dynamic_fine_tuning_heeds_likely_tokens(config: Path) -> None:
+    assert main(["--config", str(config), "objective=dft"]) == 0
+    record = record_of(config)
+    assert record["first_loss"] < 0.1
+    assert record["last_accuracy"] > record["loss_curve"][0]["accuracy"]
+
+
 def test_schedules(config: Path) -> None:
     assert main(["--config", str(config), "scheduler=cosine", "warmup=0.25", "learning_rate=0.001"]) == 0
     rates = [point["learning_rate"] for point in record_of(config)["loss_curve"]]

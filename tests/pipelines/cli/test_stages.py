@@ -15,7 +15,7 @@ from schemas.tables import Table
 from schemas.verdict import Selection
 from schemas.views import FAMILY_VIEWS, PAIR_VIEWS, VIEWS
 from tests.pipelines.cli.world import CHECK, DEMONSTRATE, agentmill, write_recipe, write_world
-from trainers.settings import DpoSettings, KtoSettings, SftSettings
+from trainers.settings import DpoSettings, KtoSettings, RewardSettings, SftSettings
 
 STAGES = Path(__file__).resolve().parents[3] / "configs/stages"
 
@@ -31,7 +31,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_every_operator_belongs_to_one_command() -> None:
     grouped = [operator for operators in OPERATORS_OF.values() for operator in operators]
-    trainings = ["train_dpo", "train_kto", "train_sft"]
+    trainings = ["train_dpo", "train_kto", "train_reward", "train_sft"]
     assert sorted([*grouped, *VIEWS, *PAIR_VIEWS, *FAMILY_VIEWS, *trainings]) == sorted(OPERATORS)
 
 
@@ -48,6 +48,7 @@ def test_every_command_has_an_example_that_is_a_valid_step(made: Path) -> None:
     assert validate(SftSettings, read_yaml(STAGES / "train_sft.yaml"), "train_sft.yaml").max_steps == 60
     assert validate(DpoSettings, read_yaml(STAGES / "train_dpo.yaml"), "train_dpo.yaml").learning_rate == 1e-6
     assert validate(KtoSettings, read_yaml(STAGES / "train_kto.yaml"), "train_kto.yaml").learning_rate == 1e-6
+    assert validate(RewardSettings, read_yaml(STAGES / "train_reward.yaml"), "train_reward.yaml").learning_rate == 1e-5
 
 
 def test_synthesize(tmp_path: Path) -> None:

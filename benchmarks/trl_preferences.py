@@ -1,0 +1,108 @@
+"""TRL's own DPO or KTO trainer on what one of our trainings was made of: ``trl_preferences.py KIND CONFIG OUTPUT``.
+
+CONFIG is the configuration of our training. Rows, their order, seed, precision and every setting are the same, so each
+step sees the same tokens; what differs is where the loss is. OUTPUT is a model folder, with the tokens with loss by
+role of both over all steps in ``loss_by_role.json``; it appears when it is complete.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from bench_masks import batch_loss
+from datasets import Dataset
+from trl import DPOTrainer, KTOTrainer
+
+from schemas.chat import to_template
+from schemas.config import read_yaml, validate
+from schemas.record import JsonObject
+from schemas.rows import Message, PreferenceRow, UnpairedRow
+from schemas.tables import Table
+from trainers.batches import UnpairedCollator, row_order
+from trainers.dpo_loss import paired
+from trainers.fit import Method, choose_precision, load_model, trl_arguments
+from trainers.kto_loss import unpaired
+from trainers.mask import count_by_role
+from trainers.models import model_folder
+from trainers.preferences import Labelled, Pair, labelled, pair
+from trainers.rows import Made, TrainingRows, load_rows
+from trainers.settings import DpoSettings, KtoSettings
+from trainers.start import Start, load_tokenizer
+from trainers.workspace import Workspace
+
+Row = PreferenceRow | UnpairedRow
+KINDS: dict[str, tuple[Any, Any, Any]] = {
+    "dpo": (DPOTrainer, DpoSettings, pair),
+    "kto": (KTOTrainer, KtoSettings, labelled),
+}
+
+
+def plain(row: Row) -> JsonObject:
+    """The row as TRL documents it."""
+    sides = ("prompt", "chosen", "rejected") if isinstance(row, PreferenceRow) else ("prompt", "completion")
+    label = {} if isinstance(row, PreferenceRow) else {"label": row.label}
+    return {**{side: to_template(getattr(row, side)) for side in sides}, **label, "tools": row.tools}
+
+
+def conversations(rows: list[Row]) -> list[list[Message]]:
+    """The sequences of a batch of ``rows``, as TRL orders them."""
+    if isinstance(rows[0], UnpairedRow):
+        return [[*row.prompt, *row.completion] for row in rows]
+    return [[*row.prompt, *getattr(row, side)] for side in ("chosen", "rejected") for row in rows]
+
+
+def method_of(settings: Any, rows: TrainingRows[Any], start: Start) -> Method:
+    """What our trainer would be made with."""
+    if isinstance(settings, DpoSettings):
+        return paired(settings, rows, start.base, start.tokenizer.pad_token_id or 0)
+    collator = UnpairedCollator(start.tokenizer.pad_token_id or 0, start.max_length)
+    return unpaired(settings, rows, start.base, collator)
+
+
+def main(kind: str, config: Path, output: Path) -> None:
+    """Train and save."""
+    trainer_type, settings_type, encode = KINDS[kind]
+    work = output.with_name(f".{output.name}.work")
+    shutil.rmtree(work, ignore_errors=True)
+    settings = validate(settings_type, read_yaml(config) | {"save_steps": None}, str(config))
+    base = model_folder(settings.model)
+    start = Start(Table.open(settings.rows), base, Workspace(work, {}), load_tokenizer(base), settings.max_length)
+    used: list[Row] = []
+
+    def make(row: Row) -> Made[Pair | Labelled]:
+        made: Made[Pair | Labelled] = encode(row, start.tokenizer, start.max_length)
+        used.append(row)
+        return made
+
+    rows = load_rows(start.table, make, start.tokenizer, settings.seed)
+    method, precision = method_of(settings, rows, start), choose_precision(settings.precision)
+    arguments = trl_arguments(settings, start, method, precision)
+    arguments.train_sampling_strategy = "sequential"
+    order = row_order(method.lengths, settings.batch_size, arguments.max_steps * settings.batch_size, settings.seed)
+    met = [used[number] for number in order]
+    trainer = trainer_type(
+        model=load_model(base, None, precision),
+        ref_model=load_model(base, None, precision),
+        args=arguments,
+        train_dataset=Dataset.from_list([plain(row) for row in met], on_mixed_types="use_json"),
+        processing_class=start.tokenizer,
+    )
+    trainer.train()
+
+    tools = json.loads(met[0].tools) if met[0].tools else None
+    whole = [encode(row, start.tokenizer, start.max_length).sequences for row in met]
+    ours = {role: count["loss"] for role, count in count_by_role([each for one in whole for each in one]).items()}
+    trainer.model.to(torch.bfloat16).save_pretrained(work)
+    start.tokenizer.save_pretrained(work)
+    counts = {"TRL": batch_loss(trainer, conversations(met), tools, start.tokenizer), "ours": ours}
+    (work / "loss_by_role.json").write_text(json.dumps(counts))
+    work.rename(output)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]))

@@ -1,0 +1,21 @@
+"""``agentmill merge ADAPTER``: a whole model out of an adapter, in a process of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from pipelines.children import run_module
+
+
+@click.command()
+@click.argument("adapter", metavar="ADAPTER", type=click.Path(path_type=Path))
+@click.option("--out", "folder", metavar="FOLDER", required=True, type=click.Path(path_type=Path), help="Where to.")
+@click.option("--base", metavar="MODEL", help="What it was trained on; by default as its training.json says.")
+def merge(adapter: Path, folder: Path, base: str | None) -> None:
+    """Write the model that an adapter was trained on, with what it learnt added to the weights.
+
+    ADAPTER is what a training with lora left that did not merge it. The folder can be served, and trained further.
+    """
+    run_module("trainers.merge", [str(adapter), "--out", str(folder), *(["--base", base] if base else [])])

@@ -1,0 +1,65 @@
+"""The tokens of rows that tell what we generated ourselves, so that training sees what was sampled and no other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from schemas.rows import Message, RowTokens, SampledTurn, SftRow
+from schemas.trajectory import Action, Trajectory, TurnTokens
+from schemas.views.turns import Said, conversation
+
+
+def with_tokens(rows: list[SftRow], told: Sequence[Said], trajectory: Trajectory) -> list[SftRow]:
+    """The rows, whose messages are the first of ``told``, with their tokens where these are known."""
+    lived = segments(told, trajectory)
+    return [msgspec.structs.replace(row, tokens=with_loss(lived, row.messages)) for row in rows]
+
+
+def segments(told: Sequence[Said], trajectory: Trajectory) -> list[RowTokens]:
+    """All segments of the run, whole, where their tokens are known.
+
+    They are not where the run is told otherwise than it was lived: from another side, with another system prompt, or
+    with tools written out.
+    """
+    if list(told) != conversation(trajectory):
+        return []
+    made = trajectory.generation
+    whose = {"model": made.model, "revision": made.revision} if made is not None else {}
+    found: list[RowTokens] = []
+    for place, said in enumerate(told):
+        tokens = _tokens(said, trajectory)
+        if tokens is None:
+            continue
+        if tokens.segment_start:
+            found.append(RowTokens(input_ids=[], turns=[], **whose))
+        if not found:
+            continue
+        ids, turns = found[-1].input_ids, found[-1].turns
+        ids += tokens.prompt_ids
+        if tokens.sampled_ids:
+            turns.append(SampledTurn(message=place, start=len(ids), end=len(ids) + len(tokens.sampled_ids)))
+        ids += tokens.sampled_ids
+    return found
+
+
+def _tokens(said: Said, trajectory: Trajectory) -> TurnTokens | None:
+    item = trajectory.content[said.items[0]] if said.items else None
+    return item.tokens if isinstance(item, Action) else None
+
+
+def with_loss(lived: Sequence[RowTokens], messages: Sequence[Message]) -> list[RowTokens]:
+    """Of the segments of a run those in which its first ``messages`` carry loss, each up to the last that does."""
+    kept = []
+    for segment in lived:
+        places = [
+            place
+            for place, turn in enumerate(segment.turns)
+            if turn.message < len(messages) and messages[turn.message].train
+        ]
+        if places:
+            turns = segment.turns[: places[-1] + 1]
+            ids = segment.input_ids[: turns[-1].end]
+            kept.append(msgspec.structs.replace(segment, input_ids=ids, turns=turns))
+    return kept

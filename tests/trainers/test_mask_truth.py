@@ -1,0 +1,172 @@
+"""What carries loss is, to the letter, what the view says: in every view, under real templates, for any text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jinja2
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from schemas.chat import to_template
+from schemas.rows import Message, PreferenceRow, SftRow, UnpairedRow
+from schemas.views import FAMILY_VIEWS, PAIR_VIEWS, VIEWS
+from tests.builders import called, instruction, said, seen, tool, trajectory
+from tests.trainers.speech import SPEECHES, Speech
+from tests.trainers.talks import CASES, Row, families, rows_of
+from trainers.bundled import BUNDLED
+from trainers.mask import check_roles, check_texts, count_by_role
+from trainers.preferences import labelled, pair
+from trainers.sft import sequences
+from trainers.tokens import Encoded, RowError, encode, renderer
+
+LONG = 10**9
+
+
+def conversations(row: Row) -> list[list[Message]]:
+    if isinstance(row, SftRow):
+        return [row.messages]
+    if isinstance(row, PreferenceRow):
+        return [[*row.prompt, *row.chosen], [*row.prompt, *row.rejected]]
+    return [[*row.prompt, *row.completion]]
+
+
+def encoded(row: Row, tokenizer: Any) -> list[tuple[Sequence[Message], Encoded]] | str:
+    """The conversations of a row as trainers encode them, or the reason why they drop it."""
+    try:
+        if isinstance(row, SftRow):
+            return sequences(row, tokenizer, "drop", LONG).whole
+        if isinstance(row, PreferenceRow):
+            return pair(row, tokenizer, LONG).whole
+        return labelled(row, tokenizer, LONG).whole
+    except RowError as error:
+        return error.reason
+
+
+def spoken(messages: Sequence[Message], tools: str | None, speech: Speech, tokenizer: Any) -> list[str] | None:
+    """What is to carry loss of each message; ``None`` where the model would not come to say it so."""
+    render = renderer(tokenizer)
+    functions = msgspec.json.decode(tools) if tools else None
+    plain = to_template(messages)
+    texts = []
+    try:
+        whole = render(plain, functions, False)
+        for index, message in enumerate(messages):
+            text = speech.says(message) if message.train else ""
+            if text is None or (text and not whole.startswith(render(plain[:index], functions, True) + text)):
+                return None
+            texts.append(text)
+    except jinja2.TemplateError:
+        return None
+    return texts
+
+
+def loss_of(sequence: Encoded, tokenizer: Any) -> list[str]:
+    """The decoded loss of each message."""
+    places = [sequence.mask & (sequence.messages == index) for index in range(len(sequence.roles))]
+    return [tokenizer.decode(sequence.labels[here].tolist()) for here in places]
+
+
+def check(row: Row, speech: Speech, tokenizer: Any) -> bool:
+    """The promises of a mask; whether the row can be trained."""
+    expected = [spoken(messages, row.tools, speech, tokenizer) for messages in conversations(row)]
+    whole = encoded(row, tokenizer)
+    if isinstance(row, PreferenceRow) and whole in ("same", "prefix"):
+        return True
+    if isinstance(whole, str):
+        assert (whole, None in expected) == ("template", True)
+        return False
+    assert [loss_of(sequence, tokenizer) for _, sequence in whole] == expected
+    check_roles(count_by_role([sequence for _, sequence in whole]))
+    assert len(check_texts(whole, tokenizer, seed=0)) == sum(each.train for messages, _ in whole for each in messages)
+    return True
+
+
+def test_every_view_with_loss_and_the_bundled_template_are_covered() -> None:
+    tables = (VIEWS, PAIR_VIEWS, FAMILY_VIEWS)
+    with_loss = {
+        name for each in tables for name in each if each.load(name).record in (SftRow, PreferenceRow, UnpairedRow)
+    }
+    assert {name for name, _ in CASES} == with_loss
+    assert {f"{name}.jinja" for name in SPEECHES} >= {model.chat_template for model in BUNDLED.values()}
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("name", SPEECHES)
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_loss_is_what_the_view_says(name: str, case: tuple[str, Any], speakers: Any, data: st.DataObject) -> None:
+    speech, tokenizer = speakers[name]
+    plain = data.draw(st.booleans())
+    for row in rows_of(*case, data.draw(families(speech, plain))):
+        trained = check(row, speech, tokenizer)
+        ends = [[message.train for message in messages] for messages in conversations(row)]
+        if plain and (not speech.rewrites or all(sum(each) == 1 and each[-1] for each in ends)):
+            assert trained
+
+
+def run(*turns: Sequence[Any], **fields: Any) -> list[Any]:
+    return [trajectory(content=[instruction(), *(item for turn in turns for item in turn)], **fields)]
+
+
+THINKS = run(
+    [said("one", 1, reasoning_content="first this"), seen("ok", 1)], [said("two", 2, reasoning_content="then that")]
+)
+TWO_CALLS = run(
+    [called("look", 1, "call00100", where="box"), called("look", 1, "call00101", where="bed")],
+    [seen("a", 1, tool_call_id="call00100"), seen("b", 1, tool_call_id="call00101"), said("done", 2)],
+    tools=[tool("look")],
+)
+THOUGHT = run(
+    [
+        msgspec.structs.replace(called("look", 1), description="I look."),
+        seen("a", 1, tool_call_id="call00100"),
+    ],
+    tools=[tool("look")],
+)
+CHANCE = run([said("I see a door.", 1, reasoning_content="a door")])
+LETTER = run([said("", 1, reasoning_content="d")])
+CLOSES = run([said("</think>", 1)])
+BROKEN = run([msgspec.structs.replace(called("look", 1), kwargs={}, raw_arguments='{"a": ')], tools=[tool("look")])
+
+
+@pytest.mark.parametrize(
+    ("name", "runs", "whole", "steps"),
+    [
+        ("qwen3", THINKS, [False], [True, True]),
+        ("qwen2_5", THINKS, [False], [False, False]),
+        ("qwen2_5", CHANCE, [False], [False]),
+        ("qwen2_5", LETTER, [False], [False]),
+        ("qwen3", LETTER, [True], [True]),
+        ("qwen2_5", CLOSES, [True], [True]),
+        ("qwen3", CLOSES, [False], [False]),
+        ("llama3_2", THINKS, [False], [False, False]),
+        ("qwen3", TWO_CALLS, [False], [True, True]),
+        ("qwen2_5", TWO_CALLS, [True], [True, True]),
+        ("llama3_1", TWO_CALLS, [False], [False, False]),
+        ("qwen3", THOUGHT, [True], [True]),
+        ("llama3_2", THOUGHT, [False], [False]),
+        ("qwen2_5", BROKEN, [False], [False]),
+        ("qwen3", BROKEN, [False], [False]),
+    ],
+)
+def test_what_a_template_cannot_show_as_it_was_said_is_refused(
+    name: str, runs: list[Any], whole: list[bool], steps: list[bool], speakers: Any
+) -> None:
+    speech, tokenizer = speakers[name]
+    assert [check(row, speech, tokenizer) for row in rows_of("sft", {}, runs)] == whole
+    assert [check(row, speech, tokenizer) for row in rows_of("sft", {"rows": "step"}, runs)] == steps
+
+
+def test_steps_of_a_template_that_rewrites_history_train_each_turn_as_it_was_said(speakers: Any) -> None:
+    speech, tokenizer = speakers["qwen3"]
+    rows = rows_of("sft", {"rows": "step"}, THINKS)
+    texts = [loss_of(encode(row, tokenizer), tokenizer)[-1] for row in rows]
+    assert texts == [
+        "<think>\nfirst this\n</think>\n\none<|im_end|>",
+        "<think>\nthen that\n</think>\n\ntwo<|im_end|>",
+    ]
+    assert speech.rewrites

@@ -1,0 +1,89 @@
+"""A whole model out of a LoRA adapter: ``python -m trainers.merge ADAPTER --out FOLDER [--base MODEL]``.
+
+Exit codes: 0 done, 2 a mistake to correct, 130 interrupted; nothing is left at FOLDER unless it is whole.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from schemas.errors import UserError
+from schemas.model import model_revision
+from schemas.record import JsonObject
+from trainers.command import say, told
+from trainers.models import model_folder
+from trainers.workspace import RECORD, space_errors
+
+PEFT, WHOLE = "library_name: peft", "library_name: transformers"
+"""What the model card says of the two kinds of folder."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line ``argv`` and return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m trainers.merge", description="A whole model out of an adapter.")
+    parser.add_argument("adapter", type=Path, help="folder of the adapter")
+    parser.add_argument("--out", type=Path, required=True, help="folder to write the model to")
+    parser.add_argument("--base", help="the model it was trained on; by default as its training.json says")
+    given = parser.parse_args(argv)
+    return told(lambda: merge(given.adapter, given.out, given.base), "interrupted; nothing was written")
+
+
+def merge(adapter: Path, output: Path, base: str | None) -> None:
+    """Write the model. Raises ``UserError`` if there is no adapter, its base is not the one, or ``output`` exists."""
+    task = task_of(adapter)
+    folder = base_of(adapter, base)
+    if output.exists():
+        raise UserError(f"{output} exists already; choose another --out")
+
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    from transformers import AutoTokenizer
+    from transformers.utils import logging
+
+    from trainers.weights import load_merged, save_whole
+
+    logging.disable_progress_bar()
+    output.absolute().parent.mkdir(parents=True, exist_ok=True)
+    with space_errors(output), tempfile.TemporaryDirectory(dir=output.absolute().parent, prefix=".merge-") as work:
+        made = Path(work) / "model"
+        tokenizer = AutoTokenizer.from_pretrained(adapter if (adapter / "tokenizer_config.json").exists() else folder)
+        save_whole(load_merged(folder, adapter, task), tokenizer, folder, made)
+        if (adapter / RECORD).is_file():
+            shutil.copy2(adapter / RECORD, made)
+            card = (adapter / "README.md").read_text(encoding="utf-8")
+            (made / "README.md").write_text(card.replace(PEFT, WHOLE, 1), encoding="utf-8")
+        made.rename(output)
+    say(f"the model is in {output}")
+
+
+def task_of(adapter: Path) -> Any:
+    """What the adapter's model is for. Raises ``UserError`` if there is no adapter."""
+    config = adapter / "adapter_config.json"
+    if not config.is_file():
+        raise UserError(f"{adapter} holds no adapter_config.json; expected the folder of a LoRA adapter")
+    return msgspec.json.decode(config.read_bytes()).get("task_type") or "CAUSAL_LM"
+
+
+def base_of(adapter: Path, base: str | None) -> Path:
+    """The folder of the model that the adapter was trained on. Raises ``UserError`` if it is not known, or another."""
+    path = adapter / RECORD
+    record: JsonObject = msgspec.json.decode(path.read_bytes()) if path.is_file() else {}
+    if base is None and not record:
+        raise UserError(f"{adapter} has no {RECORD} that says what it was trained on; give the model with --base")
+    folder = model_folder(base or record["settings"]["model"], scores=True)
+    revision, wanted = model_revision(folder), record.get("base_revision")
+    if wanted not in (None, revision):
+        raise UserError(f"{folder} has the revision {revision}, and the adapter was trained on {wanted}; give --base")
+    return folder
+
+
+if __name__ == "__main__":
+    sys.exit(main())
