@@ -1,8 +1,9 @@
 """TRL's own DPO or KTO trainer on what one of our trainings was made of: ``trl_preferences.py KIND CONFIG OUTPUT``.
 
 CONFIG is the configuration of our training. Rows, their order, seed, precision and every setting are the same, so each
-step sees the same tokens; what differs is where the loss is. OUTPUT is a model folder, with the tokens with loss by
-role of both over all steps in ``loss_by_role.json``; it appears when it is complete.
+step sees the same texts; what differs is where the loss is, and that ours takes the tokens that were sampled where rows
+keep them. OUTPUT is a model folder, with the tokens with loss by role of both over all steps in ``loss_by_role.json``;
+it appears when it is complete.
 """
 
 from __future__ import annotations
