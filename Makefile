@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 CPU_INDEX := https://download.pytorch.org/whl/cpu
 
-.PHONY: setup quickstart test lint types bench docs clean
+.PHONY: setup quickstart test lint types soak bench docs clean
 
 setup: $(STAMP)
 
@@ -36,6 +36,9 @@ lint: setup
 
 types: setup
 	$(BIN)/mypy
+
+soak: setup
+	AGENTMILL_FUZZ=20000 $(BIN)/pytest tests/schemas/formats/test_fuzz.py
 
 # Not bench_mask_effect.py, which needs a finished quickstart and half an hour.
 bench: setup

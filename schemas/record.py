@@ -7,7 +7,7 @@ the key sets of real call arguments. Everything else has one explicit Arrow type
 from __future__ import annotations
 
 import functools
-from typing import Any, dataclass_transform
+from typing import Annotated, Any, dataclass_transform
 
 import msgspec
 
@@ -15,6 +15,9 @@ SCHEMA_VERSION = "1.0"
 """Version of all records, ``major.minor``. A reader accepts every minor version up to its own of the same major."""
 
 JsonObject = dict[str, Any]
+
+Integer = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+"""An integer that a column can hold; foreign records have larger ones."""
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(msgspec.field,))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from schemas.record import JsonObject, Record
+from schemas.record import Integer, JsonObject, Record
 
 ObservationSource = Literal["user", "agent", "environment"]
 ContextOperation = Literal["fold", "condense", "copied"]
@@ -24,8 +24,8 @@ class TurnTokens(Record):
     the sequence before it (or there is none). ``logprobs`` has one natural logarithm per sampled id, or is empty.
     """
 
-    prompt_ids: list[int]
-    sampled_ids: list[int]
+    prompt_ids: list[Integer]
+    sampled_ids: list[Integer]
     logprobs: list[float]
     segment_start: bool
     finish_reason: str | None = None
@@ -39,7 +39,7 @@ class Item(Record):
     decision of ours. ``synthetic`` marks text that a model made in the place of an environment or a person.
     """
 
-    turn: int = 0
+    turn: Integer = 0
     tool_call_id: str | None = None
     reward: float | None = None
     error: bool = False
@@ -126,7 +126,7 @@ class WebObservation(Item, kw_only=True, tag_field="class_", tag="web_observatio
     axtree: str | None = None
     url: str | None = None
     image_observation: ImageObservation | None = None
-    viewport_size: tuple[int, int] | None = None
+    viewport_size: tuple[Integer, Integer] | None = None
 
 
 AnyAction = MessageAction | ApiAction | CodeAction
@@ -165,16 +165,16 @@ class Generation(Record):
     strategy: str
     scaffold: str
     sampling: JsonObject
-    seed: int
-    round: int = 0
+    seed: Integer
+    round: Integer = 0
 
 
 class Usage(Record):
     """What a trajectory cost. ``cached_tokens`` are part of ``prompt_tokens``; ``None`` means not reported."""
 
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    cached_tokens: int | None = None
+    prompt_tokens: Integer | None = None
+    completion_tokens: Integer | None = None
+    cached_tokens: Integer | None = None
     seconds: float | None = None
     cost_usd: float | None = None
 
@@ -187,7 +187,7 @@ class Source(Record):
     converter: str
     converter_version: str
     split: str | None = None
-    row: int | None = None
+    row: Integer | None = None
     licence: str | None = None
 
 
@@ -201,9 +201,9 @@ class Trajectory(Record):
     content: list[AnyItem]
     task_id: str | None = None
     environment_id: str | None = None
-    attempt: int = 0
+    attempt: Integer = 0
     parent_id: str | None = None
-    branch_turn: int | None = None
+    branch_turn: Integer | None = None
     system_prompt: str | None = None
     tools: list[Tool] = []
     outcome: Outcome = Outcome()

@@ -15,7 +15,7 @@ from pipelines.raw.reading import RawRecord, read_part
 from pipelines.stages.stage import Inputs, Stage, StageContext
 from schemas.errors import UserError
 from schemas.formats.format import FormatError
-from schemas.profiles.profile import Profile
+from schemas.profiles.profile import Profile, ReadRecord
 from schemas.raw import RawPart
 from schemas.record import JsonObject, Record
 from schemas.trajectory import Trajectory
@@ -89,7 +89,7 @@ class Normalization(RowOperation):
         del record
         raw = next(self._records)
         try:
-            read = self._reader.read(raw.data, raw.row, raw.occurrence)
+            read = self._read(raw)
         except FormatError as error:
             letter = Dropped(
                 input_id=unit[0],
@@ -102,6 +102,12 @@ class Normalization(RowOperation):
             return [Result(input_id=unit[0], dropped=letter)]
         remarks = {f"remark.{name}": n for name, n in read.remarks.items() if n}
         return [Result(input_id=unit[0], outputs=read.trajectories, measures={**read.measures, **remarks})]
+
+    def _read(self, raw: RawRecord) -> ReadRecord:
+        try:
+            return self._reader.read(raw.data, raw.row, raw.occurrence)
+        except RecursionError as error:
+            raise FormatError("too_deep", "values are nested deeper than can be read") from error
 
     def measures(self, output: Any) -> Mapping[str, float]:
         """How the run ended, and how long it is."""

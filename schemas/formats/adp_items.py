@@ -130,7 +130,7 @@ def _known(item: JsonObject) -> tuple[JsonObject, JsonObject]:
     held = {*own, *_LATER} | ({"reasoning_content"} if issubclass(record_type, Action) else set())
     known, rest = _parted(item, held)
     image = known.get("image_observation")
-    if isinstance(image, dict):
+    if isinstance(image, dict) and image.get("class_", "image_observation") == "image_observation":
         known["image_observation"], more = _known({"class_": "image_observation", **image})
         rest |= {"image_observation": more} if more else {}
     annotations = known.get("annotations")

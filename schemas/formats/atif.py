@@ -13,13 +13,14 @@ import msgspec
 
 from schemas.config import Config
 from schemas.formats.atif_fields import AGENT, FINAL_METRICS, TRAJECTORY, VERSION, VERSIONS, AtifDialect, keep
-from schemas.formats.atif_reading import StepReader
+from schemas.formats.atif_reading import StepReader, step_results
 from schemas.formats.atif_writing import write_steps
 from schemas.formats.chat_tools import read_tools, write_tools
 from schemas.formats.format import FormatError, Losses, Origin, Read, Remarks, Written, parse, provenance
 from schemas.formats.images import image_remarks
 from schemas.formats.links import link_remarks
 from schemas.formats.ours import OURS, from_own_words, own_words
+from schemas.formats.values import count_of, number_of
 from schemas.ids import part_id
 from schemas.record import JsonObject
 from schemas.trajectory import Source, Trajectory, Usage
@@ -95,7 +96,7 @@ def _read(
     if rest := {key: value for key, value in extra.items() if key != OURS or not own}:
         kept["extra"] = rest
     kept = {key: value for key, value in kept.items() if value is not None}
-    seconds = (own.pop("usage", None) or {}).get("seconds")
+    seconds = number_of((own.pop("usage", None) or {}).get("seconds"))
     values = {"system_prompt": reader.transcript.system_prompt, **own}
     values["extra"] = {**own.get("extra", {}), NAME: kept}
     run = msgspec.convert({**values, "trajectory_id": trajectory_id, "content": []}, Trajectory)
@@ -126,9 +127,9 @@ def _parts(
 
 
 def _references(document: JsonObject) -> list[JsonObject]:
-    results = [result for step in document["steps"] for result in (step.get("observation") or {}).get("results") or []]
-    found = [each for result in results for each in result.get("subagent_trajectory_ref") or []]
-    return [each for each in found if isinstance(each, dict)]
+    given = [each.get("subagent_trajectory_ref") for step in document["steps"] for each in step_results(step) or ()]
+    lists = [references for references in given if isinstance(references, list)]
+    return [each for references in lists for each in references if isinstance(each, dict)]
 
 
 def _check(document: JsonObject) -> None:
@@ -150,10 +151,9 @@ def _usage(metrics: Any) -> tuple[Usage, JsonObject | None]:
     """What the run cost, and what else the final metrics say."""
     if not isinstance(metrics, dict):
         return Usage(), None
-    kinds = {name: (int, float) if name == "total_cost_usd" else (int,) for name in _TOTALS}
-    taken = {name: metrics[name] for name in _TOTALS if type(metrics.get(name)) in kinds[name]}
-    values: JsonObject = {_TOTALS[name]: each for name, each in taken.items()}
-    return msgspec.convert(values, Usage), {key: value for key, value in metrics.items() if key not in taken}
+    said = {name: (number_of if name == "total_cost_usd" else count_of)(metrics.get(name)) for name in _TOTALS}
+    values = {_TOTALS[name]: each for name, each in said.items() if each is not None}
+    return msgspec.convert(values, Usage), {key: value for key, value in metrics.items() if said.get(key) is None}
 
 
 def _final_metrics(trajectory: Trajectory, atif: JsonObject, steps: int, losses: Losses) -> JsonObject:

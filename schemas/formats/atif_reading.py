@@ -16,6 +16,7 @@ from schemas.formats.atif_fields import AGENT_ONLY
 from schemas.formats.format import FormatError
 from schemas.formats.ours import OURS
 from schemas.formats.transcript import Transcript, read_text
+from schemas.formats.values import number_of, text_of
 from schemas.record import JsonObject
 from schemas.trajectory import (
     AnyItem,
@@ -53,19 +54,27 @@ class StepReader:
             raise FormatError("invalid", f"step {self.steps} has no source")
         remarks["unknown_role"] += source not in ("system", "user", "agent")
         rest = {key: value for key, value in step.items() if key not in _SAID and key != "source" and value is not None}
+        calls = self._list(step.get("tool_calls"), "tool_calls")
+        results = self._list(step_results(step), "results")
         if source == "agent":
             metrics = step.get("metrics") or step.get("reasoning_content")
             remarks["metrics_without_call"] += step.get("llm_call_count") == 0 and metrics is not None
-            known = self._act(step, rest)
+            known = self._act(step, calls, rest)
         else:
             remarks["agent_only_field"] += any(step.get(key) is not None for key in AGENT_ONLY)
             rest |= {key: step[key] for key in ("tool_calls", "reasoning_content") if step.get(key) is not None}
-            self._tell(step, source, rest)
+            self._tell(step, source, rest, bool(results))
             known = []
-        for result in self._results(step):
+        for result in results:
             self._see(result, known, step)
 
-    def _act(self, step: JsonObject, rest: JsonObject) -> list[str]:
+    def _list(self, given: Any, name: str) -> list[JsonObject]:
+        found = [] if given is None else given
+        if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+            raise FormatError("invalid", f"expected {name} of step {self.steps}, a list of objects, got {given!r:.60}")
+        return found
+
+    def _act(self, step: JsonObject, calls: list[JsonObject], rest: JsonObject) -> list[str]:
         """Add the actions of a step; the ids of its calls."""
         self.transcript.turn += 1
         text, parts = _said(step.get("message"))
@@ -74,13 +83,10 @@ class StepReader:
         if tokens is not None or "tokens" in mine:
             reason = mine.pop("finish_reason", None)
             tokens = msgspec.structs.replace(tokens, finish_reason=reason) if tokens is not None else None
-        fields: dict[str, Any] = {"reasoning_content": step.get("reasoning_content"), "tokens": tokens}
+        fields: dict[str, Any] = {"reasoning_content": text_of(step, "reasoning_content", rest), "tokens": tokens}
         fields |= {"context_operation": "copied"} if step.get("is_copied_context") is True else {}
         fields |= {"train": False} if step.get("llm_call_count") == 0 else {}
         held = ({"step": rest} if rest else {}) | ({"message": parts} if parts is not None else {})
-        calls = step.get("tool_calls") or []
-        if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
-            raise FormatError("invalid", f"expected tool_calls of step {self.steps}, a list of objects")
         said = mine.pop("said", False) is True
         if said or not calls:
             fields |= _reward(rest)
@@ -115,10 +121,9 @@ class StepReader:
         self._add(item, {**held, **({"call": rest | more} if rest or more else {})}, mine)
         return call_id
 
-    def _tell(self, step: JsonObject, source: str, rest: JsonObject) -> None:
+    def _tell(self, step: JsonObject, source: str, rest: JsonObject, observed: bool) -> None:
         """A step of the user, or of the system: the first is the prompt."""
         message = step.get("message")
-        observed = bool(self._results(step))
         if source == "system" and self.steps == 1 and not (message == "" and observed):
             text, parts = _said(message)
             self.transcript.system_prompt = text
@@ -136,13 +141,6 @@ class StepReader:
 
     pending: JsonObject = {}
     """What is kept of a step that has results and nothing else."""
-
-    def _results(self, step: JsonObject) -> list[JsonObject]:
-        observation = step.get("observation") or {}
-        results = observation.get("results") if isinstance(observation, dict) else None
-        if not isinstance(results or [], list) or not all(isinstance(each, dict) for each in results or []):
-            raise FormatError("invalid", f"expected results of step {self.steps}, a list of objects")
-        return results or []
 
     def _see(self, result: JsonObject, known: list[str], step: JsonObject) -> None:
         rest = {key: value for key, value in result.items() if key not in ("source_call_id", "content")}
@@ -218,6 +216,12 @@ class StepReader:
         return found
 
 
+def step_results(step: JsonObject) -> Any:
+    """What a step has in the place of its results; ``None`` without an observation."""
+    observation = step.get("observation")
+    return observation.get("results") if isinstance(observation, dict) else observation
+
+
 def overlaid(item: AnyItem, fields: JsonObject) -> AnyItem:
     """``item`` with ``fields`` in the place of its own. Raises ``msgspec.ValidationError``."""
     tag = item.__struct_config__.tag
@@ -229,7 +233,9 @@ def overlaid(item: AnyItem, fields: JsonObject) -> AnyItem:
 
 
 def _said(content: Any) -> tuple[str, list[Any] | None]:
-    """The text of a message or result, and its parts where it has such."""
+    """The text of a message or result, and its parts where it has such. Raises ``FormatError`` (``invalid``)."""
+    if not isinstance(content, str | list | None):
+        raise FormatError("invalid", f"expected a text or a list of parts, got {content!r:.60}")
     return read_text(content)[0], content if isinstance(content, list) else None
 
 
@@ -253,8 +259,8 @@ def _own(rest: JsonObject) -> tuple[JsonObject, JsonObject]:
 def _reward(rest: JsonObject) -> JsonObject:
     """The reward that ADP's dialect has in ``extra``."""
     extra = rest.get("extra")
-    reward = extra.get("reward") if isinstance(extra, dict) else None
-    return {"reward": float(reward)} if isinstance(reward, int | float) and not isinstance(reward, bool) else {}
+    reward = number_of(extra.get("reward")) if isinstance(extra, dict) else None
+    return {} if reward is None else {"reward": reward}
 
 
 def _adp_language(extra: Any) -> Any:

@@ -21,12 +21,15 @@ Note = JsonObject
 def read_tools(given: Any, spelling: Spelling) -> tuple[list[Tool], Note, Losses]:
     """The tools in ``given``, a note if they are not spelled in the plain way (as ``spelling``), and what was dropped.
 
-    What is no list of functions is noted whole, and no tool. Where a table has filled schemas with nulls (every tool
-    has the parameters of all others, null), the nulls are dropped: they make the schemas false.
+    What is no list of functions, or nested too deeply, is noted whole, and no tool. Where a table has filled schemas
+    with nulls (every tool has the parameters of all others, null), the nulls are dropped: they make the schemas false.
     """
     if given is None:
         return [], {}, Losses()
-    tools, note, losses = _read_text(given, spelling) if isinstance(given, str) else _read(given, given, spelling)
+    try:
+        tools, note, losses = _read_text(given, spelling) if isinstance(given, str) else _read(given, given, spelling)
+    except RecursionError:
+        return [], {"given": given}, Losses()
     return list(tools), note, Losses(losses)
 
 
@@ -46,7 +49,7 @@ def _read_text(given: str, spelling: Spelling) -> tuple[list[Tool], Note, Losses
     """Cached: records of one dataset mostly share their tools."""
     try:
         return _read(given, msgspec.json.decode(given), spelling)
-    except (msgspec.DecodeError, RecursionError):
+    except msgspec.DecodeError:
         return [], {"given": given}, Losses()
 
 

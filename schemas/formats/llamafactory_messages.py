@@ -46,7 +46,7 @@ class PartsReader:
                 raise FormatError("unknown_part", f"expected a part with a value that is a text, got {part!r:.80}")
         if message["role"] == "assistant":
             return self._assistant(message, parts)
-        plain = len(parts) == 1 and parts[0]["type"] == "text" and len(parts[0]) == 2
+        plain = len(parts) == 1 and parts[0].get("type") == "text" and len(parts[0]) == 2
         return {**message, "content": parts[0]["value"] if plain else list(map(_to_openai, parts))}, {}, []
 
     def _assistant(

@@ -10,6 +10,7 @@ from schemas.formats.arguments import read_arguments
 from schemas.formats.chat_tools import read_tools
 from schemas.formats.format import Losses
 from schemas.formats.transcript import Transcript
+from schemas.formats.values import count_of, number_of, text_of
 from schemas.record import JsonObject
 from schemas.trajectory import (
     AnyItem,
@@ -28,7 +29,8 @@ NO_TURNS = {
 }
 """Actions and observations that the model neither made nor saw."""
 PAGE = ("screenshot", "set_of_marks", "dom_object", "axtree_object", "extra_element_properties")
-_EVENT = {"action", "args", "observation", "content", "extras", "tool_call_metadata", "llm_metrics"}
+_OBJECTS = {"args", "tool_call_metadata", "llm_metrics"}
+_EVENT = _OBJECTS | {"action", "observation", "content", "extras"}
 
 
 class OldEvents:
@@ -60,7 +62,7 @@ class OldEvents:
             self._system(event)
         elif name == "condensation":
             self._condense(event)
-        elif name in NO_TURNS or not isinstance(name, str):
+        elif not isinstance(name, str) or name in NO_TURNS:
             self.transcript.remarks["unknown_kind"] += not isinstance(name, str)
             self.others.append(event)
         elif "observation" in event:
@@ -71,7 +73,7 @@ class OldEvents:
             self._act(event, name)
         else:
             self.others.append(event)
-        self.seen.add(event.get("id"))
+        self.seen.add(_id(event.get("id")))
 
     def kept(self) -> JsonObject:
         """What of the log is no item: other events, and the model's responses without the calls that are items."""
@@ -84,21 +86,21 @@ class OldEvents:
     def usage(self) -> Usage:
         """What the run cost so far at its last event, or else what the responses say together."""
         total = self.metrics.get("accumulated_token_usage")
-        cost = self.metrics.get("accumulated_cost")
+        cost = number_of(self.metrics.get("accumulated_cost"))
         usages = [total] if isinstance(total, dict) else [each.get("usage") for each in self.responses.values()]
         found = [each for each in usages if isinstance(each, dict)]
         return Usage(
             prompt_tokens=_sum(found, "prompt_tokens"),
             completion_tokens=_sum(found, "completion_tokens"),
-            cost_usd=float(cost) if isinstance(cost, int | float) and cost > 0 else None,
+            cost_usd=cost if cost is not None and cost > 0 else None,
         )
 
     def _system(self, event: JsonObject) -> None:
         args = _object(event.get("args"))
-        self.transcript.system_prompt = args.get("content") if isinstance(args.get("content"), str) else None
         self.tools, note, lost = read_tools(args.get("tools"), "object")
         self.losses.update(lost)
         rest = {key: value for key, value in args.items() if key not in ("content", "tools") and value is not None}
+        self.transcript.system_prompt = text_of(args, "content", rest)
         rest |= {"tools": note["given"]} if "given" in note else {}
         self.others.append({**event, "args": rest})
 
@@ -114,14 +116,14 @@ class OldEvents:
 
     def _message(self, event: JsonObject) -> None:
         args = _object(event.get("args"))
-        text = args.get("content", event.get("content"))
-        text = text if isinstance(text, str) else ""
-        rest = _rest(event, text) | {
+        said = args if "content" in args else event
+        rest = _rest(event, said.get("content")) | {
             key: value
             for key, value in args.items()
             if key not in ("content", "thought") and value not in (None, [], "")
         }
-        thought = args.get("thought") or None
+        text = text_of(said, "content", rest) or ""
+        thought = text_of(args, "thought", rest) or None
         if event.get("source") == "agent":
             self._turn(event, rest)
             self._add(MessageAction(content=text, description=thought), rest)
@@ -132,12 +134,12 @@ class OldEvents:
 
     def _act(self, event: JsonObject, name: str) -> None:
         args = _object(event.get("args"))
-        thought = args.get("thought") or None
         rest = _rest(event)
+        thought = text_of(args, "thought", rest) or None
         meta = self._turn(event, rest)
         call = _model_call(meta)
-        fields: dict[str, Any] = {"description": thought if isinstance(thought, str) else None}
-        fields["tool_call_id"] = self.transcript.call_id(meta.get("tool_call_id") or f"event_{event.get('id')}", rest)
+        given = text_of(meta, "tool_call_id", rest) or f"event_{event.get('id')}"
+        fields: dict[str, Any] = {"description": thought, "tool_call_id": self.transcript.call_id(given, rest)}
         others = {key: value for key, value in args.items() if key != "thought" and value is not None}
         item: AnyItem
         if call is not None:
@@ -152,18 +154,20 @@ class OldEvents:
             item = ApiAction(function=name, kwargs={key: args[key] for key in args if key != "thought"}, **fields)
         if meta.get("function_name") is not None and call is None:
             rest["function_name"] = meta["function_name"]
-        self.calls[event.get("id")] = meta.get("tool_call_id") or f"event_{event.get('id')}"
+        self.calls[_id(event.get("id"))] = given
         self._add(item, rest)
         if name == "delegate":
             self.agents.append(str(args.get("agent")))
 
     def _observe(self, event: JsonObject, name: str) -> None:
-        text = event.get("content")
-        rest = _rest(event, text)
-        cause = event.get("cause")
+        rest = _rest(event, event.get("content"))
+        text = text_of(event, "content", rest) or ""
+        cause = _id(event.get("cause"))
         extras = event.get("extras")
         if isinstance(extras, str):
             extras = read_arguments(extras)[0] or {"text": extras}
+        elif not isinstance(extras, dict | None):
+            rest["extras"] = extras
         extras = _object(extras)
         self.losses.update(f"extras.{key}" for key in PAGE if extras.get(key) not in (None, ""))
         extras = {key: value for key, value in extras.items() if key not in PAGE and value is not None}
@@ -176,7 +180,7 @@ class OldEvents:
         error = name == "error" or bool(event.get("error")) or extras.get("error") is True
         self._add(
             TextObservation(
-                content=text if isinstance(text, str) else "",
+                content=text,
                 source="environment",
                 name=name,
                 tool_call_id=self.transcript.answer(given, rest),
@@ -217,8 +221,15 @@ def _rest(event: JsonObject, text: Any = None) -> JsonObject:
     return {
         key: value
         for key, value in event.items()
-        if key not in _EVENT and value is not None and not (key == "message" and value == text)
+        if (key not in _EVENT or (key in _OBJECTS and not isinstance(value, dict)))
+        and value is not None
+        and not (key == "message" and value == text)
     }
+
+
+def _id(value: Any) -> Any:
+    """The id of an event, by which others refer to it; none where it cannot be one."""
+    return None if isinstance(value, list | dict) else value
 
 
 def _object(value: Any) -> JsonObject:
@@ -230,7 +241,7 @@ def _model_call(meta: JsonObject) -> JsonObject | None:
     for choice in _list(_object(meta.get("model_response")).get("choices")):
         for call in _list(_object(_object(choice).get("message")).get("tool_calls")):
             function = _object(call).get("function")
-            if call.get("id") == meta.get("tool_call_id") and isinstance(_object(function).get("name"), str):
+            if _object(call).get("id") == meta.get("tool_call_id") and isinstance(_object(function).get("name"), str):
                 return _object(function)
     return None
 
@@ -240,7 +251,7 @@ def _unsaid(response: JsonObject, known: set[str]) -> JsonObject:
     choices = []
     for choice in _list(response.get("choices")):
         message = _object(_object(choice).get("message"))
-        calls = [call for call in _list(message.get("tool_calls")) if _object(call).get("id") not in known]
+        calls = [call for call in _list(message.get("tool_calls")) if _id(_object(call).get("id")) not in known]
         message = {key: value for key, value in message.items() if key != "tool_calls" and value is not None}
         choices.append({**_object(choice), "message": message | ({"tool_calls": calls} if calls else {})})
     return {**response, "choices": choices}
@@ -251,5 +262,5 @@ def _list(value: Any) -> list[Any]:
 
 
 def _sum(usages: list[JsonObject], name: str) -> int | None:
-    values = [each[name] for each in usages if isinstance(each.get(name), int)]
-    return sum(values) if any(values) else None
+    values = [count for each in usages if (count := count_of(each.get(name))) is not None]
+    return count_of(sum(values)) if any(values) else None

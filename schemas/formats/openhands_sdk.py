@@ -6,8 +6,9 @@ from typing import Any
 
 from schemas.formats.arguments import read_arguments
 from schemas.formats.chat_tools import read_tools
-from schemas.formats.format import Losses
+from schemas.formats.format import FormatError, Losses
 from schemas.formats.transcript import Transcript, read_text, read_thinking
+from schemas.formats.values import text_of
 from schemas.record import JsonObject
 from schemas.trajectory import ApiAction, MessageAction, ObservationSource, TextObservation, Tool, Usage
 
@@ -47,7 +48,7 @@ class SdkEvents:
         kind = event.get("kind")
         reader = readers.get(kind) if isinstance(kind, str) else None
         if reader is None:
-            self.transcript.remarks["unknown_kind"] += kind not in NO_TURNS
+            self.transcript.remarks["unknown_kind"] += not isinstance(kind, str) or kind not in NO_TURNS
             self.others.append(event)
         else:
             reader(event)
@@ -71,26 +72,24 @@ class SdkEvents:
         self.transcript.system_prompt = "\n".join(text for text in texts if text)
         self.tools, note, lost = read_tools(event.get("tools"), "object")
         self.losses.update(lost)
-        known = ("system_prompt", "tools")
-        rest = {key: value for key, value in event.items() if key not in known and value is not None}
+        known = ("system_prompt", "tools") if texts[0] else ("tools",)
+        rest = {key: value for key, value in event.items() if key not in known and value not in (None, "")}
         self.others.append(rest | ({"tools": note["given"]} if "given" in note else {}))
 
     def _message(self, event: JsonObject) -> None:
         message = event.get("llm_message")
+        rest = _rest(event, *(("llm_message",) if isinstance(message, dict) else ()), "extended_content")
         message = message if isinstance(message, dict) else {}
-        rest = _rest(event, "llm_message", "extended_content")
         known = ("role", "content", "reasoning_content", "thinking_blocks")
         more = {key: value for key, value in message.items() if key not in known and value not in (None, [], False)}
+        hidden = text_of(message, "reasoning_content", more)
+        content = _content(message, "content", more) + _content(event, "extended_content", rest)
         rest |= {"llm_message": more} if more else {}
-        content = message.get("content")
-        content = [{"type": "text", "text": content}] if isinstance(content, str) else (content or [])
-        content = [*content, *(event.get("extended_content") or [])]
         if event.get("source") == "agent" or message.get("role") == "assistant":
             self._turn(event.get("llm_response_id"))
             reasoning, thinking = read_thinking(message.get("thinking_blocks"))
-            hidden = message.get("reasoning_content") or reasoning
             text, parts = read_text(content)
-            item = MessageAction(content=text, reasoning_content=hidden)
+            item = MessageAction(content=text, reasoning_content=hidden or reasoning)
             self.transcript.add(item, rest | thinking | parts)
         else:
             source: ObservationSource = _SOURCES.get(str(event.get("source")), "environment")
@@ -101,6 +100,7 @@ class SdkEvents:
         known = ("thought", "reasoning_content", "thinking_blocks", "tool_name", "tool_call_id", "tool_call", "action")
         rest = _rest(event, *known)
         call = event.get("tool_call")
+        rest |= {"tool_call": call} if call and not isinstance(call, dict) else {}
         call = call if isinstance(call, dict) else {}
         nested = call.get("function")
         function = nested if isinstance(nested, dict) else call
@@ -109,6 +109,8 @@ class SdkEvents:
         arguments = function.get("arguments", {key: value for key, value in given.items() if key != "kind"})
         kwargs, text = read_arguments(arguments)
         name = function.get("name") or event.get("tool_name")
+        if not isinstance(name, str):
+            raise FormatError("invalid", f"an action names no tool, but {name!r:.60}")
         more = {key: value for key, value in given.items() if key not in kwargs or kwargs[key] != value}
         rest["action"] = more if isinstance(action, dict) else action
         if event.get("tool_name") not in (None, name):
@@ -116,11 +118,11 @@ class SdkEvents:
         thought, parts = read_text(event.get("thought"))
         rest |= {"thought": parts["content"]} if parts and event.get("thought") else {}
         reasoning, thinking = read_thinking(event.get("thinking_blocks"))
-        hidden = event.get("reasoning_content") or reasoning
+        hidden = text_of(event, "reasoning_content", rest) or reasoning
         if reasoning is not None and hidden != reasoning:
             thinking = {"thinking_blocks": event["thinking_blocks"]}
         item = ApiAction(
-            function=str(name),
+            function=name,
             kwargs=kwargs,
             raw_arguments=text,
             tool_call_id=self.transcript.call_id(event.get("tool_call_id") or call.get("id"), rest),
@@ -145,7 +147,7 @@ class SdkEvents:
         source: ObservationSource = "user" if event.get("source") == "user" else "environment"
         error = event["kind"] != "ObservationEvent" or bool(shown.get("is_error") or shown.get("error"))
         parts = [_part(part) for part in content] if isinstance(content, list) else content
-        name = event.get("tool_name")
+        name = text_of(event, "tool_name", rest)
         self.transcript.see(parts, source, rest, tool_call_id=call_id, error=error, name=name)
 
     def _condense(self, event: JsonObject) -> None:
@@ -167,6 +169,15 @@ class SdkEvents:
 def _rest(event: JsonObject, *known: str) -> JsonObject:
     """Fields of an event that no field of ours says."""
     return {key: value for key, value in event.items() if key not in known and value not in (None, [], {})}
+
+
+def _content(given: JsonObject, name: str, rest: JsonObject) -> list[Any]:
+    """The parts that ``given`` has under ``name``, a text as one; anything else is kept in ``rest``."""
+    content = given.get(name) or []
+    if isinstance(content, list):
+        return content
+    text = text_of(given, name, rest)
+    return [] if text is None else [{"type": "text", "text": text}]
 
 
 def _part(part: Any) -> Any:

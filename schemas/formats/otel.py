@@ -19,6 +19,7 @@ from schemas.formats.images import image_remarks
 from schemas.formats.links import link_remarks
 from schemas.formats.otel_messages import MessageParts
 from schemas.formats.otel_spans import Span, read_spans
+from schemas.formats.values import count_of, number_of
 from schemas.ids import part_id
 from schemas.record import JsonObject
 from schemas.trajectory import Outcome, OutcomeStatus, Source, Trajectory, Usage
@@ -37,7 +38,8 @@ class Otel(Config):
     def read(self, raw: bytes, origin: Origin) -> Read:
         """The outermost run, and others beside it. Raises ``FormatError``.
 
-        Reasons: those of ``decode``; ``invalid`` for what holds no spans; ``empty`` where none shows a conversation.
+        Reasons: those of ``decode``; ``invalid`` for what holds no spans, or broken ones; ``empty`` where none shows a
+        conversation.
         """
         spans = read_spans(decode(raw))
         trajectory_id, source = provenance(raw, origin, NAME, CONVERTER_VERSION)
@@ -154,9 +156,9 @@ def _usage(chats: Sequence[Span]) -> Usage:
         "cached_tokens": "gen_ai.usage.cache_read.input_tokens",
     }
     for field, name in names.items():
-        counts = [count for span in chats if type(count := span.attributes.get(name)) is int]
-        if counts:
-            totals[field] = sum(counts)
+        counts = [count for span in chats if (count := count_of(span.attributes.get(name))) is not None]
+        if counts and (total := count_of(sum(counts))) is not None:
+            totals[field] = total
     return msgspec.convert(totals, Usage)
 
 
@@ -167,5 +169,4 @@ def _outcome(own: list[Span]) -> Outcome:
         return Outcome()
     score, label = found[0].get("gen_ai.evaluation.score.value"), found[0].get("gen_ai.evaluation.score.label")
     status = _STATUS.get(label.lower(), "unknown") if isinstance(label, str) else "unknown"
-    reward = float(score) if isinstance(score, int | float) and not isinstance(score, bool) else None
-    return Outcome(status=status, reward=reward)
+    return Outcome(status=status, reward=number_of(score))

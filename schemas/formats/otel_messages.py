@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from schemas.formats.arguments import read_arguments
+from schemas.formats.format import FormatError
 from schemas.formats.otel_spans import Span
 from schemas.formats.transcript import Transcript
 from schemas.record import JsonObject
@@ -52,7 +53,7 @@ class MessageParts:
     def tool(self, span: Span) -> None:
         """Add the result of a tool, if no message shows it."""
         given = span.attributes.get("gen_ai.tool.call.id")
-        if given not in self._calls:
+        if not isinstance(given, str) or given not in self._calls:
             return
         result = span.attributes.get("gen_ai.tool.call.result")
         if result is None and not span.failed:
@@ -85,10 +86,11 @@ class MessageParts:
         self.transcript.turn += 1
         text = _text([part for part in parts if part.get("type") == "text"]) or None
         reasoning = _text([part for part in parts if part.get("type") in ("reasoning", "thinking")]) or None
-        others = [part for part in parts if part.get("type") not in ("text", "reasoning", "thinking", "tool_call")]
+        calls = [part for part in parts if part.get("type") == "tool_call" and isinstance(part.get("name"), str)]
+        known = ("text", "reasoning", "thinking")
+        others = [part for part in parts if part.get("type") not in known and part not in calls]
         self.transcript.remarks["unknown_part"] += len(others)
         rest |= {"parts": others} if others else {}
-        calls = [part for part in parts if part.get("type") == "tool_call"]
         if not calls:
             self._put(MessageAction(content=text or "", reasoning_content=reasoning), rest)
         for number, call in enumerate(calls):
@@ -98,7 +100,7 @@ class MessageParts:
             self._calls[str(call.get("id") or call_id)] = (call_id, self.transcript.turn)
             kwargs, raw = read_arguments(call.get("arguments"))
             item = ApiAction(
-                function=str(call.get("name")),
+                function=call["name"],
                 kwargs=kwargs,
                 raw_arguments=raw,
                 tool_call_id=call_id,
@@ -133,10 +135,14 @@ class MessageParts:
 
 
 def _messages(given: Any) -> list[JsonObject]:
-    """The messages of an attribute: objects; a lone text is what a user says."""
+    """The messages of an attribute; a lone text is what a user says. Raises ``FormatError`` (``invalid``)."""
     if isinstance(given, str):
         return [{"role": "user", "content": given}]
-    return [each for each in given if isinstance(each, dict)] if isinstance(given, list) else []
+    if given is None:
+        return []
+    if not isinstance(given, list) or not all(isinstance(each, dict) for each in given):
+        raise FormatError("invalid", f"expected messages of a span, a list of objects, got {given!r:.60}")
+    return given
 
 
 def _parts(message: JsonObject) -> list[Any]:
@@ -151,8 +157,10 @@ def _form(message: JsonObject) -> tuple[Any, ...]:
 
 def _text(parts: list[Any]) -> str:
     """The texts of parts, one after the other."""
-    texts = [part if isinstance(part, str) else next((part[key] for key in _TEXT if key in part), "") for part in parts]
-    return "\n".join(_json(text) for text in texts)
+    return "\n".join(
+        _json(next((part[key] for key in _TEXT if key in part), "") if isinstance(part, dict) else part)
+        for part in parts
+    )
 
 
 def _json(value: Any) -> str:

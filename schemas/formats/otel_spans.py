@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ _PARENTS = ("parentSpanId", "parent_span_id", "parent_id", "parentSpanID")
 _STARTS = ("startTimeUnixNano", "start_time_unix_nano", "startTime", "start_time")
 _OPEN = ("gen_ai.input.messages", "gen_ai.output.messages", "gen_ai.system_instructions", "gen_ai.tool.definitions")
 """Attributes that may be JSON text of a list."""
+_INTEGER = re.compile(r"-?[0-9]{1,19}")
 
 
 class Span(NamedTuple):
@@ -68,7 +70,9 @@ def _span(given: JsonObject, number: int) -> Span:
         attributes = (
             {**attributes, key: _value(attributes[key])} if isinstance(attributes.get(key), str) else attributes
         )
-    events = [each for each in given.get("events") or [] if isinstance(each, dict)]
+    events = given.get("events") or []
+    if not isinstance(events, list) or not all(isinstance(each, dict) for each in events):
+        raise FormatError("invalid", f"expected events of a span, a list of objects, got {events!r:.60}")
     found = [_attributes(each.get("attributes")) for each in events]
     found = [attributes, *found]
     parent = _first(given, _PARENTS)
@@ -95,11 +99,18 @@ def _first(given: JsonObject, names: tuple[str, ...]) -> Any:
 
 
 def _attributes(given: Any) -> JsonObject:
-    """Attributes as an object: OTLP has a list of keys and typed values."""
+    """Attributes as an object: OTLP has a list of keys and typed values. Raises ``FormatError`` (``invalid``)."""
     if isinstance(given, dict):
         return given
-    pairs = [each for each in given or [] if isinstance(each, dict) and isinstance(each.get("key"), str)]
+    pairs = [] if given is None else given
+    if not _are_pairs(pairs):
+        raise FormatError("invalid", f"expected attributes, an object or a list of keys and values, got {given!r:.60}")
     return {each["key"]: _typed(each.get("value")) for each in pairs}
+
+
+def _are_pairs(given: Any) -> bool:
+    pairs = given if isinstance(given, list) else [None]
+    return all(isinstance(each, dict) and isinstance(each.get("key"), str) for each in pairs)
 
 
 def _typed(value: Any) -> Any:
@@ -107,11 +118,12 @@ def _typed(value: Any) -> Any:
         return value
     ((kind, inner),) = value.items()
     if kind == "intValue":
-        return int(inner) if isinstance(inner, str) and inner.lstrip("-").isdigit() else inner
-    if kind == "arrayValue":
-        return [_typed(each) for each in (inner or {}).get("values", [])]
-    if kind == "kvlistValue":
-        return _attributes((inner or {}).get("values"))
+        return int(inner) if isinstance(inner, str) and _INTEGER.fullmatch(inner) else inner
+    values = inner.get("values", []) if isinstance(inner, dict) else [] if inner is None else inner
+    if kind == "arrayValue" and isinstance(values, list):
+        return [_typed(each) for each in values]
+    if kind == "kvlistValue" and _are_pairs(values):
+        return _attributes(values)
     return inner if kind in ("stringValue", "boolValue", "doubleValue", "bytesValue") else value
 
 

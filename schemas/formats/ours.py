@@ -45,6 +45,6 @@ def from_own_words(held: Any, more: Set[str] = frozenset()) -> JsonObject | None
             return None
         fields = {key: value for key, value in held.items() if key not in more}
         msgspec.convert({"trajectory_id": "", "content": [], **fields}, Trajectory)
-    except (msgspec.DecodeError, msgspec.ValidationError):
+    except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
         return None
     return held

@@ -25,6 +25,7 @@ class Pair(NamedTuple):
 
 def paired(chosen: Trajectory, talk: Conversation, name: str, prompt: int) -> Pair:
     """The pair of ``chosen`` and ``talk``, which both begin with the first ``prompt`` items."""
+    prompt = max(prompt, 0)  # a system prompt, at -1, is no item
     copied = [msgspec.structs.replace(item, context_operation="copied") for item in talk.content[:prompt]]
     rejected = Trajectory(
         trajectory_id=part_id(chosen.trajectory_id, "rejected"),

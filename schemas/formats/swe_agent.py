@@ -8,8 +8,6 @@ say whether it passed: the outcome's status stays unknown. Demonstrations are no
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from schemas.config import Config
@@ -17,6 +15,7 @@ from schemas.formats.format import FormatError, Losses, Origin, Read, Remarks, p
 from schemas.formats.images import image_remarks
 from schemas.formats.links import link_remarks
 from schemas.formats.swe_agent_turns import Run, read_run
+from schemas.formats.values import count_of, number_of
 from schemas.ids import part_id
 from schemas.record import JsonObject
 from schemas.trajectory import Outcome, Source, Trajectory, Usage
@@ -87,7 +86,7 @@ def _trajectory(
         raise FormatError("invalid", "expected 'history' or 'trajectory' with at least one entry")
     info = document.get("info")
     info = dict(info) if isinstance(info, dict) else {}
-    status = info.pop("exit_status", None)
+    status = info.pop("exit_status", None) if isinstance(info.get("exit_status"), str | None) else None
     kept = {key: value for key, value in document.items() if key not in ("history", "trajectory", "info")}
     usage = _usage(info)
     replay = _replay(kept, losses)
@@ -108,8 +107,7 @@ def _trajectory(
     )
 
 
-def _outcome(status: Any) -> Outcome:
-    reason = None if status is None else str(status)
+def _outcome(reason: str | None) -> Outcome:
     return Outcome(
         terminated=reason == "submitted",
         truncated=reason is not None and any(limit in reason for limit in LIMITS),
@@ -123,10 +121,11 @@ def _usage(info: JsonObject) -> Usage:
     if not isinstance(stats, dict):
         return Usage()
     names = {"tokens_sent": "prompt_tokens", "tokens_received": "completion_tokens", "instance_cost": "cost_usd"}
-    taken = {name: stats[name] for name in names if type(stats.get(name)) in (int, float) and stats[name] > 0}
+    said = {name: number for name in names if (number := number_of(stats.get(name))) is not None and number > 0}
+    values = {name: number if name == "instance_cost" else count_of(int(number)) for name, number in said.items()}
+    taken = {name: value for name, value in values.items() if value is not None}
     info["model_stats"] = {name: value for name, value in stats.items() if name not in taken}
-    values = {names[name]: float(value) if name == "instance_cost" else int(value) for name, value in taken.items()}
-    return msgspec.convert(values, Usage)
+    return msgspec.convert({names[name]: value for name, value in taken.items()}, Usage)
 
 
 def _replay(kept: JsonObject, losses: Losses) -> JsonObject:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from schemas.formats.arguments import read_arguments
 from schemas.formats.transcript import Transcript, read_text, read_thinking
+from schemas.formats.values import text_of
 from schemas.record import JsonObject
 from schemas.trajectory import ApiAction, CodeAction, MessageAction, ObservationSource
 
@@ -46,7 +47,7 @@ class _Aligner:
         """What the step of the last turn says that the agent saw, until it is found in ``history``."""
         replies = [each for each in history if each.get("role") == "assistant" and not each.get("is_demo")]
         self.by_position = len(replies) == len(steps)
-        self.shown = {(each.get("role"), str(each.get("content"))) for each in history}
+        self.shown = set(map(_shown, history))
 
     def run(self) -> Run:
         for message in self.history:
@@ -104,8 +105,8 @@ class _Aligner:
 
     def act(self, message: JsonObject, step: JsonObject | None) -> None:
         text, rest = read_text(message.get("content"))
-        command = message.get("action") or ""
-        thought = message.get("thought") or ""
+        command = text_of(message, "action", rest) or ""
+        thought = text_of(message, "thought", rest) or ""
         calls = message.get("tool_calls") or []
         if not (text or command or calls):
             entry = {"message": message, **({"step": step} if step is not None else {})}
@@ -115,11 +116,11 @@ class _Aligner:
         rest |= _rest(message) | thinking
         if step is not None:
             rest |= self.step_rest(step, message, text)
-            self.observation = _text(step.get("observation"))
+            self.observation = text_of(step, "observation", rest)
         self.transcript.turn += 1
         fields: dict[str, Any] = {
             "turn": self.transcript.turn,
-            "agent": message.get("agent"),
+            "agent": text_of(message, "agent", rest),
             "reasoning_content": reasoning,
         }
         if calls:
@@ -141,7 +142,7 @@ class _Aligner:
             self.transcript.add(MessageAction(content=text, **fields), rest)
 
     def call(self, calls: Any, text: str | None, rest: JsonObject, fields: JsonObject) -> None:
-        for number, each in enumerate(calls):
+        for number, each in enumerate(calls if isinstance(calls, list) else [calls]):
             function = each.get("function") if isinstance(each, dict) else None
             if not isinstance(function, dict) or not isinstance(function.get("name"), str):
                 self.transcript.remarks["invalid_call"] += 1
@@ -167,16 +168,17 @@ class _Aligner:
         if self.observation is not None and not text.startswith(self.observation):
             rest["observation"] = self.observation
         self.observation = None
-        ids = message.get("tool_call_ids") or []
-        if len(ids) > 1:
-            rest["tool_call_ids"] = ids
+        given_ids = message.get("tool_call_ids") or []
+        ids = given_ids if isinstance(given_ids, list) else []
+        if len(ids) > 1 or ids != given_ids:
+            rest["tool_call_ids"] = given_ids
         given = ids[0] if ids else (self.calls[0] if self.calls else None)
         self.calls = [each for each in self.calls if each != given]
         source: ObservationSource = "environment" if self.transcript.turn else "user"
         if message.get("role") not in ("user", "tool"):
             rest["role"] = message.get("role")
             self.transcript.remarks["unknown_role"] += message.get("role") != "system"
-        fields = {"tool_call_id": self.transcript.answer(given, rest), "agent": message.get("agent")}
+        fields = {"tool_call_id": self.transcript.answer(given, rest), "agent": text_of(message, "agent", rest)}
         self.transcript.see(message.get("content"), source, rest, **fields)
 
     def step_rest(self, step: JsonObject, message: JsonObject, text: str) -> JsonObject:
@@ -196,14 +198,13 @@ class _Aligner:
         return {
             str(index): message
             for index, message in enumerate(prompt)
-            if message != {}
-            and not (isinstance(message, dict) and (message.get("role"), str(message.get("content"))) in self.shown)
+            if message != {} and not (isinstance(message, dict) and _shown(message) in self.shown)
         }
 
 
 def _prompt(step: JsonObject) -> list[JsonObject]:
     prompt = step.get("query") or step.get("messages") or []
-    return [each for each in prompt if isinstance(each, dict) and each]
+    return [each for each in prompt if isinstance(each, dict) and each] if isinstance(prompt, list) else []
 
 
 def _rest(message: JsonObject) -> JsonObject:
@@ -215,5 +216,6 @@ def _rest(message: JsonObject) -> JsonObject:
     return rest
 
 
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
+def _shown(message: JsonObject) -> tuple[str, str]:
+    """By what a message is known again."""
+    return str(message.get("role")), str(message.get("content"))

@@ -56,7 +56,8 @@ def lines(root: JsonObject) -> list[Line]:
 
 def said(node: JsonObject) -> JsonObject:
     """What a node says beyond its text and place."""
-    return {key: value for key, value in node.items() if key not in _STRUCTURE and value not in (None, {}, [])}
+    known = _STRUCTURE if isinstance(node.get("observation"), str) else _STRUCTURE - {"observation"}
+    return {key: value for key, value in node.items() if key not in known and value not in (None, {}, [])}
 
 
 def read_line(line: Line, transcript: Transcript) -> int:

@@ -23,6 +23,8 @@ class Transcript:
         self.remarks: Remarks = Remarks()
         self._waiting: dict[str, list[str]] = {}
         self._used: set[str] = set()
+        self._repeated: dict[str, int] = {}
+        """The number that made an id unique, the last time that it was repeated."""
 
     def add(self, item: AnyItem, rest: JsonObject) -> None:
         """Append an item of the current turn."""
@@ -47,10 +49,11 @@ class Transcript:
         """The id of a call: ``given``, made unique, or one by position. A call that is answered needs no more."""
         name = given if isinstance(given, str) and given else f"call_{len(self.content)}"
         unique = name
-        number = 2
+        number = self._repeated.get(name, 1)
         while unique in self._used:
-            unique = f"{name}_{number}"
             number += 1
+            unique = f"{name}_{number}"
+        self._repeated[name] = number
         if unique != given and given:
             rest["tool_call_id"] = given
             self.remarks["repeated_call_id"] += 1

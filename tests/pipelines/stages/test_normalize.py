@@ -55,6 +55,18 @@ def test_nothing_is_lost_and_what_cannot_be_read_says_why(tmp_path: Path) -> Non
     assert {letter.blamed for letter in letters} == {"format"}
 
 
+def test_a_record_that_is_nested_too_deeply_is_refused(tmp_path: Path) -> None:
+    depths = range(900, 1010)
+    arguments = [f'{{"a": {"[" * depth}{"]" * depth}}}' for depth in depths]
+    calls = [
+        [{"type": "text", "value": "x"}, {"type": "tool_call", "value": f'{{"name": "f", "arguments": {each}}}'}]
+        for each in arguments
+    ]
+    data = write(tmp_path / "d.jsonl", *({"messages": [{"role": "assistant", "content": each}]} for each in calls))
+    counts = run(tmp_path, "normalize", "t", data=[data], dataset="d", format="llamafactory").counts
+    assert (counts.read, counts.used + counts.dropped) == (len(depths), len(depths))
+
+
 @pytest.mark.parametrize("part_mb", [0.0001, 0.001, 16])
 @pytest.mark.parametrize("workers", [1, 2])
 def test_rows_are_the_same_for_any_division_of_work(tmp_path: Path, part_mb: float, workers: int) -> None:

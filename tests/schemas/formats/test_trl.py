@@ -140,3 +140,11 @@ def test_invalid_arguments_are_remarked_on() -> None:
         "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{"}}],
     }
     assert read({"messages": [broken]}).remarks == Counter({"invalid_arguments": 1, "unanswered_call": 1})
+
+
+def test_a_pair_whose_worse_side_begins_with_another_system_prompt_shares_nothing() -> None:
+    system = {"role": "system", "content": "Be brief."}
+    (rejected,) = read({"chosen": [USER, GOOD], "rejected": [system, USER, BAD]}).others
+    assert rejected.system_prompt == "Be brief."
+    assert [item.context_operation for item in rejected.content] == [None, None]
+    assert rejected.branch_turn == 1
