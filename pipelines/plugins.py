@@ -21,6 +21,7 @@ KINDS = Registry(
         "pair_views": "schemas.views:PAIR_VIEWS",
         "family_views": "schemas.views:FAMILY_VIEWS",
         "formats": "schemas.formats:FORMATS",
+        "dialects": "schemas.formats.dialects:DIALECTS",
     },
 )
 

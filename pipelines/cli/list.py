@@ -16,7 +16,7 @@ def list_(kind: str | None, as_json: bool) -> None:
     """List what can be named in a recipe.
 
     KIND is one of operators, environments, generators, policies, strategies, verifiers, views, pair_views,
-    family_views, formats. Without KIND all of them are listed.
+    family_views, formats, dialects. Without KIND all of them are listed.
     """
     found = {each: described(each) for each in ([kind] if kind else KINDS)}
     if as_json:
