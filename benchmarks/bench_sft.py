@@ -4,9 +4,11 @@ The script is ``SFTTrainer`` with ``assistant_only_loss``. Both go once over the
 of the quickstart, with the same batch size and precision, loss on the same tokens. Packing is tried on short rows, with
 the same batch size, which counts packs where rows are packed: a step then holds more tokens. With ``batch_size`` 1 it
 is what fits where memory holds one sequence of ``max_length``; the larger the batch, the less there is to gain, since
-rows of like length share a batch. Tokens are those of the rows, without padding. Each arm has a process of its own and
-makes a step that is not timed; then the two that are compared take turns, so that what else the machine does meets
-both. A ratio is the median over the rounds; that of processor time says more where the machine is not ours alone.
+rows of like length share a batch.
+
+Tokens are those of the rows, without padding. Each arm has a process of its own and makes a step that is not timed;
+then the two that are compared take turns step by step, so that what else the machine does meets both. A ratio is the
+median over the rounds; that of processor time says more where the machine is not ours alone.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -162,94 +165,103 @@ def plain_trainer(given: argparse.Namespace, rows_folder: Path) -> Any:
 
 
 def serve(given: argparse.Namespace, folder: Path) -> None:
-    """Go over the rows once for every line that comes in, and answer with what was measured."""
+    """Say what one time over the rows is, then make a step for every line that comes in and say what it took."""
     from transformers import TrainerCallback
     from transformers.utils import logging
 
     from trainers.fit import peak_memory_gib
 
     class Clock(TrainerCallback):
-        """Notes when the first step begins and the last one ends."""
+        """Waits before each step, and measures it."""
 
-        def on_train_begin(self, *_: Any, **__: Any) -> None:
+        def on_step_begin(self, *_: Any, **__: Any) -> None:
+            if not sys.stdin.readline():
+                raise SystemExit
             self.began, self.began_work = time.perf_counter(), time.process_time()
 
         def on_step_end(self, *_: Any, **__: Any) -> None:
-            self.ended, self.ended_work = time.perf_counter(), time.process_time()
+            taken = {"seconds": time.perf_counter() - self.began, "work": time.process_time() - self.began_work}
+            print(json.dumps({**taken, "gib": peak_memory_gib()}), flush=True)
 
     logging.set_verbosity_error()
-    clock = Clock()
     trainer = (plain_trainer if given.arm == "TRL" else own_trainer)(given, folder)
-    trainer.add_callback(clock)
+    loaded = [int(batch["attention_mask"].sum()) for batch in trainer.get_train_dataloader()]
     whole, trainer.args.max_steps = trainer.args.max_steps, 1
     trainer.train()
     trainer.args.max_steps = whole
-    before = trainer.state.log_history[0].get("num_tokens", 0)
-    print("{}", flush=True)
-    for _ in sys.stdin:
+    trainer.add_callback(Clock())
+    print(json.dumps({"tokens": sum(loaded), "steps": len(loaded)}), flush=True)
+    while True:
         trainer.train()
-        points = [point for point in trainer.state.log_history if "loss" in point]
-        if given.arm == "TRL":
-            # TRL's count goes on from step to step and from turn to turn.
-            tokens, before = points[-1]["num_tokens"] - before, points[-1]["num_tokens"]
-        else:
-            tokens = sum(point["tokens"] for point in points)
-        answer = {
-            "tokens": tokens,
-            "steps": len(points),
-            "rate": tokens / (clock.ended - clock.began),
-            "work_rate": tokens / (clock.ended_work - clock.began_work),
-            "gib": peak_memory_gib(),
-        }
-        print(json.dumps(answer), flush=True)
 
 
-def measure(given: argparse.Namespace, compared: Comparison, folder: Path) -> dict[str, list[dict[str, float]]]:
-    """The answers of two arms that take turns."""
+class Arm:
+    """A process that trains; ``turns`` are the answers of ``serve`` to the steps so far."""
+
+    def __init__(self, name: str, options: Sequence[str], said: IO[str]) -> None:
+        command = [sys.executable, __file__, "--arm", name, *options]
+        pipe = subprocess.PIPE
+        self.name, self.said = name, said
+        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=said, text=True)
+        self.turns: list[dict[str, float]] = []
+
+    def ready(self) -> None:
+        """Wait until it can begin, and note what one time over the rows is."""
+        plan = self._heard()
+        self.tokens, self.steps = plan["tokens"], int(plan["steps"])
+
+    def step(self) -> None:
+        """Let it make one more."""
+        assert self.process.stdin is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        self.turns.append(self._heard())
+
+    def rates(self, unit: str) -> list[float]:
+        """Tokens per ``seconds`` or ``work``, by round."""
+        rounds = [self.turns[start : start + self.steps] for start in range(0, len(self.turns), self.steps)]
+        return [self.tokens / sum(turn[unit] for turn in each) for each in rounds]
+
+    def _heard(self) -> dict[str, float]:
+        """The next answer. Raises ``RuntimeError`` with what the processes said if this one is no more."""
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            self.said.seek(0)
+            raise RuntimeError(self.said.read()[-4000:])
+        answer: dict[str, float] = json.loads(line)
+        return answer
+
+
+def measure(given: argparse.Namespace, compared: Comparison, folder: Path) -> list[Arm]:
+    """Both arms, after so many rounds; the one that has made the smaller part of its steps is next."""
     options = [f"--model={given.model}", f"--max-length={given.max_length}", f"--batch-size={compared.batch_size}"]
-    processes: dict[str, subprocess.Popen[str]] = {}
-    answers: dict[str, list[dict[str, float]]] = {arm: [] for arm in compared.arms}
     with (folder / "said").open("w+") as said:
+        arms = [Arm(name, [*options, "--rows", str(folder / compared.rows)], said) for name in compared.arms]
         try:
-            for arm in compared.arms:
-                command = [sys.executable, __file__, *options, "--arm", arm, "--rows", str(folder / compared.rows)]
-                pipe = subprocess.PIPE
-                processes[arm] = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=said, text=True)
-                heard(processes[arm], said)
-            for _ in range(given.rounds):
-                for arm, process in processes.items():
-                    assert process.stdin is not None
-                    process.stdin.write("\n")
-                    process.stdin.flush()
-                    answers[arm].append(heard(process, said))
+            for arm in arms:
+                arm.ready()
+            for _ in range(given.rounds * sum(arm.steps for arm in arms)):
+                min(arms, key=lambda arm: len(arm.turns) / arm.steps).step()
         finally:
-            for process in processes.values():
-                process.kill()
-                process.wait()
-    return answers
+            for arm in arms:
+                arm.process.kill()
+                arm.process.wait()
+    return arms
 
 
-def heard(process: subprocess.Popen[str], said: IO[str]) -> dict[str, float]:
-    """The next answer. Raises ``RuntimeError`` with what the processes said if this one is no more."""
-    assert process.stdout is not None
-    line = process.stdout.readline()
-    if not line:
-        said.seek(0)
-        raise RuntimeError(said.read()[-4000:])
-    answer: dict[str, float] = json.loads(line)
-    return answer
-
-
-def show(compared: Comparison, answers: dict[str, list[dict[str, float]]]) -> None:
+def show(compared: Comparison, arms: Sequence[Arm]) -> None:
     """A line for each of two arms, and what the first does against the second."""
-    for arm, turns in answers.items():
-        rates = [turn["rate"] for turn in turns]
-        steps, tokens, gib = (turns[-1][name] for name in ("steps", "tokens", "gib"))
+    for arm in arms:
+        rates, gib = arm.rates("seconds"), arm.turns[-1]["gib"]
         print(
-            f"{arm:12}{compared.rows:12}{compared.batch_size:6}{steps:7.0f}{tokens / steps:13,.0f}"
+            f"{arm.name:12}{compared.rows:12}{compared.batch_size:6}{arm.steps:7}{arm.tokens / arm.steps:13,.0f}"
             f"{statistics.median(rates):10,.0f}{min(rates):7,.0f}{max(rates):7,.0f}{gib:10.2f}"
         )
-    clock, work = (ratios(compared, answers, name) for name in ("rate", "work_rate"))
+    clock, work = (
+        [one / other for one, other in zip(*(arm.rates(unit) for arm in arms), strict=True)]
+        for unit in ("seconds", "work")
+    )
     ratio, least = statistics.median(clock), compared.least
     met = "" if least is None else f"; target {least}: {'met' if ratio >= least else 'MISSED'}"
     print(
@@ -257,12 +269,6 @@ def show(compared: Comparison, answers: dict[str, list[dict[str, float]]]) -> No
         f" in processor time {statistics.median(work):.2f}{met}",
         flush=True,
     )
-
-
-def ratios(compared: Comparison, answers: dict[str, list[dict[str, float]]], name: str) -> list[float]:
-    """Of the first arm to the second, by round."""
-    one, other = (answers[arm] for arm in compared.arms)
-    return [first[name] / second[name] for first, second in zip(one, other, strict=True)]
 
 
 def main() -> None:
@@ -278,7 +284,8 @@ def main() -> None:
     if given.arm:
         serve(given, Path(given.rows))
         return
-    print(describe("trl", "transformers", "torch"))
+    threads = os.environ.get("OMP_NUM_THREADS", len(os.sched_getaffinity(0)))
+    print(f"{describe('trl', 'transformers', 'torch')}\n{threads} threads each")
     given.model = str(model_folder(given.model))
     print(
         f"{'arm':12}{'rows':12}{'batch':>6}{'steps':>7}{'tokens/step':>13}{'tokens/s':>10}{'least':>7}{'most':>7}"

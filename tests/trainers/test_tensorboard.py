@@ -15,6 +15,7 @@ from tests.trainers.test_resume import curve, kill_after_checkpoint
 from trainers import start
 from trainers.dpo import main as dpo_main
 from trainers.kto import main as kto_main
+from trainers.reward import main as reward_main
 from trainers.sft import main
 
 torch.set_num_threads(1)
@@ -28,7 +29,9 @@ def losses(events: Path) -> list[tuple[int, float]]:
 
 
 @pytest.mark.parametrize(
-    ("fixture", "train"), [("config", main), ("dpo_config", dpo_main), ("kto_config", kto_main)], ids=str
+    ("fixture", "train"),
+    [("config", main), ("dpo_config", dpo_main), ("kto_config", kto_main), ("dpo_config", reward_main)],
+    ids=["sft", "dpo", "kto", "reward"],
 )
 def test_events_hold_the_loss_curve(fixture: str, train: Callable[..., int], request: pytest.FixtureRequest) -> None:
     config: Path = request.getfixturevalue(fixture)
