@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -37,12 +37,24 @@ class RecordError(ValueError):
 def check(records: Sequence[Record], record_type: type[Record]) -> None:
     """Raises ``RecordError`` for the first record that does not survive JSON under its declared types."""
     decode, encode = _decoder(record_type).decode, msgspec.json.encode
-    for record in records:
-        survives = False
-        with contextlib.suppress(ValueError, TypeError, RecursionError):
-            survives = decode(encode(record)) == record
-        if not survives:
-            raise first_fault(records, record_type)
+    if not all(_survives(record, encode, decode) for record in records):
+        raise first_fault(records, record_type)
+
+
+def check_types(records: Sequence[Record], record_type: type[Record]) -> None:
+    """As ``check``, and faster, but open-ended values and infinities are left to ``encoding``, which checks them.
+
+    MessagePack copies texts instead of escaping them. What it cannot say (integers beyond 64 bits) JSON may.
+    """
+    decode, encode = _unpacker(record_type).decode, msgspec.msgpack.encode
+    if not all(_survives(record, encode, decode) for record in records):
+        check(records, record_type)
+
+
+def _survives(record: Record, encode: Callable[[Record], bytes], decode: Callable[[bytes], Any]) -> bool:
+    with contextlib.suppress(ValueError, TypeError, RecursionError, OverflowError):
+        return bool(decode(encode(record)) == record)
+    return False
 
 
 def first_fault(records: Sequence[Record], record_type: type[Record]) -> RecordError:
@@ -56,6 +68,11 @@ def first_fault(records: Sequence[Record], record_type: type[Record]) -> RecordE
 @functools.cache
 def _decoder(record_type: type[Record]) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(record_type)
+
+
+@functools.cache
+def _unpacker(record_type: type[Record]) -> msgspec.msgpack.Decoder[Any]:
+    return msgspec.msgpack.Decoder(record_type)
 
 
 def _faults(record: Record, record_type: type[Record]) -> Iterator[Fault]:

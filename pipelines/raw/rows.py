@@ -14,6 +14,9 @@ import pyarrow.parquet as pq
 from schemas.errors import UserError
 from schemas.raw import RawKind, RawSlice
 
+READ_BYTES = 2**20
+"""Read at a time: a line is often longer than the usual 8 kB."""
+
 
 class RawRow(NamedTuple):
     """The bytes of a row, and what it is from and to in its file (see ``RawSlice``)."""
@@ -50,7 +53,7 @@ def rows_in(piece: RawSlice, kind: RawKind) -> Iterator[RawRow]:
 
 
 def _lines(path: str, start: int, stop: int) -> Iterator[RawRow]:
-    with Path(path).open("rb") as file:
+    with Path(path).open("rb", buffering=READ_BYTES) as file:
         file.seek(start)
         while start < stop:
             line = file.readline()

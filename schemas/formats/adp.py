@@ -15,7 +15,7 @@ from schemas.chat import to_functions
 from schemas.config import Config
 from schemas.formats.adp_items import legal_content, placed, read_items, write_item
 from schemas.formats.adp_links import position_ids, rule_remarks, strict_ids, unlinked
-from schemas.formats.format import FormatError, Losses, Origin, Read, Remarks, Written, parse, provenance
+from schemas.formats.format import FormatError, Losses, Origin, Raw, Read, Remarks, Written, parse, provenance
 from schemas.formats.images import image_remarks
 from schemas.formats.ours import OURS, from_own_words, own_words
 from schemas.record import JsonObject
@@ -34,7 +34,7 @@ class Adp(Config):
 
     version: Literal["1", "1.5"] = "1.5"
 
-    def read(self, raw: bytes, origin: Origin) -> Read:
+    def read(self, raw: Raw, origin: Origin) -> Read:
         """Any version 1. Raises ``FormatError``. What breaks the rules of 1.5 on links and tools is remarked on.
 
         Reasons: those of ``parse``; ``unknown_version``; ``invalid`` for a missing field or one of the wrong type;

@@ -16,7 +16,7 @@ from schemas.formats.atif_fields import AGENT, FINAL_METRICS, TRAJECTORY, VERSIO
 from schemas.formats.atif_reading import StepReader, step_results
 from schemas.formats.atif_writing import write_steps
 from schemas.formats.chat_tools import read_tools, write_tools
-from schemas.formats.format import FormatError, Losses, Origin, Read, Remarks, Written, parse, provenance
+from schemas.formats.format import FormatError, Losses, Origin, Raw, Read, Remarks, Written, parse, provenance
 from schemas.formats.images import image_remarks
 from schemas.formats.links import link_remarks
 from schemas.formats.ours import OURS, from_own_words, own_words
@@ -40,7 +40,7 @@ class Atif(Config):
 
     dialect: AtifDialect = "strict"
 
-    def read(self, raw: bytes, origin: Origin) -> Read:
+    def read(self, raw: Raw, origin: Origin) -> Read:
         """Raises ``FormatError``: those of ``parse``; ``unknown_version``; ``invalid`` for a broken or missing part."""
         document = parse(raw)
         trajectory_id, source = provenance(raw, origin, NAME, CONVERTER_VERSION)

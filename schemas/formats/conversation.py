@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from schemas.formats.format import Origin, Remarks, provenance
+from schemas.formats.format import Origin, Raw, Remarks, provenance
 from schemas.record import JsonObject
 from schemas.trajectory import AnyItem, Trajectory
 
@@ -84,7 +84,7 @@ def layout(trajectory: Trajectory, name: str) -> Layout:
 
 
 def to_trajectory(
-    talk: Conversation, raw: bytes, origin: Origin, name: str, version: str, row: JsonObject, **fields: Any
+    talk: Conversation, raw: Raw, origin: Origin, name: str, version: str, row: JsonObject, **fields: Any
 ) -> Trajectory:
     """The trajectory of a conversation; ``row`` are the other fields of the record, ``fields`` those of ours."""
     trajectory_id, source = provenance(raw, origin, name, version)

@@ -45,6 +45,17 @@ class Origin(NamedTuple):
     occurrence: int = 0
 
 
+class Decoded(NamedTuple):
+    """A raw record whose JSON value is known already, so that it is not decoded twice."""
+
+    data: bytes
+    value: Any
+
+
+Raw = bytes | Decoded
+"""A raw record, as readers take it."""
+
+
 class Read(NamedTuple):
     """A trajectory that was read, and what of the record it does not hold.
 
@@ -71,8 +82,8 @@ class Written(NamedTuple):
 class Reader(Protocol):
     """A format that can be read: a ``Config`` whose fields are its options."""
 
-    def read(self, raw: bytes, origin: Origin) -> Read:
-        """The trajectory of one raw record, any version of the format. Raises ``FormatError``."""
+    def read(self, raw: Raw, origin: Origin) -> Read:
+        """The trajectory of one raw record, any version of the format, which stays as it is. Raises ``FormatError``."""
 
 
 class Format(Reader, Protocol):
@@ -82,8 +93,10 @@ class Format(Reader, Protocol):
         """One trajectory as a document of the format. Raises ``FormatError`` if the format cannot say it."""
 
 
-def decode(raw: bytes) -> Any:
+def decode(raw: Raw) -> Any:
     """The JSON value in ``raw``. Raises ``FormatError``: ``blank`` or ``invalid_json``."""
+    if isinstance(raw, Decoded):
+        return raw.value
     if not raw or raw.isspace():
         raise FormatError("blank", "the record is empty")
     try:
@@ -92,17 +105,20 @@ def decode(raw: bytes) -> Any:
         raise FormatError("invalid_json", str(error)) from error
 
 
-def parse(raw: bytes) -> JsonObject:
-    """The JSON object in ``raw``. Raises ``FormatError``: those of ``decode``, or ``not_an_object``."""
+def parse(raw: Raw) -> JsonObject:
+    """The JSON object in ``raw``, for the caller to take fields from.
+
+    Raises ``FormatError``: those of ``decode``, or ``not_an_object``.
+    """
     document = decode(raw)
     if not isinstance(document, dict):
         raise FormatError("not_an_object", f"expected a JSON object, got {type(document).__name__}")
-    return document
+    return dict(document)
 
 
-def provenance(raw: bytes, origin: Origin, converter: str, version: str) -> tuple[str, Source]:
+def provenance(raw: Raw, origin: Origin, converter: str, version: str) -> tuple[str, Source]:
     """The id and the source of an ingested trajectory."""
-    sha256 = hashlib.sha256(raw).hexdigest()
+    sha256 = hashlib.sha256(raw.data if isinstance(raw, Decoded) else raw).hexdigest()
     source = Source(
         dataset=origin.dataset,
         sha256=sha256,

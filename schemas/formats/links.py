@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from schemas.formats.format import Remarks
 from schemas.trajectory import AnyItem, ApiAction, CodeAction, Tool
 
+_CALLS = (ApiAction, CodeAction)
+
 
 def link_remarks(content: Sequence[AnyItem], tools: Sequence[Tool]) -> Remarks:
     """What is odd, by reason code.
@@ -20,7 +22,7 @@ def link_remarks(content: Sequence[AnyItem], tools: Sequence[Tool]) -> Remarks:
     declared = {tool.name for tool in tools}
     for item in content:
         call_id = item.tool_call_id
-        if isinstance(item, ApiAction | CodeAction):
+        if isinstance(item, _CALLS):
             if declared and isinstance(item, ApiAction) and item.function not in declared:
                 remarks["undeclared_tool"] += 1
             if call_id is None:

@@ -14,7 +14,7 @@ from schemas.config import Config
 from schemas.formats.chat_tools import read_tools, write_tools
 from schemas.formats.conversation import Conversation, Flag, layout, to_trajectory
 from schemas.formats.differences import differences
-from schemas.formats.format import FormatError, Origin, Read, Written, parse
+from schemas.formats.format import FormatError, Origin, Raw, Read, Written, parse
 from schemas.formats.links import link_remarks
 from schemas.formats.llamafactory_messages import PartsReader, PartsWriter
 from schemas.formats.message_reading import MessageReader
@@ -32,7 +32,7 @@ SIDES = ("chosen_messages", "rejected_messages")
 class LlamaFactory(Config):
     """Conversations and pairs of them as LLaMA-Factory v1 keeps them."""
 
-    def read(self, raw: bytes, origin: Origin) -> Read:
+    def read(self, raw: Raw, origin: Origin) -> Read:
         """One conversation, or two: the chosen one, and the rejected one beside it. Raises ``FormatError``.
 
         Reasons: those of ``parse``; ``invalid`` for messages that are missing or broken; ``unknown_role``;

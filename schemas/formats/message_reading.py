@@ -7,7 +7,7 @@ null is one that is not there.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -27,6 +27,7 @@ REASONING = ("reasoning_content", "reasoning", "thinking")
 _REASONING = frozenset(REASONING)
 _KNOWN = frozenset({"role", "content", "name"})
 _RESULT = _KNOWN | {"tool_call_id"}
+_CALLS = (ApiAction, CodeAction)
 
 
 class MessageReader:
@@ -61,19 +62,16 @@ class MessageReader:
         """
         if not isinstance(messages, list):
             raise FormatError("invalid", f"expected a list of messages, got {messages!r:.60}")
+        talk, roles = self.talk, self._roles
         for place, message in enumerate(messages):
-            if not isinstance(message, dict):
-                raise FormatError("invalid", f"message {place} is {message!r:.60}, expected an object")
-            role = message.get("role")
-            reader = self._roles.get(role) if isinstance(role, str) else None
-            if reader is None:
-                raise FormatError(
-                    "unknown_role", f"message {place} is of role {role!r:.60}; known: {', '.join(self._roles)}"
-                )
-            self.talk.starts.append(len(self.talk.content))
+            try:
+                reader = roles[message["role"]]
+            except (KeyError, TypeError) as error:
+                raise _unreadable(message, place, roles) from error
+            talk.starts.append(len(talk.content))
             reader(message)
         self._link()
-        return self.talk
+        return talk
 
     def _system(self, message: JsonObject) -> None:
         role = message["role"]
@@ -135,14 +133,15 @@ class MessageReader:
         self._rest(message, index, known)
 
     def _assistant(self, message: JsonObject) -> None:
-        self._link()
+        if self._waiting or self._results:
+            self._link()
         talk = self.talk
         talk.turn += 1
         self._awaits = False
-        if len(message) == 2 and self.dialect is None and isinstance(message.get("content"), str):
-            talk.content.append(MessageAction(content=message["content"], turn=talk.turn))
-            return
         index = len(talk.content)
+        if isinstance(message.get("content"), str) and self._is_text(message):
+            self._say(message["content"], index, None, {"turn": talk.turn, "train": self._train(message)})
+            return
         field, reasoning = self._reasoning(message)
         calls = message.get("tool_calls")
         legacy = None if calls else message.get("function_call")
@@ -164,22 +163,30 @@ class MessageReader:
             self._say(self._text(message, index), index, reasoning, fields)
         self._rest(message, index, known)
 
+    def _is_text(self, message: JsonObject) -> bool:
+        """Whether a message is of a text and nothing else, but for a flag that our own field says."""
+        flag = self.flag
+        return len(message) == 2 or (len(message) == 3 and flag.says(message.get(flag.field)))
+
     def _say(self, text: str, index: int, reasoning: str | None, fields: JsonObject) -> None:
-        spoken = self.dialect.read(text) if self.dialect else None
-        if spoken is None or self.dialect is None:
+        talk, dialect = self.talk, self.dialect
+        spoken = dialect.read(text) if dialect else None
+        if spoken is None or dialect is None:
             message = MessageAction(content=text, reasoning_content=reasoning, **fields)
-            if self.dialect and self.dialect.compose([message]) != text:
-                self.talk.note(index, plain=True)
-            self.talk.content.append(message)
+            if dialect and dialect.compose([message]) != text:
+                talk.note(index, plain=True)
+            talk.content.append(message)
             return
-        if _composed(self.dialect, spoken) != text:
-            self.talk.note(index, text=text)
+        if not spoken.plainest or _composed(dialect, spoken) != text:
+            talk.note(index, text=text)
         self._awaits = spoken.awaits
-        for place, action in enumerate(spoken.actions):
-            if isinstance(action, ApiAction | CodeAction):
-                self._waiting.append(index + place)
-            extra = {"reasoning_content": reasoning} if place == 0 else {}
-            self.talk.content.append(msgspec.structs.replace(action, **fields, **extra))
+        replace = msgspec.structs.replace
+        for action in spoken.actions:
+            if isinstance(action, _CALLS):
+                self._waiting.append(len(talk.content))
+            talk.content.append(replace(action, **fields))
+        if reasoning is not None:
+            talk.content[index] = replace(talk.content[index], reasoning_content=reasoning)
 
     def _calls(self, calls: Any, said: JsonObject, fields: JsonObject) -> None:
         if not isinstance(calls, list):
@@ -255,6 +262,14 @@ class MessageReader:
         }
         if rest:
             self.talk.fields[key(index)] = rest
+
+
+def _unreadable(message: Any, place: int, roles: Iterable[str]) -> FormatError:
+    if not isinstance(message, dict):
+        return FormatError("invalid", f"message {place} is {message!r:.60}, expected an object")
+    return FormatError(
+        "unknown_role", f"message {place} is of role {message.get('role')!r:.60}; known: {', '.join(roles)}"
+    )
 
 
 def _composed(dialect: Dialect, spoken: Spoken) -> str | None:

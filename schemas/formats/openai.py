@@ -16,7 +16,7 @@ from schemas.formats.chat_tools import read_tools, write_tools
 from schemas.formats.conversation import Flag, layout, to_trajectory
 from schemas.formats.dialects.option import WithDialect
 from schemas.formats.differences import differences
-from schemas.formats.format import FormatError, Losses, Origin, Read, Written, parse
+from schemas.formats.format import FormatError, Losses, Origin, Raw, Read, Written, parse
 from schemas.formats.json_text import spelled, style_of
 from schemas.formats.links import link_remarks
 from schemas.formats.message_reading import MessageReader
@@ -32,7 +32,7 @@ WEIGHT = Flag("weight", 0, 1)
 class OpenAi(WithDialect):
     """Chat messages with tool calls, as the OpenAI API has them and as data sets of it keep them."""
 
-    def read(self, raw: bytes, origin: Origin) -> Read:
+    def read(self, raw: Raw, origin: Origin) -> Read:
         """One conversation. Raises ``FormatError``.
 
         Reasons: those of ``parse``; ``invalid`` for messages that are missing or broken; ``unknown_role``,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from schemas.config import Config
-from schemas.formats.format import FormatError, Losses, Origin, Read, decode, provenance
+from schemas.formats.format import FormatError, Losses, Origin, Raw, Read, decode, provenance
 from schemas.formats.links import link_remarks
 from schemas.formats.openhands_old import OldEvents
 from schemas.formats.openhands_sdk import SdkEvents
@@ -28,7 +28,7 @@ PERSONAL = ("email", "token")
 class OpenHands(Config):
     """OpenHands event logs, old and SDK, with the label of the record around them. They are only read."""
 
-    def read(self, raw: bytes, origin: Origin) -> Read:
+    def read(self, raw: Raw, origin: Origin) -> Read:
         """Raises ``FormatError``. Reasons: those of ``decode``; ``invalid`` for other shapes; ``empty``: no event."""
         events, record = _events(decode(raw))
         losses = Losses({f"{key}": 1 for key in PERSONAL if record.get(key) is not None})

@@ -14,7 +14,7 @@ import msgspec
 
 from schemas.config import Config
 from schemas.formats.chat_tools import read_tools
-from schemas.formats.format import FormatError, Losses, Origin, Read, Remarks, decode, provenance
+from schemas.formats.format import FormatError, Losses, Origin, Raw, Read, Remarks, decode, provenance
 from schemas.formats.images import image_remarks
 from schemas.formats.links import link_remarks
 from schemas.formats.otel_messages import MessageParts
@@ -35,7 +35,7 @@ _STATUS: dict[str, OutcomeStatus] = {"pass": "success", "passed": "success", "fa
 class Otel(Config):
     """Traces with ``gen_ai`` spans, one trace a record. They are only read."""
 
-    def read(self, raw: bytes, origin: Origin) -> Read:
+    def read(self, raw: Raw, origin: Origin) -> Read:
         """The outermost run, and others beside it. Raises ``FormatError``.
 
         Reasons: those of ``decode``; ``invalid`` for what holds no spans, or broken ones; ``empty`` where none shows a

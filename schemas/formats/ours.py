@@ -47,4 +47,4 @@ def from_own_words(held: Any, more: Set[str] = frozenset()) -> JsonObject | None
         msgspec.convert({"trajectory_id": "", "content": [], **fields}, Trajectory)
     except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
         return None
-    return held
+    return dict(held)

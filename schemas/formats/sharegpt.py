@@ -16,7 +16,7 @@ from schemas.formats.chat_tools import read_tools, write_tools
 from schemas.formats.conversation import Conversation, Flag, layout, to_trajectory
 from schemas.formats.dialects.option import WithDialect
 from schemas.formats.differences import differences
-from schemas.formats.format import FormatError, Losses, Origin, Read, Written, parse
+from schemas.formats.format import FormatError, Losses, Origin, Raw, Read, Written, parse
 from schemas.formats.json_text import spelled
 from schemas.formats.links import link_remarks
 from schemas.formats.message_reading import MessageReader
@@ -48,7 +48,7 @@ class ShareGpt(WithDialect):
         " left out, and what still breaks its order refused",
     )
 
-    def read(self, raw: bytes, origin: Origin) -> Read:
+    def read(self, raw: Raw, origin: Origin) -> Read:
         """One conversation, or two: ``chosen``, and ``rejected`` beside it. Raises ``FormatError``.
 
         Reasons: those of ``parse``; ``invalid`` for turns that are missing or broken; ``unknown_role``;

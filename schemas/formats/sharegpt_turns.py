@@ -81,21 +81,23 @@ class TurnReader:
             raise FormatError("invalid", f"turn {place} is {turn!r:.60}, expected an object")
         if self.names is None:
             self.names = Names("role", "content") if "role" in turn and "from" not in turn else Names()
-        speaker = turn.get(self.names.speaker)
+        by, said = self.names
+        speaker = turn.get(by)
         kind = KINDS.get(speaker) if isinstance(speaker, str) else None
         if speaker is None or kind is None:
             raise FormatError("unknown_role", f"turn {place} is from {speaker!r:.60}; known: {', '.join(KINDS)}")
         note: JsonObject = {}
         if self.aliases.setdefault(kind, speaker) != speaker:
             note["from"] = speaker
-        message = dict(turn)
-        del message[self.names.speaker]
-        content = message.pop(self.names.text, _ABSENT)
-        if "role" in message or "content" in message:
+        if by != "role" and ("role" in turn or "content" in turn):
             raise FormatError("invalid", f"turn {place} has fields of two formats: {', '.join(turn)}")
-        message["role"] = "assistant" if kind == "function_call" else kind
-        if content is not _ABSENT:
-            message["content"] = content
+        message: JsonObject = {"role": "assistant" if kind == "function_call" else kind}
+        for name, value in turn.items():
+            if name == said:
+                message["content"] = value
+            elif value is not None and name != by:  # nulls fill up what only some turns of a table have
+                message[name] = value
+        content = message.get("content")
         if not _OURS.isdisjoint(turn) and any(turn.get(field) is not None for field in _OURS):
             note["turn"] = kind
         elif kind == "function_call":

@@ -11,7 +11,7 @@ from __future__ import annotations
 import msgspec
 
 from schemas.config import Config
-from schemas.formats.format import FormatError, Losses, Origin, Read, Remarks, parse, provenance
+from schemas.formats.format import FormatError, Losses, Origin, Raw, Read, Remarks, parse, provenance
 from schemas.formats.images import image_remarks
 from schemas.formats.links import link_remarks
 from schemas.formats.swe_agent_turns import Run, read_run
@@ -29,7 +29,7 @@ LIMITS = ("exit_cost", "exit_context", "exit_total_execution_time", "exit_comman
 class SweAgent(Config):
     """Files of SWE-agent 0.x and 1.x, runs of its retrying agents and demonstrations included. They are only read."""
 
-    def read(self, raw: bytes, origin: Origin) -> Read:
+    def read(self, raw: Raw, origin: Origin) -> Read:
         """The run; of a retrying agent the best, and the other attempts beside it. Raises ``FormatError``.
 
         Reasons: those of ``parse``; ``invalid`` where there is no run, or something else in the place of one.

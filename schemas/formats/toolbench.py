@@ -13,7 +13,7 @@ from typing import Any
 
 from schemas.config import Config
 from schemas.formats.chat_tools import read_tools
-from schemas.formats.format import FormatError, Losses, Origin, Read, Remarks, parse, provenance
+from schemas.formats.format import FormatError, Losses, Origin, Raw, Read, Remarks, parse, provenance
 from schemas.formats.links import link_remarks
 from schemas.formats.toolbench_lines import Line, lines, read_line, said
 from schemas.formats.transcript import Transcript
@@ -30,7 +30,7 @@ ANSWERED, GAVE_UP = 3, 4
 class ToolBench(Config):
     """ToolBench's answer files: a tree of thoughts and calls for one query, all of its lines. They are only read."""
 
-    def read(self, raw: bytes, origin: Origin) -> Read:
+    def read(self, raw: Raw, origin: Origin) -> Read:
         """The first line, and the others beside it.
 
         Raises ``FormatError``. Reasons: those of ``parse``; ``invalid`` where there is no tree; ``unknown_node``.

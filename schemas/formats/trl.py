@@ -15,7 +15,7 @@ from schemas.formats.chat_tools import read_tools, write_tools
 from schemas.formats.conversation import Conversation, Flag, Layout, layout, to_trajectory
 from schemas.formats.dialects.option import WithDialect
 from schemas.formats.differences import differences
-from schemas.formats.format import FormatError, Origin, Read, Written, parse
+from schemas.formats.format import FormatError, Origin, Raw, Read, Written, parse
 from schemas.formats.links import link_remarks
 from schemas.formats.message_reading import MessageReader
 from schemas.formats.message_writing import MessageWriter
@@ -39,7 +39,7 @@ class Trl(WithDialect):
         " prompt, or these with the outcome as label",
     )
 
-    def read(self, raw: bytes, origin: Origin) -> Read:
+    def read(self, raw: Raw, origin: Origin) -> Read:
         """One run, or two: the chosen one, and the rejected one beside it. Raises ``FormatError``.
 
         Reasons: those of ``parse``; ``invalid`` for a row of none of these shapes; ``unknown_role``; ``unknown_part``;

@@ -14,7 +14,7 @@ from schemas.config import Config
 from schemas.formats.chat_tools import read_tools, write_tools
 from schemas.formats.conversation import Flag, layout, to_trajectory
 from schemas.formats.differences import differences
-from schemas.formats.format import FormatError, Origin, Read, Written, parse
+from schemas.formats.format import FormatError, Origin, Raw, Read, Written, parse
 from schemas.formats.links import link_remarks
 from schemas.formats.message_reading import MessageReader
 from schemas.formats.message_writing import MessageWriter
@@ -30,7 +30,7 @@ WEIGHT = Flag("weight", 0, 1)
 class XLam(Config):
     """ActionStudio's trajectories and training rows; a trajectory of another origin is written as a trajectory."""
 
-    def read(self, raw: bytes, origin: Origin) -> Read:
+    def read(self, raw: Raw, origin: Origin) -> Read:
         """One run. Raises ``FormatError``.
 
         Reasons: those of ``parse``; ``invalid`` where there are no messages, or a row has no answer; ``unknown_role``,

@@ -37,16 +37,16 @@ def without(document: JsonObject, paths: list[str]) -> JsonObject:
 
 def fields_of(document: Any) -> Counter[str]:
     """How often each field has a value: of the record, and of the objects in its lists (``[].role``)."""
-    counted: Counter[str] = Counter()
+    names: list[str] = []
     for record in document if isinstance(document, list) else [document]:
         if not isinstance(record, dict):
             continue
-        counted.update(name for name, value in record.items() if value is not None)
+        names += [name for name, value in record.items() if value is not None]
         for value in record.values():
-            for member in value if isinstance(value, list) else ():
-                if isinstance(member, dict):
-                    counted.update(ITEM + name for name, each in member.items() if each is not None)
-    return counted
+            if isinstance(value, list):
+                members = [member for member in value if isinstance(member, dict)]
+                names += [ITEM + name for member in members for name, each in member.items() if each is not None]
+    return Counter(names)
 
 
 def fields_in_extra(extra: JsonObject) -> Counter[str]:

@@ -10,9 +10,9 @@ from pydantic import Field, JsonValue, field_validator
 from schemas.config import Config, validate
 from schemas.errors import near_match
 from schemas.formats import FORMATS
-from schemas.formats.format import Origin, Reader, Remarks, decode
+from schemas.formats.format import Decoded, Origin, Reader, Remarks, decode
 from schemas.profiles.fields import at, measured, without
-from schemas.profiles.reshape import MessageFields, encoded, join
+from schemas.profiles.reshape import MessageFields, join
 from schemas.record import JsonObject
 from schemas.trajectory import Outcome, OutcomeStatus, Trajectory
 
@@ -106,8 +106,8 @@ class ProfileReader:
         document = decode(raw)
         if profile.private:
             document = self._public(document)
-        shaped = self._shaped(document)
-        read = self._reader.read(raw if shaped is document and not profile.private else encoded(shaped), origin)
+            raw = msgspec.json.encode(document)
+        read = self._reader.read(Decoded(raw, self._shaped(document)), origin)
         first = document[0] if profile.group is not None else document
         runs = [self._placed(run, first) for run in (read.trajectory, *read.others)]
         return ReadRecord(runs, measured(document, read.trajectory.extra, read.losses), read.remarks)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
 from pydantic import Field
 
 from schemas.config import Config
@@ -67,8 +66,3 @@ def join(rows: Sequence[Any], field: str) -> JsonObject:
     shared = {name: rows[0][name] for name in names if all(row.get(name) == rows[0][name] for row in rows)}
     own = [{name: value for name, value in row.items() if name != field and name not in shared} for row in rows]
     return {**shared, field: members, **({ROWS: own} if any(own) else {})}
-
-
-def encoded(document: Any) -> bytes:
-    """``document`` as the bytes that a format reads."""
-    return msgspec.json.encode(document)

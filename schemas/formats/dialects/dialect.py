@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
+import msgspec
+
 from schemas.formats.format import FormatError
 from schemas.trajectory import Action, AnyAction, ApiAction, CodeAction, MessageAction
 
@@ -17,10 +19,15 @@ INPUT = "input"
 
 
 class Spoken(NamedTuple):
-    """What a text says in a dialect; ``awaits``: what comes next answers it."""
+    """What a text says in a dialect.
+
+    ``awaits``: what comes next answers it. ``plainest``: it may be the text that ``compose`` makes; else it surely is
+    not, which saves the composing.
+    """
 
     actions: list[AnyAction]
     awaits: bool = True
+    plainest: bool = True
 
 
 class Dialect(Protocol):
@@ -65,20 +72,16 @@ def with_prose(text: str, blocks: Iterable[Block]) -> Spoken | None:
     for block in blocks:
         prose = _between(text[done : block.start], first=done == 0).removesuffix("\n")
         done = block.end
-        actions.append(described(block.action, prose if prose.strip() else None))
+        actions.append(described(block.action, None if not prose or prose.isspace() else prose))
     if not actions:
         return None
     rest = text[done:].removeprefix("\n")
-    return Spoken([*actions, MessageAction(content=rest)] if rest.strip() else actions)
+    return Spoken(actions if not rest or rest.isspace() else [*actions, MessageAction(content=rest)])
 
 
 def described(action: ApiAction | CodeAction, description: str | None) -> ApiAction | CodeAction:
     """The call with what was said before it."""
-    if isinstance(action, CodeAction):
-        return CodeAction(language=action.language, content=action.content, description=description)
-    return ApiAction(
-        function=action.function, kwargs=action.kwargs, raw_arguments=action.raw_arguments, description=description
-    )
+    return action if description is None else msgspec.structs.replace(action, description=description)
 
 
 def lines(actions: Sequence[Action], blocks: Sequence[str | None]) -> str:

@@ -16,10 +16,8 @@ from schemas.trajectory import Action, ApiAction, CodeAction
 
 _OPENING = re.compile(r"<function=([^>\n]+)>")
 _TAG = "<tool_call>"
-_PARAMETER = re.compile(r"\s*<parameter=([^>\n]+)>")
 _END = "</parameter>"
-_AFTER = re.compile(r"\s*(?:<parameter=[^>\n]+>|</function>)")
-_CLOSING = re.compile(r"\s*</function>")
+_NEXT = re.compile(r"\s*(?:<parameter=([^>\n]+)>|</function>)")
 _WRAPPER = re.compile(r"\s*</tool_call>")
 
 
@@ -40,29 +38,29 @@ def _blocks(text: str) -> Iterator[Block]:
     for opening in _OPENING.finditer(text):
         if opening.start() < done:
             continue
-        position = opening.end()
         kwargs: dict[str, str] = {}
         count = 0
-        while parameter := _PARAMETER.match(text, position):
-            end = _value_end(text, parameter.end())
-            if end < 0:
+        after = _NEXT.match(text, opening.end())
+        while after and after[1]:
+            end, following = _value_end(text, after.end())
+            if following is None:
                 break
-            kwargs[parameter[1]] = _inside(text[parameter.end() : end])
-            position = end + len(_END)
+            kwargs[after[1]] = _value(text, after.end(), end)
+            after = following
             count += 1
-        closing = _CLOSING.match(text, position)
-        if closing and count == len(kwargs):
-            start, end = _with_wrapper(text, opening.start(), closing.end(), done)
+        if after and not after[1] and count == len(kwargs):
+            start, end = _with_wrapper(text, opening.start(), after.end(), done)
             done = end
             yield Block(start, end, ApiAction(function=opening[1], kwargs=kwargs))
 
 
-def _value_end(text: str, position: int) -> int:
-    """Where the value that starts at ``position`` ends; -1 if it does not."""
+def _value_end(text: str, position: int) -> tuple[int, re.Match[str] | None]:
+    """Where the value that starts at ``position`` ends, and the tag after it; no tag if it does not end."""
     end = text.find(_END, position)
-    while end >= 0 and not _AFTER.match(text, end + len(_END)):
+    following = None
+    while end >= 0 and (following := _NEXT.match(text, end + len(_END))) is None:
         end = text.find(_END, end + len(_END))
-    return end
+    return end, following
 
 
 def _with_wrapper(text: str, start: int, end: int, done: int) -> tuple[int, int]:
@@ -72,9 +70,9 @@ def _with_wrapper(text: str, start: int, end: int, done: int) -> tuple[int, int]
     return (tag, closing.end()) if closing else (start, end)
 
 
-def _inside(value: str) -> str:
-    wrapped = len(value) > 1 and value[0] == value[-1] == "\n"
-    return value[1:-1] if wrapped else value
+def _value(text: str, start: int, end: int) -> str:
+    wrapped = end - start > 1 and text[start] == text[end - 1] == "\n"
+    return text[start + 1 : end - 1] if wrapped else text[start:end]
 
 
 def _call(action: Action) -> str | None:

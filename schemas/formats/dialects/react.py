@@ -13,7 +13,7 @@ from pydantic import Field
 
 from schemas.config import Config
 from schemas.formats.arguments import read_arguments
-from schemas.formats.dialects.dialect import INPUT, Spoken, described, unsayable
+from schemas.formats.dialects.dialect import INPUT, Spoken, unsayable
 from schemas.formats.json_text import dumped
 from schemas.rows import MessageCall
 from schemas.trajectory import Action, ApiAction, CodeAction, MessageAction
@@ -21,11 +21,13 @@ from schemas.views.toolformats import DIALECTS
 
 _THOUGHT = re.compile(r"\s*(?:Thought|THOUGHT|Think):[ \t]*\n?")
 _ACTION = re.compile(r"^[ \t]*(?:Action|ACTION|Act):[ \t]*", re.MULTILINE)
-_INPUT = re.compile(r"([^\n]+?)[ \t]*\n\s*Action Input:(.*)", re.DOTALL)
+_INPUTS = "Action Input:"
+_INPUT = re.compile(rf"([^\n]+?)[ \t]*\n\s*{_INPUTS}(.*)", re.DOTALL)
 _CODE = re.compile(r"([^\n`]*)\n\s*(`{3,})([^\n`]*)\n(.*?)\n?\2", re.DOTALL)
 _CALL = re.compile(r"([A-Za-z_][\w.-]*)(?:\[(.*)\]|\((.*)\))", re.DOTALL)
 _WORD = re.compile(r"\s*\w*\s*")
-_ANSWER = re.compile(r"^[ \t]*Final Answer:[ \t]*", re.MULTILINE)
+_ANSWERS = "Final Answer:"
+_ANSWER = re.compile(rf"^[ \t]*{_ANSWERS}[ \t]*", re.MULTILINE)
 
 
 class React(Config):
@@ -38,19 +40,18 @@ class React(Config):
     def read(self, text: str) -> Spoken | None:
         """The first action of ``text``, up to its end, or its final answer; ``None`` for a thought alone."""
         action = _ACTION.search(text)
-        answer = _ANSWER.search(text, action.end() if action else 0)
-        if action is None and answer is None:
-            return None
+        answer = _ANSWER.search(text, action.end() if action else 0) if _ANSWERS in text else None
         opening = action or answer
-        assert opening is not None
+        if opening is None:
+            return None
         thought = _thought(text[: opening.start()])
         if answer is not None and (action is None or _WORD.fullmatch(text, action.end(), answer.start())):
             return Spoken([MessageAction(content=text[answer.end() :], description=thought)], awaits=False)
         body = text[opening.end() :].strip()
-        call = self._call(body)
+        call = self._call(body, thought)
         if call is None:
-            return Spoken([MessageAction(content=body, description=thought)])
-        return Spoken([described(call, thought)])
+            return Spoken([MessageAction(content=body, description=thought)], plainest=False)
+        return Spoken([call], plainest=_INPUTS in body)
 
     def compose(self, actions: Sequence[Action]) -> str:
         """Names with ``Action Input:``. There are no words for code, for parallel calls, or for two messages."""
@@ -65,15 +66,17 @@ class React(Config):
         arguments = dumped(action.kwargs, "spaced") if action.raw_arguments is None else action.raw_arguments
         return thought + dialect.call(MessageCall(name=action.function, arguments=arguments))
 
-    def _call(self, body: str) -> ApiAction | CodeAction | None:
-        if found := _INPUT.fullmatch(body):
+    def _call(self, body: str, thought: str | None) -> ApiAction | CodeAction | None:
+        if _INPUTS in body and (found := _INPUT.fullmatch(body)):
             kwargs, raw = read_arguments(found[2].strip())
-            return ApiAction(function=found[1], kwargs=kwargs, raw_arguments=raw)
-        if found := _CODE.fullmatch(body):
-            return CodeAction(language=found[3].strip() or found[1].strip().lower(), content=found[4])
+            return ApiAction(function=found[1], kwargs=kwargs, raw_arguments=raw, description=thought)
+        if "```" in body and (found := _CODE.fullmatch(body)):
+            language = found[3].strip() or found[1].strip().lower()
+            return CodeAction(language=language, content=found[4], description=thought)
         if found := _CALL.fullmatch(body):
             given = found[2] if found[2] is not None else found[3]
-            return ApiAction(function=found[1], kwargs={self.parameters.get(found[1], INPUT): given} if given else {})
+            kwargs = {self.parameters.get(found[1], INPUT): given} if given else {}
+            return ApiAction(function=found[1], kwargs=kwargs, description=thought)
         return None
 
 

@@ -11,12 +11,13 @@ import pytest
 from schemas.arrow import from_arrow, to_arrow
 from schemas.formats import FORMATS, READ_ONLY
 from schemas.formats.adp import Adp
-from schemas.formats.format import FormatError, Origin
+from schemas.formats.format import Decoded, FormatError, Origin
 from schemas.registry import Registry
 from schemas.trajectory import ApiAction, CodeAction, TextObservation, Trajectory
 from tests.builders import tool_trajectory, trajectory
 from tests.schemas.formats.adp_rules import broken
 from tests.schemas.formats.log_records import RECORDS
+from tests.schemas.formats.sound_records import sound_records
 
 formats = pytest.mark.parametrize("name", FORMATS)
 
@@ -123,3 +124,14 @@ def test_real_records_become_valid_1_5(samples: list[bytes]) -> None:
         document, lost = Adp().write(Adp().read(raw, Origin("sample")).trajectory)
         assert broken(document, "1.5") == []
         assert not lost
+
+
+@formats
+def test_reading_leaves_a_decoded_record_as_it_is(name: str) -> None:
+    reader = FORMATS.load(name)()
+    for record in sound_records(name):
+        raw = msgspec.json.encode(record)
+        value = msgspec.json.decode(raw)
+        read = reader.read(Decoded(raw, value), Origin("d"))
+        assert value == msgspec.json.decode(raw)
+        assert read == reader.read(raw, Origin("d"))
