@@ -10,7 +10,7 @@ import msgspec
 from pipelines.engine.progress import StageProgress
 from pipelines.engine.server_records import reap_strays
 from pipelines.lock import locked
-from pipelines.plan import Plan, Step
+from pipelines.plan import REVISIONS, Plan, Step
 from pipelines.stages.procedure import Assignment, Procedure
 from pipelines.stages.stage import Inputs
 from pipelines.summary import StageSummary, Summary
@@ -35,6 +35,8 @@ class Finish(msgspec.Struct, frozen=True):
 def run_plan(plan: Plan, progress: StageProgress, replace: bool = False) -> Finish:
     """Run what is not done yet, and write ``recipe.yaml`` and ``summary.json`` into the run directory.
 
+    ``revisions.json`` lies beside them if it reads from elsewhere.
+
     Raises ``UserError`` and the errors of stages, servers and trainings. Whatever ends it, servers are stopped, what
     is finished stays, and the same call goes on from there.
     """
@@ -43,6 +45,8 @@ def run_plan(plan: Plan, progress: StageProgress, replace: bool = False) -> Fini
         recipe, text = plan.run_dir / RECIPE, dump_yaml(resolved(plan)).encode()
         if replace or not recipe.exists():
             save(recipe, text)
+        if plan.revisions:
+            save(plan.run_dir / REVISIONS, msgspec.json.format(msgspec.json.encode(plan.revisions), indent=2) + b"\n")
         with Workbench(plan.run_dir, plan.recipe.runner, progress, replace) as workbench:
             line = Line(plan, workbench)
             line.examine()

@@ -23,6 +23,9 @@ from schemas.ids import derive_seed
 from schemas.tables import Table
 
 BASE, LAST = "base", "last"
+REVISIONS = "revisions.json"
+"""The file of a run directory with the revisions of what the run reads from elsewhere."""
+
 RESERVED = ("logs", "trainings")
 """Folders of a run directory that belong to no step."""
 
@@ -53,11 +56,12 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """A recipe and its steps in the order they run."""
+    """A recipe and its steps in the order they run. ``revisions`` are of what it reads from elsewhere, by name."""
 
     recipe: Recipe
     run_dir: Path
     steps: list[Step]
+    revisions: dict[str, str] = {}
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -75,7 +79,8 @@ class Place(msgspec.Struct, frozen=True):
 def make_plan(recipe: Recipe) -> Plan:
     """The plan of ``recipe``. Raises ``UserError`` for the first mistake in it."""
     planner = Planner(recipe)
-    return Plan(recipe, planner.run_dir, list(planner.expand(recipe.steps, Place("steps"))))
+    steps = list(planner.expand(recipe.steps, Place("steps")))
+    return Plan(recipe, planner.run_dir, steps, planner.revisions)
 
 
 class Planner:
@@ -84,6 +89,7 @@ class Planner:
     def __init__(self, recipe: Recipe) -> None:
         self.recipe = recipe
         self.run_dir = Path(recipe.run_dir)
+        self.revisions = revisions_of(self.run_dir)
         self._outputs = {name: external(name, path) for name, path in recipe.data.items()}
         self._models = {name: {BASE: model} for name, model in recipe.models.items()}
         self._will_be_trained: set[str] = set()
@@ -142,6 +148,10 @@ class Planner:
         name = self._name(output_name(given), msgspec.structs.replace(place, where=where))
         parameters = {key: value for key, value in given.items() if key not in ("operator", "as")}
         stage: Stage = validate(OPERATORS.load(operator), parameters, where)
+        try:
+            stage = stage.pinned(self.revisions)
+        except UserError as error:
+            raise UserError(f"{where}: {error}") from error
         step = Step(
             where=where,
             name=name,
@@ -198,7 +208,7 @@ class Planner:
         try:
             record = step.stage.writes(reads)
             if not step.inputs:
-                step.stage.seeds(StageContext(seed=step.seed, round=step.round))
+                step.stage.foresee(StageContext(seed=step.seed, round=step.round))
         except UserError as error:
             raise UserError(f"{step.where}: {error}") from error
         self._outputs[name] = Output(name, step.folder, record)
@@ -252,6 +262,17 @@ def serving(config: ModelConfig, adapters: dict[str, str], adapter: str | None) 
     """``config`` with ``adapters`` served beside its model, of which ``adapter`` acts."""
     server = config.server.model_copy(update={"lora": adapters})
     return config.model_copy(update={"server": server, "adapter": adapter})
+
+
+def revisions_of(run_dir: Path) -> dict[str, str]:
+    """What a run began with, so that it goes on with the same; empty for a new one. Raises ``UserError``."""
+    path = run_dir / REVISIONS
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, str])
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is damaged ({error}); remove it to read the newest revisions") from error
 
 
 def external(name: str, path: str) -> Output:

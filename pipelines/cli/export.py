@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
 from pipelines.cli.console import Row, say, table
-from pipelines.documents import DOCUMENTS, Exported, export_documents
+from pipelines.documents import Exported, export_documents
 from pipelines.engine.job import Job
 from pipelines.engine.progress import progress_for, summary
 from pipelines.operators import OPERATORS
@@ -31,15 +32,17 @@ TRAINERS = {"SftRow": "sft", "PreferenceRow": "dpo", "UnpairedRow": "kto", "Scor
 @click.argument("arguments", metavar="TABLE... [KEY=VALUE]...", nargs=-1, required=True)
 @click.option("--to", "target", metavar="TARGET", required=True, help=f"What to write: {', '.join(TARGETS)}.")
 @click.option("--out", "folder", metavar="FOLDER", required=True, type=click.Path(path_type=Path), help="Where to.")
+@click.option("--pairs", is_flag=True, help="Of runs that were read from pairs, write the two of each as one row.")
 @click.option("--verdicts", multiple=True, metavar="TABLE", help="Verdicts on them, for where=success and the like.")
 @click.option("--labels", multiple=True, metavar="TABLE", help="Labels of them or their steps.")
 @click.option("--values", multiple=True, metavar="TABLE", help="Values of them or their steps.")
 @click.option("--selections", multiple=True, metavar="TABLE", help="Selections made by curate; the rest is left out.")
-def export(arguments: tuple[str, ...], target: str, folder: Path, **said: tuple[str, ...]) -> None:
+def export(arguments: tuple[str, ...], target: str, folder: Path, pairs: bool, **said: tuple[str, ...]) -> None:
     """Write trajectories as training rows, a table, or in a foreign format, as JSON lines.
 
-    TABLE is a table of trajectories. KEY=VALUE are parameters of the target, for example where=success and rows=step
-    for sft, or version=1 for adp.
+    TABLE is a table of trajectories; for llamafactory, sharegpt and trl it may be one of preference rows, too.
+    KEY=VALUE are parameters of the target, for example where=success and rows=step for sft, version=1 for adp, or
+    dialect=fenced and dialect_options.languages=[bash] for sharegpt.
     """
     if target not in TARGETS:
         raise UserError(f"unknown target {target!r}; known: {', '.join(TARGETS)}.{near_match(target, TARGETS)}")
@@ -47,6 +50,8 @@ def export(arguments: tuple[str, ...], target: str, folder: Path, **said: tuple[
     parameters = [each for each in arguments if each not in tables]
     if not tables:
         raise UserError("no table is given; expected for example: agentmill export runs/quickstart/demonstrations …")
+    if pairs and target in ROWS:
+        raise UserError(f"--pairs is for foreign formats, not for {target}")
     if target in ROWS:
         named = {role: list(given) for role, given in said.items()}
         export_rows(target, {"from": tables, **named}, override({}, parameters), folder)
@@ -54,9 +59,19 @@ def export(arguments: tuple[str, ...], target: str, folder: Path, **said: tuple[
         named_roles = " and ".join(f"--{role}" for role, given in said.items() if given)
         raise UserError(f"{named_roles} can be given for training rows ({', '.join(ROWS)}), not for {target}")
     else:
-        options = dict(each.split("=", maxsplit=1) for each in parameters)
-        writer: Format = validate(FORMATS.load(target), options, target)
-        show(export_documents([Table.open(each) for each in tables], target, writer, folder), folder)
+        writer: Format = validate(FORMATS.load(target), options_of(parameters), target)
+        show(export_documents([Table.open(each) for each in tables], target, writer, folder, pairs), folder)
+
+
+def options_of(parameters: Sequence[str]) -> JsonObject:
+    """Options of a format. Texts become what an option is; lists, mappings and values within one (``a.b=…``) are YAML.
+
+    Raises ``UserError``.
+    """
+    split = [(*each.partition("=")[::2], each) for each in parameters]
+    plain = {key: value for key, value, _ in split if "." not in key and not value.startswith(("[", "{"))}
+    within: JsonObject = {key.partition(".")[0]: {} for key, _, _ in split if "." in key}
+    return override({**plain, **within}, [each for key, _, each in split if key not in plain])
 
 
 def export_rows(view: str, named: dict[str, list[str]], parameters: JsonObject, folder: Path) -> None:
@@ -76,7 +91,7 @@ def export_rows(view: str, named: dict[str, list[str]], parameters: JsonObject, 
 def show(exported: Exported, folder: Path) -> None:
     """Print what was written, and what the format could not say."""
     counts = exported.counts
-    say(f"{folder / DOCUMENTS}: read {counts.read}, dropped {counts.dropped}, written {counts.written}")
+    say(f"{folder / exported.file}: read {counts.read}, dropped {counts.dropped}, written {counts.written}")
     for title, found in (("dropped, by reason", exported.reasons), ("no place in this format for", exported.losses)):
         if found:
             rows: list[Row] = [[name, n] for name, n in sorted(found.items())]

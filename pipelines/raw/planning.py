@@ -15,7 +15,7 @@ import msgspec
 import xxhash
 
 from pipelines.raw.files import RawFile
-from pipelines.raw.rows import rows_of
+from pipelines.raw.rows import decoded, rows_of
 from schemas.ids import digest
 from schemas.profiles.fields import at
 from schemas.raw import RawKind, RawPart, RawSlice, Repeat
@@ -134,11 +134,3 @@ def located(files: Sequence[RawFile]) -> Iterator[tuple[RawSlice, bytes]]:
         for row in rows_of(file.path, file.kind):
             yield RawSlice(path=file.path, start=row.start, stop=row.stop, row=number, rows=1), row.data
             number += 1
-
-
-def decoded(data: bytes) -> Any:
-    """The JSON value in ``data``; ``None`` if it is none, which reading will tell."""
-    try:
-        return msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None

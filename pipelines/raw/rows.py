@@ -1,16 +1,17 @@
-"""The rows of a file, one after the other, as bytes of JSON."""
+"""The rows of a file, here or on the Hub, one after the other, as bytes of JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipelines.raw import hub
 from schemas.errors import UserError
 from schemas.raw import RawKind, RawSlice
 
@@ -29,12 +30,12 @@ class RawRow(NamedTuple):
 def rows_of(path: str, kind: RawKind) -> Iterator[RawRow]:
     """All rows of a file. Raises ``UserError`` if it cannot be read as what it is said to be."""
     if kind == "jsonl":
-        yield from _lines(path, 0, Path(path).stat().st_size)
+        yield from _lines(path, 0, _size(path))
     elif kind == "json":
         for number, data in enumerate(_documents(path)):
             yield RawRow(data, number, number + 1)
     elif kind == "document":
-        yield RawRow(Path(path).read_bytes(), 0, 1)
+        yield RawRow(_content(path), 0, 1)
     else:
         yield from _parquet_rows(path, 0, None)
 
@@ -52,8 +53,26 @@ def rows_in(piece: RawSlice, kind: RawKind) -> Iterator[RawRow]:
         yield from _parquet_rows(piece.path, piece.start, piece.stop)
 
 
+def opened(path: str) -> BinaryIO:
+    """A file, here or on the Hub."""
+    return hub.opened(path) if hub.is_address(path) else Path(path).open("rb", buffering=READ_BYTES)
+
+
+def _content(path: str) -> bytes:
+    return hub.content(path) if hub.is_address(path) else Path(path).read_bytes()
+
+
+def _size(path: str) -> int:
+    return hub.size(path) if hub.is_address(path) else Path(path).stat().st_size
+
+
+def _modified_ns(path: str) -> int:
+    """When a file was written; what an address on the Hub names never changes."""
+    return 0 if hub.is_address(path) else Path(path).stat().st_mtime_ns
+
+
 def _lines(path: str, start: int, stop: int) -> Iterator[RawRow]:
-    with Path(path).open("rb", buffering=READ_BYTES) as file:
+    with opened(path) as file:
         file.seek(start)
         while start < stop:
             line = file.readline()
@@ -65,13 +84,13 @@ def _lines(path: str, start: int, stop: int) -> Iterator[RawRow]:
 
 def _documents(path: str) -> list[bytes]:
     """The elements of a list, or the one document that the file is; one that is no JSON is passed on as it is."""
-    return _decoded(path, Path(path).stat().st_mtime_ns)
+    return _decoded(path, _modified_ns(path))
 
 
 @lru_cache(maxsize=1)
 def _decoded(path: str, modified_ns: int) -> list[bytes]:
     del modified_ns
-    data = Path(path).read_bytes().removeprefix(b"\xef\xbb\xbf")
+    data = _content(path).removeprefix(b"\xef\xbb\xbf")
     if not data.lstrip().startswith(b"["):
         return [data]
     try:
@@ -82,7 +101,7 @@ def _decoded(path: str, modified_ns: int) -> list[bytes]:
 
 def _parquet(path: str) -> pq.ParquetFile:
     try:
-        return pq.ParquetFile(path)
+        return pq.ParquetFile(hub.opened(path) if hub.is_address(path) else path)
     except (pa.ArrowException, OSError) as error:
         raise UserError(f"{path} cannot be read as Parquet: {error}") from error
 
@@ -90,7 +109,7 @@ def _parquet(path: str) -> pq.ParquetFile:
 def _parquet_rows(path: str, start: int, stop: int | None) -> Iterator[RawRow]:
     with _parquet(path) as file:
         sizes = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
-    first, modified_ns = 0, Path(path).stat().st_mtime_ns
+    first, modified_ns = 0, _modified_ns(path)
     for group, size in enumerate(sizes):
         here = range(max(start, first), first + size if stop is None else min(stop, first + size))
         if here:
@@ -109,3 +128,11 @@ def _row_group(path: str, modified_ns: int, group: int) -> list[bytes]:
             return [msgspec.json.encode(row) for row in file.read_row_group(group).to_pylist()]
         except (pa.ArrowException, OSError) as error:
             raise UserError(f"{path} cannot be read as Parquet: {error}") from error
+
+
+def decoded(data: bytes) -> Any:
+    """The JSON value in ``data``; ``None`` if it is none, which reading will tell."""
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None

@@ -1,15 +1,18 @@
-"""``normalize``: trajectories, from files in a foreign format."""
+"""``normalize``: trajectories, from files in a foreign format, here or on the Hub."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from pydantic import Field
 
 from pipelines.engine.operation import Blamed, Operation, Result, RowOperation, Unit
-from pipelines.raw.files import find
+from pipelines.raw import hub
+from pipelines.raw.files import RawFile, find
+from pipelines.raw.hub_errors import hub_errors
+from pipelines.raw.hub_plans import keep_plan, kept_plan
 from pipelines.raw.planning import GroupBy, plan_parts
 from pipelines.raw.reading import RawRecord, read_part
 from pipelines.stages.stage import Inputs, Stage, StageContext
@@ -30,9 +33,15 @@ class Normalize(Stage, Profile):
 
     primary: ClassVar[str] = ""
     table_roles: ClassVar[Sequence[str]] = ()
-    incidental: ClassVar[Sequence[str]] = ("data",)
+    incidental: ClassVar[Sequence[str]] = ("data", "config")
 
-    data: list[str] = Field(min_length=1, description="files, folders or globs: .jsonl, .json, .traj or .parquet")
+    data: list[str] = Field(
+        min_length=1,
+        description="files, folders, globs or hf://datasets/ORG/NAME[@REVISION][/PATH]: .jsonl, .json, .traj, .parquet",
+    )
+    config: str | None = Field(
+        default=None, description="which configuration of a data set on the Hub; by default its only or default one"
+    )
     whole: bool = Field(default=False, description="a JSON file that is a list is one record, such as a log of events")
     part_mb: float = Field(default=16.0, gt=0, description="size of the raw input that becomes one shard, in MB")
 
@@ -41,13 +50,57 @@ class Normalize(Stage, Profile):
         del reads
         return "Trajectory"
 
+    def pinned(self, revisions: MutableMapping[str, str]) -> Self:
+        """The same with every address on the Hub at a commit, that of the run's first start."""
+        return self.model_copy(update={"data": [pinned(each, revisions) for each in self.data]})
+
+    def settled(self, context: StageContext) -> JsonObject:
+        """As for every stage, with what is read from the Hub: there, a place stands for what lies in it."""
+        addresses = self._addresses()
+        read = {"data": addresses, "config": self.config} if addresses else {}
+        return {**super().settled(context), **read}
+
+    def foresee(self, context: StageContext) -> None:
+        """Find the files; those on the Hub are not read before it is the stage's turn."""
+        if not self._addresses():
+            self.seeds(context)
+        elif kept_plan(self._decisive()) is None:
+            with hub_errors(", ".join(self._addresses())):
+                self._files()
+
     def seeds(self, context: StageContext) -> list[Record]:
         """The parts of the files."""
         del context
-        parts = plan_parts(tuple(find(self.data, self.whole)), int(self.part_mb * 1e6), group_by(self))
+        parts = self._parts()
         if not parts:
             raise UserError(f"{', '.join(self.data)} holds no records")
         return list(parts)
+
+    def _parts(self) -> Sequence[RawPart]:
+        addresses, size = self._addresses(), int(self.part_mb * 1e6)
+        if not addresses:
+            return plan_parts(tuple(self._files()), size, group_by(self))
+        lasting = len(addresses) == len(self.data) and all(hub.parse(each).pinned for each in addresses)
+        kept = kept_plan(self._decisive()) if lasting else None
+        if kept is not None:
+            return kept
+        with hub_errors(", ".join(addresses)):
+            parts = plan_parts(tuple(self._files()), size, group_by(self))
+        if lasting:
+            keep_plan(self._decisive(), parts)
+        return parts
+
+    def _files(self) -> list[RawFile]:
+        if self.config is not None and not self._addresses():
+            raise UserError(f"config {self.config!r} is given, but none of {', '.join(self.data)} is on the Hub")
+        return find(self.data, self.whole, hub.Selection(self.config, self.split))
+
+    def _decisive(self) -> JsonObject:
+        """All that decides the parts of what lies on the Hub."""
+        return self.model_dump(mode="json", include={"data", "config", "split", "whole", "part_mb", "group"})
+
+    def _addresses(self) -> list[str]:
+        return [each for each in self.data if hub.is_address(each)]
 
     def operation(self, inputs: Inputs, context: StageContext) -> Operation:
         """The reading."""
@@ -126,6 +179,19 @@ class Normalization(RowOperation):
 def group_by(profile: Profile) -> GroupBy | None:
     """How rows make records."""
     return GroupBy(tuple(profile.group.by), profile.group.order) if profile.group is not None else None
+
+
+def pinned(place: str, revisions: MutableMapping[str, str]) -> str:
+    """``place``, if it is on the Hub at the commit in ``revisions``; a new one is noted there. Raises ``UserError``."""
+    if not hub.is_address(place):
+        return place
+    address = hub.parse(place)
+    if address.pinned:
+        return str(address)
+    name = str(address._replace(path=""))
+    if name not in revisions:
+        revisions[name] = str(hub.pin(address).revision)
+    return str(address._replace(revision=revisions[name]))
 
 
 def input_id(row: int) -> str:

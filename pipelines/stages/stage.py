@@ -6,8 +6,8 @@ resolves them and hands them back.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar
+from collections.abc import Mapping, MutableMapping, Sequence
+from typing import Annotated, Any, ClassVar, Self
 
 import msgspec
 from pydantic import BeforeValidator, Field
@@ -98,10 +98,22 @@ class Stage(Config):
         """
         raise NotImplementedError
 
+    def pinned(self, revisions: MutableMapping[str, str]) -> Self:
+        """The same stage with whatever it names that may change elsewhere at one revision.
+
+        ``revisions`` are those that the run has met, by name; new ones are added. Raises ``UserError``.
+        """
+        del revisions
+        return self
+
     def seeds(self, context: StageContext) -> list[Record]:
         """The rows of a stage without input tables. Raises ``UserError``."""
         del context
         return []
+
+    def foresee(self, context: StageContext) -> None:
+        """For a stage without input tables: raises ``UserError`` for what fails for certain, while a run is planned."""
+        self.seeds(context)
 
     def examine(self, inputs: Inputs) -> None:
         """Look at the input tables as soon as they are there, which may be hours before it is this stage's turn.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import takewhile
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
 from schemas.formats.conversation import Conversation, kept
 from schemas.formats.differences import differences
-from schemas.formats.format import FormatError, Losses, Read, Remarks
+from schemas.formats.format import Format, FormatError, Losses, Read, Remarks, Written
 from schemas.formats.links import link_remarks
 from schemas.ids import part_id
 from schemas.trajectory import Trajectory
@@ -21,6 +21,13 @@ class Pair(NamedTuple):
 
     chosen: Trajectory
     rejected: Trajectory
+
+
+class PairFormat(Format, Protocol):
+    """A format with rows of two runs."""
+
+    def write_pair(self, chosen: Trajectory, rejected: Trajectory) -> Written:
+        """The two runs as one document. Raises ``FormatError`` if the format cannot say it."""
 
 
 def paired(chosen: Trajectory, talk: Conversation, name: str, prompt: int) -> Pair:
@@ -67,6 +74,12 @@ def prompt_length(chosen: Sequence[Any], rejected: Sequence[Any], answers: Calla
     if count == 0:
         raise FormatError("no_common_prompt", "the two runs do not begin with the same messages")
     return count
+
+
+def side_of(run: Trajectory) -> str | None:
+    """``chosen`` or ``rejected`` for a run that was read from a pair."""
+    sides = (held.get("side") for held in run.extra.values() if isinstance(held, dict))
+    return next((side for side in sides if side in Pair._fields), None)
 
 
 def pair_losses(pair: Pair, back: Read, name: str) -> Losses:

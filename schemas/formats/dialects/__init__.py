@@ -6,7 +6,7 @@ from typing import Literal
 
 from schemas.registry import Registry
 
-DialectName = Literal["react", "function_xml", "execute", "fenced", "brackets", "hermes"]
+DialectName = Literal["react", "function_xml", "execute", "fenced", "brackets", "hermes", "webarena"]
 
 DIALECTS = Registry(
     "dialect",
@@ -17,5 +17,6 @@ DIALECTS = Registry(
         "fenced": "schemas.formats.dialects.fenced:Fenced",
         "brackets": "schemas.formats.dialects.brackets:Brackets",
         "hermes": "schemas.formats.dialects.hermes:Hermes",
+        "webarena": "schemas.formats.dialects.webarena:WebArena",
     },
 )

@@ -11,8 +11,10 @@ import pytest
 from pipelines.engine.seeds import seed_table
 from pipelines.operators import OPERATORS
 from pipelines.plugins import KINDS, described
+from schemas.formats.format import Origin
+from schemas.formats.sharegpt import ShareGpt
 from schemas.tables import Table
-from tests.builders import outcome, seen, spec, trajectory, verdict
+from tests.builders import called, instruction, outcome, said, seen, spec, trajectory, verdict
 from tests.pipelines.cli.world import agentmill
 
 
@@ -96,9 +98,69 @@ def test_export_adp(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "read 4, dropped 0, written 4" in capsys.readouterr().out
 
 
+def test_export_of_preference_rows_writes_pairs(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good = trajectory("good", content=[instruction(), said("go")])
+    bad = trajectory("bad", content=[instruction(), said("sit")], outcome=outcome("failure"))
+    seed_table(tmp_path / "both", [good, bad])
+    out = tmp_path / "preferences"
+    assert agentmill("export", tmp_path / "both", "--to", "trajectory_pairs", "--out", out) == 0
+    capsys.readouterr()
+    assert agentmill("export", tmp_path / "preferences", "--to", "sharegpt", "--out", tmp_path / "out") == 0
+    printed = capsys.readouterr().out
+    assert f"{tmp_path / 'out/pairs.jsonl'}: read 1, dropped 0, written 1" in printed
+    assert re.search(r"chosen_id +1\b", printed)
+    written = [json.loads(line) for line in (tmp_path / "out/pairs.jsonl").read_text().splitlines()]
+    assert [(each["chosen"]["value"], each["rejected"]["value"]) for each in written] == [("go", "sit")]
+    assert agentmill("export", tmp_path / "preferences", "--to", "xlam", "--out", tmp_path / "x") == 2
+    assert "xlam has no rows of pairs; for pairs, expected --to llamafactory or trl or sh" in capsys.readouterr().err
+    assert agentmill("export", tmp_path / "preferences", runs, "--to", "trl", "--out", tmp_path / "x") == 2
+    assert "hold records of two kinds" in capsys.readouterr().err
+
+
+def test_export_rejoins_runs_that_were_read_from_pairs(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [
+        {
+            "conversations": [{"from": "human", "value": f"{number}?"}],
+            "chosen": {"from": "gpt", "value": "yes"},
+            "rejected": {"from": "gpt", "value": "no"},
+        }
+        for number in range(3)
+    ]
+    read = [ShareGpt().read(json.dumps(row).encode(), Origin("d")) for row in rows]
+    both = [run for each in read for run in (each.trajectory, *each.others)]
+    seed_table(tmp_path / "some", [both[1], both[4], *both[2:4], both[5], both[0], trajectory()])
+    seed_table(tmp_path / "half", [read[0].trajectory])
+    arguments = ["--to", "sharegpt", "--pairs", "--out", tmp_path / "out"]
+    assert agentmill("export", tmp_path / "some", tmp_path / "half", *arguments) == 0
+    assert "read 8, dropped 2, written 3" in capsys.readouterr().out
+    written = [json.loads(line) for line in (tmp_path / "out/pairs.jsonl").read_text().splitlines()]
+    assert written == [rows[1], rows[2], rows[0]]
+    dropped = [json.loads(line) for line in (tmp_path / "out/dropped.jsonl").read_text().splitlines()]
+    assert [each["reason"] for each in dropped] == ["no_pair"] * 2
+    assert [each["trajectory_id"] for each in dropped] == ["t1", read[0].trajectory.trajectory_id]
+
+
+def test_options_of_a_dialect_can_be_given(tmp_path: Path) -> None:
+    content = [instruction(), called("search", text="ball"), seen("none", 1)]
+    seed_table(tmp_path / "runs", [trajectory(content=content)])
+    for number, options in enumerate(
+        ["dialect_options.parameters={search: text}", "dialect_options={parameters: {search: text}}"]
+    ):
+        out = tmp_path / f"out{number}"
+        assert agentmill("export", tmp_path / "runs", "--to", "openai", "--out", out, "dialect=brackets", options) == 0
+        (document,) = map(json.loads, (out / "trajectories.jsonl").read_text().splitlines())
+        assert [each["content"] for each in document["messages"]][2] == "search[ball]"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["--to", "sft", "--pairs"], "--pairs is for foreign formats, not for sft"),
+        (["--to", "adp", "--pairs"], "adp has no rows of pairs"),
+        (["--to", "openai", "dialect=brakets"], "dialect: expected .*'brakets'"),
+        (["--to", "openai", "dialect=fenced", "dialect_options={langages: [sh]}"], "Did you mean 'languages'?"),
         (["--to", "sfd"], "unknown target 'sfd'.*Did you mean 'sft'?"),
         (["--to", "sft", "where=succes"], "where: expected .*Did you mean 'success'?"),
         (["--to", "sft", "where=success"], "`where: success` needs `verdicts`"),

@@ -105,6 +105,23 @@ def test_a_list_may_be_one_record(tmp_path: Path) -> None:
     assert [(record.row, record.occurrence) for record in records] == [(0, 0), (1, 1)]
 
 
+@pytest.mark.parametrize(
+    ("data", "lines"),
+    [
+        (b'{"a": 1}\n{"a": 2}\n', [b'{"a": 1}', b'{"a": 2}']),
+        (b'{"a": 1}\n{"a"', [b'{"a": 1}', b'{"a"']),
+        (b'{"a": 1}\n\n', [b'{"a": 1}\n\n']),
+        (b'{\n"a": 1}\n', [b'{\n"a": 1}\n']),
+    ],
+)
+def test_a_json_file_whose_first_line_is_a_record_is_json_lines(
+    tmp_path: Path, data: bytes, lines: list[bytes]
+) -> None:
+    path = tmp_path / "rows.json"
+    path.write_bytes(data)
+    assert [record.data for record in read(path, 10**6)] == lines
+
+
 def test_a_document_that_is_no_json_is_one_record(tmp_path: Path) -> None:
     path = tmp_path / "broken.json"
     path.write_bytes(b'[{"a": 1}, {"a')

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 SYSTEM, TASK, ANSWER = "Use tools.", "Where is the ball?", "On the floor."
@@ -123,4 +124,74 @@ OTEL: list[dict[str, Any]] = [
     chat("two", 3, [ASKS, CALLS, SEES], [{**SAYS, "finish_reason": "stop"}]),
 ]
 
-RECORDS: dict[str, Any] = {"openhands": OPENHANDS, "otel": OTEL, "swe_agent": SWE_AGENT, "toolbench": TOOLBENCH}
+
+def browsed(place: int, action: str, error: str = "", reply: str = "", **run: Any) -> dict[str, Any]:
+    """A row of Go-Browse; ``reply`` is what the agent said in the row before."""
+    said = json.dumps({"thought": "Look.", "action": action})
+    return {
+        "graph_data": {"domain": "map"},
+        "node_data": {"node_url": "http://map"},
+        "step_data": {
+            "action": said,
+            "misc": {"model_usage": {"total_tokens": 7}},
+            "obs": {
+                "axtree_txt": f"[{place}] link 'Find'",
+                "axtree_visible_only_txt": "[1] link",
+                "last_action": reply,
+                "last_action_error": error,
+                "pruned_html": f"<a bid='{place}'>",
+            },
+            "parsed_action": action,
+            "step_number": place,
+            "thought": "Look.",
+        },
+        "traj_data": {
+            "goal": TASK,
+            "misc": {},
+            "response": "N/A",
+            "reward": 0.0,
+            "success": False,
+            "traj_num": 3,
+            **run,
+        },
+    }
+
+
+CLICK = browsed(0, "click('149')")
+GO_BROWSE: list[dict[str, Any]] = [
+    CLICK,
+    browsed(1, "fill('158', 'floor')", "no such element", CLICK["step_data"]["action"]),
+]
+
+
+def chosen(op: str, value: str, node_id: str) -> dict[str, Any]:
+    """A step of Mind2Web."""
+    others = [{"tag": "div", "backend_node_id": "8", "is_original_target": False}]
+    return {
+        "action_uid": f"uid-{node_id}",
+        "raw_html": f"<input backend_node_id={node_id}>",
+        "cleaned_html": "<input>",
+        "operation": {"op": op, "original_op": op, "value": value},
+        "pos_candidates": [*others, {"tag": "input", "backend_node_id": node_id, "is_original_target": True}],
+        "neg_candidates": [{"tag": "a", "backend_node_id": "9"}],
+    }
+
+
+MIND2WEB: dict[str, Any] = {
+    "website": "map",
+    "annotation_id": "a",
+    "confirmed_task": TASK,
+    "action_reprs": ["[input] -> CLICK", "[input] -> TYPE: floor"],
+    "actions": [chosen("CLICK", "", "1"), chosen("TYPE", "floor", "2")],
+}
+
+RECORDS: dict[str, Any] = {
+    "go_browse": GO_BROWSE,
+    "mind2web": MIND2WEB,
+    "openhands": OPENHANDS,
+    "otel": OTEL,
+    "swe_agent": SWE_AGENT,
+    "toolbench": TOOLBENCH,
+}
+BROWSED = frozenset({"go_browse", "mind2web"})
+"""Those whose runs see web pages: one before the first action, and no system prompt."""

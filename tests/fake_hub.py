@@ -1,0 +1,167 @@
+"""A Hub on the loopback: data sets in memory behind those of its endpoints that reading a data set calls."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+Files = dict[str, bytes]
+
+
+def commit_of(files: Files) -> str:
+    """The commit of a version of a data set, here a digest of its files."""
+    return hashlib.sha1(repr(sorted(files.items())).encode()).hexdigest()
+
+
+class FakeHub:
+    """Versions of data sets by name; ``requests`` holds what was asked for, as ``"GET /api/…"``."""
+
+    def __init__(self) -> None:
+        self.branches: dict[str, dict[str, str]] = {}
+        self.versions: dict[tuple[str, str], Files] = {}
+        self.gated: set[str] = set()
+        self.requests: list[str] = []
+        self.sent_bytes = 0
+
+    def push(self, repo: str, files: Files, branch: str = "main") -> str:
+        """Make ``files`` what ``branch`` of ``repo`` holds; returns the commit."""
+        commit = commit_of(files)
+        self.versions[repo, commit] = files
+        self.branches.setdefault(repo, {})[branch] = commit
+        return commit
+
+    @contextmanager
+    def served(self) -> Iterator[str]:
+        """The address it answers at, while it does."""
+        hub = self
+
+        class Handler(Answer):
+            fake = hub
+
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            server.server_close()
+
+
+class Answer(BaseHTTPRequestHandler):
+    """One request."""
+
+    fake: FakeHub
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        self._answer(b"")
+
+    def do_HEAD(self) -> None:
+        self._answer(b"")
+
+    def do_POST(self) -> None:
+        self._answer(self.rfile.read(int(self.headers.get("Content-Length", 0))))
+
+    def log_message(self, *words: Any) -> None:
+        pass
+
+    def _answer(self, body: bytes) -> None:
+        self.fake.requests.append(f"{self.command} {self.path}")
+        path = unquote(urlsplit(self.path).path)
+        parts = path.removeprefix("/api").strip("/").split("/")
+        repo = "/".join(parts[1:3])
+        if parts[0] != "datasets" or repo not in self.fake.branches:
+            self._refuse(401, "RepoNotFound")
+            return
+        what, revision, rest = (parts[3], parts[4], "/".join(parts[5:])) if parts[4:] else ("revision", "main", "")
+        commit = self.fake.branches[repo].get(revision, revision)
+        files = self.fake.versions.get((repo, commit))
+        if files is None:
+            self._refuse(404, "RevisionNotFound")
+        elif what == "revision":
+            siblings = [{"rfilename": name} for name in files]
+            self._say({"id": repo, "sha": commit, "private": False, "tags": [], "downloads": 0, "siblings": siblings})
+        elif what == "tree":
+            recursive = parse_qs(urlsplit(self.path).query).get("recursive", ["false"])[0].lower() in ("true", "1")
+            self._say(tree(files, rest, recursive))
+        elif what == "paths-info":
+            asked = wanted(body, self.headers.get("Content-Type", ""))
+            everything = tree(files, "", recursive=True)
+            self._say([each for each in everything if each["path"] in asked])
+        elif repo in self.fake.gated:
+            self._refuse(401, "GatedRepo")
+        elif rest not in files:
+            self._refuse(404, "EntryNotFound")
+        else:
+            self._send_file(files[rest], commit)
+
+    def _send_file(self, data: bytes, commit: str) -> None:
+        total = len(data)
+        headers = {"ETag": f'"{hashlib.sha1(data).hexdigest()}"', "X-Repo-Commit": commit, "Accept-Ranges": "bytes"}
+        asked = self.headers.get("Range")
+        if asked is None:
+            self._send(200, data, headers)
+            return
+        start, _, end = asked.removeprefix("bytes=").partition("-")
+        data = data[int(start) : int(end) + 1 if end else None]
+        headers["Content-Range"] = f"bytes {start}-{int(start) + len(data) - 1}/{total}"
+        self._send(206, data, headers)
+
+    def _say(self, value: Any) -> None:
+        self._send(200, json.dumps(value).encode(), {"Content-Type": "application/json"})
+
+    def _refuse(self, status: int, code: str) -> None:
+        self._send(status, b"{}", {"X-Error-Code": code, "X-Error-Message": code, "Content-Type": "application/json"})
+
+    def _send(self, status: int, data: bytes, headers: dict[str, str]) -> None:
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.fake.sent_bytes += len(data)
+            self.wfile.write(data)
+
+
+def wanted(body: bytes, kind: str) -> list[str]:
+    """The paths that a request for information on paths names."""
+    told = json.loads(body) if "json" in kind else parse_qs(body.decode())
+    paths = told["paths"]
+    return [paths] if isinstance(paths, str) else list(paths)
+
+
+def tree(files: Files, folder: str, recursive: bool) -> list[dict[str, Any]]:
+    """Files and folders below ``folder``, as the Hub lists them."""
+    prefix = f"{folder}/" if folder else ""
+    found: dict[str, dict[str, Any]] = {}
+    for name, data in files.items():
+        if not name.startswith(prefix):
+            continue
+        parts = name.removeprefix(prefix).split("/")
+        for depth in range(1, len(parts) if recursive else min(len(parts), 2)):
+            path = prefix + "/".join(parts[:depth])
+            found[path] = {"type": "directory", "oid": "0" * 40, "size": 0, "path": path}
+        if recursive or len(parts) == 1:
+            oid = hashlib.sha1(data).hexdigest()
+            found[name] = {"type": "file", "oid": oid, "size": len(data), "path": name}
+    return list(found.values())
+
+
+def child(program: Sequence[str], address: str, home: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run ``program`` with the Hub at ``address``, which must be known before the Hub's library is imported."""
+    settings = {"HF_ENDPOINT": address, "HF_HOME": str(home), "HF_UPDATE_DOWNLOAD_COUNTS": "0", **environment}
+    named = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
+    root = str(Path(__file__).resolve().parents[1])
+    return subprocess.run(
+        program, env={**named, "PYTHONPATH": root, **settings}, capture_output=True, text=True, check=False
+    )
