@@ -42,7 +42,7 @@ soak: setup
 
 # Not bench_mask_effect.py, which needs a finished quickstart and half an hour.
 bench: setup
-	for file in $(filter-out %/bench_mask_effect.py,$(wildcard benchmarks/bench_*.py)); do $(BIN)/python $$file || exit 1; done
+	status=0; for file in $(filter-out %/bench_mask_effect.py,$(wildcard benchmarks/bench_*.py)); do $(BIN)/python $$file || status=1; done; exit $$status
 
 docs: setup
 	$(BIN)/mkdocs build --strict --quiet --site-dir build/docs
