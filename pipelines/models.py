@@ -16,7 +16,9 @@ from schemas.config import Config
 from schemas.errors import UserError, near_match
 from schemas.model import model_revision
 from synthesis.policies import POLICIES
+from synthesis.policies.limits import Limits
 from synthesis.policies.settings import PolicySettings
+from synthesis.policies.spending import Budget, Prices
 
 BUNDLED = "bundled:"
 
@@ -41,7 +43,9 @@ class ServerConfig(Config):
     """A vLLM server that the launcher starts: one for each group of ``tensor_parallel_size`` GPUs, one on CPU.
 
     ``replicas`` defaults to as many as there are groups. ``max_model_len``, in tokens, defaults to the model's own, but
-    at most 4,096; ``kv_cache_gib`` is the size of the cache on CPU. ``restarts`` counts how often a server that dies is
+    at most 4,096; ``kv_cache_gib`` is the size of the cache on CPU. ``tool_call_parser`` is told from the model's chat
+    template, unless given; ``chat_template``, a file, takes the place of the model's own. ``lora`` has adapters by the
+    names they are served under, beside the model. ``restarts`` counts how often a server that dies is
     started again. ``arguments`` go to vLLM as they are.
     """
 
@@ -66,7 +70,8 @@ class ModelConfig(Config):
     ``endpoints`` the policy ``vllm`` gets servers of its own. ``adapter`` names the one of ``server.lora`` that acts.
     ``revision`` is for models behind ``endpoints``; that of a model folder is the digest of its files. A turn may take
     ``turn_timeout_s``; a server that cannot be reached is waited for up to ``patience_s`` more, one of ours as long as
-    it may take to start again.
+    it may take to start again. ``limits`` hold requests back as the provider wants it; ``budget`` is what the model may
+    cost in a run.
     """
 
     policy: str
@@ -80,6 +85,9 @@ class ModelConfig(Config):
     turn_timeout_s: Annotated[float, Field(gt=0)] = 300.0
     patience_s: Annotated[float, Field(ge=0)] = 60.0
     max_retries: Annotated[int, Field(ge=0)] = 8
+    limits: Limits = Limits()
+    prices: Prices | None = None
+    budget: Budget | None = None
     turns: list[str] = []
 
     @field_validator("policy")
@@ -106,6 +114,10 @@ class ModelConfig(Config):
             raise ValueError("policy 'openai' needs `endpoints`, for example [http://127.0.0.1:8000/v1]")
         if self.adapter is not None and not self.endpoints and self.adapter not in self.server.lora:
             raise ValueError(f"adapter {self.adapter!r} is not in `server.lora`")
+        if self.budget is not None and self.policy not in ("openai", "vllm"):
+            raise ValueError(f"policy {self.policy!r} costs nothing, so it has no `budget`")
+        if self.budget is not None and self.budget.usd is not None and self.prices is None:
+            raise ValueError("`budget.usd` needs `prices`, for example prices: {input: 2.5, output: 10}")
         return self
 
     @property
@@ -150,6 +162,9 @@ class ModelConfig(Config):
             turn_timeout_s=self.turn_timeout_s,
             patience_s=max(self.patience_s, self.server.start_timeout_s) if self.managed else self.patience_s,
             max_retries=self.max_retries,
+            limits=self.limits,
+            prices=self.prices,
+            budget=self.budget,
             turns=self.turns,
         )
 

@@ -13,6 +13,7 @@ from pipelines.engine.endpoints import Endpoint
 from pipelines.engine.servers import LOGS, serve
 from pipelines.models import ModelConfig
 from pipelines.stages.stage import Model
+from synthesis.policies.spending import LEDGER
 
 ServerKey = str
 
@@ -20,8 +21,9 @@ ServerKey = str
 class ModelPool:
     """Keeps the servers of consecutive stages up, and at most those of one stage at a time: each takes gigabytes."""
 
-    def __init__(self, run_dir: Path, say: Callable[[str], None]) -> None:
+    def __init__(self, run_dir: Path, say: Callable[[str], None], workers: int = 1) -> None:
         self._run_dir = run_dir
+        self._workers = workers
         self._say = say
         self._served: dict[ServerKey, tuple[ExitStack, list[Endpoint]]] = {}
         self._known: dict[str, Model] = {}
@@ -31,7 +33,7 @@ class ModelPool:
         for config in configs.values():
             key = config.model_dump_json()
             if key not in self._known:
-                self._known[key] = Model.of(config)
+                self._known[key] = Model.of(config, self._workers, str(self._run_dir / LEDGER))
         return {role: self._known[config.model_dump_json()] for role, config in configs.items()}
 
     def endpoints(self, configs: Mapping[str, ModelConfig]) -> dict[str, list[Endpoint]]:
@@ -68,5 +70,14 @@ class ModelPool:
 
 def server_key(config: ModelConfig) -> ServerKey:
     """Equal for models that the same servers can serve: a model and its adapters, however answers are sampled."""
-    of_the_client = {"sampling", "turn_timeout_s", "patience_s", "max_retries", "turns"}
+    of_the_client = {
+        "sampling",
+        "turn_timeout_s",
+        "patience_s",
+        "max_retries",
+        "limits",
+        "prices",
+        "budget",
+        "turns",
+    }
     return config.model_dump_json(exclude=of_the_client | ({"adapter"} if config.managed else set()))

@@ -42,7 +42,7 @@ class Workbench:
         self.run_dir = run_dir
         self.replace = replace
         self.progress = progress
-        self.pool = ModelPool(run_dir, self.say)
+        self.pool = ModelPool(run_dir, self.say, runner.workers)
         self.made = 0
         self._runner = runner
 

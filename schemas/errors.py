@@ -1,4 +1,4 @@
-"""The error a user can act on, and the end a user asked for."""
+"""The error a user can act on, and the ends a user asked for."""
 
 from __future__ import annotations
 
@@ -10,6 +10,13 @@ class UserError(Exception):
     """A mistake of the user: one or two lines that say what was given, what was expected and what to do next.
 
     The command line prints it without a traceback and exits with 2.
+    """
+
+
+class LimitReached(Exception):
+    """A limit that the user has set for a run is reached; what was done by then is kept.
+
+    The command line prints it with the command that goes on, without a traceback, and exits with 1.
     """
 
 

@@ -21,6 +21,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 MODEL = "fake"
+METRICS = """# HELP vllm:num_requests_running Number of requests in model execution batches.
+# TYPE vllm:num_requests_running gauge
+vllm:num_requests_running{{engine="0",model_name="fake"}} {running}.0
+vllm:num_requests_waiting{{engine="0",model_name="fake"}} 7.0
+"""
 
 
 @dataclass(frozen=True)
@@ -90,6 +95,7 @@ class FakeOpenAi:
     def __init__(self, script: Script, port: int = 0, with_tokens: bool = False) -> None:
         self.requests: list[dict[str, Any]] = []
         self.keys: list[str] = []
+        self.running = 0
         self.closing = threading.Event()
         self._script = script
         self._with_tokens = with_tokens
@@ -132,6 +138,14 @@ class FakeOpenAi:
                 return self._script(body)
             return self._script[min(len(self.requests), len(self._script)) - 1]
 
+    def hang(self, seconds: float) -> None:
+        """Work on an answer for so long."""
+        with self._lock:
+            self.running += 1
+        self.closing.wait(seconds)
+        with self._lock:
+            self.running -= 1
+
     def completion(self, chat: dict[str, Any], body: dict[str, Any]) -> bytes:
         """The answer around ``chat``; with tokens, a token is the code point of one character."""
         prompt = "".join(_rendered(message) for message in body["messages"]) + "<assistant>"
@@ -159,6 +173,9 @@ class _Handler(BaseHTTPRequestHandler):
     server_state: FakeOpenAi
 
     def do_GET(self) -> None:
+        if self.path == "/metrics":
+            self._send(Reply(body=METRICS.format(running=self.server_state.running).encode()))
+            return
         models = {"object": "list", "data": [{"id": MODEL, "object": "model"}]}
         known = self.path in ("/health", "/v1/models")
         self._send(Reply(status=200 if known else 404, body=json.dumps(models).encode()))
@@ -167,7 +184,7 @@ class _Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
         reply = self.server_state.reply_to(body, self.headers.get("authorization", "").removeprefix("Bearer "))
         if reply.hang_s:
-            self.server_state.closing.wait(reply.hang_s)
+            self.server_state.hang(reply.hang_s)
         if reply.chat is not None:
             content = self.server_state.completion(reply.chat, body)
             reply = Reply(body=content, headers=reply.headers, cut=reply.cut)

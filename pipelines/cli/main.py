@@ -1,8 +1,8 @@
 """The command line: ``agentmill COMMAND …``.
 
-Exit codes: 0 done; 1 the run failed; 2 a mistake of the user, said in one or two lines; 130 interrupted, or 143 by
-SIGTERM. Results go to stdout, everything else to stderr. Nothing heavy is imported here: each command imports what it
-needs when it is called.
+Exit codes: 0 done; 1 the run failed or reached a limit; 2 a mistake of the user, said in one or two lines; 130
+interrupted, or 143 by SIGTERM. Results go to stdout, everything else to stderr. Nothing heavy is imported here: each
+command imports what it needs when it is called.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import NoReturn
 import click
 
 from pipelines.cli.lazy import LazyGroup
-from schemas.errors import UserError, is_interrupt
+from schemas.errors import LimitReached, UserError, is_interrupt
 
 FAILED = 1
 USER_MISTAKE = 2
@@ -77,6 +77,9 @@ def invoke(arguments: list[str]) -> int:
         return USER_MISTAKE
     except UserError as error:
         return report(error, str(error), USER_MISTAKE, debug)
+    except LimitReached as error:
+        resume = shlex.join(["agentmill", *arguments])
+        return report(error, f"{error}\nraise that limit and go on with: {resume}", FAILED, debug)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED

@@ -47,7 +47,7 @@ def is_free(port: int) -> bool:
 def is_healthy(base_url: str, timeout_s: float = 2.0) -> bool:
     """Whether a server of ours answers ``/health`` with 200."""
     try:
-        _get(base_url.removesuffix("/v1") + "/health", None, timeout_s)
+        fetch(f"{root(base_url)}/health", None, timeout_s)
     except OSError:
         return False
     return True
@@ -60,7 +60,7 @@ def check_endpoint(endpoint: Endpoint, api_key: str | None, timeout_s: float = 1
     list of models is believed.
     """
     try:
-        body = _get(f"{endpoint.base_url}/models", api_key, timeout_s)
+        body = fetch(f"{endpoint.base_url}/models", api_key, timeout_s)
     except urllib.error.HTTPError as error:
         if error.code == 404:
             return
@@ -77,7 +77,12 @@ def check_endpoint(endpoint: Endpoint, api_key: str | None, timeout_s: float = 1
         raise UserError(f"the endpoint {endpoint.base_url} does not serve {endpoint.model!r}; it has: {known}.{hint}")
 
 
-def _get(url: str, key: str | None, timeout_s: float) -> bytes:
+def root(base_url: str) -> str:
+    """Where a server has what is not part of the API."""
+    return base_url.removesuffix("/v1")
+
+
+def fetch(url: str, key: str | None, timeout_s: float) -> bytes:
     """The body at ``url``; a proxy that the environment names is passed by for addresses of this machine."""
     request = urllib.request.Request(url, headers={"authorization": f"Bearer {key}"} if key else {})
     local = any(f"//{host}:" in url for host in (HOST, "localhost", "[::1]"))

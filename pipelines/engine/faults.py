@@ -35,7 +35,7 @@ def dead_letter(error: Exception, input_id: str, operation: Operation, context: 
 def attribute(error: Exception, default: Blamed) -> tuple[str, Blamed]:
     """(reason, party at fault) of an exception; one that names nobody is the fault of ``default``."""
     if isinstance(error, WorldError):
-        return "world_error", "environment"
+        return error.reason, "environment"
     if isinstance(error, PolicyError):
         return error.reason, "policy"
     if isinstance(error, GenerationError):

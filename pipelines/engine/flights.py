@@ -28,6 +28,7 @@ class FlightsFn(StageFn):
         self._window: Window | None = None
         self._journal: Journal | None = None
         self._reading: Shard | None = None
+        self._halt = False
 
     def start_bundle(self) -> None:
         """Give up what a failed bundle left in flight."""
@@ -74,15 +75,28 @@ class FlightsFn(StageFn):
                 while window.full:
                     results += self._land()
                 shard.waiting += 1
+                if self._halted():
+                    continue
                 window.launch(Flight(shard, record, row, unit))
             while window.landed():
                 results += self._land()
         self._reading = None
         return results if shard.waiting else [*results, self._store(shard)]
 
+    def _halted(self) -> bool:
+        """Whether nothing new may start. What is not launched keeps its shard waiting, which then is not written."""
+        if not self._halt:
+            reason = self._operation.exhausted()
+            if reason is not None:
+                self.workspace.halt(reason)
+            self._halt = reason is not None
+        return self._halt
+
     def _land(self) -> list[ShardResult]:
         """Take the next unit that ends; the result of its chunk if it was the last."""
         window, journal = self._opened()
+        if not window.landed():  # it has to wait, so there is time
+            journal.note(window.in_flight)
         landing = window.land()
         shard, flight = landing.flight.shard, landing.flight
         if landing.error is not None:
@@ -97,7 +111,7 @@ class FlightsFn(StageFn):
         else:
             lost = any(result.dropped is not None for result in landing.results)
             shard.add(flight.unit, landing.results, shard.context(flight.record, flight.row) if lost else None)
-        journal.write(flight.unit, landing.results)
+        journal.write(flight.unit, landing.results, shard.measure(landing.results))
         shard.waiting -= 1
         return [] if shard.waiting or shard is self._reading else [self._store(shard)]
 

@@ -66,6 +66,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
             provenance=self._provenance(seeds),
             folder=self.folder,
             runner=self.runner,
+            slots=slots(context),
             replace=self.replace,
         )
         manifest = run_stage(order, progress)
@@ -93,6 +94,16 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         if seeds:
             config = {**config, "seeds": digest([identity(seed) for seed in seeds])}
         return provenance(self.operator, config, self.inputs)
+
+
+def slots(context: StageContext) -> dict[str, int]:
+    """The sequences that each server of ours works on at once, by base URL."""
+    return {
+        endpoint.base_url: model.config.server.max_num_seqs
+        for model in context.models.values()
+        if model.config.managed
+        for endpoint in model.endpoints
+    }
 
 
 def served(context: StageContext, endpoints: Mapping[str, list[Endpoint]]) -> StageContext:

@@ -10,19 +10,21 @@ import contextlib
 import shutil
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from pipelines.engine.operation import Result, Unit
+from pipelines.engine.standing import TABLES, add_measures, note_flying, standing
 from schemas.errors import UserError
 from schemas.record import Record
 
 _QUERY_IDS = 500
 _BUSY_TIMEOUT_S = 60.0
 _BUSY_PAUSE_S = 0.05
+_NOTE_S = 0.5
 _FULL_BYTES = 2**20
 """A device with less space than this is full: SQLite's log grows by less at a time."""
 
@@ -40,18 +42,30 @@ class Journal:
             self._switch_to_wal()
             self._database.execute("PRAGMA synchronous=NORMAL")
             self._database.execute("CREATE TABLE IF NOT EXISTS ended (input_id TEXT PRIMARY KEY, outputs BLOB)")
+            for table in TABLES:
+                self._database.execute(table)
+        self._noted_at = -_NOTE_S
 
-    def write(self, unit: Unit, results: Iterable[Result]) -> None:
+    def write(self, unit: Unit, results: Iterable[Result], measures: Mapping[str, float] | None = None) -> None:
         """Add the results of a unit, which are on disk, safe from a kill of the process, on return.
 
-        Of an input that was dropped, or has no result, only its end is noted.
+        Of an input that was dropped, or has no result, only its end is noted. ``measures`` are those of the unit, for
+        who watches.
         """
         outputs = {result.input_id: self._encode(result) for result in results if result.dropped is None}
         rows = [(input_id, outputs.get(input_id)) for input_id in unit]
         with self._disk_errors():
             self._database.execute("BEGIN IMMEDIATE")
             self._database.executemany("INSERT OR REPLACE INTO ended VALUES (?, ?)", rows)
+            add_measures(self._database, measures or {})
             self._database.execute("COMMIT")
+
+    def note(self, in_flight: int) -> None:
+        """Say how many inputs are in flight; not oftener than somebody would look."""
+        if time.monotonic() - self._noted_at >= _NOTE_S:
+            self._noted_at = time.monotonic()
+            with self._disk_errors():
+                note_flying(self._database, in_flight)
 
     def _switch_to_wal(self) -> None:
         """SQLite does not wait, whatever its time-out, where another worker switches at the same moment; we do."""
@@ -111,11 +125,5 @@ class Journal:
 
 
 def ended(path: Path) -> int:
-    """How many inputs a journal holds, without disturbing those who write it; 0 if there is none."""
-    if not path.exists():
-        return 0
-    try:
-        with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=1.0)) as database:
-            return int(database.execute("SELECT count(*) FROM ended").fetchone()[0])
-    except sqlite3.Error:
-        return 0
+    """How many inputs a journal holds; 0 if there is none."""
+    return standing(path, 0.0).ended

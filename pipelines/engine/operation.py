@@ -114,7 +114,7 @@ class UniqueOperation(RowOperation):
 class AsyncOperation(Operation):
     """An operation that waits (for models): at most ``window`` inputs per worker are in flight, over all its chunks.
 
-    All its methods but ``count`` and ``measures`` are called in one event loop. What has ended is journalled, so it is
+    All its methods that are coroutines are called in one event loop. What has ended is journalled, so it is
     not done again when a killed stage goes on.
     """
 
@@ -130,6 +130,13 @@ class AsyncOperation(Operation):
 
     async def close(self) -> None:
         """Free what ``open`` made; nothing is in flight any more."""
+
+    def exhausted(self) -> str | None:
+        """Why nothing new may start, in words; the stage then ends when what is in flight has.
+
+        Called by the thread that feeds the window, once the operation is open.
+        """
+        return None
 
     async def process(self, record: Any, unit: Unit) -> Iterable[Result]:
         """As ``RowOperation.process``."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -15,7 +15,8 @@ from schemas.tables import Table
 
 class StageOrder(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be run: ``operation`` over the rows of ``primary``, into ``folder``, where to run it, and what it
-    goes by. ``replace``: a table that was made differently gives way.
+    goes by. ``slots`` are the sequences that each server of ours works on at once, by base URL. ``replace``: a table
+    that was made differently gives way.
     """
 
     name: str
@@ -24,4 +25,5 @@ class StageOrder(msgspec.Struct, frozen=True, kw_only=True):
     provenance: Provenance
     folder: Path
     runner: RunnerConfig
+    slots: Mapping[str, int] = {}
     replace: bool = False

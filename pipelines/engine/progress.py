@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import timedelta
 from typing import Protocol, TextIO
 
 from rich.console import Console
@@ -15,7 +16,9 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.table import Column
 
+from pipelines.engine.standing import Standing
 from schemas.tables import Manifest
 
 _QUIET_S = 30.0
@@ -24,11 +27,11 @@ _QUIET_S = 30.0
 class StageProgress(Protocol):
     """Who is told of the progress of stages. Calls come from one thread at a time."""
 
-    def started(self, name: str, total: int | None, done: int) -> None:
-        """Stage ``name`` starts with ``total`` inputs, where known; ``done`` of them by an earlier run."""
+    def started(self, name: str, total: int | None, standing: Standing) -> None:
+        """Stage ``name`` starts with ``total`` inputs, where known; ``standing`` is what an earlier run has done."""
 
-    def advanced(self, name: str, done: int) -> None:
-        """``done`` inputs have ended so far."""
+    def advanced(self, name: str, standing: Standing) -> None:
+        """How the stage stands now."""
 
     def finished(self, name: str, manifest: Manifest) -> None:
         """The table is written."""
@@ -46,19 +49,23 @@ class LineProgress:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._total: int | None = None
-        self._spoke = 0.0
+        self._before = Standing()
+        self._began = self._spoke = 0.0
 
-    def started(self, name: str, total: int | None, done: int) -> None:
+    def started(self, name: str, total: int | None, standing: Standing) -> None:
         """As ``StageProgress``."""
-        self._total, self._spoke = total, time.monotonic()
-        resumed = f", {done} done before" if done else ""
+        self._begin(total, standing)
+        resumed = f", {standing.ended} done before" if standing.ended else ""
         self._say(f"{name}: started{'' if total is None else f', {total} inputs'}{resumed}")
 
-    def advanced(self, name: str, done: int) -> None:
+    def advanced(self, name: str, standing: Standing) -> None:
         """As ``StageProgress``."""
         if time.monotonic() - self._spoke >= _QUIET_S:
             self._spoke = time.monotonic()
-            self._say(f"{name}: {done}{'' if self._total is None else f' of {self._total}'}")
+            seconds = self._spoke - self._began
+            told = [f"{standing.ended}{'' if self._total is None else f' of {self._total}'}"]
+            told += figures(self._before, standing, seconds) + time_left(self._before, standing, self._total, seconds)
+            self._say(f"{name}: {', '.join(told)}")
 
     def finished(self, name: str, manifest: Manifest) -> None:
         """As ``StageProgress``."""
@@ -74,6 +81,10 @@ class LineProgress:
         """As ``StageProgress``."""
         self._say(f"{name}: stopped")
 
+    def _begin(self, total: int | None, standing: Standing) -> None:
+        self._total, self._before = total, standing
+        self._began = self._spoke = time.monotonic()
+
     def _say(self, line: str) -> None:
         print(line, file=self._stream, flush=True)
 
@@ -87,25 +98,28 @@ class BarProgress(LineProgress):
         self._bar: Progress | None = None
         self._task: TaskID | None = None
 
-    def started(self, name: str, total: int | None, done: int) -> None:
+    def started(self, name: str, total: int | None, standing: Standing) -> None:
         """As ``StageProgress``."""
+        self._begin(total, standing)
         self._bar = Progress(
             TextColumn("{task.description}"),
-            BarColumn(),
+            BarColumn(bar_width=12),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
             TimeRemainingColumn(),
+            TextColumn("{task.fields[figures]}", table_column=Column()),  # on a narrow terminal this one wraps
             console=self._console,
             transient=True,
         )
-        self._task = self._bar.add_task(name, total=total, completed=done)
+        self._task = self._bar.add_task(name, total=total, completed=standing.ended, figures="")
         self._bar.start()
 
-    def advanced(self, name: str, done: int) -> None:
+    def advanced(self, name: str, standing: Standing) -> None:
         """As ``StageProgress``."""
         del name
         if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, completed=done)
+            told = figures(self._before, standing, time.monotonic() - self._began)
+            self._bar.update(self._task, completed=standing.ended, figures=", ".join(told))
 
     def finished(self, name: str, manifest: Manifest) -> None:
         """As ``StageProgress``."""
@@ -126,6 +140,29 @@ class BarProgress(LineProgress):
 def progress_for(stream: TextIO) -> StageProgress:
     """A bar on a terminal, quiet lines elsewhere."""
     return BarProgress(stream) if stream.isatty() else LineProgress(stream)
+
+
+def figures(before: Standing, now: Standing, seconds: float) -> list[str]:
+    """What can be told of a stage ``seconds`` after it stood as ``before``: the figures that its measures allow."""
+    measures, told = now.measures, [f"{now.in_flight} in flight"] if now.in_flight else []
+    if now.busy is not None:
+        told.append(f"servers {100 * now.busy:.0f} % busy")
+    if measures.get("episodes"):
+        told.append(f"{100 * measures.get('success', 0) / measures['episodes']:.1f} % success")
+    tokens = measures.get("completion_tokens", 0) - before.measures.get("completion_tokens", 0)
+    if tokens and seconds > 0:
+        told.append(f"{tokens / seconds:,.0f} tokens/s")
+    if measures.get("cost_usd"):
+        told.append(f"{measures['cost_usd']:,.2f} USD")
+    return told
+
+
+def time_left(before: Standing, now: Standing, total: int | None, seconds: float) -> list[str]:
+    """``["0:02:10 left"]`` if all goes on as in the ``seconds`` so far; nothing if that cannot be told."""
+    ended = now.ended - before.ended
+    if total is None or not ended:
+        return []
+    return [f"{timedelta(seconds=round(seconds * (total - now.ended) / ended))} left"]
 
 
 def summary(manifest: Manifest) -> str:

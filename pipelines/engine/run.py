@@ -17,12 +17,13 @@ from pipelines.engine import stop
 from pipelines.engine.chunks import Chunk, plan
 from pipelines.engine.execute import execute
 from pipelines.engine.faults import EngineError
+from pipelines.engine.journal import ended
 from pipelines.engine.order import StageOrder
 from pipelines.engine.progress import StageProgress
 from pipelines.engine.provenance import finished
 from pipelines.engine.watch import watched
 from pipelines.engine.workspace import Plan, Workspace
-from schemas.errors import UserError
+from schemas.errors import LimitReached, UserError
 from schemas.record import SCHEMA_VERSION
 from schemas.tables import Counts, Manifest, Table, write_manifest
 
@@ -33,8 +34,8 @@ def run_stage(order: StageOrder, progress: StageProgress | None = None) -> Manif
     """Make the table of a stage, or find that it is made. Returns its manifest.
 
     A table that a killed run left unfinished goes on where it stopped. Raises ``UserError`` (a table that was made
-    differently, an empty input, a full device …), ``StageFailed``, ``EngineError``; ``KeyboardInterrupt`` passes
-    through once the workers have been told to stop.
+    differently, an empty input, a full device …), ``StageFailed``, ``EngineError``, ``LimitReached``;
+    ``KeyboardInterrupt`` passes through once the workers have been told to stop.
     """
     manifest = finished(order.folder, order.provenance, order.replace)
     workspace = Workspace(str(order.folder))
@@ -48,12 +49,21 @@ def run_stage(order: StageOrder, progress: StageProgress | None = None) -> Manif
     chunks = plan(order.primary, order.operation.chunk_rows)
     began = time.monotonic()
     workspace.begin(Plan(provenance=order.provenance, chunks=len(chunks)))
-    with watched(order, chunks, workspace, progress), stop.interruptible(workspace.stop_file):
+    with watched(order, chunks, workspace, progress) as gauge, stop.interruptible(workspace.stop_file):
         execute(order, chunks, workspace)
-    manifest = conclude(order, chunks, workspace, time.monotonic() - began)
+        refuse_halted(order, workspace)
+    manifest = conclude(order, chunks, workspace, time.monotonic() - began, gauge.mean())
     if progress is not None:
         progress.finished(order.name, manifest)
     return manifest
+
+
+def refuse_halted(order: StageOrder, workspace: Workspace) -> None:
+    """Raises ``LimitReached`` if the workers stopped before the end, and says how far they came."""
+    reason = workspace.halted()
+    if reason is not None:
+        kept = ended(workspace.journal)
+        raise LimitReached(f"stage {order.name} stopped, {reason}; the {kept} inputs that have ended are kept")
 
 
 def refuse_empty(tables: Sequence[Table], name: str) -> None:
@@ -68,8 +78,13 @@ def refuse_empty(tables: Sequence[Table], name: str) -> None:
     raise UserError(f"stage {name} has nothing to do: {where} holds no rows (dropped: {why})")
 
 
-def conclude(order: StageOrder, chunks: Sequence[Chunk], workspace: Workspace, seconds: float) -> Manifest:
-    """Add up the chunks and write the manifest. Raises ``EngineError`` if a chunk is missing or counts are wrong."""
+def conclude(
+    order: StageOrder, chunks: Sequence[Chunk], workspace: Workspace, seconds: float, busy: float | None = None
+) -> Manifest:
+    """Add up the chunks and write the manifest. Raises ``EngineError`` if a chunk is missing or counts are wrong.
+
+    ``busy`` is the mean utilisation of the servers, if it is known.
+    """
     results = [workspace.result("results", chunk.index) for chunk in chunks]
     present = [result for result in results if result is not None]
     if len(present) != len(chunks):
@@ -77,6 +92,7 @@ def conclude(order: StageOrder, chunks: Sequence[Chunk], workspace: Workspace, s
     counts = Counts(**total(msgspec.structs.asdict(each.counts) for each in present))
     if counts.read == 0:
         raise UserError(f"stage {order.name} has nothing to do: no row of its input was meant for it")
+    utilisation = {} if busy is None else {"server_utilisation": round(busy, 3)}
     manifest = Manifest(
         table=order.name,
         record=order.operation.writes.__name__,
@@ -92,7 +108,7 @@ def conclude(order: StageOrder, chunks: Sequence[Chunk], workspace: Workspace, s
         seconds=round(seconds, 3),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         versions=versions(),
-        metrics=dict(sorted(total(each.metrics for each in present).items())),
+        metrics={**dict(sorted(total(each.metrics for each in present).items())), **utilisation},
     )
     write_manifest(order.folder, manifest)
     workspace.end()

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from pipelines.engine.chat_template import check_template
 from pipelines.engine.endpoints import Endpoint, check_endpoint, free_ports, is_free
 from pipelines.engine.server_process import ServerError, ServerPlan, ServerProcess
 from pipelines.engine.server_records import ServerRecords
@@ -40,7 +41,9 @@ def serve(config: ModelConfig, run_dir: Path) -> Iterator[list[Endpoint]]:
     run_dir.mkdir(parents=True, exist_ok=True)
     records = ServerRecords(run_dir)
     records.reap()
-    with run_servers(_plans(config, run_dir), records, config.server.start_timeout_s, config.server.restarts) as ready:
+    with run_servers(
+        plans_of(config, run_dir), records, config.server.start_timeout_s, config.server.restarts
+    ) as ready:
         yield ready
 
 
@@ -125,9 +128,11 @@ def _given(config: ModelConfig) -> list[Endpoint]:
     return endpoints
 
 
-def _plans(config: ModelConfig, run_dir: Path) -> list[ServerPlan]:
-    """One server for each group of GPUs. Raises ``UserError`` for a port that is in use."""
+def plans_of(config: ModelConfig, run_dir: Path) -> list[ServerPlan]:
+    """One server for each group of GPUs. Raises ``UserError`` for a port in use and for a missing chat template."""
     folder, server = model_folder(config.model or ""), config.server
+    if server.chat_template is None and "--tokenizer-mode" not in server.arguments:
+        check_template(folder)
     groups = gpu_groups(server)
     return [
         ServerPlan(

@@ -75,6 +75,15 @@ class Shard:
             raise self._broken(f"no result for inputs {sorted(missing)}")
         self._read += len(unit)
 
+    def measure(self, results: Iterable[Result]) -> Counter[str]:
+        """The measures of results and of their outputs together."""
+        measured: Counter[str] = Counter()
+        for result in results:
+            measured.update(result.measures)
+            for output in result.outputs:
+                measured.update(self._operation.measures(output))
+        return measured
+
     def fail(self, unit: Unit, error: Exception, record: Record, row: int) -> None:
         """Drop all inputs of a unit for an exception; ``record`` is the ``row``-th of the chunk."""
         context = self.context(record, row)

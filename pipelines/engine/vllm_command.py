@@ -13,21 +13,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+from pipelines.engine.chat_template import tool_parser
 from pipelines.engine.endpoints import HOST
 from pipelines.models import ServerConfig
 from schemas.errors import UserError
 from schemas.model import context_length
 
-TOOL_PARSERS = (
-    ("<|python_tag|>", "llama3_json"),
-    ("[TOOL_CALLS]", "mistral"),
-    ("<function=", "qwen3_coder"),
-    ("<tool_call>", "hermes"),
-)
-"""What a chat template must hold for a parser of tool calls, the most telling first."""
-
 LONGEST_CONTEXT = 4096
-DEFAULT_TOOL_PARSER = "hermes"
 
 
 def vllm_command(folder: Path, served: str, config: ServerConfig, port: int) -> list[str]:
@@ -122,22 +114,6 @@ def visible_gpus() -> list[str]:
 def served_length(folder: Path) -> int:
     """The context that a model was made for, in tokens, but at most ``LONGEST_CONTEXT``."""
     return min(context_length(folder) or LONGEST_CONTEXT, LONGEST_CONTEXT)
-
-
-def tool_parser(folder: Path) -> str:
-    """vLLM's parser for the way in which a model's chat template writes tool calls."""
-    template = _chat_template(folder)
-    return next((parser for mark, parser in TOOL_PARSERS if mark in template), DEFAULT_TOOL_PARSER)
-
-
-def _chat_template(folder: Path) -> str:
-    separate = folder / "chat_template.jinja"
-    if separate.is_file():
-        return separate.read_text(encoding="utf-8")
-    config = folder / "tokenizer_config.json"
-    if not config.is_file():
-        return ""
-    return str(json.loads(config.read_text(encoding="utf-8")).get("chat_template") or "")
 
 
 def _lora_rank(folder: Path) -> int:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Iterator, Sequence
 
+import msgspec
+
 from pipelines.engine.chunks import Chunk, read_chunk
-from pipelines.engine.journal import ended
 from pipelines.engine.operation import AsyncOperation, Operation, UniqueOperation
 from pipelines.engine.order import StageOrder
 from pipelines.engine.progress import StageProgress
+from pipelines.engine.standing import Standing, standing
+from pipelines.engine.utilisation import Gauge
 from pipelines.engine.workspace import Phase, Workspace
 
 _POLL_S = 0.5
@@ -19,22 +23,23 @@ _POLL_S = 0.5
 @contextlib.contextmanager
 def watched(
     order: StageOrder, chunks: Sequence[Chunk], workspace: Workspace, progress: StageProgress | None
-) -> Iterator[None]:
-    """Tell ``progress`` how far a stage is, from what lies in its workspace, until it ends."""
+) -> Iterator[Gauge]:
+    """Tell ``progress`` how far a stage is, from what lies in its workspace, until it ends; gauge its servers."""
+    gauge = Gauge(order.slots)
     if progress is None:
-        yield
+        yield gauge
         return
     counter, over = Tracker(order.operation, workspace), threading.Event()
 
     def report() -> None:
         while not over.wait(_POLL_S):
-            progress.advanced(order.name, counter.done())
+            progress.advanced(order.name, msgspec.structs.replace(counter.standing(), busy=gauge.now()))
 
-    progress.started(order.name, counter.total(chunks), counter.done())
+    progress.started(order.name, counter.total(chunks), counter.standing())
     thread = threading.Thread(target=report, name="progress", daemon=True)
     thread.start()
     try:
-        yield
+        yield gauge
     except BaseException:
         over.set()
         thread.join()
@@ -45,13 +50,14 @@ def watched(
 
 
 class Tracker:
-    """How many inputs of a stage there are and have ended."""
+    """How many inputs of a stage there are, and how it stands with them."""
 
     def __init__(self, operation: Operation, workspace: Workspace) -> None:
         self._operation = operation
         self._workspace = workspace
         self._phase: Phase = "candidates" if isinstance(operation, UniqueOperation) else "results"
         self._read: dict[int, int] = {}
+        self._since = time.time()
 
     def total(self, chunks: Sequence[Chunk]) -> int:
         """All inputs. Reads the rows of an operation that makes several inputs of one."""
@@ -60,11 +66,11 @@ class Tracker:
         count, reads = self._operation.count, self._operation.reads
         return sum(count(record) for chunk in chunks for record in read_chunk(chunk, reads))
 
-    def done(self) -> int:
-        """Inputs that have ended."""
+    def standing(self) -> Standing:
+        """Inputs that have ended, those in flight, and what came of them."""
         if isinstance(self._operation, AsyncOperation):
-            return ended(self._workspace.journal)
+            return standing(self._workspace.journal, self._since)
         for index in self._workspace.finished(self._phase) - self._read.keys():
             result = self._workspace.result(self._phase, index)
             self._read[index] = result.counts.read if result else 0
-        return sum(self._read.values())
+        return Standing(ended=sum(self._read.values()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 import apache_beam as beam
@@ -44,6 +44,16 @@ class StageFn(beam.DoFn):
         """``result``, added to the runner's own counters."""
         counts: dict[str, int] = msgspec.to_builtins(result.counts)
         reasons = {f"dropped_{reason}": n for reason, n in result.reasons.items()}
-        for name, n in {**counts, **reasons}.items():
+        for name, n in {**counts, **reasons, **counters(result.metrics)}.items():
             Metrics.counter(self.operation.name, name).inc(n)
         return result
+
+
+def counters(metrics: Mapping[str, float]) -> dict[str, int]:
+    """Metrics as counters, which are integers: dollars are counted in millionths, as ``cost_microusd``."""
+    micro = {name.removesuffix("_usd") + "_microusd": round(1e6 * n) for name, n in metrics.items() if _is_usd(name)}
+    return {**{name: round(n) for name, n in metrics.items() if not _is_usd(name)}, **micro}
+
+
+def _is_usd(name: str) -> bool:
+    return name.endswith("_usd")

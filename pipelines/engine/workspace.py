@@ -46,6 +46,12 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     trace: str
 
 
+class Halt(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a stage ends before all its inputs have."""
+
+    reason: str
+
+
 class Workspace(msgspec.Struct, frozen=True):
     """The folder of a table in the making."""
 
@@ -86,6 +92,15 @@ class Workspace(msgspec.Struct, frozen=True):
         """What ended the stage in a worker, if word of it could be left."""
         return _read(self.path / "failure.json", Failure)
 
+    def halt(self, reason: str) -> None:
+        """Leave word that no worker is to start anything new."""
+        _write(self.path / "halted.json", Halt(reason=reason))
+
+    def halted(self) -> str | None:
+        """Why nothing new is to be started, if so."""
+        halt = _read(self.path / "halted.json", Halt)
+        return None if halt is None else halt.reason
+
     def result(self, phase: Phase, index: int) -> ShardResult | None:
         """The result of a chunk, or ``None`` if it is not done."""
         return _read(self._result_path(phase, index), ShardResult)
@@ -115,7 +130,7 @@ class Workspace(msgspec.Struct, frozen=True):
 
     def begin(self, plan: Plan) -> None:
         """Make ready for ``plan``: keep what an equal plan has done, remove what another one has."""
-        for path in (self.stop_file, self._started, self.path / "failure.json"):
+        for path in (self.stop_file, self._started, self.path / "failure.json", self.path / "halted.json"):
             path.unlink(missing_ok=True)
         if self.plan() == plan:
             return

@@ -11,11 +11,12 @@ from pipelines.stages.shares import chosen
 from schemas.record import Record
 from schemas.task import EnvironmentSpec, Task
 from schemas.trajectory import Action, Trajectory
-from synthesis.environments import make
+from synthesis.environments import blocks, make
 from synthesis.environments.environment import WorldError
 from synthesis.policies import make_policy
-from synthesis.policies.policy import Policy
+from synthesis.policies.policy import Policy, exhausted
 from synthesis.policies.settings import PolicySettings
+from synthesis.strategies.apart import CALL_TIMEOUT_S, gathered
 from synthesis.strategies.sample import Sample
 from synthesis.strategies.strategy import Exploration
 
@@ -58,6 +59,10 @@ class Rollout(AsyncOperation):
             await policy.close()
         self._policies = {}
 
+    def exhausted(self) -> str | None:
+        """The budget that is spent, if one is."""
+        return exhausted(self._policies.values())
+
     def count(self, record: Any) -> int:
         """Attempts at a task that is wanted."""
         actors = self._actors
@@ -80,13 +85,18 @@ class Rollout(AsyncOperation):
             raise WorldError(f"no environment {record.environment_id!r} in the tables of `environments`")
         exploration = self._exploration(record, spec)
         others = frozenset(self._strategy.planned(exploration)) - set(unit)
-        lived: list[Trajectory] = [each async for each in self._strategy.explore(exploration, others)]
+        lived = await gathered(
+            lambda given: self._strategy.explore(given, others),
+            exploration,
+            blocks(spec),
+            min(CALL_TIMEOUT_S, self._strategy.episode_timeout_s),
+        )
         if [trajectory.trajectory_id for trajectory in lived] != list(unit):
             raise RuntimeError(f"{self._strategy!r} did not keep to its plan: {len(lived)} trajectories for {unit[0]}")
         return [Result(input_id=unit[0], outputs=lived)]
 
     def measures(self, output: Any) -> Mapping[str, float]:
-        """Episodes, successes, turns and tokens."""
+        """Episodes, successes, turns, tokens and costs."""
         usage = output.usage
         turns = {item.turn for item in output.content if isinstance(item, Action) and item.turn > 0}
         return {
@@ -96,6 +106,7 @@ class Rollout(AsyncOperation):
             "turns": len(turns),
             "prompt_tokens": usage.prompt_tokens or 0,
             "completion_tokens": usage.completion_tokens or 0,
+            "cost_usd": usage.cost_usd or 0.0,
         }
 
     def _exploration(self, task: Task, spec: EnvironmentSpec) -> Exploration:

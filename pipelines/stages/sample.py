@@ -16,9 +16,6 @@ from schemas.task import EnvironmentSpec
 from synthesis.strategies.sample import Sample as SampleStrategy
 from synthesis.strategies.scaffold import ScaffoldName
 
-_WINDOW_PER_SEQUENCE = 2
-_DEFAULT_WINDOW = 64
-
 
 class Sample(Stage):
     """k episodes per task by a policy, crossed with scaffold and constraints."""
@@ -69,7 +66,8 @@ class Sample(Stage):
             round=context.round,
         )
         environments = Lookup(tables_of(inputs, "environments"), EnvironmentSpec)
-        return Rollout(self.operator(), self._strategy(), environments, actors, self._window(context))
+        window = self.window or context.models["actor"].window
+        return Rollout(self.operator(), self._strategy(), environments, actors, window)
 
     @classmethod
     def operator(cls) -> str:
@@ -82,12 +80,3 @@ class Sample(Stage):
 
     def _seed(self, context: StageContext) -> int:
         return context.seed if self.seed is None else self.seed
-
-    def _window(self, context: StageContext) -> int:
-        """Twice what the servers of the actor work on at once, so that they never wait for an environment."""
-        if self.window is not None:
-            return self.window
-        actor = context.models["actor"]
-        if not actor.config.managed:
-            return _DEFAULT_WINDOW
-        return _WINDOW_PER_SEQUENCE * actor.config.server.max_num_seqs * max(1, len(actor.endpoints))

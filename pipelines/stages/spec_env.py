@@ -19,7 +19,7 @@ from synthesis.generators import ENVIRONMENT_GENERATORS
 from synthesis.generators.generator import EnvironmentGenerator
 from synthesis.generators.inspirations import built_in, read_inspirations
 from synthesis.policies import make_policy
-from synthesis.policies.policy import Policy
+from synthesis.policies.policy import Policy, exhausted
 from synthesis.policies.settings import PolicySettings
 
 
@@ -117,6 +117,10 @@ class Specification(AsyncOperation):
         """Close the policy."""
         if self._policy is not None:
             await self._policy.close()
+
+    def exhausted(self) -> str | None:
+        """The budget that is spent, if one is."""
+        return exhausted([self._policy] if self._policy is not None else [])
 
     def count(self, record: Any) -> int:
         """Proposals that an inspiration gives."""

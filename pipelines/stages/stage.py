@@ -6,6 +6,7 @@ resolves them and hands them back.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Annotated, Any, ClassVar, Self
 
@@ -22,6 +23,10 @@ from schemas.record import JsonObject, Record
 from schemas.tables import Table
 from synthesis.policies.settings import PolicySettings
 
+WINDOW_PER_SEQUENCE = 2
+DEFAULT_WINDOW = 64
+TURNS_PER_MINUTE = 4
+
 
 def _listed(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
@@ -35,21 +40,41 @@ Inputs = Mapping[str, Sequence[Table]]
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True):
-    """A model that a step uses. ``revision`` tells its weights; ``endpoints`` are known only while it is served."""
+    """A model that a step uses. ``revision`` tells its weights; ``endpoints`` are known only while it is served.
+
+    ``workers`` worker processes share its limits, and the ``ledger`` of what it has cost.
+    """
 
     config: ModelConfig
     revision: str | None = None
     endpoints: list[Endpoint] = []
+    workers: int = 1
+    ledger: str | None = None
 
     @classmethod
-    def of(cls, config: ModelConfig) -> Model:
+    def of(cls, config: ModelConfig, workers: int = 1, ledger: str | None = None) -> Model:
         """A model as configured, not served yet; the files of one that we will serve are read for its revision."""
         managed = config.managed and config.model is not None
-        return cls(config=config, revision=model_revision(model_folder(str(config.model))) if managed else None)
+        revision = model_revision(model_folder(str(config.model))) if managed else None
+        return cls(config=config, revision=revision, workers=workers, ledger=ledger)
+
+    @property
+    def window(self) -> int:
+        """How many episodes in flight keep it busy: twice what its servers work on at once, since some are in a world.
+
+        Of a model behind limits no more than these let take four turns a minute each: time runs on for what queues.
+        """
+        if self.config.managed:
+            return WINDOW_PER_SEQUENCE * self.config.server.max_num_seqs * max(1, len(self.endpoints))
+        limits = self.config.limits.share(self.workers)
+        concurrent = WINDOW_PER_SEQUENCE * (limits.max_concurrent or DEFAULT_WINDOW)
+        paced = (limits.requests_per_minute or math.inf) / TURNS_PER_MINUTE
+        return int(max(1, min(DEFAULT_WINDOW, concurrent, paced)))
 
     def settings(self, sampling: Mapping[str, Any]) -> PolicySettings:
         """The policy as data; entries of ``sampling`` go before those of the config."""
-        return self.config.settings(self.endpoints, self.revision, sampling)
+        settings = self.config.settings(self.endpoints, self.revision, sampling)
+        return msgspec.structs.replace(settings, limits=settings.limits.share(self.workers), ledger=self.ledger)
 
     def identity(self, sampling: Mapping[str, Any]) -> JsonObject:
         """What of it decides what it makes: not where it is served, nor how patiently it is asked."""

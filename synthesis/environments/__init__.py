@@ -15,6 +15,11 @@ ENVIRONMENTS = Registry(
 )
 
 
+def blocks(spec: EnvironmentSpec) -> bool:
+    """Whether calls of a world of ``spec`` may wait for something. Raises ``UserError`` for an unknown family."""
+    return bool(getattr(ENVIRONMENTS.load(spec.family), "blocking", False))
+
+
 def make(spec: EnvironmentSpec) -> Environment:
     """A world of ``spec``. Raises ``UserError`` for an unknown family, ``WorldError`` for a spec that is broken."""
     family: Family = ENVIRONMENTS.load(spec.family)

@@ -15,6 +15,9 @@ from schemas.trajectory import AnyAction, AnyObservation, ApiAction, Tool
 class WorldError(Exception):
     """The environment itself is broken: its spec, its task or its code. Never raised for an action of the agent."""
 
+    reason = "world_error"
+    """A short code that is counted."""
+
 
 class Transition(Record):
     """The result of one step. ``terminated``: goal reached or lost; ``truncated``: a limit of the environment's own.
@@ -79,7 +82,11 @@ class Environment(Protocol):
 
 
 class Family(Protocol):
-    """What a table of environments names: it builds live worlds from specs, and has instances to check it by."""
+    """What a table of environments names: it builds live worlds from specs, and has instances to check it by.
+
+    A family whose worlds wait for something (a browser, a container, a server) says so by an attribute
+    ``blocking = True``; its episodes are then lived in threads, each world in one.
+    """
 
     def __call__(self, spec: EnvironmentSpec) -> Environment:
         """A world of ``spec``, not yet reset. Raises ``WorldError``."""

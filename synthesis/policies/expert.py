@@ -15,6 +15,7 @@ class ExpertPolicy:
         self.model = None
         self.revision = settings.revision
         self.sampling = settings.sampling
+        self.spending = None
 
     async def act(self, conversation: Conversation) -> Turn:
         """One action of a good plan. Raises ``PolicyError`` (``no_plan``) where the environment knows none."""

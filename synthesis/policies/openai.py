@@ -3,26 +3,36 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 import random
 import time
+from collections.abc import Awaitable, Callable
+from typing import Any
 from urllib.parse import urlsplit
 
+import msgspec
 from httpx2 import ConnectError
 from openai import APIConnectionError, APIStatusError, AsyncOpenAI, DefaultAsyncHttpxClient
 
 from schemas.errors import UserError
 from schemas.record import JsonObject
+from schemas.trajectory import Usage
 from synthesis.policies.completion import read_turn, request_body
+from synthesis.policies.limits import Gate
 from synthesis.policies.policy import ContextOverflow, Conversation, PolicyError, Turn, Unreachable
+from synthesis.policies.routing import Router
 from synthesis.policies.settings import PolicySettings, api_key
+from synthesis.policies.spending import Spending
 
 logging.getLogger("httpx2").setLevel(logging.WARNING)  # it would log a line for each of thousands of requests
 
 PATH = "/chat/completions"
 MALFORMED_TRIES = 3
 PAUSE_S = (0.5, 1.5)
+LETTERS_PER_TOKEN = 4
+DEFAULT_MAX_TOKENS = 256
+"""What an answer is reckoned at, before it is there, where ``sampling`` sets no ``max_tokens``."""
+
 PASSING = (408, 409, 429, *range(500, 600))
 """What a server says that may say otherwise a moment later, or of which another server knows nothing."""
 
@@ -40,9 +50,10 @@ class Disconnected(PolicyError):
 class OpenAiPolicy:
     """Asks a served model for each turn.
 
-    An episode goes to one endpoint, chosen by its id, and to another only when that one fails. The client repeats what
-    a server refuses for now (429, 5xx, a broken connection), as ``Retry-After`` says or with growing, jittered pauses;
-    a whole turn takes at most ``turn_timeout_s``. A server that is started again is waited for, up to ``patience_s``.
+    An episode goes to the least loaded endpoint, stays there, and goes to another only when that one fails. The client
+    repeats what a server refuses for now (429, 5xx, a broken connection), as ``Retry-After`` says or with growing,
+    jittered pauses; a whole turn takes at most ``turn_timeout_s``, not counting how long ``limits`` hold it back. A
+    server that is started again is waited for, up to ``patience_s``.
     """
 
     name = "openai"
@@ -53,10 +64,15 @@ class OpenAiPolicy:
         self.model = settings.name or settings.model
         self.revision = settings.revision
         self.sampling = settings.sampling
+        self.spending: Spending | None = None
+        self._settings = settings
         self._served = settings.model
-        self._timeout_s = settings.turn_timeout_s
-        self._patience_s = settings.patience_s
-        self._clients = {url: _client(url, settings) for url in settings.endpoints}
+        self._router = Router(settings.endpoints)
+        self._gate = Gate(settings.limits)
+        self._metered = settings.limits.tokens_per_minute is not None or settings.budget is not None
+        self._clients = {url: _client(url, settings, self._note_repeat) for url in settings.endpoints}
+        if settings.budget is not None:
+            self.spending = Spending(self.model, settings.budget, settings.ledger)
 
     async def act(self, conversation: Conversation) -> Turn:
         """The model's next turn.
@@ -65,28 +81,45 @@ class OpenAiPolicy:
         ``rate_limited`` (429), ``server_error`` (5xx), ``refused`` (another 4xx) or ``malformed``, after all retries.
         """
         body = self.body(conversation)
-        started = time.monotonic()
-        while True:
-            try:
-                async with asyncio.timeout(self._timeout_s):
-                    return await self._ask(conversation, body, started)
-            except TimeoutError as error:
-                raise PolicyError("timeout", f"no turn within {self._timeout_s:g} s") from error
-            except (Unreachable, Disconnected):
-                if time.monotonic() - started >= self._patience_s:
-                    raise
-            await asyncio.sleep(random.uniform(*PAUSE_S))
+        expected = self._expected(body) if self._metered else 0
+        async with self._gate.entered(expected):
+            turn = await self._patiently(conversation, body)
+        counted = tokens_of(turn.usage)
+        if counted:
+            self._gate.charge(0, counted - expected)
+        self._spend(turn.usage if counted else Usage(prompt_tokens=expected))
+        if self._settings.prices is None or not counted:
+            return turn
+        usage = msgspec.structs.replace(turn.usage, cost_usd=self._settings.prices.cost_usd(turn.usage))
+        return msgspec.structs.replace(turn, usage=usage)
 
     async def close(self) -> None:
-        """Close all connections."""
+        """Close all connections, and the ledger."""
         for client in self._clients.values():
             await client.close()
+        if self.spending is not None:
+            self.spending.close()
 
     def body(self, conversation: Conversation) -> JsonObject:
         """The request for one turn. Raises ``PolicyError`` for a constrained one: the API has no words for it."""
         if conversation.choices is not None:
             raise PolicyError("unsupported", f"policy {self.name!r} cannot choose among given answers; `vllm` can")
         return request_body(conversation, self._served, self.sampling)
+
+    async def _patiently(self, conversation: Conversation, body: JsonObject) -> Turn:
+        """Ask until the turn's time is over; for a server that is being started again, until patience is."""
+        started, timeout_s = time.monotonic(), self._settings.turn_timeout_s
+        while True:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    return await self._ask(conversation, body, started)
+            except TimeoutError as error:
+                raise PolicyError("timeout", f"no turn within {timeout_s:g} s") from error
+            except (Unreachable, Disconnected):
+                if time.monotonic() - started >= self._settings.patience_s:
+                    raise
+            await asyncio.sleep(random.uniform(*PAUSE_S))
+            self._gate.charge(1, 0)
 
     async def _ask(self, conversation: Conversation, body: JsonObject, started: float) -> Turn:
         """Ask until an answer can be read, at most ``MALFORMED_TRIES`` times."""
@@ -97,32 +130,53 @@ class OpenAiPolicy:
             try:
                 return read_turn(text, conversation, time.monotonic() - started)
             except PolicyError:
+                self._spend(Usage(prompt_tokens=self._expected(body)))
                 if tries == 0:
                     raise
+            self._gate.charge(1, self._expected(body))
 
     async def _post(self, episode_id: str, body: JsonObject) -> str:
-        """The answer of the episode's own endpoint, or of the next one if that fails; the last is tried patiently."""
-        *brief, last = sorted(self._clients, key=lambda url: hashlib.sha256(f"{episode_id} {url}".encode()).digest())
-        for url in brief:
+        """The answer of the episode's own endpoint, or of another one if that fails; the last is tried patiently."""
+        failed: list[str] = []
+        while True:
+            url = self._router.route(episode_id, failed)
+            last = len(failed) + 1 == len(self._clients)
             try:
-                return await self._clients[url].with_options(max_retries=1).post(PATH, body=body, cast_to=str)
-            except APIConnectionError:
-                continue
+                with self._router.busy(url):
+                    return await self._clients[url].post(
+                        PATH, body=body, cast_to=str, options={} if last else {"max_retries": 1}
+                    )
+            except APIConnectionError as error:
+                failed.append(url)
+                if last:
+                    raise _broken(error, failed) from error
             except APIStatusError as error:
-                if error.status_code not in PASSING:
+                failed.append(url)
+                if last or error.status_code not in PASSING:
                     raise _refusal(error) from error
-        try:
-            return await self._clients[last].post(PATH, body=body, cast_to=str)
-        except APIConnectionError as error:
-            detail = f"{', '.join([*brief, last])}: {error.__cause__ or error}"
-            raise Unreachable(detail) if isinstance(error.__cause__, ConnectError) else Disconnected(detail) from error
-        except APIStatusError as error:
-            raise _refusal(error) from error
+            self._router.failed(url)
+            self._gate.charge(1, 0)
+
+    async def _note_repeat(self, request: Any) -> None:
+        """Called by the client before each request; those that it repeats are requests, too."""
+        if request.headers.get("x-stainless-retry-count", "0") != "0":
+            self._gate.charge(1, 0)
+
+    def _expected(self, body: JsonObject) -> int:
+        """About how many tokens a request will cost: its letters, and as long an answer as it may have."""
+        letters = len(msgspec.json.encode([body["messages"], body.get("tools")]))
+        return letters // LETTERS_PER_TOKEN + int(body.get("max_tokens", DEFAULT_MAX_TOKENS))
+
+    def _spend(self, usage: Usage) -> None:
+        if self.spending is not None:
+            prices = self._settings.prices
+            self.spending.add(tokens_of(usage), prices.cost_usd(usage) if prices else 0.0)
 
 
-def _client(url: str, settings: PolicySettings) -> AsyncOpenAI:
+def _client(url: str, settings: PolicySettings, hook: Callable[[Any], Awaitable[None]]) -> AsyncOpenAI:
     """A client for one endpoint; a proxy that the environment names is not for addresses of this machine."""
-    http_client = DefaultAsyncHttpxClient(trust_env=urlsplit(url).hostname not in LOOPBACK)
+    local = urlsplit(url).hostname in LOOPBACK
+    http_client = DefaultAsyncHttpxClient(trust_env=not local, event_hooks={"request": [hook]})
     return AsyncOpenAI(
         base_url=url,
         api_key=api_key(settings.api_key_variable) or "none",
@@ -130,6 +184,16 @@ def _client(url: str, settings: PolicySettings) -> AsyncOpenAI:
         timeout=settings.turn_timeout_s,
         http_client=http_client,
     )
+
+
+def tokens_of(usage: Usage) -> int:
+    """All tokens of a turn; 0 if the server did not count them."""
+    return (usage.prompt_tokens or 0) + (usage.completion_tokens or 0)
+
+
+def _broken(error: APIConnectionError, tried: list[str]) -> PolicyError:
+    detail = f"{', '.join(tried)}: {error.__cause__ or error}"
+    return Unreachable(detail) if isinstance(error.__cause__, ConnectError) else Disconnected(detail)
 
 
 def _refusal(error: APIStatusError) -> PolicyError:

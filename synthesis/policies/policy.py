@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Protocol
 
 import msgspec
@@ -9,6 +10,7 @@ import msgspec
 from schemas.record import JsonObject, Record
 from schemas.trajectory import AnyAction, AnyItem, Tool, Usage
 from synthesis.environments.environment import Environment
+from synthesis.policies.spending import Spending
 
 
 class Conversation(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,15 +62,23 @@ class Unreachable(PolicyError):
 
 
 class Policy(Protocol):
-    """Who acts. One instance serves many episodes at once, so it keeps no state per episode."""
+    """Who acts. One instance serves many episodes at once; what it says depends on the conversation alone."""
 
     name: str
     model: str | None
     revision: str | None
     sampling: JsonObject
+    spending: Spending | None
+    """What it has cost, for a policy with a budget. Whoever begins episodes asks it; a turn is never refused."""
 
     async def act(self, conversation: Conversation) -> Turn:
         """The next turn. Raises ``PolicyError`` if none can be had, ``ContextOverflow`` if the context is full."""
 
     async def close(self) -> None:
         """Free connections. Safe to call twice."""
+
+
+def exhausted(policies: Iterable[Policy]) -> str | None:
+    """The first budget among those of ``policies`` that is spent, in words; ``None`` if new episodes may begin."""
+    said = (policy.spending.exhausted() for policy in policies if policy.spending is not None)
+    return next((text for text in said if text is not None), None)

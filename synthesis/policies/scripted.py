@@ -19,6 +19,7 @@ class ScriptedPolicy:
         self.model = settings.name
         self.revision = settings.revision
         self.sampling = settings.sampling
+        self.spending = None
         self._turns = settings.turns
         self._script = script or self._next_text
 

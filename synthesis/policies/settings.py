@@ -6,6 +6,8 @@ import os
 
 from schemas.errors import UserError
 from schemas.record import JsonObject, Record
+from synthesis.policies.limits import Limits
+from synthesis.policies.spending import Budget, Prices
 
 
 class PolicySettings(Record):
@@ -15,7 +17,8 @@ class PolicySettings(Record):
     identity of what it makes. ``model`` is the name it is served under at each of ``endpoints`` (base URLs that end in
     ``/v1``). ``sampling`` is merged into each request body. ``api_key_variable`` names the environment variable that
     holds the key. ``turn_timeout_s`` bounds a turn with all its retries, but for the time that a server which cannot be
-    reached is waited for: at most ``patience_s``. ``turns`` is the script of ``scripted``.
+    reached is waited for: at most ``patience_s``. ``limits`` are those of one worker; ``ledger`` is the file in which
+    the workers of a run share what was spent of ``budget``. ``turns`` is the script of ``scripted``.
     """
 
     policy: str
@@ -28,6 +31,10 @@ class PolicySettings(Record):
     turn_timeout_s: float = 300.0
     patience_s: float = 60.0
     max_retries: int = 8
+    limits: Limits = Limits()
+    prices: Prices | None = None
+    budget: Budget | None = None
+    ledger: str | None = None
     turns: list[str] = []
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,11 @@ import pytest
 
 from pipelines.engine import vllm_command
 from pipelines.engine.endpoints import Endpoint
+from pipelines.engine.servers import plans_of
 from pipelines.engine.vllm_command import (
     cpu_dtype,
     gpu_groups,
     served_length,
-    tool_parser,
     visible_gpus,
     vllm_environment,
 )
@@ -110,22 +109,6 @@ def test_a_missing_model_is_named(tmp_path: Path) -> None:
         model_folder("bundled:smollm")
 
 
-@pytest.mark.parametrize(
-    ("template", "parser"),
-    [
-        ("{{ '<tool_call>' }}", "hermes"),
-        ("<tool_call><function=", "qwen3_coder"),
-        ("<|python_tag|>", "llama3_json"),
-        ("[TOOL_CALLS]", "mistral"),
-        ("<|im_start|>", "hermes"),
-    ],
-)
-def test_the_tool_parser_follows_the_chat_template(tmp_path: Path, template: str, parser: str) -> None:
-    folder = folder_with(tmp_path, tokenizer_config__json=json.dumps({"chat_template": template}))
-    assert tool_parser(folder) == parser
-    assert tool_parser(folder_with(tmp_path, chat_template__jinja="[TOOL_CALLS]")) == "mistral"
-
-
 def test_the_command_serves_the_folder_as_configured(tmp_path: Path) -> None:
     adapter = tmp_path / "adapter"
     adapter.mkdir()
@@ -170,6 +153,21 @@ def test_gpus_are_dealt_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     assert vllm_environment(ServerConfig(), ["4", "5"])["CUDA_VISIBLE_DEVICES"] == "4,5"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert visible_gpus() == []
+
+
+def test_each_group_of_gpus_has_a_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vllm_command, "on_cpu", lambda: False)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
+    folder = folder_with(tmp_path, chat_template__jinja="{{ tools }} <tool_call>")
+    server = ServerConfig(tensor_parallel_size=2, arguments=["--x"])
+    plans = plans_of(ModelConfig(policy="vllm", model=str(folder), server=server), tmp_path / "run")
+    assert [plan.environment["CUDA_VISIBLE_DEVICES"] for plan in plans] == ["0,1", "2,3"]
+    assert len({plan.port for plan in plans}) == len({plan.log for plan in plans}) == 2
+    for plan in plans:
+        options = dict(itertools.pairwise(plan.command))
+        assert (options["--tensor-parallel-size"], options["--port"]) == ("2", str(plan.port))
+        assert plan.endpoint.base_url == f"http://127.0.0.1:{plan.port}/v1"
+        assert "--enforce-eager" not in plan.command
 
 
 def test_a_cpu_build_has_one_server_and_a_bounded_cache(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -248,6 +248,7 @@ def test_a_port_in_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     write_world(tmp_path)
     (tmp_path / "model").mkdir()
     (tmp_path / "model/config.json").write_text("{}")
+    (tmp_path / "model/chat_template.jinja").write_text("{{ tools }}")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         models = {"actor": {"policy": "vllm", "model": str(tmp_path / "model"), "server": {"port": port}}}

@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+import apache_beam as beam
+import msgspec
 import pytest
+from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from rich.console import Console
 
-from pipelines.engine.progress import BarProgress, LineProgress, progress_for
+from pipelines.engine import progress, utilisation
+from pipelines.engine.chunks import plan
+from pipelines.engine.order import StageOrder
+from pipelines.engine.progress import BarProgress, LineProgress, figures, progress_for, time_left
 from pipelines.engine.run import run_stage
+from pipelines.engine.standing import Standing
+from pipelines.engine.transform import StageTransform
+from pipelines.engine.utilisation import Gauge
 from pipelines.engine.watch import Tracker
-from pipelines.engine.workspace import Workspace
+from pipelines.engine.workspace import Plan, Workspace
 from schemas.errors import UserError
 from schemas.tables import Manifest
+from tests.fake_openai import FakeOpenAi
 from tests.pipelines.engine.operations import Explore, Shout
 from tests.pipelines.engine.stages import order, task, write_table
 
@@ -25,11 +37,11 @@ class Recorder:
     def __init__(self) -> None:
         self.events: list[tuple[object, ...]] = []
 
-    def started(self, name: str, total: int | None, done: int) -> None:
-        self.events.append(("started", name, total, done))
+    def started(self, name: str, total: int | None, standing: Standing) -> None:
+        self.events.append(("started", name, total, standing.ended))
 
-    def advanced(self, name: str, done: int) -> None:
-        self.events.append(("advanced", name, done))
+    def advanced(self, name: str, standing: Standing) -> None:
+        self.events.append(("advanced", name, standing.ended, standing))
 
     def finished(self, name: str, manifest: Manifest) -> None:
         self.events.append(("finished", name, manifest.counts.read))
@@ -52,6 +64,9 @@ def test_events_of_a_stage(tmp_path: Path) -> None:
     steps = [event[2] for event in recorder.events if event[0] == "advanced"]
     assert steps == sorted(steps)
     assert any(0 < step < 24 for step in steps)
+    told = [event[3] for event in recorder.events if event[0] == "advanced" and 0 < event[2] < 16]
+    assert {standing.in_flight for standing in told} <= set(range(1, 9))
+    assert all(standing.measures == {"success": standing.ended} for standing in told)
 
 
 def test_a_resumed_stage_tells_what_was_done_before(tmp_path: Path) -> None:
@@ -64,7 +79,7 @@ def test_a_resumed_stage_tells_what_was_done_before(tmp_path: Path) -> None:
     with pytest.raises(UserError):
         run_stage(request, recorder)
     assert ("started", "out", 25, 16) in recorder.events
-    assert Tracker(request.operation, Workspace(str(tmp_path / "out"))).done() == 16
+    assert Tracker(request.operation, Workspace(str(tmp_path / "out"))).standing() == Standing(ended=16)
 
 
 def test_quiet_lines(tmp_path: Path) -> None:
@@ -76,6 +91,74 @@ def test_quiet_lines(tmp_path: Path) -> None:
     assert re.fullmatch(r"out: read 2, used 1, dropped 1 \(world_error 1\), written 1 in \d+\.\d s", last)
 
 
+BEFORE = Standing(ended=10, measures={"episodes": 10.0, "success": 1.0, "completion_tokens": 500.0, "cost_usd": 0.5})
+NOW = Standing(
+    ended=30,
+    in_flight=8,
+    measures={"episodes": 28.0, "success": 7.0, "completion_tokens": 12_500.0, "cost_usd": 1.25},
+)
+
+
+def test_figures_are_those_of_the_table_but_rates_those_of_this_run() -> None:
+    assert figures(BEFORE, NOW, 10.0) == ["8 in flight", "25.0 % success", "1,200 tokens/s", "1.25 USD"]
+    assert figures(Standing(), Standing(ended=3), 10.0) == []
+    assert time_left(BEFORE, NOW, 110, 10.0) == ["0:00:40 left"]
+    assert time_left(BEFORE, BEFORE, 110, 10.0) == time_left(BEFORE, NOW, None, 10.0) == []
+
+
+def test_servers_say_how_busy_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(utilisation, "POLL_S", 0.0)
+    with FakeOpenAi([]) as one, FakeOpenAi([]) as other:
+        gauge = Gauge({one.url: 8, other.url: 8, "http://127.0.0.1:9/v1": 8})
+        one.running, other.running = 6, 2
+        assert gauge.now() == 0.5
+        other.running = 20
+        assert gauge.now() == 14 / 16
+        assert gauge.mean() == 11 / 16
+    assert figures(BEFORE, msgspec.structs.replace(NOW, busy=0.5), 10.0)[1] == "servers 50 % busy"
+    gone = Gauge({"http://127.0.0.1:9/v1": 8})
+    assert (gone.now(), gone.mean(), Gauge({}).now()) == (None, None, None)
+
+
+def test_a_line_in_between_says_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream, clock = io.StringIO(), iter([0.0, 10.0, 31.0, 31.0])
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
+    lines = LineProgress(stream)
+    lines.started("out", 110, BEFORE)
+    lines.advanced("out", NOW)
+    lines.advanced("out", NOW)
+    assert stream.getvalue().splitlines() == [
+        "out: started, 110 inputs, 10 done before",
+        "out: 30 of 110, 8 in flight, 25.0 % success, 387 tokens/s, 1.25 USD, 0:02:04 left",
+    ]
+
+
+def test_the_runner_counts_the_same(tmp_path: Path) -> None:
+    table = write_table(tmp_path / "tasks", [[task(i, "policy" if i == 3 else "") for i in range(12)]])
+    request: StageOrder = order(Costly(k=1), table, tmp_path / "out")
+    workspace, chunks = Workspace(str(tmp_path / "out")), plan([table], 5)
+    workspace.begin(Plan(provenance=request.provenance, chunks=len(chunks)))
+    pipeline = beam.Pipeline(FnApiRunner())
+    _ = pipeline | StageTransform(request.operation, chunks, workspace)
+    result = pipeline.run()
+    result.wait_until_finish()
+    counted = {each.key.metric.name: each.committed for each in result.metrics().query()["counters"]}
+    assert counted == {
+        "read": 12,
+        "used": 11,
+        "dropped": 1,
+        "written": 11,
+        "dropped_timeout": 1,
+        "episodes": 11,
+        "cost_microusd": 2_750_000,
+    }
+
+
+class Costly(Explore):
+    def measures(self, output: Any) -> Mapping[str, float]:
+        return {"episodes": 1, "cost_usd": 0.25}
+
+
 def test_a_stage_that_used_nothing_warns(tmp_path: Path) -> None:
     table = write_table(tmp_path / "tasks", [[task(1, "world")]])
     stream = io.StringIO()
@@ -83,11 +166,27 @@ def test_a_stage_that_used_nothing_warns(tmp_path: Path) -> None:
     assert stream.getvalue().splitlines()[-1].startswith("warning: out used none of its inputs")
 
 
+def test_the_bar_fits_a_narrow_terminal() -> None:
+    stream = io.StringIO()
+    shown = BarProgress(stream)
+    shown._console = Console(file=stream, force_terminal=True, width=80)
+    shown.started("round-01/explored", 1000, Standing())
+    shown.advanced("round-01/explored", msgspec.structs.replace(NOW, ended=412))
+    assert shown._bar is not None
+    shown._bar.refresh()
+    shown._close()
+    last = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", stream.getvalue())
+    assert " 412/1000 " in last
+    for figure in ("8 in flight", "25.0 %", "tokens/s", "1.25 USD"):
+        assert figure in " ".join(last.split())
+
+
 def test_a_bar_on_a_terminal(tmp_path: Path) -> None:
     table = write_table(tmp_path / "tasks", [[task(i) for i in range(8)]])
     stream = io.StringIO()
-    progress = BarProgress(stream)
-    progress._console = Console(file=stream, force_terminal=True, width=100)
-    run_stage(order(Explore(k=1, delay_s=0.4, window=4), table, tmp_path / "out"), progress)
+    shown = BarProgress(stream)
+    shown._console = Console(file=stream, force_terminal=True, width=120)
+    run_stage(order(Explore(k=1, delay_s=0.4, window=4), table, tmp_path / "out"), shown)
     assert "/8" in stream.getvalue()
+    assert "4 in flight" in stream.getvalue()
     assert "out: read 8, used 8, dropped 0, written 8" in stream.getvalue()

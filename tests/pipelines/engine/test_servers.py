@@ -233,6 +233,7 @@ def test_given_endpoints_are_checked_and_nothing_is_started(tmp_path: Path) -> N
 
 def test_a_port_in_use_is_said_before_anything_starts(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "chat_template.jinja").write_text("{{ tools }}")
     with FakeOpenAi([]) as other:
         config = ModelConfig(policy="vllm", model=str(tmp_path), server=ServerConfig(port=other.port))
         with (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from email.utils import formatdate
 from typing import Any
 
 import pytest
@@ -139,6 +140,29 @@ async def test_malformed_answers_are_asked_for_again_and_then_an_error(body: byt
 async def test_what_passes_is_tried_again(reply: Reply) -> None:
     turn = await turn_of([reply, fake.text("add 1")], max_retries=1)
     assert turn.actions == [MessageAction(content="add 1")]
+
+
+async def test_pauses_between_tries_grow_and_are_jittered() -> None:
+    at: list[float] = []
+
+    def refuse_twice(body: dict[str, Any]) -> Reply:
+        at.append(time.monotonic())
+        return fake.status(503) if len(at) < 3 else fake.text("add 1")
+
+    with FakeOpenAi(refuse_twice) as server:
+        policy = policy_for(server, max_retries=2)
+        await policy.act(conversation())
+        await policy.close()
+    first, second = at[1] - at[0], at[2] - at[1]
+    assert 0.37 <= first < 0.9
+    assert 0.74 <= second < 1.6
+
+
+async def test_retry_after_may_be_a_date() -> None:
+    started = time.time()
+    date = formatdate(started + 2, usegmt=True)
+    await turn_of([fake.status(503, {"retry-after": date}), fake.text("add 1")], max_retries=1)
+    assert 0.9 <= time.time() - started < 4
 
 
 async def test_retry_after_is_respected() -> None:

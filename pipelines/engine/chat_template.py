@@ -1,0 +1,91 @@
+"""What a model's chat template tells of how it is to be served: which parser reads its tool calls, and what it lacks.
+
+Parsers go by vLLM's names. A family that writes its calls with marks of its own is known by these; one that shares
+them with others, by the ``model_type`` of its configuration.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import msgspec
+
+from schemas.errors import UserError
+from schemas.record import JsonObject
+
+logger = logging.getLogger(__name__)
+
+BY_MODEL_TYPE = {
+    "ernie4_5_moe": "ernie45",
+    "granitemoehybrid": "granite4",
+    "hunyuan_v1_moe": "hunyuan_a13b",
+    "jamba": "jamba",
+    "llama4": "llama4_pythonic",
+    "phi3": "phi4_mini_json",
+}
+
+BY_MARK = (
+    ("<|python_tag|>", "llama3_json"),
+    ("Environment: ipython", "llama3_json"),
+    ("[TOOL_CALLS]", "mistral"),
+    ("<｜tool▁sep｜>function", "deepseek_v3"),
+    ("<｜tool▁sep｜>", "deepseek_v31"),
+    ("<|tool_calls_section_begin|>", "kimi_k2"),
+    ("<minimax:tool_call>", "minimax_m2"),
+    ("<seed:tool_call>", "seed_oss"),
+    ("<|action_start|>", "internlm"),
+    ("<|tool_call_start|>", "lfm2"),
+    ("<start_function_call>", "functiongemma"),
+    ("<|tools_prefix|>", "apertus"),
+    ("<function_calls>", "olmo3"),
+    ("<arg_key>", "glm45"),
+    ("<function=", "qwen3_coder"),
+    ("<|tool_call|>", "granite"),
+    ("<|channel|>", "openai"),
+    ("<tool_call>", "hermes"),
+)
+"""What a chat template must hold, the most telling first: several families wrap their own form in ``<tool_call>``."""
+
+DEFAULT = "hermes"
+
+
+def tool_parser(folder: Path) -> str:
+    """vLLM's parser for the way in which the model in ``folder`` writes tool calls; ``hermes`` if nothing tells."""
+    by_type = BY_MODEL_TYPE.get(str(_json(folder / "config.json").get("model_type")))
+    template = chat_template(folder)
+    return by_type or next((parser for mark, parser in BY_MARK if mark in template), DEFAULT)
+
+
+def check_template(folder: Path) -> None:
+    """Raises ``UserError`` for a model without a chat template; warns of one that has no word for tools."""
+    template = chat_template(folder)
+    if not template:
+        raise UserError(
+            f"the model {folder} has no chat template, so it cannot be asked for turns\n"
+            "give one as `server.chat_template`, a file; it is best the one that the model is trained with"
+        )
+    if "tools" not in template:
+        logger.warning(
+            "the chat template of %s has no word for tools, so `scaffold: tools` does not tell the model of any;"
+            " another template can be given as `server.chat_template`",
+            folder,
+        )
+
+
+def chat_template(folder: Path) -> str:
+    """The template of a model folder; empty if there is none. Of several, that for tools, as vLLM chooses."""
+    separate = folder / "chat_template.jinja"
+    if separate.is_file():
+        return separate.read_text(encoding="utf-8")
+    held = (_json(folder / name).get("chat_template") for name in ("tokenizer_config.json", "chat_template.json"))
+    found = next(filter(None, held), "")
+    if isinstance(found, list):
+        named = {str(each.get("name")): str(each.get("template")) for each in found}
+        return named.get("tool_use") or named.get("default") or ""
+    return str(found)
+
+
+def _json(path: Path) -> JsonObject:
+    content: JsonObject = msgspec.json.decode(path.read_bytes()) if path.is_file() else {}
+    return content

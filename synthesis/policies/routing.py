@@ -1,0 +1,66 @@
+"""Which endpoint an episode asks: the least loaded at its first turn, and then always the same one.
+
+The prefix cache of that endpoint holds the turns before. An episode moves on only when its endpoint fails.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+
+REST_S = 5.0
+"""A server that refuses at once has the fewest requests in flight; for so long it gets no new episode."""
+
+REMEMBERED = 10_000
+"""Episodes whose endpoint is known; nobody says when one ends, so the one asked about the longest ago is forgotten."""
+
+
+class Router:
+    """Deals the episodes of one worker process among ``endpoints``. For one event loop."""
+
+    def __init__(self, endpoints: Sequence[str]) -> None:
+        self._endpoints = list(endpoints)
+        self._in_flight: Counter[str] = Counter()
+        self._episodes: Counter[str] = Counter()
+        self._homes: OrderedDict[str, str] = OrderedDict()
+        self._failed_at: dict[str, float] = {}
+
+    def route(self, episode_id: str, without: Collection[str] = ()) -> str:
+        """The endpoint of an episode, which is its own from now on; none of ``without``, which just failed.
+
+        Least loaded is the endpoint with the fewest requests in flight, and among equals that with the fewest episodes.
+        """
+        home = self._homes.get(episode_id)
+        if home is None or home in without:
+            home = min((url for url in self._endpoints if url not in without), key=self._load)
+            self._settle(episode_id, home)
+        self._homes.move_to_end(episode_id)
+        return home
+
+    @contextmanager
+    def busy(self, endpoint: str) -> Iterator[None]:
+        """Around a request."""
+        self._in_flight[endpoint] += 1
+        try:
+            yield
+        finally:
+            self._in_flight[endpoint] -= 1
+
+    def failed(self, endpoint: str) -> None:
+        """Let new episodes keep away from ``endpoint`` for ``REST_S``."""
+        self._failed_at[endpoint] = time.monotonic()
+
+    def _load(self, endpoint: str) -> tuple[bool, int, int]:
+        resting = time.monotonic() - self._failed_at.get(endpoint, -REST_S) < REST_S
+        return resting, self._in_flight[endpoint], self._episodes[endpoint]
+
+    def _settle(self, episode_id: str, endpoint: str) -> None:
+        before = self._homes.pop(episode_id, None)
+        if before is None and len(self._homes) == REMEMBERED:
+            _, before = self._homes.popitem(last=False)
+        if before is not None:
+            self._episodes[before] -= 1
+        self._homes[episode_id] = endpoint
+        self._episodes[endpoint] += 1

@@ -1,0 +1,222 @@
+"""Episodes in worlds that may block (a browser, a container, a foreign process), kept off the event loop.
+
+Such an episode is lived in a thread of a bounded pool, on an event loop of its own; only the turns of models are taken
+on the loop that all episodes share, which therefore never waits for an environment. All calls of a world come from
+one thread. A call that does not come back is given up: the thread is abandoned and replaced, and its world is not
+touched again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import resource
+import threading
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+import msgspec
+
+from synthesis.environments.environment import WorldError
+from synthesis.policies.policy import Conversation, Policy, Turn
+from synthesis.strategies.strategy import Exploration
+
+T = TypeVar("T")
+
+THREADS = 256
+"""Episodes in worlds that block, in flight per process. A thread that waits takes 46 KB, and three open files."""
+
+OPEN_FILES = 4096
+
+CALL_TIMEOUT_S = 300.0
+"""A call that takes longer is given up."""
+
+BEAT_S = 1.0
+
+
+class WorldTimeout(WorldError):
+    """The environment did not come back from a call."""
+
+    reason = "world_timeout"
+
+
+class Pool:
+    """At most ``size`` threads, not counting abandoned ones.
+
+    They are daemons, so that one that hangs for ever does not keep the process from ending.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.abandoned = 0
+        """Threads that were given up and have not come back."""
+        self._size = size
+        self._threads = 0
+        self._idle = 0
+        self._waiting: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
+        self._given_up: set[Future[Any]] = set()
+        self._changed = threading.Condition()
+
+    def submit(self, work: Callable[[], T]) -> Future[T]:
+        """Have ``work`` done as soon as a thread is free."""
+        future: Future[T] = Future()
+        with self._changed:
+            self._waiting.append((work, future))
+            self._staff()
+            self._changed.notify()
+        return future
+
+    def abandon(self, future: Future[Any]) -> None:
+        """Give up work; a thread that is busy with it is replaced until it comes back."""
+        with self._changed:
+            if not future.cancel() and future.running():
+                self._given_up.add(future)
+                self.abandoned += 1
+                self._threads -= 1
+                self._staff()
+
+    def _staff(self) -> None:
+        """Start a thread for work that waits, if there may be one more."""
+        if len(self._waiting) > self._idle and self._threads < self._size:
+            self._threads += 1
+            threading.Thread(target=self._run, name="world", daemon=True).start()
+
+    def _run(self) -> None:
+        needed = True
+        while needed:
+            with self._changed:
+                self._idle += 1
+                while not self._waiting:
+                    self._changed.wait()
+                self._idle -= 1
+                work, future = self._waiting.popleft()
+            if future.set_running_or_notify_cancel():
+                _do(work, future)
+            with self._changed:
+                needed = self._is_needed(future)
+
+    def _is_needed(self, future: Future[Any]) -> bool:
+        """Whether a thread that is done with ``future`` goes on; one that was replaced may be one too many."""
+        if future not in self._given_up:
+            return True
+        self._given_up.remove(future)
+        self.abandoned -= 1
+        if self._threads == self._size:
+            return False
+        self._threads += 1
+        return True
+
+
+POOL = Pool(THREADS)
+
+
+async def gathered(
+    explore: Callable[[Exploration], AsyncIterator[T]], exploration: Exploration, blocking: bool, patience_s: float
+) -> list[T]:
+    """All that ``explore(exploration)`` yields; in a thread of the pool if its environments are ``blocking``.
+
+    Raises what it raises, and ``WorldTimeout`` if an environment does not come back for more than ``patience_s``.
+    """
+    if not blocking:
+        return [each async for each in explore(exploration)]
+    allow_open_files()
+    errand = Errand(explore, msgspec.structs.replace(exploration, policies=_remote(exploration.policies)))
+    future = POOL.submit(errand.run)
+    waiting = asyncio.wrap_future(future)
+    try:
+        while not waiting.done():
+            await asyncio.wait([waiting], timeout=min(BEAT_S, patience_s / 4))
+            if not waiting.done() and errand.silent_s() > patience_s:
+                raise WorldTimeout(f"timeout: the environment has not come back from a call for {patience_s:g} s")
+        return waiting.result()
+    finally:
+        if not waiting.done():
+            errand.cancel()
+            POOL.abandon(future)
+            waiting.cancel()
+
+
+class Errand:
+    """An exploration on an event loop of its own, watched from another thread."""
+
+    def __init__(self, explore: Callable[[Exploration], AsyncIterator[Any]], exploration: Exploration) -> None:
+        self._explore = explore
+        self._exploration = exploration
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[Any] | None = None
+        self._heard_at = 0.0
+
+    def run(self) -> list[Any]:
+        """What is yielded. For the thread that lives it."""
+        return asyncio.run(self._gather())
+
+    def silent_s(self) -> float:
+        """For how long its loop has not answered; asks it again."""
+        self._tell(self._answer)
+        return 0.0 if self._loop is None else time.monotonic() - self._heard_at
+
+    def cancel(self) -> None:
+        """Cancel it as soon as its loop answers."""
+        if self._task is not None:
+            self._tell(self._task.cancel)
+
+    async def _gather(self) -> list[Any]:
+        self._task, self._heard_at = asyncio.current_task(), time.monotonic()
+        self._loop = asyncio.get_running_loop()
+        return [each async for each in self._explore(self._exploration)]
+
+    def _tell(self, what: Callable[[], Any]) -> None:
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # it is closed, for all is done
+                self._loop.call_soon_threadsafe(what)
+
+    def _answer(self) -> None:
+        self._heard_at = time.monotonic()
+
+
+class RemotePolicy:
+    """A policy that acts on the event loop it was made in, asked from another one."""
+
+    def __init__(self, policy: Policy, loop: asyncio.AbstractEventLoop) -> None:
+        self.name = policy.name
+        self.model = policy.model
+        self.revision = policy.revision
+        self.sampling = policy.sampling
+        self.spending = policy.spending
+        self._policy = policy
+        self._loop = loop
+
+    async def act(self, conversation: Conversation) -> Turn:
+        """As ``Policy.act``, without the environment, which is at home here."""
+        asked = self._policy.act(msgspec.structs.replace(conversation, environment=None))
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(asked, self._loop))
+
+    async def close(self) -> None:
+        """Nothing: whoever made the policy closes it."""
+
+
+@functools.cache
+def allow_open_files() -> None:
+    """Raise the limit that many systems set to 1,024, which the loops of all threads and their connections exceed."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def _remote(policies: Mapping[str, Policy]) -> dict[str, Policy]:
+    """Policies for another thread. One without a model only computes, and may need the environment: it goes along."""
+    loop = asyncio.get_running_loop()
+    return {role: policy if policy.model is None else RemotePolicy(policy, loop) for role, policy in policies.items()}
+
+
+def _do(work: Callable[[], T], future: Future[T]) -> None:
+    try:
+        result = work()
+    except BaseException as error:  # noqa: BLE001 - handed to the thread that waits
+        future.set_exception(error)
+    else:
+        future.set_result(result)

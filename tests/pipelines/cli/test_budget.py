@@ -1,0 +1,74 @@
+"""A budget that is spent ends a stage cleanly, and a larger one takes it up where it stopped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from schemas.tables import Table
+from tests.fake_openai import MODEL, FakeOpenAi, text
+from tests.pipelines.cli.world import DEMONSTRATE, agentmill, write_recipe, write_world
+
+SAMPLE = {**DEMONSTRATE, "operator": "sample", "policy": "actor", "max_turns": 2, "window": 2, "as": "explored"}
+
+
+def actor(server: FakeOpenAi, **fields: Any) -> dict[str, Any]:
+    prices = {"input": 1_000_000, "output": 0}
+    return {"policy": "openai", "model": MODEL, "endpoints": [server.url], "prices": prices, **fields}
+
+
+@pytest.mark.parametrize("runner", [{"name": "embedded"}, {"name": "multi_processing", "workers": 2}])
+def test_a_stage_that_spent_its_budget_goes_on_with_a_larger_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], runner: dict[str, Any]
+) -> None:
+    write_world(tmp_path, copies=12)
+    with FakeOpenAi([text("look")]) as server:
+        models = {"actor": actor(server, budget={"tokens": 1})}
+        recipe = write_recipe(tmp_path, SAMPLE, models=models, runner=runner)
+        assert agentmill("run", recipe) == 1
+        said = capsys.readouterr().err
+        asked = len(server.requests)
+        assert asked % 2 == 0, "an episode that was in flight was cut short"
+        kept = asked // 2
+        assert 1 <= kept <= 2 * int(runner.get("workers", 1))
+        assert f"stage explored stopped, the budget of {MODEL} is spent: " in said
+        assert f"the {kept} inputs that have ended are kept\n" in said
+        assert said.splitlines()[-1] == f"raise that limit and go on with: agentmill run {recipe}"
+        assert not (tmp_path / "run/explored/manifest.json").exists()
+        assert agentmill("run", recipe) == 1
+        assert len(server.requests) == asked, "nothing is begun with a budget that was spent before"
+        assert agentmill("run", recipe, "models.actor.budget.tokens=1000000") == 0
+        assert len(server.requests) == 24, "each episode was lived once"
+    table = Table.open(tmp_path / "run/explored")
+    assert table.manifest.counts.written == 12
+    rows = list(table.rows())
+    assert {row.usage.cost_usd for row in rows} == {float(row.usage.prompt_tokens) for row in rows}
+    assert table.manifest.metrics["cost_usd"] == sum(row.usage.cost_usd for row in rows)
+
+
+def test_a_budget_in_dollars(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_world(tmp_path, copies=4)
+    with FakeOpenAi([text("look")]) as server:
+        models = {"actor": actor(server, budget={"usd": 0.5})}
+        assert agentmill("run", write_recipe(tmp_path, SAMPLE, models=models)) == 1
+    assert "of 0.50 USD; the 2 inputs that have ended are kept" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"budget": {"usd": 1}, "prices": None}, "`budget.usd` needs `prices`"),
+        ({"budget": {"euro": 1}}, "unknown key 'euro'"),
+        ({"policy": "expert", "budget": {"tokens": 1}}, "policy 'expert' costs nothing, so it has no `budget`"),
+        ({"limits": {"request_per_minute": 1}}, "Did you mean 'requests_per_minute'"),
+    ],
+)
+def test_mistakes_are_explained(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], fields: dict[str, Any], message: str
+) -> None:
+    write_world(tmp_path)
+    models = {"actor": {"policy": "openai", "model": MODEL, "endpoints": ["http://127.0.0.1:9/v1"], **fields}}
+    assert agentmill("run", write_recipe(tmp_path, SAMPLE, models=models)) == 2
+    assert message in capsys.readouterr().err

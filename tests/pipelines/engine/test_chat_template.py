@@ -1,0 +1,93 @@
+"""Which parser reads the tool calls of a model, and which models cannot be served."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import json
+import logging
+from pathlib import Path
+
+import pytest
+
+from pipelines.engine.chat_template import BY_MARK, BY_MODEL_TYPE, chat_template, check_template, tool_parser
+from pipelines.engine.servers import plans_of
+from pipelines.engine.vllm_command import vllm_command
+from pipelines.models import ModelConfig, ServerConfig
+from schemas.errors import UserError
+
+
+def model(folder: Path, template: str | list[dict[str, str]] | None = None, **configuration: str) -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(configuration))
+    if template is not None:
+        (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": template}))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("template", "parser"),
+    [
+        ("{{ '<tool_call>' }}", "hermes"),
+        ("<tool_call><function=", "qwen3_coder"),
+        ("<tool_call>{{ name }}<arg_key>", "glm45"),
+        ("<|python_tag|>", "llama3_json"),
+        ("{{- 'Environment: ipython' }}", "llama3_json"),
+        ("[TOOL_CALLS]", "mistral"),
+        ("<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>{{ name }}", "deepseek_v31"),
+        ("<｜tool▁call▁begin｜>{{ type }}<｜tool▁sep｜>function", "deepseek_v3"),
+        ("<|im_start|>", "hermes"),
+        (None, "hermes"),
+    ],
+)
+def test_the_tool_parser_follows_the_chat_template(tmp_path: Path, template: str | None, parser: str) -> None:
+    folder = model(tmp_path / "m", template)
+    assert tool_parser(folder) == parser
+    (folder / "chat_template.jinja").write_text("[TOOL_CALLS]")
+    assert tool_parser(folder) == "mistral"
+
+
+def test_a_family_that_shares_its_marks_is_known_by_its_type(tmp_path: Path) -> None:
+    assert tool_parser(model(tmp_path / "m", "<tool_call>", model_type="granitemoehybrid")) == "granite4"
+    assert tool_parser(model(tmp_path / "m", "<tool_call>", model_type="qwen2")) == "hermes"
+
+
+def test_the_option_goes_before_the_family(tmp_path: Path) -> None:
+    folder = model(tmp_path / "m", "[TOOL_CALLS]")
+    for given, used in ((None, "mistral"), ("xlam", "xlam")):
+        command = vllm_command(folder, "m", ServerConfig(tool_call_parser=given), 1)
+        assert command[command.index("--tool-call-parser") + 1] == used
+
+
+def test_vllm_has_all_these_parsers() -> None:
+    """Read from its source: importing it takes half a minute."""
+    spec = importlib.util.find_spec("vllm")
+    if spec is None or spec.origin is None:
+        pytest.skip("vLLM is not installed")
+    tree = ast.parse((Path(spec.origin).parent / "tool_parsers/__init__.py").read_text(encoding="utf-8"))
+    [table] = [node.value for node in tree.body if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict)]
+    known = {key.value for key in table.keys if isinstance(key, ast.Constant)}
+    assert len(known) > 20
+    assert {*BY_MODEL_TYPE.values(), *(parser for _, parser in BY_MARK)} <= known
+
+
+def test_of_several_templates_the_one_for_tools_counts(tmp_path: Path) -> None:
+    several = [{"name": "default", "template": "plain"}, {"name": "tool_use", "template": "tools"}]
+    assert chat_template(model(tmp_path / "m", several)) == "tools"
+    assert chat_template(model(tmp_path / "m", several[:1])) == "plain"
+
+
+def test_a_model_that_cannot_be_asked_is_refused_before_it_is_served(tmp_path: Path) -> None:
+    folder = model(tmp_path / "m")
+    with pytest.raises(UserError, match=r"has no chat template.*\ngive one as `server.chat_template`"):
+        plans_of(ModelConfig(policy="vllm", model=str(folder)), tmp_path / "run")
+    given = ServerConfig(chat_template="t.jinja")
+    assert plans_of(ModelConfig(policy="vllm", model=str(folder), server=given), tmp_path / "run")
+
+
+def test_a_template_without_tools_is_remarked_upon(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        check_template(model(tmp_path / "m", "{{ messages }} {{ tools }}"))
+        assert caplog.messages == []
+        check_template(model(tmp_path / "m", "{{ messages }}"))
+    assert "has no word for tools" in caplog.messages[0]

@@ -1,0 +1,102 @@
+"""Which endpoint an episode asks."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+
+from pipelines.engine.endpoints import free_ports, is_healthy
+from schemas.trajectory import MessageAction
+from synthesis.policies import make_policy, routing
+from synthesis.policies.policy import Conversation
+from synthesis.policies.routing import REMEMBERED, Router
+from synthesis.policies.settings import PolicySettings
+from tests import fake_openai as fake
+from tests.fake_openai import FakeOpenAi
+
+
+def test_an_episode_begins_where_the_fewest_requests_are_in_flight_and_stays() -> None:
+    router = Router(["a", "b", "c"])
+    with router.busy("a"), router.busy("a"), router.busy("b"), router.busy("c"), router.busy("c"):
+        assert router.route("first") == "b"
+        with router.busy("b"), router.busy("b"):
+            assert router.route("first") == "b"
+            assert router.route("second") == "a"
+
+
+def test_idle_endpoints_get_equal_shares() -> None:
+    router = Router(["a", "b", "c"])
+    assert Counter(router.route(f"episode-{number}") for number in range(30)) == {"a": 10, "b": 10, "c": 10}
+
+
+def test_an_episode_moves_on_from_what_fails_and_stays_there() -> None:
+    router = Router(["a", "b"])
+    assert router.route("first") == "a"
+    assert router.route("first", without=["a"]) == "b"
+    assert router.route("first") == "b"
+
+
+def test_a_server_that_refuses_at_once_is_no_magnet(monkeypatch: pytest.MonkeyPatch) -> None:
+    router = Router(["dead", "alive"])
+    router.failed("dead")
+    with router.busy("alive"), router.busy("alive"):
+        assert {router.route(f"episode-{number}") for number in range(5)} == {"alive"}
+        monkeypatch.setattr(routing, "REST_S", 0.0)
+        assert router.route("later") == "dead"
+
+
+def test_memory_is_bounded_and_forgets_what_was_asked_about_the_longest_ago() -> None:
+    router = Router(["a", "b"])
+    home = router.route("kept")
+    for number in range(REMEMBERED + 10):
+        router.route(f"episode-{number}")
+        router.route("kept")
+    assert router.route("kept") == home
+    assert len(router._homes) == REMEMBERED == sum(router._episodes.values())
+    assert "episode-0" not in router._homes
+
+
+async def test_a_slow_server_gets_fewer_episodes_than_a_fast_one() -> None:
+    """One of 10 ms and one of 100 ms a turn: each has about as many requests in flight, so the fast one serves more."""
+    with FakeOpenAi([fake.text("a", hang_s=0.01)]) as fast, FakeOpenAi([fake.text("b", hang_s=0.1)]) as slow:
+        policy = make_policy(PolicySettings(policy="openai", model="fake", endpoints=[slow.url, fast.url]))
+        free = asyncio.Semaphore(4)
+
+        async def episode(number: int) -> None:
+            async with free:
+                for _ in range(2):
+                    asked = Conversation(episode_id=str(number), system_prompt="", content=(), tools=[], seed=0)
+                    await policy.act(asked)
+
+        await asyncio.gather(*map(episode, range(40)))
+        await policy.close()
+    assert len(slow.requests) + len(fast.requests) == 80
+    assert len(slow.requests) % 2 == 0, "an episode is served by one"
+    assert len(fast.requests) > 1.5 * len(slow.requests) > 0
+
+
+async def test_a_server_that_dies_in_the_middle_costs_no_turn() -> None:
+    [port] = free_ports(1)
+    command = [sys.executable, "-m", "tests.fake_openai", "--port", str(port), "--answer", "b"]
+    with FakeOpenAi([fake.text("a")]) as survivor, subprocess.Popen(command) as victim:
+        try:
+            url = f"http://127.0.0.1:{port}/v1"
+            while not is_healthy(url):
+                await asyncio.sleep(0.05)
+            policy = make_policy(PolicySettings(policy="openai", model="fake", endpoints=[url, survivor.url]))
+            asked = [
+                Conversation(episode_id=str(number), system_prompt="", content=(), tools=[], seed=0)
+                for number in range(6)
+            ]
+            first = [(await policy.act(each)).actions[0] for each in asked]
+        finally:
+            victim.kill()
+        victim.wait()
+        second = [(await policy.act(each)).actions[0] for each in asked]
+        await policy.close()
+    assert first == [MessageAction(content=said) for said in "bababa"]
+    assert second == [MessageAction(content="a")] * 6

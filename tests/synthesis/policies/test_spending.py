@@ -1,0 +1,89 @@
+"""What turns cost, and when a budget is spent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from schemas.config import validate
+from schemas.errors import UserError
+from schemas.trajectory import Usage
+from synthesis.policies import make_policy
+from synthesis.policies.policy import Conversation, PolicyError, exhausted
+from synthesis.policies.settings import PolicySettings
+from synthesis.policies.spending import Budget, Prices, Spending
+from tests import fake_openai as fake
+from tests.fake_openai import FakeOpenAi
+
+PRICES = Prices(input=2.0, output=10.0, cached_input=0.5)
+
+
+@pytest.mark.parametrize(
+    ("usage", "cost"),
+    [
+        (Usage(prompt_tokens=1_000_000, completion_tokens=100_000), 3.0),
+        (Usage(prompt_tokens=1_000_000, cached_tokens=400_000, completion_tokens=0), 1.4),
+        (Usage(), 0.0),
+    ],
+)
+def test_a_turn_costs_what_its_tokens_do(usage: Usage, cost: float) -> None:
+    assert PRICES.cost_usd(usage) == pytest.approx(cost)
+
+
+def test_cached_tokens_are_as_dear_as_others_unless_said() -> None:
+    usage = Usage(prompt_tokens=1_000_000, cached_tokens=400_000)
+    assert Prices(input=2.0, output=10.0).cost_usd(usage) == pytest.approx(2.0)
+
+
+def test_processes_share_a_ledger_which_outlives_them(tmp_path: Path) -> None:
+    ledger, budget = str(tmp_path / "spending.sqlite"), Budget(tokens=100)
+    one, other = Spending("m", budget, ledger), Spending("m", budget, ledger)
+    one.add(60, 0.0)
+    assert one.exhausted() is None
+    one.close()
+    one.close()
+    other.add(39, 0.0)
+    assert other.exhausted() is None
+    other.add(1, 0.0)
+    assert other.exhausted() == "the budget of m is spent: 100 of 100 tokens"
+    other.close()
+    again = Spending("m", budget, ledger)
+    assert again.exhausted() == "the budget of m is spent: 100 of 100 tokens"
+    assert Spending("m", Budget(tokens=101), ledger).exhausted() is None
+    assert Spending("n", budget, ledger).exhausted() is None
+    again.close()
+
+
+def test_dollars_are_counted_without_a_ledger_too() -> None:
+    spending = Spending("m", Budget(usd=0.5), None)
+    for _ in range(5):
+        assert spending.exhausted() is None
+        spending.add(1000, 0.1)
+    assert spending.exhausted() == "the budget of m is spent: 0.50 of 0.50 USD"
+
+
+@pytest.mark.parametrize("given", [{}, {"tokens": 1, "usd": 1}])
+def test_a_budget_is_tokens_or_dollars(given: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match="a budget is either `tokens` or `usd`"):
+        validate(Budget, given, "budget")
+
+
+async def test_a_policy_reports_costs_and_counts_what_came_to_nothing() -> None:
+    asked = Conversation(episode_id="e", system_prompt="Count.", content=(), tools=[], seed=0)
+    with FakeOpenAi([fake.text("add 1"), fake.raw(b"{"), fake.raw(b"{"), fake.raw(b"{")]) as server:
+        settings = PolicySettings(
+            policy="openai", model="fake", endpoints=[server.url], prices=PRICES, budget=Budget(tokens=500)
+        )
+        policy = make_policy(settings)
+        turn = await policy.act(asked)
+        usage = turn.usage
+        assert (usage.prompt_tokens, usage.completion_tokens) == (28, 8)
+        assert usage.cost_usd == pytest.approx((28 * 2 + 8 * 10) / 1e6)
+        assert exhausted([policy]) is None
+        with pytest.raises(PolicyError, match="malformed"):
+            await policy.act(asked)
+        assert exhausted([make_policy(PolicySettings(policy="expert")), policy]) is not None
+        await policy.close()
+        await policy.close()

@@ -1,0 +1,264 @@
+"""Episodes in worlds that block: off the event loop, in a bounded number of threads, given up where a call hangs."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from schemas.task import Task
+from schemas.trajectory import AnyAction, AnyObservation, MessageAction, Trajectory
+from synthesis.environments.environment import Check, Transition, WorldError
+from synthesis.policies import make_policy
+from synthesis.policies.policy import Conversation, Policy, PolicyError, Turn
+from synthesis.policies.scripted import ScriptedPolicy
+from synthesis.policies.settings import PolicySettings
+from synthesis.strategies import apart
+from synthesis.strategies.apart import Pool, WorldTimeout, gathered
+from synthesis.strategies.sample import Sample
+from synthesis.strategies.strategy import Exploration
+from tests.counter_world import SPEC, CounterWorld, counting_task
+
+PATIENCE_S = 1.0
+
+
+class SlowWorld(CounterWorld):
+    """Takes ``seconds`` for each step; notes the threads that called it."""
+
+    seconds = 0.05
+    released = threading.Event()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.threads: set[str] = {threading.current_thread().name}
+
+    def step(self, action: AnyAction) -> Transition:
+        self.threads.add(threading.current_thread().name)
+        time.sleep(self.seconds)
+        return super().step(action)
+
+    def check(self) -> Check:
+        self.threads.add(threading.current_thread().name)
+        return super().check()
+
+
+class HangingWorld(CounterWorld):
+    """Does not come back from ``where`` until it is released."""
+
+    def __init__(self, where: str, released: threading.Event) -> None:
+        super().__init__()
+        self._where = where
+        self._released = released
+
+    def reset(self, task: Task, seed: int) -> AnyObservation:
+        self._hang("reset")
+        return super().reset(task, seed)
+
+    def step(self, action: AnyAction) -> Transition:
+        self._hang("step")
+        return super().step(action)
+
+    def check(self) -> Check:
+        self._hang("check")
+        return super().check()
+
+    def _hang(self, where: str) -> None:
+        if where == self._where:
+            self._released.wait(60)
+
+
+class Model(ScriptedPolicy):
+    """A script with a name, as a model has one: it acts on the loop of the test, and notes that."""
+
+    def __init__(self, *turns: str) -> None:
+        super().__init__(PolicySettings(policy="scripted", name="model", turns=list(turns)))
+        self.loop = asyncio.get_running_loop()
+        self.environments: list[object] = []
+
+    async def act(self, conversation: Conversation) -> Turn:
+        assert asyncio.get_running_loop() is self.loop
+        self.environments.append(conversation.environment)
+        await asyncio.sleep(0.01)
+        return await super().act(conversation)
+
+
+@pytest.fixture
+def pool(monkeypatch: pytest.MonkeyPatch) -> Pool:
+    monkeypatch.setattr(apart, "POOL", Pool(8))
+    return apart.POOL
+
+
+def exploration(policy: Policy, make: Callable[[], CounterWorld], seed: int = 0) -> Exploration:
+    return Exploration(task=counting_task(), spec=SPEC, make_environment=make, policies={"actor": policy}, seed=seed)
+
+
+async def lived(explored: Exploration, blocking: bool = True, **parameters: Any) -> Trajectory:
+    def explore(given: Exploration) -> AsyncIterator[Trajectory]:
+        return Sample(**parameters).explore(given, frozenset())
+
+    [trajectory] = await gathered(explore, explored, blocking, PATIENCE_S)
+    return trajectory
+
+
+async def longest_stall(stop: asyncio.Event) -> float:
+    """The longest time for which the loop did nothing."""
+    longest, before = 0.0, time.monotonic()
+    while not stop.is_set():
+        await asyncio.sleep(0.005)
+        now = time.monotonic()
+        longest, before = max(longest, now - before), now
+    return longest
+
+
+async def test_the_episode_is_the_same_and_its_world_is_called_from_one_thread(pool: Pool) -> None:
+    worlds: list[SlowWorld] = []
+
+    def make() -> SlowWorld:
+        worlds.append(SlowWorld())
+        return worlds[-1]
+
+    policy = Model("add 2", "jump", "add 1")
+    apart_from_us = await lived(exploration(policy, make))
+    among_us = await lived(exploration(policy, make), blocking=False)
+    assert apart_from_us == among_us
+    assert apart_from_us.outcome.status == "success"
+    assert worlds[0].threads == {"world"}
+    assert worlds[1].threads == {threading.current_thread().name}
+    assert [world.closed for world in worlds] == [1, 1]
+    assert policy.environments[:3] == [None] * 3
+
+
+async def test_a_world_that_blocks_does_not_stall_the_loop(pool: Pool) -> None:
+    class Slower(SlowWorld):
+        seconds = 0.3
+
+    over = asyncio.Event()
+    stall = asyncio.create_task(longest_stall(over))
+    began = time.monotonic()
+    policy = Model("add 2", "add 1")
+    await asyncio.gather(*(lived(exploration(policy, Slower, seed)) for seed in range(8)))
+    seconds = time.monotonic() - began
+    over.set()
+    assert await stall < Slower.seconds, "one step held up all others"
+    assert seconds < 8 * 2 * Slower.seconds, "they waited for each other"
+
+
+async def test_the_expert_goes_along(pool: Pool) -> None:
+    trajectory = await lived(exploration(make_policy(PolicySettings(policy="expert")), SlowWorld))
+    assert [item.content for item in trajectory.content if isinstance(item, MessageAction)] == ["add 2", "add 1"]
+
+
+async def test_who_breaks_is_named_as_ever(pool: Pool) -> None:
+    with pytest.raises(PolicyError, match="script_ended"):
+        await lived(exploration(Model("add 1"), SlowWorld))
+    broken = Exploration(
+        task=counting_task(break_at=1), spec=SPEC, make_environment=SlowWorld, policies={"actor": Model("a")}, seed=0
+    )
+    with pytest.raises(WorldError, match="the gears are stuck"):
+        await lived(broken)
+    assert pool.abandoned == 0
+
+
+@pytest.mark.parametrize("where", ["reset", "step", "check"])
+async def test_a_call_that_hangs_ends_the_episode_and_not_the_others(pool: Pool, where: str) -> None:
+    released = threading.Event()
+    worlds: list[HangingWorld] = []
+
+    def make() -> HangingWorld:
+        worlds.append(HangingWorld(where, released))
+        return worlds[-1]
+
+    policy = Model("add 2", "add 1")
+    began = time.monotonic()
+    hanging = asyncio.create_task(lived(exploration(policy, make)))
+    well = await lived(exploration(policy, SlowWorld))
+    assert well.outcome.status == "success"
+    with pytest.raises(WorldTimeout, match=r"has not come back from a call for 1 s") as caught:
+        await hanging
+    assert caught.value.reason == "world_timeout"
+    assert PATIENCE_S <= time.monotonic() - began < 10
+    assert pool.abandoned == 1
+    assert worlds[0].closed == 0, "it is not touched while the call runs"
+    released.set()
+    while pool.abandoned or not worlds[0].closed:
+        await asyncio.sleep(0.01)
+    assert worlds[0].closed == 1
+
+
+async def test_the_time_of_an_episode_ends_it_as_ever(pool: Pool) -> None:
+    class Slow(Model):
+        async def act(self, conversation: Conversation) -> Turn:
+            await asyncio.sleep(60)
+            raise AssertionError
+
+    trajectory = await lived(exploration(Slow("add 1"), SlowWorld), episode_timeout_s=0.1)
+    assert (trajectory.outcome.truncated, trajectory.outcome.reason) == (True, "episode_timeout")
+
+
+async def test_what_is_cancelled_ends_and_closes_its_world(pool: Pool) -> None:
+    worlds: list[SlowWorld] = []
+
+    def make() -> SlowWorld:
+        worlds.append(SlowWorld())
+        return worlds[-1]
+
+    class Slow(Model):
+        async def act(self, conversation: Conversation) -> Turn:
+            await asyncio.sleep(60)
+            raise AssertionError
+
+    task = asyncio.create_task(lived(exploration(Slow("add 1"), make)))
+    while not worlds:
+        await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    while pool.abandoned or not worlds[0].closed:
+        await asyncio.sleep(0.01)
+
+
+def test_a_pool_is_bounded_and_replaces_what_hangs() -> None:
+    pool, released = Pool(2), threading.Event()
+    stuck = [pool.submit(lambda: released.wait(60)) for _ in range(2)]
+    later = [pool.submit(lambda number=number: number) for number in range(3)]
+    never = pool.submit(lambda: 1)
+    while not all(future.running() for future in stuck):
+        time.sleep(0.01)
+    assert not any(future.done() for future in later), "there are two threads, and both are busy"
+    pool.abandon(never)
+    assert never.cancelled()
+    pool.abandon(stuck[0])
+    assert [future.result(10) for future in later] == [0, 1, 2]
+    assert pool.abandoned == 1
+    released.set()
+    assert stuck[0].result(10) is True
+    while pool.abandoned:
+        time.sleep(0.01)
+    busy = [pool.submit(lambda: threading.current_thread().ident) for _ in range(20)]
+    assert len({future.result(10) for future in busy}) <= 2
+
+
+@pytest.mark.parametrize(
+    ("limits", "raised"),
+    [
+        ((1024, 1_048_576), [(4096, 1_048_576)]),
+        ((1024, 2048), [(2048, 2048)]),
+        ((1024, resource.RLIM_INFINITY), [(4096, resource.RLIM_INFINITY)]),
+        ((20_000, 20_000), []),
+        ((resource.RLIM_INFINITY, resource.RLIM_INFINITY), []),
+    ],
+)
+def test_enough_files_may_be_open(
+    limits: tuple[int, int], raised: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[tuple[int, int]] = []
+    monkeypatch.setattr(resource, "getrlimit", lambda _: limits)
+    monkeypatch.setattr(resource, "setrlimit", lambda _, wanted: done.append(wanted))
+    apart.allow_open_files.cache_clear()
+    apart.allow_open_files()
+    assert done == raised
