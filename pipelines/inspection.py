@@ -15,9 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from pipelines.engine.operation import SIDES
 from pipelines.quality import summary
 from schemas.arrow import from_arrow
 from schemas.errors import UserError
+from schemas.manifest import MANIFEST_NAME
 from schemas.profiles.fields import Kept, field_report, without_fields
 from schemas.quality import Quality
 from schemas.tables import Table, read_columns
@@ -48,14 +50,15 @@ class Spread(msgspec.Struct, frozen=True):
 class Inspection(msgspec.Struct, frozen=True, kw_only=True):
     """What ``agentmill inspect`` shows of a table; ``categories`` and ``spreads`` go by the path of the column.
 
-    ``metrics`` are the figures that its stage summed, ``quality`` sums up a table of ``Quality``, and ``fields`` tells
-    what became of the fields of foreign records.
+    ``beside`` are the folders of tables that its stage wrote beside it, ``metrics`` the figures that it summed;
+    ``quality`` sums up a table of ``Quality``, and ``fields`` tells what became of the fields of foreign records.
     """
 
     path: str
     record: str
     schema_version: str
     operator: str
+    beside: list[str]
     counts: dict[str, int]
     reasons: dict[str, int]
     files: int
@@ -95,6 +98,7 @@ def look(table: Table, shards: Sequence[Path], rows: int) -> Inspection:
         record=manifest.record,
         schema_version=manifest.schema_version,
         operator=manifest.operator,
+        beside=[str(table.folder / side) for side in SIDES if (table.folder / side / MANIFEST_NAME).exists()],
         counts=msgspec.to_builtins(manifest.counts),
         reasons=manifest.reasons,
         files=len(shards),

@@ -71,7 +71,7 @@ class Line:
     def run(self, step: Step) -> None:
         """Run a step, or find it done. Raises the errors of ``run_plan``."""
         self._make(step)
-        self._there.add(step.folder)
+        self._there |= {step.folder, *(step.folder / side for side in step.stage.sides)}
         self.examine()
 
     def examine(self) -> None:

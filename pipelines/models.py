@@ -9,12 +9,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from pipelines.engine.endpoints import Endpoint
 from schemas.config import Config
 from schemas.errors import UserError, near_match
+from schemas.ids import digest
 from schemas.model import model_revision
+from schemas.record import JsonObject
 from synthesis.policies import POLICIES
 from synthesis.policies.limits import Limits
 from synthesis.policies.settings import PolicySettings
@@ -62,6 +64,21 @@ class ServerConfig(Config):
     restarts: Annotated[int, Field(ge=0)] = 3
     arguments: list[str] = []
 
+    @field_validator("chat_template")
+    @classmethod
+    def _there(cls, chat_template: str | None) -> str | None:
+        if chat_template is not None and not Path(chat_template).is_file():
+            raise ValueError(f"there is no file {chat_template}; expected a Jinja chat template")
+        return chat_template
+
+    def identity(self) -> JsonObject:
+        """What of it decides the answers, where it is not the default; a chat template by its content."""
+        decisive = {"chat_template", "tool_call_parser", "max_model_len", "arguments"}
+        given: JsonObject = self.model_dump(mode="json", include=decisive, exclude_defaults=True)
+        if self.chat_template is not None:
+            given["chat_template"] = digest(Path(self.chat_template).read_text(encoding="utf-8"))
+        return given
+
 
 class ModelConfig(Config):
     """One entry of ``models``.
@@ -89,6 +106,7 @@ class ModelConfig(Config):
     prices: Prices | None = None
     budget: Budget | None = None
     turns: list[str] = []
+    _entry: str | None = PrivateAttr(None)
 
     @field_validator("policy")
     @classmethod
@@ -119,6 +137,17 @@ class ModelConfig(Config):
         if self.budget is not None and self.budget.usd is not None and self.prices is None:
             raise ValueError("`budget.usd` needs `prices`, for example prices: {input: 2.5, output: 10}")
         return self
+
+    @property
+    def entry(self) -> str | None:
+        """Its name in ``models``; what is trained from it is of the same entry."""
+        return self._entry
+
+    def named(self, entry: str) -> ModelConfig:
+        """The same, of the given entry."""
+        config = self.model_copy()
+        config._entry = entry
+        return config
 
     @property
     def managed(self) -> bool:
@@ -153,6 +182,7 @@ class ModelConfig(Config):
         chosen = SamplingConfig.model_validate({**self.sampling.model_dump(exclude_unset=True), **(sampling or {})})
         return PolicySettings(
             policy=self.policy,
+            entry=self.entry,
             name=self.display_name,
             revision=self._with_adapter(revision or self.revision),
             model=endpoints[0].model if endpoints else None,

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from pipelines.engine.operation import SIDES
 from pipelines.models import ModelConfig
 from pipelines.operators import OPERATORS
 from pipelines.recipe import FORK, ITERATE, NAME, Fork, Iterate, Recipe, one_of, output_name
@@ -91,7 +92,7 @@ class Planner:
         self.run_dir = Path(recipe.run_dir)
         self.revisions = revisions_of(self.run_dir)
         self._outputs = {name: external(name, path) for name, path in recipe.data.items()}
-        self._models = {name: {BASE: model} for name, model in recipe.models.items()}
+        self._models = {name: {BASE: model.named(name)} for name, model in recipe.models.items()}
         self._will_be_trained: set[str] = set()
         self._adapters: set[str] = set()
         self._taken: set[str] = {*RESERVED, *recipe.data}
@@ -212,6 +213,8 @@ class Planner:
         except UserError as error:
             raise UserError(f"{step.where}: {error}") from error
         self._outputs[name] = Output(name, step.folder, record)
+        for side in step.stage.sides:
+            self._outputs[f"{name}/{side}"] = Output(f"{name}/{side}", step.folder / side, SIDES[side].__name__)
         if isinstance(step.stage, Training):
             check_trainable(step)
         if isinstance(step.stage, Training) and record == MODEL:

@@ -26,15 +26,15 @@ class ModelPool:
         self._workers = workers
         self._say = say
         self._served: dict[ServerKey, tuple[ExitStack, list[Endpoint]]] = {}
-        self._known: dict[str, Model] = {}
+        self._known: dict[tuple[str | None, str], Model] = {}
 
     def known(self, configs: Mapping[str, ModelConfig]) -> dict[str, Model]:
         """The models by role, with their revisions and without endpoints. Raises ``UserError`` for a missing model."""
-        for config in configs.values():
-            key = config.model_dump_json()
+        keys = {role: (config.entry, config.model_dump_json()) for role, config in configs.items()}
+        for role, key in keys.items():
             if key not in self._known:
-                self._known[key] = Model.of(config, self._workers, str(self._run_dir / LEDGER))
-        return {role: self._known[config.model_dump_json()] for role, config in configs.items()}
+                self._known[key] = Model.of(configs[role], self._workers, str(self._run_dir / LEDGER))
+        return {role: self._known[key] for role, key in keys.items()}
 
     def endpoints(self, configs: Mapping[str, ModelConfig]) -> dict[str, list[Endpoint]]:
         """Where the models can be asked, by role; servers that none of them needs are stopped first.

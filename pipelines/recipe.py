@@ -11,12 +11,12 @@
       - {operator: iterate, rounds: 2, steps: […]}
 
 A step names its output with ``as`` (by default: its operator). ``of``, ``from``, ``tasks``, ``environments``,
-``verdicts`` and ``rows`` name outputs of earlier steps or entries of ``data``. ``ROLE`` and ``ROLE@base`` are a model
-as declared, ``ROLE@last`` the newest one trained from it; the output of a training is a model by its own name, too.
-``iterate`` repeats its steps; round k writes into ``round-0k/`` and a name means its newest output. ``fork`` runs
-routes that all start from what is there before it: ``{operator: fork, routes: {long: […], short: […]}}``; route
-``long`` writes into ``long/``, and after the fork ``long/NAME`` is its output and ``ROLE@long`` its model. All of it is
-checked here, before anything starts.
+``verdicts`` and ``rows`` name outputs of earlier steps or entries of ``data``; ``NAME/nodes`` is what the step NAME
+writes beside its table. ``ROLE`` and ``ROLE@base`` are a model as declared, ``ROLE@last`` the newest one trained from
+it; the output of a training is a model by its own name, too. ``iterate`` repeats its steps; round k writes into
+``round-0k/`` and a name means its newest output. ``fork`` runs routes that all start from what is there before it:
+``{operator: fork, routes: {long: […], short: […]}}``; route ``long`` writes into ``long/``, and after the fork
+``long/NAME`` is its output and ``ROLE@long`` its model. All of it is checked here, before anything starts.
 """
 
 from __future__ import annotations

@@ -48,7 +48,10 @@ def ingested_id(dataset: str, split: str | None, sha256: str, occurrence: int = 
 
 
 def part_id(trajectory_id: str, part: str) -> str:
-    """The id of a further run in the record that ``trajectory_id`` was read from: a branch, an attempt, a sub-agent."""
+    """The id of a further run in the record that ``trajectory_id`` was read from: a branch, an attempt, a sub-agent.
+
+    Likewise that of a run in a search tree that bears ``trajectory_id``.
+    """
     return digest("part", trajectory_id, part)
 
 

@@ -10,6 +10,15 @@ from schemas.record import Record
 RawKind = Literal["jsonl", "json", "document", "parquet"]
 """JSON lines; one JSON document, a record or a list of them; one that is a record in any case; Parquet rows."""
 
+KINDS: dict[str, RawKind] = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "json",
+    ".traj": "json",
+    ".parquet": "parquet",
+}
+"""The kind of a file, by its suffix."""
+
 
 class RawSlice(Record):
     """Rows next to each other in one file: from byte ``start`` to ``stop`` of JSON lines, else rows of the file.

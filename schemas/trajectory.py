@@ -37,6 +37,10 @@ class Item(Record):
     ``turn`` is 0 for what precedes the first action and k >= 1 for the k-th turn of the agent and the observations
     that answer it; parallel calls of one turn share it. ``train`` is what the source said of the item, never a
     decision of ours. ``synthetic`` marks text that a model made in the place of an environment or a person.
+
+    Actions of a ``role`` other than ``actor`` are words (a reflection, of turn 0), and never carried out. An
+    observation with the ``context_operation`` ``condense`` or ``fold`` marks where the context was shortened; in runs
+    of ours its ``turn`` is the last one left out (``schemas.context``).
     """
 
     turn: Integer = 0
@@ -156,7 +160,8 @@ class Outcome(Record):
 class Generation(Record):
     """How we made a trajectory. ``sampling`` holds temperature, top_p, max_tokens … as they were sent.
 
-    ``seed`` is the episode's own: the environment was reset with it, and each turn's sampling seed derives from it.
+    ``seed`` is that of the world: the environment was reset with it, and each turn's sampling seed derives from it, of
+    an episode that has a parent from its id, too.
     """
 
     model: str | None
@@ -194,7 +199,8 @@ class Source(Record):
 class Trajectory(Record):
     """One run of an agent on a task. ``parent_id`` and ``branch_turn`` link the branches of a tree.
 
-    A branch holds its whole history; the items copied from its parent have ``context_operation="copied"``.
+    A branch holds its whole history; the items copied from its parent have ``context_operation="copied"``, and
+    ``branch_turn`` is its first own turn. A new attempt after feedback has a parent and no ``branch_turn``.
     """
 
     trajectory_id: str

@@ -59,7 +59,10 @@ class Selection(Record):
 
 
 class Node(Record):
-    """A node of a search tree: ``prior`` and ``q`` as in AlphaZero's MCTS, ``turn`` is the last turn it holds."""
+    """A node of a search tree: ``prior`` and ``q`` as in AlphaZero's MCTS, ``turn`` is the last turn it holds.
+
+    ``trajectory_id`` is the run that this turn belongs to, if any does: it is copied in others that share it.
+    """
 
     node_id: str
     tree_id: str

@@ -29,6 +29,8 @@ class FakeHub:
         self.branches: dict[str, dict[str, str]] = {}
         self.versions: dict[tuple[str, str], Files] = {}
         self.gated: set[str] = set()
+        self.files_left: int | None = None
+        """How many more times it sends a file, or a range of one, before it refuses to."""
         self.requests: list[str] = []
         self.sent_bytes = 0
 
@@ -105,6 +107,11 @@ class Answer(BaseHTTPRequestHandler):
             self._send_file(files[rest], commit)
 
     def _send_file(self, data: bytes, commit: str) -> None:
+        if self.fake.files_left is not None:
+            if self.fake.files_left == 0:
+                self._refuse(403, "TooMuch")
+                return
+            self.fake.files_left -= 1
         total = len(data)
         headers = {"ETag": f'"{hashlib.sha1(data).hexdigest()}"', "X-Repo-Commit": commit, "Accept-Ranges": "bytes"}
         asked = self.headers.get("Range")

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -28,6 +31,8 @@ ONLY_IN = {
     "accelerate": {"trainers"},
     "vllm": set(),
 }
+COME_WITH_OTHERS = {"pydantic_core", "referencing", "jinja2", "safetensors"}
+"""Parts of pydantic, jsonschema and transformers by names of their own."""
 MODULES = [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))]
 
 
@@ -84,6 +89,22 @@ def test_every_room_was_looked_at() -> None:
 )
 def test_the_test_itself_sees(room: str, source: str, found: list[str]) -> None:
     assert against_the_arrows(room, source) == found
+
+
+def test_every_package_that_is_imported_is_declared() -> None:
+    """What an import is from stands among the dependencies or in an extra other than that of development."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = [required for extra, required in project["optional-dependencies"].items() if extra != "dev"]
+    declared = {_distribution(each) for required in (project["dependencies"], *extras) for each in required}
+    providers = packages_distributions()
+    known = {*sys.stdlib_module_names, *ROOMS, *COME_WITH_OTHERS}
+    tops = {module.split(".")[0] for path in MODULES for _, module in imported(path.read_text())} - known
+    assert {top for top in tops if declared.isdisjoint(map(_distribution, providers.get(top, [top])))} == set()
+
+
+def _distribution(requirement: str) -> str:
+    """The normalized name in a requirement."""
+    return re.split(r"[^\w.-]", requirement)[0].replace("_", "-").lower()
 
 
 @pytest.mark.parametrize("room", ROOMS)

@@ -36,6 +36,8 @@ def show(inspection: Inspection) -> None:
     counts = ", ".join(f"{name} {count:,}" for name, count in inspection.counts.items())
     say(f"{counts}; {inspection.files} files, {inspection.bytes / 1e6:,.2f} MB, {inspection.seconds:,.1f} s")
     say(f"files for other tools: {inspection.path}/data/*.parquet")
+    for folder in inspection.beside:
+        say(f"beside it: {folder}")
     if inspection.reasons:
         say()
         table("dropped, by reason", ["reason", "n"], list(inspection.reasons.items()))

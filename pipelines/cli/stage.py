@@ -16,10 +16,10 @@ from schemas.errors import UserError
 
 OPERATORS_OF = {
     "synthesize": ("spec_env", "admit", "propose", "evolve"),
-    "rollout": ("sample", "expert"),
-    "verify": ("check_outcome",),
+    "rollout": ("sample", "expert", "branch", "revise", "tree_search"),
+    "verify": ("check_outcome", "check_tokens"),
     "normalize": ("normalize",),
-    "curate": ("filter", "quality"),
+    "curate": ("filter", "pick", "quality"),
     "evaluate": ("evaluate",),
 }
 HELP = {

@@ -29,7 +29,7 @@ BY_MARK = (
     ("<|python_tag|>", "llama3_json"),
     ("Environment: ipython", "llama3_json"),
     ("[TOOL_CALLS]", "mistral"),
-    ("<｜tool▁sep｜>function", "deepseek_v3"),
+    ("<｜tool▁outputs▁begin｜>", "deepseek_v3"),
     ("<｜tool▁sep｜>", "deepseek_v31"),
     ("<|tool_calls_section_begin|>", "kimi_k2"),
     ("<minimax:tool_call>", "minimax_m2"),
@@ -45,15 +45,21 @@ BY_MARK = (
     ("<|channel|>", "openai"),
     ("<tool_call>", "hermes"),
 )
-"""What a chat template must hold, the most telling first: several families wrap their own form in ``<tool_call>``."""
+"""What a chat template must hold, the most telling first: several families wrap their own form in ``<tool_call>``.
+
+DeepSeek's V3 and R1 gather the outputs of tools between marks, which V3.1 no longer does.
+"""
 
 DEFAULT = "hermes"
 
 
-def tool_parser(folder: Path) -> str:
-    """vLLM's parser for the way in which the model in ``folder`` writes tool calls; ``hermes`` if nothing tells."""
+def tool_parser(folder: Path, given: str | None = None) -> str:
+    """vLLM's parser for the way in which the model in ``folder`` writes tool calls; ``hermes`` if nothing tells.
+
+    ``given`` is the file of a template that takes the place of the model's own.
+    """
     by_type = BY_MODEL_TYPE.get(str(_json(folder / "config.json").get("model_type")))
-    template = chat_template(folder)
+    template = chat_template(folder) if given is None else Path(given).read_text(encoding="utf-8")
     return by_type or next((parser for mark, parser in BY_MARK if mark in template), DEFAULT)
 
 

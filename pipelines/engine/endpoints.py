@@ -12,6 +12,7 @@ from typing import Any
 
 from schemas.errors import UserError, near_match
 from schemas.record import Record
+from synthesis.policies.proxy import proxy_for
 
 HOST = "127.0.0.1"
 PORTS = range(20000, 30000)
@@ -85,9 +86,9 @@ def root(base_url: str) -> str:
 def fetch(url: str, key: str | None, timeout_s: float) -> bytes:
     """The body at ``url``; a proxy that the environment names is passed by for addresses of this machine."""
     request = urllib.request.Request(url, headers={"authorization": f"Bearer {key}"} if key else {})
-    local = any(f"//{host}:" in url for host in (HOST, "localhost", "[::1]"))
-    handlers = [urllib.request.ProxyHandler({})] if local else []
-    with urllib.request.build_opener(*handlers).open(request, timeout=timeout_s) as response:
+    proxy = proxy_for(url)
+    handler = urllib.request.ProxyHandler({request.type: proxy} if proxy else {})
+    with urllib.request.build_opener(handler).open(request, timeout=timeout_s) as response:
         body: bytes = response.read()
     return body
 

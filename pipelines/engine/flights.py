@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.timestamp import MIN_TIMESTAMP
@@ -118,12 +119,12 @@ class FlightsFn(StageFn):
     def _store(self, shard: Shard) -> ShardResult:
         _, journal = self._opened()
         result = self.workspace.store("results", shard, self._operation.writes)
-        journal.release({input_id for input_id, _ in shard.rows})
+        journal.release({input_id for input_id, _ in chain(shard.rows, *shard.sides.values())})
         return self.counted(result)
 
     def _opened(self) -> tuple[Window, Journal]:
         if self._journal is None:
-            self._journal = Journal(self.workspace.journal, self._operation.writes)
+            self._journal = Journal(self.workspace.journal, self._operation.writes, self._operation.sides)
         if self._window is None:
             window = Window(self._operation)
             try:

@@ -12,11 +12,12 @@ import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import GenericAlias
 from typing import Any
 
 import msgspec
 
-from pipelines.engine.operation import Result, Unit
+from pipelines.engine.operation import SIDES, Result, Unit
 from pipelines.engine.standing import TABLES, add_measures, note_flying, standing
 from schemas.errors import UserError
 from schemas.record import Record
@@ -32,10 +33,11 @@ _FULL_BYTES = 2**20
 class Journal:
     """Results by input id. Not thread-safe."""
 
-    def __init__(self, path: Path, writes: type[Record]) -> None:
+    def __init__(self, path: Path, writes: type[Record], sides: Sequence[str] = ()) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._folder = path.parent
-        self._decoder: msgspec.json.Decoder[list[Any]] = msgspec.json.Decoder(list[writes])  # type: ignore[valid-type]
+        self._sides = tuple(sides)
+        self._decoder = msgspec.json.Decoder(entry_type(writes, sides))
         self._encoder = msgspec.json.Encoder()
         self._database = sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
         with self._disk_errors():
@@ -94,9 +96,10 @@ class Journal:
             ) from error
 
     def _encode(self, result: Result) -> bytes | None:
-        """The outputs as JSON; ``None`` for what JSON cannot say, which is then made again."""
+        """What an input gave, as JSON; ``None`` for what JSON cannot say, which is then made again."""
+        sides = [result.sides.get(side, []) for side in self._sides]
         try:
-            return self._encoder.encode(result.outputs)
+            return self._encoder.encode([result.measures, result.outputs, *sides])
         except (TypeError, ValueError, OverflowError):
             return None
 
@@ -109,7 +112,9 @@ class Journal:
             query = f"SELECT input_id, outputs FROM ended WHERE outputs IS NOT NULL AND input_id IN ({marks})"
             for input_id, outputs in self._database.execute(query, part):
                 with contextlib.suppress(msgspec.DecodeError):
-                    found[input_id] = Result(input_id=input_id, outputs=self._decoder.decode(outputs))
+                    measures, given, *sides = self._decoder.decode(outputs)
+                    beside = dict(zip(self._sides, sides, strict=True))
+                    found[input_id] = Result(input_id=input_id, outputs=given, sides=beside, measures=measures)
         return found
 
     def release(self, input_ids: Iterable[str]) -> None:
@@ -122,6 +127,12 @@ class Journal:
     def close(self) -> None:
         """Close the file. Safe to call twice."""
         self._database.close()
+
+
+def entry_type(writes: type[Record], sides: Sequence[str]) -> Any:
+    """The type of an entry: the measures of an input, its outputs, and what it gave to each of ``sides``."""
+    lists = [GenericAlias(list, (record_type,)) for record_type in (writes, *(SIDES[side] for side in sides))]
+    return GenericAlias(tuple, (dict[str, float], *lists))
 
 
 def ended(path: Path) -> int:

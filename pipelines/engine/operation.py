@@ -7,7 +7,7 @@ at a task), or none (a task of another split). Every input ends in exactly one `
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import msgspec
@@ -22,6 +22,9 @@ from schemas.verdict import Dropped, Image, Node
 Blamed = Literal["environment", "policy", "verifier", "generator", "format", "input", "curation"]
 Unit = tuple[str, ...]
 """Ids of inputs that are worked on together."""
+
+SIDES: Mapping[str, type[Record]] = {"nodes": Node}
+"""Tables that an operation may write beside its own. ``NAME/SIDE`` is their folder, and what later steps call them."""
 
 _KEYS: Mapping[type[Record], str] = {
     Dropped: "input_id",
@@ -39,11 +42,13 @@ _KEYS: Mapping[type[Record], str] = {
 class Result(msgspec.Struct, frozen=True, kw_only=True):
     """What became of one input: it was used, and gave ``outputs``, or it was ``dropped``.
 
-    ``measures`` are figures of the input that are summed over the table, beside those of its outputs.
+    ``sides`` are what it gave beside its outputs, by the table they go to. ``measures`` are figures of the input that
+    are summed over the table, beside those of its outputs.
     """
 
     input_id: str
     outputs: list[Any] = []
+    sides: Mapping[str, list[Any]] = {}
     dropped: Dropped | None = None
     measures: Mapping[str, float] = {}
 
@@ -51,8 +56,11 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 class Operation:
     """What one stage does, sub-classed as ``RowOperation`` or ``AsyncOperation``.
 
-    ``reads`` and ``writes`` are the record types of its primary input and of its output.
+    ``reads`` and ``writes`` are the record types of its primary input and of its output. Besides, it may write
+    ``sides``, entries of ``SIDES``; a ``UniqueOperation`` has none.
     """
+
+    sides: Sequence[str] = ()
 
     blamed: ClassVar[Blamed] = "input"
     """Who is at fault when ``process`` raises an exception that names nobody."""
@@ -81,7 +89,7 @@ class Operation:
         return 1
 
     def measures(self, output: Any) -> Mapping[str, float]:
-        """Figures of an output that are summed over the table (tokens, successes); they go into its manifest."""
+        """Figures of an output, or of one of a side, that are summed over the table and go into its manifest."""
         del output
         return {}
 

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import msgspec
 
+from pipelines.engine.operation import SIDES
 from schemas.config import config_digest, differences
 from schemas.errors import UserError
 from schemas.manifest import MANIFEST_NAME
 from schemas.record import JsonObject
 from schemas.tables import Manifest, Table, read_manifest
 
-_PARTS = {"data", "dropped", ".work", ".tmp", ".seeds"}
+_PARTS = {"data", "dropped", *SIDES, ".work", ".tmp", ".seeds"}
 
 
 class Provenance(msgspec.Struct, frozen=True, kw_only=True):

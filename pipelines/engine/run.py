@@ -18,6 +18,7 @@ from pipelines.engine.chunks import Chunk, plan
 from pipelines.engine.execute import execute
 from pipelines.engine.faults import EngineError
 from pipelines.engine.journal import ended
+from pipelines.engine.operation import SIDES
 from pipelines.engine.order import StageOrder
 from pipelines.engine.progress import StageProgress
 from pipelines.engine.provenance import finished
@@ -25,7 +26,7 @@ from pipelines.engine.watch import watched
 from pipelines.engine.workspace import Plan, Workspace
 from schemas.errors import LimitReached, UserError
 from schemas.record import SCHEMA_VERSION
-from schemas.tables import Counts, Manifest, Table, write_manifest
+from schemas.tables import Counts, Manifest, ShardFile, Table, write_manifest
 
 _PACKAGES = ("agentmill", "apache-beam", "pyarrow", "msgspec")
 
@@ -110,9 +111,24 @@ def conclude(
         versions=versions(),
         metrics={**dict(sorted(total(each.metrics for each in present).items())), **utilisation},
     )
+    for side in order.operation.sides:
+        write_manifest(order.folder / side, beside(manifest, side, [each.sides[side] for each in present]))
     write_manifest(order.folder, manifest)
     workspace.end()
     return manifest
+
+
+def beside(manifest: Manifest, side: str, files: list[ShardFile]) -> Manifest:
+    """The manifest of a side table: that of the table it belongs to, which also keeps the dead letters of both."""
+    return msgspec.structs.replace(
+        manifest,
+        table=f"{manifest.table}/{side}",
+        record=SIDES[side].__name__,
+        counts=msgspec.structs.replace(manifest.counts, written=sum(file.rows for file in files)),
+        files=files,
+        dropped_files=[],
+        metrics={},
+    )
 
 
 def total(parts: Iterator[dict[str, Any]]) -> Counter[str]:

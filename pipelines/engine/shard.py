@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import chain
 
 import msgspec
 
@@ -30,6 +31,7 @@ class ShardResult(msgspec.Struct, frozen=True, kw_only=True):
     counts: Counts
     reasons: dict[str, int]
     data: ShardFile
+    sides: dict[str, ShardFile] = {}
     dropped: ShardFile | None
     metrics: dict[str, float]
     seconds: float
@@ -43,6 +45,8 @@ class Shard:
         self.chunk = chunk
         self.rows: list[tuple[str, Record]] = []
         """Outputs, each with the id of its input."""
+        self.sides: dict[str, list[tuple[str, Record]]] = {side: [] for side in operation.sides}
+        """What the inputs gave beside their outputs, likewise, by table."""
         self.dropped: list[Dropped] = []
         self.waiting = 0
         """Units that have not ended, for who feeds the shard."""
@@ -66,7 +70,11 @@ class Shard:
             self._measures.update(result.measures)
             if result.dropped is None:
                 self.rows += [(result.input_id, output) for output in result.outputs]
-            elif result.outputs:
+                for side, outputs in result.sides.items():
+                    if side not in self.sides:
+                        raise self._broken(f"input {result.input_id} gave to {side!r}, which is none of its sides")
+                    self.sides[side] += [(result.input_id, output) for output in outputs]
+            elif result.outputs or result.sides:
                 raise self._broken(f"input {result.input_id} both used and dropped")
             else:
                 letter = result.dropped
@@ -80,7 +88,7 @@ class Shard:
         measured: Counter[str] = Counter()
         for result in results:
             measured.update(result.measures)
-            for output in result.outputs:
+            for output in chain(result.outputs, *result.sides.values()):
                 measured.update(self._operation.measures(output))
         return measured
 
@@ -100,7 +108,8 @@ class Shard:
     def revoke(self, letters: Iterable[Dropped]) -> None:
         """Drop inputs that had been used, with all their outputs."""
         revoked = {letter.input_id: letter for letter in letters}
-        self.rows = [(input_id, output) for input_id, output in self.rows if input_id not in revoked]
+        for rows in (self.rows, *self.sides.values()):
+            rows[:] = [(input_id, output) for input_id, output in rows if input_id not in revoked]
         self.dropped += revoked.values()
 
     def letter(self, input_id: str, reason: str, detail: str, output: Record) -> Dropped:
@@ -120,16 +129,17 @@ class Shard:
         """``record``, the ``row``-th of the chunk, as the input of a dead letter."""
         return as_context(record, {"shard": self.chunk.path, "row": self.chunk.start + row})
 
-    def outputs(self) -> list[Record]:
-        """All outputs, sorted by id or in the order of the input, as the operation says."""
+    def outputs(self, side: str | None = None) -> list[Record]:
+        """All outputs, or those of a side, sorted by id or in the order of the input, as the operation says."""
+        rows = self.rows if side is None else self.sides[side]
         if self._operation.sorts:
-            self.rows.sort(key=lambda row: (identity(row[1]), row[0]))
-        return [output for _, output in self.rows]
+            rows.sort(key=lambda row: (identity(row[1]), row[0]))
+        return [output for _, output in rows]
 
-    def result(self, data: ShardFile, dropped: ShardFile | None) -> ShardResult:
+    def result(self, data: ShardFile, sides: dict[str, ShardFile], dropped: ShardFile | None) -> ShardResult:
         """The result, once the files are written."""
         metrics = Counter(self._measures)
-        for _, output in self.rows:
+        for _, output in chain(self.rows, *self.sides.values()):
             for name, value in self._operation.measures(output).items():
                 metrics[name] += value  # type: ignore[assignment]
         lost = len(self.dropped)
@@ -138,6 +148,7 @@ class Shard:
             counts=Counts(read=self._read, used=self._read - lost, dropped=lost, written=len(self.rows)),
             reasons=dict(Counter(letter.reason for letter in self.dropped)),
             data=data,
+            sides=sides,
             dropped=dropped,
             metrics=dict(metrics),
             seconds=self.seconds + time.monotonic() - self._began,

@@ -31,7 +31,8 @@ def vllm_command(folder: Path, served: str, config: ServerConfig, port: int) -> 
         "--max-model-len", str(config.max_model_len or served_length(folder)),
         "--max-num-seqs", str(config.max_num_seqs), "--tensor-parallel-size", str(config.tensor_parallel_size),
         "--enable-prefix-caching", "--enable-prompt-tokens-details", "--generation-config", "vllm",
-        "--enable-auto-tool-choice", "--tool-call-parser", config.tool_call_parser or tool_parser(folder),
+        "--enable-auto-tool-choice",
+        "--tool-call-parser", config.tool_call_parser or tool_parser(folder, config.chat_template),
         "--disable-uvicorn-access-log",
     ]
     # fmt: on

@@ -16,10 +16,10 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from pipelines.engine.operation import identity
+from pipelines.engine.operation import SIDES, identity
 from pipelines.engine.provenance import Provenance
 from pipelines.engine.shard import Shard, ShardResult
-from schemas.manifest import TEMPORARY_FOLDER, disk_errors
+from schemas.manifest import MANIFEST_NAME, TEMPORARY_FOLDER, disk_errors
 from schemas.record import Record
 from schemas.representable import RecordError, check
 from schemas.tables import ShardFile, read_shard, write_shard
@@ -110,10 +110,10 @@ class Workspace(msgspec.Struct, frozen=True):
         if the device is full.
         """
         base = self.path / "candidates" if phase == "candidates" else Path(self.folder)
-        data = _write_outputs(base / "data" / shard.chunk.name, shard, writes)
+        data, sides = _write_outputs(base, shard, writes)
         letters = sorted(shard.dropped, key=identity)
         dropped = write_shard(base / "dropped" / shard.chunk.name, letters, Dropped) if letters else None
-        result = shard.result(data, dropped)
+        result = shard.result(data, sides, dropped)
         _write(self._result_path(phase, shard.chunk.index), result)
         return result
 
@@ -140,9 +140,9 @@ class Workspace(msgspec.Struct, frozen=True):
     def clear(self) -> None:
         """Remove the table: the manifest first, so that what is left at any moment is no table."""
         folder = Path(self.folder)
-        (folder / "manifest.json").unlink(missing_ok=True)
+        (folder / MANIFEST_NAME).unlink(missing_ok=True)
         (self.path / "plan.json").unlink(missing_ok=True)
-        for name in (".work", "data", "dropped", TEMPORARY_FOLDER):
+        for name in (".work", "data", "dropped", *SIDES, TEMPORARY_FOLDER):
             shutil.rmtree(folder / name, ignore_errors=True)
 
     def end(self) -> None:
@@ -175,21 +175,29 @@ def _write(path: Path, content: msgspec.Struct) -> None:
         temporary.replace(path)
 
 
-def _write_outputs(path: Path, shard: Shard, writes: type[Record]) -> ShardFile:
-    """Write the outputs of a shard; if some cannot be represented, find and drop them, and write the rest."""
+def _write_outputs(base: Path, shard: Shard, writes: type[Record]) -> tuple[ShardFile, dict[str, ShardFile]]:
+    """Write the outputs of a shard, and those of its sides; inputs with some that cannot be represented are dropped."""
     try:
-        return write_shard(path, shard.outputs(), writes)
+        return _write_all(base, shard, writes)
     except RecordError:
         shard.revoke(unrepresentable(shard, writes))
-        return write_shard(path, shard.outputs(), writes)
+        return _write_all(base, shard, writes)
+
+
+def _write_all(base: Path, shard: Shard, writes: type[Record]) -> tuple[ShardFile, dict[str, ShardFile]]:
+    name = shard.chunk.name
+    sides = {side: write_shard(base / side / "data" / name, shard.outputs(side), SIDES[side]) for side in shard.sides}
+    return write_shard(base / "data" / name, shard.outputs(), writes), sides
 
 
 def unrepresentable(shard: Shard, writes: type[Record]) -> list[Dropped]:
-    """Dead letters for the inputs of a shard that gave outputs which no table can hold."""
-    letters = []
-    for input_id, output in shard.rows:
-        try:
-            check([output], writes)
-        except RecordError as error:
-            letters.append(shard.letter(input_id, "unrepresentable", f"field {error.field}: {error.detail}", output))
-    return letters
+    """One dead letter for each input of a shard that gave outputs which no table can hold."""
+    letters: dict[str, Dropped] = {}
+    for rows, record_type in ((shard.rows, writes), *((rows, SIDES[side]) for side, rows in shard.sides.items())):
+        for input_id, output in rows:
+            try:
+                check([output], record_type)
+            except RecordError as error:
+                detail = f"field {error.field}: {error.detail}"
+                letters.setdefault(input_id, shard.letter(input_id, "unrepresentable", detail, output))
+    return list(letters.values())

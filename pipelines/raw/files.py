@@ -10,16 +10,7 @@ from typing import NamedTuple
 from pipelines.raw import hub
 from pipelines.raw.rows import decoded, opened
 from schemas.errors import UserError, near_match
-from schemas.raw import RawKind
-
-KINDS: dict[str, RawKind] = {
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "json",
-    ".traj": "json",
-    ".parquet": "parquet",
-}
-"""The kind of a file, by its suffix."""
+from schemas.raw import KINDS, RawKind
 
 LONGEST_FIRST_LINE = 1 << 24
 """Bytes of a JSON file that are looked at to find out whether it is JSON lines."""

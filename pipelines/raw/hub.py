@@ -18,6 +18,7 @@ from typing import Any, BinaryIO, NamedTuple, cast
 
 from pipelines.raw.hub_errors import hub_errors
 from schemas.errors import UserError, near_match
+from schemas.raw import KINDS
 
 SCHEME = "hf://"
 _ADDRESS = re.compile(
@@ -108,14 +109,16 @@ def _files() -> Any:
 def _matches(address: Address) -> list[str]:
     files, path = _files(), str(address).removeprefix(SCHEME)
     if files.isdir(path):
-        found = [each["name"] for each in files.ls(path) if each["type"] == "file"]
+        names = [each["name"] for each in files.ls(path) if each["type"] == "file"]
+        found = [each for each in names if PurePosixPath(each).suffix.lower() in KINDS]
     else:
         found = [path] if files.isfile(path) else [each for each in files.glob(path) if files.isfile(each)]
+    found = [each for each in found if not PurePosixPath(each).name.startswith(".")]
     if not found:
         root = str(address._replace(path="")).removeprefix(SCHEME)
         names = [each.removeprefix(f"{root}/") for each in files.find(root)]
         raise UserError(f"no file matches {address}.{near_match(address.path, names)} It has {_listed(names)}")
-    return [f"{SCHEME}{each}" for each in sorted(found) if not PurePosixPath(each).name.startswith(".")]
+    return [f"{SCHEME}{each}" for each in sorted(found)]
 
 
 def _of_split(address: Address, selection: Selection) -> list[str]:

@@ -31,7 +31,7 @@ def hub_errors(address: str) -> Iterator[None]:
             f"{address} cannot be read while HF_HUB_OFFLINE is set; unset it, or name local files"
         ) from None
     except errors.HfHubHTTPError as error:
-        raise UserError(f"{address}: the Hub answers {_first_line(error)}") from error
+        raise UserError(f"{address}: the Hub answers {_first_line(error)}; run the same command again") from error
     except (httpx2.HTTPError, ConnectionError) as error:
         reason = f"{type(error).__name__}: {_first_line(error)}"
         raise UserError(f"{address}: the Hub cannot be reached ({reason}); run again, or name local files") from error

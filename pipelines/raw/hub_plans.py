@@ -7,17 +7,21 @@ plan serves every run and every resumption of it.
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
+from schemas.errors import UserError
 from schemas.ids import digest
 from schemas.manifest import write_atomically
 from schemas.raw import RawPart
 from schemas.record import JsonObject
 
-FORM = 1
+logger = logging.getLogger(__name__)
+
+FORM = 2
 """To be raised when parts are cut differently."""
 
 
@@ -31,10 +35,13 @@ def kept_plan(what: JsonObject) -> list[RawPart] | None:
 def keep_plan(what: JsonObject, parts: Sequence[RawPart]) -> None:
     """Keep ``parts`` as those of ``what``, all that decides them: pinned addresses, and how their rows are cut.
 
-    Raises ``UserError`` if they cannot be written.
+    If they cannot be written, a warning says so: a run needs them only to save a later one the transfer.
     """
     path = _place(what)
-    write_atomically(path, msgspec.json.encode(parts), path.parent)
+    try:
+        write_atomically(path, msgspec.json.encode(parts), path.parent)
+    except (OSError, UserError) as error:
+        logger.warning("the plan is not kept, a later run reads all files once more (%s)", error)
 
 
 def _place(what: JsonObject) -> Path:

@@ -77,9 +77,8 @@ class Draft:
             self._repeats.append(Repeat(row=record.slices[0].row, occurrence=occurrence))
         if self.grouped:
             self._groups.append(len(record.slices))
-            self._slices += record.slices
-        else:
-            self._extend(record.slices[0])
+        for piece in record.slices:
+            self._extend(piece)
 
     def part(self) -> RawPart:
         """The part. Its id is that of its content and its place, not of where its files lie."""
@@ -94,7 +93,8 @@ class Draft:
 
     def _extend(self, piece: RawSlice) -> None:
         last = self._slices[-1] if self._slices else None
-        if last is not None and (last.path, last.stop) == (piece.path, piece.start):
+        here = (piece.path, piece.start, piece.row)
+        if last is not None and (last.path, last.stop, last.row + last.rows) == here:
             stretched = msgspec.structs.replace(last, stop=piece.stop, rows=last.rows + piece.rows)
             self._slices[-1] = stretched
         else:

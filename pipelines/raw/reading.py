@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import NamedTuple
 
-from pipelines.raw.rows import rows_in
+from pipelines.raw import hub
+from pipelines.raw.hub_errors import hub_errors
+from pipelines.raw.rows import rows_in, shorter
+from schemas.errors import UserError
 from schemas.raw import RawPart
 
 
@@ -20,7 +24,7 @@ class RawRecord(NamedTuple):
 def read_part(part: RawPart) -> Iterator[RawRecord]:
     """The records of a part; one of several rows is a JSON list of them.
 
-    Raises ``UserError`` if its files are not what they were when it was planned.
+    Raises ``UserError`` if its files cannot be read, or are shorter than they were when it was planned.
     """
     repeats = {each.row: each.occurrence for each in part.repeats}
     rows = numbered(part)
@@ -37,5 +41,26 @@ def read_part(part: RawPart) -> Iterator[RawRecord]:
 def numbered(part: RawPart) -> Iterator[tuple[int, bytes]]:
     """The rows of a part, each with its number."""
     for piece in part.slices:
-        for offset, row in enumerate(rows_in(piece, part.kind)):
-            yield piece.row + offset, row.data
+        with read_errors(piece.path):
+            rows = rows_in(piece, part.kind)
+            for number in range(piece.row, piece.row + piece.rows):
+                row = next(rows, None)
+                if row is None:
+                    raise shorter(piece.path)
+                yield number, row.data
+
+
+@contextmanager
+def read_errors(path: str) -> Iterator[None]:
+    """Raises ``UserError`` for whatever the disk, the network or a library says while the file at ``path`` is read.
+
+    Nothing of it can be attributed to a single record, since the records after it are not read either.
+    """
+    try:
+        with hub_errors(path) if hub.is_address(path) else nullcontext():
+            yield
+    except (UserError, MemoryError):
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise UserError(f"{path} cannot be read ({reason}); run the same command again to go on") from error

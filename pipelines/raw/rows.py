@@ -53,6 +53,11 @@ def rows_in(piece: RawSlice, kind: RawKind) -> Iterator[RawRow]:
         yield from _parquet_rows(piece.path, piece.start, piece.stop)
 
 
+def shorter(path: str) -> UserError:
+    """The error of a file whose end comes too early."""
+    return UserError(f"{path} is shorter than it was when the run was planned; run the command again")
+
+
 def opened(path: str) -> BinaryIO:
     """A file, here or on the Hub."""
     return hub.opened(path) if hub.is_address(path) else Path(path).open("rb", buffering=READ_BYTES)
@@ -76,8 +81,8 @@ def _lines(path: str, start: int, stop: int) -> Iterator[RawRow]:
         file.seek(start)
         while start < stop:
             line = file.readline()
-            if not line:
-                raise UserError(f"{path} is shorter than it was when the run was planned; run the command again")
+            if start + len(line) < stop and not line.endswith(b"\n"):
+                raise shorter(path)
             yield RawRow(line.removesuffix(b"\n"), start, start + len(line))
             start += len(line)
 

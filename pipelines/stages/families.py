@@ -11,8 +11,9 @@ from functools import lru_cache
 from typing import Any, ClassVar
 
 from pipelines.engine.operation import Blamed, Operation, Result, RowOperation, Unit
+from pipelines.stages.choice import Choice, left_out
 from pipelines.stages.contents import Contents
-from pipelines.stages.rows import Choice, Rows, left_out
+from pipelines.stages.rows import Rows
 from pipelines.stages.stage import Inputs, StageContext, tables_of
 from schemas.registry import Registry
 from schemas.trajectory import Trajectory

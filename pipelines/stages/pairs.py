@@ -12,8 +12,9 @@ from typing import Any, ClassVar
 
 from pipelines.engine import stop
 from pipelines.engine.operation import Blamed, Operation, Result, RowOperation, Unit
+from pipelines.stages.choice import Choice, left_out
 from pipelines.stages.contents import Contents
-from pipelines.stages.rows import Choice, Rows, left_out
+from pipelines.stages.rows import Rows
 from pipelines.stages.stage import Inputs, StageContext, tables_of
 from schemas.errors import UserError
 from schemas.registry import Registry

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
@@ -14,6 +14,9 @@ from pipelines.stages.stage import Inputs, Stage, StageContext, TableNames, expe
 from schemas.errors import UserError
 from schemas.quality import Quality as QualityRow
 from schemas.trajectory import Trajectory
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 
 class Quality(Stage):
@@ -61,6 +64,16 @@ class Counting(RowOperation):
 
 def counter(folder: str) -> Count:
     """A function that counts the tokens of texts. Raises ``UserError`` if there is no tokenizer in ``folder``."""
+    tokenizer = load_tokenizer(folder)
+
+    def count(texts: Sequence[str]) -> int:
+        return sum(len(each.ids) for each in tokenizer.encode_batch(list(texts), add_special_tokens=False))
+
+    return count
+
+
+def load_tokenizer(folder: str) -> Tokenizer:
+    """The tokenizer of a model. Raises ``UserError`` if there is none in ``folder``."""
     from tokenizers import Tokenizer
 
     path = Path(folder) / "tokenizer.json"
@@ -68,8 +81,4 @@ def counter(folder: str) -> Count:
         raise UserError(f"tokenizer: there is no {path}; expected the folder of a transformers model or tokenizer")
     tokenizer = Tokenizer.from_file(str(path))
     tokenizer.no_truncation()
-
-    def count(texts: Sequence[str]) -> int:
-        return sum(len(each.ids) for each in tokenizer.encode_batch(list(texts), add_special_tokens=False))
-
-    return count
+    return tokenizer

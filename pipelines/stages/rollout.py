@@ -1,24 +1,30 @@
-"""Episodes: what ``sample`` and ``expert`` do with a task. One input is one episode, by the id of its trajectory."""
+"""Rollouts: what a strategy makes of a task, or of an earlier trajectory. One input is one piece of what it plans."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from pipelines.engine.operation import AsyncOperation, Blamed, Result, Unit
+import msgspec
+
+from pipelines.engine.operation import AsyncOperation, Blamed, Result, Unit, identity
 from pipelines.stages.lookup import Lookup
 from pipelines.stages.shares import chosen
 from schemas.record import Record
 from schemas.task import EnvironmentSpec, Task
 from schemas.trajectory import Action, Trajectory
+from schemas.verdict import Dropped, Node
+from schemas.views.evidence import NOTHING, Evidence
+from schemas.views.view import Unused
 from synthesis.environments import blocks, make
 from synthesis.environments.environment import WorldError
-from synthesis.policies import make_policy
+from synthesis.policies import make_policies
 from synthesis.policies.policy import Policy, exhausted
 from synthesis.policies.settings import PolicySettings
-from synthesis.strategies.apart import CALL_TIMEOUT_S, gathered
-from synthesis.strategies.sample import Sample
-from synthesis.strategies.strategy import Exploration
+from synthesis.strategies.apart import CALL_TIMEOUT_S, gathered, worlds_closed
+from synthesis.strategies.strategy import Exploration, Strategy
+
+NODES = "nodes"
 
 
 class Actors(Record):
@@ -34,27 +40,59 @@ class Actors(Record):
     round: int
 
 
+class Worlds(msgspec.Struct, frozen=True, kw_only=True):
+    """What the records of a rollout refer to: environments, and the ``tasks`` of trajectories."""
+
+    environments: Lookup[EnvironmentSpec]
+    tasks: Lookup[Task] | None = None
+
+    def load(self) -> None:
+        """Read all of it. Raises ``UserError``."""
+        self.environments.load()
+        if self.tasks is not None:
+            self.tasks.load()
+
+    def task(self, record: Task | Trajectory) -> Task | None:
+        """The task of a record, if it is known."""
+        if isinstance(record, Task):
+            return record
+        return self.tasks.get(record.task_id) if self.tasks is not None else None
+
+
 class Rollout(AsyncOperation):
-    """The episodes of a strategy whose trajectories are all known beforehand."""
+    """The pieces of a strategy: of each task, or of each trajectory that it goes on from if it reads these.
+
+    Each piece has its own place in the window, and all that it yields is journalled at once.
+    """
 
     blamed: ClassVar[Blamed] = "environment"
 
     def __init__(
-        self, name: str, strategy: Sample, environments: Lookup[EnvironmentSpec], actors: Actors, window: int
+        self,
+        name: str,
+        strategy: Strategy,
+        worlds: Worlds,
+        actors: Actors,
+        window: int,
+        *,
+        reads: type[Record] = Task,
+        sides: Sequence[str] = (),
     ) -> None:
-        super().__init__(name, Task, Trajectory, window)
+        super().__init__(name, reads, Trajectory, window)
+        self.sides = tuple(sides)
         self._strategy = strategy
-        self._environments = environments
+        self._worlds = worlds
         self._actors = actors
         self._policies: dict[str, Policy] = {}
 
     async def open(self) -> None:
-        """Load the environments and make the policies."""
-        self._environments.load()
-        self._policies = {role: make_policy(settings) for role, settings in self._actors.policies.items()}
+        """Load tasks and environments and make the policies."""
+        self._worlds.load()
+        self._policies = make_policies(self._actors.policies)
 
     async def close(self) -> None:
-        """Close the policies."""
+        """Wait for worlds that are being closed, and close the policies."""
+        await worlds_closed()
         for policy in self._policies.values():
             await policy.close()
         self._policies = {}
@@ -64,41 +102,72 @@ class Rollout(AsyncOperation):
         return exhausted(self._policies.values())
 
     def count(self, record: Any) -> int:
-        """Attempts at a task that is wanted."""
+        """Pieces of a record that is wanted; one that will be refused is one, too."""
+        return max(1, self._strategy.count(record)) if self.wanted(record) else 0
+
+    def wanted(self, record: Any) -> bool:
+        """Whether a task, or that of a trajectory, is among those to be played."""
         actors = self._actors
-        wanted = actors.split in (None, record.split) and chosen(record.task_id, actors.share)
-        return self._strategy.k if wanted else 0
+        return actors.split in (None, record.split) and chosen(str(record.task_id), actors.share)
+
+    def earlier(self, record: Any) -> tuple[Trajectory, ...]:
+        """The trajectories that the strategy goes on from."""
+        return (record,) if isinstance(record, Trajectory) else ()
+
+    def evidence(self, record: Any) -> Evidence:
+        """What other tables say of the trajectory that the strategy goes on from."""
+        del record
+        return NOTHING
+
+    def refused(self, record: Any) -> Unused | None:
+        """Why a record that is wanted is nothing to work on; it is then one input, and dropped."""
+        if self._worlds.task(record) is None:
+            return Unused("no_task", f"no task {record.task_id!r} in the tables of `tasks`")
+        return None
 
     def units(self, record: Any) -> list[Unit]:
-        """One unit per episode, so that each has its own place in the window."""
+        """One unit per piece; pieces that cannot be begun are numbered."""
         if not self.count(record):
             return []
-        spec = self._environments.get(record.environment_id)
-        if spec is None:
-            return [(f"{record.task_id}/{attempt}",) for attempt in range(self._strategy.k)]
-        return [(planned,) for planned in self._strategy.planned(self._exploration(record, spec))]
+        if self.refused(record) is not None:
+            return [(identity(record),)]
+        task = self._worlds.task(record)
+        spec = None if task is None else self._worlds.environments.get(task.environment_id)
+        if task is None or spec is None:
+            return [(f"{identity(record)}/{number}",) for number in range(self.count(record))]
+        return [(piece,) for piece in self._strategy.planned(self._exploration(record, task, spec))]
 
     async def process(self, record: Any, unit: Unit) -> Iterable[Result]:
-        """Live the one episode of ``unit``."""
-        spec = self._environments.get(record.environment_id)
-        if spec is None:
-            raise WorldError(f"no environment {record.environment_id!r} in the tables of `environments`")
-        exploration = self._exploration(record, spec)
-        others = frozenset(self._strategy.planned(exploration)) - set(unit)
-        lived = await gathered(
-            lambda given: self._strategy.explore(given, others),
-            exploration,
+        """Explore the one piece of ``unit``, or drop what is refused."""
+        (piece,) = unit
+        refused = self.refused(record)
+        if refused is not None:
+            letter = Dropped(
+                input_id=piece, stage=self.name, reason=refused.reason, blamed="input", detail=str(refused)
+            )
+            return [Result(input_id=piece, dropped=letter)]
+        task = self._worlds.task(record)
+        spec = None if task is None else self._worlds.environments.get(task.environment_id)
+        if task is None or spec is None:
+            raise WorldError(f"no environment {task and task.environment_id!r} in the tables of `environments`")
+        found = await gathered(
+            lambda given: self._strategy.explore(given, piece),
+            self._exploration(record, task, spec),
             blocks(spec),
             min(CALL_TIMEOUT_S, self._strategy.episode_timeout_s),
         )
-        if [trajectory.trajectory_id for trajectory in lived] != list(unit):
-            raise RuntimeError(f"{self._strategy!r} did not keep to its plan: {len(lived)} trajectories for {unit[0]}")
-        return [Result(input_id=unit[0], outputs=lived)]
+        lived = [each for each in found if isinstance(each, Trajectory)]
+        nodes = [each for each in found if isinstance(each, Node)]
+        return [Result(input_id=piece, outputs=lived, sides={NODES: nodes} if nodes else {})]
 
     def measures(self, output: Any) -> Mapping[str, float]:
-        """Episodes, successes, turns, tokens and costs."""
+        """Episodes, successes, turns, tokens and costs; of a search tree its nodes, and what the whole of it cost."""
+        if isinstance(output, Node):
+            costs = output.extra.get("costs", {}) if output.parent_id is None else {}
+            return {"nodes": 1, **{f"tree_{name}": value for name, value in costs.items()}}
         usage = output.usage
-        turns = {item.turn for item in output.content if isinstance(item, Action) and item.turn > 0}
+        own = (item for item in output.content if item.context_operation != "copied")
+        turns = {item.turn for item in own if isinstance(item, Action) and item.turn > 0}
         return {
             "episodes": 1,
             "success": int(output.outcome.status == "success"),
@@ -109,7 +178,7 @@ class Rollout(AsyncOperation):
             "cost_usd": usage.cost_usd or 0.0,
         }
 
-    def _exploration(self, task: Task, spec: EnvironmentSpec) -> Exploration:
+    def _exploration(self, record: Any, task: Task, spec: EnvironmentSpec) -> Exploration:
         return Exploration(
             task=task,
             spec=spec,
@@ -117,12 +186,9 @@ class Rollout(AsyncOperation):
             policies=self._policies,
             seed=self._actors.seed,
             round=self._actors.round,
+            earlier=self.earlier(record),
+            evidence=self.evidence(record),
         )
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_policies": {}}
-
-
-def settings_of(models: Mapping[str, Any], sampling: Mapping[str, Any]) -> dict[str, PolicySettings]:
-    """The policies of a step as data, by role."""
-    return {role: model.settings(sampling) for role, model in models.items()}

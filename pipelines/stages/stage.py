@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, MutableMapping, Sequence
+from itertools import chain
 from typing import Annotated, Any, ClassVar, Self
 
 import msgspec
@@ -80,7 +81,8 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
         """What of it decides what it makes: not where it is served, nor how patiently it is asked."""
         settings = self.settings(sampling)
         fields = ("policy", "name", "revision", "sampling", "turns")
-        return {field: getattr(settings, field) for field in fields}
+        server = self.config.server.identity() if self.config.managed else {}
+        return {**{field: getattr(settings, field) for field in fields}, **({"server": server} if server else {})}
 
 
 class StageContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,6 +104,9 @@ class Stage(Config):
 
     model_roles: ClassVar[Mapping[str, str]] = {}
     """The roles of the models it uses, and the fields that name them."""
+
+    sides: ClassVar[Sequence[str]] = ()
+    """Tables that it writes beside its own: entries of ``SIDES``, which later steps know as ``NAME/SIDE``."""
 
     incidental: ClassVar[Sequence[str]] = ()
     """Fields that change how fast the table is made, never what is in it."""
@@ -149,13 +154,15 @@ class Stage(Config):
 
     def settled(self, context: StageContext) -> JsonObject:
         """All that decides what is in the table, but for its input tables; this goes into the manifest."""
-        hidden = {*self.table_roles, *self.incidental, *self.model_roles.values(), *self.sampling()}
+        sampling = {role: self.sampling(role) for role in self.policies()}
+        hidden = {*self.table_roles, *self.incidental, *self.model_roles.values(), *chain(*sampling.values())}
         parameters = self.model_dump(mode="json", by_alias=True, exclude=hidden)
-        models = {role: context.models[role].identity(self.sampling()) for role in self.policies()}
+        models = {role: context.models[role].identity(given) for role, given in sampling.items()}
         return {**parameters, **({"models": models} if models else {})}
 
-    def sampling(self) -> JsonObject:
-        """Sampling parameters that go before those of the model."""
+    def sampling(self, role: str) -> JsonObject:
+        """Sampling parameters that go before those of the model in this role."""
+        del role
         return {}
 
     def operation(self, inputs: Inputs, context: StageContext) -> Operation:

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from pipelines.stages.rows import Rows
 from pipelines.stages.stage import Inputs, tables_of
+from schemas.views.parts import rows_of
 from schemas.views.unpaired import Unpaired as UnpairedView
 from schemas.views.view import Unused, View
 
@@ -46,7 +47,7 @@ class Unpaired(Rows, UnpairedView):
         for table in tables_of(inputs, "from"):
             for run in table.rows():
                 try:
-                    labels.update(row.label for row in view.make_rows(run, choice.evidence(run.trajectory_id)))
+                    labels.update(row.label for row in rows_of(view, run, choice.evidence(run.trajectory_id)))
                 except Unused:
                     continue
         return labels

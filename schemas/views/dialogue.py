@@ -40,7 +40,10 @@ class Dialogue(Config):
                 raise Unused("no_role", f"no agent or role {self.role!r} acts")
             content = seen_by(self.role, content)
         seen = msgspec.structs.replace(trajectory, content=content, system_prompt=self._system_prompt(trajectory))
-        return written(conversation(seen), trajectory.tools, self.tool_format)
+        told = conversation(seen)
+        if self.role is not None:  # what is asked for is no aside
+            told = [msgspec.structs.replace(said, aside=False) for said in told]
+        return written(told, trajectory.tools, self.tool_format)
 
     def tools_column(self, trajectory: Trajectory) -> str | None:
         """The tools as the row holds them; none where the conversation lists them itself."""

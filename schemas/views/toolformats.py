@@ -88,7 +88,7 @@ def written(conversation: Sequence[Said], tools: Sequence[Tool], tool_format: To
             joined = msgspec.structs.replace(result[-1].message, content=text)
             result[-1] = Said(joined, (*result[-1].items, *said.items))
         else:
-            result.append(Said(message, said.items))
+            result.append(msgspec.structs.replace(said, message=message))
     return with_system(result, tool_list(tools, dialect)) if tools else result
 
 

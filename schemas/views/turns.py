@@ -12,21 +12,30 @@ from schemas.trajectory import Action, AnyItem, Trajectory
 
 
 class Said(msgspec.Struct, frozen=True):
-    """One message of a conversation and the indices of the items it is made of; the system prompt is made of none."""
+    """One message of a conversation and the indices of the items it is made of; the system prompt is made of none.
+
+    An ``aside`` are words in another role before the first turn, as a reflection: it was sampled from another prompt.
+    """
 
     message: Message
     items: tuple[int, ...] = ()
+    aside: bool = False
 
     @property
     def step(self) -> int | None:
         """The item that stands for the step in tables of verdicts, labels and values: the first action of the turn."""
-        return self.items[0] if self.message.role == "assistant" else None
+        return self.items[0] if self.message.role == "assistant" and not self.aside else None
 
 
 def conversation(trajectory: Trajectory) -> list[Said]:
     """The messages of a trajectory, system prompt first if there is one; none is marked for training."""
     opening = [Said(message) for message in to_messages(trajectory.system_prompt, [])]
-    return opening + [Said(message, tuple(items)) for message, items in grouped(trajectory.content)]
+    content = trajectory.content
+    return opening + [Said(message, tuple(items), _is_aside(content[items[0]])) for message, items in grouped(content)]
+
+
+def _is_aside(item: AnyItem) -> bool:
+    return isinstance(item, Action) and item.turn == 0 and item.role not in (None, "actor")
 
 
 def with_system(told: Sequence[Said], text: str) -> list[Said]:

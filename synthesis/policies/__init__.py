@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from schemas.registry import Registry
 
@@ -25,3 +29,19 @@ def make_policy(settings: PolicySettings) -> Policy:
     """The policy that ``settings`` describe. Raises ``UserError`` for an unknown name or settings it cannot use."""
     policy: Policy = POLICIES.load(settings.policy)(settings)
     return policy
+
+
+def make_policies(settings: Mapping[str, PolicySettings]) -> dict[str, Policy]:
+    """The policies of several roles; those that differ in ``sampling`` alone ask within the limits of one model.
+
+    They share its connections and its spending, too. Raises as ``make_policy``.
+    """
+    made: list[tuple[PolicySettings, Policy]] = []
+    policies: dict[str, Policy] = {}
+    for role, each in settings.items():
+        model = msgspec.structs.replace(each, sampling={})
+        policy = next((copy.copy(policy) for known, policy in made if known == model), None) or make_policy(each)
+        policy.sampling = each.sampling
+        made.append((model, policy))
+        policies[role] = policy
+    return policies

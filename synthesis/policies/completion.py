@@ -16,6 +16,9 @@ from schemas.trajectory import AnyAction, ApiAction, MessageAction, Usage
 from synthesis.policies.policy import Conversation, PolicyError, Turn
 from synthesis.policies.tokens import token_delta
 
+OF_TOOLS = ("tool_choice", "parallel_tool_calls")
+"""Sampling parameters that say how tools are called."""
+
 
 class Function(msgspec.Struct):
     """The function of a tool call; ``arguments`` should be the text of a JSON object."""
@@ -84,10 +87,15 @@ class Completion(msgspec.Struct):
 
 
 def request_body(conversation: Conversation, model: str, sampling: JsonObject) -> JsonObject:
-    """What is posted to ``/chat/completions``: messages, tools if there are any, and ``sampling`` as it stands."""
+    """What is posted to ``/chat/completions``: messages, ``sampling``, and tools if there are any.
+
+    Servers refuse parameters of tools where there are none, as where an agent that has some is asked for words.
+    """
     messages = to_openai(to_messages(conversation.system_prompt, list(conversation.content)))
-    tools: JsonObject = {"tools": to_functions(conversation.tools)} if conversation.tools else {}
-    return {"model": model, "messages": messages, **tools, **sampling}
+    if conversation.tools:
+        return {"model": model, "messages": messages, "tools": to_functions(conversation.tools), **sampling}
+    kept = {name: value for name, value in sampling.items() if name not in OF_TOOLS}
+    return {"model": model, "messages": messages, **kept}
 
 
 def read_turn(text: str | bytes, conversation: Conversation, seconds: float) -> Turn:

@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 import time
-from collections.abc import Awaitable, Callable
-from typing import Any
-from urllib.parse import urlsplit
+from functools import partial
 
 import msgspec
-from httpx2 import ConnectError
-from openai import APIConnectionError, APIStatusError, AsyncOpenAI, DefaultAsyncHttpxClient
 
 from schemas.errors import UserError
 from schemas.record import JsonObject
 from schemas.trajectory import Usage
+from synthesis.policies.client import PASSING, Client, Cut, NotConnected, Refused
 from synthesis.policies.completion import read_turn, request_body
 from synthesis.policies.limits import Gate
 from synthesis.policies.policy import ContextOverflow, Conversation, PolicyError, Turn, Unreachable
 from synthesis.policies.routing import Router
 from synthesis.policies.settings import PolicySettings, api_key
 from synthesis.policies.spending import Spending
-
-logging.getLogger("httpx2").setLevel(logging.WARNING)  # it would log a line for each of thousands of requests
 
 PATH = "/chat/completions"
 MALFORMED_TRIES = 3
@@ -33,10 +27,6 @@ LETTERS_PER_TOKEN = 4
 DEFAULT_MAX_TOKENS = 256
 """What an answer is reckoned at, before it is there, where ``sampling`` sets no ``max_tokens``."""
 
-PASSING = (408, 409, 429, *range(500, 600))
-"""What a server says that may say otherwise a moment later, or of which another server knows nothing."""
-
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 OVERFLOW_PHRASES = ("context_length_exceeded", "maximum context length", "context length", "context size")
 
 
@@ -70,9 +60,11 @@ class OpenAiPolicy:
         self._router = Router(settings.endpoints)
         self._gate = Gate(settings.limits)
         self._metered = settings.limits.tokens_per_minute is not None or settings.budget is not None
-        self._clients = {url: _client(url, settings, self._note_repeat) for url in settings.endpoints}
+        key = api_key(settings.api_key_variable)
+        client = partial(Client, key=key, max_retries=settings.max_retries, repeated=self._repeated, lost=self._lost)
+        self._clients = {url: client(url) for url in settings.endpoints}
         if settings.budget is not None:
-            self.spending = Spending(self.model, settings.budget, settings.ledger)
+            self.spending = Spending(settings.entry or self.model, settings.budget, settings.ledger)
 
     async def act(self, conversation: Conversation) -> Turn:
         """The model's next turn.
@@ -81,13 +73,13 @@ class OpenAiPolicy:
         ``rate_limited`` (429), ``server_error`` (5xx), ``refused`` (another 4xx) or ``malformed``, after all retries.
         """
         body = self.body(conversation)
-        expected = self._expected(body) if self._metered else 0
-        async with self._gate.entered(expected):
+        expected = estimate(body) if self._metered else Usage()
+        async with self._gate.entered(tokens_of(expected)):
             turn = await self._patiently(conversation, body)
         counted = tokens_of(turn.usage)
         if counted:
-            self._gate.charge(0, counted - expected)
-        self._spend(turn.usage if counted else Usage(prompt_tokens=expected))
+            self._gate.charge(0, counted - tokens_of(expected))
+        self._spend(turn.usage if counted else expected)
         if self._settings.prices is None or not counted:
             return turn
         usage = msgspec.structs.replace(turn.usage, cost_usd=self._settings.prices.cost_usd(turn.usage))
@@ -130,12 +122,12 @@ class OpenAiPolicy:
             try:
                 return read_turn(text, conversation, time.monotonic() - started)
             except PolicyError:
-                self._spend(Usage(prompt_tokens=self._expected(body)))
+                self._spend(estimate(body))
                 if tries == 0:
                     raise
-            self._gate.charge(1, self._expected(body))
+            self._gate.charge(1, tokens_of(estimate(body)))
 
-    async def _post(self, episode_id: str, body: JsonObject) -> str:
+    async def _post(self, episode_id: str, body: JsonObject) -> bytes:
         """The answer of the episode's own endpoint, or of another one if that fails; the last is tried patiently."""
         failed: list[str] = []
         while True:
@@ -143,29 +135,25 @@ class OpenAiPolicy:
             last = len(failed) + 1 == len(self._clients)
             try:
                 with self._router.busy(url):
-                    return await self._clients[url].post(
-                        PATH, body=body, cast_to=str, options={} if last else {"max_retries": 1}
-                    )
-            except APIConnectionError as error:
+                    return await self._clients[url].post(PATH, body, max_retries=None if last else 1)
+            except (NotConnected, Cut) as error:
                 failed.append(url)
                 if last:
                     raise _broken(error, failed) from error
-            except APIStatusError as error:
+            except Refused as error:
                 failed.append(url)
-                if last or error.status_code not in PASSING:
+                if last or error.status not in PASSING:
                     raise _refusal(error) from error
             self._router.failed(url)
             self._gate.charge(1, 0)
 
-    async def _note_repeat(self, request: Any) -> None:
-        """Called by the client before each request; those that it repeats are requests, too."""
-        if request.headers.get("x-stainless-retry-count", "0") != "0":
-            self._gate.charge(1, 0)
+    def _repeated(self) -> None:
+        self._gate.charge(1, 0)
 
-    def _expected(self, body: JsonObject) -> int:
-        """About how many tokens a request will cost: its letters, and as long an answer as it may have."""
-        letters = len(msgspec.json.encode([body["messages"], body.get("tools")]))
-        return letters // LETTERS_PER_TOKEN + int(body.get("max_tokens", DEFAULT_MAX_TOKENS))
+    def _lost(self, body: JsonObject) -> None:
+        """Nobody says what a request cost whose answer did not come; the provider may well count it."""
+        if self.spending is not None:
+            self._spend(estimate(body))
 
     def _spend(self, usage: Usage) -> None:
         if self.spending is not None:
@@ -173,17 +161,11 @@ class OpenAiPolicy:
             self.spending.add(tokens_of(usage), prices.cost_usd(usage) if prices else 0.0)
 
 
-def _client(url: str, settings: PolicySettings, hook: Callable[[Any], Awaitable[None]]) -> AsyncOpenAI:
-    """A client for one endpoint; a proxy that the environment names is not for addresses of this machine."""
-    local = urlsplit(url).hostname in LOOPBACK
-    http_client = DefaultAsyncHttpxClient(trust_env=not local, event_hooks={"request": [hook]})
-    return AsyncOpenAI(
-        base_url=url,
-        api_key=api_key(settings.api_key_variable) or "none",
-        max_retries=settings.max_retries,
-        timeout=settings.turn_timeout_s,
-        http_client=http_client,
-    )
+def estimate(body: JsonObject) -> Usage:
+    """About what a request will cost: the tokens of its letters, and as long an answer as it may have."""
+    letters = len(msgspec.json.encode([body["messages"], body.get("tools")]))
+    answer_tokens = int(body.get("max_tokens", DEFAULT_MAX_TOKENS))
+    return Usage(prompt_tokens=letters // LETTERS_PER_TOKEN, completion_tokens=answer_tokens)
 
 
 def tokens_of(usage: Usage) -> int:
@@ -191,16 +173,16 @@ def tokens_of(usage: Usage) -> int:
     return (usage.prompt_tokens or 0) + (usage.completion_tokens or 0)
 
 
-def _broken(error: APIConnectionError, tried: list[str]) -> PolicyError:
-    detail = f"{', '.join(tried)}: {error.__cause__ or error}"
-    return Unreachable(detail) if isinstance(error.__cause__, ConnectError) else Disconnected(detail)
+def _broken(error: NotConnected | Cut, tried: list[str]) -> PolicyError:
+    detail = f"{', '.join(tried)}: {error}"
+    return Unreachable(detail) if isinstance(error, NotConnected) else Disconnected(detail)
 
 
-def _refusal(error: APIStatusError) -> PolicyError:
-    said = error.response.text[:500]
-    if error.status_code in (400, 413, 422) and any(phrase in said for phrase in OVERFLOW_PHRASES):
+def _refusal(error: Refused) -> PolicyError:
+    said = error.said[:500]
+    if error.status in (400, 413, 422) and any(phrase in said for phrase in OVERFLOW_PHRASES):
         return ContextOverflow(said)
-    reason = "server_error" if error.status_code >= 500 else "refused"
-    if error.status_code == 429:
+    reason = "server_error" if error.status >= 500 else "refused"
+    if error.status == 429:
         reason = "rate_limited"
-    return PolicyError(reason, f"HTTP {error.status_code}: {said}")
+    return PolicyError(reason, f"HTTP {error.status}: {said}")

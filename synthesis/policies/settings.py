@@ -13,8 +13,9 @@ from synthesis.policies.spending import Budget, Prices
 class PolicySettings(Record):
     """Which policy, and how it acts.
 
-    ``policy`` names an entry of ``POLICIES``; ``name`` and ``revision`` say which model this is, and go into the
-    identity of what it makes. ``model`` is the name it is served under at each of ``endpoints`` (base URLs that end in
+    ``policy`` names an entry of ``POLICIES``, and ``entry`` one of the recipe's ``models``, by which its spending is
+    known. ``name`` and ``revision`` say which model this is, and go into the identity of what it makes.
+    ``model`` is the name it is served under at each of ``endpoints`` (base URLs that end in
     ``/v1``). ``sampling`` is merged into each request body. ``api_key_variable`` names the environment variable that
     holds the key. ``turn_timeout_s`` bounds a turn with all its retries, but for the time that a server which cannot be
     reached is waited for: at most ``patience_s``. ``limits`` are those of one worker; ``ledger`` is the file in which
@@ -22,6 +23,7 @@ class PolicySettings(Record):
     """
 
     policy: str
+    entry: str | None = None
     name: str | None = None
     revision: str | None = None
     model: str | None = None

@@ -61,7 +61,10 @@ class Budget(Config):
 
 
 class Spending:
-    """What ``model`` has cost in the run whose ledger lies at ``ledger``; without one, in this process. Thread-safe."""
+    """What ``model``, an entry of a recipe, has cost in the run whose ledger lies at ``ledger``. Thread-safe.
+
+    Without a ledger only this process is counted.
+    """
 
     def __init__(self, model: str, budget: Budget, ledger: str | None) -> None:
         self._model = model

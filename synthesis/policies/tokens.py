@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from schemas.trajectory import AnyItem, ApiAction, CodeAction, MessageAction, TurnTokens
+from schemas.trajectory import Action, AnyItem, TurnTokens
 
 
 def token_sequence(content: Iterable[AnyItem]) -> list[int]:
-    """The tokens of the current segment: all that prompts and answers added since its start, in order."""
+    """The tokens of the current segment: all that prompts and answers added since its start, in order.
+
+    None if the start of the segment is not among ``content``, as when the agent is shown its last turns only.
+    """
     sequence: list[int] = []
+    started = False
     for item in content:
-        if not isinstance(item, MessageAction | ApiAction | CodeAction) or item.tokens is None:
+        if not isinstance(item, Action) or item.tokens is None:
             continue
         if item.tokens.segment_start:
-            sequence = []
+            sequence, started = [], True
+        if not started:
+            continue
         sequence += item.tokens.prompt_ids
         sequence += item.tokens.sampled_ids
     return sequence

@@ -4,4 +4,12 @@ from __future__ import annotations
 
 from schemas.registry import Registry
 
-STRATEGIES = Registry("strategy", {"sample": "synthesis.strategies.sample:Sample"})
+STRATEGIES = Registry(
+    "strategy",
+    {
+        "branch": "synthesis.strategies.branch:Branch",
+        "revise": "synthesis.strategies.revise:Revise",
+        "sample": "synthesis.strategies.sample:Sample",
+        "tree_search": "synthesis.strategies.tree_search:TreeSearch",
+    },
+)

@@ -16,7 +16,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import Any, TypeVar
 
 import msgspec
@@ -34,6 +34,9 @@ OPEN_FILES = 4096
 
 CALL_TIMEOUT_S = 300.0
 """A call that takes longer is given up."""
+
+CLOSING_S = 10.0
+"""How long worlds that were given up are waited for in the end: what they hold may outlive the process."""
 
 BEAT_S = 1.0
 
@@ -77,6 +80,12 @@ class Pool:
                 self.abandoned += 1
                 self._threads -= 1
                 self._staff()
+
+    def drain(self, timeout_s: float) -> None:
+        """Wait until all work that was given up has come back, for at most ``timeout_s``."""
+        with self._changed:
+            given_up = set(self._given_up)
+        wait(given_up, timeout_s)
 
     def _staff(self) -> None:
         """Start a thread for work that waits, if there may be one more."""
@@ -139,6 +148,11 @@ async def gathered(
             waiting.cancel()
 
 
+async def worlds_closed() -> None:
+    """Wait until the worlds of what was given up are closed, for at most ``CLOSING_S``."""
+    await asyncio.to_thread(POOL.drain, CLOSING_S)
+
+
 class Errand:
     """An exploration on an event loop of its own, watched from another thread."""
 
@@ -148,6 +162,7 @@ class Errand:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[Any] | None = None
         self._heard_at = 0.0
+        self._cancelled = False
 
     def run(self) -> list[Any]:
         """What is yielded. For the thread that lives it."""
@@ -159,13 +174,16 @@ class Errand:
         return 0.0 if self._loop is None else time.monotonic() - self._heard_at
 
     def cancel(self) -> None:
-        """Cancel it as soon as its loop answers."""
+        """Cancel it as soon as its loop answers, or before it has one."""
+        self._cancelled = True
         if self._task is not None:
             self._tell(self._task.cancel)
 
     async def _gather(self) -> list[Any]:
         self._task, self._heard_at = asyncio.current_task(), time.monotonic()
         self._loop = asyncio.get_running_loop()
+        if self._cancelled:  # asked last, so that whoever cancels later finds the task
+            raise asyncio.CancelledError
         return [each async for each in self._explore(self._exploration)]
 
     def _tell(self, what: Callable[[], Any]) -> None:

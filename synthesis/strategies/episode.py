@@ -7,13 +7,17 @@ What an agent does wrong is data and stays in the trajectory. Who breaks is name
 from __future__ import annotations
 
 import asyncio
+import copy
+from collections.abc import Awaitable, Sequence
 
 import msgspec
 
-from schemas.errors import UserError
+from schemas.context import shown
 from schemas.ids import derive_seed
+from schemas.record import JsonObject
 from schemas.task import Task
 from schemas.trajectory import (
+    Action,
     AnyAction,
     AnyItem,
     AnyObservation,
@@ -24,9 +28,11 @@ from schemas.trajectory import (
     Trajectory,
     Usage,
 )
-from synthesis.environments.environment import Environment, Transition, WorldError
-from synthesis.policies.policy import ContextOverflow, Conversation, Policy, PolicyError, Turn
-from synthesis.strategies.scaffold import ScaffoldName, frame
+from synthesis.environments.environment import Check, Environment, Transition
+from synthesis.policies.policy import ContextOverflow, Conversation, Policy, Turn
+from synthesis.strategies.asking import all_of, turn_of
+from synthesis.strategies.growth import Growth, Summarizer
+from synthesis.strategies.scaffold import Frame, frame
 from synthesis.strategies.stepping import carry_out, world_at_fault
 
 
@@ -34,7 +40,9 @@ class EpisodePlan(msgspec.Struct, frozen=True, kw_only=True):
     """All that fixes an episode before it begins.
 
     ``admissible_only`` lets the agent choose among the legal commands alone. ``max_invalid`` invalid actions in a row
-    end the episode, as do ``max_turns`` turns and ``timeout_s`` seconds.
+    end the episode, as do ``max_turns`` turns and ``timeout_s`` seconds. ``growth`` says what happens when the context
+    gets too long. ``seed`` is that of the world. An episode that goes on from another one names it in ``parent_id``,
+    and in ``branch_turn`` its first own turn if it begins with turns of the other.
     """
 
     trajectory_id: str
@@ -43,67 +51,153 @@ class EpisodePlan(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     round: int
     strategy: str
-    scaffold: ScaffoldName
+    scaffold: str
     admissible_only: bool
     max_turns: int
     max_invalid: int | None
     timeout_s: float
+    growth: Growth = Growth()
+    parent_id: str | None = None
+    branch_turn: int | None = None
+    extra: JsonObject = {}
 
 
-async def run_episode(plan: EpisodePlan, environment: Environment, policy: Policy) -> Trajectory:
-    """Live the episode and return it, truncated ones included (``outcome.reason`` says by what).
+def begin(plan: EpisodePlan, environment: Environment) -> list[AnyItem]:
+    """Reset the environment; what every episode opens with: the instruction, and what is seen first."""
+    with world_at_fault():
+        first = environment.reset(plan.task, plan.seed)
+        digest = environment.state_digest()
+    instruction = TextObservation(content=plan.task.instruction, source="user")
+    return [instruction, msgspec.structs.replace(first, state_digest=digest)]
 
-    Raises ``PolicyError`` if the policy gives no turn, ``WorldError`` if the environment breaks.
+
+async def run_episode(episode: Episode, play: Awaitable[str | None]) -> Trajectory:
+    """Await ``play``, which takes the turns of ``episode`` and says what cut it short, for as long as the plan allows.
+
+    Returns truncated episodes, too (``outcome.reason`` says by what). Raises ``PolicyError`` if the policy gives no
+    turn, ``WorldError`` if the environment breaks.
     """
-    episode = Episode(plan, environment, policy)
     try:
-        async with asyncio.timeout(plan.timeout_s):
-            reason = await episode.play()
+        async with asyncio.timeout(episode.plan.timeout_s):
+            reason = await play
     except TimeoutError:
         reason = "episode_timeout"
     return episode.trajectory(reason)
 
 
 class Episode:
-    """The state of an episode that is being lived."""
+    """The state of an episode that is being lived: ``content`` so far, in an environment that is where this leads to.
 
-    def __init__(self, plan: EpisodePlan, environment: Environment, policy: Policy) -> None:
+    ``told`` is the frame of an episode that goes on from another; a new one gets that of its scaffold.
+    """
+
+    def __init__(
+        self,
+        plan: EpisodePlan,
+        environment: Environment,
+        policy: Policy,
+        content: Sequence[AnyItem],
+        *,
+        told: Frame | None = None,
+        summarizer: Summarizer | None = None,
+    ) -> None:
         self.plan = plan
         self.environment = environment
         self.policy = policy
-        self.frame = frame(plan.scaffold, environment)
+        self.frame = told or frame(plan.scaffold, environment)
+        self.content: list[AnyItem] = list(content)
         self.usage = Usage()
-        self.reward = 0.0
+        self.reward = float(sum(item.reward or 0.0 for item in content))
         self.terminated = False
-        self.invalid_in_a_row = 0
-        with world_at_fault():
-            first = environment.reset(plan.task, plan.seed)
-            digest = environment.state_digest()
-        instruction = TextObservation(content=plan.task.instruction, source="user")
-        self.content: list[AnyItem] = [instruction, msgspec.structs.replace(first, state_digest=digest)]
+        self.turn = max((item.turn for item in content), default=0)
+        self.invalid_in_a_row = _invalid_at_the_end(content)
+        self._summarizer = summarizer
+        self._tokens = 0
 
     async def play(self) -> str | None:
-        """Take turns. Returns what cut the episode short, or ``None`` if the world ended it."""
-        for turn in range(1, self.plan.max_turns + 1):
-            choices = self._choices()
-            if choices == []:
-                return "nothing_admissible"
-            try:
-                said = await self._act(turn, choices)
-            except ContextOverflow:
-                return "context_overflow"
-            self.usage = _sum(self.usage, said.usage)
-            actions = [_numbered(action, turn, index) for index, action in enumerate(said.actions)]
-            self.content += actions
-            limit = self._carry_out(actions)
+        """Take turns to the end. Returns what cut the episode short, or ``None`` if the world ended it."""
+        while self.turn < self.plan.max_turns:
+            limit = await self.take_turn()
             if self.terminated or limit is not None:
                 return limit
         return "max_turns"
 
-    def trajectory(self, reason: str | None) -> Trajectory:
+    async def take_turn(self, policy: Policy | None = None) -> str | None:
+        """One turn, of another policy if one is given; what cuts the episode short, if something does."""
+        drawn = await self.draw([self._turn_seed()], policy)
+        return drawn if isinstance(drawn, str) else self.live(drawn[0])
+
+    async def draw(self, seeds: Sequence[int], policy: Policy | None = None) -> list[Turn] | str:
+        """What the policy might do next, once for each seed and all at once; or what cuts the episode short.
+
+        No turn is taken, but the context may be shortened. Raises what ``Policy.act`` raises, of several the first.
+        """
+        choices = self._choices()
+        if choices == []:
+            return "nothing_admissible"
+        try:
+            if self.plan.growth.exceeded(self._tokens):
+                await self._shorten(self.plan.growth.keep_turns)
+            while True:
+                try:
+                    return await all_of([self.ask(choices, policy, seed) for seed in seeds])
+                except ContextOverflow:
+                    if not await self._make_room():
+                        return "context_overflow"
+        except ContextOverflow:  # of who is to sum up what is too long
+            return "context_overflow"
+
+    async def ask(self, choices: list[str] | None, policy: Policy | None, seed: int) -> Turn:
+        """What the policy does next; nothing changes. Raises what ``Policy.act`` raises."""
+        conversation = Conversation(
+            episode_id=self.plan.trajectory_id,
+            system_prompt=self.frame.system_prompt,
+            content=tuple(shown(self.content)),
+            tools=self.frame.tools,
+            seed=seed,
+            choices=choices,
+            environment=self.environment,
+        )
+        return await turn_of(policy or self.policy, conversation)
+
+    def fork(self) -> Episode:
+        """The same moment once more, to go on from it in another way; what it cost until now is left to the first.
+
+        Both are in the same environment, so whoever goes on with one of them restores its state before.
+        """
+        other = copy.copy(self)
+        other.content, other.usage = list(self.content), Usage()
+        return other
+
+    def live(self, said: Turn) -> str | None:
+        """Carry out a turn until one of its actions ends the episode; what follows that is not carried out.
+
+        Returns what cuts the episode short, if something does.
+        """
+        self.turn += 1
+        self.usage = total(self.usage, said.usage)
+        self._tokens = (said.usage.prompt_tokens or 0) + (said.usage.completion_tokens or 0)
+        actions = [_numbered(action, self.turn, index) for index, action in enumerate(said.actions)]
+        self.content += actions
+        for action in actions:
+            transition = carry_out(self.environment, action)
+            self.content.append(self._observed(transition, action))
+            self.reward += transition.reward
+            self.terminated = transition.terminated
+            self.invalid_in_a_row = self.invalid_in_a_row + 1 if transition.error else 0
+            if transition.terminated:
+                return None
+            if transition.truncated:
+                return "environment_limit"
+            if self.plan.max_invalid is not None and self.invalid_in_a_row >= self.plan.max_invalid:
+                return "invalid_actions"
+        return None
+
+    def trajectory(self, reason: str | None, check: Check | None = None) -> Trajectory:
         """What was lived; its status is what the environment's checker says of the state it ended in."""
-        with world_at_fault():
-            passed = self.environment.check().passed
+        if check is None:
+            with world_at_fault():
+                check = self.environment.check()
         plan = self.plan
         return Trajectory(
             trajectory_id=plan.trajectory_id,
@@ -111,10 +205,12 @@ class Episode:
             task_id=plan.task.task_id,
             environment_id=plan.task.environment_id,
             attempt=plan.attempt,
+            parent_id=plan.parent_id,
+            branch_turn=plan.branch_turn,
             system_prompt=self.frame.system_prompt,
             tools=self.frame.tools,
             outcome=Outcome(
-                status="success" if passed else "failure",
+                status="success" if check.passed else "failure",
                 reward=self.reward,
                 terminated=self.terminated,
                 truncated=reason is not None,
@@ -123,6 +219,7 @@ class Episode:
             generation=self._generation(),
             usage=self.usage,
             split=plan.task.split,
+            extra=plan.extra,
         )
 
     def _generation(self) -> Generation:
@@ -137,39 +234,32 @@ class Episode:
             round=self.plan.round,
         )
 
+    async def _make_room(self) -> bool:
+        """Show the agent fewer turns than before: as many as shall stay, or else half of them, and so on."""
+        keep = self.plan.growth.keep_turns
+        while keep and not await self._shorten(keep):
+            keep //= 2
+        return keep > 0
+
+    async def _shorten(self, keep: int) -> bool:
+        """Show the agent its last ``keep`` turns only, from now on; whether this leaves out any."""
+        mark, usage = await self.plan.growth.shortened(self.content, keep, self._summarizer)
+        self.usage = total(self.usage, usage)
+        if mark is not None:
+            self.content.append(mark)
+        return mark is not None
+
     def _choices(self) -> list[str] | None:
         if not self.plan.admissible_only:
             return None
         with world_at_fault():
             return [self.environment.command(action) for action in self.environment.admissible()]
 
-    async def _act(self, turn: int, choices: list[str] | None) -> Turn:
-        conversation = Conversation(
-            episode_id=self.plan.trajectory_id,
-            system_prompt=self.frame.system_prompt,
-            content=tuple(self.content),
-            tools=self.frame.tools,
-            seed=derive_seed(self.plan.seed, turn),
-            choices=choices,
-            environment=self.environment,
-        )
-        return await _turn_of(self.policy, conversation)
-
-    def _carry_out(self, actions: list[AnyAction]) -> str | None:
-        """Carry out the actions of a turn until one ends the episode; what follows it is not carried out."""
-        for action in actions:
-            transition = carry_out(self.environment, action)
-            self.content.append(self._observed(transition, action))
-            self.reward += transition.reward
-            self.terminated = transition.terminated
-            self.invalid_in_a_row = self.invalid_in_a_row + 1 if transition.error else 0
-            if transition.terminated:
-                return None
-            if transition.truncated:
-                return "environment_limit"
-            if self.invalid_in_a_row == self.plan.max_invalid:
-                return "invalid_actions"
-        return None
+    def _turn_seed(self) -> int:
+        """That of the next turn. Siblings share a world, so theirs differ by their ids."""
+        if self.plan.parent_id is None:
+            return derive_seed(self.plan.seed, self.turn + 1)
+        return derive_seed(self.plan.seed, self.plan.trajectory_id, self.turn + 1)
 
     def _observed(self, transition: Transition, action: AnyAction) -> AnyObservation:
         with world_at_fault():
@@ -184,14 +274,13 @@ class Episode:
         )
 
 
-async def _turn_of(policy: Policy, conversation: Conversation) -> Turn:
-    """The policy's turn; whatever it raises is its own fault, but for what the environment raised below it."""
-    try:
-        return await policy.act(conversation)
-    except (PolicyError, WorldError, UserError):
-        raise
-    except Exception as error:
-        raise PolicyError("broken", f"{type(error).__name__}: {error}") from error
+def _invalid_at_the_end(content: Sequence[AnyItem]) -> int:
+    """How many actions in a row were invalid at the end of what was lived before."""
+    count = 0
+    for item in content:
+        if not isinstance(item, Action) and item.state_digest is not None:
+            count = count + 1 if item.error else 0
+    return count
 
 
 def _numbered(action: AnyAction, turn: int, index: int) -> AnyAction:
@@ -201,7 +290,7 @@ def _numbered(action: AnyAction, turn: int, index: int) -> AnyAction:
     return msgspec.structs.replace(action, turn=turn)
 
 
-def _sum(left: Usage, right: Usage) -> Usage:
+def total(left: Usage, right: Usage) -> Usage:
     """Both together, field by field; what neither reports stays ``None``."""
     values = {}
     for name in Usage.__struct_fields__:

@@ -18,7 +18,7 @@ class Frame(Record):
     tools: list[Tool]
 
 
-def frame(name: ScaffoldName, environment: Environment) -> Frame:
+def frame(name: str, environment: Environment) -> Frame:
     """``text``: the rules, and one command a message. ``tools``: the rules, and native tool calls."""
     if name == "text":
         return Frame(system_prompt=f"{environment.rules}\nReply with one command and nothing else.", tools=[])

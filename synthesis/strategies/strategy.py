@@ -10,6 +10,7 @@ import msgspec
 from schemas.task import EnvironmentSpec, Task
 from schemas.trajectory import Trajectory
 from schemas.verdict import Node
+from schemas.views.evidence import NOTHING, Evidence
 from synthesis.environments.environment import Environment
 from synthesis.policies.policy import Policy
 
@@ -17,7 +18,11 @@ MakeEnvironment = Callable[[], Environment]
 
 
 class Exploration(msgspec.Struct, frozen=True, kw_only=True):
-    """What a strategy works with: a task, its environment's spec and maker, and policies by role (``actor`` …)."""
+    """What a strategy works with: a task, its environment's spec and maker, and policies by role (``actor`` …).
+
+    ``earlier`` are the trajectories of the task that a strategy goes on from, where it needs some; ``evidence`` is what
+    other tables say of it, where there is one.
+    """
 
     task: Task
     spec: EnvironmentSpec
@@ -25,16 +30,28 @@ class Exploration(msgspec.Struct, frozen=True, kw_only=True):
     policies: Mapping[str, Policy]
     seed: int
     round: int = 0
+    earlier: tuple[Trajectory, ...] = ()
+    evidence: Evidence = NOTHING
 
 
 class Strategy(Protocol):
-    """How a task is explored. Holds parameters only, so one instance serves many explorations at once."""
+    """How a task is explored, in pieces that need nothing of each other: an episode of ``sample``, a search tree.
+
+    Holds parameters only, so one instance serves many explorations at once.
+    """
+
+    @property
+    def episode_timeout_s(self) -> float:
+        """Seconds that end an episode."""
+
+    def count(self, start: Task | Trajectory) -> int:
+        """How many pieces it makes of a task, or of the trajectory it goes on from."""
 
     def planned(self, exploration: Exploration) -> list[str]:
-        """The ids of the trajectories it will certainly yield, known before any is run; for the journal."""
+        """The ids of its pieces, known before any is begun; for the journal."""
 
-    def explore(self, exploration: Exploration, done: frozenset[str]) -> AsyncIterator[Trajectory | Node]:
-        """Yield each trajectory as it ends, and search nodes. Trajectories whose id is in ``done`` are not run again.
+    def explore(self, exploration: Exploration, piece: str) -> AsyncIterator[Trajectory | Node]:
+        """Yield the trajectories and search nodes of the piece with this id.
 
         Exceptions of the environment, the policy or the strategy are passed on with the party at fault as type:
         ``WorldError``, ``PolicyError``, anything else.

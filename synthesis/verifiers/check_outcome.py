@@ -6,17 +6,15 @@ state is compared with the recorded digest at every step, and a difference is an
 
 from __future__ import annotations
 
-from collections import deque
-
 import msgspec
 
 from schemas.config import Config
-from schemas.record import JsonObject
 from schemas.task import Task
-from schemas.trajectory import AnyAction, ApiAction, CodeAction, MessageAction, Trajectory
+from schemas.trajectory import Trajectory
 from schemas.verdict import Verdict
 from synthesis.environments.environment import Environment
-from synthesis.strategies.stepping import carry_out, world_at_fault
+from synthesis.strategies.replay import divergence
+from synthesis.strategies.stepping import world_at_fault
 
 
 class CheckOutcome(Config):
@@ -39,7 +37,7 @@ class CheckOutcome(Config):
             return msgspec.structs.replace(verdict, reason="not_generated")
         with world_at_fault():
             environment.reset(task, trajectory.generation.seed)
-            difference = _replay(trajectory, environment)
+            difference = divergence(environment, trajectory.content)
             if difference is not None:
                 return msgspec.structs.replace(verdict, status="error", reason="state_differs", evidence=difference)
             check = environment.check()
@@ -47,24 +45,3 @@ class CheckOutcome(Config):
         return msgspec.structs.replace(
             verdict, status="scored", score=check.score, passed=check.passed, evidence=evidence
         )
-
-
-def _replay(trajectory: Trajectory, environment: Environment) -> JsonObject | None:
-    """Carry out each action that was answered, and return the first difference of states, if there is one.
-
-    An observation with a state digest answers the oldest action that is not yet carried out; those of turn 0 show the
-    state of the start.
-    """
-    waiting: deque[AnyAction] = deque()
-    for index, item in enumerate(trajectory.content):
-        if isinstance(item, MessageAction | ApiAction | CodeAction):
-            waiting.append(item)
-        elif item.state_digest is not None:
-            if item.turn > 0:
-                if not waiting:
-                    return {"item": index, "recorded": item.state_digest, "replayed": None}
-                carry_out(environment, waiting.popleft())
-            replayed = environment.state_digest()
-            if replayed != item.state_digest:
-                return {"item": index, "recorded": item.state_digest, "replayed": replayed}
-    return None

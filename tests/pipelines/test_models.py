@@ -49,6 +49,10 @@ def folder_with(tmp_path: Path, **files: str) -> Path:
         ({"policy": "expert", "sampling": {"temprature": 1}}, "'temprature'.*Did you mean 'temperature'"),
         ({"policy": "expert", "sampling": {"temperature": -1}}, "sampling.temperature: .*greater than or equal to 0"),
         ({"policy": "expert", "server": {"port": 70000}}, "server.port: "),
+        (
+            {"policy": "vllm", "model": "x", "server": {"chat_template": "/no/t.jinja"}},
+            r"server.chat_template: there is no file /no/t.jinja; expected a Jinja chat template",
+        ),
     ],
 )
 def test_mistakes_are_explained(given: dict[str, Any], message: str) -> None:
@@ -113,8 +117,10 @@ def test_the_command_serves_the_folder_as_configured(tmp_path: Path) -> None:
     adapter = tmp_path / "adapter"
     adapter.mkdir()
     (adapter / "adapter_config.json").write_text('{"r": 12}')
+    template = tmp_path / "t.jinja"
+    template.write_text("[TOOL_CALLS]")
     config = ServerConfig(
-        max_model_len=512, chat_template="t.jinja", lora={"polite": str(adapter)}, arguments=["--x", "1"]
+        max_model_len=512, chat_template=str(template), lora={"polite": str(adapter)}, arguments=["--x", "1"]
     )
     command = vllm_command.vllm_command(folder_with(tmp_path), "name", config, 2345)
     assert command[:3] == [sys.executable, "-m", "vllm.entrypoints.openai.api_server"]
@@ -122,7 +128,7 @@ def test_the_command_serves_the_folder_as_configured(tmp_path: Path) -> None:
     assert options["--model"] == str(tmp_path)
     assert (options["--served-model-name"], options["--port"], options["--host"]) == ("name", "2345", "127.0.0.1")
     assert (options["--max-model-len"], options["--max-num-seqs"]) == ("512", "32")
-    assert (options["--chat-template"], options["--tool-call-parser"]) == ("t.jinja", "hermes")
+    assert (options["--chat-template"], options["--tool-call-parser"]) == (str(template), "mistral")
     assert (options["--max-lora-rank"], options["--lora-modules"]) == ("16", f"polite={adapter}")
     assert options["--max-loras"] == "1"
     assert "--enable-prefix-caching" in command

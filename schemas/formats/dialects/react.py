@@ -2,6 +2,8 @@
 
 An action is one of: a name with ``Action Input:``, JSON if it is any; a name and a fenced block of code; ``name[text]``
 or ``name(text)``; ``Answer`` with ``Final Answer:``; or else a command in plain text, which is a message to its world.
+It ends where a line begins with the next label; what follows, such as an observation that the agent made up, is a
+message.
 """
 
 from __future__ import annotations
@@ -27,6 +29,8 @@ _CODE = re.compile(r"([^\n`]*)\n\s*(`{3,})([^\n`]*)\n(.*?)\n?\2", re.DOTALL)
 _CALL = re.compile(r"([A-Za-z_][\w.-]*)(?:\[(.*)\]|\((.*)\))", re.DOTALL)
 _WORD = re.compile(r"\s*\w*\s*")
 _ANSWERS = "Final Answer:"
+_LABELS = ("Observation:", "OBSERVATION:", "Thought:", "THOUGHT:", "Think:", "Action:", "ACTION:", "Act:", _ANSWERS)
+_NEXT = re.compile(rf"^[ \t]*(?:{'|'.join(_LABELS)})", re.MULTILINE)
 _ANSWER = re.compile(rf"^[ \t]*{_ANSWERS}[ \t]*", re.MULTILINE)
 
 
@@ -38,7 +42,7 @@ class React(Config):
     )
 
     def read(self, text: str) -> Spoken | None:
-        """The first action of ``text``, up to its end, or its final answer; ``None`` for a thought alone."""
+        """The first action of ``text`` and what follows it, or its final answer; ``None`` for a thought alone."""
         action = _ACTION.search(text)
         answer = _ANSWER.search(text, action.end() if action else 0) if _ANSWERS in text else None
         opening = action or answer
@@ -47,11 +51,11 @@ class React(Config):
         thought = _thought(text[: opening.start()])
         if answer is not None and (action is None or _WORD.fullmatch(text, action.end(), answer.start())):
             return Spoken([MessageAction(content=text[answer.end() :], description=thought)], awaits=False)
-        body = text[opening.end() :].strip()
-        call = self._call(body, thought)
-        if call is None:
-            return Spoken([MessageAction(content=body, description=thought)], plainest=False)
-        return Spoken([call], plainest=_INPUTS in body)
+        body, rest = _parted(text[opening.end() :].strip())
+        done = self._call(body, thought) or MessageAction(content=body, description=thought)
+        if rest:
+            return Spoken([done, MessageAction(content=rest)], plainest=False)
+        return Spoken([done], plainest=_INPUTS in body)
 
     def compose(self, actions: Sequence[Action]) -> str:
         """Names with ``Action Input:``. There are no words for code, for parallel calls, or for two messages."""
@@ -78,6 +82,15 @@ class React(Config):
             kwargs = {self.parameters.get(found[1], INPUT): given} if given else {}
             return ApiAction(function=found[1], kwargs=kwargs, description=thought)
         return None
+
+
+def _parted(text: str) -> tuple[str, str]:
+    """An action, and what follows it from the next label on. Labels in the code that it is of are none."""
+    if "\n" not in text or not any(map(text.__contains__, _LABELS)):
+        return text, ""
+    code = _CODE.match(text) if "```" in text else None
+    following = _NEXT.search(text, code.end() if code else 1)
+    return (text[: following.start()].rstrip(), text[following.start() :]) if following else (text, "")
 
 
 def _thought(text: str) -> str | None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from schemas.tables import Table
+from synthesis.policies.spending import LEDGER
 from tests.fake_openai import MODEL, FakeOpenAi, text
 from tests.pipelines.cli.world import DEMONSTRATE, agentmill, write_recipe, write_world
 
@@ -33,7 +36,7 @@ def test_a_stage_that_spent_its_budget_goes_on_with_a_larger_one(
         assert asked % 2 == 0, "an episode that was in flight was cut short"
         kept = asked // 2
         assert 1 <= kept <= 2 * int(runner.get("workers", 1))
-        assert f"stage explored stopped, the budget of {MODEL} is spent: " in said
+        assert "stage explored stopped, the budget of actor is spent: " in said
         assert f"the {kept} inputs that have ended are kept\n" in said
         assert said.splitlines()[-1] == f"raise that limit and go on with: agentmill run {recipe}"
         assert not (tmp_path / "run/explored/manifest.json").exists()
@@ -54,6 +57,19 @@ def test_a_budget_in_dollars(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         models = {"actor": actor(server, budget={"usd": 0.5})}
         assert agentmill("run", write_recipe(tmp_path, SAMPLE, models=models)) == 1
     assert "of 0.50 USD; the 2 inputs that have ended are kept" in capsys.readouterr().err
+
+
+def test_entries_of_one_model_have_budgets_of_their_own(tmp_path: Path) -> None:
+    write_world(tmp_path, copies=2)
+    again = {**SAMPLE, "policy": "frugal", "as": "again"}
+    with FakeOpenAi([text("look")]) as server:
+        models = {"actor": actor(server, budget={"tokens": 1_000_000}), "frugal": actor(server, budget={"tokens": 1})}
+        recipe = write_recipe(tmp_path, SAMPLE, again, models=models)
+        assert agentmill("run", recipe) == 0, "the other entry had spent nothing when its two episodes began"
+    with closing(sqlite3.connect(tmp_path / "run" / LEDGER)) as ledger:
+        spent = dict(ledger.execute("SELECT model, tokens FROM spent").fetchall())
+    assert sorted(spent) == ["actor", "frugal"]
+    assert all(tokens > 1 for tokens in spent.values())
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from schemas.config import dump_yaml
-from schemas.tables import Table, read_manifest
+from schemas.tables import Counts, Table, read_manifest
 from tests.fake_hub import FakeHub, child
 from tests.pipelines.cli.world import PROGRAM, agentmill
 
@@ -79,6 +79,29 @@ def test_a_run_reads_one_revision_and_what_lies_here_is_read_the_same(tmp_path: 
     assert offline.returncode == 0, offline.stderr
     assert "nothing to do" in offline.stderr
     assert not fake.requests
+
+
+def test_a_hub_that_fails_ends_the_run_and_the_same_command_goes_on(tmp_path: Path, hub: tuple[FakeHub, str]) -> None:
+    fake, address = hub
+    fake.files_left = 2  # the planning, and the first of three parts
+    failed = normalize(tmp_path, "run", address)
+    assert failed.returncode == 2, failed.stderr
+    assert "the Hub answers" in failed.stderr
+    assert "run the same command again" in failed.stderr
+    assert not (tmp_path / "run/t/manifest.json").exists()
+    fake.files_left = None
+    again = normalize(tmp_path, "run", address)
+    assert again.returncode == 0, again.stderr
+    assert read_manifest(tmp_path / "run/t").counts == Counts(read=10, used=10, dropped=0, written=10)
+
+
+def test_a_plan_that_cannot_be_kept_is_told_and_the_run_goes_on(tmp_path: Path, hub: tuple[FakeHub, str]) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home/agentmill").write_text("no folder")
+    done = normalize(tmp_path, "run", hub[1])
+    assert done.returncode == 0, done.stderr
+    assert "the plan is not kept" in done.stderr
+    assert len(rows(tmp_path / "run")) == 10
 
 
 def test_mistakes_are_told_before_anything_starts(tmp_path: Path, hub: tuple[FakeHub, str]) -> None:

@@ -51,6 +51,19 @@ def test_every_command_has_an_example_that_is_a_valid_step(made: Path) -> None:
     assert validate(RewardSettings, read_yaml(STAGES / "train_reward.yaml"), "train_reward.yaml").learning_rate == 1e-5
 
 
+@pytest.mark.parametrize("path", sorted(STAGES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_example_belongs_to_the_command_that_it_names(made: Path, path: Path) -> None:
+    text, data = path.read_text(), read_yaml(path)
+    if "steps" not in data:
+        assert f"agentmill train {path.stem.removeprefix('train_')} --config configs/stages/{path.name}" in text
+        return
+    [verb] = [verb for verb, operators in OPERATORS_OF.items() if data["steps"][0]["operator"] in operators]
+    assert f"agentmill {verb} --config configs/stages/{path.name}" in text
+    if verb == "rollout":
+        places = [f"data.{name}={made / name}" for name in data["data"]]
+        assert len(make_plan(read_recipe(path, places)).steps) == 1
+
+
 def test_synthesize(tmp_path: Path) -> None:
     assert agentmill(*command("synthesize", tmp_path), "steps.0.n=3", "steps.0.held_out=0.4") == 0
     rows = list(Table.open(tmp_path / "run/proposed_environments").rows())

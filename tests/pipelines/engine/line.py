@@ -1,10 +1,10 @@
-"""A line of three stages in processes of their own, for tests that kill or interrupt them.
+"""A line of three stages, or a rollout, in processes of their own, for tests that kill or interrupt them.
 
     python -m tests.pipelines.engine.line
 
-runs the line once for each line of its standard input (RUNNER WORKERS DELAY_S FOLDER), each time in a forked child,
-since imports take longer than the line itself. It says the child's process id, and when that has ended its exit code.
-What a run says on standard error goes to FOLDER/errors.txt.
+runs one of ``RUNS`` for each line of its standard input (RUN RUNNER WORKERS DELAY_S FOLDER), each time in a forked
+child, since imports take longer than the line itself. It says the child's process id, and when that has ended its exit
+code. What a run says on standard error goes to FOLDER/errors.txt.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from pipelines.engine.progress import LineProgress
 from pipelines.engine.run import run_stage
 from pipelines.engine.runner import quiet_beam
 from schemas.tables import Table
-from tests.pipelines.engine.operations import Distinct, Explore, Slow
+from tests.pipelines.engine.operations import Distinct, Grow, Slow
+from tests.pipelines.engine.rollouts import run_rollout
 from tests.pipelines.engine.stages import order, task, write_table
 
 INTERRUPTED = 130
@@ -42,7 +43,7 @@ def run_line(folder: Path, runner: str, workers: int, delay_s: float) -> int:
     stages: list[Operation] = [
         Slow(delay_s / 4),
         Distinct(),
-        Explore(k=2, delay_s=delay_s, window=4, log=folder / "log.txt"),
+        Grow(k=2, delay_s=delay_s, window=4, log=folder / "log.txt"),
     ]
     table = Table.open(folder / "tasks")
     try:
@@ -55,16 +56,21 @@ def run_line(folder: Path, runner: str, workers: int, delay_s: float) -> int:
     return 0
 
 
+RUNS = {"line": run_line, "rollout": run_rollout}
+
+
 class Line:
     """The process that forks the runs of a line."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
 
-    def start(self, folder: Path, runner: str = "embedded", workers: int = 1, delay_s: float = 0.02) -> int:
+    def start(
+        self, folder: Path, runner: str = "embedded", workers: int = 1, delay_s: float = 0.02, run: str = "line"
+    ) -> int:
         """Start a run; its process id."""
         assert self._process.stdin is not None
-        self._process.stdin.write(f"{runner} {workers} {delay_s} {folder}\n")
+        self._process.stdin.write(f"{run} {runner} {workers} {delay_s} {folder}\n")
         self._process.stdin.flush()
         return int(self._say())
 
@@ -96,13 +102,13 @@ def serve() -> None:
         import pipelines.engine.transform  # noqa: F401 - Beam, before the first fork
 
     for request in sys.stdin:
-        runner, workers, delay_s, folder = request.rstrip("\n").split(" ", 3)
+        run, runner, workers, delay_s, folder = request.rstrip("\n").split(" ", 4)
         child = os.fork()
         if child == 0:
             code = 1
             try:
                 sys.stderr = (Path(folder) / "errors.txt").open("a", buffering=1)
-                code = run_line(Path(folder), runner, int(workers), float(delay_s))
+                code = RUNS[run](Path(folder), runner, int(workers), float(delay_s))
             except BaseException:
                 traceback.print_exc()
                 raise

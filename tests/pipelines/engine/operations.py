@@ -16,7 +16,7 @@ from schemas.errors import UserError
 from schemas.ids import digest
 from schemas.task import Task
 from schemas.trajectory import MessageAction, Outcome, TextObservation, Trajectory
-from schemas.verdict import Dropped
+from schemas.verdict import Dropped, Node
 from synthesis.environments.environment import WorldError
 from synthesis.generators.generator import GenerationError
 from synthesis.policies.policy import PolicyError
@@ -129,6 +129,21 @@ class Explore(AsyncOperation):
         if self.log is not None:
             with self.log.open("a", encoding="utf-8") as file:
                 file.write(f"{os.getpid()} {line}\n")
+
+
+class Grow(Explore):
+    """``Explore`` that leaves two nodes with each attempt, the later one first."""
+
+    sides = ("nodes",)
+
+    async def process(self, record: Any, unit: Unit) -> Iterable[Result]:
+        [result] = await super().process(record, unit)
+        root = Node(node_id=f"{unit[0]}-0", tree_id=unit[0], parent_id=None, trajectory_id=unit[0], turn=0, visits=2)
+        leaf = msgspec.structs.replace(root, node_id=f"{unit[0]}-1", parent_id=root.node_id, turn=1, q=1 / 3)
+        return [msgspec.structs.replace(result, sides={"nodes": [leaf, root]})]
+
+    def measures(self, output: Any) -> Mapping[str, float]:
+        return {"nodes": 1} if isinstance(output, Node) else super().measures(output)
 
 
 def replaced(task: Task, **changes: Any) -> Task:

@@ -75,7 +75,7 @@ def dropped_of(folder: Path) -> list[Dropped]:
 
 
 def bytes_of(folder: Path) -> dict[str, bytes]:
-    """All files of a table but its manifest, and that nothing else lies there."""
+    """All files of a table, and of those beside it, but their manifests; and that nothing else lies there."""
     files = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     files.pop("manifest.json")
-    return files
+    return {name: content for name, content in files.items() if not name.endswith("/manifest.json")}

@@ -34,8 +34,7 @@ def model(folder: Path, template: str | list[dict[str, str]] | None = None, **co
         ("<|python_tag|>", "llama3_json"),
         ("{{- 'Environment: ipython' }}", "llama3_json"),
         ("[TOOL_CALLS]", "mistral"),
-        ("<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>{{ name }}", "deepseek_v31"),
-        ("<｜tool▁call▁begin｜>{{ type }}<｜tool▁sep｜>function", "deepseek_v3"),
+        ("{{ '<｜tool▁call▁begin｜>'+ tool['function']['name'] + '<｜tool▁sep｜>' }}", "deepseek_v31"),
         ("<|im_start|>", "hermes"),
         (None, "hermes"),
     ],
@@ -45,6 +44,35 @@ def test_the_tool_parser_follows_the_chat_template(tmp_path: Path, template: str
     assert tool_parser(folder) == parser
     (folder / "chat_template.jinja").write_text("[TOOL_CALLS]")
     assert tool_parser(folder) == "mistral"
+
+
+@pytest.mark.parametrize(
+    ("published", "parser"),
+    [
+        ("deepseekv3", "deepseek_v3"),
+        ("deepseek_r1_distill", "deepseek_v3"),
+        ("glm4moe", "glm45"),
+        ("gptoss", "openai"),
+        ("llama3_1", "llama3_json"),
+        ("qwen2_5", "hermes"),
+        ("qwen3", "hermes"),
+        ("qwen3_5_think", "qwen3_coder"),
+    ],
+)
+def test_the_parsers_of_published_templates(tmp_path: Path, published: str, parser: str) -> None:
+    """Those that TRL ships; found without importing it."""
+    spec = importlib.util.find_spec("trl")
+    assert spec is not None
+    assert spec.origin is not None
+    template = Path(spec.origin).parent / f"chat_templates/{published}.jinja"
+    assert tool_parser(model(tmp_path / "m", template.read_text(encoding="utf-8"))) == parser
+
+
+def test_a_given_template_takes_the_place_of_the_models_own(tmp_path: Path) -> None:
+    folder, given = model(tmp_path / "m", "<tool_call>"), tmp_path / "t.jinja"
+    given.write_text("[TOOL_CALLS]")
+    command = vllm_command(folder, "m", ServerConfig(chat_template=str(given)), 1)
+    assert command[command.index("--tool-call-parser") + 1] == "mistral"
 
 
 def test_a_family_that_shares_its_marks_is_known_by_its_type(tmp_path: Path) -> None:
@@ -81,7 +109,8 @@ def test_a_model_that_cannot_be_asked_is_refused_before_it_is_served(tmp_path: P
     folder = model(tmp_path / "m")
     with pytest.raises(UserError, match=r"has no chat template.*\ngive one as `server.chat_template`"):
         plans_of(ModelConfig(policy="vllm", model=str(folder)), tmp_path / "run")
-    given = ServerConfig(chat_template="t.jinja")
+    (tmp_path / "t.jinja").write_text("{{ tools }}")
+    given = ServerConfig(chat_template=str(tmp_path / "t.jinja"))
     assert plans_of(ModelConfig(policy="vllm", model=str(folder), server=given), tmp_path / "run")
 
 

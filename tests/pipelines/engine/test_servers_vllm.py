@@ -87,7 +87,9 @@ async def episode(policy: Policy, seed: int = 0, **parameters: object) -> Trajec
     explored = Exploration(
         task=counting_task(20), spec=SPEC, make_environment=CounterWorld, policies={"actor": policy}, seed=seed
     )
-    [trajectory] = [one async for one in Sample(**parameters).explore(explored, frozenset())]
+    strategy = Sample(**parameters)
+    [piece] = strategy.planned(explored)
+    [trajectory] = [one async for one in strategy.explore(explored, piece)]
     await policy.close()
     return trajectory
 

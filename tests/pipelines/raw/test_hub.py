@@ -88,6 +88,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     hub.push("org/plain", {"train.jsonl": lines(*ROWS)})
     hub.push("org/plain", {"train.jsonl": lines(*ROWS[:3])}, branch="v1")
     hub.push("org/kinds", files())
+    hub.push("org/mixed", {"a/README.md": b"#", "a/.b.jsonl": lines({}), "a/c.JSONL": lines({}), "d/.e.jsonl": b"{}"})
     hub.push("org/table", {"train.csv": b"a,b\n1,2\n"})
     hub.push("org/code", {"code.py": b"raise SystemExit(7)", "README.md": b"no data"})
     hub.push("org/closed", {"train.jsonl": lines(*ROWS)})
@@ -110,11 +111,13 @@ def test_the_parts_of_an_address() -> None:
 def test_files_are_those_of_a_configuration_and_split_or_of_a_path_at_one_commit(world: World) -> None:
     branches = world.hub.branches
     talks, plain, old = branches["org/talks"]["main"], branches["org/plain"]["main"], branches["org/plain"]["v1"]
+    mixed = branches["org/mixed"]["main"]
     asked = {
         ("hf://datasets/org/talks", "long", "train"): [f"talks@{talks}/data/a.jsonl", f"talks@{talks}/data/b.jsonl"],
         ("hf://org/talks", "short", None): [f"talks@{talks}/more/test.jsonl"],
         ("hf://org/talks/data", None, None): [f"talks@{talks}/data/a.jsonl", f"talks@{talks}/data/b.jsonl"],
         ("hf://org/talks/*/t*.jsonl", None, None): [f"talks@{talks}/more/test.jsonl"],
+        ("hf://org/mixed/a", None, None): [f"mixed@{mixed}/a/c.JSONL"],
         ("hf://org/plain", None, None): [f"plain@{plain}/train.jsonl"],
         ("hf://org/plain@v1", None, "train"): [f"plain@{old}/train.jsonl"],
         (f"hf://org/plain@{old}/train.jsonl", None, None): [f"plain@{old}/train.jsonl"],
@@ -131,6 +134,8 @@ def test_what_is_not_there_or_not_to_be_read_is_told(world: World) -> None:
         ("hf://org/talks", "long", "trian"): ("no split 'trian'", "Did you mean 'train'?"),
         ("hf://org/plain", "odd", None): ("no configuration 'odd'",),
         ("hf://org/talks/data/c.jsonl", None, None): ("no file matches", "Did you mean 'data/", "It has README.md"),
+        ("hf://org/mixed/d", None, None): ("no file matches", "It has a/.b.jsonl"),
+        ("hf://org/mixed/d/*", None, None): ("no file matches",),
         ("hf://org/nothing", None, None): ("no data set hf://datasets/org/nothing", "HF_TOKEN"),
         ("hf://org/plain@v2", None, None): ("@v2: there is no such revision", "a tag or a commit"),
         ("hf://org/closed", None, None): ("gated",),

@@ -71,6 +71,16 @@ def test_rows_of_one_run_are_one_record_wherever_they_stand(tmp_path: Path, kind
     assert told == [[(n, step) for step in (7, 8, 9)] for n in range(3)]
 
 
+@pytest.mark.parametrize("kind", ["jsonl", "json", "parquet"])
+def test_rows_next_to_each_other_are_read_at_one_go(tmp_path: Path, kind: str) -> None:
+    steps = [{"run": number // 4, "step": number} for number in range(16)]
+    for name in ("a", "b"):
+        write(tmp_path, kind, [{**step, "run": f"{name}{step['run']}"} for step in steps], name)
+    (part,) = plan_parts(tuple(find([str(tmp_path)])), 10**6, GroupBy(("run",), "step"))
+    assert [(piece.row, piece.rows) for piece in part.slices] == [(0, 16), (16, 16)]
+    assert [len(json.loads(record.data)) for record in read_part(part)] == [4] * 8
+
+
 def test_a_row_without_the_key_is_a_record_by_itself(tmp_path: Path) -> None:
     path = tmp_path / "steps.jsonl"
     path.write_bytes(b'{"run": 1}\n{"run": null}\nbroken\n{"run": 1}\nbroken\n')
@@ -150,6 +160,19 @@ def test_files_that_cannot_be_read_are_told(tmp_path: Path, given: str, words: t
 def test_a_file_that_shrank_since_the_plan_is_told(tmp_path: Path) -> None:
     path = write(tmp_path, "jsonl", ROWS)
     (part,) = plan_parts(tuple(find([str(path)])), 10**6)
-    path.write_bytes(b"{}\n")
+    whole = path.read_bytes()
+    for left in (b"{}\n", whole[:-5], b""):
+        path.write_bytes(left)
+        records = read_part(part)
+        with pytest.raises(UserError, match="shorter than it was"):
+            _ = [next(records) for _ in range(part.records)]
+
+
+@pytest.mark.parametrize("kind", ["json", "parquet"])
+@pytest.mark.parametrize("group_by", [None, GroupBy(("id",))])
+def test_a_file_with_fewer_rows_than_the_plan_is_told(tmp_path: Path, kind: str, group_by: GroupBy | None) -> None:
+    path = write(tmp_path, kind, ROWS)
+    (part,) = plan_parts(tuple(find([str(path)])), 10**6, group_by)
+    write(tmp_path, kind, ROWS[:30])
     with pytest.raises(UserError, match="shorter than it was"):
         list(read_part(part))

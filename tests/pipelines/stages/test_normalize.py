@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
 from pipelines.engine.runner import RunnerConfig
+from pipelines.raw import rows
 from schemas.errors import UserError
 from schemas.profiles.fields import Kept, field_report
 from schemas.tables import Table, read_shard
@@ -79,6 +83,38 @@ def test_rows_are_the_same_for_any_division_of_work(tmp_path: Path, part_mb: flo
     assert len({each.trajectory_id for each in runs}) == 25
     normalize(tmp_path, "whole", data)
     assert runs == runs_of(tmp_path / "whole")
+
+
+class Worn(io.BytesIO):
+    """A file of which only the first three lines can be read."""
+
+    def __init__(self, path: str, error: Exception) -> None:
+        super().__init__(Path(path).read_bytes())
+        self._error = error
+        self._left = 3
+
+    def readline(self, size: int | None = -1, /) -> bytes:
+        self._left -= 1
+        if self._left < 0:
+            raise self._error
+        return super().readline(size)
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "bad sector"), httpx2.ReadTimeout("slow"), ValueError("closed")])
+def test_a_file_that_cannot_be_read_ends_the_stage_and_the_next_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    data = write(tmp_path / "d.jsonl", *map(record, range(10)))
+    order = job(tmp_path, "normalize", "t", data=[data], dataset="d", format="adp")
+    order.stage.seeds(order.context)  # the plan is made, and held
+    with monkeypatch.context() as patch:
+        patch.setattr(rows, "opened", lambda path: Worn(path, error))
+        said = rf"d\.jsonl cannot be read \({type(error).__name__}: .*; run the same command"
+        with pytest.raises(UserError, match=said):
+            order.run()
+    assert not (tmp_path / "t/manifest.json").exists()
+    counts = order.run().counts
+    assert (counts.read, counts.used, counts.written) == (10, 10, 10)
 
 
 def test_the_profile_says_task_outcome_split_and_licence(tmp_path: Path) -> None:

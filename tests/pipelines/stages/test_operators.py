@@ -18,16 +18,26 @@ STAGES = sorted(name for name in OPERATORS if not issubclass(OPERATORS.load(name
 
 KNOWN: dict[str, tuple[dict[str, Any], dict[str, list[str]]]] = {
     "admit": ({"of": "t", "environments": "e"}, {"of": ["Task"], "environments": ["EnvironmentSpec"]}),
+    "branch": (
+        {"policy": "p", "of": "x", "tasks": "t", "environments": "e"},
+        {"of": ["Trajectory"], "tasks": ["Task"], "environments": ["EnvironmentSpec"]},
+    ),
     "check_outcome": (
         {"of": "x", "tasks": "t", "environments": "e"},
         {"of": ["Trajectory"], "tasks": ["Task"], "environments": ["EnvironmentSpec"]},
     ),
+    "check_tokens": ({"of": "x", "tokenizer": "m"}, {"of": ["Trajectory"]}),
     "evolve": ({"of": "t", "environments": "e"}, {"of": ["Task"], "environments": ["EnvironmentSpec"]}),
     "expert": ({"tasks": "t", "environments": "e"}, {"tasks": ["Task"], "environments": ["EnvironmentSpec"]}),
     "filter": ({"of": "x", "where": [{"field": "split", "equals": "train"}]}, {"of": ["Trajectory"]}),
     "normalize": ({"data": ["x.jsonl"], "dataset": "d", "format": "adp"}, {}),
+    "pick": ({"of": "x"}, {"of": ["Trajectory"]}),
     "quality": ({"of": "x"}, {"of": ["Trajectory"]}),
     "propose": ({"of": "e"}, {"of": ["EnvironmentSpec"]}),
+    "revise": (
+        {"policy": "p", "tasks": "t", "environments": "e", "attempts": 2},
+        {"tasks": ["Task"], "environments": ["EnvironmentSpec"]},
+    ),
     "sample": (
         {"policy": "p", "tasks": "t", "environments": "e"},
         {"tasks": ["Task"], "environments": ["EnvironmentSpec"]},
@@ -37,6 +47,10 @@ KNOWN: dict[str, tuple[dict[str, Any], dict[str, list[str]]]] = {
     "spec_env": ({}, {}),
     "spliced": ({"from": "x"}, {"from": ["Trajectory"]}),
     "step_pairs": ({"from": "x"}, {"from": ["Trajectory"]}),
+    "tree_search": (
+        {"policy": "p", "tasks": "t", "environments": "e"},
+        {"tasks": ["Task"], "environments": ["EnvironmentSpec"]},
+    ),
     "trajectory_pairs": ({"from": "x"}, {"from": ["Trajectory"]}),
     "world_model": ({"from": "x"}, {"from": ["Trajectory"]}),
     "unpaired": ({"from": "x"}, {"from": ["Trajectory"]}),
@@ -81,4 +95,5 @@ def test_its_operation_travels(name: str) -> None:
     sent = pickler.loads(pickler.dumps(operation))
     assert (sent.name, sent.reads, sent.writes) == (operation.name, operation.reads, operation.writes)
     assert operation.writes.__name__ == step.writes(KNOWN[name][1])
+    assert tuple(operation.sides) == tuple(step.sides)
     assert not isinstance(operation, AsyncOperation) or sent.window == operation.window > 0

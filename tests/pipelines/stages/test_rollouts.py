@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +12,9 @@ import msgspec
 import pytest
 
 from pipelines.engine.endpoints import Endpoint, free_ports
-from pipelines.models import ModelConfig
+from pipelines.models import ModelConfig, ServerConfig
+from pipelines.stages.lookup import Lookup
+from pipelines.stages.rollout import Actors, Rollout, Worlds
 from pipelines.stages.stage import Model
 from schemas.errors import UserError
 from schemas.tables import Counts
@@ -17,6 +22,9 @@ from schemas.task import EnvironmentSpec, Task
 from schemas.trajectory import Trajectory
 from schemas.verdict import Verdict
 from synthesis.environments.pddl.environment import PddlEnvironment
+from synthesis.strategies import apart
+from synthesis.strategies.apart import Pool
+from synthesis.strategies.sample import Sample
 from tests import fake_openai
 from tests.builders import trajectory, verdict
 from tests.fake_openai import FakeOpenAi
@@ -54,6 +62,19 @@ def test_experts_succeed(world: Path) -> None:
     assert manifest.metrics["turns"] > 2
     assert {row.task_id for row in rows_of(world / "shown")} == {"a", "b"}
     assert {row.outcome.status for row in rows_of(world / "shown")} == {"success"}
+
+
+async def test_worlds_that_were_given_up_are_closed_before_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool, closed = Pool(1), threading.Event()
+    monkeypatch.setattr(apart, "POOL", pool)
+    busy = pool.submit(lambda: time.sleep(0.3) or closed.set())
+    while not busy.running():
+        await asyncio.sleep(0.01)
+    pool.abandon(busy)
+    actors = Actors(policies={}, split=None, share=1.0, seed=0, round=0)
+    rollout = Rollout("sample", Sample(), Worlds(environments=Lookup([], EnvironmentSpec)), actors, 1)
+    await rollout.close()
+    assert closed.is_set()
 
 
 def test_only_tasks_of_the_split_are_read(world: Path) -> None:
@@ -124,6 +145,30 @@ def test_sampling_of_the_step_goes_before_that_of_the_model(world: Path) -> None
     assert settled["models"]["actor"]["sampling"] == {"temperature": 0.7, "top_p": 0.9, "max_tokens": 9}
     assert "temperature" not in settled
     assert "endpoints" not in str(settled)
+
+
+def test_a_server_of_ours_is_part_of_what_decides_the_episodes(world: Path, tmp_path: Path) -> None:
+    template = tmp_path / "t.jinja"
+    template.write_text("{{ messages }}")
+
+    def settled(**server: Any) -> Any:
+        model = Model(config=ModelConfig(policy="vllm", model="m", server=ServerConfig(**server)))
+        step = job(world, "sample", "s", {"actor": model}, policy="actor", **ON)
+        return step.stage.settled(step.context)["models"]["actor"]
+
+    plain, given = settled(), settled(chat_template=str(template))
+    assert "server" not in settled(max_num_seqs=4, port=8000, lora={"a": "b"}), "that changes no answer"
+    assert settled(max_model_len=64)["server"] == {"max_model_len": 64}
+    assert settled(tool_call_parser="xlam", arguments=["--x"])["server"] == {
+        "tool_call_parser": "xlam",
+        "arguments": ["--x"],
+    }
+    assert given != plain
+    template.write_text("{{ messages }} {{ tools }}")
+    assert settled(chat_template=str(template)) != given
+    copy = tmp_path / "other.jinja"
+    copy.write_text("{{ messages }}")
+    assert settled(chat_template=str(copy)) == given
 
 
 def test_wrong_tables_are_refused(world: Path) -> None:

@@ -26,7 +26,7 @@ from pipelines.engine.server_records import ServerRecords
 from pipelines.engine.servers import run_servers
 from pipelines.models import ModelConfig, ServerConfig
 from pipelines.stages.lookup import Lookup
-from pipelines.stages.rollout import Actors, Rollout
+from pipelines.stages.rollout import Actors, Rollout, Worlds
 from pipelines.stages.stage import Model
 from schemas.tables import Counts, Table
 from schemas.task import EnvironmentSpec, Task
@@ -132,8 +132,8 @@ def test_the_utilisation_of_our_servers_is_in_the_manifest(world: Path, monkeypa
 class Advised(Sample):
     """An episode of ``sample``, before which another role is asked for advice."""
 
-    async def explore(self, exploration: Exploration, done: frozenset[str]) -> AsyncIterator[Trajectory]:
-        async for trajectory in super().explore(exploration, done):
+    async def explore(self, exploration: Exploration, piece: str) -> AsyncIterator[Trajectory]:
+        async for trajectory in super().explore(exploration, piece):
             asked = Conversation(
                 episode_id=trajectory.trajectory_id, system_prompt="Advise.", content=(), tools=[], seed=0
             )
@@ -148,8 +148,8 @@ def test_roles_have_servers_of_their_own(world: Path) -> None:
             for role, server in (("actor", actor), ("critic", critic))
         }
         actors = Actors(policies=policies, split=None, share=1.0, seed=0, round=0)
-        environments = Lookup([Table.open(world / "environments")], EnvironmentSpec)
-        operation = Rollout("advised", Advised(max_turns=2, max_invalid=None), environments, actors, window=4)
+        worlds = Worlds(environments=Lookup([Table.open(world / "environments")], EnvironmentSpec))
+        operation = Rollout("advised", Advised(max_turns=2, max_invalid=None), worlds, actors, window=4)
         run_stage(order(operation, Table.open(world / "tasks"), world / "advised"))
     assert Counter(body["model"] for body in actor.requests) == {"actor": 40}
     assert Counter(body["model"] for body in critic.requests) == {"critic": 20}

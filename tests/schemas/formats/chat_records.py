@@ -16,6 +16,8 @@ Row = dict[str, Any]
 FRAGMENTS = [
     "Thought: look",
     "\nAction: look\nAction Input: {}",
+    "\nAction: search[a]",
+    "\nObservation: seen",
     "\nFinal Answer: 42",
     "<function=f>\n<parameter=a>1</parameter>\n</function>",
     "<function=f><parameter=a>\n</parameter>",

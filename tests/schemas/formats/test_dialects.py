@@ -40,6 +40,23 @@ READ: list[tuple[DialectName, str, list[AnyAction]]] = [
     ("react", "Think: x\n\nAct: bash\n\n```bash\nls \\\n  -l\n```", [code("ls \\\n  -l", "bash", "x\n")]),
     ("react", "Action: Operation\n```sql\nSELECT 1\n```", [code("SELECT 1", "sql")]),
     ("react", "ACTION: go to shelf 1", [message("go to shelf 1")]),
+    (
+        "react",
+        "Action: search[a]\nObservation: foo\nThought: y\nAction: finish[z]",
+        [call("search", input="a"), message("Observation: foo\nThought: y\nAction: finish[z]")],
+    ),
+    (
+        "react",
+        'Thought: hm\nAction: f\nAction Input: {"q": 1}\n\n Observation: r\n',
+        [call("f", "hm", q=1), message(" Observation: r")],
+    ),
+    ("react", "ACTION: go\nTHOUGHT: so", [message("go"), message("THOUGHT: so")]),
+    (
+        "react",
+        "Act: bash\n```\ncat <<E\nAct: x\nE\n```\nAct: finish\n```\n```",
+        [code("cat <<E\nAct: x\nE", "bash"), message("Act: finish\n```\n```")],
+    ),
+    ("react", "Action:\nAction: f\nThought: x", [message("Action: f"), message("Thought: x")]),
     ("react", "Thought: done\nFinal Answer: #3", [message("#3", "done")]),
     ("react", 'So.\nAction: Answer\nFinal Answer: ["a"]', [message('["a"]', "So.")]),
     (

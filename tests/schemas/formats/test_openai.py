@@ -270,6 +270,17 @@ def test_calls_in_text_become_calls_and_what_follows_their_results() -> None:
     assert native[2] == {"role": "tool", "tool_call_id": "call_1", "content": "OBSERVATION:\na b"}
 
 
+def test_what_follows_the_action_is_a_message_beside_it_and_comes_back() -> None:
+    text = "Thought: hm\nAction: search[a] \nObservation: foo\nAction: finish[z]\n"
+    messages = [user(), assistant(content=text), user("Observation: bar"), assistant(content="Final Answer: b")]
+    found = read(*messages, dialect="react").trajectory
+    _, called, rest, seen, _ = found.content
+    assert (called.function, called.kwargs, called.tool_call_id) == ("search", {"input": "a"}, "call_1")
+    assert (rest.content, rest.turn) == ("Observation: foo\nAction: finish[z]", called.turn)
+    assert (seen.content, seen.tool_call_id) == ("Observation: bar", "call_1")
+    assert OpenAi(dialect="react").write(found).document == {"messages": messages}
+
+
 def test_our_own_runs_are_written_and_what_is_lost_is_counted() -> None:
     document, losses = OpenAi().write(tool_trajectory())
     assert losses == Counter({"outcome": 1})

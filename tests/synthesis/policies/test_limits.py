@@ -7,9 +7,10 @@ import itertools
 import time
 from typing import Any
 
+import msgspec
 import pytest
 
-from synthesis.policies import make_policy
+from synthesis.policies import make_policies, make_policy
 from synthesis.policies.limits import Debt, Gate, Limits
 from synthesis.policies.policy import Conversation, Policy
 from synthesis.policies.settings import PolicySettings
@@ -80,6 +81,27 @@ async def test_no_more_are_in_flight_than_allowed() -> None:
         began = time.monotonic()
         await turns(make_policy(settings(server, limits={"max_concurrent": 2})), 6)
         assert 0.3 <= time.monotonic() - began < 3
+
+
+async def test_roles_of_one_model_share_its_limits_and_differ_in_sampling() -> None:
+    one = Conversation(episode_id="e", system_prompt="s", content=(), tools=[], seed=0)
+    with FakeOpenAi([fake.text("a", hang_s=0.1)]) as server, FakeOpenAi([fake.text("a", hang_s=0.1)]) as other:
+        asked = settings(server, limits={"max_concurrent": 1}, sampling={"temperature": 0.5})
+        roles = {
+            "actor": asked,
+            "critic": msgspec.structs.replace(asked, sampling={"temperature": 0.0}),
+            "teacher": msgspec.structs.replace(asked, endpoints=[other.url]),
+        }
+        policies = make_policies(roles)
+        began = time.monotonic()
+        await asyncio.gather(*(policies[role].act(one) for role in ("actor", "critic", "actor", "critic")))
+        assert 0.4 <= time.monotonic() - began < 3
+        assert sorted(request["temperature"] for request in server.requests) == [0.0, 0.0, 0.5, 0.5]
+        async with asyncio.timeout(3):
+            await asyncio.gather(*(policies[role].act(one) for role in ("actor", "teacher")))
+        assert (len(server.requests), len(other.requests)) == (5, 1)
+        for policy in policies.values():
+            await policy.close()
 
 
 async def test_waiting_for_the_limit_is_not_part_of_a_turns_time() -> None:

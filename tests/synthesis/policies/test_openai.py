@@ -52,6 +52,17 @@ async def failure_of(replies: Sequence[Reply], **fields: Any) -> PolicyError:
     return caught.value
 
 
+async def test_parameters_of_tools_are_sent_with_tools_only() -> None:
+    sampling = {"temperature": 0.7, "tool_choice": "required", "parallel_tool_calls": False}
+    with FakeOpenAi([fake.text("add 1"), fake.text("In words.")]) as server:
+        policy = policy_for(server, sampling=sampling)
+        await policy.act(conversation(tools=[ADD]))
+        await policy.act(conversation())
+        await policy.close()
+    sent = [{name: request[name] for name in sampling if name in request} for request in server.requests]
+    assert sent == [sampling, {"temperature": 0.7}]
+
+
 async def test_the_request_holds_the_conversation_tools_and_sampling() -> None:
     with FakeOpenAi([fake.text("add 1")]) as server:
         policy = policy_for(server, sampling={"temperature": 0.7, "max_tokens": 9, "top_k": 5})

@@ -15,7 +15,7 @@ from synthesis.policies.policy import Conversation, PolicyError, exhausted
 from synthesis.policies.settings import PolicySettings
 from synthesis.policies.spending import Budget, Prices, Spending
 from tests import fake_openai as fake
-from tests.fake_openai import FakeOpenAi
+from tests.fake_openai import FakeOpenAi, Reply
 
 PRICES = Prices(input=2.0, output=10.0, cached_input=0.5)
 
@@ -87,3 +87,41 @@ async def test_a_policy_reports_costs_and_counts_what_came_to_nothing() -> None:
         assert exhausted([make_policy(PolicySettings(policy="expert")), policy]) is not None
         await policy.close()
         await policy.close()
+
+
+@pytest.mark.parametrize(
+    ("reply", "fields", "requests"),
+    [
+        (fake.cut(), {"max_retries": 1}, 2),
+        (fake.hang(), {"turn_timeout_s": 0.2}, 1),
+        (fake.raw(b"{}"), {}, 3),
+        (fake.status(400), {}, 0),
+        (fake.status(500, {"retry-after-ms": "1"}), {"max_retries": 1}, 0),
+    ],
+)
+async def test_requests_without_a_usable_answer_are_spent_at_what_they_may_cost(
+    reply: Reply, fields: dict[str, Any], requests: int
+) -> None:
+    """Each is reckoned at 11 tokens of prompt and the 50 that it may answer, each at its own price."""
+    asked = Conversation(episode_id="e", system_prompt="Count.", content=(), tools=[], seed=0)
+    dear = Prices(input=1_000_000, output=100_000_000)
+    given = {"prices": dear, "patience_s": 0.0, "sampling": {"max_tokens": 50}, **fields}
+    with FakeOpenAi([reply]) as server:
+        policies = [
+            make_policy(PolicySettings(policy="openai", model="m", endpoints=[server.url], budget=budget, **given))
+            for budget in (Budget(tokens=1), Budget(usd=0.01))
+        ]
+        for policy in policies:
+            with pytest.raises(PolicyError):
+                await policy.act(asked)
+    said = [exhausted([policy]) for policy in policies]
+    for policy in policies:
+        await policy.close()
+    if not requests:
+        assert said == [None, None]
+        return
+    tokens, usd = 61 * requests, 5_011 * requests
+    assert said == [
+        f"the budget of m is spent: {tokens:,} of 1 tokens",
+        f"the budget of m is spent: {usd:,.2f} of 0.01 USD",
+    ]

@@ -19,7 +19,7 @@ from synthesis.policies.policy import Conversation, Policy, PolicyError, Turn
 from synthesis.policies.scripted import ScriptedPolicy
 from synthesis.policies.settings import PolicySettings
 from synthesis.strategies import apart
-from synthesis.strategies.apart import Pool, WorldTimeout, gathered
+from synthesis.strategies.apart import Errand, Pool, WorldTimeout, gathered
 from synthesis.strategies.sample import Sample
 from synthesis.strategies.strategy import Exploration
 from tests.counter_world import SPEC, CounterWorld, counting_task
@@ -99,7 +99,8 @@ def exploration(policy: Policy, make: Callable[[], CounterWorld], seed: int = 0)
 
 async def lived(explored: Exploration, blocking: bool = True, **parameters: Any) -> Trajectory:
     def explore(given: Exploration) -> AsyncIterator[Trajectory]:
-        return Sample(**parameters).explore(given, frozenset())
+        strategy = Sample(**parameters)
+        return strategy.explore(given, *strategy.planned(given))
 
     [trajectory] = await gathered(explore, explored, blocking, PATIENCE_S)
     return trajectory
@@ -213,13 +214,50 @@ async def test_what_is_cancelled_ends_and_closes_its_world(pool: Pool) -> None:
             raise AssertionError
 
     task = asyncio.create_task(lived(exploration(Slow("add 1"), make)))
-    while not worlds:
-        await asyncio.sleep(0.01)
+    async with asyncio.timeout(30):
+        while not worlds:
+            await asyncio.sleep(0.01)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     while pool.abandoned or not worlds[0].closed:
         await asyncio.sleep(0.01)
+
+
+def test_what_is_cancelled_before_its_loop_runs_is_not_begun() -> None:
+    async def explore(explored: Exploration) -> AsyncIterator[str]:
+        begun.append(explored)
+        yield "lived"
+
+    begun: list[Exploration] = []
+    task = Exploration(task=counting_task(), spec=SPEC, make_environment=CounterWorld, policies={}, seed=0)
+    assert Errand(explore, task).run() == ["lived"]
+    errand = Errand(explore, task)
+    errand.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        errand.run()
+    assert len(begun) == 1
+
+
+def test_a_pool_waits_for_what_was_given_up_but_not_for_ever() -> None:
+    pool, released, closed = Pool(1), threading.Event(), threading.Event()
+
+    def close() -> None:
+        released.wait(60)
+        time.sleep(0.1)
+        closed.set()
+
+    stuck = pool.submit(close)
+    while not stuck.running():
+        time.sleep(0.01)
+    pool.abandon(stuck)
+    began = time.monotonic()
+    pool.drain(0.2)
+    assert 0.2 <= time.monotonic() - began < 10
+    assert not closed.is_set()
+    released.set()
+    pool.drain(30)
+    assert closed.is_set()
 
 
 def test_a_pool_is_bounded_and_replaces_what_hangs() -> None:

@@ -37,8 +37,9 @@ def exploration(policy: Policy, task: Task | None = None, seed: int = 7, round: 
     )
 
 
-async def explore(strategy: Sample, explored: Exploration, done: frozenset[str] = frozenset()) -> list[Trajectory]:
-    return [trajectory async for trajectory in strategy.explore(explored, done)]
+async def explore(strategy: Sample, explored: Exploration) -> list[Trajectory]:
+    pieces = strategy.planned(explored)
+    return [trajectory for piece in pieces async for trajectory in strategy.explore(explored, piece)]
 
 
 async def lived(policy: Policy, task: Task | None = None, **parameters: object) -> Trajectory:
@@ -172,9 +173,10 @@ async def test_ids_are_known_before_and_do_not_depend_on_k() -> None:
     planned = Sample(k=3).planned(explored)
     assert len(set(planned)) == 3
     assert Sample(k=1).planned(explored) == planned[:1]
-    trajectories = await explore(Sample(k=3), explored, done=frozenset(planned[1:2]))
-    assert [trajectory.trajectory_id for trajectory in trajectories] == [planned[0], planned[2]]
-    assert [trajectory.attempt for trajectory in trajectories] == [0, 2]
+    trajectories = await explore(Sample(k=3), explored)
+    assert [trajectory.trajectory_id for trajectory in trajectories] == planned
+    assert [trajectory.attempt for trajectory in trajectories] == [0, 1, 2]
+    assert Sample(k=3).count(explored.task) == 3
 
 
 @pytest.mark.parametrize(

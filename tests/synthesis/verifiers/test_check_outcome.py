@@ -21,7 +21,9 @@ from tests.counter_world import SPEC, CounterWorld, counting_task
 async def lived(task: Task, *turns: str, policy: ScriptedPolicy | None = None, **parameters: object) -> Trajectory:
     actor = policy or ScriptedPolicy(PolicySettings(policy="scripted", turns=list(turns)))
     explored = Exploration(task=task, spec=SPEC, make_environment=CounterWorld, policies={"actor": actor}, seed=1)
-    [trajectory] = [one async for one in Sample(**parameters).explore(explored, frozenset())]
+    strategy = Sample(**parameters)
+    [piece] = strategy.planned(explored)
+    [trajectory] = [one async for one in strategy.explore(explored, piece)]
     return trajectory
 
 

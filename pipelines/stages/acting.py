@@ -1,0 +1,76 @@
+"""What all stages in which policies act have in common: who acts, where, how long, and from which seed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, TypeVar
+
+from pydantic import Field, model_validator
+
+from pipelines.stages.rollout import Actors
+from pipelines.stages.stage import Stage, StageContext, TableNames, expect
+from schemas.config import Config
+from schemas.record import JsonObject
+from synthesis.strategies.rules import EpisodeRules
+
+S = TypeVar("S", bound=Config)
+
+
+class Acting(EpisodeRules, Stage):
+    """Episodes by a policy, explored by a strategy; the fields that a strategy has, too, are handed on to it."""
+
+    model_roles: ClassVar[Mapping[str, str]] = {"actor": "policy", "summarizer": "summarizer"}
+    incidental: ClassVar[Sequence[str]] = ("window",)
+
+    policy: str = Field(description="the model that acts: an entry of models, @base or @last")
+    summarizer: str | None = Field(default=None, description="the model that sums up old turns, for context: fold")
+    environments: TableNames = Field(description="tables of the environments of these tasks")
+    split: str | None = Field(default=None, description="only tasks of this split; all of them by default")
+    share: float = Field(default=1.0, gt=0, le=1, description="of these tasks only so many, chosen by their ids")
+    temperature: float | None = Field(default=None, ge=0, description="before the temperature of the model")
+    max_tokens: int | None = Field(default=None, ge=1, description="per turn, before that of the model")
+    seed: int | None = Field(default=None, description="by default derived from that of the run")
+    window: int | None = Field(default=None, ge=1, description="episodes in flight per worker")
+
+    @model_validator(mode="after")
+    def _a_summarizer_to_fold(self) -> Acting:
+        if (self.context == "fold") != (self.summarizer is not None):
+            raise ValueError("`context: fold` and `summarizer` go together")
+        return self
+
+    def writes(self, reads: Mapping[str, Sequence[str]]) -> str:
+        """Trajectories, in environments."""
+        expect(reads, "environments", "EnvironmentSpec")
+        return "Trajectory"
+
+    def sampling(self, role: str) -> JsonObject:
+        """Temperature and tokens, where given, for who acts."""
+        given = {"temperature": self.temperature, "max_tokens": self.max_tokens}
+        return {name: value for name, value in given.items() if value is not None} if role == "actor" else {}
+
+    def settled(self, context: StageContext) -> JsonObject:
+        """As ``Stage.settled``, with the seed and the round that hold."""
+        return {**super().settled(context), "seed": self._seed(context), "round": context.round}
+
+    def actors(self, context: StageContext) -> Actors:
+        """Who acts on what."""
+        return Actors(
+            policies={role: model.settings(self.sampling(role)) for role, model in context.models.items()},
+            split=self.split,
+            share=self.share,
+            seed=self._seed(context),
+            round=context.round,
+        )
+
+    def strategy(self, strategy_type: type[S]) -> S:
+        """The strategy, from the fields that it shares with this stage."""
+        shared = [name for name in strategy_type.model_fields if name in type(self).model_fields]
+        values: dict[str, Any] = {name: getattr(self, name) for name in shared}
+        return strategy_type(**values)
+
+    def window_of(self, context: StageContext) -> int:
+        """Episodes in flight, by default as many as the servers of the actor can use."""
+        return self.window or context.models["actor"].window
+
+    def _seed(self, context: StageContext) -> int:
+        return context.seed if self.seed is None else self.seed

@@ -1,0 +1,92 @@
+"""``branch``: new episodes from turns of earlier trajectories."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from pydantic import Field, model_validator
+
+from pipelines.engine.operation import Operation
+from pipelines.stages.acting import Acting
+from pipelines.stages.choice import SAID, Choice, Choosing
+from pipelines.stages.lookup import Lookup
+from pipelines.stages.rollout import Actors, Rollout, Worlds
+from pipelines.stages.stage import Inputs, StageContext, TableNames, expect, tables_of
+from schemas.errors import UserError
+from schemas.task import EnvironmentSpec, Task
+from schemas.trajectory import Trajectory
+from schemas.views.evidence import Evidence
+from schemas.views.view import Unused
+from synthesis.strategies.branch import Branch as BranchStrategy
+
+
+class Branch(Choosing, Acting, BranchStrategy):
+    """k new episodes from each of some turns of earlier trajectories, in the state that was before the turn."""
+
+    primary: ClassVar[str] = "of"
+    table_roles: ClassVar[Sequence[str]] = ("of", "tasks", "environments", *SAID)
+    model_roles: ClassVar[Mapping[str, str]] = {**Acting.model_roles, "teacher": "teacher"}
+
+    of: TableNames = Field(description="tables of trajectories that we made")
+    tasks: TableNames = Field(description="tables of their tasks")
+    teacher: str | None = Field(default=None, description="a model that takes the first turn, the actor the others")
+
+    @model_validator(mode="after")
+    def _one_takes_the_first_turn(self) -> Branch:
+        if self.given is not None and self.teacher is not None:
+            raise ValueError("`given` and `teacher` exclude each other: both take the first turn")
+        return self
+
+    def writes(self, reads: Mapping[str, Sequence[str]]) -> str:
+        """Trajectories, from trajectories."""
+        expect(reads, "of", "Trajectory")
+        expect(reads, "tasks", "Task")
+        self.expect_said(reads)
+        if self.given is not None and "labels" not in reads:
+            raise UserError(f"`given: {self.given}` needs `labels`")
+        for subject in ("verdict", "label", "value"):
+            if self.error is not None and getattr(self.error, subject) is not None and f"{subject}s" not in reads:
+                raise UserError(f"`error: {self.error}` needs `{subject}s`")
+        return super().writes(reads)
+
+    def operation(self, inputs: Inputs, context: StageContext) -> Operation:
+        """The branches."""
+        worlds = Worlds(
+            environments=Lookup(tables_of(inputs, "environments"), EnvironmentSpec),
+            tasks=Lookup(tables_of(inputs, "tasks"), Task),
+        )
+        strategy = self.strategy(BranchStrategy)
+        return Branching(strategy, worlds, self.actors(context), self.window_of(context), self.choice(inputs))
+
+
+class Branching(Rollout):
+    """One input per branch. A trajectory that is not chosen, or has no turn to branch from, is dropped as one input."""
+
+    def __init__(self, strategy: BranchStrategy, worlds: Worlds, actors: Actors, window: int, choice: Choice) -> None:
+        super().__init__("branch", strategy, worlds, actors, window, reads=Trajectory)
+        self._branching = strategy
+        self._choice = choice
+
+    async def open(self) -> None:
+        """As ``Rollout.open``, and load what the choice rests on."""
+        self._choice.load()
+        await super().open()
+
+    def evidence(self, record: Any) -> Evidence:
+        """What is said of a trajectory and its steps. Raises ``Unused`` for one that is not chosen."""
+        return self._choice.evidence(record.trajectory_id)
+
+    def refused(self, record: Any) -> Unused | None:
+        """Not chosen, not made by us, with tools where commands are needed, or without a turn of this kind, too."""
+        try:
+            evidence = self.evidence(record)
+        except Unused as error:
+            return error
+        if record.generation is None:
+            return Unused("not_generated", "it does not say how it was made, so it cannot be replayed")
+        if self._branching.constrain == "admissible" and record.generation.scaffold != "text":
+            return Unused("not_text", "it was lived with tools, and `constrain: admissible` chooses among commands")
+        if not self._branching.points(record, evidence):
+            return Unused("no_turn", "it has no turn of this kind to branch from")
+        return super().refused(record)

@@ -1,0 +1,105 @@
+"""``revise``: trying again after feedback, with what was tried before in the prompt."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from pydantic import Field, model_validator
+
+from pipelines.engine.operation import Operation
+from pipelines.stages.acting import Acting
+from pipelines.stages.contents import Contents
+from pipelines.stages.lookup import Lookup
+from pipelines.stages.rollout import Actors, Rollout, Worlds
+from pipelines.stages.stage import Inputs, StageContext, TableNames, expect, tables_of
+from schemas.task import EnvironmentSpec
+from schemas.trajectory import Trajectory
+from schemas.views.view import Unused
+from synthesis.strategies.revise import Revise as ReviseStrategy
+
+
+class Revise(Acting, ReviseStrategy):
+    """New attempts at tasks after feedback on earlier ones, or episodes in which invalid actions are corrected."""
+
+    primary: ClassVar[str] = "tasks"
+    table_roles: ClassVar[Sequence[str]] = ("tasks", "of", "environments")
+    model_roles: ClassVar[Mapping[str, str]] = {**Acting.model_roles, "critic": "critic"}
+
+    tasks: TableNames = Field(description="tables of tasks")
+    of: TableNames | None = Field(
+        default=None, description="tables of earlier attempts at them; by default the first attempt is made here, too"
+    )
+    critic: str | None = Field(default=None, description="the model that gives feedback, for feedback: critic")
+
+    @model_validator(mode="after")
+    def _what_it_needs(self) -> Revise:
+        if (self.feedback == "critic") != (self.critic is not None):
+            raise ValueError("`feedback: critic` and `critic` go together")
+        if self.level == "step" and self.of:
+            raise ValueError("`of` goes with `level: episode`; on level step all happens in one episode")
+        if self.level == "episode" and not self.of and self.attempts < 2:
+            raise ValueError("without `of` the first attempt counts, so nothing is revised: give `attempts: 2` or more")
+        return self
+
+    def writes(self, reads: Mapping[str, Sequence[str]]) -> str:
+        """Trajectories, from tasks."""
+        expect(reads, "tasks", "Task")
+        if "of" in reads:
+            expect(reads, "of", "Trajectory")
+        return super().writes(reads)
+
+    def operation(self, inputs: Inputs, context: StageContext) -> Operation:
+        """The attempts."""
+        worlds = Worlds(environments=Lookup(tables_of(inputs, "environments"), EnvironmentSpec))
+        attempts = Contents(tables_of(inputs, "of")) if self.of else None
+        strategy = self.strategy(ReviseStrategy)
+        return Revising(strategy, worlds, self.actors(context), self.window_of(context), attempts)
+
+
+class Revising(Rollout):
+    """One input per task, or per episode on level ``step``; a task that an earlier attempt solved is dropped."""
+
+    def __init__(
+        self, strategy: ReviseStrategy, worlds: Worlds, actors: Actors, window: int, attempts: Contents | None
+    ) -> None:
+        super().__init__("revise", strategy, worlds, actors, window)
+        self._attempts = attempts
+        self._forget()
+
+    async def open(self) -> None:
+        """As ``Rollout.open``, and find the attempts at each task."""
+        await super().open()
+        self._forget()
+        for attempt in self._attempts.scan() if self._attempts is not None else ():
+            self._by_task[attempt.task_id].append((attempt.attempt, attempt.trajectory_id))
+            if attempt.outcome.status == "success":
+                self._solved.add(attempt.task_id)
+
+    def earlier(self, record: Any) -> tuple[Trajectory, ...]:
+        """The attempts at a task, in order."""
+        if self._attempts is None:
+            return ()
+        return tuple(self._attempts.get(name) for _, name in sorted(self._by_task[record.task_id]))
+
+    def refused(self, record: Any) -> Unused | None:
+        """Solved, or not tried although it should have been, too."""
+        if self._attempts is None:
+            return super().refused(record)
+        if record.task_id not in self._by_task:
+            return Unused("no_attempt", "there is no attempt at it in the tables of `of`")
+        if record.task_id in self._solved:
+            return Unused("solved", "an earlier attempt succeeded")
+        return super().refused(record)
+
+    def _forget(self) -> None:
+        self._by_task: dict[str | None, list[tuple[int, str]]] = defaultdict(list)
+        self._solved: set[str | None] = set()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in super().__getstate__().items() if name not in ("_by_task", "_solved")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._forget()

@@ -1,0 +1,51 @@
+"""``tree_search``: search trees over the turns of a policy; its runs are the table, its nodes one beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from pydantic import Field, model_validator
+
+from pipelines.engine.operation import Operation
+from pipelines.stages.acting import Acting
+from pipelines.stages.lookup import Lookup
+from pipelines.stages.rollout import NODES, Rollout, Worlds
+from pipelines.stages.stage import Inputs, StageContext, TableNames, expect, tables_of
+from schemas.task import EnvironmentSpec
+from synthesis.strategies.tree_search import TreeSearch as TreeSearchStrategy
+
+
+class TreeSearch(Acting, TreeSearchStrategy):
+    """Search trees: the runs that end in them, and beside these a table of nodes with visits, Q and priors."""
+
+    primary: ClassVar[str] = "tasks"
+    table_roles: ClassVar[Sequence[str]] = ("tasks", "environments")
+    model_roles: ClassVar[Mapping[str, str]] = {**Acting.model_roles, "critic": "critic"}
+    sides: ClassVar[Sequence[str]] = (NODES,)
+
+    tasks: TableNames = Field(description="tables of tasks")
+    critic: str | None = Field(default=None, description="the model that scores states, for value: critic")
+    window: int | None = Field(default=None, ge=1, description="trees in flight per worker")
+
+    @model_validator(mode="after")
+    def _a_critic_to_ask(self) -> TreeSearch:
+        if (self.critic is None) == (self.value == "critic"):
+            raise ValueError("`critic` names the model for `value: critic`; give both or none")
+        return self
+
+    def writes(self, reads: Mapping[str, Sequence[str]]) -> str:
+        """Trajectories, from tasks."""
+        expect(reads, "tasks", "Task")
+        return super().writes(reads)
+
+    def operation(self, inputs: Inputs, context: StageContext) -> Operation:
+        """The trees."""
+        worlds = Worlds(environments=Lookup(tables_of(inputs, "environments"), EnvironmentSpec))
+        strategy, actors = self.strategy(TreeSearchStrategy), self.actors(context)
+        return Rollout("tree_search", strategy, worlds, actors, self.window_of(context), sides=self.sides)
+
+    def window_of(self, context: StageContext) -> int:
+        """As many trees as keep the servers as busy as episodes would: each tree asks for several turns at once."""
+        together = self.branching if self.window is None else 1
+        return max(1, super().window_of(context) // together)

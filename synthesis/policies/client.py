@@ -1,0 +1,143 @@
+"""A client of one OpenAI-compatible server: JSON out, bytes back, repeated where the server refuses for now.
+
+It is small because it is called for every turn of hundreds of episodes at once. The pauses between tries follow
+``Retry-After`` (RFC 9110, 10.2.3) or grow, with jitter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Mapping
+from email.utils import parsedate_to_datetime
+
+import aiohttp
+import msgspec
+
+from schemas.record import JsonObject
+from synthesis.policies.proxy import proxy_for
+
+PASSING = (408, 409, 429, *range(500, 600))
+"""What a server says that may say otherwise a moment later, or of which another server knows nothing."""
+
+CONNECT_TIMEOUT_S = 20.0
+KEPT_ALIVE_S = 4.0
+"""How long an idle connection is used again: vLLM closes them after 5 s, and what is sent then is lost."""
+
+LONGEST_RETRY_AFTER_S = 60.0
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 8.0
+
+
+class NotConnected(Exception):
+    """Nobody answers at the address."""
+
+
+class Cut(Exception):
+    """The connection broke after the request was sent."""
+
+
+class Refused(Exception):
+    """The server answered with another status than 2xx; ``said`` is the text of the answer."""
+
+    def __init__(self, status: int, said: str) -> None:
+        super().__init__(f"HTTP {status}: {said[:500]}")
+        self.status = status
+        self.said = said
+
+
+class Client:
+    """Posts to ``url``. Made anywhere, used and closed in one event loop.
+
+    ``repeated`` is called before each repetition, and ``lost`` with the body of each request whose answer is not
+    waited for or breaks off: the server may have worked on it. A proxy that the environment names is not for addresses
+    of this machine.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        key: str | None,
+        max_retries: int,
+        *,
+        repeated: Callable[[], None] | None = None,
+        lost: Callable[[JsonObject], None] = lambda _: None,
+    ) -> None:
+        self._url = url
+        self._headers = {"authorization": f"Bearer {key or 'none'}", "content-type": "application/json"}
+        self._max_retries = max_retries
+        self._repeated = repeated
+        self._lost = lost
+        self._session: aiohttp.ClientSession | None = None
+
+    async def post(self, path: str, body: JsonObject, max_retries: int | None = None) -> bytes:
+        """The answer to ``body``. Raises ``Cut`` or ``Refused`` after all retries, ``NotConnected`` at once.
+
+        It waits for an answer without a limit; the caller sets one, and knows how long to wait for a server.
+        """
+        left = self._max_retries if max_retries is None else max_retries
+        tried = 0
+        while True:
+            told: Mapping[str, str] = {}
+            try:
+                status, told, answer = await self._send(path, body)
+                if status < 300:
+                    return answer
+                raise Refused(status, answer.decode(errors="replace"))
+            except (Cut, Refused) as error:
+                if tried == left or (isinstance(error, Refused) and error.status not in PASSING):
+                    raise
+            await asyncio.sleep(pause_s(told, tried))
+            tried += 1
+            if self._repeated is not None:
+                self._repeated()
+
+    async def close(self) -> None:
+        """Close all connections. Safe to call twice."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    async def _send(self, path: str, body: JsonObject) -> tuple[int, Mapping[str, str], bytes]:
+        """Send once: (status, headers, body)."""
+        if self._session is None:
+            self._session = self._open()
+        try:
+            async with self._session.post(self._url + path, data=msgspec.json.encode(body)) as response:
+                return response.status, response.headers, await response.read()
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+            raise NotConnected(str(error)) from error
+        except asyncio.CancelledError:
+            self._lost(body)
+            raise
+        except aiohttp.ClientError as error:
+            self._lost(body)
+            raise Cut(f"{type(error).__name__}: {error}") from error
+
+    def _open(self) -> aiohttp.ClientSession:
+        return aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEPT_ALIVE_S),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S),
+            headers=self._headers,
+            proxy=proxy_for(self._url),  # not by trust_env, which would read passwords from ~/.netrc as well
+        )
+
+
+def pause_s(headers: Mapping[str, str], tried: int) -> float:
+    """Seconds to wait before try ``tried + 2``: what the server asks for, if that is sensible, or else ever longer."""
+    asked = _retry_after_s(headers)
+    if asked is not None and 0 < asked <= LONGEST_RETRY_AFTER_S:
+        return asked
+    return min(FIRST_PAUSE_S * 2.0**tried, LONGEST_PAUSE_S) * random.uniform(0.75, 1.0)
+
+
+def _retry_after_s(headers: Mapping[str, str]) -> float | None:
+    milliseconds, value = headers.get("retry-after-ms"), headers.get("retry-after", "")
+    try:
+        return float(value) if milliseconds is None else float(milliseconds) / 1000
+    except ValueError:
+        pass
+    try:
+        return parsedate_to_datetime(value).timestamp() - time.time()
+    except ValueError:
+        return None

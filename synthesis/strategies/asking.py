@@ -1,0 +1,82 @@
+"""Asking policies: for a turn, for several at once, and for words about an episode, as a summary or advice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from typing import TypeVar
+
+from schemas.chat import to_messages
+from schemas.errors import UserError
+from schemas.ids import digest
+from schemas.trajectory import AnyItem, MessageAction, TextObservation, Usage
+from schemas.views.toolformats import DIALECTS, calls_text
+from synthesis.environments.environment import WorldError
+from synthesis.policies.policy import Conversation, Policy, PolicyError, Turn
+from synthesis.prompts import prompt
+from synthesis.strategies.growth import Summarizer
+
+T = TypeVar("T")
+
+
+def identity_of(policy: Policy) -> str:
+    """What tells a policy apart from others, as a digest for the ids of what it had a part in."""
+    return digest(policy.name, policy.model, policy.revision, policy.sampling)
+
+
+async def all_of(waiting: Sequence[Awaitable[T]]) -> list[T]:
+    """All results, awaited at once. Raises the first exception in their order, when all have ended."""
+    found = await asyncio.gather(*waiting, return_exceptions=True)
+    for each in found:
+        if isinstance(each, BaseException):
+            raise each
+    return found  # type: ignore[return-value]
+
+
+async def turn_of(policy: Policy, conversation: Conversation) -> Turn:
+    """The policy's turn; whatever it raises is its own fault, but for what the environment raised below it."""
+    try:
+        return await policy.act(conversation)
+    except (PolicyError, WorldError, UserError):
+        raise
+    except Exception as error:
+        raise PolicyError("broken", f"{type(error).__name__}: {error}") from error
+
+
+async def words_of(
+    policy: Policy, episode_id: str, system_prompt: str, content: Sequence[AnyItem], seed: int
+) -> tuple[MessageAction, Usage]:
+    """What the policy says to ``content`` and what it cost; it is given no tools.
+
+    Raises ``PolicyError``, also (``no_words``) if it says nothing.
+    """
+    conversation = Conversation(
+        episode_id=episode_id, system_prompt=system_prompt, content=tuple(content), tools=[], seed=seed
+    )
+    said: Turn = await turn_of(policy, conversation)
+    words = next((action for action in said.actions if isinstance(action, MessageAction)), None)
+    if words is None or not words.content.strip():
+        raise PolicyError("no_words", f"policy {policy.name!r} was asked for words and gave none")
+    return words, said.usage
+
+
+def summarizer(policy: Policy, episode_id: str, seed: int) -> Summarizer:
+    """Has ``policy`` sum up turns."""
+
+    async def summed_up(content: Sequence[AnyItem]) -> tuple[str, Usage]:
+        asked = TextObservation(content=transcript(content), source="user")
+        words, usage = await words_of(policy, episode_id, prompt("summarizer"), [asked], seed)
+        return words.content.strip(), usage
+
+    return summed_up
+
+
+def transcript(content: Sequence[AnyItem]) -> str:
+    """What happened, as text: what the agent did stands behind ``>``, what it saw below it."""
+    lines = []
+    for message in to_messages(None, content):
+        if message.role == "assistant":
+            lines.append(f"> {calls_text(message, DIALECTS['json'])}")
+        else:
+            lines.append(message.content or "")
+    return "\n".join(lines)

@@ -1,0 +1,236 @@
+"""``branch``: new episodes that start from turns of earlier trajectories.
+
+Alternatives to an expert's steps (Early Experience, arXiv:2510.08558; StepAgent, arXiv:2411.03817), resuming from where
+a run failed (EEF, arXiv:2504.13145), Monte-Carlo continuations (IPR, arXiv:2406.11176; AgentPRM, arXiv:2502.10325) and
+counterfactual replay (AgenTracer, arXiv:2509.03312) are parameters of it.
+
+A branch point is the turn that is done anew: the state before it is reached by replaying the recorded actions in the
+recorded world, and compared with the states recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from typing import Literal
+
+import msgspec
+from pydantic import Field, model_validator
+
+from schemas.conditions import Condition
+from schemas.context import is_mark
+from schemas.ids import digest
+from schemas.record import JsonObject
+from schemas.task import Task
+from schemas.trajectory import Action, AnyAction, AnyItem, ApiAction, MessageAction, Trajectory
+from schemas.views.evidence import NOTHING, Evidence
+from synthesis.policies.policy import Conversation, Policy, PolicyError, Turn
+from synthesis.policies.spending import Spending
+from synthesis.strategies.asking import identity_of
+from synthesis.strategies.episode import Episode, EpisodePlan, begin, run_episode
+from synthesis.strategies.replay import acts, replay
+from synthesis.strategies.rules import EpisodeRules
+from synthesis.strategies.scaffold import Frame
+from synthesis.strategies.strategy import Exploration
+
+TEACHER = "teacher"
+GIVEN = "given"
+
+
+class Branch(EpisodeRules):
+    """``k`` branches from each of some turns of a trajectory.
+
+    ``turns``: ``all``, the ``last``, the ``first_error`` (the first one that met an error), or with ``n`` ``even`` (the
+    n turns that follow each ``floor(turns / (n + 1))``, as in EEF) and ``every`` (turn 1 and every n-th after it).
+    ``depth: 1`` is one turn, ``end`` goes on to the end of the episode. A policy with the role ``teacher`` takes the
+    turn at the branch point in the actor's place; so does ``given``, the value of a label of that step, where a table
+    says what should have been done: a command, or with tools ``{"name": ..., "arguments": ...}``. Only turns with such
+    a label are branched from. ``then: recorded`` carries out the recorded actions after that turn.
+    """
+
+    turns: Literal["all", "even", "every", "first_error", "last"] = Field(
+        default="all", description="the turns to branch from, which are done anew"
+    )
+    n: int | None = Field(default=None, ge=1, description="how many turns for even, the distance for every")
+    k: int = Field(default=1, ge=1, description="branches per turn")
+    error: Condition | None = Field(
+        default=None, description="what makes a step the first_error; null: that it met one in the environment"
+    )
+    given: str | None = Field(
+        default=None,
+        min_length=1,
+        description="the label of steps that says what to do there in place of what was done",
+    )
+    depth: Literal[1, "end"] = Field(default="end", description="one turn, or on to the end of the episode")
+    then: Literal["actor", "recorded"] = Field(
+        default="actor", description="who takes the turns after the first: the actor, or what was recorded is repeated"
+    )
+
+    @model_validator(mode="after")
+    def _what_fits(self) -> Branch:
+        if (self.turns in ("even", "every")) != (self.n is not None):
+            raise ValueError("`n` goes with `turns: even` (how many) and `turns: every` (the distance)")
+        if self.error is not None and self.turns != "first_error":
+            raise ValueError("`error` goes with `turns: first_error`")
+        if self._differs("scaffold"):
+            raise ValueError("`scaffold` is that of the trajectory that is branched from; leave it out")
+        if self.then == "recorded" and self.depth == 1:
+            raise ValueError("`then: recorded` needs `depth: end`, since it goes on after the first turn")
+        return self
+
+    def count(self, start: Task | Trajectory) -> int:
+        """The branches of a trajectory, as far as it tells itself where they begin."""
+        if not isinstance(start, Trajectory):
+            return 0
+        told = self.error is not None or self.given is not None
+        return self.k if told else len(self.points(start)) * self.k
+
+    def points(self, trajectory: Trajectory, evidence: Evidence = NOTHING) -> list[int]:
+        """The turns that are done anew, in order; none for a trajectory that has none of this kind, or is not ours."""
+        if trajectory.generation is None:
+            return []
+        steps = first_actions(trajectory.content)
+        turns = self._turns(trajectory, evidence, steps)
+        return [turn for turn in turns if self.given is None or evidence.label(self.given, steps[turn]) is not None]
+
+    def _turns(self, trajectory: Trajectory, evidence: Evidence, steps: Mapping[int, int]) -> list[int]:
+        turns = sorted(steps)
+        if self.turns == "last":
+            return turns[-1:]
+        if self.turns == "first_error":
+            return [turn for turn in turns if self._failed(trajectory, evidence, steps[turn])][:1]
+        if self.turns == "all" or self.n is None:
+            return turns
+        if self.turns == "every":
+            return turns[:: self.n]
+        distance = max(1, len(turns) // (self.n + 1))
+        return turns[distance::distance][: self.n]
+
+    def _failed(self, trajectory: Trajectory, evidence: Evidence, step: int) -> bool:
+        if self.error is not None:
+            return self.error.holds(trajectory, evidence, step)
+        turn = trajectory.content[step].turn
+        return any(item.error for item in trajectory.content[step:] if item.turn == turn)
+
+    def planned(self, exploration: Exploration) -> list[str]:
+        """The ids of the branches. They do not depend on ``k`` nor on the other turns."""
+        return [plan.trajectory_id for plan in self._plans(exploration)]
+
+    async def explore(self, exploration: Exploration, piece: str) -> AsyncIterator[Trajectory]:
+        """Yield the branch with this id. Raises ``ReplayDiverged``, too."""
+        plan = next(plan for plan in self._plans(exploration) if plan.trajectory_id == piece)
+        [parent] = exploration.earlier
+        before = history(parent, plan.branch_turn or 0)
+        environment = exploration.make_environment()
+        try:
+            begin(plan, environment)
+            replay(environment, before)
+            told = Frame(system_prompt=parent.system_prompt or "", tools=parent.tools)
+            episode = self.episode(plan, environment, exploration, before, told)
+            yield await run_episode(episode, self._play(episode, exploration, parent))
+        finally:
+            environment.close()
+
+    async def _play(self, episode: Episode, exploration: Exploration, parent: Trajectory) -> str | None:
+        if episode.turn >= episode.plan.max_turns:
+            return "max_turns"
+        limit = await episode.take_turn(self._first(exploration, parent, episode.turn + 1))
+        if limit is not None or episode.terminated:
+            return limit
+        if self.depth == 1:
+            return "depth"
+        return await (_follow(episode, parent) if self.then == "recorded" else episode.play())
+
+    def _first(self, exploration: Exploration, parent: Trajectory, turn: int) -> Policy | None:
+        """Who takes the first turn, if it is not the actor."""
+        teacher = exploration.policies.get(TEACHER)
+        if self.given is not None:
+            label = exploration.evidence.label(self.given, first_actions(parent.content)[turn])
+            return Given(label.value if label is not None else "")
+        return None if teacher is None else Teaching(teacher)
+
+    def _plans(self, exploration: Exploration) -> Iterator[EpisodePlan]:
+        [parent] = exploration.earlier
+        for turn in self.points(parent, exploration.evidence):
+            first = self._first(exploration, parent, turn)
+            identity = f"{self.depth}:{self.then}:{first and identity_of(first)}"
+            for attempt in range(self.k):
+                yield self.plan(exploration, "branch", identity, attempt=attempt, parent=parent, branch_turn=turn)
+
+
+class Teaching:
+    """A policy in the place of another. Its turns bear its role, and no tokens: those of a run are of one model."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.name, self.model, self.revision = policy.name, policy.model, policy.revision
+        self.sampling: JsonObject = policy.sampling
+        self.spending = policy.spending
+        self._policy = policy
+
+    async def act(self, conversation: Conversation) -> Turn:
+        """The other policy's turn."""
+        said = await self._policy.act(conversation)
+        actions = [msgspec.structs.replace(action, agent=TEACHER, tokens=None) for action in said.actions]
+        return msgspec.structs.replace(said, actions=actions)
+
+    async def close(self) -> None:
+        """The other policy is closed by who made it."""
+
+
+class Given:
+    """Takes one turn that is written down."""
+
+    def __init__(self, text: str) -> None:
+        self.name = GIVEN
+        self.model: str | None = None
+        self.revision: str | None = digest(text)
+        self.sampling: JsonObject = {}
+        self.spending: Spending | None = None
+        self._text = text
+
+    async def act(self, conversation: Conversation) -> Turn:
+        """The turn. Raises ``PolicyError`` (``malformed``) for a call that is none."""
+        if not conversation.tools:
+            return Turn(actions=[MessageAction(content=self._text, agent=GIVEN)])
+        try:
+            call = msgspec.json.decode(self._text, type=_Call)
+        except msgspec.DecodeError as error:
+            raise PolicyError("malformed", f"the given action {self._text!r} is no call: {error}") from error
+        return Turn(actions=[ApiAction(function=call.name, kwargs=call.arguments, agent=GIVEN)])
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+class _Call(msgspec.Struct):
+    name: str
+    arguments: JsonObject = {}
+
+
+def first_actions(content: Sequence[AnyItem]) -> dict[int, int]:
+    """Where the first action of each turn stands: the item that tables of labels name the step by."""
+    return {item.turn: place for place, item in reversed(list(enumerate(content))) if acts(item) and item.turn > 0}
+
+
+def history(trajectory: Trajectory, turn: int) -> list[AnyItem]:
+    """What precedes a turn, as a branch holds it: marked as copied, so that it carries no loss."""
+    end = next(place for place, item in enumerate(trajectory.content) if item.turn == turn and not is_mark(item))
+    return [
+        item if is_mark(item) else msgspec.structs.replace(item, context_operation="copied")
+        for item in trajectory.content[:end]
+    ]
+
+
+async def _follow(episode: Episode, parent: Trajectory) -> str | None:
+    """Do what the parent did in the turns that follow, as far as it goes."""
+    recorded: dict[int, list[AnyAction]] = {}
+    for item in parent.content:
+        if isinstance(item, Action) and acts(item) and item.turn > episode.turn:
+            copy = msgspec.structs.replace(item, context_operation="copied", tokens=None)
+            recorded.setdefault(item.turn, []).append(copy)
+    for turn in sorted(recorded):
+        if turn > episode.plan.max_turns:
+            return "max_turns"
+        limit = episode.live(Turn(actions=recorded[turn]))
+        if limit is not None or episode.terminated:
+            return limit
+    return "recording_ended"

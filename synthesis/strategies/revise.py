@@ -1,0 +1,215 @@
+"""``revise``: trying again after feedback.
+
+Level ``episode``: a new attempt at the task, with earlier attempts and feedback on the last of them in its prompt,
+until one succeeds (Reflexion, arXiv:2303.11366; RISE, arXiv:2407.18219; Reflect, Retry, Reward, arXiv:2505.24726;
+SE-Agent, arXiv:2508.02085). Level ``step``: an invalid action gets feedback and the agent goes on in the same episode;
+the turn is marked as an error, so that views can leave it without loss (AgentRefine, arXiv:2501.01702).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Literal
+
+import msgspec
+from pydantic import Field, model_validator
+
+from schemas.ids import derive_seed, digest
+from schemas.task import Task
+from schemas.trajectory import Action, AnyItem, ObservationSource, TextObservation, Trajectory, Usage
+from synthesis.policies.policy import ContextOverflow, PolicyError, Unreachable
+from synthesis.prompts import prompt
+from synthesis.strategies.asking import identity_of, transcript, words_of
+from synthesis.strategies.episode import Episode, EpisodePlan, begin, run_episode, total
+from synthesis.strategies.replay import ACTOR
+from synthesis.strategies.rules import EpisodeRules
+from synthesis.strategies.strategy import Exploration
+
+CRITIC = "critic"
+REFLECTOR = "reflector"
+
+
+class Revise(EpisodeRules):
+    """At most ``attempts`` new attempts at a task, each with feedback on what came before.
+
+    They follow the earlier trajectories of the exploration, or else a first attempt without feedback, which counts. The
+    prompt shows the ``last`` of what was tried or the ``pool_size`` ``best`` by success and reward. Feedback comes from
+    the environment (how it ended), a policy with the role ``critic``, or the actor itself, whose reflection is an
+    action of turn 0 with the role ``reflector``. Each attempt has the one before it as parent.
+    """
+
+    level: Literal["episode", "step"] = Field(
+        default="episode", description="new attempts after a failure, or corrections of invalid actions in an episode"
+    )
+    attempts: int = Field(
+        default=1,
+        ge=1,
+        description="new attempts at most; without earlier ones, the first one included; on level step episodes",
+    )
+    feedback: Literal["env", "critic", "self"] = Field(
+        default="env", description="who says what went wrong: the environment, a critic, or the actor itself"
+    )
+    pool: Literal["last", "best"] = Field(default="last", description="which earlier attempts the prompt shows")
+    pool_size: int = Field(default=1, ge=1, description="how many of the best")
+
+    @model_validator(mode="after")
+    def _what_fits(self) -> Revise:
+        if self.level == "step" and self.feedback == "self":
+            raise ValueError("`feedback: self` needs `level: episode`; within an episode it is `env` or `critic`")
+        if self.pool == "last" and self.pool_size > 1:
+            raise ValueError("`pool_size` goes with `pool: best`")
+        return self
+
+    def count(self, start: Task | Trajectory) -> int:
+        """One chain of attempts; on level ``step`` as many episodes."""
+        del start
+        return self.attempts if self.level == "step" else 1
+
+    def planned(self, exploration: Exploration) -> list[str]:
+        """The ids of the episodes, or of the first new attempt, after which the chain is called."""
+        if self.level == "step":
+            return [plan.trajectory_id for plan in self._alone(exploration)]
+        return [self._next(exploration, exploration.earlier).trajectory_id]
+
+    async def explore(self, exploration: Exploration, piece: str) -> AsyncIterator[Trajectory]:
+        """Yield the attempts of the chain, or the episode with this id."""
+        if self.level == "step":
+            [plan] = [plan for plan in self._alone(exploration) if plan.trajectory_id == piece]
+            yield await self._attempt(plan, exploration, ())
+            return
+        for attempt in await self._chain(exploration):
+            yield attempt
+
+    async def _chain(self, exploration: Exploration) -> list[Trajectory]:
+        """The new attempts.
+
+        A policy that fails after the first of them ends the chain, as when what was tried is more than who reflects on
+        it can read; the last attempt then tells why. Raises ``PolicyError`` if it fails before, ``Unreachable`` always.
+        """
+        made: list[Trajectory] = []
+        for _ in range(self.attempts):
+            lived = (*exploration.earlier, *made)
+            if any(attempt.outcome.status == "success" for attempt in lived):
+                break
+            try:
+                made.append(await self._attempt(self._next(exploration, lived), exploration, self._shown(lived)))
+            except Unreachable:
+                raise
+            except PolicyError as error:
+                if not made:
+                    raise
+                made[-1] = msgspec.structs.replace(made[-1], extra={**made[-1].extra, "stopped": error.reason})
+                break
+        return made
+
+    def _alone(self, exploration: Exploration) -> list[EpisodePlan]:
+        identity = self._identity(exploration, ())
+        return [self.plan(exploration, "revise", identity, attempt=number) for number in range(self.attempts)]
+
+    def _next(self, exploration: Exploration, lived: Sequence[Trajectory]) -> EpisodePlan:
+        last = lived[-1] if lived else None
+        number = 0 if last is None else last.attempt + 1
+        identity = self._identity(exploration, self._shown(lived))
+        return self.plan(exploration, "revise", identity, attempt=number, parent=last)
+
+    def _identity(self, exploration: Exploration, before: Sequence[Trajectory]) -> str:
+        critic = identity_of(exploration.policies[CRITIC]) if self.feedback == "critic" else None
+        told = digest(critic, [attempt.trajectory_id for attempt in before])
+        return f"{self.scaffold}:{self.level}:{self.feedback}:{self.pool}:{self.pool_size}:{told}"
+
+    def _shown(self, lived: Sequence[Trajectory]) -> Sequence[Trajectory]:
+        """The attempts that the prompt shows, the best one last."""
+        if self.pool == "last":
+            return lived[-1:]
+        return sorted(lived, key=lambda each: (each.outcome.status == "success", each.outcome.reward or 0.0))[
+            -self.pool_size :
+        ]
+
+    async def _attempt(self, plan: EpisodePlan, exploration: Exploration, before: Sequence[Trajectory]) -> Trajectory:
+        environment = exploration.make_environment()
+        try:
+            instruction, first = begin(plan, environment)
+            advice, usage = await self._advice(plan, exploration, instruction, before) if before else ([], Usage())
+            episode = self.episode(plan, environment, exploration, [instruction, *advice, first])
+            episode.usage = total(episode.usage, usage)
+            play = self._corrected(episode, exploration) if self.level == "step" else episode.play()
+            lived = await run_episode(episode, play)
+            return msgspec.structs.replace(lived, extra=_revised(before))
+        finally:
+            environment.close()
+
+    async def _advice(
+        self, plan: EpisodePlan, exploration: Exploration, instruction: AnyItem, before: Sequence[Trajectory]
+    ) -> tuple[list[AnyItem], Usage]:
+        """What stands between the instruction and the first observation, and what it cost."""
+        tried = _words(prompt("revise_attempts").replace("{attempts}", "\n\n".join(map(_told, before))), "environment")
+        if self.feedback == "env":
+            return [tried, _words(prompt("revise_again"), "user")], Usage()
+        seed = derive_seed(plan.seed, plan.trajectory_id, self.feedback)
+        if self.feedback == "critic":
+            critic = exploration.policies[CRITIC]
+            asked = [instruction, tried]
+            said, usage = await words_of(critic, plan.trajectory_id, prompt("revise_critic"), asked, seed)
+            return [tried, _words(said.content, "agent", role=CRITIC)], usage
+        asked = [instruction, tried, _words(prompt("revise_reflect"), "user")]
+        actor = exploration.policies[ACTOR]
+        reflected, usage = await words_of(actor, plan.trajectory_id, prompt("revise_self"), asked, seed)
+        return [*asked[1:], msgspec.structs.replace(reflected, turn=0, role=REFLECTOR)], usage
+
+    async def _corrected(self, episode: Episode, exploration: Exploration) -> str | None:
+        """Play; each invalid action is marked, and answered with feedback."""
+        while episode.turn < episode.plan.max_turns:
+            limit = await episode.take_turn()
+            wrong = any(item.error for item in episode.content if item.turn == episode.turn)
+            if wrong:
+                episode.content = marked(episode.content, episode.turn)
+            if limit is not None or episode.terminated:
+                return limit
+            if wrong:
+                try:
+                    said, usage = await self._correction(episode, exploration)
+                except ContextOverflow:
+                    return "context_overflow"
+                episode.content.append(msgspec.structs.replace(said, turn=episode.turn))
+                episode.usage = total(episode.usage, usage)
+        return "max_turns"
+
+    async def _correction(self, episode: Episode, exploration: Exploration) -> tuple[TextObservation, Usage]:
+        if self.feedback == "env":
+            return _words(prompt("revise_step"), "user"), Usage()
+        asked = [_words(transcript(episode.content), "user")]
+        seed = derive_seed(episode.plan.seed, episode.plan.trajectory_id, CRITIC, episode.turn)
+        critic = exploration.policies[CRITIC]
+        said, usage = await words_of(critic, episode.plan.trajectory_id, prompt("revise_step_critic"), asked, seed)
+        return _words(said.content, "agent", role=CRITIC), usage
+
+
+def marked(content: Sequence[AnyItem], turn: int) -> list[AnyItem]:
+    """``content`` with the actions of a turn marked that were answered by an error."""
+    waiting: list[int] = []
+    result = list(content)
+    for place, item in enumerate(content):
+        if item.turn != turn:
+            continue
+        if isinstance(item, Action):
+            waiting.append(place)
+        elif item.state_digest is not None:
+            action = waiting.pop(0)
+            result[action] = msgspec.structs.replace(result[action], error=item.error)
+    return result
+
+
+def _told(attempt: Trajectory) -> str:
+    """An attempt as text, and how it ended."""
+    _, *later = attempt.content
+    lived = [item for item in later if item.turn > 0 or item.state_digest or item.role in (CRITIC, REFLECTOR)]
+    ended = attempt.outcome.reason or ("the world ended it" if attempt.outcome.terminated else "it stopped")
+    return f"Attempt {attempt.attempt + 1}:\n{transcript(lived)}\nThis was a {attempt.outcome.status} ({ended})."
+
+
+def _words(text: str, source: ObservationSource, role: str | None = None) -> TextObservation:
+    return TextObservation(content=text, source=source, role=role)
+
+
+def _revised(before: Sequence[Trajectory]) -> dict[str, list[str]]:
+    return {"revises": [attempt.trajectory_id for attempt in before]} if before else {}

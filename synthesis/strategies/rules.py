@@ -1,0 +1,135 @@
+"""The rules of an episode, which all strategies have in common: how the agent acts, and what ends it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from schemas.config import Config
+from schemas.ids import derive_seed, generated_id
+from schemas.trajectory import AnyItem, Trajectory
+from synthesis.environments.environment import Environment
+from synthesis.strategies.asking import identity_of, summarizer
+from synthesis.strategies.episode import Episode, EpisodePlan
+from synthesis.strategies.growth import Growth, GrowthName
+from synthesis.strategies.replay import ACTOR
+from synthesis.strategies.scaffold import Frame, ScaffoldName
+from synthesis.strategies.strategy import Exploration
+
+SUMMARIZER = "summarizer"
+
+
+class EpisodeRules(Config):
+    """Parameters of strategies that live whole episodes.
+
+    ``constrain: admissible`` lets the agent choose among legal commands only, so that skill is measured apart from
+    format. For ``context``, see ``synthesis.strategies.growth``.
+    """
+
+    scaffold: ScaffoldName = Field(default="text", description="commands as text, or calls of tools")
+    constrain: Literal["none", "admissible"] = Field(default="none", description="only legal commands, or any")
+    max_turns: int | None = Field(default=None, ge=1, description="turns per episode; by default the task's own")
+    max_invalid: int | None = Field(default=5, ge=1, description="invalid actions in a row that end an episode")
+    episode_timeout_s: float = Field(default=1800.0, gt=0, description="seconds that end an episode")
+    context: GrowthName = Field(
+        default="stop",
+        description="when it gets too long: the episode stops, old turns are left out, or a summary replaces them",
+    )
+    keep_turns: int = Field(default=4, ge=1, description="turns that stay when the context gets too long")
+    context_tokens: int | None = Field(
+        default=None, ge=1, description="tokens that are too many; by default the model refuses them"
+    )
+
+    @model_validator(mode="after")
+    def _limits_of_a_context_that_is_shortened(self) -> EpisodeRules:
+        for name in ("keep_turns", "context_tokens"):
+            if self.context == "stop" and self._differs(name):
+                raise ValueError(f"`{name}` goes with `context: sliding_window` or `fold`; `stop` shortens nothing")
+        return self
+
+    @model_validator(mode="after")
+    def _constrained_in_text(self) -> EpisodeRules:
+        if self.constrain == "admissible" and self.scaffold != "text":
+            raise ValueError("`constrain: admissible` needs `scaffold: text`, since it chooses among commands")
+        return self
+
+    def plan(
+        self,
+        exploration: Exploration,
+        strategy: str,
+        identity: str,
+        *,
+        attempt: int,
+        parent: Trajectory | None = None,
+        branch_turn: int | None = None,
+    ) -> EpisodePlan:
+        """The plan of an episode. ``identity`` tells apart what the parameters of ``strategy`` make different.
+
+        An episode that goes on from a ``parent`` takes place in its world; from a turn of it, in its scaffold, too.
+        """
+        task, policy = exploration.task, exploration.policies[ACTOR]
+        lived = None if parent is None else parent.generation
+        max_turns = self.max_turns or task.max_turns
+        parent_id = None if parent is None else parent.trajectory_id
+        seed = world_seed(exploration, attempt)
+        return EpisodePlan(
+            trajectory_id=generated_id(
+                task.task_id,
+                policy=f"{policy.name}:{policy.model}",
+                revision=policy.revision,
+                strategy=f"{strategy}:{identity}:{self.constrain}:{max_turns}:{self.max_invalid}{self._grown(exploration)}",
+                sampling=policy.sampling,
+                seed=seed,
+                attempt=attempt,
+                parent_id=parent_id,
+                branch_turn=branch_turn,
+            ),
+            task=task,
+            attempt=attempt,
+            seed=seed if lived is None else lived.seed,
+            round=exploration.round,
+            strategy=strategy,
+            scaffold=self.scaffold if lived is None or branch_turn is None else lived.scaffold,
+            admissible_only=self.constrain == "admissible",
+            max_turns=max_turns,
+            max_invalid=self.max_invalid,
+            timeout_s=self.episode_timeout_s,
+            growth=Growth(context=self.context, keep_turns=self.keep_turns, max_tokens=self.context_tokens),
+            parent_id=parent_id,
+            branch_turn=branch_turn,
+        )
+
+    def episode(
+        self,
+        plan: EpisodePlan,
+        environment: Environment,
+        exploration: Exploration,
+        content: Sequence[AnyItem],
+        told: Frame | None = None,
+    ) -> Episode:
+        """The episode of a plan, in an environment that is where ``content`` leads to."""
+        folder = exploration.policies.get(SUMMARIZER)
+        return Episode(
+            plan,
+            environment,
+            exploration.policies[ACTOR],
+            content,
+            told=told,
+            summarizer=None if folder is None else summarizer(folder, plan.trajectory_id, plan.seed),
+        )
+
+    def _grown(self, exploration: Exploration) -> str:
+        if self.context == "stop":
+            return ""
+        who = f":{identity_of(exploration.policies[SUMMARIZER])}" if self.context == "fold" else ""
+        return f":{self.context}:{self.keep_turns}:{self.context_tokens}{who}"
+
+    def _differs(self, name: str) -> bool:
+        return bool(getattr(self, name) != type(self).model_fields[name].default)
+
+
+def world_seed(exploration: Exploration, attempt: int) -> int:
+    """It depends on task, round and attempt, not on the policy: two policies meet the same worlds."""
+    return derive_seed(exploration.seed, exploration.round, exploration.task.task_id, attempt)

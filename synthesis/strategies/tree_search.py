@@ -1,0 +1,130 @@
+"""``tree_search``: the turns that a policy might take, tried from the same states and searched by what they are worth.
+
+``mcts``, ``best_first`` and ``beam`` are three orders over the same tree (``search.methods``): Agent Q
+(arXiv:2408.07199), R-MCTS (arXiv:2410.02052), Agent-R (arXiv:2501.11425), QLASS (arXiv:2502.02584), tree search of Koh
+et al. (arXiv:2407.01476), and with ``beam`` of width 1 the best of n at each step.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Literal
+
+import msgspec
+from pydantic import Field, model_validator
+
+from schemas.ids import digest
+from schemas.task import Task
+from schemas.trajectory import Trajectory
+from schemas.verdict import Node
+from synthesis.strategies.asking import identity_of
+from synthesis.strategies.episode import EpisodePlan, begin
+from synthesis.strategies.rules import EpisodeRules
+from synthesis.strategies.search.budget import Budget, BudgetSpent, Metered
+from synthesis.strategies.search.critic import CRITIC
+from synthesis.strategies.search.harvest import LeafName, harvest
+from synthesis.strategies.search.methods import SOLVED, beam, best_first, mcts
+from synthesis.strategies.search.search import Growing, ReturnName, Search, ValueName
+from synthesis.strategies.search.tree import PriorName, SelectionName
+from synthesis.strategies.strategy import Exploration
+
+MethodName = Literal["mcts", "best_first", "beam"]
+
+
+class TreeSearch(EpisodeRules):
+    """``k`` search trees of a task. A run in them is an episode by the same rules; ``episode_timeout_s`` ends a search.
+
+    ``c`` is to match the range of what a run ``returns``. Some of the parameters go with one ``method`` only.
+    """
+
+    method: MethodName = Field(default="mcts", description="Monte-Carlo search, best first, or a beam turn by turn")
+    k: int = Field(default=1, ge=1, description="trees per task")
+    branching: int = Field(default=4, ge=1, description="turns drawn from a state; those that do the same are one")
+    iterations: int = Field(default=30, ge=1, description="mcts: simulations; best_first: states that are expanded")
+    width: int = Field(default=1, ge=1, description="beam: runs kept; 1 is the best of n at each step")
+    selection: SelectionName = Field(default="puct", description="mcts: the rule that picks the turn to try next")
+    c: float = Field(default=1.0, ge=0, description="mcts: weight of exploration")
+    priors: PriorName = Field(
+        default="uniform",
+        description="of turns: equal, their share of the draws, or that of their probability (vllm)",
+    )
+    value: ValueName = Field(
+        default="rollout", description="of a state: what a rollout returns, what the environment says, or the critic"
+    )
+    returns: ReturnName = Field(
+        default="progress", description="of a run: success (0 or 1), share of the goal, or the sum of its rewards"
+    )
+    until: Literal["spent", "solved"] = Field(default="spent", description="go on, or end with the first success")
+    max_calls: int | None = Field(default=None, ge=1, description="calls of models per tree")
+    max_steps: int | None = Field(default=None, ge=1, description="turns lived per tree")
+    leaves: LeafName = Field(default="ended", description="the runs that ended, or those left unfinished, too")
+    episode_timeout_s: float = Field(default=7200.0, gt=0, description="seconds that end a search")
+
+    @model_validator(mode="after")
+    def _what_fits(self) -> TreeSearch:
+        for name, method in (("selection", "mcts"), ("c", "mcts"), ("width", "beam")):
+            if self.method != method and self._differs(name):
+                raise ValueError(f"`{name}` goes with `method: {method}`")
+        if self.method == "beam" and self._differs("iterations"):
+            raise ValueError("`iterations` goes with `method: mcts` or `best_first`; a beam ends with its runs")
+        return self
+
+    def count(self, start: Task | Trajectory) -> int:
+        """The trees."""
+        del start
+        return self.k
+
+    def planned(self, exploration: Exploration) -> list[str]:
+        """The ids of the trees. They do not depend on ``k``."""
+        return [plan.trajectory_id for plan in self._plans(exploration)]
+
+    async def explore(self, exploration: Exploration, piece: str) -> AsyncIterator[Trajectory | Node]:
+        """Yield the runs in the tree with this id, then its nodes."""
+        [plan] = [plan for plan in self._plans(exploration) if plan.trajectory_id == piece]
+        budget = Budget(self.max_calls, self.max_steps)
+        policies = {role: Metered(policy, role, budget) for role, policy in exploration.policies.items()}
+        metered = msgspec.structs.replace(exploration, policies=policies)
+        environment = exploration.make_environment()
+        try:
+            episode = self.episode(plan, environment, metered, begin(plan, environment))
+            critic = policies[CRITIC] if self.value == "critic" else None
+            search = Search(self._growing(), episode, environment, critic, budget)
+            stopped = await self._searched(search)
+            if search.satisfied:
+                stopped = SOLVED
+            elif budget.spent:
+                stopped = "budget"
+            about = {"stopped": stopped, "costs": budget.costs()}
+            for found in harvest(search, self.leaves, about):
+                yield found
+        finally:
+            environment.close()
+
+    async def _searched(self, search: Search) -> str:
+        """Search until the end; what ended it."""
+        try:
+            async with asyncio.timeout(self.episode_timeout_s):
+                if self.method == "mcts":
+                    return await mcts(search, self.iterations, self.selection, self.c)
+                if self.method == "best_first":
+                    return await best_first(search, self.iterations)
+                return await beam(search, self.width)
+        except BudgetSpent:
+            return "budget"
+        except TimeoutError:
+            return "timeout"
+
+    def _growing(self) -> Growing:
+        return Growing(
+            branching=self.branching,
+            priors=self.priors,
+            value=self.value,
+            returns=self.returns,
+            until_solved=self.until == "solved",
+        )
+
+    def _plans(self, exploration: Exploration) -> list[EpisodePlan]:
+        judge = identity_of(exploration.policies[CRITIC]) if self.value == "critic" else None
+        identity = digest(self.model_dump(mode="json", exclude={"k", "episode_timeout_s"}), judge)
+        return [self.plan(exploration, "tree_search", identity, attempt=attempt) for attempt in range(self.k)]

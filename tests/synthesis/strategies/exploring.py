@@ -1,0 +1,52 @@
+"""Running a strategy on one task, for tests of strategies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from schemas.task import Task
+from schemas.trajectory import Trajectory
+from schemas.views.evidence import NOTHING, Evidence
+from synthesis.strategies.strategy import Exploration, Strategy
+from tests.ruin_world import SPEC, RuinWorld, ruin_task
+
+
+def exploration(
+    task: Task | None = None,
+    *,
+    seed: int = 7,
+    earlier: tuple[Trajectory, ...] = (),
+    evidence: Evidence = NOTHING,
+    **policies: Any,
+) -> Any:
+    """An exploration in a world of gambler's ruin, by these policies."""
+    return Exploration(
+        task=task or ruin_task(),
+        spec=SPEC,
+        make_environment=RuinWorld,
+        policies=policies,
+        seed=seed,
+        earlier=earlier,
+        evidence=evidence,
+    )
+
+
+async def explore(strategy: Strategy, explored: Exploration) -> list[Any]:
+    """All that all pieces yield, in the order of the plan."""
+    return [found for piece in strategy.planned(explored) async for found in strategy.explore(explored, piece)]
+
+
+async def only(strategy: Strategy, explored: Exploration) -> Trajectory:
+    """The one trajectory that comes of it."""
+    [trajectory] = await explore(strategy, explored)
+    assert isinstance(trajectory, Trajectory)
+    return trajectory
+
+
+def commands(trajectory: Trajectory) -> list[str]:
+    """What was done, the copied with a star."""
+    return [
+        ("*" if item.context_operation == "copied" else "") + item.content
+        for item in trajectory.content
+        if item.turn > 0 and type(item).__name__ == "MessageAction"
+    ]

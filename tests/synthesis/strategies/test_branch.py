@@ -1,0 +1,252 @@
+"""Branches: where they start, what they copy, and that their outcomes estimate a value that is known."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import msgspec
+import pytest
+
+from schemas.conditions import Condition
+from schemas.config import validate
+from schemas.errors import UserError
+from schemas.trajectory import ApiAction, MessageAction, Trajectory, TurnTokens, Usage
+from schemas.verdict import Label
+from schemas.views.evidence import Evidence
+from synthesis.environments.environment import WorldError
+from synthesis.policies.policy import Conversation, PolicyError, Turn
+from synthesis.policies.scripted import ScriptedPolicy
+from synthesis.policies.settings import PolicySettings
+from synthesis.policies.tokens import token_delta
+from synthesis.strategies.branch import Branch, first_actions
+from synthesis.strategies.sample import Sample
+from synthesis.verifiers.check_outcome import CheckOutcome
+from tests.ruin_world import RuinWorld, gambler, ruin_task, win_probability
+from tests.synthesis.strategies.exploring import commands, exploration, explore, only
+
+WAY = ("right", "left", "jump", "left", "left")
+"""2, 3, 2, refused, 1, 0: lost at turn 5."""
+
+
+def says(*turns: str) -> ScriptedPolicy:
+    return ScriptedPolicy(PolicySettings(policy="scripted", turns=list(turns)))
+
+
+async def lost(*turns: str) -> Trajectory:
+    return await only(Sample(), exploration(actor=says(*(turns or WAY))))
+
+
+async def test_continuations_estimate_the_known_value_of_each_state() -> None:
+    """99.9 % intervals for 150 continuations from each of the states that a run passed."""
+    n, p = 150, 0.6
+    parent = await lost("right", "left", "left", "left")
+    before = [2, 3, 2, 1]
+    branches = await explore(Branch(k=n), exploration(earlier=(parent,), actor=gambler(p)))
+    assert len(branches) == n * len(before)
+    for turn, number in enumerate(before, 1):
+        outcomes = [each.outcome.status == "success" for each in branches if each.branch_turn == turn]
+        assert len(outcomes) == n
+        value = win_probability(number, 4, p)
+        assert abs(sum(outcomes) / n - value) < 3.29 * math.sqrt(value * (1 - value) / n), (turn, number)
+    assert len({tuple(commands(each)) for each in branches}) > n / 2, "siblings sample differently"
+
+
+async def test_a_branch_holds_its_history_and_starts_in_the_state_it_ended_in() -> None:
+    parent = await lost()
+    branch = await only(
+        Branch(turns="last"), exploration(earlier=(parent,), actor=says(*WAY[:4], "right", "right", "right"))
+    )
+    assert (branch.parent_id, branch.branch_turn, branch.attempt) == (parent.trajectory_id, 5, 0)
+    assert commands(branch) == ["*right", "*left", "*jump", "*left", "right", "right", "right"]
+    copied = [item for item in branch.content if item.context_operation == "copied"]
+    assert [msgspec.structs.replace(item, context_operation=None) for item in copied] == parent.content[:-2]
+    assert copied[-1].state_digest == "number-1"
+    assert branch.content[len(copied) + 1].state_digest == "number-2"
+    assert [item.turn for item in branch.content[len(copied) :]] == [5, 5, 6, 6, 7, 7]
+    assert (branch.outcome.status, branch.outcome.reward) == ("success", 1.0)
+    assert parent.generation is not None
+    assert branch.generation == msgspec.structs.replace(parent.generation, strategy="branch")
+    verdict = await CheckOutcome().verify(ruin_task(), branch, RuinWorld())
+    assert verdict.passed is True
+
+
+@pytest.mark.parametrize(
+    ("parameters", "points"),
+    [
+        ({}, [1, 2, 3, 4, 5]),
+        ({"turns": "last"}, [5]),
+        ({"turns": "first_error"}, [3]),
+        ({"turns": "every", "n": 2}, [1, 3, 5]),
+        ({"turns": "even", "n": 1}, [3]),
+        ({"turns": "even", "n": 2}, [2, 3]),
+        ({"turns": "even", "n": 9}, [2, 3, 4, 5]),
+    ],
+)
+async def test_points_of_a_run(parameters: dict[str, Any], points: list[int]) -> None:
+    parent = await lost()
+    strategy = Branch(k=2, depth=1, **parameters)
+    assert strategy.points(parent) == points
+    assert strategy.count(parent) == 2 * len(points)
+    found = await explore(strategy, exploration(earlier=(parent,), actor=gambler(0.5)))
+    assert [each.branch_turn for each in found] == sorted(points * 2)
+    for each in found:
+        assert {item.turn for item in each.content if item.context_operation is None} == {each.branch_turn}
+        assert each.outcome.reason in ("depth", None)
+
+
+async def test_nothing_to_branch_from() -> None:
+    flawless = await only(Sample(), exploration(actor=says("right", "right")))
+    assert Branch(turns="first_error").count(flawless) == 0
+    assert Branch().count(msgspec.structs.replace(flawless, generation=None)) == 0
+    assert Branch().count(ruin_task()) == 0
+
+
+async def test_a_correction_is_followed_by_the_actor_or_by_the_record() -> None:
+    """The counterfactual of turn 4: with ``right`` there, the recorded ``left`` of turn 5 does not lose."""
+    parent = await lost()
+    teacher = gambler(1.0)
+    led = await only(Branch(turns="last"), exploration(earlier=(parent,), actor=says(*["left"] * 9), teacher=teacher))
+    assert commands(led)[4:] == ["right", "left", "left"]
+    assert [item.agent for item in led.content if isinstance(item, MessageAction)][4:] == ["teacher", None, None]
+    assert len(teacher.asked) == 1
+    *_, replayed, _ = await explore(Branch(then="recorded"), exploration(earlier=(parent,), actor=gambler(1.0)))
+    assert commands(replayed) == ["*right", "*left", "*jump", "right", "*left"]
+    assert (replayed.content[-1].state_digest, replayed.content[-1].context_operation) == ("number-2", None)
+    assert (replayed.outcome.status, replayed.outcome.reason) == ("failure", "recording_ended")
+    verdict = await CheckOutcome().verify(ruin_task(), replayed, RuinWorld())
+    assert (verdict.status, verdict.passed) == ("scored", False)
+
+
+async def test_a_replay_that_comes_elsewhere_is_refused() -> None:
+    parent = await lost()
+    with pytest.raises(WorldError, match="item 1: state number-3, recorded was number-2") as caught:
+        await explore(Branch(turns="last"), exploration(ruin_task(drift=1), earlier=(parent,), actor=gambler(0.5)))
+    assert caught.value.reason == "replay_diverged"
+
+
+async def test_limits_count_the_whole_history_and_usage_what_is_new() -> None:
+    parent = await lost("jump", "jump", "right", "jump", "jump", "left", "left", "left")
+
+    def costly(conversation: Conversation) -> Turn:
+        return Turn(actions=[MessageAction(content="jump")], usage=Usage(completion_tokens=3))
+
+    actor = ScriptedPolicy(PolicySettings(policy="scripted"), costly)
+    found = await explore(Branch(max_invalid=3, turns="every", n=5), exploration(earlier=(parent,), actor=actor))
+    assert [each.branch_turn for each in found] == [1, 6]
+    assert [each.outcome.reason for each in found] == ["invalid_actions"] * 2
+    assert [commands(each).count("jump") for each in found] == [3, 1]
+    assert [each.usage.completion_tokens for each in found] == [9, 3]
+    many = await only(Sample(max_invalid=None, max_turns=7), exploration(actor=says(*["jump"] * 7)))
+    [late] = await explore(Branch(max_invalid=3, turns="last"), exploration(earlier=(many,), actor=actor))
+    assert (late.outcome.reason, late.usage.completion_tokens) == ("invalid_actions", 3)
+    short = await explore(
+        Branch(max_turns=6, max_invalid=None, turns="last"), exploration(earlier=(parent,), actor=actor)
+    )
+    assert [each.outcome.reason for each in short] == ["max_turns"]
+    assert commands(short[0])[-1] == "*left", "the history alone is longer than an episode may be"
+
+
+async def test_tokens_of_the_history_stay_and_are_extended() -> None:
+    def sampled(conversation: Conversation) -> Turn:
+        turn = max(item.turn for item in conversation.content) + 1
+        prompt = [1, *(100 + number for number in range(1, turn) for _ in "pq")]
+        tokens = token_delta(conversation.content, prompt, [100 + turn, 100 + turn], [-0.1, -0.1], "stop")
+        return Turn(actions=[MessageAction(content="right" if turn < 2 else "left", tokens=tokens)])
+
+    actor = ScriptedPolicy(PolicySettings(policy="scripted"), sampled)
+    parent = await only(Sample(), exploration(actor=actor))
+    found = await explore(Branch(turns="last", depth=1), exploration(earlier=(parent,), actor=actor))
+    told = [item.tokens for item in found[0].content if isinstance(item, MessageAction)]
+    assert [token.segment_start for token in told if isinstance(token, TurnTokens)] == [
+        True,
+        *[False] * (len(told) - 1),
+    ]
+    assert told == [item.tokens for item in parent.content if isinstance(item, MessageAction)]
+
+
+async def test_ids_depend_on_what_a_branch_is() -> None:
+    parent = await lost()
+    explored = exploration(earlier=(parent,), actor=gambler(0.5))
+    planned = Branch(k=2).planned(explored)
+    assert len(set(planned)) == 10
+    assert Branch(k=1).planned(explored) == planned[::2]
+    assert Branch(k=2, turns="last").planned(explored) == planned[-2:]
+    others = [
+        Branch(k=2).planned(exploration(earlier=(parent,), actor=gambler(0.5), seed=8)),
+        Branch(k=2).planned(exploration(earlier=(parent,), actor=gambler(0.5), teacher=gambler(1.0))),
+        Branch(k=2, depth=1).planned(explored),
+        Branch(k=2, then="recorded").planned(explored),
+        Sample(k=2).planned(explored),
+    ]
+    assert not set(planned) & {each for other in others for each in other}
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"turns": "even"}, "`n` goes with `turns: even`"),
+        ({"n": 3}, "`n` goes with `turns: even`"),
+        ({"then": "recorded", "depth": 1}, "needs `depth: end`"),
+        ({"error": {"label": "x", "equals": "y"}}, "`error` goes with `turns: first_error`"),
+    ],
+)
+def test_mistakes_in_parameters_are_explained(parameters: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        validate(Branch, parameters, "step branch")
+
+
+def labelled(parent: Trajectory, name: str, values: dict[int, str]) -> Evidence:
+    """Labels of the first actions of some turns."""
+    steps = first_actions(parent.content)
+    said = {
+        (steps[turn], name): Label(parent.trajectory_id, name, value, "judge", item=steps[turn])
+        for turn, value in values.items()
+    }
+    return Evidence(labels=said)
+
+
+async def test_what_another_table_calls_the_first_error() -> None:
+    parent = await lost()
+    evidence = labelled(parent, "judged", {2: "good", 4: "bad", 5: "bad"})
+    strategy = Branch(turns="first_error", error=Condition(label="judged", equals="bad"), k=2)
+    assert strategy.points(parent, evidence) == [4]
+    found = await explore(strategy, exploration(earlier=(parent,), evidence=evidence, actor=gambler(1.0)))
+    assert [each.branch_turn for each in found] == [4, 4]
+    assert strategy.points(parent) == []
+
+
+async def test_given_actions_take_the_place_of_what_was_done() -> None:
+    parent = await lost()
+    evidence = labelled(parent, "fix", {2: "right", 4: "jump"})
+    explored = exploration(earlier=(parent,), evidence=evidence, actor=says(*["left"] * 9))
+    first, second = await explore(Branch(given="fix"), explored)
+    assert [commands(first)[1:], first.outcome.status] == [["right"], "success"]
+    assert [commands(second)[3:5], second.outcome.status] == [["jump", "left"], "failure"]
+    assert [item.agent for item in second.content if isinstance(item, MessageAction)][3:5] == ["given", None]
+    other = exploration(earlier=(parent,), evidence=labelled(parent, "fix", {2: "left", 4: "jump"}), actor=says())
+    planned = Branch(given="fix").planned(explored)
+    assert [a == b for a, b in zip(planned, Branch(given="fix").planned(other), strict=True)] == [False, True]
+
+
+async def test_a_given_call_is_read_as_one() -> None:
+    caller = ScriptedPolicy(
+        PolicySettings(policy="scripted"), lambda _: Turn(actions=[ApiAction(function="left", kwargs={})])
+    )
+    parent = await only(Sample(scaffold="tools"), exploration(actor=caller))
+    for text, status in (('{"name": "right"}', "success"), ('{"name": "left", "arguments": {}}', "failure")):
+        evidence = labelled(parent, "fix", {1: text})
+        actor = ScriptedPolicy(
+            PolicySettings(policy="scripted"), lambda _: Turn(actions=[ApiAction(function="right", kwargs={})])
+        )
+        branch = await only(
+            Branch(given="fix", max_turns=2), exploration(earlier=(parent,), evidence=evidence, actor=actor)
+        )
+        assert branch.outcome.status == status
+        assert [item.tool_call_id for item in branch.content if isinstance(item, ApiAction)] == [
+            "call00100",
+            "call00200",
+        ]
+    broken = exploration(earlier=(parent,), evidence=labelled(parent, "fix", {1: "right"}), actor=caller)
+    with pytest.raises(PolicyError, match="the given action 'right' is no call"):
+        await explore(Branch(given="fix"), broken)

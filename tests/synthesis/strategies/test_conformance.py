@@ -1,0 +1,73 @@
+"""What holds of every strategy: it keeps to its plan, is the same in every run, and what it records can be replayed."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+
+from schemas.trajectory import Trajectory
+from synthesis.strategies import STRATEGIES
+from synthesis.strategies.sample import Sample
+from synthesis.strategies.strategy import Exploration, Strategy
+from synthesis.verifiers.check_outcome import CheckOutcome
+from tests.ruin_world import RuinWorld, gambler, ruin_task
+from tests.synthesis.strategies.exploring import exploration, explore, only
+
+PARAMETERS: dict[str, dict[str, Any]] = {
+    "branch": {"k": 2},
+    "revise": {"attempts": 2},
+    "sample": {"k": 3},
+    "tree_search": {"iterations": 3, "branching": 2, "max_turns": 6},
+}
+"""Small ones; a strategy that needs none has no entry."""
+
+
+def strategy(name: str) -> Strategy:
+    """A small instance."""
+    made: Strategy = STRATEGIES.load(name)(**PARAMETERS.get(name, {}))
+    return made
+
+
+async def started(seed: int = 7) -> Exploration:
+    """A task with an attempt at it that failed, for strategies that go on from one."""
+    task = ruin_task(2, 4)
+    failed = await only(Sample(), exploration(task, actor=gambler(0.0)))
+    made: Exploration = exploration(task, seed=seed, earlier=(failed,), actor=gambler(0.4))
+    return made
+
+
+@pytest.mark.parametrize("name", sorted(STRATEGIES))
+async def test_it_keeps_to_its_plan(name: str) -> None:
+    explored, one = await started(), strategy(name)
+    planned = one.planned(explored)
+    assert len(set(planned)) == len(planned) == one.count(explored.earlier[0])
+    assert one.planned(await started()) == planned
+    assert not set(one.planned(await started(seed=8))) & set(planned)
+    found = await explore(one, explored)
+    ids = [each.trajectory_id for each in found if isinstance(each, Trajectory)]
+    assert len(set(ids)) == len(ids) >= len(planned)
+    assert explored.earlier[0].trajectory_id not in ids
+
+
+@pytest.mark.parametrize("name", sorted(STRATEGIES))
+async def test_it_does_the_same_in_every_run_and_after_a_journey(name: str) -> None:
+    one = strategy(name)
+    first = await explore(one, await started())
+    assert await explore(one, await started()) == first
+    assert await explore(pickle.loads(pickle.dumps(one)), await started()) == first
+
+
+@pytest.mark.parametrize("name", sorted(STRATEGIES))
+async def test_its_trajectories_can_be_replayed_and_say_how_they_were_made(name: str) -> None:
+    explored = await started()
+    for each in await explore(strategy(name), explored):
+        if not isinstance(each, Trajectory):
+            continue
+        verdict = await CheckOutcome().verify(explored.task, each, RuinWorld())
+        assert (verdict.status, verdict.passed) == ("scored", each.outcome.status == "success")
+        assert each.generation is not None
+        assert each.generation.strategy == name
+        own = [item for item in each.content if item.context_operation is None]
+        assert each.branch_turn is None or own[0].turn == each.branch_turn
