@@ -1,0 +1,172 @@
+"""Search trees with critics, within their budgets, and where somebody fails."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from schemas.trajectory import MessageAction, Usage
+from schemas.verdict import Node
+from synthesis.policies.policy import Conversation, PolicyError, Turn
+from synthesis.policies.scripted import ScriptedPolicy
+from synthesis.policies.settings import PolicySettings
+from synthesis.strategies.strategy import Exploration
+from synthesis.strategies.tree_search import TreeSearch
+from tests.decision_world import (
+    SPEC,
+    Appraiser,
+    Chooser,
+    DecisionWorld,
+    Failing,
+    decision_task,
+)
+from tests.synthesis.strategies.searching import DEEP, exploration, search
+
+
+async def test_a_critic_leads_the_search() -> None:
+    critic, actor = Appraiser(a=0.1, b=0.8, ba=0.7, bb=0.2, start=0.3), Chooser()
+    found = await search(decision_task(DEEP), actor, critic, method="beam", branching=8, value="critic")
+    assert {where for where, _ in actor.asked} == {"", "b", "ba"}
+    assert sorted(critic.asked) == ["a", "b", "ba", "bb"]
+    assert [found.by_place[place].extra["estimate"] for place in ("a", "b", "ba", "bb")] == [0.1, 0.8, 0.7, 0.2]
+    assert found.by_place["bab"].extra["estimate"] == 0.9
+    assert found.root.extra["costs"]["critic_calls"] == 4
+    assert found.root.extra["costs"]["actor_calls"] == len(actor.asked) == 24
+
+
+async def test_a_critic_without_a_score_is_asked_again_and_then_blamed() -> None:
+    said = iter(["hm", "12", "Score: 7", "hm", "no", "?"])
+    critic = ScriptedPolicy(
+        PolicySettings(policy="scripted"), lambda _: Turn(actions=[MessageAction(content=next(said))])
+    )
+    found = await search(decision_task(DEEP), None, critic, iterations=1, value="critic")
+    assert found.root.extra["estimate"] == 0.7
+    assert found.root.extra["costs"]["critic_calls"] == 3
+    with pytest.raises(PolicyError, match="malformed: the critic gave no score from 0 to 10: '\\?'"):
+        await search(decision_task(DEEP), None, critic, iterations=1, value="critic")
+
+
+METHODS: dict[str, dict[str, Any]] = {
+    "mcts": {"iterations": 12},
+    "best_first": {"method": "best_first", "iterations": 12},
+    "beam": {"method": "beam", "width": 4},
+}
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("value", ["rollout", "environment", "critic"])
+async def test_a_budget_is_spent_to_the_last_call_and_never_exceeded(method: str, value: Any) -> None:
+    async def spent(most: int | None) -> tuple[int, str, list[Node]]:
+        actor, critic = Chooser(), Appraiser()
+        found = await search(decision_task(DEEP), actor, critic, value=value, max_calls=most, **METHODS[method])
+        costs = found.root.extra["costs"]
+        assert costs.get("actor_calls", 0) == len(actor.asked)
+        assert costs.get("critic_calls", 0) == len(critic.asked)
+        return len(actor.asked) + len(critic.asked), found.root.extra["stopped"], found.nodes[1:]
+
+    wanted, stopped, nodes = await spent(None)
+    assert wanted > 12
+    for most in range(1, wanted):
+        assert (await spent(most))[:2] == (most, "budget")
+    for most in (wanted, wanted + 1):
+        assert [node.q for node in (await spent(most))[2]] == [node.q for node in nodes]
+        assert (await spent(most))[:2] == (wanted, stopped)
+
+
+async def test_a_tree_that_was_solved_with_the_last_call_says_so() -> None:
+    parameters: dict[str, Any] = {"branching": 8, "iterations": 9, "max_calls": 2, "value": "environment"}
+    task, actor = decision_task({"a": 1.0, "b": 0.0}), Chooser(letters="a")
+    found = await search(task, actor, until="solved", **parameters)
+    assert (found.root.extra["stopped"], found.root.extra["costs"]["actor_calls"]) == ("solved", 2)
+    assert (await search(task, actor, **parameters)).root.extra["stopped"] == "budget"
+
+
+async def test_what_a_tree_costs_is_told_in_dollars_too() -> None:
+    dear = ScriptedPolicy(
+        PolicySettings(policy="scripted"),
+        lambda _: Turn(actions=[MessageAction(content="a")], usage=Usage(cost_usd=0.25)),
+    )
+    found = await search(decision_task({"a": 0.1}), dear, branching=3, iterations=2, value="environment")
+    assert found.root.extra["costs"]["cost_usd"] == 0.75
+
+
+@pytest.mark.parametrize("method", METHODS)
+async def test_a_budget_of_turns_is_kept(method: str) -> None:
+    whole = await search(decision_task(DEEP), **METHODS[method])
+    wanted = whole.root.extra["costs"]["turns"]
+    assert wanted == len(whole.nodes) - 1 > 6
+    for most in range(1, wanted):
+        found = await search(decision_task(DEEP), max_steps=most, **METHODS[method])
+        assert found.root.extra["costs"]["turns"] == len(found.nodes) - 1 == most
+        assert found.root.extra["stopped"] == "budget"
+    assert (await search(decision_task(DEEP), max_steps=wanted, **METHODS[method])).root.extra == whole.root.extra
+
+
+async def test_a_search_that_takes_too_long_keeps_what_it_has() -> None:
+    class Tiring(Chooser):
+        async def act(self, conversation: Conversation) -> Turn:
+            if len(self.asked) == 5:
+                await asyncio.sleep(60)
+            return await super().act(conversation)
+
+    found = await search(decision_task(DEEP), Tiring(), episode_timeout_s=0.2)
+    assert found.root.extra["stopped"] == "timeout"
+    assert len(found.runs) == 1
+    assert found.root.visits == 1
+
+
+async def test_a_policy_that_fails_ends_the_search_and_is_named() -> None:
+    failing = Failing(PolicySettings(policy="failing", turns=["ba"]))
+    with pytest.raises(PolicyError, match="timeout: no answer in 3 s"):
+        await search(decision_task(DEEP), failing, branching=8, iterations=40)
+
+
+async def test_the_environment_is_closed_whatever_happens() -> None:
+    class Closing(DecisionWorld):
+        def close(self) -> None:
+            closed.append(self)
+
+    closed: list[DecisionWorld] = []
+    failing = Failing(PolicySettings(policy="failing", turns=[""]))
+    explored = Exploration(
+        task=decision_task(DEEP), spec=SPEC, make_environment=Closing, policies={"actor": failing}, seed=0
+    )
+    [piece] = TreeSearch().planned(explored)
+    with pytest.raises(PolicyError):
+        [each async for each in TreeSearch().explore(explored, piece)]
+    assert len(closed) == 1
+
+
+async def test_the_same_search_gives_the_same_tree_and_other_seeds_others() -> None:
+    one, again, other = [await search(decision_task(DEEP), iterations=6, seed=seed) for seed in (1, 1, 2)]
+    assert (one.runs, one.nodes) == (again.runs, again.nodes)
+    assert {run.trajectory_id for run in one.runs}.isdisjoint(run.trajectory_id for run in other.runs)
+
+
+def test_ids_depend_on_what_decides_the_search_and_not_on_k() -> None:
+    task, actor = decision_task(DEEP), Chooser()
+    plain = TreeSearch().planned(exploration(task, actor=actor))
+    assert TreeSearch(k=3).planned(exploration(task, actor=actor))[:1] == plain
+    assert TreeSearch(episode_timeout_s=1).planned(exploration(task, actor=actor)) == plain
+    others = [TreeSearch(**each) for each in ({"c": 2.0}, {"branching": 5}, {"leaves": "all"}, {"max_calls": 9})]
+    ids = {other.planned(exploration(task, actor=actor))[0] for other in others}
+    assert len({*ids, *plain}) == 5
+    judged = TreeSearch(value="critic").planned(exploration(task, actor=actor, critic=Appraiser()))
+    assert judged != plain
+
+
+@pytest.mark.parametrize(
+    ("parameters", "said"),
+    [
+        ({"method": "beam", "c": 2.0}, "`c` goes with `method: mcts`"),
+        ({"method": "mcts", "width": 2}, "`width` goes with `method: beam`"),
+        ({"method": "best_first", "selection": "uct"}, "`selection` goes with `method: mcts`"),
+        ({"method": "beam", "iterations": 4}, "`iterations` goes with"),
+    ],
+)
+def test_parameters_that_do_not_fit_are_refused(parameters: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        TreeSearch(**parameters)
