@@ -21,12 +21,12 @@ from tests.simulated.stage import sampling
 from tests.simulated.world import registered, task
 
 EPISODES = int(os.environ.get("AGENTMILL_EPISODES", "150"))
-LIFETIME_S, TURN_TIMEOUT_S = (30.0, 5.0) if EPISODES > 1_000 else (1.5, 3.0)
+LIFETIME_S, TURN_TIMEOUT_S = (30.0, 5.0) if EPISODES > 1_000 else (4.0, 3.0)
 LOST = {"malformed", "timeout", "world_error"}
 BEHAVIOUR = Behaviour(
     slots=16,
     prefill_ms=10.0,
-    token_ms=1.0,
+    token_ms=2.0,
     tokens=20.0,
     malformed=0.05,
     hang=0.05,
