@@ -24,6 +24,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from subprocess import PIPE
 from typing import IO, Any, NamedTuple
 
 from machine import describe
@@ -200,9 +201,8 @@ class Arm:
 
     def __init__(self, name: str, options: Sequence[str], said: IO[str]) -> None:
         command = [sys.executable, __file__, "--arm", name, *options]
-        pipe = subprocess.PIPE
         self.name, self.said = name, said
-        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=said, text=True)
+        self.process = subprocess.Popen(command, stdin=PIPE, stdout=PIPE, stderr=said, text=True)
         self.turns: list[dict[str, float]] = []
 
     def ready(self) -> None:
@@ -213,8 +213,7 @@ class Arm:
     def step(self) -> None:
         """Let it make one more."""
         assert self.process.stdin is not None
-        self.process.stdin.write("\n")
-        self.process.stdin.flush()
+        print(file=self.process.stdin, flush=True)
         self.turns.append(self._heard())
 
     def rates(self, unit: str) -> list[float]:
@@ -229,8 +228,7 @@ class Arm:
         if not line:
             self.said.seek(0)
             raise RuntimeError(self.said.read()[-4000:])
-        answer: dict[str, float] = json.loads(line)
-        return answer
+        return dict(json.loads(line))
 
 
 def measure(given: argparse.Namespace, compared: Comparison, folder: Path) -> list[Arm]:

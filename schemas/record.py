@@ -22,7 +22,7 @@ Integer = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(msgspec.field,))
 class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
-    """A row of a table, or a part of one."""
+    """A row of a table, or a part of one. Records form no cycles, so the garbage collector leaves them out."""
 
 
 @functools.cache

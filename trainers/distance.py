@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -92,3 +92,22 @@ class Distance(Loop):
 def part(said: FusedCausalLMOutput, rows: Sequence[int]) -> FusedCausalLMOutput:
     """What was said of some rows."""
     return type(said)(**{name: value[list(rows)] if value.dim() else value for name, value in said.items()})
+
+
+def pair_by_pair(
+    loss_of: Callable[..., torch.Tensor],
+    said_of: Callable[[list[int]], Any],
+    batch: dict[str, torch.Tensor],
+    weights: torch.Tensor,
+) -> torch.Tensor:
+    """The mean over the pairs of a batch of a loss of TRL, asked for each pair alone and scaled by its weight.
+
+    ``said_of`` tells what the model said of two rows: chosen ones come first in a batch, then the rejected ones.
+    """
+    number = len(weights)
+    losses = []
+    for one in range(number):
+        sides = [one, one + number]
+        alone = {name: value[[one] if len(value) == number else sides] for name, value in batch.items()}
+        losses.append(loss_of(Said([said_of(sides)]), alone))
+    return torch.stack(losses) @ weights / number

@@ -10,7 +10,7 @@ from trl.trainer.dpo_config import DPOConfig
 from trl.trainer.dpo_trainer import DPOTrainer
 
 from trainers.batches import PairCollator
-from trainers.distance import MEASURED, Distance, Said, part
+from trainers.distance import MEASURED, Distance, Said, pair_by_pair, part
 from trainers.fit import Method
 from trainers.preferences import Pair
 from trainers.rows import TrainingRows
@@ -52,13 +52,7 @@ class PairTrainer(Distance, DPOTrainer):
         if not self._weighted:
             loss: torch.Tensor = loss_of(Said([said]), batch)
             return loss
-        number = len(weights)
-        losses = []
-        for one in range(number):
-            sides = [one, one + number]
-            alone = {name: value[[one] if len(value) == number else sides] for name, value in batch.items()}
-            losses.append(loss_of(Said([part(said, sides)]), alone))
-        return torch.stack(losses) @ weights / number
+        return pair_by_pair(loss_of, lambda sides: part(said, sides), batch, weights)
 
     def _count(self, batch: dict[str, torch.Tensor], own: torch.Tensor, reference: torch.Tensor) -> None:
         mask = batch["completion_mask"]

@@ -10,7 +10,7 @@ from trl.trainer.reward_config import RewardConfig
 from trl.trainer.reward_trainer import RewardTrainer
 
 from trainers.batches import ComparisonCollator, ValueCollator
-from trainers.distance import Said
+from trainers.distance import Said, pair_by_pair
 from trainers.fit import Method
 from trainers.loop import Loop
 from trainers.rows import TrainingRows
@@ -71,13 +71,7 @@ class ComparisonTrainer(ScoreTrainer):
         if not self._weighted:
             loss: torch.Tensor = loss_of(Said([SimpleNamespace(logits=scores)]), batch)
             return loss
-        number = len(weights)
-        losses = []
-        for one in range(number):
-            sides = [one, one + number]
-            alone = {name: value[[one] if len(value) == number else sides] for name, value in batch.items()}
-            losses.append(loss_of(Said([SimpleNamespace(logits=scores[sides])]), alone))
-        return torch.stack(losses) @ weights / number
+        return pair_by_pair(loss_of, lambda sides: SimpleNamespace(logits=scores[sides]), batch, weights)
 
     def measured(self, sums: dict[str, float]) -> dict[str, Any]:
         """Nothing: TRL measures it."""
