@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import torch
 
@@ -29,9 +31,16 @@ def launch(trainer: str, config: Path, *overrides: str, kind: str = "fsdp") -> N
     command = [sys.executable, "-m", "accelerate.commands.launch"]
     command += ["--config_file", str(ROOT / f"configs/accelerate/{kind}_cpu.yaml"), "--main_process_port", "0"]
     command += ["-m", f"trainers.{trainer}", "--config", str(config), *overrides]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
-    assert done.returncode == 0, done.stderr
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "PYTHONFAULTHANDLER": "1"}
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as run:
+        try:
+            _, said = run.communicate(timeout=240)
+        except subprocess.TimeoutExpired:
+            # Each process says where it stands before it dies.
+            for process in (*psutil.Process(run.pid).children(recursive=True), run):
+                process.send_signal(signal.SIGABRT)
+            _, said = run.communicate()
+    assert run.returncode == 0, said
 
 
 def test_two_processes_learn_what_one_does(config: Path, tmp_path: Path) -> None:
