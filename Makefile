@@ -38,8 +38,9 @@ types: setup
 	$(BIN)/mypy
 
 soak: setup
-	AGENTMILL_FUZZ=20000 AGENTMILL_EPISODES=2000 AGENTMILL_KILLS=50 $(BIN)/pytest tests/schemas/formats/test_fuzz.py \
-	  tests/pipelines/stages/test_faults.py tests/pipelines/engine/test_kills.py
+	AGENTMILL_FUZZ=20000 AGENTMILL_EPISODES=2000 AGENTMILL_REAL_EPISODES=100 AGENTMILL_KILLS=50 $(BIN)/pytest \
+	  tests/schemas/formats/test_fuzz.py tests/pipelines/stages/test_faults.py tests/pipelines/stages/test_faults_vllm.py \
+	  tests/pipelines/engine/test_kills.py
 
 # Not bench_mask_effect.py, which needs a finished quickstart and half an hour.
 bench: setup

@@ -47,7 +47,10 @@ class ServerRecords:
             self._write([*(old for old in self.read() if old.leader != identified), record])
 
     def remove(self, leader: int) -> None:
-        """Forget a server that has ended."""
+        """Forget a server that has ended; what it left of its session, as when it was killed, is ended first."""
+        for record in self.read():
+            if pid_of(record.leader) == leader:
+                _end(record)
         with self._lock:
             self._write([record for record in self.read() if pid_of(record.leader) != leader])
 

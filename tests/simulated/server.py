@@ -70,13 +70,18 @@ class Simulated:
             made = answer(self._behaviour, request)
             if self._strikes(made, request):
                 return await self._fail(made)
-            holds_after = self._behaviour.holds_after
-            if holds_after is not None and self.stats.answers >= holds_after:
-                await asyncio.sleep(FOREVER_S)
-            async with self._slots:
-                await asyncio.sleep(made.service_s)
+            return await self.respond(made, request)
         finally:
             self.stats.waiting -= 1
+
+    async def respond(self, made: Answer, request: dict[str, Any]) -> web.StreamResponse:
+        """The answer to a request that no fault struck."""
+        del request
+        holds_after = self._behaviour.holds_after
+        if holds_after is not None and self.stats.answers >= holds_after:
+            await asyncio.sleep(FOREVER_S)
+        async with self._slots:
+            await asyncio.sleep(made.service_s)
         self.stats.answers += made.status == 200
         self.stats.service_s += made.service_s
         return _json(made.status, made.body)

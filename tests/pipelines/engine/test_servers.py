@@ -41,9 +41,13 @@ def eventually(condition: Callable[[], bool], within_s: float = 10.0) -> bool:
     return condition()
 
 
+def leaders_of(records: ServerRecords) -> list[int]:
+    return [int(record.leader.split(":")[1]) for record in records.read()]
+
+
 def leader_of(records: ServerRecords) -> int:
-    [record] = records.read()
-    return int(record.leader.split(":")[1])
+    [leader] = leaders_of(records)
+    return leader
 
 
 def test_servers_run_for_the_length_of_the_block_and_leave_nothing(tmp_path: Path) -> None:
@@ -52,7 +56,7 @@ def test_servers_run_for_the_length_of_the_block_and_leave_nothing(tmp_path: Pat
     with run_servers(plans, records, start_timeout_s=20, restarts=0) as endpoints:
         assert [endpoint.base_url for endpoint in endpoints] == [f"http://127.0.0.1:{one.port}/v1" for one in plans]
         assert all(is_healthy(endpoint.base_url) for endpoint in endpoints)
-        leaders = [int(record.leader.split(":")[1]) for record in records.read()]
+        leaders = leaders_of(records)
         assert [len(session_members(leader)) for leader in leaders] == [3, 2]
         assert all(is_alive(member) for record in records.read() for member in record.members)
     assert [session_members(leader) for leader in leaders] == [[], []]
@@ -114,6 +118,16 @@ async def test_a_server_that_crashes_is_started_again_and_no_turn_is_lost(tmp_pa
         await policy.close()
         assert turn.actions == [MessageAction(content="add 1")]
         assert leader_of(records) != first
+
+
+def test_what_a_killed_server_leaves_is_ended_before_it_is_started_again(tmp_path: Path) -> None:
+    """Its supervisor is killed: the server dies with it, its child stays behind."""
+    records = ServerRecords(tmp_path)
+    with run_servers([plan(tmp_path, "--child")], records, 20, restarts=1):
+        first = leader_of(records)
+        os.kill(first, signal.SIGKILL)
+        assert eventually(lambda: any(leader != first for leader in leaders_of(records)), 20)
+        assert session_members(first) == []
 
 
 def test_a_server_that_keeps_crashing_ends_the_run_at_once(tmp_path: Path) -> None:
