@@ -15,6 +15,8 @@ OPERATORS = Registry(
         "evolve": "pipelines.stages.evolve:Evolve",
         "expert": "pipelines.stages.expert:Expert",
         "filter": "pipelines.stages.filter:Filter",
+        "imagine": "pipelines.stages.imagine:Imagine",
+        "memory": "pipelines.stages.memory:Memory",
         "normalize": "pipelines.stages.normalize:Normalize",
         "pick": "pipelines.stages.pick:Pick",
         "prompts": "pipelines.stages.prompts:Prompts",

@@ -6,10 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import zip_longest
 from typing import Any
 
-import jsonschema
 import msgspec
 import polars as pl
-from referencing.jsonschema import EMPTY_REGISTRY
 
 from schemas.ids import digest
 from schemas.quality import Ending, Quality
@@ -21,10 +19,10 @@ from schemas.trajectory import (
     CodeAction,
     MessageAction,
     TextObservation,
-    Tool,
     Trajectory,
     WebObservation,
 )
+from synthesis.environments.calls import misfit
 
 LEAST_CHARACTERS = 40
 """A shorter text is in no language that could be told."""
@@ -59,7 +57,7 @@ def quality(run: Trajectory, count_tokens: Count | None, identify: Identify) -> 
         calls_with_thought=sum(map(bool, thoughts)),
         calls_unanswered=len(unanswered(run.content)),
         calls_undeclared=sum(bool(tools) and call.function not in tools for call in named),
-        calls_misfit=sum(not fits(call, tools[call.function]) for call in named if call.function in tools),
+        calls_misfit=sum(misfit(call, tools[call.function]) is not None for call in named if call.function in tools),
         results_unlinked=len(unlinked(run.content)),
         errors=sum(item.error for item in run.content),
         characters=sum(map(len, texts)),
@@ -123,22 +121,6 @@ def unlinked(content: Sequence[AnyItem]) -> list[AnyItem]:
     """The observations that carry the id of a call that there is not."""
     ids = {item.tool_call_id for item in content if isinstance(item, Action)}
     return [item for item in content if not isinstance(item, Action) and item.tool_call_id not in ids | {None}]
-
-
-def fits(call: ApiAction, tool: Tool) -> bool:
-    """Whether a declared tool takes the arguments of a call; a schema that is none takes all but text that is no JSON.
-
-    References to elsewhere are not followed.
-    """
-    if call.raw_arguments is not None:
-        return False
-    try:
-        jsonschema.Draft202012Validator(tool.parameters, registry=EMPTY_REGISTRY).validate(call.kwargs)
-    except jsonschema.ValidationError:
-        return False
-    except Exception:  # noqa: BLE001  whatever a foreign schema may provoke: it says nothing of the call
-        return True
-    return True
 
 
 def summary(table: Table) -> dict[str, Any]:

@@ -23,7 +23,9 @@ class Acting(EpisodeRules, Stage):
     incidental: ClassVar[Sequence[str]] = ("window",)
 
     policy: str = Field(description="the model that acts: an entry of models, @base or @last")
-    summarizer: str | None = Field(default=None, description="the model that sums up old turns, for context: fold")
+    summarizer: str | None = Field(
+        default=None, description="the model that sums up old turns, for context: fold, or notes"
+    )
     environments: TableNames = Field(description="tables of the environments of these tasks")
     split: str | None = Field(default=None, description="only tasks of this split; all of them by default")
     share: float = Field(default=1.0, gt=0, le=1, description="of these tasks only so many, chosen by their ids")
@@ -34,7 +36,7 @@ class Acting(EpisodeRules, Stage):
 
     @model_validator(mode="after")
     def _a_summarizer_to_fold(self) -> Acting:
-        if (self.context == "fold") != (self.summarizer is not None):
+        if self.context != "notes" and (self.context == "fold") != (self.summarizer is not None):
             raise ValueError("`context: fold` and `summarizer` go together")
         return self
 

@@ -39,6 +39,8 @@ class Revise(Acting, ReviseStrategy):
             raise ValueError("`feedback: critic` and `critic` go together")
         if self.level == "step" and self.of:
             raise ValueError("`of` goes with `level: episode`; on level step all happens in one episode")
+        if self.aim == "recombine" and not self.of and self.attempts < 3:
+            raise ValueError("without `of` two attempts come before what is recombined: give `attempts: 3` or more")
         if self.level == "episode" and not self.of and self.attempts < 2:
             raise ValueError("without `of` the first attempt counts, so nothing is revised: give `attempts: 2` or more")
         return self
@@ -65,6 +67,7 @@ class Revising(Rollout):
         self, strategy: ReviseStrategy, worlds: Worlds, actors: Actors, window: int, attempts: Contents | None
     ) -> None:
         super().__init__("revise", strategy, worlds, actors, window)
+        self._refines = strategy.aim == "refine"
         self._attempts = attempts
         self._forget()
 
@@ -89,7 +92,7 @@ class Revising(Rollout):
             return super().refused(record)
         if record.task_id not in self._by_task:
             return Unused("no_attempt", "there is no attempt at it in the tables of `of`")
-        if record.task_id in self._solved:
+        if record.task_id in self._solved and not self._refines:
             return Unused("solved", "an earlier attempt succeeded")
         return super().refused(record)
 

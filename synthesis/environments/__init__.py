@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from schemas.registry import Registry
 from schemas.task import EnvironmentSpec
-from synthesis.environments.environment import Environment, Family
+from synthesis.environments.environment import Environment, Family, WorldError
 
 ENVIRONMENTS = Registry(
     "environment",
@@ -14,13 +14,22 @@ ENVIRONMENTS = Registry(
     },
 )
 
+DESCRIBED = "described"
+"""The family of worlds that exist in words only: ``source`` says what an agent is told, ``tools`` what it may call."""
+
 
 def blocks(spec: EnvironmentSpec) -> bool:
     """Whether calls of a world of ``spec`` may wait for something. Raises ``UserError`` for an unknown family."""
+    if spec.family == DESCRIBED:
+        return False
     return bool(getattr(ENVIRONMENTS.load(spec.family), "blocking", False))
 
 
 def make(spec: EnvironmentSpec) -> Environment:
     """A world of ``spec``. Raises ``UserError`` for an unknown family, ``WorldError`` for a spec that is broken."""
+    if spec.family == DESCRIBED:
+        raise WorldError(
+            f"the world {spec.name!r} is only described: runs in it can be imagined, not lived or replayed"
+        )
     family: Family = ENVIRONMENTS.load(spec.family)
     return family(spec)

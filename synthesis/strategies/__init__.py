@@ -8,6 +8,8 @@ STRATEGIES = Registry(
     "strategy",
     {
         "branch": "synthesis.strategies.branch:Branch",
+        "imagine": "synthesis.strategies.imagine:Imagine",
+        "memory": "synthesis.strategies.memory:Memory",
         "revise": "synthesis.strategies.revise:Revise",
         "sample": "synthesis.strategies.sample:Sample",
         "tree_search": "synthesis.strategies.tree_search:TreeSearch",

@@ -60,12 +60,12 @@ async def words_of(
     return words, said.usage
 
 
-def summarizer(policy: Policy, episode_id: str, seed: int) -> Summarizer:
-    """Has ``policy`` sum up turns."""
+def summarizer(policy: Policy, episode_id: str, seed: int, asked_by: str = "summarizer") -> Summarizer:
+    """Has ``policy`` sum up turns, as the prompt ``asked_by`` says."""
 
     async def summed_up(content: Sequence[AnyItem]) -> tuple[str, Usage]:
         asked = TextObservation(content=transcript(content), source="user")
-        words, usage = await words_of(policy, episode_id, prompt("summarizer"), [asked], seed)
+        words, usage = await words_of(policy, episode_id, prompt(asked_by), [asked], seed)
         return words.content.strip(), usage
 
     return summed_up

@@ -136,7 +136,7 @@ class Episode:
         if choices == []:
             return "nothing_admissible"
         try:
-            if self.plan.growth.exceeded(self._tokens):
+            if self.plan.growth.due(self._tokens):
                 await self._shorten(self.plan.growth.keep_turns)
             while True:
                 try:
@@ -177,7 +177,7 @@ class Episode:
         self.turn += 1
         self.usage = total(self.usage, said.usage)
         self._tokens = (said.usage.prompt_tokens or 0) + (said.usage.completion_tokens or 0)
-        actions = [_numbered(action, self.turn, index) for index, action in enumerate(said.actions)]
+        actions = [numbered(action, self.turn, index) for index, action in enumerate(said.actions)]
         self.content += actions
         for action in actions:
             transition = carry_out(self.environment, action)
@@ -283,7 +283,7 @@ def _invalid_at_the_end(content: Sequence[AnyItem]) -> int:
     return count
 
 
-def _numbered(action: AnyAction, turn: int, index: int) -> AnyAction:
+def numbered(action: AnyAction, turn: int, index: int) -> AnyAction:
     """The action in its turn. Calls get ids that are the same in every run, in the one form that all templates take."""
     if isinstance(action, ApiAction):
         return msgspec.structs.replace(action, turn=turn, tool_call_id=f"call{turn:03d}{index:02d}")

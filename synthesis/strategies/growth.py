@@ -3,6 +3,9 @@
 * ``stop``: the episode ends truncated (``context_overflow``).
 * ``sliding_window``: the oldest turns are left out, the instruction stays.
 * ``fold``: the oldest turns are replaced by a summary that a model writes, after AgentFold (arXiv:2510.24699).
+* ``notes``: the agent never sees more than its last turns, and beside them notes that a model writes anew whenever a
+  turn leaves its sight, told the task and all that is still seen (MEM1, arXiv:2506.15841; BrowserAgent,
+  arXiv:2510.10666).
 
 What is left out stays in the trajectory; a mark says from where on it was not shown (``schemas.context``). The next
 prompt is then no extension of the one before, so its tokens start a new segment.
@@ -17,7 +20,7 @@ from schemas.context import is_mark, shown
 from schemas.record import Record
 from schemas.trajectory import AnyItem, TextObservation, Usage
 
-GrowthName = Literal["stop", "sliding_window", "fold"]
+GrowthName = Literal["stop", "sliding_window", "fold", "notes"]
 Summarizer = Callable[[Sequence[AnyItem]], Awaitable[tuple[str, Usage]]]
 """What is said of some items in a few words, and what that cost."""
 
@@ -26,16 +29,16 @@ class Growth(Record):
     """What is done about it. The last ``keep_turns`` turns stay.
 
     A context is too long when the model refuses it, or after a turn whose prompt and answer had more than
-    ``max_tokens`` tokens.
+    ``max_tokens`` tokens; for ``notes`` also when it holds more than ``keep_turns`` turns.
     """
 
     context: GrowthName = "stop"
     keep_turns: int = 4
     max_tokens: int | None = None
 
-    def exceeded(self, tokens: int) -> bool:
-        """Whether a context of ``tokens`` is to be shortened before the next turn."""
-        return self.max_tokens is not None and tokens > self.max_tokens
+    def due(self, tokens: int) -> bool:
+        """Whether a context of ``tokens`` is to be shortened before the next turn, if it holds more than may stay."""
+        return self.context == "notes" or (self.max_tokens is not None and tokens > self.max_tokens)
 
     async def shortened(
         self, content: Sequence[AnyItem], keep: int, summarizer: Summarizer | None
@@ -51,14 +54,15 @@ class Growth(Record):
             text = f"(Turns 1 to {last} are left out here.)"
             return TextObservation(content=text, source="agent", turn=last, context_operation="condense"), Usage()
         if summarizer is None:
-            raise ValueError("`context: fold` needs a summarizer")
-        told = [item for item in seen if item.turn <= last and (item.turn > 0 or is_mark(item))]
+            raise ValueError(f"`context: {self.context}` needs a summarizer")
+        noting = self.context == "notes"
+        told = [item for item in seen if noting or (item.turn <= last and (item.turn > 0 or is_mark(item)))]
         summary, usage = await summarizer(told)
-        text = f"(Turns 1 to {last} in short: {summary})"
+        words = "are left out here; your notes" if noting else "in short"
         mark = TextObservation(
-            content=text,
+            content=f"(Turns 1 to {last} {words}: {summary})",
             source="agent",
-            role="summarizer",
+            role="notes" if noting else "summarizer",
             turn=last,
             synthetic=True,
             context_operation="fold",

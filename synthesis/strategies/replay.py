@@ -24,6 +24,11 @@ def acts(item: AnyItem) -> bool:
     return isinstance(item, Action) and item.role in (None, ACTOR)
 
 
+def imagined(item: AnyItem) -> bool:
+    """Whether it is an answer of the environment that a model made up."""
+    return not isinstance(item, Action) and item.synthetic and item.turn > 0 and item.context_operation is None
+
+
 def replay(environment: Environment, content: Sequence[AnyItem]) -> None:
     """Carry out ``content`` in an environment that was just reset. Raises ``ReplayDiverged``, ``WorldError``."""
     difference = divergence(environment, content)
@@ -37,13 +42,17 @@ def divergence(environment: Environment, content: Sequence[AnyItem]) -> JsonObje
     """Carry out each action that was answered, and return the first difference of states, if there is one.
 
     An observation with a state digest answers the oldest action that is not yet carried out; those of turn 0 show the
-    state of the start.
+    state of the start. One that a model made up has no state: its action is carried out, until the world has ended.
     """
     waiting: deque[AnyAction] = deque()
+    ended = False
     for index, item in enumerate(content):
         if isinstance(item, Action):
             if acts(item):
                 waiting.append(item)
+        elif imagined(item):
+            if waiting and not ended:
+                ended = carry_out(environment, waiting.popleft()).terminated
         elif item.state_digest is not None:
             if item.turn > 0:
                 if not waiting:

@@ -1,9 +1,11 @@
 """``revise``: trying again after feedback.
 
 Level ``episode``: a new attempt at the task, with earlier attempts and feedback on the last of them in its prompt,
-until one succeeds (Reflexion, arXiv:2303.11366; RISE, arXiv:2407.18219; Reflect, Retry, Reward, arXiv:2505.24726;
-SE-Agent, arXiv:2508.02085). Level ``step``: an invalid action gets feedback and the agent goes on in the same episode;
-the turn is marked as an error, so that views can leave it without loss (AgentRefine, arXiv:2501.01702).
+until one succeeds (Reflexion, arXiv:2303.11366; RISE, arXiv:2407.18219; Reflect, Retry, Reward, arXiv:2505.24726); or
+one put together from the best parts of several, or a success done again in a better way (SE-Agent, arXiv:2508.02085,
+whose three operations are ``revise``, ``recombine`` and ``refine``). Level ``step``: an invalid action gets feedback
+and the agent goes on in the same episode; the turn is marked as an error, so that views can leave it without loss
+(AgentRefine, arXiv:2501.01702).
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import msgspec
 from pydantic import Field, model_validator
 
 from schemas.ids import derive_seed, digest
+from schemas.record import JsonObject
 from schemas.task import Task
 from schemas.trajectory import Action, AnyItem, ObservationSource, TextObservation, Trajectory, Usage
 from synthesis.policies.policy import ContextOverflow, PolicyError, Unreachable
@@ -36,6 +39,9 @@ class Revise(EpisodeRules):
     prompt shows the ``last`` of what was tried or the ``pool_size`` ``best`` by success and reward. Feedback comes from
     the environment (how it ended), a policy with the role ``critic``, or the actor itself, whose reflection is an
     action of turn 0 with the role ``reflector``. Each attempt has the one before it as parent.
+
+    ``aim`` is what is asked for: to do better than what is shown, to ``recombine`` its best parts (of a lone
+    attempt there are none: it is revised), or to ``refine`` it, which does not end with a success.
     """
 
     level: Literal["episode", "step"] = Field(
@@ -45,6 +51,11 @@ class Revise(EpisodeRules):
         default=1,
         ge=1,
         description="new attempts at most; without earlier ones, the first one included; on level step episodes",
+    )
+    aim: Literal["revise", "recombine", "refine"] = Field(
+        default="revise",
+        description="what to make of the attempts shown: a better one, one of their best parts, "
+        "or the same with less effort",
     )
     feedback: Literal["env", "critic", "self"] = Field(
         default="env", description="who says what went wrong: the environment, a critic, or the actor itself"
@@ -58,6 +69,10 @@ class Revise(EpisodeRules):
             raise ValueError("`feedback: self` needs `level: episode`; within an episode it is `env` or `critic`")
         if self.pool == "last" and self.pool_size > 1:
             raise ValueError("`pool_size` goes with `pool: best`")
+        if self.level == "step" and self.aim != "revise":
+            raise ValueError(f"`aim: {self.aim}` needs `level: episode`")
+        if self.aim == "recombine" and self.pool_size < 2:
+            raise ValueError("`aim: recombine` needs `pool: best` and a `pool_size` of 2 or more")
         return self
 
     def count(self, start: Task | Trajectory) -> int:
@@ -89,7 +104,7 @@ class Revise(EpisodeRules):
         made: list[Trajectory] = []
         for _ in range(self.attempts):
             lived = (*exploration.earlier, *made)
-            if any(attempt.outcome.status == "success" for attempt in lived):
+            if self.aim != "refine" and any(attempt.outcome.status == "success" for attempt in lived):
                 break
             try:
                 made.append(await self._attempt(self._next(exploration, lived), exploration, self._shown(lived)))
@@ -115,7 +130,8 @@ class Revise(EpisodeRules):
     def _identity(self, exploration: Exploration, before: Sequence[Trajectory]) -> str:
         critic = identity_of(exploration.policies[CRITIC]) if self.feedback == "critic" else None
         told = digest(critic, [attempt.trajectory_id for attempt in before])
-        return f"{self.scaffold}:{self.level}:{self.feedback}:{self.pool}:{self.pool_size}:{told}"
+        made = "" if self.aim == "revise" else f":{self.aim}"
+        return f"{self.scaffold}:{self.level}:{self.feedback}:{self.pool}:{self.pool_size}:{told}{made}"
 
     def _shown(self, lived: Sequence[Trajectory]) -> Sequence[Trajectory]:
         """The attempts that the prompt shows, the best one last."""
@@ -134,7 +150,7 @@ class Revise(EpisodeRules):
             episode.usage = total(episode.usage, usage)
             play = self._corrected(episode, exploration) if self.level == "step" else episode.play()
             lived = await run_episode(episode, play)
-            return msgspec.structs.replace(lived, extra=_revised(before))
+            return msgspec.structs.replace(lived, extra=self._revised(before))
         finally:
             environment.close()
 
@@ -143,18 +159,28 @@ class Revise(EpisodeRules):
     ) -> tuple[list[AnyItem], Usage]:
         """What stands between the instruction and the first observation, and what it cost."""
         tried = _words(prompt("revise_attempts").replace("{attempts}", "\n\n".join(map(_told, before))), "environment")
+        aim = self._aim(before)
         if self.feedback == "env":
-            return [tried, _words(prompt("revise_again"), "user")], Usage()
+            return [tried, _words(prompt(f"{aim}_again"), "user")], Usage()
         seed = derive_seed(plan.seed, plan.trajectory_id, self.feedback)
         if self.feedback == "critic":
             critic = exploration.policies[CRITIC]
             asked = [instruction, tried]
-            said, usage = await words_of(critic, plan.trajectory_id, prompt("revise_critic"), asked, seed)
+            said, usage = await words_of(critic, plan.trajectory_id, prompt(f"{aim}_critic"), asked, seed)
             return [tried, _words(said.content, "agent", role=CRITIC)], usage
-        asked = [instruction, tried, _words(prompt("revise_reflect"), "user")]
+        asked = [instruction, tried, _words(prompt(f"{aim}_reflect"), "user")]
         actor = exploration.policies[ACTOR]
         reflected, usage = await words_of(actor, plan.trajectory_id, prompt("revise_self"), asked, seed)
         return [*asked[1:], msgspec.structs.replace(reflected, turn=0, role=REFLECTOR)], usage
+
+    def _aim(self, before: Sequence[Trajectory]) -> str:
+        return "revise" if self.aim == "recombine" and len(before) < 2 else self.aim
+
+    def _revised(self, before: Sequence[Trajectory]) -> JsonObject:
+        """What a new attempt says of those that it was told of."""
+        aim = self._aim(before)
+        told: JsonObject = {} if aim == "revise" else {"aim": aim}
+        return {"revises": [attempt.trajectory_id for attempt in before], **told} if before else {}
 
     async def _corrected(self, episode: Episode, exploration: Exploration) -> str | None:
         """Play; each invalid action is marked, and answered with feedback."""
@@ -209,7 +235,3 @@ def _told(attempt: Trajectory) -> str:
 
 def _words(text: str, source: ObservationSource, role: str | None = None) -> TextObservation:
     return TextObservation(content=text, source=source, role=role)
-
-
-def _revised(before: Sequence[Trajectory]) -> dict[str, list[str]]:
-    return {"revises": [attempt.trajectory_id for attempt in before]} if before else {}

@@ -35,7 +35,8 @@ class EpisodeRules(Config):
     episode_timeout_s: float = Field(default=1800.0, gt=0, description="seconds that end an episode")
     context: GrowthName = Field(
         default="stop",
-        description="when it gets too long: the episode stops, old turns are left out, or a summary replaces them",
+        description="when it gets too long: the episode stops, old turns are left out, or a summary replaces them; "
+        "with notes these replace all but the last turns, from the start",
     )
     keep_turns: int = Field(default=4, ge=1, description="turns that stay when the context gets too long")
     context_tokens: int | None = Field(
@@ -46,7 +47,11 @@ class EpisodeRules(Config):
     def _limits_of_a_context_that_is_shortened(self) -> EpisodeRules:
         for name in ("keep_turns", "context_tokens"):
             if self.context == "stop" and self._differs(name):
-                raise ValueError(f"`{name}` goes with `context: sliding_window` or `fold`; `stop` shortens nothing")
+                raise ValueError(
+                    f"`{name}` goes with `context: sliding_window` or `fold`, or with `notes`; `stop` shortens nothing"
+                )
+        if self.context == "notes" and self.context_tokens is not None:
+            raise ValueError("`context: notes` keeps `keep_turns` turns; leave out `context_tokens`")
         return self
 
     @model_validator(mode="after")
@@ -110,20 +115,23 @@ class EpisodeRules(Config):
         told: Frame | None = None,
     ) -> Episode:
         """The episode of a plan, in an environment that is where ``content`` leads to."""
-        folder = exploration.policies.get(SUMMARIZER)
+        noting = self.context == "notes"
+        writer = exploration.policies.get(SUMMARIZER) or (exploration.policies[ACTOR] if noting else None)
+        asked_by = "notes" if noting else "summarizer"
         return Episode(
             plan,
             environment,
             exploration.policies[ACTOR],
             content,
             told=told,
-            summarizer=None if folder is None else summarizer(folder, plan.trajectory_id, plan.seed),
+            summarizer=None if writer is None else summarizer(writer, plan.trajectory_id, plan.seed, asked_by),
         )
 
     def _grown(self, exploration: Exploration) -> str:
         if self.context == "stop":
             return ""
-        who = f":{identity_of(exploration.policies[SUMMARIZER])}" if self.context == "fold" else ""
+        writer = exploration.policies.get(SUMMARIZER) if self.context in ("fold", "notes") else None
+        who = f":{identity_of(writer)}" if writer is not None else ""
         return f":{self.context}:{self.keep_turns}:{self.context_tokens}{who}"
 
     def _differs(self, name: str) -> bool:

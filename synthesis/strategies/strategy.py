@@ -13,6 +13,7 @@ from schemas.verdict import Node
 from schemas.views.evidence import NOTHING, Evidence
 from synthesis.environments.environment import Environment
 from synthesis.policies.policy import Policy
+from synthesis.strategies.recall import Library
 
 MakeEnvironment = Callable[[], Environment]
 
@@ -21,7 +22,7 @@ class Exploration(msgspec.Struct, frozen=True, kw_only=True):
     """What a strategy works with: a task, its environment's spec and maker, and policies by role (``actor`` …).
 
     ``earlier`` are the trajectories of the task that a strategy goes on from, where it needs some; ``evidence`` is what
-    other tables say of it, where there is one.
+    other tables say of it, where there is one. ``library`` holds runs of whatever task, to be recalled.
     """
 
     task: Task
@@ -32,6 +33,7 @@ class Exploration(msgspec.Struct, frozen=True, kw_only=True):
     round: int = 0
     earlier: tuple[Trajectory, ...] = ()
     evidence: Evidence = NOTHING
+    library: Library | None = None
 
 
 class Strategy(Protocol):

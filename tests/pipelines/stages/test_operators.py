@@ -30,6 +30,14 @@ KNOWN: dict[str, tuple[dict[str, Any], dict[str, list[str]]]] = {
     "evolve": ({"of": "t", "environments": "e"}, {"of": ["Task"], "environments": ["EnvironmentSpec"]}),
     "expert": ({"tasks": "t", "environments": "e"}, {"tasks": ["Task"], "environments": ["EnvironmentSpec"]}),
     "filter": ({"of": "x", "where": [{"field": "split", "equals": "train"}]}, {"of": ["Trajectory"]}),
+    "imagine": (
+        {"policy": "p", "tasks": "t", "environments": "e"},
+        {"tasks": ["Task"], "environments": ["EnvironmentSpec"]},
+    ),
+    "memory": (
+        {"policy": "p", "tasks": "t", "environments": "e", "from": "x", "where": "all"},
+        {"tasks": ["Task"], "environments": ["EnvironmentSpec"], "from": ["Trajectory"]},
+    ),
     "normalize": ({"data": ["x.jsonl"], "dataset": "d", "format": "adp"}, {}),
     "pick": ({"of": "x"}, {"of": ["Trajectory"]}),
     "quality": ({"of": "x"}, {"of": ["Trajectory"]}),

@@ -7,8 +7,9 @@ from typing import Any
 from schemas.task import Task
 from schemas.trajectory import Trajectory
 from schemas.views.evidence import NOTHING, Evidence
+from synthesis.strategies.recall import Library, card_of
 from synthesis.strategies.strategy import Exploration, Strategy
-from tests.ruin_world import SPEC, RuinWorld, ruin_task
+from tests.ruin_world import RuinWorld, ruin_task
 
 
 def exploration(
@@ -17,18 +18,26 @@ def exploration(
     seed: int = 7,
     earlier: tuple[Trajectory, ...] = (),
     evidence: Evidence = NOTHING,
+    library: Library | None = None,
+    world: Any = RuinWorld,
     **policies: Any,
 ) -> Any:
-    """An exploration in a world of gambler's ruin, by these policies."""
+    """An exploration by these policies, in a world of gambler's ruin or another one."""
     return Exploration(
         task=task or ruin_task(),
-        spec=SPEC,
-        make_environment=RuinWorld,
+        spec=world().spec,
+        make_environment=world,
         policies=policies,
         seed=seed,
         earlier=earlier,
         evidence=evidence,
+        library=library,
     )
+
+
+def library(*runs: Trajectory) -> Library:
+    """These runs, to be recalled."""
+    return Library(map(card_of, runs), {run.trajectory_id: run for run in runs}.__getitem__)
 
 
 async def explore(strategy: Strategy, explored: Exploration) -> list[Any]:

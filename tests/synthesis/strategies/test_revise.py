@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from schemas.config import validate
 from schemas.errors import UserError
@@ -22,6 +23,7 @@ from synthesis.strategies.sample import Sample
 from synthesis.verifiers.check_outcome import CheckOutcome
 from tests.ruin_world import RuinWorld, Sayer, gambler, ruin_task
 from tests.synthesis.strategies.exploring import commands, exploration, explore, only
+from tests.vault_world import Cracker, VaultWorld, vault_task
 
 
 def sayer(*turns: str) -> Sayer:
@@ -98,6 +100,86 @@ async def test_the_prompt_shows_the_best_attempts_and_the_best_one_last() -> Non
     assert again.extra["revises"] == [earlier[0].trajectory_id, earlier[1].trajectory_id]
     assert words(again).index("Attempt 1:") < words(again).index("Attempt 2:")
     assert (again.parent_id, again.attempt) == (earlier[2].trajectory_id, 3)
+
+
+def cracker(*guesses: str) -> Cracker:
+    return Cracker(PolicySettings(policy="cracker", revision=" ".join(guesses), turns=list(guesses)))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "solved"),
+    [
+        ({}, False),
+        ({"pool": "best", "pool_size": 2}, False),
+        ({"aim": "refine", "pool": "best", "pool_size": 2}, False),
+        ({"aim": "recombine", "pool": "best", "pool_size": 2}, True),
+    ],
+)
+async def test_two_halves_of_a_solution_are_put_together_by_recombination_alone(
+    parameters: dict[str, Any], solved: bool
+) -> None:
+    """Two dials, each of which one of the failed attempts found; the third attempt knows what its prompt tells it."""
+    task, actor = vault_task("ad"), cracker("ab", "cd", "xy")
+    lived = [
+        replace(run, attempt=n)
+        for n, run in enumerate(
+            [await only(Sample(), exploration(task, world=VaultWorld, actor=cracker(guess))) for guess in ("ab", "cd")]
+        )
+    ]
+    assert [(commands(run), run.outcome.status, run.outcome.reward) for run in lived] == [
+        (["try 1 a", "try 2 b"], "failure", 0.5),
+        (["try 1 c", "try 2 d"], "failure", 0.5),
+    ]
+    run = await only(Revise(**parameters), exploration(task, world=VaultWorld, earlier=tuple(lived), actor=actor))
+    assert (run.outcome.status == "success") == solved
+    assert (commands(run) == ["try 1 a", "try 2 d"]) == solved
+    if solved:
+        assert run.extra == {"revises": [each.trajectory_id for each in lived], "aim": "recombine"}
+        assert run.parent_id == lived[1].trajectory_id
+        assert (await CheckOutcome().verify(task, run, VaultWorld())).passed is True
+
+
+@pytest.mark.parametrize(
+    ("aim", "words"), [("recombine", "which part of which attempt"), ("refine", "were not needed")]
+)
+async def test_critics_and_the_agent_itself_are_asked_by_the_aim(aim: str, words: str) -> None:
+    task, asked = vault_task("ad"), []
+
+    def asks(conversation: Conversation) -> Turn:
+        asked.append(
+            "\n".join([conversation.system_prompt, *(str(getattr(i, "content", "")) for i in conversation.content)])
+        )
+        return Turn(actions=[MessageAction(content="try 1 a")])
+
+    runs = await explore(Sample(k=2), exploration(task, world=VaultWorld, actor=cracker("ab")))
+    for feedback, expected in (("critic", words.replace("part of", "parts of")), ("self", words)):
+        asked.clear()
+        strategy = Revise(aim=aim, feedback=feedback, pool="best", pool_size=2)  # type: ignore[arg-type]
+        explored = exploration(task, world=VaultWorld, earlier=tuple(runs), actor=scripted(asks), critic=scripted(asks))
+        run = await only(strategy, explored)
+        assert expected in asked[0]
+        assert "Attempt 1:" in asked[0]
+        assert "Attempt 2:" in asked[0]
+        assert run.extra["aim"] == aim
+
+
+async def test_recombination_needs_two_attempts_and_revises_until_there_are() -> None:
+    task, actor = vault_task("ad"), cracker("ab", "cd", "xy")
+    strategy = Revise(aim="recombine", pool="best", pool_size=2, attempts=5)
+    runs = await explore(strategy, exploration(task, world=VaultWorld, actor=actor))
+    assert [commands(run) for run in runs] == [["try 1 a", "try 2 b"], ["try 1 a", "try 2 d"]]
+    assert [run.extra for run in runs] == [{}, {"revises": [runs[0].trajectory_id]}]
+
+
+async def test_a_success_is_refined_as_often_as_asked() -> None:
+    solved = await only(Sample(), exploration(actor=gambler(1.0)))
+    critic = sayer("Take fewer steps.")
+    strategy = Revise(aim="refine", attempts=2, feedback="critic")
+    found = await explore(strategy, exploration(earlier=(solved,), actor=gambler(1.0), critic=critic))
+    assert [each.outcome.status for each in found] == ["success", "success"]
+    assert [each.extra["aim"] for each in found] == ["refine", "refine"]
+    assert all("which of its steps were not needed" in each.system_prompt for each in critic.asked)
+    assert found[1].extra["revises"] == [found[0].trajectory_id]
 
 
 async def test_a_solved_task_is_not_tried_again() -> None:
@@ -245,6 +327,8 @@ async def test_who_is_asked_for_words_and_gives_none_is_blamed() -> None:
     [
         ({"level": "step", "feedback": "self"}, "`feedback: self` needs `level: episode`"),
         ({"pool_size": 2}, "`pool_size` goes with `pool: best`"),
+        ({"aim": "recombine"}, "`aim: recombine` needs `pool: best` and a `pool_size` of 2"),
+        ({"aim": "refine", "level": "step"}, "`aim: refine` needs `level: episode`"),
     ],
 )
 def test_mistakes_in_parameters_are_explained(parameters: dict[str, Any], message: str) -> None:

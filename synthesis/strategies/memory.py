@@ -1,0 +1,98 @@
+"""``memory``: episodes with past material in their prompts.
+
+``exemplars`` are runs of other tasks, as Synapse (arXiv:2306.07863) and ExpeL (arXiv:2308.10144) show them, and agents
+that learn from their own (arXiv:2505.00234); ``reflections`` are what was learnt from earlier attempts (Reflexion,
+arXiv:2303.11366). What an agent remembers of its own episode, notes and folds, are a ``context`` of any strategy
+(``synthesis.strategies.growth``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Literal
+
+import msgspec
+from pydantic import Field
+
+from schemas.ids import derive_seed, digest
+from schemas.task import Task
+from schemas.trajectory import AnyItem, MessageAction, TextObservation, Trajectory
+from synthesis.prompts import prompt
+from synthesis.strategies.episode import EpisodePlan, begin, run_episode
+from synthesis.strategies.recall import Recall, instruction_of, retold
+from synthesis.strategies.revise import CRITIC, REFLECTOR
+from synthesis.strategies.rules import EpisodeRules
+from synthesis.strategies.strategy import Exploration
+
+MEMORY = "memory"
+
+
+class Memory(Recall, EpisodeRules):
+    """``k`` attempts of a task, with what is recalled of earlier runs before the first observation.
+
+    It is one observation of turn 0 with the role ``memory``. Of ``exemplars`` no two are of the same task.
+    """
+
+    kind: Literal["exemplars", "reflections"] = Field(
+        default="exemplars", description="runs from the start to the end, or what was learnt from runs"
+    )
+    k: int = Field(default=1, ge=1, description="episodes per task")
+
+    def count(self, start: Task | Trajectory) -> int:
+        """The attempts."""
+        del start
+        return self.k
+
+    def planned(self, exploration: Exploration) -> list[str]:
+        """The ids of the ``k`` trajectories. They do not depend on ``k``, but on what is recalled."""
+        return [plan.trajectory_id for plan, _ in self._plans(exploration)]
+
+    async def explore(self, exploration: Exploration, piece: str) -> AsyncIterator[Trajectory]:
+        """Yield the trajectory with this id."""
+        plan, found = next(each for each in self._plans(exploration) if each[0].trajectory_id == piece)
+        environment = exploration.make_environment()
+        try:
+            instruction, first = begin(plan, environment)
+            episode = self.episode(
+                plan, environment, exploration, [instruction, *self._told(exploration, found), first]
+            )
+            yield await run_episode(episode, episode.play())
+        finally:
+            environment.close()
+
+    def serves(self, run: Trajectory) -> bool:
+        """Whether a run holds what is to be recalled."""
+        return self.kind == "exemplars" or bool(_reflections(run))
+
+    def _plans(self, exploration: Exploration) -> Iterator[tuple[EpisodePlan, list[str]]]:
+        for attempt in range(self.k):
+            found = recalled(exploration, self, attempt, one_per_task=self.kind == "exemplars")
+            identity = f"{self.scaffold}:{self.kind}:{digest(found)}"
+            plan = self.plan(exploration, "memory", identity, attempt=attempt)
+            yield msgspec.structs.replace(plan, extra={"recalls": found}), found
+
+    def _told(self, exploration: Exploration, found: Sequence[str]) -> list[AnyItem]:
+        if exploration.library is None or not found:
+            return []
+        runs = [exploration.library.get(name) for name in reversed(found)]  # the first choice stands next to the task
+        texts = [retold(run) if self.kind == "exemplars" else _learnt(run) for run in runs]
+        told = prompt(f"memory_{self.kind}").replace("{runs}", "\n\n".join(texts))
+        return [TextObservation(content=told, source="environment", role=MEMORY)]
+
+
+def recalled(exploration: Exploration, recall: Recall, attempt: int, *, one_per_task: bool) -> list[str]:
+    """The ids of the runs that an attempt is told of."""
+    if exploration.library is None:
+        return []
+    seed = derive_seed(exploration.seed, exploration.round, exploration.task.task_id, attempt, MEMORY)
+    return exploration.library.find(exploration.task, recall, seed, one_per_task=one_per_task)
+
+
+def _learnt(run: Trajectory) -> str:
+    return "\n".join([f"Task: {instruction_of(run)}", *_reflections(run)])
+
+
+def _reflections(run: Trajectory) -> list[str]:
+    """What was said of earlier attempts before this one, by the agent itself or by a critic."""
+    said = (item for item in run.content if item.turn == 0 and item.role in (REFLECTOR, CRITIC))
+    return [item.content for item in said if isinstance(item, MessageAction | TextObservation)]

@@ -1,0 +1,124 @@
+"""Recalling earlier runs for a task: which of a library, and how they are told.
+
+Runs are ``similar`` by the words of their instructions: the share that both have of those that either has (Jaccard),
+capitals and punctuation aside. That suits tasks that are told in the same manner; it knows no synonyms.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Literal
+
+from pydantic import Field
+
+from schemas.config import Config
+from schemas.context import is_mark
+from schemas.record import Record
+from schemas.task import Task
+from schemas.trajectory import TextObservation, Trajectory
+from synthesis.strategies.asking import transcript
+
+
+class Recall(Config):
+    """Which earlier runs the prompt shows."""
+
+    shots: int = Field(default=3, ge=1, description="how many earlier runs the prompt shows at most")
+    by: Literal["similar", "random"] = Field(
+        default="similar", description="those whose instructions are most like the task's, or any, drawn anew each time"
+    )
+    held_out: bool = Field(default=True, description="never a run of the task itself")
+
+    def serves(self, run: Trajectory) -> bool:
+        """Whether a run holds what is to be recalled."""
+        del run
+        return True
+
+
+class Card(Record):
+    """What a library knows of a run without opening it."""
+
+    trajectory_id: str
+    task_id: str | None
+    words: frozenset[str]
+
+
+class Library:
+    """Earlier runs, found by their cards and fetched one by one."""
+
+    def __init__(self, cards: Iterable[Card], fetch: Callable[[str], Trajectory]) -> None:
+        self._cards = sorted(cards, key=lambda card: card.trajectory_id)
+        self._fetch = fetch
+        self._ranked: dict[tuple[str, str, Recall, bool], list[str]] = {}
+
+    def find(self, task: Task, recall: Recall, seed: int = 0, *, one_per_task: bool = False) -> list[str]:
+        """The ids of the runs to recall for a task, the first choice first; ``seed`` is that of a random choice."""
+        if recall.by == "random":
+            return _taken(_drawn(self._cards, random.Random(seed)), task, recall, one_per_task)
+        key = (task.task_id, task.instruction, recall, one_per_task)
+        if key not in self._ranked:  # a library may be large, and is asked for each attempt
+            words = words_of(task.instruction)
+            ranked = sorted(self._cards, key=lambda card: -similarity(words, card.words))
+            self._ranked[key] = _taken(ranked, task, recall, one_per_task)
+        return self._ranked[key]
+
+    def get(self, trajectory_id: str) -> Trajectory:
+        """A run that was found."""
+        return self._fetch(trajectory_id)
+
+
+def _drawn(cards: Sequence[Card], chance: random.Random) -> Iterator[Card]:
+    """The cards in random order. A library may be large, and few of them are wanted: it is not shuffled as a whole."""
+    seen: set[int] = set()
+    while len(seen) < len(cards):
+        place = chance.randrange(len(cards))
+        if place not in seen:
+            seen.add(place)
+            yield cards[place]
+
+
+def _taken(ranked: Iterable[Card], task: Task, recall: Recall, one_per_task: bool) -> list[str]:
+    taken: list[str] = []
+    tasks: set[str | None] = {task.task_id} if recall.held_out else set()
+    for card in ranked:
+        if len(taken) == recall.shots:
+            break
+        if card.task_id in tasks:
+            continue
+        taken.append(card.trajectory_id)
+        if one_per_task:
+            tasks.add(card.task_id)
+    return taken
+
+
+def card_of(run: Trajectory) -> Card:
+    """The card of a run."""
+    return Card(trajectory_id=run.trajectory_id, task_id=run.task_id, words=words_of(instruction_of(run)))
+
+
+def instruction_of(run: Trajectory) -> str:
+    """What the agent was asked to do; empty where nobody asked."""
+    asked = (item.content for item in run.content if isinstance(item, TextObservation) and item.source == "user")
+    return next(asked, "")
+
+
+def words_of(text: str) -> frozenset[str]:
+    """The words of a text, in lower case."""
+    return frozenset(re.findall(r"\w+", text.lower()))
+
+
+def similarity(one: frozenset[str], other: frozenset[str]) -> float:
+    """The Jaccard index of two sets of words, in [0, 1]; 0 for two that are empty."""
+    return len(one & other) / (len(one | other) or 1)
+
+
+def retold(run: Trajectory) -> str:
+    """What the agent was asked, did and saw, as text; without what it was told of other runs."""
+    lived = [
+        item
+        for item in run.content
+        if not is_mark(item) and (item.turn > 0 or item.state_digest is not None or run.generation is None)
+    ]
+    asked = instruction_of(run) if run.generation is not None else ""
+    return "\n".join(part for part in (asked, transcript(lived)) if part)
