@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from pipelines.engine.endpoints import Endpoint
+from pipelines.engine.vllm_build import on_cpu
 from schemas.config import Config
 from schemas.errors import UserError, near_match
 from schemas.ids import digest
@@ -23,6 +24,7 @@ from synthesis.policies.settings import PolicySettings
 from synthesis.policies.spending import Budget, Prices
 
 BUNDLED = "bundled:"
+CPU_SEQUENCES, GPU_SEQUENCES = 32, 256
 
 
 class SamplingConfig(Config):
@@ -45,14 +47,15 @@ class ServerConfig(Config):
     """A vLLM server that the launcher starts: one for each group of ``tensor_parallel_size`` GPUs, one on CPU.
 
     ``replicas`` defaults to as many as there are groups. ``max_model_len``, in tokens, defaults to the model's own, but
-    at most 4,096; ``kv_cache_gib`` is the size of the cache on CPU. ``tool_call_parser`` is told from the model's chat
-    template, unless given; ``chat_template``, a file, takes the place of the model's own. ``lora`` has adapters by the
-    names they are served under, beside the model. ``restarts`` counts how often a server that dies is
-    started again. ``arguments`` go to vLLM as they are.
+    at most 4,096; ``max_num_seqs``, how many sequences a server works on at once, to 32 on CPU and 256 on GPUs;
+    ``kv_cache_gib`` is the size of the cache on CPU. ``tool_call_parser`` is told from the model's chat template,
+    unless given; ``chat_template``, a file, takes the place of the model's own. ``lora`` has adapters by the names they
+    are served under, beside the model. ``restarts`` counts how often a server that dies or hangs is started again.
+    ``arguments`` go to vLLM as they are.
     """
 
     max_model_len: Annotated[int | None, Field(ge=16)] = None
-    max_num_seqs: Annotated[int, Field(ge=1)] = 32
+    max_num_seqs: Annotated[int | None, Field(ge=1)] = None
     tensor_parallel_size: Annotated[int, Field(ge=1)] = 1
     replicas: Annotated[int | None, Field(ge=1)] = None
     port: Annotated[int | None, Field(ge=1, le=65535)] = None
@@ -70,6 +73,11 @@ class ServerConfig(Config):
         if chat_template is not None and not Path(chat_template).is_file():
             raise ValueError(f"there is no file {chat_template}; expected a Jinja chat template")
         return chat_template
+
+    @property
+    def sequences(self) -> int:
+        """How many sequences a server works on at once."""
+        return self.max_num_seqs or (CPU_SEQUENCES if on_cpu() else GPU_SEQUENCES)
 
     def identity(self) -> JsonObject:
         """What of it decides the answers, where it is not the default; a chat template by its content."""

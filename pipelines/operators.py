@@ -31,6 +31,7 @@ OPERATORS = Registry(
         "spec_env": "pipelines.stages.spec_env:SpecEnv",
         "spliced": "pipelines.stages.spliced:Spliced",
         "step_pairs": "pipelines.stages.step_pairs:StepPairs",
+        "step_value": "pipelines.stages.step_value:StepValue",
         "text": "pipelines.stages.text:Text",
         "train_dpo": "pipelines.stages.train_dpo:TrainDpo",
         "train_kto": "pipelines.stages.train_kto:TrainKto",

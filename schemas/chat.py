@@ -208,7 +208,7 @@ def _groups(content: Sequence[AnyItem], called: frozenset[str | None]) -> Iterat
 def _joins(last: AnyItem, item: AnyItem, called: frozenset[str | None]) -> bool:
     if last.turn != item.turn or isinstance(last, Action) != isinstance(item, Action):
         return False
-    return isinstance(item, Action) or not ({last.tool_call_id, item.tool_call_id} & called)
+    return isinstance(item, Action) or (last.tool_call_id not in called and item.tool_call_id not in called)
 
 
 def _assistant(actions: Sequence[Action]) -> Message:
@@ -221,7 +221,7 @@ def _assistant(actions: Sequence[Action]) -> Message:
             texts.append(action.content)
         elif isinstance(action, CodeAction):
             texts.append(_fenced(action.language, action.content))
-    reasoning = list(dict.fromkeys(action.reasoning_content for action in actions if action.reasoning_content))
+    reasoning = list(dict.fromkeys([action.reasoning_content for action in actions if action.reasoning_content]))
     return Message(
         role="assistant",
         content="\n".join(texts) if texts else None,
@@ -245,7 +245,7 @@ def _fenced(language: str, code: str) -> str:
 
 
 def _observed(observations: Sequence[AnyObservation], functions: dict[str | None, str]) -> Message:
-    text = "\n".join(_seen(observation) for observation in observations)
+    text = "\n".join([_seen(observation) for observation in observations])
     call_id = observations[0].tool_call_id
     if call_id in functions:
         return Message(role="tool", content=text, tool_call_id=call_id, name=functions[call_id])

@@ -14,7 +14,7 @@ class UserError(Exception):
 
 
 class LimitReached(Exception):
-    """A limit that the user has set for a run is reached; what was done by then is kept.
+    """A limit that the user has set for a run, or a provider for the user, is reached; what was done by then is kept.
 
     The command line prints it with the command that goes on, without a traceback, and exits with 1.
     """

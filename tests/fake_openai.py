@@ -92,13 +92,15 @@ Script = Sequence[Reply] | Callable[[dict[str, Any]], Reply]
 class FakeOpenAi:
     """The server in a thread of this process. ``requests`` holds the bodies it got, ``keys`` their API keys."""
 
-    def __init__(self, script: Script, port: int = 0, with_tokens: bool = False) -> None:
+    def __init__(self, script: Script, port: int = 0, with_tokens: bool = False, listing: int = 200) -> None:
         self.requests: list[dict[str, Any]] = []
         self.keys: list[str] = []
         self.running = 0
         self.closing = threading.Event()
         self._script = script
         self._with_tokens = with_tokens
+        self.listing = listing
+        """The status of the list of models."""
         self._lock = threading.Lock()
         fake = self
 
@@ -178,7 +180,8 @@ class _Handler(BaseHTTPRequestHandler):
             return
         models = {"object": "list", "data": [{"id": MODEL, "object": "model"}]}
         known = self.path in ("/health", "/v1/models")
-        self._send(Reply(status=200 if known else 404, body=json.dumps(models).encode()))
+        found = self.server_state.listing if self.path == "/v1/models" else 200
+        self._send(Reply(status=found if known else 404, body=json.dumps(models).encode()))
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))

@@ -79,7 +79,7 @@ def invoke(arguments: list[str]) -> int:
         return report(error, str(error), USER_MISTAKE, debug)
     except LimitReached as error:
         resume = shlex.join(["agentmill", *arguments])
-        return report(error, f"{error}\nraise that limit and go on with: {resume}", FAILED, debug)
+        return report(error, f"{error}\nraise that limit, or wait, and go on with: {resume}", FAILED, debug)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED

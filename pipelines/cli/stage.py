@@ -17,7 +17,7 @@ from schemas.errors import UserError
 OPERATORS_OF = {
     "synthesize": ("spec_env", "admit", "propose", "evolve"),
     "rollout": ("sample", "expert", "branch", "revise", "tree_search", "memory", "imagine"),
-    "verify": ("check_outcome", "check_tokens"),
+    "verify": ("check_outcome", "check_tokens", "step_value"),
     "normalize": ("normalize",),
     "curate": ("filter", "pick", "quality"),
     "evaluate": ("evaluate",),
@@ -25,7 +25,7 @@ OPERATORS_OF = {
 HELP = {
     "synthesize": "Make environments or tasks, or admit what was made.",
     "rollout": "Make trajectories: a policy lives episodes of tasks.",
-    "verify": "Judge trajectories.",
+    "verify": "Judge trajectories, or value their steps.",
     "normalize": "Read trajectories from files in a foreign format.",
     "curate": "Select trajectories by what was said of them, or count what they hold.",
     "evaluate": "Compare models on held-out tasks and environments.",

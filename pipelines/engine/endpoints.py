@@ -12,6 +12,7 @@ from typing import Any
 
 from schemas.errors import UserError, near_match
 from schemas.record import Record
+from synthesis.policies.limits import BUSY
 from synthesis.policies.proxy import proxy_for
 
 HOST = "127.0.0.1"
@@ -58,12 +59,12 @@ def check_endpoint(endpoint: Endpoint, api_key: str | None, timeout_s: float = 1
     """See that an address given by the user answers, and serves the model.
 
     Raises ``UserError`` if it cannot be reached, refuses, or says that it serves other models. A server that has no
-    list of models is believed.
+    list of models, or is too busy to show it, is believed.
     """
     try:
         body = fetch(f"{endpoint.base_url}/models", api_key, timeout_s)
     except urllib.error.HTTPError as error:
-        if error.code == 404:
+        if error.code == 404 or error.code in BUSY:
             return
         raise UserError(f"the endpoint {endpoint.base_url} answers HTTP {error.code}; is the API key right?") from error
     except OSError as error:

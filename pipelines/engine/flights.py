@@ -17,7 +17,7 @@ from pipelines.engine.window import Flight, Window
 from pipelines.engine.worker import StageFn
 from pipelines.engine.workspace import Workspace
 from schemas.errors import UserError
-from synthesis.policies.policy import Unreachable
+from synthesis.policies.policy import Denied, Unreachable
 
 
 class FlightsFn(StageFn):
@@ -41,7 +41,7 @@ class FlightsFn(StageFn):
         results: list[ShardResult] = []
         with self.boundary():
             done = self.workspace.result("results", chunk.index)
-            results += [done] if done else self._launch_all(chunk)
+            results += [self.counted(done)] if done else self._launch_all(chunk)
         yield from results
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
@@ -50,6 +50,8 @@ class FlightsFn(StageFn):
         with self.boundary():
             while self._window is not None and self._window.in_flight:
                 results += self._land()
+            if self._journal is not None:
+                self._journal.note(0, at_once=True)
         for result in results:
             yield WindowedValue(result, MIN_TIMESTAMP, (GlobalWindow(),))
 
@@ -89,9 +91,12 @@ class FlightsFn(StageFn):
         if not self._halt:
             reason = self._operation.exhausted()
             if reason is not None:
-                self.workspace.halt(reason)
-            self._halt = reason is not None
+                self._stop_launching(reason)
         return self._halt
+
+    def _stop_launching(self, reason: str) -> None:
+        self._halt = True
+        self.workspace.halt(reason)
 
     def _land(self) -> list[ShardResult]:
         """Take the next unit that ends; the result of its chunk if it was the last."""
@@ -103,6 +108,9 @@ class FlightsFn(StageFn):
         if landing.error is not None:
             if isinstance(landing.error, UserError | MemoryError):
                 raise landing.error
+            if isinstance(landing.error, Denied):
+                self._stop_launching(landing.error.detail)
+                return []
             if isinstance(landing.error, Unreachable):
                 raise UserError(
                     f"no model server answers: {landing.error.detail}\nstart it, then run the same command again; "

@@ -99,7 +99,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 def slots(context: StageContext) -> dict[str, int]:
     """The sequences that each server of ours works on at once, by base URL."""
     return {
-        endpoint.base_url: model.config.server.max_num_seqs
+        endpoint.base_url: model.config.server.sequences
         for model in context.models.values()
         if model.config.managed
         for endpoint in model.endpoints

@@ -62,9 +62,9 @@ class Journal:
             add_measures(self._database, measures or {})
             self._database.execute("COMMIT")
 
-    def note(self, in_flight: int) -> None:
-        """Say how many inputs are in flight; not oftener than somebody would look."""
-        if time.monotonic() - self._noted_at >= _NOTE_S:
+    def note(self, in_flight: int, at_once: bool = False) -> None:
+        """Say how many inputs are in flight; not oftener than somebody would look, unless ``at_once``."""
+        if at_once or time.monotonic() - self._noted_at >= _NOTE_S:
             self._noted_at = time.monotonic()
             with self._disk_errors():
                 note_flying(self._database, in_flight)

@@ -127,7 +127,8 @@ class AsyncOperation(Operation):
     """
 
     blamed: ClassVar[Blamed] = "policy"
-    chunk_rows: ClassVar[int] = 1_000
+    chunk_rows: ClassVar[int] = 250
+    """Fewer than where it computes: a chunk is work for one worker, and its results stay in memory until it is done."""
 
     def __init__(self, name: str, reads: type[Record], writes: type[Record], window: int) -> None:
         super().__init__(name, reads, writes)

@@ -9,12 +9,13 @@ from __future__ import annotations
 import logging
 import signal
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from pipelines.engine.chat_template import check_template
-from pipelines.engine.endpoints import Endpoint, check_endpoint, free_ports, is_free
+from pipelines.engine.endpoints import Endpoint, check_endpoint, free_ports, is_free, is_healthy
 from pipelines.engine.server_process import ServerError, ServerPlan, ServerProcess
 from pipelines.engine.server_records import ServerRecords
 from pipelines.engine.vllm_command import gpu_groups, vllm_command, vllm_environment
@@ -24,6 +25,10 @@ from synthesis.policies.settings import api_key
 
 LOGS = "logs"
 POLL_S = 0.5
+HEALTH_POLL_S = 10.0
+HEALTH_TIMEOUT_S = 10.0
+HUNG_S = 120.0
+"""A server that runs and has not answered for so long will not: less than a turn may take, so that none is lost."""
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +71,7 @@ def run_servers(
 
 
 class Watch:
-    """A thread that starts servers again when they die.
+    """A thread that starts servers again when they die, or hang.
 
     When a server is given up, the main thread is interrupted, for nothing good can come of going on; ``ServerError``
     is raised on leaving the block, in the place of the ``KeyboardInterrupt``.
@@ -76,6 +81,8 @@ class Watch:
         self._servers = servers
         self._start_timeout_s = start_timeout_s
         self._left = dict.fromkeys(servers, restarts)
+        self._asked_at = dict.fromkeys(servers, time.monotonic())
+        self._silent_since: dict[ServerProcess, float] = {}
         self._given_up: ServerError | None = None
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="server-watch", daemon=True)
@@ -94,15 +101,27 @@ class Watch:
         while not self._stopping.wait(POLL_S) and self._given_up is None:
             for server in self._servers:
                 if not server.is_alive():
-                    self._restart(server)
+                    self._restart(server, "died")
+                elif self._hangs(server):
+                    self._restart(server, f"has not answered for {HUNG_S:g} s")
 
-    def _restart(self, server: ServerProcess) -> None:
+    def _hangs(self, server: ServerProcess) -> bool:
+        now = time.monotonic()
+        if now - self._asked_at[server] >= HEALTH_POLL_S:
+            if is_healthy(server.plan.endpoint.base_url, HEALTH_TIMEOUT_S):
+                self._silent_since.pop(server, None)
+            else:
+                self._silent_since.setdefault(server, now)
+            self._asked_at[server] = time.monotonic()
+        return now - self._silent_since.get(server, now) > HUNG_S
+
+    def _restart(self, server: ServerProcess, why: str) -> None:
         if self._left[server] == 0:
-            self._given_up = ServerError(f"the server of {server.plan.model} died again.\n{server.last_words()}")
+            self._given_up = ServerError(f"the server of {server.plan.model} {why} again.\n{server.last_words()}")
             interrupt_main_thread()
             return
         self._left[server] -= 1
-        logger.warning("the server of %s died; starting it again (log: %s)", server.plan.model, server.plan.log)
+        logger.warning("the server of %s %s; starting it again (log: %s)", server.plan.model, why, server.plan.log)
         server.stop()
         server.start()
         try:
@@ -110,6 +129,7 @@ class Watch:
         except ServerError as error:
             logger.warning("%s", error)
             server.stop()
+        self._silent_since.pop(server, None)
 
 
 def interrupt_main_thread() -> None:

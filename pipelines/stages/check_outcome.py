@@ -14,7 +14,9 @@ from pipelines.stages.stage import Inputs, Stage, StageContext, TableNames, expe
 from schemas.task import EnvironmentSpec, Task
 from schemas.trajectory import Trajectory
 from schemas.verdict import Dropped, Verdict
-from synthesis.environments import make
+from synthesis.environments import blocks, make
+from synthesis.environments.environment import Environment
+from synthesis.strategies.apart import CALL_TIMEOUT_S, Listen, done_apart, worlds_closed
 from synthesis.verifiers import VERIFIERS
 
 
@@ -60,6 +62,10 @@ class Verification(RowOperation):
         self._environments.load()
         self._verifier = VERIFIERS.load(self.name)()
 
+    def close(self) -> None:
+        """Wait for worlds that were given up and are being closed."""
+        asyncio.run(worlds_closed())
+
     def process(self, record: Any, unit: Unit) -> Iterable[Result]:
         """The verdict on a trajectory; one whose task is unknown is dropped."""
         (input_id,) = unit
@@ -76,10 +82,18 @@ class Verification(RowOperation):
 
     async def _verdict(self, task: Task, trajectory: Trajectory) -> Verdict:
         spec = self._environments.get(task.environment_id)
-        environment = None if spec is None else make(spec)
-        try:
-            verdict: Verdict = await self._verifier.verify(task, trajectory, environment)
-        finally:
-            if environment is not None:
+        if spec is None:
+            return await self._judged(task, trajectory, None)
+
+        async def judged(listen: Listen) -> Verdict:
+            environment = listen(make(spec))
+            try:
+                return await self._judged(task, trajectory, environment)
+            finally:
                 environment.close()
+
+        return await (done_apart(judged, CALL_TIMEOUT_S) if blocks(spec) else judged(lambda environment: environment))
+
+    async def _judged(self, task: Task, trajectory: Trajectory, environment: Environment | None) -> Verdict:
+        verdict: Verdict = await self._verifier.verify(task, trajectory, environment)
         return verdict

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import msgspec
@@ -19,7 +19,7 @@ from schemas.views.view import Unused
 from synthesis.environments import blocks, make
 from synthesis.environments.environment import WorldError
 from synthesis.policies import make_policies
-from synthesis.policies.policy import Policy, exhausted
+from synthesis.policies.policy import Policy, PolicyError, Unreachable, exhausted
 from synthesis.policies.settings import PolicySettings
 from synthesis.strategies.apart import CALL_TIMEOUT_S, gathered, worlds_closed
 from synthesis.strategies.strategy import Exploration, Strategy
@@ -150,12 +150,7 @@ class Rollout(AsyncOperation):
         spec = None if task is None else self._worlds.environments.get(task.environment_id)
         if task is None or spec is None:
             raise WorldError(f"no environment {task and task.environment_id!r} in the tables of `environments`")
-        found = await gathered(
-            lambda given: self._strategy.explore(given, piece),
-            self._exploration(record, task, spec),
-            blocks(spec),
-            min(CALL_TIMEOUT_S, self._strategy.episode_timeout_s),
-        )
+        found = await self._found(self._exploration(record, task, spec), piece)
         lived = [each for each in found if isinstance(each, Trajectory)]
         nodes = [each for each in found if isinstance(each, Node)]
         return [Result(input_id=piece, outputs=lived, sides={NODES: nodes} if nodes else {})]
@@ -177,6 +172,29 @@ class Rollout(AsyncOperation):
             "completion_tokens": usage.completion_tokens or 0,
             "cost_usd": usage.cost_usd or 0.0,
         }
+
+    async def _found(self, exploration: Exploration, piece: str) -> list[Any]:
+        """What a piece yields; if a policy or the world breaks after a trajectory, what it yielded before.
+
+        The last one then says why it was the last. Where no model can be asked, all of it is to be done again.
+        """
+        found: list[Any] = []
+
+        async def noted(given: Exploration) -> AsyncIterator[Any]:
+            async for each in self._strategy.explore(given, piece):
+                found.append(each)
+                yield each
+
+        patience_s = min(CALL_TIMEOUT_S, self._strategy.episode_timeout_s)
+        try:
+            return await gathered(noted, exploration, blocks(exploration.spec), patience_s)
+        except Unreachable:
+            raise
+        except (PolicyError, WorldError) as error:
+            if not found or not isinstance(found[-1], Trajectory):
+                raise
+            *before, last = found
+            return [*before, msgspec.structs.replace(last, extra={**last.extra, "stopped": error.reason})]
 
     def _exploration(self, record: Any, task: Task, spec: EnvironmentSpec) -> Exploration:
         return Exploration(

@@ -63,14 +63,16 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     def window(self) -> int:
         """How many episodes in flight keep it busy: twice what its servers work on at once, since some are in a world.
 
-        Of a model behind limits no more than these let take four turns a minute each: time runs on for what queues.
+        Of other people's endpoints that is known if ``limits`` say so; else it is ``DEFAULT_WINDOW`` for each. Behind
+        limits no more than these let take four turns a minute each: time runs on for what queues.
         """
+        servers = max(1, len(self.endpoints or self.config.endpoints))
         if self.config.managed:
-            return WINDOW_PER_SEQUENCE * self.config.server.max_num_seqs * max(1, len(self.endpoints))
+            return WINDOW_PER_SEQUENCE * self.config.server.sequences * servers
         limits = self.config.limits.share(self.workers)
-        concurrent = WINDOW_PER_SEQUENCE * (limits.max_concurrent or DEFAULT_WINDOW)
+        concurrent = WINDOW_PER_SEQUENCE * (limits.max_concurrent or 0) or DEFAULT_WINDOW * servers
         paced = (limits.requests_per_minute or math.inf) / TURNS_PER_MINUTE
-        return int(max(1, min(DEFAULT_WINDOW, concurrent, paced)))
+        return int(max(1, min(concurrent, paced)))
 
     def settings(self, sampling: Mapping[str, Any]) -> PolicySettings:
         """The policy as data; entries of ``sampling`` go before those of the config."""

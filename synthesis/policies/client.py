@@ -1,7 +1,8 @@
-"""A client of one OpenAI-compatible server: JSON out, bytes back, repeated where the server refuses for now.
+"""A client of one OpenAI-compatible server: JSON out, bytes back, repeated where the server fails for once.
 
 It is small because it is called for every turn of hundreds of episodes at once. The pauses between tries follow
-``Retry-After`` (RFC 9110, 10.2.3) or grow, with jitter.
+``Retry-After`` (RFC 9110, 10.2.3) or grow, with jitter. What a server refuses because it is ``BUSY`` is not repeated
+here: it concerns all who ask it.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ import aiohttp
 import msgspec
 
 from schemas.record import JsonObject
+from synthesis.policies.limits import BUSY
 from synthesis.policies.proxy import proxy_for
 
-PASSING = (408, 409, 429, *range(500, 600))
+PASSING = (408, 409, *BUSY, *range(500, 600))
 """What a server says that may say otherwise a moment later, or of which another server knows nothing."""
 
 CONNECT_TIMEOUT_S = 20.0
@@ -38,12 +40,16 @@ class Cut(Exception):
 
 
 class Refused(Exception):
-    """The server answered with another status than 2xx; ``said`` is the text of the answer."""
+    """The server answered with another status than 2xx; ``said`` is the text of the answer.
 
-    def __init__(self, status: int, said: str) -> None:
+    ``retry_after_s`` is for how long it does not want to be asked again, if it says so.
+    """
+
+    def __init__(self, status: int, said: str, retry_after_s: float | None = None) -> None:
         super().__init__(f"HTTP {status}: {said[:500]}")
         self.status = status
         self.said = said
+        self.retry_after_s = retry_after_s
 
 
 class Client:
@@ -78,16 +84,17 @@ class Client:
         left = self._max_retries if max_retries is None else max_retries
         tried = 0
         while True:
-            told: Mapping[str, str] = {}
+            asked_s: float | None = None
             try:
-                status, told, answer = await self._send(path, body)
+                status, headers, answer = await self._send(path, body)
                 if status < 300:
                     return answer
-                raise Refused(status, answer.decode(errors="replace"))
+                asked_s = retry_after_s(headers)
+                raise Refused(status, answer.decode(errors="replace"), asked_s)
             except (Cut, Refused) as error:
-                if tried == left or (isinstance(error, Refused) and error.status not in PASSING):
+                if tried == left or (isinstance(error, Refused) and not _repeated_here(error.status)):
                     raise
-            await asyncio.sleep(pause_s(told, tried))
+            await asyncio.sleep(pause_s(asked_s, tried))
             tried += 1
             if self._repeated is not None:
                 self._repeated()
@@ -123,15 +130,18 @@ class Client:
         )
 
 
-def pause_s(headers: Mapping[str, str], tried: int) -> float:
-    """Seconds to wait before try ``tried + 2``: what the server asks for, if that is sensible, or else ever longer."""
-    asked = _retry_after_s(headers)
-    if asked is not None and 0 < asked <= LONGEST_RETRY_AFTER_S:
-        return asked
+def pause_s(asked_s: float | None, tried: int, longest_s: float = LONGEST_RETRY_AFTER_S) -> float:
+    """Seconds to wait before try ``tried + 2``: what the server asks for, if that is sensible, or else ever longer.
+
+    All who wait would come back at once, so some wait a little more than they were asked to.
+    """
+    if asked_s is not None and 0 < asked_s <= longest_s:
+        return asked_s * random.uniform(1.0, 1.1)
     return min(FIRST_PAUSE_S * 2.0**tried, LONGEST_PAUSE_S) * random.uniform(0.75, 1.0)
 
 
-def _retry_after_s(headers: Mapping[str, str]) -> float | None:
+def retry_after_s(headers: Mapping[str, str]) -> float | None:
+    """For how many seconds an answer asks not to be asked again; ``None`` if it does not say."""
     milliseconds, value = headers.get("retry-after-ms"), headers.get("retry-after", "")
     try:
         return float(value) if milliseconds is None else float(milliseconds) / 1000
@@ -141,3 +151,7 @@ def _retry_after_s(headers: Mapping[str, str]) -> float | None:
         return parsedate_to_datetime(value).timestamp() - time.time()
     except ValueError:
         return None
+
+
+def _repeated_here(status: int) -> bool:
+    return status in PASSING and status not in BUSY

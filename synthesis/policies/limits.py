@@ -18,13 +18,21 @@ from pydantic import Field
 
 from schemas.config import Config
 
+BUSY = (429, 502, 503, 529)
+"""What a server says, or a gateway before it, that takes no request at all for now: RFC 6585, RFC 9110, and 529."""
+
 
 class Limits(Config):
-    """What a provider allows; workers share it evenly. What is not given is not limited."""
+    """What a provider allows; workers share it evenly. What is not given is not limited.
+
+    A provider that refuses all the same (429, or 502, 503 and 529) is waited for until it has answered nobody for
+    ``patience_s``.
+    """
 
     requests_per_minute: Annotated[float | None, Field(gt=0)] = None
     tokens_per_minute: Annotated[float | None, Field(gt=0)] = None
     max_concurrent: Annotated[int | None, Field(ge=1)] = None
+    patience_s: Annotated[float, Field(ge=0)] = 600.0
 
     def share(self, workers: int) -> Limits:
         """The part of one of ``workers`` worker processes; each may have at least one request in flight."""
@@ -32,6 +40,7 @@ class Limits(Config):
             requests_per_minute=self.requests_per_minute and self.requests_per_minute / workers,
             tokens_per_minute=self.tokens_per_minute and self.tokens_per_minute / workers,
             max_concurrent=self.max_concurrent and max(1, self.max_concurrent // workers),
+            patience_s=self.patience_s,
         )
 
 
@@ -45,12 +54,16 @@ class Gate:
             contextlib.nullcontext() if not limits.max_concurrent else asyncio.Semaphore(limits.max_concurrent)
         )
         self._turnstile = asyncio.Lock()
+        self._opens_at = 0.0
+        self._answered_at = 0.0
 
     @contextlib.asynccontextmanager
     async def entered(self, tokens: int) -> AsyncIterator[None]:
         """Around a request that will cost about ``tokens``; waits until it may start."""
         async with self._slots:
             async with self._turnstile:
+                while (left_s := self._opens_at - time.monotonic()) > 0:
+                    await asyncio.sleep(left_s)
                 for debt in (self._requests, self._tokens):
                     await debt.paid()
                 self.charge(1, tokens)
@@ -60,6 +73,18 @@ class Gate:
         """Add what was not foreseen: a repeated request, or the tokens by which an estimate was wrong."""
         self._requests.add(requests)
         self._tokens.add(tokens)
+
+    def shut(self, seconds: float) -> None:
+        """Let nothing start for so long, as the provider asks."""
+        self._opens_at = max(self._opens_at, time.monotonic() + seconds)
+
+    def answered(self) -> None:
+        """Note that the provider has answered somebody."""
+        self._answered_at = time.monotonic()
+
+    def unanswered_s(self, since: float) -> float:
+        """For how long the provider has answered nobody, at most from ``since`` on."""
+        return time.monotonic() - max(since, self._answered_at)
 
 
 class Debt:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import time
 from functools import partial
@@ -12,10 +13,10 @@ import msgspec
 from schemas.errors import UserError
 from schemas.record import JsonObject
 from schemas.trajectory import Usage
-from synthesis.policies.client import PASSING, Client, Cut, NotConnected, Refused
+from synthesis.policies.client import PASSING, Client, Cut, NotConnected, Refused, pause_s
 from synthesis.policies.completion import read_turn, request_body
-from synthesis.policies.limits import Gate
-from synthesis.policies.policy import ContextOverflow, Conversation, PolicyError, Turn, Unreachable
+from synthesis.policies.limits import BUSY, Gate
+from synthesis.policies.policy import ContextOverflow, Conversation, Denied, PolicyError, Turn, Unreachable
 from synthesis.policies.routing import Router
 from synthesis.policies.settings import PolicySettings, api_key
 from synthesis.policies.spending import Spending
@@ -26,6 +27,9 @@ PAUSE_S = (0.5, 1.5)
 LETTERS_PER_TOKEN = 4
 DEFAULT_MAX_TOKENS = 256
 """What an answer is reckoned at, before it is there, where ``sampling`` sets no ``max_tokens``."""
+
+NOT_OURS = (401, 402, 404)
+"""What a server says of the key, the account or the model, whatever was asked."""
 
 OVERFLOW_PHRASES = ("context_length_exceeded", "maximum context length", "context length", "context size")
 
@@ -41,9 +45,9 @@ class OpenAiPolicy:
     """Asks a served model for each turn.
 
     An episode goes to the least loaded endpoint, stays there, and goes to another only when that one fails. The client
-    repeats what a server refuses for now (429, 5xx, a broken connection), as ``Retry-After`` says or with growing,
-    jittered pauses; a whole turn takes at most ``turn_timeout_s``, not counting how long ``limits`` hold it back. A
-    server that is started again is waited for, up to ``patience_s``.
+    repeats what fails for once (5xx, a broken connection), as ``Retry-After`` says or with growing, jittered pauses; a
+    turn takes at most ``turn_timeout_s``, not counting how long ``limits`` hold it back. A server that is started again
+    is waited for, up to ``patience_s``; a provider that refuses all for now, up to ``limits.patience_s``.
     """
 
     name = "openai"
@@ -69,8 +73,9 @@ class OpenAiPolicy:
     async def act(self, conversation: Conversation) -> Turn:
         """The model's next turn.
 
-        Raises ``ContextOverflow``, ``Unreachable``, or ``PolicyError`` with the reason ``timeout``, ``disconnected``,
-        ``rate_limited`` (429), ``server_error`` (5xx), ``refused`` (another 4xx) or ``malformed``, after all retries.
+        Raises ``ContextOverflow``, ``Unreachable``, ``Denied``, or ``PolicyError`` with the reason ``timeout``,
+        ``disconnected``, ``rate_limited`` (429), ``server_error`` (5xx), ``refused`` (another 4xx) or ``malformed``,
+        after all retries; ``UserError`` where the key, the account or the model is refused.
         """
         body = self.body(conversation)
         expected = estimate(body) if self._metered else Usage()
@@ -99,19 +104,47 @@ class OpenAiPolicy:
         return request_body(conversation, self._served, self.sampling)
 
     async def _patiently(self, conversation: Conversation, body: JsonObject) -> Turn:
-        """Ask until the turn's time is over; for a server that is being started again, until patience is."""
-        started, timeout_s = time.monotonic(), self._settings.turn_timeout_s
+        """Ask until the turn's time is over; who is being started again or refuses for now, until patience is."""
+        started, timeout_s, refused = time.monotonic(), self._settings.turn_timeout_s, 0
         while True:
             try:
                 async with asyncio.timeout(timeout_s):
-                    return await self._ask(conversation, body, started)
+                    turn = await self._ask(conversation, body, started)
+                self._gate.answered()
+                return turn
             except TimeoutError as error:
                 raise PolicyError("timeout", f"no turn within {timeout_s:g} s") from error
+            except Denied as error:
+                wait_s = pause_s(error.retry_after_s, refused, math.inf)
+                refused += 1
+                if self._gate.unanswered_s(started) + wait_s > self._settings.limits.patience_s:
+                    if await self._answers_others():
+                        raise PolicyError(error.reason, error.detail) from error
+                    raise
+                if error.retry_after_s is not None:
+                    self._gate.shut(error.retry_after_s)
             except (Unreachable, Disconnected):
                 if time.monotonic() - started >= self._settings.patience_s:
                     raise
-            await asyncio.sleep(random.uniform(*PAUSE_S))
+                wait_s = random.uniform(*PAUSE_S)
+            await asyncio.sleep(wait_s)
             self._gate.charge(1, 0)
+
+    async def _answers_others(self) -> bool:
+        """Whether a request of one word is not refused for now: then it is what was asked that is, and for ever.
+
+        So it is with a request of more tokens than the provider allows in a minute.
+        """
+        probe: JsonObject = {"model": self._served, "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1}
+        self._spend(estimate(probe))
+        try:
+            async with asyncio.timeout(self._settings.turn_timeout_s):
+                await self._post("probe", probe)
+        except TimeoutError:
+            return False
+        except PolicyError as error:
+            return error.reason == "refused"
+        return True
 
     async def _ask(self, conversation: Conversation, body: JsonObject, started: float) -> Turn:
         """Ask until an answer can be read, at most ``MALFORMED_TRIES`` times."""
@@ -130,6 +163,7 @@ class OpenAiPolicy:
     async def _post(self, episode_id: str, body: JsonObject) -> bytes:
         """The answer of the episode's own endpoint, or of another one if that fails; the last is tried patiently."""
         failed: list[str] = []
+        busy: Refused | None = None
         while True:
             url = self._router.route(episode_id, failed)
             last = len(failed) + 1 == len(self._clients)
@@ -139,11 +173,15 @@ class OpenAiPolicy:
             except (NotConnected, Cut) as error:
                 failed.append(url)
                 if last:
-                    raise _broken(error, failed) from error
+                    raise (_refusal(busy, failed) if busy else _broken(error, failed)) from error
             except Refused as error:
                 failed.append(url)
-                if last or error.status not in PASSING:
-                    raise _refusal(error) from error
+                if error.status in BUSY:
+                    busy = min(busy or error, error, key=lambda each: each.retry_after_s or 0.0)
+                if error.status not in PASSING:
+                    raise _refusal(error, failed) from error
+                if last:
+                    raise _refusal(busy or error, failed) from error
             self._router.failed(url)
             self._gate.charge(1, 0)
 
@@ -178,11 +216,20 @@ def _broken(error: NotConnected | Cut, tried: list[str]) -> PolicyError:
     return Unreachable(detail) if isinstance(error, NotConnected) else Disconnected(detail)
 
 
-def _refusal(error: Refused) -> PolicyError:
-    said = error.said[:500]
+def _refusal(error: Refused, tried: list[str]) -> PolicyError | UserError:
+    said = " ".join(error.said.split())[:500]
     if error.status in (400, 413, 422) and any(phrase in said for phrase in OVERFLOW_PHRASES):
         return ContextOverflow(said)
+    if error.status in NOT_OURS:
+        return UserError(
+            f"{tried[-1]} refuses the key, the account or the model: HTTP {error.status}: {said}\n"
+            "see to it and run the same command again; what has ended is kept"
+        )
     reason = "server_error" if error.status >= 500 else "refused"
     if error.status == 429:
         reason = "rate_limited"
-    return PolicyError(reason, f"HTTP {error.status}: {said}")
+    detail = f"HTTP {error.status}: {said}"
+    if error.status not in BUSY:
+        return PolicyError(reason, detail)
+    asked = "" if error.retry_after_s is None else f"; it asks for {error.retry_after_s:,.0f} s"
+    return Denied(reason, f"{', '.join(tried)} refuses for now ({detail}{asked})", error.retry_after_s)

@@ -61,6 +61,17 @@ class Unreachable(PolicyError):
         super().__init__("unreachable", detail)
 
 
+class Denied(Unreachable):
+    """All endpoints of the model refuse whatever is asked, for now. It ends the stage when what is in flight has ended.
+
+    ``retry_after_s`` is what the provider asks to be left alone for, if it says so.
+    """
+
+    def __init__(self, reason: str, detail: str, retry_after_s: float | None = None) -> None:
+        PolicyError.__init__(self, reason, detail)
+        self.retry_after_s = retry_after_s
+
+
 class Policy(Protocol):
     """Who acts. One instance serves many episodes at once; what it says depends on the conversation alone."""
 

@@ -1,8 +1,8 @@
-"""Episodes in worlds that may block (a browser, a container, a foreign process), kept off the event loop.
+"""Worlds that may block (a browser, a container, a foreign process), kept off the event loop.
 
-Such an episode is lived in a thread of a bounded pool, on an event loop of its own; only the turns of models are taken
-on the loop that all episodes share, which therefore never waits for an environment. All calls of a world come from
-one thread. A call that does not come back is given up: the thread is abandoned and replaced, and its world is not
+An episode in such a world is lived in a thread of a bounded pool, on an event loop of its own; only the turns of models
+are taken on the loop that all episodes share, which therefore never waits for an environment. All calls of a world come
+from one thread. A call that does not come back is given up: the thread is abandoned and replaced, and its world is not
 touched again.
 """
 
@@ -15,17 +15,19 @@ import resource
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from concurrent.futures import Future, wait
 from typing import Any, TypeVar
 
 import msgspec
 
-from synthesis.environments.environment import WorldError
+from synthesis.environments.environment import Environment, WorldError
 from synthesis.policies.policy import Conversation, Policy, Turn
 from synthesis.strategies.strategy import Exploration
 
 T = TypeVar("T")
+Listen = Callable[[Environment], Environment]
+"""Gives a world back whose calls are noticed."""
 
 THREADS = 256
 """Episodes in worlds that block, in flight per process. A thread that waits takes 46 KB, and three open files."""
@@ -38,7 +40,8 @@ CALL_TIMEOUT_S = 300.0
 CLOSING_S = 10.0
 """How long worlds that were given up are waited for in the end: what they hold may outlive the process."""
 
-BEAT_S = 1.0
+BEATS = 8
+"""How often the loop of an episode is asked whether it lives, until its world is given up; each time wakes a thread."""
 
 
 class WorldTimeout(WorldError):
@@ -131,16 +134,33 @@ async def gathered(
     """
     if not blocking:
         return [each async for each in explore(exploration)]
+    policies = _remote(exploration.policies)
+
+    async def gather(listen: Listen) -> list[T]:
+        given = msgspec.structs.replace(
+            exploration, policies=policies, make_environment=lambda: listen(exploration.make_environment())
+        )
+        return [each async for each in explore(given)]
+
+    return await done_apart(gather, patience_s)
+
+
+async def done_apart(work: Callable[[Listen], Coroutine[Any, Any, T]], patience_s: float) -> T:
+    """What ``work`` gives, done in a thread of the pool; it lets what it is given listen to the worlds that it makes.
+
+    Raises what it raises, and ``WorldTimeout`` if a call does not come back for more than ``patience_s``.
+    """
     allow_open_files()
-    errand = Errand(explore, msgspec.structs.replace(exploration, policies=_remote(exploration.policies)))
+    errand = Errand(work)
     future = POOL.submit(errand.run)
     waiting = asyncio.wrap_future(future)
     try:
         while not waiting.done():
-            await asyncio.wait([waiting], timeout=min(BEAT_S, patience_s / 4))
+            await asyncio.wait([waiting], timeout=patience_s / BEATS)
             if not waiting.done() and errand.silent_s() > patience_s:
                 raise WorldTimeout(f"timeout: the environment has not come back from a call for {patience_s:g} s")
-        return waiting.result()
+        result: T = waiting.result()
+        return result
     finally:
         if not waiting.done():
             errand.cancel()
@@ -154,22 +174,36 @@ async def worlds_closed() -> None:
 
 
 class Errand:
-    """An exploration on an event loop of its own, watched from another thread."""
+    """Work on an event loop of its own, watched from another thread."""
 
-    def __init__(self, explore: Callable[[Exploration], AsyncIterator[Any]], exploration: Exploration) -> None:
-        self._explore = explore
-        self._exploration = exploration
+    def __init__(self, work: Callable[[Listen], Coroutine[Any, Any, Any]]) -> None:
+        self._work = work
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[Any] | None = None
         self._heard_at = 0.0
         self._cancelled = False
 
-    def run(self) -> list[Any]:
-        """What is yielded. For the thread that lives it."""
-        return asyncio.run(self._gather())
+    def run(self) -> Any:
+        """What it gives. For the thread that does it.
+
+        ``asyncio.run`` would look through the tasks of all threads in the end; this does so only where it broke off.
+        """
+        loop = asyncio.new_event_loop()
+        try:
+            return loop.run_until_complete(self._done())
+        except BaseException:
+            left = asyncio.all_tasks(loop)
+            for task in left:
+                task.cancel()
+            if left:
+                loop.run_until_complete(asyncio.wait(left))
+            raise
+        finally:
+            loop.run_until_complete(loop.shutdown_asyncgens())
+            loop.close()
 
     def silent_s(self) -> float:
-        """For how long its loop has not answered; asks it again."""
+        """For how long its loop has not answered, and no call of a world has begun; asks the loop again."""
         self._tell(self._answer)
         return 0.0 if self._loop is None else time.monotonic() - self._heard_at
 
@@ -179,12 +213,16 @@ class Errand:
         if self._task is not None:
             self._tell(self._task.cancel)
 
-    async def _gather(self) -> list[Any]:
+    async def _done(self) -> Any:
         self._task, self._heard_at = asyncio.current_task(), time.monotonic()
         self._loop = asyncio.get_running_loop()
         if self._cancelled:  # asked last, so that whoever cancels later finds the task
             raise asyncio.CancelledError
-        return [each async for each in self._explore(self._exploration)]
+        return await self._work(self._listen)
+
+    def _listen(self, environment: Environment) -> Environment:
+        heard: Any = Heard(environment, self._answer)
+        return heard  # type: ignore[no-any-return]
 
     def _tell(self, what: Callable[[], Any]) -> None:
         if self._loop is not None:
@@ -193,6 +231,25 @@ class Errand:
 
     def _answer(self) -> None:
         self._heard_at = time.monotonic()
+
+
+class Heard:
+    """A world that tells of each call that begins: many of them may follow each other without a pause for the loop."""
+
+    def __init__(self, environment: Environment, tell: Callable[[], None]) -> None:
+        self._environment = environment
+        self._tell = tell
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._environment, name)
+        if not callable(found):
+            return found
+
+        def called(*given: Any, **named: Any) -> Any:
+            self._tell()
+            return found(*given, **named)
+
+        return called
 
 
 class RemotePolicy:

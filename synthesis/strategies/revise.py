@@ -20,7 +20,7 @@ from schemas.ids import derive_seed, digest
 from schemas.record import JsonObject
 from schemas.task import Task
 from schemas.trajectory import Action, AnyItem, ObservationSource, TextObservation, Trajectory, Usage
-from synthesis.policies.policy import ContextOverflow, PolicyError, Unreachable
+from synthesis.policies.policy import ContextOverflow
 from synthesis.prompts import prompt
 from synthesis.strategies.asking import identity_of, transcript, words_of
 from synthesis.strategies.episode import Episode, EpisodePlan, begin, run_episode, total
@@ -87,35 +87,18 @@ class Revise(EpisodeRules):
         return [self._next(exploration, exploration.earlier).trajectory_id]
 
     async def explore(self, exploration: Exploration, piece: str) -> AsyncIterator[Trajectory]:
-        """Yield the attempts of the chain, or the episode with this id."""
+        """Yield the attempts of the chain, each as soon as it was lived, or the episode with this id."""
         if self.level == "step":
             [plan] = [plan for plan in self._alone(exploration) if plan.trajectory_id == piece]
             yield await self._attempt(plan, exploration, ())
             return
-        for attempt in await self._chain(exploration):
-            yield attempt
-
-    async def _chain(self, exploration: Exploration) -> list[Trajectory]:
-        """The new attempts.
-
-        A policy that fails after the first of them ends the chain, as when what was tried is more than who reflects on
-        it can read; the last attempt then tells why. Raises ``PolicyError`` if it fails before, ``Unreachable`` always.
-        """
-        made: list[Trajectory] = []
+        lived = exploration.earlier
         for _ in range(self.attempts):
-            lived = (*exploration.earlier, *made)
             if self.aim != "refine" and any(attempt.outcome.status == "success" for attempt in lived):
-                break
-            try:
-                made.append(await self._attempt(self._next(exploration, lived), exploration, self._shown(lived)))
-            except Unreachable:
-                raise
-            except PolicyError as error:
-                if not made:
-                    raise
-                made[-1] = msgspec.structs.replace(made[-1], extra={**made[-1].extra, "stopped": error.reason})
-                break
-        return made
+                return
+            attempt = await self._attempt(self._next(exploration, lived), exploration, self._shown(lived))
+            yield attempt
+            lived = (*lived, attempt)
 
     def _alone(self, exploration: Exploration) -> list[EpisodePlan]:
         identity = self._identity(exploration, ())

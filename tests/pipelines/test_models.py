@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from pipelines import models
 from pipelines.engine import vllm_command
 from pipelines.engine.endpoints import Endpoint
 from pipelines.engine.servers import plans_of
@@ -20,6 +21,7 @@ from pipelines.engine.vllm_command import (
     vllm_environment,
 )
 from pipelines.models import ModelConfig, SamplingConfig, ServerConfig, model_folder
+from pipelines.stages.stage import Model
 from schemas.config import validate
 from schemas.errors import UserError
 from schemas.model import model_revision
@@ -104,6 +106,17 @@ def test_an_adapter_has_a_part_in_the_revision(tmp_path: Path) -> None:
     assert config.display_name == "x+polite"
 
 
+@pytest.mark.parametrize("text", ["{", "{}", '{"r": null}', "[]"])
+def test_a_damaged_adapter_is_named(tmp_path: Path, text: str) -> None:
+    adapter = tmp_path / "adapter"
+    adapter.mkdir()
+    (adapter / "adapter_config.json").write_text(text)
+    with pytest.raises(UserError, match=r"adapter_config.json does not tell the rank"):
+        vllm_command.vllm_command(
+            folder_with(tmp_path), "name", ServerConfig(lora={"polite": str(adapter)}, tool_call_parser="hermes"), 2345
+        )
+
+
 def test_a_missing_model_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"the model folder /no/such does not exist; expected .* or bundled:NAME"):
         model_folder("/no/such")
@@ -120,14 +133,18 @@ def test_the_command_serves_the_folder_as_configured(tmp_path: Path) -> None:
     template = tmp_path / "t.jinja"
     template.write_text("[TOOL_CALLS]")
     config = ServerConfig(
-        max_model_len=512, chat_template=str(template), lora={"polite": str(adapter)}, arguments=["--x", "1"]
+        max_model_len=512,
+        max_num_seqs=24,
+        chat_template=str(template),
+        lora={"polite": str(adapter)},
+        arguments=["--x", "1"],
     )
     command = vllm_command.vllm_command(folder_with(tmp_path), "name", config, 2345)
     assert command[:3] == [sys.executable, "-m", "vllm.entrypoints.openai.api_server"]
     options = dict(itertools.pairwise(command))
     assert options["--model"] == str(tmp_path)
     assert (options["--served-model-name"], options["--port"], options["--host"]) == ("name", "2345", "127.0.0.1")
-    assert (options["--max-model-len"], options["--max-num-seqs"]) == ("512", "32")
+    assert (options["--max-model-len"], options["--max-num-seqs"]) == ("512", "24")
     assert (options["--chat-template"], options["--tool-call-parser"]) == (str(template), "mistral")
     assert (options["--max-lora-rank"], options["--lora-modules"]) == ("16", f"polite={adapter}")
     assert options["--max-loras"] == "1"
@@ -159,6 +176,16 @@ def test_gpus_are_dealt_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     assert vllm_environment(ServerConfig(), ["4", "5"])["CUDA_VISIBLE_DEVICES"] == "4,5"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert visible_gpus() == []
+
+
+@pytest.mark.parametrize(("on_cpu", "sequences"), [(True, 32), (False, 256)])
+def test_a_gpu_works_on_more_at_once(on_cpu: bool, sequences: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(models, "on_cpu", lambda: on_cpu)
+    assert ServerConfig().sequences == sequences
+    assert ServerConfig(max_num_seqs=8).sequences == 8
+    endpoints = [Endpoint(base_url=f"http://127.0.0.1:{port}/v1", model="m") for port in (1, 2)]
+    served = Model(config=ModelConfig(policy="vllm", model="m"), endpoints=endpoints)
+    assert served.window == 2 * 2 * sequences
 
 
 def test_each_group_of_gpus_has_a_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

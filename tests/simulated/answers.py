@@ -127,14 +127,19 @@ def completion(request: dict[str, Any], prompt: list[int], words: list[str]) -> 
         },
     }
     if request.get("logprobs"):
-        entries = [
-            {"token": word, "logprob": LOGPROB, "bytes": list(word.encode()), "top_logprobs": []} for word in sampled
-        ]
-        choice["logprobs"] = {"content": entries}
+        choice["logprobs"] = {"content": [_entry(word) for word in sampled]}
     if request.get("return_token_ids"):
         choice["token_ids"] = ids
         answered["prompt_token_ids"] = prompt
     return msgspec.json.encode(answered)
+
+
+@lru_cache(maxsize=VOCABULARY)
+def _entry(word: str) -> msgspec.Raw:
+    """What an answer says of one sampled token, as JSON."""
+    return msgspec.Raw(
+        msgspec.json.encode({"token": word, "logprob": LOGPROB, "bytes": list(word.encode()), "top_logprobs": []})
+    )
 
 
 def error(message: str, status: int) -> bytes:

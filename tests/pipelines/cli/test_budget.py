@@ -1,4 +1,4 @@
-"""A budget that is spent ends a stage cleanly, and a larger one takes it up where it stopped."""
+"""A budget that is spent, or a provider that refuses all, ends a stage cleanly; the same command takes it up."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from schemas.tables import Table
 from synthesis.policies.spending import LEDGER
-from tests.fake_openai import MODEL, FakeOpenAi, text
+from tests.fake_openai import MODEL, FakeOpenAi, Reply, status, text
 from tests.pipelines.cli.world import DEMONSTRATE, agentmill, write_recipe, write_world
 
 SAMPLE = {**DEMONSTRATE, "operator": "sample", "policy": "actor", "max_turns": 2, "window": 2, "as": "explored"}
@@ -38,7 +38,7 @@ def test_a_stage_that_spent_its_budget_goes_on_with_a_larger_one(
         assert 1 <= kept <= 2 * int(runner.get("workers", 1))
         assert "stage explored stopped, the budget of actor is spent: " in said
         assert f"the {kept} inputs that have ended are kept\n" in said
-        assert said.splitlines()[-1] == f"raise that limit and go on with: agentmill run {recipe}"
+        assert said.splitlines()[-1] == f"raise that limit, or wait, and go on with: agentmill run {recipe}"
         assert not (tmp_path / "run/explored/manifest.json").exists()
         assert agentmill("run", recipe) == 1
         assert len(server.requests) == asked, "nothing is begun with a budget that was spent before"
@@ -70,6 +70,35 @@ def test_entries_of_one_model_have_budgets_of_their_own(tmp_path: Path) -> None:
         spent = dict(ledger.execute("SELECT model, tokens FROM spent").fetchall())
     assert sorted(spent) == ["actor", "frugal"]
     assert all(tokens > 1 for tokens in spent.values())
+
+
+@pytest.mark.parametrize("runner", [{"name": "embedded"}, {"name": "multi_processing", "workers": 2}])
+def test_a_provider_that_refuses_all_stops_the_stage_and_costs_no_episode(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], runner: dict[str, Any]
+) -> None:
+    write_world(tmp_path, copies=12)
+    left = [9]
+
+    def metered(body: dict[str, Any]) -> Reply:
+        left[0] -= 1
+        return text("look") if left[0] >= 0 else status(429, {"retry-after": "3600"}, "come back tomorrow")
+
+    with FakeOpenAi(metered) as server:
+        models = {"actor": actor(server, limits={"patience_s": 5})}
+        recipe = write_recipe(tmp_path, SAMPLE, models=models, runner=runner)
+        assert agentmill("run", recipe) == 1
+        said = capsys.readouterr().err.splitlines()
+        assert f"stage explored stopped, {server.url} refuses for now (HTTP 429: " in said[-2]
+        assert "come back tomorrow" in said[-2]
+        kept = int(said[-2].rpartition("; the ")[2].split()[0])
+        assert 9 - 2 * int(runner.get("workers", 1)) <= 2 * kept <= 9, "what had ended is kept"
+        assert said[-1] == f"raise that limit, or wait, and go on with: agentmill run {recipe}"
+        assert not (tmp_path / "run/explored/manifest.json").exists()
+        left[0] = 1_000
+        assert agentmill("run", recipe) == 0
+    manifest = Table.open(tmp_path / "run/explored").manifest
+    assert (manifest.counts.written, manifest.counts.dropped) == (12, 0)
+    assert 1_000 - left[0] == 24 - 2 * kept, "what was kept is not lived again"
 
 
 @pytest.mark.parametrize(

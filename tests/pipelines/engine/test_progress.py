@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +16,21 @@ from rich.console import Console
 
 from pipelines.engine import progress, utilisation
 from pipelines.engine.chunks import plan
+from pipelines.engine.flights import FlightsFn
+from pipelines.engine.operation import AsyncOperation, Operation
 from pipelines.engine.order import StageOrder
 from pipelines.engine.progress import BarProgress, LineProgress, figures, progress_for, time_left
-from pipelines.engine.run import run_stage
-from pipelines.engine.standing import Standing
+from pipelines.engine.run import conclude, run_stage
+from pipelines.engine.standing import Standing, standing
 from pipelines.engine.transform import StageTransform
 from pipelines.engine.utilisation import Gauge
 from pipelines.engine.watch import Tracker
+from pipelines.engine.worker import counters
 from pipelines.engine.workspace import Plan, Workspace
 from schemas.errors import UserError
 from schemas.tables import Manifest
 from tests.fake_openai import FakeOpenAi
-from tests.pipelines.engine.operations import Explore, Shout
+from tests.pipelines.engine.operations import Distinct, Explore, Shout
 from tests.pipelines.engine.stages import order, task, write_table
 
 
@@ -133,25 +136,50 @@ def test_a_line_in_between_says_all_of_it(monkeypatch: pytest.MonkeyPatch) -> No
     ]
 
 
-def test_the_runner_counts_the_same(tmp_path: Path) -> None:
-    table = write_table(tmp_path / "tasks", [[task(i, "policy" if i == 3 else "") for i in range(12)]])
-    request: StageOrder = order(Costly(k=1), table, tmp_path / "out")
+@pytest.mark.parametrize("runs", [1, 2])
+@pytest.mark.parametrize("kind", [lambda: Costly(k=1), Shout, Distinct], ids=["waiting", "computing", "unique"])
+def test_the_runner_counts_what_the_manifest_says(tmp_path: Path, kind: Callable[[], Operation], runs: int) -> None:
+    """Also when a second run, or a bundle that is retried, finds what the first has done."""
+    tasks = [task(i, "policy" if i == 3 else "", instruction=f"do thing {i // 2}") for i in range(12)]
+    table = write_table(tmp_path / "tasks", [tasks])
+    request: StageOrder = order(kind(), table, tmp_path / "out")
     workspace, chunks = Workspace(str(tmp_path / "out")), plan([table], 5)
     workspace.begin(Plan(provenance=request.provenance, chunks=len(chunks)))
-    pipeline = beam.Pipeline(FnApiRunner())
-    _ = pipeline | StageTransform(request.operation, chunks, workspace)
-    result = pipeline.run()
-    result.wait_until_finish()
+    for _ in range(runs):
+        pipeline = beam.Pipeline(FnApiRunner())
+        _ = pipeline | StageTransform(request.operation, chunks, workspace)
+        result = pipeline.run()
+        result.wait_until_finish()
     counted = {each.key.metric.name: each.committed for each in result.metrics().query()["counters"]}
-    assert counted == {
-        "read": 12,
-        "used": 11,
-        "dropped": 1,
-        "written": 11,
-        "dropped_timeout": 1,
-        "episodes": 11,
-        "cost_microusd": 2_750_000,
-    }
+    manifest = conclude(request, chunks, workspace, 1.0)
+    counts = {name: getattr(manifest.counts, name) for name in ("read", "used", "dropped", "written")}
+    reasons = {f"dropped_{reason}": n for reason, n in manifest.reasons.items()}
+    assert counted == {**counts, **reasons, **counters(manifest.metrics)}
+    assert counted["read"] == 12
+    assert counted["dropped"] > 0
+
+
+def test_dollars_are_counted_in_millionths() -> None:
+    assert counters({"episodes": 11.0, "cost_usd": 2.75}) == {"episodes": 11, "cost_microusd": 2_750_000}
+
+
+def test_who_has_nothing_more_to_do_has_nothing_in_flight(tmp_path: Path) -> None:
+    """Of several workers one may be done long before the others."""
+    seen: list[int] = []
+    table = write_table(tmp_path / "tasks", [[task(i) for i in range(12)]])
+    request: StageOrder = order(Explore(k=1, delay_s=0.6), table, tmp_path / "out")
+    workspace, chunks = Workspace(str(tmp_path / "out")), plan([table], 5)
+    workspace.begin(Plan(provenance=request.provenance, chunks=len(chunks)))
+    assert isinstance(request.operation, AsyncOperation)
+    worker = FlightsFn(request.operation, workspace)
+    worker.start_bundle()
+    for chunk in chunks:
+        list(worker.process(chunk))
+        seen.append(standing(workspace.journal, 0.0).in_flight)
+    list(worker.finish_bundle())
+    worker.teardown()
+    assert max(seen) > 0
+    assert standing(workspace.journal, 0.0).in_flight == 0
 
 
 class Costly(Explore):

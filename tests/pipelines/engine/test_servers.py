@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.engine.endpoints import free_ports, is_free, is_healthy
+from pipelines.engine import servers
+from pipelines.engine.endpoints import Endpoint, check_endpoint, free_ports, is_free, is_healthy
 from pipelines.engine.processes import end_session, identity, is_alive, session_members
 from pipelines.engine.server_process import ServerError, ServerPlan, ServerProcess, telling_lines
 from pipelines.engine.server_records import ServerRecord, ServerRecords, reap_strays
@@ -128,6 +129,26 @@ def test_what_a_killed_server_leaves_is_ended_before_it_is_started_again(tmp_pat
         os.kill(first, signal.SIGKILL)
         assert eventually(lambda: any(leader != first for leader in leaders_of(records)), 20)
         assert session_members(first) == []
+
+
+@pytest.mark.parametrize("code", [429, 503])
+def test_an_endpoint_that_is_too_busy_to_list_its_models_is_believed(code: int) -> None:
+    with FakeOpenAi([], listing=code) as busy:
+        check_endpoint(Endpoint(base_url=busy.url, model="any"), None)
+
+
+def test_a_server_that_hangs_is_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, seconds in (("HEALTH_POLL_S", 0.2), ("HEALTH_TIMEOUT_S", 0.5), ("HUNG_S", 2.0)):
+        monkeypatch.setattr(servers, name, seconds)
+    records = ServerRecords(tmp_path)
+    with run_servers([plan(tmp_path)], records, 30, restarts=1) as [endpoint]:
+        first = leader_of(records)
+        [server] = [member for member in session_members(first) if member != first]
+        time.sleep(2.5)
+        assert leader_of(records) == first, "it answers"
+        os.kill(server, signal.SIGSTOP)
+        assert eventually(lambda: bool(records.read()) and leader_of(records) != first, within_s=40)
+        assert eventually(lambda: is_healthy(endpoint.base_url), within_s=20)
 
 
 def test_a_server_that_keeps_crashing_ends_the_run_at_once(tmp_path: Path) -> None:

@@ -55,6 +55,7 @@ KNOWN: dict[str, tuple[dict[str, Any], dict[str, list[str]]]] = {
     "spec_env": ({}, {}),
     "spliced": ({"from": "x"}, {"from": ["Trajectory"]}),
     "step_pairs": ({"from": "x"}, {"from": ["Trajectory"]}),
+    "step_value": ({"of": "x", "method": "broadcast"}, {"of": ["Trajectory"]}),
     "tree_search": (
         {"policy": "p", "tasks": "t", "environments": "e"},
         {"tasks": ["Task"], "environments": ["EnvironmentSpec"]},

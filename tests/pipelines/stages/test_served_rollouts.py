@@ -99,18 +99,21 @@ def test_episodes_are_dealt_among_endpoints(world: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("limits", "window"),
+    ("limits", "servers", "window"),
     [
-        ({}, 64),
-        ({"max_concurrent": 8}, 16),
-        ({"requests_per_minute": 60}, 15),
-        ({"requests_per_minute": 1, "max_concurrent": 8}, 1),
+        ({}, 1, 64),
+        ({}, 8, 512),
+        ({"max_concurrent": 8}, 1, 16),
+        ({"max_concurrent": 300}, 2, 600),
+        ({"requests_per_minute": 60}, 1, 15),
+        ({"requests_per_minute": 1, "max_concurrent": 8}, 1, 1),
     ],
 )
-def test_no_more_episodes_are_in_flight_than_the_limits_let_live(
-    world: Path, limits: dict[str, int], window: int
+def test_as_many_episodes_are_in_flight_as_the_endpoints_and_limits_let_live(
+    world: Path, limits: dict[str, int], servers: int, window: int
 ) -> None:
-    asked = model("openai", model="m", endpoints=["http://127.0.0.1:1/v1"], limits=limits)
+    endpoints = [f"http://127.0.0.1:{port}/v1" for port in range(1, servers + 1)]
+    asked = model("openai", model="m", endpoints=endpoints, limits=limits)
     step = job(world, "sample", "s", {"actor": asked}, policy="asked", **ON)
     assert step.stage.operation(step.inputs, step.context).window == window
 

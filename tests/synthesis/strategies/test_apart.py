@@ -19,7 +19,7 @@ from synthesis.policies.policy import Conversation, Policy, PolicyError, Turn
 from synthesis.policies.scripted import ScriptedPolicy
 from synthesis.policies.settings import PolicySettings
 from synthesis.strategies import apart
-from synthesis.strategies.apart import Errand, Pool, WorldTimeout, gathered
+from synthesis.strategies.apart import Errand, Listen, Pool, WorldTimeout, done_apart, gathered
 from synthesis.strategies.sample import Sample
 from synthesis.strategies.strategy import Exploration
 from tests.counter_world import SPEC, CounterWorld, counting_task
@@ -191,6 +191,21 @@ async def test_a_call_that_hangs_ends_the_episode_and_not_the_others(pool: Pool,
     assert worlds[0].closed == 1
 
 
+async def test_many_calls_in_a_row_are_not_one_that_hangs(pool: Pool) -> None:
+    """A replay, or a search that restores its states, leaves its loop no pause between the calls."""
+
+    async def replay(listen: Listen) -> int:
+        world: Any = listen(SlowWorld())
+        world.reset(counting_task(9), 0)
+        for _ in range(8):
+            world.step(MessageAction(content="add 1"))
+        return int(world.number)
+
+    began = time.monotonic()
+    assert await done_apart(replay, patience_s=0.2) == 8
+    assert time.monotonic() - began > 2 * 0.2
+
+
 async def test_the_time_of_an_episode_ends_it_as_ever(pool: Pool) -> None:
     class Slow(Model):
         async def act(self, conversation: Conversation) -> Turn:
@@ -225,18 +240,36 @@ async def test_what_is_cancelled_ends_and_closes_its_world(pool: Pool) -> None:
 
 
 def test_what_is_cancelled_before_its_loop_runs_is_not_begun() -> None:
-    async def explore(explored: Exploration) -> AsyncIterator[str]:
-        begun.append(explored)
-        yield "lived"
+    async def work(listen: Listen) -> str:
+        begun.append(listen)
+        return "lived"
 
-    begun: list[Exploration] = []
-    task = Exploration(task=counting_task(), spec=SPEC, make_environment=CounterWorld, policies={}, seed=0)
-    assert Errand(explore, task).run() == ["lived"]
-    errand = Errand(explore, task)
+    begun: list[Listen] = []
+    assert Errand(work).run() == "lived"
+    errand = Errand(work)
     errand.cancel()
     with pytest.raises(asyncio.CancelledError):
         errand.run()
     assert len(begun) == 1
+
+
+def test_nothing_is_left_running_where_work_broke_off() -> None:
+    ended: list[str] = []
+
+    async def linger() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.append("lingered")
+
+    async def work(listen: Listen) -> str:
+        task = asyncio.create_task(linger())
+        await asyncio.sleep(0.01)
+        raise WorldError(f"it broke, {task.get_name()} runs")
+
+    with pytest.raises(WorldError, match="it broke"):
+        Errand(work).run()
+    assert ended == ["lingered"]
 
 
 def test_a_pool_waits_for_what_was_given_up_but_not_for_ever() -> None:

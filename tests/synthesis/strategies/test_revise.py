@@ -15,7 +15,8 @@ from schemas.views.evidence import NOTHING
 from schemas.views.reflection import Reflection
 from schemas.views.sft import Sft
 from schemas.views.unpaired import Unpaired
-from synthesis.policies.policy import ContextOverflow, Conversation, PolicyError, Turn, Unreachable
+from synthesis.environments.environment import WorldError
+from synthesis.policies.policy import ContextOverflow, Conversation, PolicyError, Turn
 from synthesis.policies.scripted import ScriptedPolicy
 from synthesis.policies.settings import PolicySettings
 from synthesis.strategies.revise import Revise
@@ -234,32 +235,35 @@ async def test_a_history_that_is_too_long_ends_the_chain_and_loses_nothing() -> 
         )
 
     actor = scripted(narrow)
-    found = await explore(Revise(attempts=4, feedback="self"), exploration(actor=actor))
+    found, error = await lived_until(Revise(attempts=4, feedback="self"), exploration(actor=actor))
     assert [each.attempt for each in found] == [0, 1]
-    assert [each.extra.get("stopped") for each in found] == [None, "context_overflow"]
+    assert isinstance(error, ContextOverflow)
     with pytest.raises(ContextOverflow):
         await explore(Revise(feedback="self"), exploration(earlier=tuple(found), actor=actor))
 
 
-@pytest.mark.parametrize(("fails_in", "kept"), [(1, None), (2, ["script_ended"]), (3, [None, "script_ended"])])
-async def test_a_model_that_fails_ends_the_chain_and_what_was_lived_stays(fails_in: int, kept: Any) -> None:
-    actor = scripted(lambda conversation: failing(conversation, fails_in, PolicyError("script_ended", "no more")))
-    if kept is None:
-        with pytest.raises(PolicyError, match="script_ended"):
-            await explore(Revise(attempts=4), exploration(actor=actor))
-        return
-    found = await explore(Revise(attempts=4), exploration(actor=actor))
-    assert [each.extra.get("stopped") for each in found] == kept
-    assert [each.outcome.status for each in found] == ["failure"] * len(kept)
+@pytest.mark.parametrize("error", [PolicyError("script_ended", "no more"), WorldError("it rains in")])
+@pytest.mark.parametrize("fails_in", [1, 2, 3])
+async def test_attempts_come_as_they_are_lived_whatever_breaks_later(fails_in: int, error: Exception) -> None:
+    actor = scripted(lambda conversation: failing(conversation, fails_in, error))
+    found, raised = await lived_until(Revise(attempts=4), exploration(actor=actor))
+    assert raised is error
+    assert [each.attempt for each in found] == list(range(fails_in - 1))
 
 
-async def test_a_server_that_is_gone_ends_more_than_the_chain() -> None:
-    actor = scripted(lambda conversation: failing(conversation, 2, Unreachable("gone")))
-    with pytest.raises(Unreachable):
-        await explore(Revise(attempts=4), exploration(actor=actor))
+async def lived_until(strategy: Revise, explored: Any) -> tuple[list[Trajectory], Exception]:
+    """What a chain yields, and what ends it."""
+    found: list[Trajectory] = []
+    [piece] = strategy.planned(explored)
+    chain = strategy.explore(explored, piece)
+    while True:
+        try:
+            found.append(await anext(chain))
+        except (PolicyError, WorldError, StopAsyncIteration) as error:
+            return found, error
 
 
-def failing(conversation: Conversation, attempt: int, error: PolicyError) -> Turn:
+def failing(conversation: Conversation, attempt: int, error: Exception) -> Turn:
     """Loses, and fails in the attempt of this number, in whose prompt is the one before."""
     tried = [item for item in conversation.content if "Attempt " in str(getattr(item, "content", ""))]
     number = 1 + max((int(str(item.content).split("Attempt ")[1][0]) for item in tried), default=0)  # type: ignore[union-attr]
@@ -316,8 +320,8 @@ def trained(row: Any) -> list[Any]:
 
 async def test_who_is_asked_for_words_and_gives_none_is_blamed() -> None:
     actor = scripted(lambda _: Turn(actions=[MessageAction(content=" ")]))
-    [first] = await explore(Revise(attempts=2, feedback="self"), exploration(actor=actor))
-    assert first.extra == {"stopped": "no_words"}
+    [first], error = await lived_until(Revise(attempts=2, feedback="self"), exploration(actor=actor))
+    assert getattr(error, "reason", None) == "no_words"
     with pytest.raises(PolicyError, match="asked for words and gave none"):
         await explore(Revise(feedback="self"), exploration(earlier=(first,), actor=actor))
 

@@ -1,0 +1,140 @@
+"""``step_value``: what each step of a trajectory is worth, from continuations, search trees, groups, or its outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from pipelines.engine.operation import Blamed, Operation, Result, RowOperation, Unit
+from pipelines.stages.choice import SAID, Choice, Choosing, left_out
+from pipelines.stages.contents import Contents
+from pipelines.stages.said import Said
+from pipelines.stages.stage import Inputs, StageContext, TableNames, expect, tables_of
+from pipelines.stages.step_estimates import Broadcast, Continuations, Source, StateGroups, Trees
+from schemas.errors import UserError
+from schemas.trajectory import Trajectory
+from schemas.verdict import Value
+from schemas.views.score import Criterion
+from schemas.views.view import Unused
+from synthesis.verifiers.step_value import Estimate, ScaleName, Step, steps_of
+
+OWN: Mapping[str, Sequence[str]] = {
+    "mc": ("branches", "score"),
+    "tree": ("nodes", "mix"),
+    "state_group": ("score", "discount", "scale"),
+    "broadcast": ("score", "discount"),
+}
+"""The parameters that each method has."""
+
+
+class StepValue(Choosing):
+    """A value for each step of the trajectories of which something is known, with the number of samples behind it."""
+
+    primary: ClassVar[str] = "of"
+    table_roles: ClassVar[Sequence[str]] = ("of", "branches", "nodes", *SAID)
+
+    of: TableNames = Field(description="tables of trajectories")
+    method: Literal["mc", "tree", "state_group", "broadcast"] = Field(
+        description="continuations of branches, the nodes of search trees, steps in the same state, or the run's result"
+    )
+    branches: TableNames | None = Field(default=None, description="mc: tables of the branches of these trajectories")
+    nodes: TableNames | None = Field(default=None, description="tree: tables of the nodes of their trees")
+    score: Criterion = Field(default="outcome", description="the result of a run or a branch; not for tree")
+    mix: float = Field(
+        default=1.0, ge=0, le=1, description="tree: the weight of Q; the rest has the estimate of the node itself"
+    )
+    discount: float = Field(
+        default=1.0, gt=0, le=1, description="state_group, broadcast: a result is worth less the later it comes"
+    )
+    scale: ScaleName = Field(
+        default="std", description="state_group: returns in standard deviations of their group, or as they are"
+    )
+    name: str = Field(default="step_value", description="what the values are called")
+
+    @model_validator(mode="after")
+    def _what_fits(self) -> StepValue:
+        for table, method in (("branches", "mc"), ("nodes", "tree")):
+            if self.method == method and not getattr(self, table):
+                raise ValueError(f"`method: {method}` needs `{table}`")
+        for name in set(chain(*OWN.values())) - set(OWN[self.method]):
+            if getattr(self, name) != type(self).model_fields[name].default:
+                methods = " or ".join(method for method, own in OWN.items() if name in own)
+                raise ValueError(f"`{name}` goes with `method: {methods}`")
+        return self
+
+    def writes(self, reads: Mapping[str, Sequence[str]]) -> str:
+        """Values, of steps of trajectories."""
+        expect(reads, "of", "Trajectory")
+        for role, record in (("branches", "Trajectory"), ("nodes", "Node")):
+            if role in reads:
+                expect(reads, role, record)
+        self.expect_said(reads)
+        role = f"{self.score.partition(':')[0]}s"
+        if ":" in self.score and role not in reads:
+            raise UserError(f"`score: {self.score}` needs `{role}`")
+        return "Value"
+
+    def operation(self, inputs: Inputs, context: StageContext) -> Operation:
+        """The values."""
+        del context
+        choice = self.choice(inputs)
+        return Valuing(self.name, self.method, choice, self._source(inputs, choice))
+
+    def _source(self, inputs: Inputs, choice: Choice) -> Source:
+        if self.method == "mc":
+            paths = [str(path) for table in tables_of(inputs, "branches") for path in table.shards()]
+            return Continuations(paths, self.score, Said(inputs))
+        if self.method == "tree":
+            return Trees([str(path) for table in tables_of(inputs, "nodes") for path in table.shards()], self.mix)
+        if self.method == "state_group":
+            return StateGroups(Contents(tables_of(inputs, "of")), choice, self.score, self.discount, self.scale)
+        return Broadcast(self.score, self.discount)
+
+
+class Valuing(RowOperation):
+    """The values of the own steps of each trajectory; one without any is dropped."""
+
+    blamed: ClassVar[Blamed] = "curation"
+    chunk_rows: ClassVar[int] = 5_000
+
+    def __init__(self, name: str, method: str, choice: Choice, source: Source) -> None:
+        super().__init__("step_value", Trajectory, Value)
+        self._called = name
+        self._method = method
+        self._choice = choice
+        self._source = source
+
+    def open(self) -> None:
+        """Load what the choice and the values rest on."""
+        self._choice.load()
+        self._source.load()
+
+    def process(self, record: Any, unit: Unit) -> Iterable[Result]:
+        """The values of the steps of a trajectory."""
+        (input_id,) = unit
+        steps = steps_of(record)
+        try:
+            found = self._source.estimates(record, steps, self._choice.evidence(record.trajectory_id))
+            values = [self._value(record, step, found[step.item]) for step in steps if step.own and step.item in found]
+            if not values:
+                raise Unused("no_value", "nothing is known of any step of its own")
+        except Unused as error:
+            return [Result(input_id=input_id, dropped=left_out(input_id, self.name, record, error))]
+        return [Result(input_id=input_id, outputs=values)]
+
+    def measures(self, output: Any) -> Mapping[str, float]:
+        """How many samples there were."""
+        return {"samples": output.n}
+
+    def _value(self, trajectory: Trajectory, step: Step, estimate: Estimate) -> Value:
+        return Value(
+            trajectory_id=trajectory.trajectory_id,
+            name=self._called,
+            value=estimate.value,
+            estimator=self._method,
+            n=estimate.n,
+            item=step.item,
+        )

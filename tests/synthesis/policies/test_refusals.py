@@ -1,0 +1,104 @@
+"""A provider that refuses for now costs time; one that refuses all for too long, or the key, ends more than a turn."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from schemas.errors import UserError
+from schemas.trajectory import MessageAction, TextObservation
+from synthesis.policies.limits import Limits
+from synthesis.policies.policy import ContextOverflow, Denied, Policy, PolicyError
+from tests import fake_openai as fake
+from tests.fake_openai import FakeOpenAi, Reply
+from tests.synthesis.policies.asking import PATIENT, conversation, policy_for, turn_of
+
+
+@pytest.mark.parametrize("refusal", [fake.status(429), fake.status(503, {"retry-after": "3600"})])
+async def test_who_refuses_all_for_too_long_is_no_fault_of_the_episode(refusal: Reply) -> None:
+    started = time.monotonic()
+    with pytest.raises(Denied, match=r"v1 refuses for now \(HTTP (429|503)") as caught:
+        await turn_of([refusal], limits=Limits(patience_s=1.0))
+    assert time.monotonic() - started < 5
+    assert caught.value.retry_after_s in (None, 3600)
+
+
+async def test_who_refuses_one_request_alone_is_told_apart() -> None:
+    """As one with more tokens than a provider allows in a minute; another one is answered."""
+
+    def refuse_long(body: dict[str, Any]) -> Reply:
+        return fake.status(429, message="too large") if len(body["messages"]) > 1 else fake.text("Hello")
+
+    with FakeOpenAi(refuse_long) as server:
+        policy = policy_for(server, limits=Limits(patience_s=0.6))
+        with pytest.raises(PolicyError, match="too large") as caught:
+            await policy.act(conversation())
+        await policy.close()
+    assert not isinstance(caught.value, Denied)
+    assert caught.value.reason == "rate_limited"
+    assert [len(request["messages"]) for request in server.requests] == [2, 2, 1]
+
+
+async def test_what_is_refused_for_good_is_not_waited_for_beside_an_endpoint_that_is_busy() -> None:
+    with FakeOpenAi([fake.status(429)]) as busy, FakeOpenAi([fake.overflow(128)]) as other:
+        policy = policy_for(busy, other, limits=Limits(patience_s=60.0))
+        async with asyncio.timeout(20):
+            for number in range(4):
+                with pytest.raises(ContextOverflow):
+                    await policy.act(conversation(episode_id=str(number)))
+        await policy.close()
+    assert busy.requests, "some of them asked there first"
+
+
+async def test_whoever_asks_is_held_back_while_the_provider_wants_to_be_left_alone() -> None:
+    at: list[float] = []
+
+    def refuse_once(body: dict[str, Any]) -> Reply:
+        at.append(time.monotonic())
+        return fake.status(429, {"retry-after": "0.8"}) if len(at) == 1 else fake.text("add 1")
+
+    with FakeOpenAi(refuse_once) as server:
+        policy = policy_for(server, limits=PATIENT)
+        first = asyncio.create_task(policy.act(conversation()))
+        while not at:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
+        await asyncio.gather(first, *(policy.act(conversation(episode_id=str(number))) for number in range(4)))
+        await policy.close()
+    assert len(at) == 6
+    assert min(at[1:]) - at[0] >= 0.79
+
+
+async def test_a_turn_waits_as_long_as_others_are_answered() -> None:
+    """Its own patience of half a second would be over after its first two tries."""
+    refused = {"count": 0}
+
+    def unfair(body: dict[str, Any]) -> Reply:
+        if body["messages"][-1]["content"] != "unlucky":
+            return fake.text("add 1")
+        refused["count"] += 1
+        return fake.status(429) if refused["count"] <= 3 else fake.text("add 2")
+
+    async def go_on(policy: Policy) -> None:
+        while True:
+            await policy.act(conversation(episode_id="lucky"))
+            await asyncio.sleep(0.02)
+
+    with FakeOpenAi(unfair) as server:
+        policy = policy_for(server, limits=Limits(patience_s=2.1))
+        others = asyncio.create_task(go_on(policy))
+        unlucky = TextObservation(content="unlucky", source="environment", turn=1)
+        turn = await policy.act(conversation(MessageAction(content="add 1", turn=1), unlucky))
+        others.cancel()
+        await asyncio.gather(others, return_exceptions=True)
+        await policy.close()
+    assert turn.actions == [MessageAction(content="add 2")]
+
+
+@pytest.mark.parametrize("code", [401, 402, 404])
+async def test_a_refusal_of_the_key_or_the_model_is_for_the_user(code: int) -> None:
+    with pytest.raises(UserError, match=f"/v1 refuses the key, the account or the model: HTTP {code}"):
+        await turn_of([fake.status(code)])
