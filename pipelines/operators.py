@@ -17,6 +17,7 @@ OPERATORS = Registry(
         "filter": "pipelines.stages.filter:Filter",
         "imagine": "pipelines.stages.imagine:Imagine",
         "memory": "pipelines.stages.memory:Memory",
+        "multi_agent": "pipelines.stages.multi_agent:MultiAgent",
         "normalize": "pipelines.stages.normalize:Normalize",
         "pick": "pipelines.stages.pick:Pick",
         "prompts": "pipelines.stages.prompts:Prompts",

@@ -38,9 +38,10 @@ class Item(Record):
     that answer it; parallel calls of one turn share it. ``train`` is what the source said of the item, never a
     decision of ours. ``synthetic`` marks text that a model made in the place of an environment or a person.
 
-    Actions of a ``role`` other than ``actor`` are words (a reflection, of turn 0), and never carried out. An
-    observation with the ``context_operation`` ``condense`` or ``fold`` marks where the context was shortened; in runs
-    of ours its ``turn`` is the last one left out (``schemas.context``).
+    Actions of a ``role`` other than ``actor`` are never carried out: words (a reflection, of turn 0; what one ``agent``
+    says to others, in turns of their own), or what was prevented (``proposer``). An observation with the
+    ``context_operation`` ``condense`` or ``fold`` marks where the context was shortened; in runs of ours its ``turn``
+    is the last one left out (``schemas.context``).
     """
 
     turn: Integer = 0

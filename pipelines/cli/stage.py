@@ -16,7 +16,7 @@ from schemas.errors import UserError
 
 OPERATORS_OF = {
     "synthesize": ("spec_env", "admit", "propose", "evolve"),
-    "rollout": ("sample", "expert", "branch", "revise", "tree_search", "memory", "imagine"),
+    "rollout": ("sample", "expert", "branch", "revise", "tree_search", "multi_agent", "memory", "imagine"),
     "verify": ("check_outcome", "check_tokens", "step_value"),
     "normalize": ("normalize",),
     "curate": ("filter", "pick", "quality"),

@@ -17,6 +17,7 @@ from schemas.errors import UserError
 from schemas.task import EnvironmentSpec, Task
 from schemas.trajectory import Trajectory
 from schemas.views.evidence import Evidence
+from schemas.views.roles import perspectives
 from schemas.views.view import Unused
 from synthesis.strategies.branch import Branch as BranchStrategy
 
@@ -85,6 +86,10 @@ class Branching(Rollout):
             return error
         if record.generation is None:
             return Unused("not_generated", "it does not say how it was made, so it cannot be replayed")
+        if perspectives(record) and not self._branching.needs_no_actor:
+            return Unused(
+                "several_agents", "the actor cannot go on alone; give what is to be done, and `then: recorded`"
+            )
         if self._branching.constrain == "admissible" and record.generation.scaffold != "text":
             return Unused("not_text", "it was lived with tools, and `constrain: admissible` chooses among commands")
         if not self._branching.points(record, evidence):

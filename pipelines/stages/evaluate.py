@@ -63,7 +63,7 @@ class Evaluate(Procedure):
     k: int = Field(1, ge=1, description="episodes per task")
     temperature: float = Field(0.0, ge=0, description="sampling temperature; 0 takes the likeliest token")
     max_tokens: int | None = Field(None, ge=1, description="per turn, before that of the model")
-    scaffold: ScaffoldName = Field("text", description="commands as text, or calls of tools")
+    scaffold: ScaffoldName = Field("text", description="commands as text, with thoughts before them, or calls of tools")
     max_turns: int | None = Field(None, ge=1, description="turns per episode; by default the task's own")
     max_invalid: int | None = Field(5, ge=1, description="invalid actions in a row that end an episode")
     seed: int | None = Field(None, description="by default derived from that of the run")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from schemas.config import Config
 from schemas.ids import derive_seed
 from schemas.trajectory import Trajectory
-from schemas.views.roles import plays, seen_by
+from schemas.views.linear import linearized
+from schemas.views.roles import perspectives, plays, seen_as, seen_by
 from schemas.views.toolformats import ToolFormat, written
 from schemas.views.turns import Said, conversation, tools_text
 from schemas.views.view import Unused
@@ -22,6 +25,10 @@ class Dialogue(Config):
         description="the one agent, by its name or role, that is the assistant; all others are heard as users. "
         "null: whoever acts is the assistant",
     )
+    linearize: list[str] = Field(
+        default=[],
+        description="agents of a multi_agent run that are told as one assistant, words among them between tags",
+    )
     tool_format: ToolFormat = Field(
         default="native",
         description="how tools, calls and results are written: by the chat template (native), or as text by us",
@@ -32,22 +39,45 @@ class Dialogue(Config):
         "{system_prompt} in them stands for it",
     )
 
+    @model_validator(mode="after")
+    def _one_side(self) -> Dialogue:
+        if self.linearize and self.role is not None:
+            raise ValueError("`role` and `linearize` exclude each other: both say who is the assistant")
+        return self
+
     def told(self, trajectory: Trajectory) -> list[Said]:
-        """The conversation, none of it marked for training. Raises ``Unused`` if ``role`` never acts."""
-        content = trajectory.content
-        if self.role is not None:
-            if not any(plays(item, self.role) for item in content):
-                raise Unused("no_role", f"no agent or role {self.role!r} acts")
-            content = seen_by(self.role, content)
-        seen = msgspec.structs.replace(trajectory, content=content, system_prompt=self._system_prompt(trajectory))
-        told = conversation(seen)
+        """The conversation, none of it marked for training.
+
+        Raises ``Unused`` if who is asked for never acts, or if nobody is, of a run of ours that several agents live.
+        """
+        seen, places = self._seen(trajectory)
+        told = conversation(msgspec.structs.replace(seen, system_prompt=self._system_prompt(seen)))
+        told = [msgspec.structs.replace(said, items=tuple(places[item] for item in said.items)) for said in told]
         if self.role is not None:  # what is asked for is no aside
             told = [msgspec.structs.replace(said, aside=False) for said in told]
-        return written(told, trajectory.tools, self.tool_format)
+        return written(told, seen.tools, self.tool_format)
 
     def tools_column(self, trajectory: Trajectory) -> str | None:
         """The tools as the row holds them; none where the conversation lists them itself."""
-        return tools_text(trajectory) if self.tool_format == "native" else None
+        return tools_text(self._seen(trajectory)[0]) if self.tool_format == "native" else None
+
+    def _seen(self, trajectory: Trajectory) -> tuple[Trajectory, Sequence[int]]:
+        """The run from the side of ``role`` or as ``linearize`` says, and where in it each item of that stands."""
+        content, agents = trajectory.content, perspectives(trajectory)
+        names = self.linearize or ([] if self.role is None else [self.role])
+        if agents and not names:
+            raise Unused("several_agents", f"{', '.join(agents)} act in it; say from whose side to tell it (role=NAME)")
+        for name in names:
+            known = name in agents if agents or self.linearize else True
+            if not known or not any(plays(item, name) for item in content):
+                raise Unused("no_role", f"no agent or role {name!r} acts")
+        if self.linearize:
+            return linearized(trajectory, names)
+        if self.role is None:
+            return trajectory, range(len(content))
+        if agents:
+            return seen_as(trajectory, self.role)
+        return msgspec.structs.replace(trajectory, content=seen_by(self.role, content)), range(len(content))
 
     def _system_prompt(self, trajectory: Trajectory) -> str | None:
         if not self.system_prompts:

@@ -1,12 +1,93 @@
-"""A trajectory of several agents, seen by one of them: it acts, the others are heard."""
+"""A trajectory of several agents, seen by one of them: it acts, the others are heard.
+
+Of runs of ours (``multi_agent``) it is known what each agent was told and shown; the strategy asks its policies with
+what ``perceived`` gives, and views tell the run by the same function, so that a row is what the agent saw.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
+
+import msgspec
 
 from schemas.chat import grouped
-from schemas.trajectory import Action, AnyAction, AnyItem, TextObservation
+from schemas.context import is_mark
+from schemas.record import Integer, Record
+from schemas.trajectory import Action, AnyAction, AnyItem, MessageAction, TextObservation, Trajectory, Usage
 from schemas.views.toolformats import DIALECTS, calls_text
+from schemas.views.turns import Said, conversation
+
+MULTI_AGENT = "multi_agent"
+SPEAKER = "speaker"
+PROPOSER = "proposer"
+ADDRESS = re.compile(r"^[ \t]*@([A-Za-z0-9][A-Za-z0-9_-]*)", re.MULTILINE)
+
+Sees = Literal["all", "dialogue", "own"]
+
+
+class Perspective(Record):
+    """What an agent of a run was told and shown, and what it cost; ``extra["roles"]`` has one by each agent's name.
+
+    It ``sees`` ``all``; of the ``dialogue`` what is said, not what is done nor what the environment shows; or its
+    ``own`` doings with what they were answered, and what is said to it or to nobody by name. ``told``: it is shown the
+    instruction. Who ``reviews`` is heard only where it vetoes, as the answer to the action. What a ``person`` says is
+    heard without a name before it.
+    """
+
+    system_prompt: str
+    sees: Sees = "all"
+    told: bool = True
+    acts: bool = False
+    reviews: bool = False
+    person: bool = False
+    policy: str | None = None
+    model: str | None = None
+    revision: str | None = None
+    calls: Integer = 0
+    usage: Usage = Usage()
+
+
+def perspectives(trajectory: Trajectory) -> dict[str, Perspective]:
+    """Those of the agents of a run of ours, in their order; empty for runs of one agent, and of other programs."""
+    if trajectory.generation is None or trajectory.generation.strategy != MULTI_AGENT:
+        return {}
+    return msgspec.convert(trajectory.extra["roles"], dict[str, Perspective])
+
+
+def perceived(
+    name: str, roles: Mapping[str, Perspective], content: Sequence[AnyItem]
+) -> tuple[list[AnyItem], list[int]]:
+    """What the agent ``name`` sees of ``content``, as it sees it, and where in ``content`` that stands."""
+    by_turn = {item.turn: item.agent for item in content if isinstance(item, Action)}
+    places = [place for place, item in enumerate(content) if _sees(name, roles, item, by_turn.get(item.turn))]
+    people = frozenset(each for each, role in roles.items() if role.person)
+    items = [content[place] for place in places]
+    return [heard(item, people) if isinstance(item, Action) and item.agent != name else item for item in items], places
+
+
+def addressee(text: str, names: Iterable[str]) -> str | None:
+    """Whom a text names in a line that begins with ``@NAME``, if it is one of ``names``; the first of several."""
+    known = {name.casefold(): name for name in names}
+    return next((known[each.casefold()] for each in ADDRESS.findall(text) if each.casefold() in known), None)
+
+
+def told_by(trajectory: Trajectory, name: str) -> list[Said]:
+    """The conversation of a run of ours as its agent ``name`` had it; none of it marked for training."""
+    seen, places = seen_as(trajectory, name)
+    return [
+        msgspec.structs.replace(said, items=tuple(places[item] for item in said.items)) for said in conversation(seen)
+    ]
+
+
+def seen_as(trajectory: Trajectory, name: str) -> tuple[Trajectory, list[int]]:
+    """A run of ours with the content, system prompt and tools that its agent ``name`` had; where its items stood."""
+    roles = perspectives(trajectory)
+    me = roles[name]
+    items, places = perceived(name, roles, trajectory.content)
+    tools = trajectory.tools if me.acts else []
+    return msgspec.structs.replace(trajectory, content=items, system_prompt=me.system_prompt, tools=tools), places
 
 
 def plays(item: AnyItem, role: str) -> bool:
@@ -19,15 +100,16 @@ def seen_by(role: str, content: Sequence[AnyItem]) -> list[AnyItem]:
 
     Who speaks is written before it. Calls of others are shown as JSON; what they were answered stays an observation.
     """
-    return [item if plays(item, role) or not isinstance(item, Action) else _heard(item) for item in content]
+    return [item if plays(item, role) or not isinstance(item, Action) else heard(item) for item in content]
 
 
-def _heard(action: AnyAction) -> TextObservation:
+def heard(action: AnyAction, people: frozenset[str] = frozenset()) -> TextObservation:
+    """What others read where an agent says or does something; of ``people``, without the name before it."""
     ((message, _),) = grouped([action])
     speaker = action.agent or action.role
     text = calls_text(message, DIALECTS["json"])
     return TextObservation(
-        content=f"{speaker}: {text}" if speaker else text,
+        content=f"{speaker}: {text}" if speaker and speaker not in people else text,
         source="agent",
         name=speaker,
         turn=action.turn,
@@ -35,3 +117,29 @@ def _heard(action: AnyAction) -> TextObservation:
         synthetic=action.synthetic,
         context_operation=action.context_operation,
     )
+
+
+def _sees(name: str, roles: Mapping[str, Perspective], item: AnyItem, actor: str | None) -> bool:
+    """Whether the agent ``name`` sees an item of a turn of ``actor``."""
+    me = roles[name]
+    if is_mark(item):
+        return True
+    if isinstance(item, Action):
+        return item.agent == name or _hears(name, roles, item)
+    if isinstance(item, TextObservation) and item.name == name:  # its veto, which it said itself
+        return False
+    if isinstance(item, TextObservation) and item.source == "user":
+        return me.told
+    if me.sees == "own":
+        return actor == name if item.turn else me.acts
+    return me.sees == "all"
+
+
+def _hears(name: str, roles: Mapping[str, Perspective], action: AnyAction) -> bool:
+    me, speaker = roles[name], roles.get(action.agent or "")
+    if speaker is None or speaker.reviews:
+        return False
+    if action.role != SPEAKER or not isinstance(action, MessageAction):
+        return me.sees == "all"
+    others = [each for each in roles if each != action.agent]
+    return me.sees != "own" or addressee(action.content, others) in (None, name)

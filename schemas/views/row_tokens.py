@@ -8,6 +8,7 @@ import msgspec
 
 from schemas.rows import Message, RowTokens, SampledTurn, SftRow
 from schemas.trajectory import Action, Trajectory, TurnTokens
+from schemas.views.roles import perspectives, told_by
 from schemas.views.turns import Said, conversation
 
 
@@ -20,13 +21,12 @@ def with_tokens(rows: list[SftRow], told: Sequence[Said], trajectory: Trajectory
 def segments(told: Sequence[Said], trajectory: Trajectory) -> list[RowTokens]:
     """All segments of the run, whole, where their tokens are known.
 
-    They are not where the run is told otherwise than it was lived: from another side, with another system prompt, or
-    with tools written out.
+    They are not where the run is told otherwise than it was lived: from a side that no agent had, with another system
+    prompt, or with tools written out.
     """
-    if list(told) != conversation(trajectory):
+    whose = _lived_by(list(told), trajectory)
+    if whose is None:
         return []
-    made = trajectory.generation
-    whose = {"model": made.model, "revision": made.revision} if made is not None else {}
     found: list[RowTokens] = []
     for place, said in enumerate(told):
         tokens = _tokens(said, trajectory)
@@ -44,8 +44,20 @@ def segments(told: Sequence[Said], trajectory: Trajectory) -> list[RowTokens]:
     return found
 
 
+def _lived_by(told: list[Said], trajectory: Trajectory) -> dict[str, str | None] | None:
+    """The model that had this conversation, as fields of ``RowTokens``; ``None`` if none had."""
+    made = trajectory.generation
+    agents = perspectives(trajectory)
+    for name, agent in agents.items():
+        if told == told_by(trajectory, name):
+            return {"model": agent.model, "revision": agent.revision}
+    if agents or told != conversation(trajectory):
+        return None
+    return {"model": made.model, "revision": made.revision} if made is not None else {}
+
+
 def _tokens(said: Said, trajectory: Trajectory) -> TurnTokens | None:
-    item = trajectory.content[said.items[0]] if said.items else None
+    item = trajectory.content[said.items[0]] if said.items and said.message.role == "assistant" else None
     return item.tokens if isinstance(item, Action) else None
 
 

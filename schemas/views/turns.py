@@ -47,9 +47,16 @@ def with_system(told: Sequence[Said], text: str) -> list[Said]:
 
 
 def answers(content: Sequence[AnyItem], item: int) -> list[AnyItem]:
-    """The observations that answer the turn of the action ``item``."""
+    """The observations that answer the turn of the action ``item``; a reviewer may have spoken before them."""
     found: list[AnyItem] = []
     for each in content[item:]:
+        if (
+            not found
+            and isinstance(each, Action)
+            and each.role not in (None, "actor")
+            and each.turn > content[item].turn
+        ):
+            continue
         if each.turn != content[item].turn or (found and isinstance(each, Action)):
             break
         if not isinstance(each, Action):

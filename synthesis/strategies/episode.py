@@ -32,7 +32,7 @@ from synthesis.environments.environment import Check, Environment, Transition
 from synthesis.policies.policy import ContextOverflow, Conversation, Policy, Turn
 from synthesis.strategies.asking import all_of, turn_of
 from synthesis.strategies.growth import Growth, Summarizer
-from synthesis.strategies.scaffold import Frame, frame
+from synthesis.strategies.scaffold import Frame, frame, read
 from synthesis.strategies.stepping import carry_out, world_at_fault
 
 
@@ -124,7 +124,7 @@ class Episode:
 
     async def take_turn(self, policy: Policy | None = None) -> str | None:
         """One turn, of another policy if one is given; what cuts the episode short, if something does."""
-        drawn = await self.draw([self._turn_seed()], policy)
+        drawn = await self.draw([self.turn_seed()], policy)
         return drawn if isinstance(drawn, str) else self.live(drawn[0])
 
     async def draw(self, seeds: Sequence[int], policy: Policy | None = None) -> list[Turn] | str:
@@ -132,6 +132,11 @@ class Episode:
 
         No turn is taken, but the context may be shortened. Raises what ``Policy.act`` raises, of several the first.
         """
+        drawn = await self.hear(seeds, policy)
+        return drawn if isinstance(drawn, str) else [read(self.plan.scaffold, said) for said in drawn]
+
+    async def hear(self, seeds: Sequence[int], policy: Policy | None = None) -> list[Turn] | str:
+        """As ``draw``, as the policy says it, which may be words to other agents."""
         choices = self._choices()
         if choices == []:
             return "nothing_admissible"
@@ -174,11 +179,19 @@ class Episode:
 
         Returns what cuts the episode short, if something does.
         """
+        return self.perform(self.say(said))
+
+    def say(self, said: Turn) -> list[AnyAction]:
+        """Take down a turn, of which nothing is carried out yet. Returns its actions as they stand in ``content``."""
         self.turn += 1
         self.usage = total(self.usage, said.usage)
         self._tokens = (said.usage.prompt_tokens or 0) + (said.usage.completion_tokens or 0)
         actions = [numbered(action, self.turn, index) for index, action in enumerate(said.actions)]
         self.content += actions
+        return actions
+
+    def perform(self, actions: Sequence[AnyAction]) -> str | None:
+        """Carry out the actions of a turn that was taken down. Returns as ``live``."""
         for action in actions:
             transition = carry_out(self.environment, action)
             self.content.append(self._observed(transition, action))
@@ -255,7 +268,7 @@ class Episode:
         with world_at_fault():
             return [self.environment.command(action) for action in self.environment.admissible()]
 
-    def _turn_seed(self) -> int:
+    def turn_seed(self) -> int:
         """That of the next turn. Siblings share a world, so theirs differ by their ids."""
         if self.plan.parent_id is None:
             return derive_seed(self.plan.seed, self.turn + 1)

@@ -28,7 +28,9 @@ class EpisodeRules(Config):
     format. For ``context``, see ``synthesis.strategies.growth``.
     """
 
-    scaffold: ScaffoldName = Field(default="text", description="commands as text, or calls of tools")
+    scaffold: ScaffoldName = Field(
+        default="text", description="commands as text, with thoughts before them, or calls of tools"
+    )
     constrain: Literal["none", "admissible"] = Field(default="none", description="only legal commands, or any")
     max_turns: int | None = Field(default=None, ge=1, description="turns per episode; by default the task's own")
     max_invalid: int | None = Field(default=5, ge=1, description="invalid actions in a row that end an episode")

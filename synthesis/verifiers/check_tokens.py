@@ -7,6 +7,7 @@ next prompt otherwise than it was sampled.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -32,8 +33,8 @@ def check_tokens(trajectory: Trajectory, codec: Codec) -> Verdict:
 
     ``passed``: each says what its message says, has no or as many log-probabilities as tokens, and belongs to a
     segment. ``score``: the share of turns whose text, tokenised again, gives the tokens that were sampled. ``evidence``
-    counts turns, those that ``drifted``, their tokens, segments, and ``breaks``: segments that begin although nothing
-    was left out of the context. Unscored where no tokens are known.
+    counts turns, those that ``drifted``, their tokens, segments, and ``breaks``: segments of an agent that begin
+    although nothing was left out of the context. Unscored where no tokens are known.
     """
     verdict = Verdict(trajectory_id=trajectory.trajectory_id, name=NAME, status="unscored", judge="tokenizer")
     turns = [(said, tokens) for said in conversation(trajectory) if (tokens := _tokens(said, trajectory)) is not None]
@@ -43,14 +44,14 @@ def check_tokens(trajectory: Trajectory, codec: Codec) -> Verdict:
     if not turns[0][1].segment_start:
         wrong = "no_segment"
     drifted = [said for said, tokens in turns if codec.encode(codec.decode(tokens.sampled_ids)) != tokens.sampled_ids]
-    segments = sum(tokens.segment_start for _, tokens in turns)
-    marks = sum(map(is_mark, trajectory.content))
+    segments = Counter(trajectory.content[said.items[0]].agent for said, tokens in turns if tokens.segment_start)
+    expected = 1 + sum(map(is_mark, trajectory.content))
     evidence = {
         "turns": len(turns),
         "drifted": len(drifted),
         "tokens": sum(len(tokens.sampled_ids) for _, tokens in turns),
-        "segments": segments,
-        "breaks": max(0, segments - 1 - marks),
+        "segments": segments.total(),
+        "breaks": sum(max(0, count - expected) for count in segments.values()),
     }
     return msgspec.structs.replace(
         verdict,

@@ -76,6 +76,16 @@ def test_rollout(made: Path, tmp_path: Path) -> None:
     assert Table.open(tmp_path / "run/explored").manifest.counts.written == 4
 
 
+def test_rollout_of_several_agents(made: Path, tmp_path: Path) -> None:
+    """The expert plans, too: it says what it would do."""
+    given = ["models={actor: {policy: expert}}", "steps.0.temperature=null", f"run_dir={tmp_path / 'run'}"]
+    config = str(STAGES / "multi_agent.yaml")
+    assert agentmill("rollout", "--config", config, *places(made, "tasks", "environments"), *given) == 0
+    rows = list(Table.open(tmp_path / "run/planned").rows())
+    assert {row.outcome.status for row in rows} == {"success"}
+    assert all(row.extra["roles"]["planner"]["calls"] >= 1 for row in rows)
+
+
 def test_verify(made: Path, tmp_path: Path) -> None:
     given = places(made, "tasks", "environments", trajectories="demonstrations")
     assert agentmill(*command("verify", tmp_path), *given) == 0

@@ -26,7 +26,7 @@ def stage(operator: str, **parameters: Any) -> Stage:
     return checked
 
 
-def job(folder: Path, operator: str, name: str, models: dict[str, Model] | None = None, **parameters: Any) -> Job:
+def job(folder: Path, operator: str, name: str, models: dict[str, Model] | None = None, /, **parameters: Any) -> Job:
     """A step whose tables lie side by side in ``folder``."""
     step = stage(operator, **parameters)
     inputs = {role: [Table.open(folder / table) for table in tables] for role, tables in step.tables().items()}
@@ -35,6 +35,8 @@ def job(folder: Path, operator: str, name: str, models: dict[str, Model] | None 
     return Job(operator=operator, name=name, stage=step, inputs=inputs, folder=folder / name, context=context)
 
 
-def run(folder: Path, operator: str, name: str, models: dict[str, Model] | None = None, **parameters: Any) -> Manifest:
+def run(
+    folder: Path, operator: str, name: str, models: dict[str, Model] | None = None, /, **parameters: Any
+) -> Manifest:
     """Run a step."""
     return job(folder, operator, name, models, **parameters).run()

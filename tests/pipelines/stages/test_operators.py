@@ -38,6 +38,16 @@ KNOWN: dict[str, tuple[dict[str, Any], dict[str, list[str]]]] = {
         {"policy": "p", "tasks": "t", "environments": "e", "from": "x", "where": "all"},
         {"tasks": ["Task"], "environments": ["EnvironmentSpec"], "from": ["Trajectory"]},
     ),
+    "multi_agent": (
+        {
+            "policy": "p",
+            "models": {"critic": "c"},
+            "roles": [{"name": "actor", "acts": True}, {"name": "critic", "veto": "NO"}],
+            "tasks": "t",
+            "environments": "e",
+        },
+        {"tasks": ["Task"], "environments": ["EnvironmentSpec"]},
+    ),
     "normalize": ({"data": ["x.jsonl"], "dataset": "d", "format": "adp"}, {}),
     "pick": ({"of": "x"}, {"of": ["Trajectory"]}),
     "quality": ({"of": "x"}, {"of": ["Trajectory"]}),

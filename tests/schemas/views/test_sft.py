@@ -27,6 +27,7 @@ DEFAULTS = {
     "weight": None,
     "prefix": None,
     "role": None,
+    "linearize": [],
     "tool_format": "native",
     "system_prompts": [],
 }
@@ -138,7 +139,9 @@ def test_tools_travel_as_json_text() -> None:
 
 
 def test_unknown_parameters_are_refused_with_a_near_match() -> None:
-    with pytest.raises(UserError, match=r"x.yaml: unknown key 'lose'; known: loss, .*, weight. Did you mean 'loss'\?"):
+    with pytest.raises(
+        UserError, match=r"x.yaml: unknown key 'lose'; known: linearize, loss, .*, weight. Did you mean 'loss'\?"
+    ):
         validate(Sft, {"lose": "all"}, "x.yaml")
     with pytest.raises(UserError, match=r"rows: expected 'trajectory' or 'step', got 'steps'. Did you mean 'step'\?"):
         validate(Sft, {"rows": "steps"}, "x.yaml")
@@ -227,3 +230,8 @@ def test_system_prompts_are_spread_over_trajectories_by_their_ids() -> None:
     told = [view.make_rows(trajectory(f"t{n}"), NOTHING)[0].messages[0].content for n in range(40)]
     assert set(told) == {"Act by commands. Be brief.", "Think first."}
     assert told == [view.make_rows(trajectory(f"t{n}"), NOTHING)[0].messages[0].content for n in range(40)]
+
+
+def test_one_assistant_is_one_agent_or_several() -> None:
+    with pytest.raises(UserError, match="`role` and `linearize` exclude each other"):
+        validate(Sft, {"role": "a", "linearize": ["a", "b"]}, "x.yaml")

@@ -20,6 +20,7 @@ PARAMETERS: dict[str, dict[str, Any]] = {
     "branch": {"k": 2},
     "imagine": {"k": 2},
     "memory": {"k": 2, "held_out": False},
+    "multi_agent": {"k": 2, "roles": [{"name": "planner"}, {"name": "actor", "acts": True, "max_actions": 2}]},
     "revise": {"attempts": 2},
     "sample": {"k": 3},
     "tree_search": {"iterations": 3, "branching": 2, "max_turns": 6},

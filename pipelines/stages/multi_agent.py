@@ -1,0 +1,55 @@
+"""``multi_agent``: episodes in which several agents act and talk, each with its own prompt and model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from pydantic import Field, model_validator
+
+from pipelines.engine.operation import Operation
+from pipelines.stages.acting import Acting
+from pipelines.stages.lookup import Lookup
+from pipelines.stages.rollout import Rollout, Worlds
+from pipelines.stages.stage import Inputs, StageContext, TableNames, expect, tables_of
+from schemas.errors import near_match
+from schemas.task import EnvironmentSpec
+from synthesis.strategies.multi_agent import MultiAgent as MultiAgentStrategy
+from synthesis.strategies.replay import ACTOR
+
+
+class MultiAgent(Acting, MultiAgentStrategy):
+    """Episodes of several agents: planner and actor, actor and critic, agent and simulated user, specialists."""
+
+    primary: ClassVar[str] = "tasks"
+    table_roles: ClassVar[Sequence[str]] = ("tasks", "environments")
+
+    tasks: TableNames = Field(description="tables of tasks")
+    policy: str = Field(description="the model that plays all roles without one in `models`")
+    models: dict[str, str] = Field(default={}, description="models of roles that have their own, by role")
+
+    @model_validator(mode="after")
+    def _known_roles(self) -> MultiAgent:
+        names = [role.name for role in self.roles]
+        for name in self.models:
+            if name == ACTOR:
+                raise ValueError(f"`models` names {name!r}, whose model is `policy`")
+            if name not in names:
+                known = ", ".join(names)
+                raise ValueError(f"`models` names {name!r}; the `roles` are {known}.{near_match(name, names)}")
+        return self
+
+    def policies(self) -> dict[str, str]:
+        """The models by role; those without one of their own are played by that of the actor."""
+        return {**super().policies(), **self.models}
+
+    def writes(self, reads: Mapping[str, Sequence[str]]) -> str:
+        """Trajectories, from tasks."""
+        expect(reads, "tasks", "Task")
+        return super().writes(reads)
+
+    def operation(self, inputs: Inputs, context: StageContext) -> Operation:
+        """The episodes."""
+        worlds = Worlds(environments=Lookup(tables_of(inputs, "environments"), EnvironmentSpec))
+        strategy = self.strategy(MultiAgentStrategy)
+        return Rollout("multi_agent", strategy, worlds, self.actors(context), self.window_of(context))

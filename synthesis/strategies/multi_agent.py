@@ -1,0 +1,110 @@
+"""``multi_agent``: several agents, each with its own prompt, model and view of things, in one episode of a task.
+
+Plan-then-act (AutoAct, arXiv:2401.05268; KwaiAgents, arXiv:2312.04889), an actor and its critic (SiriuS,
+arXiv:2502.04780), a simulated user with hidden facts (tau-bench, arXiv:2406.12045; APIGen-MT, arXiv:2504.03601;
+MUA-RL, arXiv:2508.18669), agents that exchange what each of them knows (Optima, arXiv:2410.08115), and specialists to
+whom one hands over (Chain-of-Agents, arXiv:2508.13167) are lists of roles.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+from pydantic import Field, model_validator
+
+from schemas.ids import digest
+from schemas.task import Task
+from schemas.trajectory import Trajectory
+from schemas.views.roles import MULTI_AGENT
+from synthesis.environments.environment import Environment
+from synthesis.policies.policy import Policy
+from synthesis.strategies.asking import identity_of
+from synthesis.strategies.episode import EpisodePlan, begin, run_episode
+from synthesis.strategies.replay import ACTOR
+from synthesis.strategies.roles import Part, Role
+from synthesis.strategies.rules import SUMMARIZER, EpisodeRules
+from synthesis.strategies.scaffold import Frame, frame
+from synthesis.strategies.strategy import Exploration
+from synthesis.strategies.talk import Talk
+
+
+class MultiAgent(EpisodeRules):
+    """``k`` episodes of a task by the agents of ``roles``; whose turn it is, ``synthesis.strategies.talk`` says.
+
+    Each message bears the name of its agent and what it was: an action (role ``actor``), words (``speaker``), or an
+    action that was vetoed (``proposer``). ``extra.roles`` of the trajectory has what each agent was told and saw, how
+    often it was asked and what that cost. ``max_turns`` counts actions that were carried out.
+    """
+
+    roles: list[Role] = Field(min_length=2, description="the agents, in the order in which they have their turns")
+    k: int = Field(default=1, ge=1, description="episodes per task")
+    max_messages: int = Field(default=50, ge=1, description="messages from agent to agent that end an episode")
+    max_vetoes: int = Field(default=3, ge=1, description="vetoes in a row, after which an action is carried out")
+
+    @model_validator(mode="after")
+    def _roles_that_fit(self) -> MultiAgent:
+        names = Counter(role.name.casefold() for role in self.roles)
+        for name in (*(name for name, n in names.items() if n > 1), *({SUMMARIZER} & set(names))):
+            raise ValueError(f"the name {name!r} in `roles` is taken; give each role its own")
+        if not any(role.acts for role in self.roles):
+            raise ValueError("one of the `roles` needs `acts: true`, or nothing would ever be done")
+        if self.context == "fold" and any(role.sees != "all" for role in self.roles):
+            raise ValueError("`context: fold` needs `sees: all` in all `roles`, since a summary tells of everything")
+        first = next(role for role in self.roles if role.veto is None)
+        if not first.told and (first.sees == "dialogue" or not (first.acts or first.sees == "all")):
+            raise ValueError(f"role {first.name!r} speaks first and would see nothing; let it be `told`, or come later")
+        return self
+
+    def count(self, start: Task | Trajectory) -> int:
+        """The episodes."""
+        del start
+        return self.k
+
+    def planned(self, exploration: Exploration) -> list[str]:
+        """The ids of the ``k`` trajectories. They do not depend on ``k``: a larger one keeps what is there."""
+        return [plan.trajectory_id for plan in self._plans(exploration)]
+
+    async def explore(self, exploration: Exploration, piece: str) -> AsyncIterator[Trajectory]:
+        """Yield the trajectory with this id. Raises ``NotInTask``, too."""
+        [plan] = [plan for plan in self._plans(exploration) if plan.trajectory_id == piece]
+        environment = exploration.make_environment()
+        try:
+            opening = begin(plan, environment)
+            parts = self._parts(exploration, environment)
+            first = next(parts[role.name] for role in self.roles if role.acts)
+            told = Frame(system_prompt=first.perspective.system_prompt, tools=frame(self.scaffold, environment).tools)
+            episode = self.episode(plan, environment, exploration, opening, told)
+            talk = Talk(episode, self.roles, parts, self.max_messages, self.max_vetoes)
+            lived = await run_episode(episode, talk.play())
+            yield msgspec.structs.replace(lived, extra=_told_of(parts, talk.ended_by))
+        finally:
+            environment.close()
+
+    def _parts(self, exploration: Exploration, environment: Environment) -> dict[str, Part]:
+        """The policies as they play their roles. Raises ``NotInTask``."""
+        around, policies, seen = frame(self.scaffold, environment), self._policies(exploration), {}
+        for role in self.roles:
+            others = [each for each in self.roles if each is not role]
+            policy = policies[role.name]
+            seen[role.name] = role.perspective(others, around, environment.rules, exploration.task, policy)
+        return {name: Part(name, policies[name], seen) for name in seen}
+
+    def _policies(self, exploration: Exploration) -> dict[str, Policy]:
+        """Who plays which role: a policy of this name, or else the actor's."""
+        known = exploration.policies
+        return {role.name: known.get(role.name, known[ACTOR]) for role in self.roles}
+
+    def _plans(self, exploration: Exploration) -> list[EpisodePlan]:
+        own = self.model_dump(mode="json", include={"roles", "max_messages", "max_vetoes", "scaffold"})
+        who = {name: identity_of(policy) for name, policy in self._policies(exploration).items()}
+        identity = digest(own, who)
+        return [self.plan(exploration, MULTI_AGENT, identity, attempt=attempt) for attempt in range(self.k)]
+
+
+def _told_of(parts: dict[str, Part], ended_by: str | None) -> dict[str, Any]:
+    """What the trajectory says of its agents beside their messages."""
+    roles = {name: msgspec.to_builtins(part.perspective) for name, part in parts.items()}
+    return {"roles": roles, **({} if ended_by is None else {"ended_by": ended_by})}
