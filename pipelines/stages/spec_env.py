@@ -31,7 +31,7 @@ class SpecEnv(Stage):
     model_roles: ClassVar[Mapping[str, str]] = {"generator": "policy"}
     incidental: ClassVar[Sequence[str]] = ("inspiration", "window")
 
-    family: Literal["pddl"] = Field(default="pddl", description="the family of the environments")
+    family: Literal["interpreter", "pddl"] = Field(default="pddl", description="the family of the environments")
     backend: Literal["procedural", "llm"] = Field(default="procedural", description="who writes them")
     n: int = Field(default=24, ge=1, description="how many are proposed")
     held_out: float = Field(default=0.0, ge=0, lt=1, description="share set aside, to be unseen in training")
@@ -45,6 +45,8 @@ class SpecEnv(Stage):
     def _a_model_for_llm(self) -> SpecEnv:
         if (self.backend == "llm") != (self.policy is not None):
             raise ValueError("`backend: llm` needs `policy`, an entry of models; `procedural` takes none")
+        if f"{self.family}_{self.backend}" not in ENVIRONMENT_GENERATORS:
+            raise ValueError(f"there is no `backend: {self.backend}` for family {self.family}")
         return self
 
     def writes(self, reads: Mapping[str, Sequence[str]]) -> str:
@@ -68,7 +70,7 @@ class SpecEnv(Stage):
         settings = {role: model.settings({}) for role, model in context.models.items()}
         order = [identity(text) for text in self.seeds(context)]
         proposals = Proposals(order=order, n=self.n, held_out=self.held_out, seed=self._seed(context))
-        return Specification(proposals, settings.get("generator"), self.repairs, self.window)
+        return Specification(self.family, proposals, settings.get("generator"), self.repairs, self.window)
 
     def _seed(self, context: StageContext) -> int:
         return context.seed if self.seed is None else self.seed
@@ -97,8 +99,11 @@ class Specification(AsyncOperation):
     blamed: ClassVar[Blamed] = "generator"
     chunk_rows: ClassVar[int] = 50
 
-    def __init__(self, proposals: Proposals, settings: PolicySettings | None, repairs: int, window: int) -> None:
+    def __init__(
+        self, family: str, proposals: Proposals, settings: PolicySettings | None, repairs: int, window: int
+    ) -> None:
         super().__init__("spec_env", Inspiration, EnvironmentSpec, window)
+        self._family = family
         self._proposals = proposals
         self._settings = settings
         self._repairs = repairs
@@ -108,10 +113,10 @@ class Specification(AsyncOperation):
     async def open(self) -> None:
         """Make the generator, and the policy if it asks a model."""
         if self._settings is None:
-            self._generator = ENVIRONMENT_GENERATORS.load("procedural")()
+            self._generator = ENVIRONMENT_GENERATORS.load(f"{self._family}_procedural")()
         else:
             self._policy = make_policy(self._settings)
-            self._generator = ENVIRONMENT_GENERATORS.load("llm")(self._policy, repairs=self._repairs)
+            self._generator = ENVIRONMENT_GENERATORS.load(f"{self._family}_llm")(self._policy, repairs=self._repairs)
 
     async def close(self) -> None:
         """Close the policy."""

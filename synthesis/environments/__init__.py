@@ -10,6 +10,7 @@ ENVIRONMENTS = Registry(
     "environment",
     {
         "gymnasium": "synthesis.environments.gymnasium_text.environment:GymnasiumEnvironment",
+        "interpreter": "synthesis.environments.interpreter.environment:InterpreterEnvironment",
         "pddl": "synthesis.environments.pddl.environment:PddlEnvironment",
     },
 )

@@ -149,7 +149,7 @@ def _illegal_actions_are_refused(subject: Subject) -> str:
         MessageAction(content=""),
         ApiAction(function="no_such_function", kwargs={}),
         ApiAction(function=tools[0].name if tools else "none", kwargs={"no_such_argument": 1}),
-        CodeAction(language="python", content="print(1)"),
+        CodeAction(language="no_such_language", content="print(1)"),
     ]
     for action in attempts:
         before = environment.state_digest(), environment.snapshot()

@@ -1,14 +1,18 @@
-"""Generators by name: of environments by backend, of tasks by the family of their environment."""
+"""Generators by name: of environments by family and backend, of tasks by the family of their environment."""
 
 from __future__ import annotations
 
 from schemas.registry import Registry
 
 _ENVIRONMENTS = {
-    "llm": "synthesis.generators.pddl_llm.generator:LlmGenerator",
-    "procedural": "synthesis.generators.pddl_procedural.generator:ProceduralGenerator",
+    "interpreter_procedural": "synthesis.generators.interpreter_procedural.generator:InterpreterGenerator",
+    "pddl_llm": "synthesis.generators.pddl_llm.generator:LlmGenerator",
+    "pddl_procedural": "synthesis.generators.pddl_procedural.generator:ProceduralGenerator",
 }
-_TASKS = {"pddl": "synthesis.generators.pddl_tasks.generator:PddlTaskGenerator"}
+_TASKS = {
+    "interpreter": "synthesis.generators.interpreter_tasks.generator:InterpreterTaskGenerator",
+    "pddl": "synthesis.generators.pddl_tasks.generator:PddlTaskGenerator",
+}
 
 ENVIRONMENT_GENERATORS = Registry("environment generator", _ENVIRONMENTS)
 TASK_GENERATORS = Registry("task generator", _TASKS)

@@ -1,6 +1,6 @@
 """One action, carried out: the same for an episode that is lived and for one that is replayed.
 
-Whatever an environment raises here is the environment's fault, and leaves as ``WorldError``.
+Whatever an environment raises here is its fault, and leaves as ``WorldError``.
 """
 
 from __future__ import annotations
@@ -8,16 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from schemas.errors import UserError
 from schemas.trajectory import AnyAction, ApiAction, TextObservation
 from synthesis.environments.environment import Environment, Transition, WorldError
 
 
 @contextmanager
 def world_at_fault() -> Iterator[None]:
-    """Turn whatever is raised inside into a ``WorldError``."""
+    """Turn whatever is raised inside into a ``WorldError``, but for what the user must see to, which stops the run."""
     try:
         yield
-    except WorldError:
+    except (WorldError, UserError):
         raise
     except Exception as error:
         raise WorldError(f"{type(error).__name__}: {error}") from error

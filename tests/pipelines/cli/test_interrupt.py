@@ -181,7 +181,8 @@ def wait_for(condition: Callable[[], bool], timeout_s: float = 120.0) -> None:
 
 
 def test_a_child_process_is_stopped_with_us() -> None:
+    others = psutil.Process().children(recursive=True)  # warm sandboxes
     threading.Timer(1.5, os.kill, (os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
         run_module("http.server", ["--bind", "127.0.0.1", "0"])
-    assert not psutil.Process().children(recursive=True)
+    assert set(psutil.Process().children(recursive=True)) <= set(others)

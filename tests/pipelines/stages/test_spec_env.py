@@ -103,3 +103,15 @@ def test_what_a_model_cannot_repair_is_kept_with_its_history(tmp_path: Path) -> 
 def test_backend_and_model_belong_together(parameters: dict[str, str], tmp_path: Path) -> None:
     with pytest.raises(UserError, match="`backend: llm` needs `policy`"):
         job(tmp_path, "spec_env", "worlds", **parameters)
+
+
+def test_a_family_without_that_backend_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="there is no `backend: llm` for family interpreter"):
+        job(tmp_path, "spec_env", "worlds", family="interpreter", backend="llm", policy="writer")
+
+
+def test_interpreter_worlds_get_tasks_that_are_admitted(tmp_path: Path) -> None:
+    run(tmp_path, "spec_env", "worlds", family="interpreter", n=2)
+    run(tmp_path, "propose", "tasks", of="worlds", n=2, plan_length=[2, 4])
+    manifest = run(tmp_path, "admit", "admitted", of="tasks", environments="worlds")
+    assert (manifest.counts.read, manifest.counts.written, manifest.reasons) == (4, 4, {})

@@ -1,0 +1,46 @@
+"""Code that a model or a data set wrote, run where it can do no harm. What that means, and what not: docs/sandbox.md.
+
+A backend is one module and one line here.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+
+from schemas.registry import Registry
+from synthesis.sandbox.backend import Backend
+from synthesis.sandbox.errors import SandboxError, SandboxUnavailable
+from synthesis.sandbox.limits import Limits, Result
+from synthesis.sandbox.pool import Pool, shared
+from synthesis.sandbox.session import Session
+
+__all__ = ["BACKENDS", "Limits", "Pool", "Result", "SandboxError", "SandboxUnavailable", "Session", "backend", "pool"]
+
+DEFAULT = "bubblewrap"
+VARIABLE = "AGENTMILL_SANDBOX"
+"""The environment variable that accepts another backend by name."""
+
+BACKENDS = Registry(
+    "sandbox backend",
+    {
+        "bubblewrap": "synthesis.sandbox.bubblewrap:Bubblewrap",
+        "seccomp": "synthesis.sandbox.seccomp:Seccomp",
+    },
+)
+
+
+def backend(name: str | None = None) -> Backend:
+    """The backend of that name, by default the one that ``AGENTMILL_SANDBOX`` names. Raises ``UserError``."""
+    return _made(name or os.environ.get(VARIABLE) or DEFAULT)
+
+
+def pool(limits: Limits = Limits()) -> Pool:
+    """The warm sandboxes of this process for these limits."""
+    return shared(backend(), limits)
+
+
+@functools.cache
+def _made(name: str) -> Backend:
+    made: Backend = BACKENDS.load(name)()
+    return made

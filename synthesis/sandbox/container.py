@@ -1,0 +1,158 @@
+"""A running sandbox: a keeper, and the interpreter that it has forked last."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import socket
+import struct
+import subprocess
+import time
+import weakref
+
+import msgspec
+
+from schemas.record import Record
+from synthesis.sandbox.backend import Backend, Started, said, shut
+from synthesis.sandbox.errors import SandboxError, SandboxUnavailable
+from synthesis.sandbox.limits import Limits
+
+START_TIMEOUT_S = 20.0
+END_TIMEOUT_S = 5.0
+
+_COMMAND = struct.Struct(">cI")
+_LENGTH = struct.Struct(">I")
+_KEEPER_BYTES = 2**16
+
+
+class Word(Record):
+    """What a keeper says of interpreter ``number``: that it was started (no ``code``), or how it ended: an exit code,
+    negative for a signal, and its processor seconds as the kernel counts them."""
+
+    number: int
+    code: int | None
+    cpu_s: float
+
+
+class TooLarge(Exception):
+    """The other side announced more than is accepted."""
+
+
+class Container:
+    """Raises ``SandboxUnavailable`` where none can be made."""
+
+    def __init__(self, backend: Backend, limits: Limits) -> None:
+        self.number = 0
+        """Of the interpreter started last; the first is 1."""
+        self._control, inside = socket.socketpair()
+        try:
+            with inside:
+                self._started = backend.start(inside.fileno(), limits)
+        except BaseException:
+            self._control.close()
+            raise
+        self._ending = weakref.finalize(self, _end, self._control, self._started)
+        try:
+            deadline = time.monotonic() + START_TIMEOUT_S
+            send(self._control, msgspec.json.encode(self._started.settings), deadline)
+            if receive(self._control, _KEEPER_BYTES, deadline) is None:
+                raise EOFError
+        except (OSError, EOFError, TooLarge):
+            words = said(self._started.process)
+            self.close()
+            raise SandboxUnavailable(f"the sandbox does not start: {words}. See docs/sandbox.md") from None
+
+    def interpreter(self) -> socket.socket:
+        """A fresh interpreter instead of the one before, and an empty ``/tmp``. Raises ``SandboxError``."""
+        ours, inside = socket.socketpair()
+        self.number += 1
+        try:
+            with inside:
+                self._command(b"s", [inside.fileno()])
+            if self._hear(START_TIMEOUT_S) is None:
+                raise SandboxError("the sandbox has ended while an interpreter was started")
+        except SandboxError:
+            ours.close()
+            raise
+        return ours
+
+    def end(self) -> None:
+        """End the interpreter. Raises ``SandboxError``."""
+        self._command(b"e", [])
+
+    def death(self) -> Word | None:
+        """How the interpreter ended, after its channel has closed; ``None`` if the keeper cannot say."""
+        return self._hear(END_TIMEOUT_S)
+
+    def _hear(self, timeout_s: float) -> Word | None:
+        """What the keeper says next of the interpreter; words on earlier ones are passed over."""
+        deadline = time.monotonic() + timeout_s
+        try:
+            while (frame := receive(self._control, _KEEPER_BYTES, deadline)) is not None:
+                said_now = msgspec.json.decode(frame, type=Word)
+                if said_now.number == self.number:
+                    return said_now
+        except (OSError, TooLarge, msgspec.DecodeError):
+            pass
+        return None
+
+    def close(self) -> None:
+        """End all that runs in it. May be called twice; a container that is forgotten is closed too."""
+        self._ending()
+
+    def _command(self, command: bytes, descriptors: list[int]) -> None:
+        try:
+            self._control.settimeout(END_TIMEOUT_S)
+            socket.send_fds(self._control, [_COMMAND.pack(command, self.number)], descriptors)
+        except OSError as error:
+            raise SandboxError(f"the sandbox has ended: {error}") from None
+
+
+def _end(control: socket.socket, started: Started) -> None:
+    control.close()
+    with contextlib.suppress(ProcessLookupError):
+        signal.pidfd_send_signal(started.pidfd, signal.SIGKILL)
+    shut(started.pidfd)
+    try:
+        started.process.wait(END_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        started.process.kill()
+        started.process.wait()
+    if started.process.stderr is not None:
+        started.process.stderr.close()
+
+
+def send(channel: socket.socket, frame: bytes, deadline: float) -> None:
+    """Write a frame. Raises ``OSError``, ``TimeoutError`` at ``deadline`` (monotonic seconds)."""
+    channel.settimeout(_left(deadline))
+    channel.sendall(_LENGTH.pack(len(frame)) + frame)
+
+
+def receive(channel: socket.socket, most_bytes: int, deadline: float) -> bytearray | None:
+    """The next frame, ``None`` if the other side has closed. Raises ``TooLarge``, ``OSError``, ``TimeoutError``."""
+    head = _exactly(channel, _LENGTH.size, deadline)
+    if head is None:
+        return None
+    size = _LENGTH.unpack(head)[0]
+    if size > most_bytes:
+        raise TooLarge
+    return _exactly(channel, size, deadline)
+
+
+def _exactly(channel: socket.socket, size: int, deadline: float) -> bytearray | None:
+    data = bytearray(size)
+    view, read = memoryview(data), 0
+    while read < size:
+        channel.settimeout(_left(deadline))
+        count = channel.recv_into(view[read:])
+        if count == 0:
+            return None
+        read += count
+    return data
+
+
+def _left(deadline: float) -> float:
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left

@@ -1,0 +1,337 @@
+"""What runs inside a sandbox, on the standard library alone: a keeper, and the interpreters that it forks.
+
+The keeper never runs foreign code. It takes commands from the host on an inherited socket: each ``start`` carries the
+socket of a new interpreter, which the keeper forks of itself, warm, after killing the one before and emptying
+``/tmp``. The interpreter gives up the right to fork, execute, signal, trace, open sockets and much else (a seccomp
+filter), and then answers requests on its socket until that closes.
+
+Frames are a length (four bytes, big-endian) and JSON. Nothing here guards the host: it believes nothing of what it
+reads. What guards it are the limits and the filter that are set in ``become_interpreter`` before any code is run.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import contextlib
+import ctypes
+import io
+import json
+import linecache
+import os
+import random
+import resource
+import select
+import shutil
+import signal
+import socket
+import struct
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+PR_SET_DUMPABLE = 4
+PR_SET_SECCOMP = 22
+PR_SET_NO_NEW_PRIVS = 38
+SECCOMP_MODE_FILTER = 2
+
+NO_SUID, NO_DEVICES = 2, 4
+CAPABILITY_VERSION = 0x20080522
+
+FILES = Path("/tmp")
+START = b"s"
+COMMAND = struct.Struct(">cI")
+"""A command and the number of the interpreter that it is about."""
+LENGTH = struct.Struct(">I")
+
+CHANNEL = 3
+"""The socket of an interpreter."""
+OPEN_FILES = 64
+TRACEBACK_FRAMES = 8
+WARM = (
+    "collections",
+    "dataclasses",
+    "datetime",
+    "decimal",
+    "enum",
+    "fractions",
+    "functools",
+    "itertools",
+    "math",
+    "re",
+)
+"""What is imported before forking, as most code will."""
+
+
+class Program(ctypes.Structure):
+    """A seccomp filter as the kernel takes it."""
+
+    _fields_ = [("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p)]
+
+
+def keep(control: socket.socket) -> None:
+    """Serve the host until it closes ``control``; whatever goes wrong ends the sandbox."""
+    settings = json.loads(receive(control.fileno()) or b"{}")
+    libc = ctypes.CDLL(None, use_errno=True)
+    prepare(settings, libc)
+    send(control.fileno(), b"{}")
+    child: Child | None = None
+    while True:
+        watched = [control.fileno()] if child is None else [control.fileno(), child.pidfd]
+        ready, _, _ = select.select(watched, [], [])
+        message, sockets, _, _ = socket.recv_fds(control, COMMAND.size, 1) if watched[0] in ready else (None, [], 0, 0)
+        if child is not None:  # it has ended, or it is to end, whatever the command
+            child.kill()
+            send(control.fileno(), child.reap())
+            child = None
+        if message == b"":
+            return
+        if message is not None:
+            command, number = COMMAND.unpack(message)
+            if command == START:
+                child = start(number, sockets[0], settings, libc)
+                send(control.fileno(), word(number))
+
+
+def prepare(settings: dict[str, Any], libc: ctypes.CDLL) -> None:
+    """Mount ``/tmp``, drop all rights, and import what most code will."""
+    if settings["files"] is not None:
+        _checked(libc.mount(b"tmpfs", bytes(FILES), b"tmpfs", NO_SUID | NO_DEVICES, settings["files"].encode()))
+    drop_rights(settings["uid"], libc)
+    _control(libc, PR_SET_DUMPABLE, 0)
+    _control(libc, PR_SET_NO_NEW_PRIVS, 1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # signals that the first process of a namespace leaves alone are lost
+    for name in WARM:
+        __import__(name)
+
+
+def drop_rights(uid: int | None, libc: ctypes.CDLL) -> None:
+    """Become ``uid``, and lose all capabilities for good."""
+    if uid is not None:
+        os.setgroups([])
+        os.setresgid(uid, uid, uid)
+        os.setresuid(uid, uid, uid)
+    _checked(libc.capset((ctypes.c_uint32 * 2)(CAPABILITY_VERSION, 0), (ctypes.c_uint32 * 6)()))
+
+
+class Child:
+    """A running interpreter."""
+
+    def __init__(self, number: int, pid: int) -> None:
+        self.number = number
+        self.pid = pid
+        self.pidfd = os.pidfd_open(pid)
+
+    def kill(self) -> None:
+        """End it, if it has not ended."""
+        os.kill(self.pid, signal.SIGKILL)
+
+    def reap(self) -> bytes:
+        """How it ended, as JSON. Waits for the end."""
+        _, status, used = os.wait4(self.pid, 0)
+        os.close(self.pidfd)
+        return word(self.number, os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime)
+
+
+def word(number: int, code: int | None = None, cpu_s: float = 0.0) -> bytes:
+    """What the host is told of an interpreter: that it was started, or with which exit code it ended."""
+    return json.dumps({"number": number, "code": code, "cpu_s": cpu_s}).encode()
+
+
+def start(number: int, channel: int, settings: dict[str, Any], libc: ctypes.CDLL) -> Child:
+    """Empty ``/tmp``, and fork an interpreter that is served through ``channel``."""
+    if settings["files"] is not None:
+        empty(FILES)
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            become_interpreter(channel, settings, libc)
+            serve(settings)
+            code = 0
+        finally:
+            os._exit(code)
+    os.close(channel)
+    return Child(number, pid)
+
+
+def become_interpreter(channel: int, settings: dict[str, Any], libc: ctypes.CDLL) -> None:
+    """Let go of everything but ``channel``, and give up all rights. From here on nothing can be taken back."""
+    null = os.open("/dev/null", os.O_RDWR)
+    for number in (0, 1, 2):
+        os.dup2(null, number)
+    held = os.dup2(channel, OPEN_FILES)
+    os.closerange(CHANNEL, OPEN_FILES)
+    os.closerange(OPEN_FILES + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    os.dup2(held, CHANNEL, inheritable=False)
+    os.close(held)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.chdir("/" if settings["files"] is None else FILES)
+    random.seed(0)
+    for name, most in settings["rlimits"].items():
+        resource.setrlimit(getattr(resource, name), (most, most))
+    instructions = bytes.fromhex(settings["filter"])
+    program = Program(len(instructions) // 8, instructions)
+    _control(libc, PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(program))
+
+
+def serve(settings: dict[str, Any]) -> None:
+    """Answer requests until the channel closes."""
+    names: dict[str, Any] = {"__name__": "__main__", "__builtins__": builtins}
+    cells = 0
+    while (frame := receive(CHANNEL)) is not None:
+        request = json.loads(frame)
+        cells += 1
+        send(CHANNEL, answer(request, names, f"<cell {cells}>", settings))
+
+
+def answer(request: dict[str, Any], names: dict[str, Any], filename: str, settings: dict[str, Any]) -> bytes:
+    """The reply to one request: the value, what was printed, what was raised."""
+    output = Tape(settings["output_bytes"])
+    sys.stdout = sys.stderr = output
+    began = time.process_time()
+    reply: dict[str, Any] = {"id": request["id"]}
+    try:
+        if "code" in request:
+            value = run(request["code"], names, filename)
+            reply["shown"] = "" if value is None else cut(repr(value), output.most)
+            with contextlib.suppress(TypeError, ValueError, RecursionError):
+                reply["value"] = plain(value, settings["value_bytes"])
+        else:
+            reply["value"] = plain(call(request, names), settings["value_bytes"])
+    except BaseException as error:  # noqa: BLE001 - whatever the code raises is its result
+        reply["reason"] = "memory" if isinstance(error, MemoryError) else "exception"
+        reply["error"] = cut(told(error), output.most)
+        reply.pop("value", None)
+    reply["output"] = output.text()
+    reply["cpu_s"] = time.process_time() - began
+    return json.dumps(reply, ensure_ascii=False).encode("utf-8", "replace")
+
+
+def run(code: str, names: dict[str, Any], filename: str) -> Any:
+    """Run a cell; the value of its last statement if that is an expression."""
+    linecache.cache[filename] = (len(code), None, code.splitlines(keepends=True), filename)
+    tree = ast.parse(code, filename)
+    last = tree.body[-1] if tree.body else None
+    if not isinstance(last, ast.Expr):
+        exec(compile(tree, filename, "exec"), names)
+        return None
+    tree.body.pop()
+    exec(compile(tree, filename, "exec"), names)
+    return eval(compile(ast.Expression(last.value), filename, "eval"), names)
+
+
+def call(request: dict[str, Any], names: dict[str, Any]) -> Any:
+    """Call a function that an earlier cell defined."""
+    function = names.get(request["function"])
+    if not callable(function):
+        raise NameError(f"there is no function {request['function']!r}")
+    return function(**request["arguments"])
+
+
+def plain(value: Any, most_bytes: int) -> Any:
+    """``value`` if JSON can say it within ``most_bytes``; raises ``TypeError`` or ``ValueError`` if not."""
+    text = json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
+    if len(text) > most_bytes:
+        raise ValueError(f"the value takes {len(text)} bytes as JSON; at most {most_bytes} are let through")
+    return json.loads(text)
+
+
+def told(error: BaseException) -> str:
+    """The traceback without the frames of this file."""
+    try:
+        trace = error.__traceback__
+        while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+            trace = trace.tb_next
+        return "".join(traceback.format_exception(type(error), error, trace, limit=-TRACEBACK_FRAMES))
+    except BaseException:  # noqa: BLE001 - foreign exceptions may raise when they are looked at
+        return f"{type(error).__name__}: (it cannot be shown)"
+
+
+class Tape(io.TextIOBase):
+    """Keeps the beginning of what is written."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.most = most
+        self._parts: list[str] = []
+        self._room = most + 1  # one more, so that a cut is seen
+
+    def writable(self) -> bool:
+        """It is."""
+        return True
+
+    def write(self, text: str) -> int:
+        """Keep what there is room for."""
+        if not isinstance(text, str):
+            raise TypeError(f"write() argument must be str, not {type(text).__name__}")
+        if self._room > 0:
+            self._parts.append(text[: self._room])
+            self._room -= len(text)
+        return len(text)
+
+    def text(self) -> str:
+        """What was kept; says so where that is not all."""
+        return cut("".join(self._parts), self.most)
+
+
+def cut(text: str, most_bytes: int) -> str:
+    """The beginning of ``text``, without what UTF-8 cannot say."""
+    data = text[:most_bytes].encode("utf-8", "replace")
+    whole = len(data) <= most_bytes and len(text) <= most_bytes
+    return data[:most_bytes].decode("utf-8", "ignore") + ("" if whole else "\n[cut]")
+
+
+def empty(folder: Path) -> None:
+    """Remove all that lies in ``folder``."""
+    for entry in list(folder.iterdir()):
+        if entry.is_symlink() or not entry.is_dir():
+            entry.unlink()
+            continue
+        entry.chmod(0o700)
+        for path, folders, _ in os.walk(entry):
+            for inner in [Path(path, each) for each in folders]:
+                if not inner.is_symlink():
+                    inner.chmod(0o700)
+        shutil.rmtree(entry)
+
+
+def receive(source: int) -> bytes | None:
+    """The next frame, or ``None`` where the other side has closed."""
+    head = _exactly(source, LENGTH.size)
+    return None if head is None else _exactly(source, LENGTH.unpack(head)[0])
+
+
+def send(target: int, frame: bytes) -> None:
+    """Write a frame."""
+    view = memoryview(LENGTH.pack(len(frame)) + frame)
+    while view:
+        view = view[os.write(target, view) :]
+
+
+def _exactly(source: int, size: int) -> bytes | None:
+    parts = bytearray()
+    while len(parts) < size:
+        part = os.read(source, size - len(parts))
+        if not part:
+            return None
+        parts += part
+    return bytes(parts)
+
+
+def _control(libc: ctypes.CDLL, *arguments: Any) -> None:
+    """``prctl``; raises ``OSError``."""
+    padded = [ctypes.c_ulong(each) if isinstance(each, int) else each for each in (*arguments, 0, 0, 0)[:5]]
+    _checked(libc.prctl(*padded))
+
+
+def _checked(result: int) -> None:
+    """Raise ``OSError`` for a system call that failed."""
+    if result:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+if __name__ == "__main__":
+    keep(socket.socket(fileno=int(sys.argv[1])))

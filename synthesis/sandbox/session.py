@@ -1,0 +1,206 @@
+"""A session: one interpreter in one sandbox, whose names stay from call to call."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import socket
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from schemas.ids import digest
+from schemas.record import JsonObject, Record
+from synthesis.sandbox.backend import Backend
+from synthesis.sandbox.container import Container, TooLarge, receive, send
+from synthesis.sandbox.errors import SandboxError
+from synthesis.sandbox.limits import Limits, Reason, Result
+
+_ADDRESS = re.compile(r"(?<= at )0x[0-9a-f]{6,16}(?=>)")
+_CPU_SLACK_S = 0.2
+_SIGNALLED = "the interpreter was ended by signal {}"
+
+
+class Reply(Record):
+    """What an interpreter says; anything else is refused."""
+
+    id: str
+    value: Any = None
+    shown: str = ""
+    output: str = ""
+    error: str | None = None
+    reason: Reason | None = None
+    cpu_s: float = 0.0
+
+
+class Done(Record):
+    """A call that was made: a cell or a function with arguments, and a digest of what it gave."""
+
+    request: JsonObject
+    result: str
+
+
+class Session:
+    """Blocking, and for one thread at a time. ``SandboxUnavailable`` where no sandbox can be had."""
+
+    def __init__(self, backend: Backend, limits: Limits = Limits()) -> None:
+        self.limits = limits
+        self._backend = backend
+        self._container: Container | None = None
+        self._channel: socket.socket | None = None
+        self._done: list[Done] = []
+        self._closed = False
+        self.restart()
+
+    @property
+    def alive(self) -> bool:
+        """Whether there is an interpreter; it dies of ``timeout``, ``cpu``, ``died``, ``too_large``, ``protocol``."""
+        return self._channel is not None
+
+    def run(self, code: str, timeout_s: float | None = None) -> Result:
+        """Run ``code`` as a notebook runs a cell: names stay, and a last expression is the value.
+
+        Raises ``SandboxError`` if the interpreter is dead or the session closed.
+        """
+        return self._ask({"code": code}, timeout_s)
+
+    def call(self, function: str, arguments: Mapping[str, Any] = {}, timeout_s: float | None = None) -> Result:
+        """Call a function that a cell has defined, with JSON as keyword arguments; its value must be JSON too."""
+        return self._ask({"function": function, "arguments": dict(arguments)}, timeout_s)
+
+    def restart(self) -> None:
+        """A fresh interpreter and an empty ``/tmp``; also after a death. Raises ``SandboxError`` once closed."""
+        if self._closed:
+            raise SandboxError("the session is closed")
+        if self.alive and not self._done:  # nothing was run in it yet
+            return
+        self._drop_channel()
+        self._done = []
+        try:
+            if self._container is None:
+                self._container = Container(self._backend, self.limits)
+            self._channel = self._container.interpreter()
+        except SandboxError:
+            self._drop_container()
+            self._container = Container(self._backend, self.limits)
+            self._channel = self._container.interpreter()
+
+    def snapshot(self) -> bytes:
+        """All calls so far and digests of their results, as JSON. Raises ``SandboxError`` for a dead interpreter."""
+        self._living()
+        return msgspec.json.encode(self._done)
+
+    def restore(self, snapshot: bytes) -> None:
+        """Make the calls of a snapshot again, of this or of another session, in a fresh interpreter.
+
+        Raises ``SandboxError`` if one comes to another result: the code depends on time, chance or addresses.
+        """
+        try:
+            done = msgspec.json.decode(snapshot, type=list[Done])
+        except msgspec.DecodeError as error:
+            raise SandboxError(f"this is no snapshot of a session: {error}") from None
+        if self.alive and done == self._done:
+            return
+        self.restart()
+        for number, each in enumerate(done, start=1):
+            result = self._ask(each.request, None)
+            if _digest(result) != each.result:
+                raise SandboxError(f"call {number} of {len(done)} came to another result when it was replayed")
+
+    def close(self) -> None:
+        """End the sandbox. May be called twice."""
+        self._closed = True
+        self._drop_channel()
+        self._drop_container()
+
+    def __del__(self) -> None:
+        self.close()
+
+    def _ask(self, request: JsonObject, timeout_s: float | None) -> Result:
+        channel, began = self._living(), time.monotonic()
+        reply_id = secrets.token_hex(8)
+        deadline = began + (self.limits.timeout_s if timeout_s is None else timeout_s)
+        frame = msgspec.json.encode({"id": reply_id, **request})
+        if len(frame) > self.limits.value_bytes:
+            error = f"the call takes {len(frame)} bytes; at most {self.limits.value_bytes} are let in"
+            return Result(error=error, reason="exception")
+        try:
+            send(channel, frame, deadline)
+            answer = receive(channel, self.limits.answer_bytes, deadline)
+            result = self._ended() if answer is None else _read(answer, reply_id)
+        except TimeoutError:
+            result = Result(error=f"timeout: no answer within {deadline - began:g} s", reason="timeout")
+        except TooLarge:
+            result = Result(error="the answer was larger than is let out", reason="too_large")
+        except OSError:
+            result = self._ended()
+        if result.reason not in (None, "exception", "memory"):
+            self._kill()
+        else:
+            self._done.append(Done(request=request, result=_digest(result)))
+        return msgspec.structs.replace(result, wall_s=time.monotonic() - began)
+
+    def _living(self) -> socket.socket:
+        if self._channel is None:
+            raise SandboxError("the session is closed" if self._closed else "the interpreter is dead; restart it")
+        return self._channel
+
+    def _ended(self) -> Result:
+        """The result of a call during which the channel closed."""
+        assert self._container is not None
+        death = self._container.death()
+        if death is None or death.code is None:
+            return Result(error="the sandbox has ended", reason="died")
+        return _obituary(death.code, death.cpu_s, self.limits)
+
+    def _kill(self) -> None:
+        self._drop_channel()
+        try:
+            if self._container is not None:
+                self._container.end()
+        except SandboxError:
+            self._drop_container()
+
+    def _drop_channel(self) -> None:
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+
+    def _drop_container(self) -> None:
+        if self._container is not None:
+            self._container.close()
+            self._container = None
+
+
+def _read(answer: bytes | bytearray, reply_id: str) -> Result:
+    """The result in an interpreter's answer, if it is one to this request."""
+    try:
+        reply = msgspec.json.decode(answer, type=Reply)
+        digest(reply.value)  # as a snapshot will need
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        return Result(error=f"the interpreter gave no answer that can be read: {error}", reason="protocol")
+    if reply.id != reply_id or reply.reason not in (None, "exception", "memory"):
+        return Result(error="the interpreter did not answer the call", reason="protocol")
+    return Result(
+        value=reply.value,
+        shown=_ADDRESS.sub("0x…", reply.shown),
+        output=_ADDRESS.sub("0x…", reply.output),
+        error=_ADDRESS.sub("0x…", reply.error) if reply.error is not None else None,
+        reason=reply.reason,
+        cpu_s=reply.cpu_s,
+    )
+
+
+def _obituary(code: int, cpu_s: float, limits: Limits) -> Result:
+    if cpu_s >= limits.cpu_s - _CPU_SLACK_S and code < 0:
+        error = f"the interpreter has used up its {limits.cpu_s} s of processor time"
+        return Result(error=error, reason="cpu", cpu_s=cpu_s)
+    how = _SIGNALLED.format(-code) if code < 0 else f"the interpreter ended itself with code {code}"
+    return Result(error=how, reason="died", cpu_s=cpu_s)
+
+
+def _digest(result: Result) -> str:
+    """Of all that does not depend on how fast it went."""
+    return digest(result.value, result.shown, result.output, result.error, result.reason)

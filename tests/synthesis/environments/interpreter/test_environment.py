@@ -1,0 +1,199 @@
+"""Sessions as worlds: what counts as a cell, how answers are judged, and that the goal stays on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from schemas.errors import UserError
+from schemas.task import Task
+from schemas.trajectory import AnyAction, ApiAction, CodeAction, MessageAction
+from synthesis.environments import blocks
+from synthesis.environments.environment import WorldError
+from synthesis.environments.interpreter.environment import InterpreterEnvironment
+from synthesis.environments.interpreter.examples import LEDGER, LONGEST, SUM, WORDS
+from synthesis.environments.interpreter.goal import same
+from synthesis.sandbox import Limits, Pool, SandboxUnavailable
+from synthesis.sandbox.backend import Started
+from synthesis.strategies.stepping import world_at_fault
+
+
+class Missing:
+    """A backend that is not installed."""
+
+    def start(self, control: int, limits: Limits) -> Started:
+        raise SandboxUnavailable("install it")
+
+
+@pytest.fixture
+def ledger() -> Iterator[InterpreterEnvironment]:
+    environment = InterpreterEnvironment(LEDGER)
+    environment.reset(SUM, 0)
+    yield environment
+    environment.close()
+
+
+def cell(code: str) -> ApiAction:
+    return ApiAction(function="python", kwargs={"code": code})
+
+
+def seen(environment: InterpreterEnvironment, action: AnyAction) -> str:
+    return str(getattr(environment.step(action).observation, "content", ""))
+
+
+def test_cells_come_as_calls_as_code_and_in_messages(ledger: InterpreterEnvironment) -> None:
+    assert seen(ledger, cell("x = 1\nprint('one')\nx + 1")) == "one\n2"
+    assert seen(ledger, CodeAction(language="Python", content="x += 1\nx")) == "2"
+    assert seen(ledger, MessageAction(content="I add.\n```python\nx += 1\n```\nthen look\n```\nx\n```")) == "3"
+    assert seen(ledger, cell("x = 2")) == "(nothing was shown)"
+
+
+def test_a_call_and_its_command_do_the_same(ledger: InterpreterEnvironment) -> None:
+    other = InterpreterEnvironment(LEDGER)
+    other.reset(SUM, 0)
+    while (advice := ledger.expert()) is not None:
+        assert ledger.step(advice) == other.step(MessageAction(content=other.command(advice)))
+        assert ledger.state_digest() == other.state_digest()
+    assert ledger.check().passed
+    other.close()
+
+
+def test_an_error_is_seen_and_what_was_done_stays(ledger: InterpreterEnvironment) -> None:
+    transition = ledger.step(cell("x = 5\n1 / 0"))
+    assert not transition.error
+    assert "ZeroDivisionError: division by zero" in transition.observation.content  # type: ignore[union-attr]
+    assert seen(ledger, cell("x")) == "5"
+
+
+def test_a_cell_that_ends_the_interpreter_is_undone(ledger: InterpreterEnvironment) -> None:
+    ledger.step(cell("x = [1]"))
+    before = ledger.state_digest(), ledger.snapshot()
+    transition = ledger.step(cell("x.append(2)\nimport os\nos._exit(0)"))
+    assert transition.error
+    assert "is as it was before" in transition.observation.content  # type: ignore[union-attr]
+    assert (ledger.state_digest(), ledger.snapshot()) == before
+    assert seen(ledger, cell("x")) == "[1]"
+
+
+def test_the_right_answer_ends_with_a_reward(ledger: InterpreterEnvironment) -> None:
+    transition = ledger.step(cell("submit(sum(max(each['amount'], 0) for each in entries))"))
+    assert (transition.terminated, transition.reward, transition.error) == (True, 1.0, False)
+    assert ledger.check().passed
+    assert ledger.expert() is None
+    assert ledger.step(cell("submit(1)")).error
+    assert ledger.check().passed
+
+
+@pytest.mark.parametrize("answer", ["21", "None", "'20'", "True", "[20]", "float('inf')"])
+def test_a_wrong_answer_ends_without(answer: str, ledger: InterpreterEnvironment) -> None:
+    transition = ledger.step(cell(f"submit({answer})"))
+    assert transition.reward == 0.0
+    assert not ledger.check().passed
+    assert transition.terminated is (answer != "float('inf')")  # which is no plain data, and may be tried again
+
+
+def test_the_goal_is_not_in_the_session(ledger: InterpreterEnvironment) -> None:
+    hunt = "import gc\n[each for each in gc.get_objects() if isinstance(each, dict) and each.get('answer') == 20]"
+    assert seen(ledger, cell(hunt)).startswith("[]")
+
+
+def test_patching_submit_forges_no_reward(ledger: InterpreterEnvironment) -> None:
+    ledger.step(cell("_submission = lambda: ['forged']"))
+    assert ledger.check() == msgspec.structs.replace(ledger.check(), passed=False, score=0.0)
+
+
+def solved(code: str) -> tuple[bool, float]:
+    environment = InterpreterEnvironment(WORDS)
+    try:
+        environment.reset(LONGEST, 0)
+        environment.step(cell(code))
+        environment.step(cell("submit()"))
+        check = environment.check()
+        return check.passed, check.score
+    finally:
+        environment.close()
+
+
+@pytest.mark.parametrize(
+    ("code", "score"),
+    [
+        ("def longest(text):\n    return max(text.split(), key=len)", 1.0),
+        ("def longest(text):\n    return text.split()[-1]", 0.5),
+        ("longest = 5", 0.0),
+        ("pass", 0.0),
+        ("def longest(text):\n    import os\n    os._exit(0)", 0.0),
+        ("class Any:\n    def __eq__(self, other):\n        return True\ndef longest(text):\n    return Any()", 0.0),
+    ],
+)
+def test_functions_are_called_with_what_the_agent_has_not_seen(code: str, score: float) -> None:
+    assert solved(code) == (score == 1.0, score)
+
+
+def test_judging_does_not_touch_the_session() -> None:
+    environment = InterpreterEnvironment(WORDS)
+    environment.reset(LONGEST, 0)
+    environment.step(cell("calls = 0\ndef longest(text):\n    global calls\n    calls += 1\n    return 'one'"))
+    before = environment.state_digest()
+    assert environment.check().score == 0.5
+    assert environment.state_digest() == before
+    assert seen(environment, cell("calls")) == "0"
+    environment.close()
+
+
+def test_a_snapshot_of_code_that_depends_on_time_is_refused(ledger: InterpreterEnvironment) -> None:
+    ledger.step(cell("import time\ntime.time()"))
+    snapshot = ledger.snapshot()
+    ledger.step(cell("x = 1"))
+    with pytest.raises(WorldError, match="came to another result"):
+        ledger.restore(snapshot)
+
+
+@pytest.mark.parametrize(
+    "goal", [{}, {"answer": 1, "calls": [{"function": "f", "arguments": {}, "value": 1}]}, {"calls": [{"function": 1}]}]
+)
+def test_a_goal_must_say_one_thing(goal: dict[str, Any]) -> None:
+    task: Task = msgspec.structs.replace(SUM, goal=goal)
+    with pytest.raises(WorldError, match="goal"):
+        InterpreterEnvironment(LEDGER).reset(task, 0)
+
+
+def test_worlds_that_do_not_start_say_why() -> None:
+    with pytest.raises(WorldError, match="invalid syntax"):
+        InterpreterEnvironment(msgspec.structs.replace(LEDGER, source="def"))
+    with pytest.raises(WorldError, match="ZeroDivisionError"):
+        InterpreterEnvironment(msgspec.structs.replace(LEDGER, source="1 / 0")).reset(SUM, 0)
+
+
+def test_where_there_is_no_sandbox_the_run_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("synthesis.environments.interpreter.environment.pool", lambda limits: Pool(Missing(), limits))
+    environment = InterpreterEnvironment(LEDGER)
+    with pytest.raises(UserError, match="install it"), world_at_fault():
+        environment.reset(SUM, 0)
+
+
+def test_its_episodes_are_lived_in_threads() -> None:
+    assert blocks(LEDGER)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected", "equal"),
+    [
+        (1.0000000001, 1, True),
+        (2, 2.0, True),
+        (10**400, 1.5, False),
+        (1, True, False),
+        (True, 1, False),
+        (" a\n", "a", True),
+        ("1", 1, False),
+        ([1, {"b": 2.0}], [1, {"b": 2}], True),
+        ([1], [1, 2], False),
+        ({"a": 1}, {"a": 1, "b": 2}, False),
+        (None, None, True),
+        (0, None, False),
+    ],
+)
+def test_answers_are_compared_as_json(value: object, expected: object, equal: bool) -> None:
+    assert same(value, expected) is equal

@@ -1,0 +1,262 @@
+"""No attack escapes, and the ones that can be tried without harm do succeed where there is no sandbox."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from synthesis.sandbox import Limits, Result, SandboxError, Session, backend
+from tests.synthesis.sandbox.attacks.attack import SECRET, Attack
+from tests.synthesis.sandbox.attacks.files import READING, WRITING
+from tests.synthesis.sandbox.attacks.harness import HARNESS, NETWORK, PROTOCOL
+from tests.synthesis.sandbox.attacks.processes import KERNEL, MEMORY, PROCESSES, TIME
+
+ROOT = Path(__file__).resolve().parents[3]
+ELSEWHERE = {"PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])}
+"""For other processes that import what this one does."""
+ATTACKS = [*READING, *WRITING, *PROCESSES, *TIME, *MEMORY, *KERNEL, *NETWORK, *PROTOCOL, *HARNESS]
+NEEDS_NAMESPACES = ("thread_bomb", "memory_of_the_host")
+WEAKER = [
+    attack
+    for attack in (*PROCESSES, *TIME, *MEMORY, *KERNEL, *NETWORK, *PROTOCOL, *HARNESS)
+    if attack.name not in NEEDS_NAMESPACES
+]
+"""What the weaker backend stops as well."""
+
+LIMITS = Limits(timeout_s=30.0, cpu_s=1, memory_bytes=256 * 2**20)
+
+
+class Host:
+    """What an attack may aim at."""
+
+    def __init__(self, folder: Path) -> None:
+        self.canary = folder / "canary"
+        self.canary.write_text("alive")
+        secret = folder / "secret"
+        secret.write_text(SECRET)
+        self.gold = ctypes.create_string_buffer(SECRET.encode())
+        self.tcp = socket.create_server(("127.0.0.1", 0))
+        self.unix = socket.socket(socket.AF_UNIX)
+        self.unix.bind(str(folder / "s"))
+        self.unix.listen()
+        for server in (self.tcp, self.unix):
+            server.setblocking(False)
+        self.targets: dict[str, Any] = {
+            "SECRET_FILE": secret,
+            "CANARY": self.canary,
+            "HOST_PID": os.getpid(),
+            "HOST_ADDRESS": ctypes.addressof(self.gold),
+            "HOST_NAME": os.uname().nodename,
+            "PORT": self.tcp.getsockname()[1],
+            "LISTENER": folder / "s",
+            "PROJECT": Path(__file__).parent,
+        }
+
+    def is_untouched(self) -> bool:
+        """Nothing was written, and nobody called."""
+        return not self.hang_up() and self.canary.read_text() == "alive"
+
+    def hang_up(self) -> int:
+        """The number of callers."""
+        callers = 0
+        for server in (self.tcp, self.unix):
+            with contextlib.suppress(BlockingIOError):
+                server.accept()[0].close()
+                callers += 1
+        return callers
+
+    def close(self) -> None:
+        self.tcp.close()
+        self.unix.close()
+
+
+@pytest.fixture(scope="module")
+def host() -> Iterator[Host]:
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AGENTMILL_GOLD", SECRET)
+        made = Host(Path(folder))
+        yield made
+        made.close()
+
+
+@pytest.fixture(scope="module")
+def session(host: Host) -> Iterator[Session]:
+    made = Session(backend("bubblewrap"), LIMITS)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def weaker_session(host: Host) -> Iterator[Session]:
+    made = Session(backend("seccomp"), LIMITS)
+    yield made
+    made.close()
+
+
+def tried(attack: Attack, session: Session, host: Host) -> tuple[str, Result]:
+    """What came of an attack in a fresh interpreter, in words."""
+    session.restart()
+    result = session.run(attack.aimed(host.targets), attack.timeout_s)
+    if result.ok and session.alive and attack.name == "patched_json":
+        result = session.run("1")
+    return f"value: {result.value!r}" if result.ok else f"{result.reason}: {result.error}", result
+
+
+def told(attack: Attack) -> str:
+    return attack.name
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=told)
+def test_no_attack_escapes(attack: Attack, session: Session, host: Host) -> None:
+    outcome, result = tried(attack, session, host)
+    assert result.value is not True
+    assert re.search(attack.stopped, outcome), outcome
+    assert SECRET not in f"{result.value}{result.shown}{result.output}"
+    assert len(result.output) + len(result.shown) <= 2 * LIMITS.output_bytes + 20
+    assert host.is_untouched()
+    session.restart()
+    assert session.run("1 + 1").value == 2
+
+
+@pytest.mark.parametrize("attack", WEAKER, ids=told)
+def test_the_weaker_backend_stops_what_is_not_about_files(attack: Attack, weaker_session: Session, host: Host) -> None:
+    outcome, result = tried(attack, weaker_session, host)
+    assert result.value is not True
+    assert re.search(attack.stopped, outcome) or "Errno 1]" in outcome, outcome
+    assert host.is_untouched()
+
+
+@pytest.mark.parametrize("attack", [attack for attack in ATTACKS if attack.works_outside], ids=told)
+def test_outside_it_would_have_worked(attack: Attack, host: Host) -> None:
+    """So that what stops an attack is the sandbox, and not a mistake in the attack."""
+    wrapper = "import sys; from synthesis.sandbox.inside import run; print(run(sys.stdin.read(), {}, 'attack') is True)"
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", wrapper],
+        input=attack.aimed(host.targets),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, **ELSEWHERE},
+        check=False,
+    )
+    host.hang_up()
+    assert done.stdout.split()[-1:] == ["True"], done.stderr[-500:]
+
+
+def test_there_are_many_attacks() -> None:
+    names = [attack.name for attack in ATTACKS]
+    assert len(set(names)) == len(names) >= 60
+    assert sum(attack.works_outside for attack in ATTACKS) >= 20
+    assert all(attack.code.strip() for attack in ATTACKS)
+
+
+def test_the_weaker_backend_lets_read_but_not_write(weaker_session: Session, host: Host) -> None:
+    weaker_session.restart()
+    secret = host.targets["SECRET_FILE"]
+    assert weaker_session.run(f"open('{secret}').read()").value == SECRET  # as its documentation says
+    for code in (
+        f"open('{host.canary}', 'w')",
+        f"open('{host.canary}', 'a')",
+        f"import os; os.unlink('{host.canary}')",
+        f"import os; os.truncate('{host.canary}', 0)",
+        f"import os; os.rename('{host.canary}', '/tmp/x')",
+        f"import os; os.chmod('{host.canary}', 0)",
+        "import os; os.mkdir('/tmp/made-in-a-sandbox')",
+        "import os; os.open('/tmp', os.O_TMPFILE | os.O_RDWR)",
+    ):
+        result = weaker_session.run(code)
+        assert "PermissionError: [Errno 1]" in str(result.error), code
+    assert host.is_untouched()
+
+
+def test_nothing_stays_for_the_next_interpreter(session: Session) -> None:
+    session.restart()
+    session.run("import builtins, os, sys; builtins.sum = lambda x: 42; left = 1; os.environ['LEFT'] = '1'")
+    session.run(
+        "os.mkdir('/tmp/a'); open('/tmp/a/b', 'w').write('x'); os.chmod('/tmp/a', 0); os.symlink('/', '/tmp/l')"
+    )
+    session.run("sys.modules['json'] = None; sys.path.insert(0, '/tmp')")
+    session.restart()
+    code = (
+        "import os, sys, json; (sum([1]), 'left' in globals(), os.listdir('/tmp'), 'LEFT' in os.environ, sys.path[0])"
+    )
+    assert session.run(code).value == [1, False, [], False, "/python/lib/python311.zip".replace("311", _version())]
+
+
+def test_a_thread_does_not_outlive_its_interpreter(session: Session) -> None:
+    session.restart()
+    session.run("""
+import threading, time
+def write():
+    while True:
+        time.sleep(0.01)
+        open('/tmp/alive', 'w').close()
+threading.Thread(target=write, daemon=True).start()
+""")
+    session.restart()
+    assert session.run("import os, time; time.sleep(0.1); os.listdir('/tmp')").value == []
+
+
+def test_files_that_cannot_be_removed_cost_the_sandbox_only(session: Session) -> None:
+    session.restart()
+    deep = "import os\nfor _ in range(3000):\n    os.mkdir('d' * 10)\n    os.chdir('d' * 10)\nTrue"
+    assert session.run(deep).value is True
+    session.restart()
+    assert session.run("import os; os.listdir('/tmp')").value == []
+
+
+def test_two_sessions_do_not_see_each_other(session: Session) -> None:
+    session.restart()
+    session.run("open('/tmp/mine', 'w').close()")
+    other = Session(backend("bubblewrap"), LIMITS)
+    try:
+        assert other.run("import os; os.listdir('/tmp')").value == []
+        assert other.run("import os; os.getpid()").value == 2
+    finally:
+        other.close()
+
+
+def test_all_processes_end_with_the_session() -> None:
+    before = {child.pid for child in psutil.Process().children(recursive=True)}
+    made = Session(backend("bubblewrap"), LIMITS)
+    processes = [child for child in psutil.Process().children(recursive=True) if child.pid not in before]
+    made.run("while True: pass", timeout_s=0.05)
+    made.restart()
+    assert len(processes) == 3
+    made.close()
+    assert psutil.wait_procs(processes, timeout=5)[1] == []
+    with pytest.raises(SandboxError, match="closed"):
+        made.run("1")
+
+
+def test_a_sandbox_ends_with_the_process_that_made_it() -> None:
+    code = (
+        "import os, psutil\nfrom synthesis.sandbox import Session, backend\n"
+        "session = Session(backend('bubblewrap'))\n"
+        "print(*[child.pid for child in psutil.Process().children(recursive=True)], flush=True)\n"
+        "os.kill(os.getpid(), 9)"
+    )
+    environment = {**os.environ, **ELSEWHERE}
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code], capture_output=True, text=True, env=environment, check=False
+    )
+    left = [psutil.Process(int(pid)) for pid in done.stdout.split() if psutil.pid_exists(int(pid))]
+    assert done.returncode == -9
+    assert len(done.stdout.split()) == 3
+    assert psutil.wait_procs(left, timeout=5)[1] == []
+
+
+def _version() -> str:
+    return f"{sys.version_info[0]}{sys.version_info[1]}"

