@@ -42,5 +42,6 @@ OPERATORS = Registry(
         "tree_search": "pipelines.stages.tree_search:TreeSearch",
         "unpaired": "pipelines.stages.unpaired:Unpaired",
         "world_model": "pipelines.stages.world_model:WorldModel",
+        "wrap_env": "pipelines.stages.wrap_env:WrapEnv",
     },
 )

@@ -31,7 +31,9 @@ class SpecEnv(Stage):
     model_roles: ClassVar[Mapping[str, str]] = {"generator": "policy"}
     incidental: ClassVar[Sequence[str]] = ("inspiration", "window")
 
-    family: Literal["interpreter", "pddl"] = Field(default="pddl", description="the family of the environments")
+    family: Literal["interpreter", "pddl", "toolbox"] = Field(
+        default="pddl", description="the family of the environments"
+    )
     backend: Literal["procedural", "llm"] = Field(default="procedural", description="who writes them")
     n: int = Field(default=24, ge=1, description="how many are proposed")
     held_out: float = Field(default=0.0, ge=0, lt=1, description="share set aside, to be unseen in training")

@@ -12,6 +12,7 @@ ENVIRONMENTS = Registry(
         "gymnasium": "synthesis.environments.gymnasium_text.environment:GymnasiumEnvironment",
         "interpreter": "synthesis.environments.interpreter.environment:InterpreterEnvironment",
         "pddl": "synthesis.environments.pddl.environment:PddlEnvironment",
+        "toolbox": "synthesis.environments.toolbox.environment:ToolboxEnvironment",
     },
 )
 

@@ -8,10 +8,13 @@ _ENVIRONMENTS = {
     "interpreter_procedural": "synthesis.generators.interpreter_procedural.generator:InterpreterGenerator",
     "pddl_llm": "synthesis.generators.pddl_llm.generator:LlmGenerator",
     "pddl_procedural": "synthesis.generators.pddl_procedural.generator:ProceduralGenerator",
+    "toolbox_llm": "synthesis.generators.toolbox_llm.generator:LlmGenerator",
+    "toolbox_procedural": "synthesis.generators.toolbox_procedural.generator:ProceduralGenerator",
 }
 _TASKS = {
     "interpreter": "synthesis.generators.interpreter_tasks.generator:InterpreterTaskGenerator",
     "pddl": "synthesis.generators.pddl_tasks.generator:PddlTaskGenerator",
+    "toolbox": "synthesis.generators.toolbox_tasks.generator:ToolboxTaskGenerator",
 }
 
 ENVIRONMENT_GENERATORS = Registry("environment generator", _ENVIRONMENTS)

@@ -16,7 +16,9 @@ from synthesis.environments.pddl.domain import PddlError
 from synthesis.environments.pddl.planner import PlanLimits
 from synthesis.environments.pddl.reader import read_domain, read_problem
 from synthesis.environments.pddl.structure import domain_structure, task_structure
-from synthesis.generators import pddl_admission
+from synthesis.environments.toolbox.structure import toolbox_structure
+from synthesis.environments.toolbox.toolbox import ToolboxError, read_toolbox
+from synthesis.generators import pddl_admission, toolbox_admission
 from synthesis.generators.trial import Solution, try_environment, try_task
 
 TASK_LIMITS = PlanLimits(max_expansions=30_000, optimal_expansions=20_000)
@@ -36,14 +38,17 @@ def admit_environment(spec: EnvironmentSpec, limits: AdmissionLimits = Admission
 
     Family ``pddl``: ``syntax``, ``wording`` (a template per predicate and action, with the right places),
     ``unused_predicate``, ``no_probe`` (problems can be sampled), ``ambiguous_text`` (commands read back to their
-    action, no two facts told alike), ``noop_action``, ``unreachable_action``, ``unsolvable_probe``. Every family:
-    ``broken`` (it can be made).
+    action, no two facts told alike), ``noop_action``, ``unreachable_action``, ``unsolvable_probe``. Family ``toolbox``:
+    those of ``toolbox_admission``. Every other family: ``broken`` (it can be made).
     """
-    checks = _until_failure(
-        pddl_admission.environment_checks(spec, limits.plan, limits.probes, limits.probe_states)
-        if spec.family == "pddl"
-        else try_environment(spec)
-    )
+    match spec.family:
+        case "pddl":
+            found = pddl_admission.environment_checks(spec, limits.plan, limits.probes, limits.probe_states)
+        case "toolbox":
+            found = toolbox_admission.environment_checks(spec, limits.probes)
+        case _:
+            found = try_environment(spec)
+    checks = _until_failure(found)
     notes = spec.lineage.notes if spec.lineage else {}
     return AdmissionReport(checks=checks, repairs=int(notes.get("repairs", 0)))
 
@@ -55,7 +60,8 @@ def admit_task(
 
     Family ``pddl``: ``syntax``, ``grounding``, ``solved_at_start``, ``unsolvable`` (proven), ``planner_limit`` (not
     solved within the limits). Every family: ``broken``, ``null_accepted``, ``gold_rejected`` and ``nondeterministic``
-    by playing in the real environment. A task's own gold is kept; otherwise it is the planner's or the expert's.
+    by playing in the real environment. Family ``toolbox`` then: those of ``toolbox_admission``. A task's own gold is
+    kept; otherwise it is the planner's or the expert's.
     """
     solution = Solution(task.gold, task.difficulty)
     checks: list[AdmissionCheck] = []
@@ -63,6 +69,8 @@ def admit_task(
         checks = _until_failure(pddl_admission.task_checks(task, spec, limits.plan, solution))
     if not checks or checks[-1].passed:
         checks += _until_failure(try_task(task, spec, solution))
+    if spec.family == "toolbox" and checks[-1].passed:
+        checks += _until_failure(toolbox_admission.task_checks(task, spec))
     accepted = checks[-1].passed
     return (
         AdmissionReport(checks=checks),
@@ -78,12 +86,17 @@ def rejection(report: AdmissionReport) -> AdmissionCheck | None:
 
 def environment_digest(spec: EnvironmentSpec) -> str | None:
     """``spec.structure_digest``, computed where it is missing and the family has one."""
-    if spec.structure_digest is not None or spec.family != "pddl":
+    if spec.structure_digest is not None:
         return spec.structure_digest
     try:
-        return domain_structure(read_domain(spec.source))
-    except PddlError:
-        return None
+        match spec.family:
+            case "pddl":
+                return domain_structure(read_domain(spec.source))
+            case "toolbox":
+                return toolbox_structure(read_toolbox(spec.source))
+    except (PddlError, ToolboxError):
+        pass
+    return None
 
 
 def task_digest(task: Task, spec: EnvironmentSpec) -> str | None:

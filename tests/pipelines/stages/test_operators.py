@@ -77,6 +77,7 @@ KNOWN: dict[str, tuple[dict[str, Any], dict[str, list[str]]]] = {
     "scorer_rows": ({"from": "x"}, {"from": ["Trajectory"]}),
     "reflection": ({"from": "x"}, {"from": ["Trajectory"]}),
     "prompts": ({"from": "x"}, {"from": ["Trajectory"]}),
+    "wrap_env": ({"of": "e", "twins": 2}, {"of": ["EnvironmentSpec"]}),
 }
 
 

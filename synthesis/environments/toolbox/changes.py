@@ -1,0 +1,96 @@
+"""What calls did to a database, in a form that does not depend on the order in which they did it.
+
+A row that was inserted is known by what is in it, not by its key: where another column holds the key of such a row, it
+is replaced by a name made of that row's contents. Rows that were there before are known by their keys.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from schemas.ids import digest
+from schemas.record import JsonObject
+from synthesis.environments.toolbox.database import Contents
+from synthesis.environments.toolbox.toolbox import Table, Toolbox, Value
+
+
+class Changes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Per table: the columns that ``updated`` rows have now, by key; ``inserted`` rows without key, sorted; keys of
+    ``deleted`` rows."""
+
+    updated: dict[str, dict[int, dict[str, Value]]] = {}
+    inserted: dict[str, list[JsonObject]] = {}
+    deleted: dict[str, list[int]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.updated or self.inserted or self.deleted)
+
+    def facts(self) -> list[str]:
+        """The changes one by one, as texts that are equal for equal changes."""
+        found = [
+            _fact("updated", table, key, name, value)
+            for table, rows in self.updated.items()
+            for key, fields in rows.items()
+            for name, value in fields.items()
+        ]
+        for table, rows in self.inserted.items():
+            found += [
+                _fact("inserted", table, row, sum(row == other for other in rows[:n])) for n, row in enumerate(rows)
+            ]
+        return found + [_fact("deleted", table, key) for table, keys in self.deleted.items() for key in keys]
+
+
+def changes(toolbox: Toolbox, before: Contents, after: Contents) -> Changes:
+    """The difference between two contents of the same tables."""
+    names = _Names(toolbox, before, after)
+    updated: dict[str, dict[int, dict[str, Value]]] = {}
+    inserted: dict[str, list[JsonObject]] = {}
+    deleted: dict[str, list[int]] = {}
+    for table in toolbox.tables:
+        old, new = before[table.name], after[table.name]
+        if old == new:
+            continue
+        differing = {key: names.difference(table, old[key], new[key]) for key in new if key in old}
+        updated |= {table.name: found} if (found := {key: each for key, each in differing.items() if each}) else {}
+        rows = [names.fields(table, new[key]) for key in new if key not in old]
+        inserted |= {table.name: sorted(rows, key=digest)} if rows else {}
+        gone = sorted(key for key in old if key not in new)
+        deleted |= {table.name: gone} if gone else {}
+    return Changes(updated, inserted, deleted)
+
+
+class _Names:
+    """What keys are called: those that are new by the contents of their rows."""
+
+    def __init__(self, toolbox: Toolbox, before: Contents, after: Contents) -> None:
+        self._tables = {table.name: table for table in toolbox.tables}
+        self._before = before
+        self._after = after
+        self._known: dict[tuple[str, int], str] = {}
+
+    def fields(self, table: Table, row: tuple[Value, ...]) -> JsonObject:
+        """A new row without its key."""
+        columns = zip(table.columns[1:], row[1:], strict=True)
+        return {column.name: self._name(column.references, value) for column, value in columns}
+
+    def difference(self, table: Table, old: tuple[Value, ...], new: tuple[Value, ...]) -> dict[str, Value]:
+        """The columns in which an old row differs now."""
+        columns = zip(table.columns, old, new, strict=True)
+        return {column.name: self._name(column.references, now) for column, was, now in columns if was != now}
+
+    def _name(self, references: str, value: Value) -> Value:
+        """A value, or the name of the new row that it refers to. Of rows that refer in a circle one keeps its key."""
+        if not references or not isinstance(value, int) or value in self._before[references]:
+            return value
+        place = (references, value)
+        row = self._after[references].get(value)
+        if row is None:
+            return value
+        if place not in self._known:
+            self._known[place] = str(value)
+            self._known[place] = f"new {references} {digest(self.fields(self._tables[references], row))[:12]}"
+        return self._known[place]
+
+
+def _fact(*parts: object) -> str:
+    return msgspec.json.encode(parts, order="deterministic").decode()

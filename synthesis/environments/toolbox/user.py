@@ -1,0 +1,74 @@
+"""What the user wants, as a text with slots, and a user by rule who keeps some slots back until asked for them.
+
+After DiaFORGE: required arguments are withheld, and the agent must find out which and ask.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+
+import msgspec
+
+MAX_ASKED = 2
+"""How many things a question may ask for; who asks for everything gets nothing."""
+
+
+class Slot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A part of a request: ``label`` are its words ("shipping city"), ``text`` what the user says for it."""
+
+    label: str
+    text: str
+
+
+class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """``template`` holds ``{name}`` for each of ``slots``; those ``hidden`` the user does not say unasked."""
+
+    template: str
+    slots: dict[str, Slot] = {}
+    hidden: tuple[str, ...] = ()
+
+    def text(self) -> str:
+        """The request as the user says it."""
+        said = {
+            name: f"(ask me for the {slot.label})" if name in self.hidden else slot.text
+            for name, slot in self.slots.items()
+        }
+        return fill(self.template, said)
+
+
+def fill(template: str, values: Mapping[str, object]) -> str:
+    """``{name}`` replaced by its value; a name that has none stays."""
+    return re.sub(r"{(\w+)}", lambda found: str(values.get(found[1], found[0])), template)
+
+
+def reply(request: Request, question: str) -> tuple[str, list[str]]:
+    """What the user answers, and the names of the hidden slots that this tells."""
+    words = set(re.findall(r"\w+", question.lower()))
+    asked = [name for name in request.hidden if words >= set(request.slots[name].label.lower().split()[-1:])]
+    if not asked:
+        return "I do not know what you mean. Which detail of my request do you need?", []
+    if len(asked) > MAX_ASKED:
+        return "That is too much at once. Ask me for one detail after the other.", []
+    said = " ".join(f"The {request.slots[name].label} is {request.slots[name].text}." for name in asked)
+    return said, asked
+
+
+def leaks(said: str, request: Request, asked: Collection[str]) -> list[str]:
+    """The hidden slots, other than ``asked``, that a text of the user gives away."""
+    return [
+        name
+        for name in request.hidden
+        if name not in asked and re.search(rf"(?<!\w){re.escape(request.slots[name].text)}(?!\w)", said, re.IGNORECASE)
+    ]
+
+
+def hideable(request: Request) -> list[str]:
+    """The slots that can be kept back: nothing else in the request says them, and one question asks for one."""
+    names = []
+    for name, slot in request.slots.items():
+        alone = msgspec.structs.replace(request, hidden=(name,))
+        heads = [other.label.lower().split()[-1:] for other in request.slots.values()]
+        if heads.count(slot.label.lower().split()[-1:]) == 1 and not leaks(alone.text(), alone, ()):
+            names.append(name)
+    return names

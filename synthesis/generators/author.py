@@ -1,0 +1,73 @@
+"""A model that writes environments: it is asked, and told the faults of what it wrote until there are none.
+
+The conversation holds all earlier versions with their faults, so that a repair does not bring an old fault back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from string import Template
+
+from schemas.ids import derive_seed, digest
+from schemas.record import JsonObject
+from schemas.task import EnvironmentSpec, Inspiration
+from schemas.trajectory import AnyItem, MessageAction, TextObservation
+from synthesis.generators.generator import GenerationError
+from synthesis.policies.policy import Conversation, Policy
+
+OPERATOR = "spec_env"
+BACKEND = "llm"
+
+Read = Callable[[str, int], tuple[EnvironmentSpec | None, str]]
+"""Of a text and the number of repairs before it: the environment, and its faults in words."""
+
+
+class Author:
+    """Writes with ``policy``, under the prompt ``system``; ``repair`` is what it is told of ``$faults``."""
+
+    def __init__(self, policy: Policy, family: str, system: str, repair: str, repairs: int) -> None:
+        self._policy = policy
+        self._family = family
+        self._system = system
+        self._repair = Template(repair)
+        self._repairs = repairs
+
+    @property
+    def model(self) -> str | None:
+        """The name of the model."""
+        return self._policy.model
+
+    def identity(self, inspiration: Inspiration, seed: int) -> str:
+        """The id of what is written for an inspiration and a seed."""
+        who = (self._policy.name, self._policy.model, self._policy.revision)
+        return digest(OPERATOR, self._family, BACKEND, *who, inspiration.inspiration_id, seed)
+
+    async def write(self, request: str, inspiration: Inspiration, seed: int, read: Read) -> EnvironmentSpec:
+        """A version without faults. Raises ``GenerationError`` (``unrepaired``) with all versions and their faults as
+        ``history``, and passes on ``PolicyError``."""
+        history: list[JsonObject] = []
+        for number in range(self._repairs + 1):
+            text = await self._ask(request, inspiration, seed, history)
+            spec, faults = read(text, number)
+            if spec is not None and not faults:
+                return spec
+            history.append({"text": text, "faults": faults})
+        detail = f"still faulty after {self._repairs} repairs: {history[-1]['faults']}"
+        raise GenerationError("unrepaired", detail, history)
+
+    async def _ask(self, request: str, inspiration: Inspiration, seed: int, history: list[JsonObject]) -> str:
+        content: list[AnyItem] = [TextObservation(content=request, source="user")]
+        for turn, version in enumerate(history, start=1):
+            content.append(MessageAction(content=version["text"], turn=turn))
+            told = self._repair.substitute(faults=version["faults"])
+            content.append(TextObservation(content=told, source="user", turn=turn))
+        turn_of_policy = await self._policy.act(
+            Conversation(
+                episode_id=self.identity(inspiration, seed),
+                system_prompt=self._system,
+                content=tuple(content),
+                tools=[],
+                seed=derive_seed(BACKEND, seed, len(history)),
+            )
+        )
+        return "\n".join(action.content for action in turn_of_policy.actions if isinstance(action, MessageAction))

@@ -1,0 +1,321 @@
+"""Checks of toolboxes and their tasks: does every tool work and tell the truth, does every step of a solution count.
+
+Environments: ``syntax``; ``tables``, ``tools``, ``rows``, ``forbidden_sql``, ``sql``, ``result_columns`` and
+``unused_table`` by looking; ``disconnected_tool`` (no tool shows a key that it takes), ``unreachable_tool``,
+``noop_tool``, ``lying_tool`` (an answer differs from the rows), ``unordered_rows`` and ``no_probe`` (no task can be
+made) by trying. Tasks: ``empty_answer_accepted``, ``ungrounded_argument`` (nobody said a key), ``unneeded_call``,
+``wrong_argument_accepted``, ``twin_accepted``.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+
+import msgspec
+
+from schemas.ids import derive_seed
+from schemas.record import JsonObject
+from schemas.task import AdmissionCheck, EnvironmentSpec, Task
+from schemas.trajectory import AnyAction, ApiAction
+from synthesis.environments import make
+from synthesis.environments.environment import Environment, WorldError
+from synthesis.environments.toolbox.database import Database
+from synthesis.environments.toolbox.lint import lint
+from synthesis.environments.toolbox.toolbox import (
+    FINISH,
+    Parameter,
+    Tool,
+    Toolbox,
+    ToolboxError,
+    Value,
+    read_toolbox,
+)
+from synthesis.generators.toolbox_tasks.generator import ToolboxTaskGenerator
+from synthesis.generators.toolbox_tasks.operation import Drawer
+from synthesis.generators.toolbox_tasks.world import Call, World
+
+DRAWS = 40
+DEFECTS_TOLD = 3
+PROBE_TASKS = 4
+WRONG_VALUES = 2
+
+
+def environment_checks(spec: EnvironmentSpec, probes: int) -> Iterator[AdmissionCheck]:
+    """The checks of a toolbox, in order; what follows a failed one must not be asked for. ``probes`` rounds of calls
+    are tried."""
+    try:
+        toolbox = read_toolbox(spec.source)
+    except ToolboxError as error:
+        yield _judged("syntax", [str(error)])
+        return
+    yield _judged("syntax", [])
+    for name, defects in lint(toolbox):
+        yield _judged(name, defects)
+    yield _judged("disconnected_tool", _disconnected(toolbox))
+    try:
+        with closing(World(spec)) as world:
+            probe = Probe(world)
+            for number in range(probes):
+                probe.round(random.Random(derive_seed("probe", number)))
+            yield _judged("unreachable_tool", probe.unreachable())
+            yield _judged("noop_tool", probe.idle())
+            yield _judged("lying_tool", probe.lies)
+            yield _judged("unordered_rows", probe.unordered)
+    except WorldError as error:
+        yield _judged("rows", [str(error)])
+        return
+    yield _judged("no_probe", _no_task(spec))
+
+
+def task_checks(task: Task, spec: EnvironmentSpec) -> Iterator[AdmissionCheck]:
+    """The checks of a task whose gold solution is accepted already; without a gold solution only the first."""
+    environment = make(spec)
+    gold = [action for action in task.gold or [] if isinstance(action, ApiAction)]
+    try:
+        texts = ["", task.instruction]
+        lucky = [text for text in texts if _passes(environment, task, [_finish(text)])]
+        yield _judged("empty_answer_accepted", [f"finish({text!r}) at once is enough" for text in lucky])
+        yield _judged("ungrounded_argument", _ungrounded(environment, task, gold))
+        yield _judged("unneeded_call", _unneeded(environment, task, gold))
+        yield _judged("wrong_argument_accepted", _wrong_accepted(environment, task, gold))
+        yield _judged("twin_accepted", _twins_accepted(environment, task, gold))
+    finally:
+        environment.close()
+
+
+class Probe:
+    """What trying out the tools of a world shows."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._worked: set[str] = set()
+        self._changed: set[str] = set()
+        self.lies: dict[str, None] = {}
+        self.unordered: dict[str, None] = {}
+
+    def round(self, chance: random.Random) -> None:
+        """Every tool, in a random order, with random values until a call works."""
+        self._world.reset()
+        tools = list(self._world.toolbox.tools)
+        chance.shuffle(tools)
+        drawer = Drawer(self._world, chance, {})
+        for tool in tools:
+            for _ in range(DRAWS):
+                values = {p.name: self._value(tool, p, drawer, chance) for p in tool.parameters}
+                before = self._world.contents()
+                call = self._world.call(tool, values)
+                if call is None or not (call.rows or tool.writes):
+                    continue
+                self._worked.add(tool.name)
+                if self._world.contents() != before:
+                    self._changed.add(tool.name)
+                self._look(call)
+                break
+        self._order(chance)
+
+    def unreachable(self) -> list[str]:
+        """Tools that no call of worked, or that never showed anything."""
+        return [f"no call of {tool.name} worked" for tool in self._world.toolbox.tools if tool.name not in self._worked]
+
+    def idle(self) -> list[str]:
+        """Writing tools that never changed anything, and reading ones that a user is to ask for as a change."""
+        return [
+            f"{tool.name} changes nothing"
+            for tool in self._world.toolbox.tools
+            if (tool.writes or tool.request) and tool.name not in self._changed
+        ]
+
+    def _value(self, tool: Tool, parameter: Parameter, drawer: Drawer, chance: random.Random) -> Value:
+        """For a reading tool a value that is there, for a writing one any."""
+        table, column = self._world.toolbox.column(parameter.column)
+        rows = list(self._world.contents()[table.name].values())
+        if tool.writes or not rows:
+            return drawer.value(parameter)
+        return chance.choice(rows)[table.columns.index(column)]
+
+    def _look(self, call: Call) -> None:
+        """Compare what a call showed with the rows that it names by their keys."""
+        contents = self._world.contents()
+        for table in self._world.toolbox.tables:
+            shown = {
+                path.partition(".")[2]: name
+                for name, path in call.tool.columns.items()
+                if path.startswith(f"{table.name}.")
+            }
+            if table.key not in shown:
+                continue
+            names = [column.name for column in table.columns]
+            for row in call.rows:
+                real = contents[table.name].get(row[shown[table.key]])  # type: ignore[arg-type]
+                wrong = [
+                    field for field, name in shown.items() if real is None or real[names.index(field)] != row[name]
+                ]
+                if wrong:
+                    told = f"{call.tool.name} shows {shown[wrong[0]]} = {row[shown[wrong[0]]]!r}"
+                    self.lies[f"{told}, but {table.name}.{wrong[0]} is {real and real[names.index(wrong[0])]!r}"] = None
+
+    def _order(self, chance: random.Random) -> None:
+        """Ask reading tools of a database that gives rows the other way round wherever it may."""
+        ahead = Database(self._world.toolbox)
+        behind = Database(self._world.toolbox, backwards=True)
+        drawer = Drawer(self._world, chance, {})
+        for tool in self._world.reads:
+            for _ in range(DRAWS // 8):
+                values = {p.name: self._value(tool, p, drawer, chance) for p in tool.parameters}
+                if ahead.call(tool, values) != behind.call(tool, values):
+                    self.unordered[f"the rows of {tool.name} have no fixed order: add ORDER BY a key"] = None
+        ahead.close()
+        behind.close()
+
+
+def _disconnected(toolbox: Toolbox) -> list[str]:
+    """Tools that take the key of a row that no call, made of what was shown before, ever shows."""
+    shown: set[str] = set()
+    needs = {
+        tool.name: {owner.name for p in tool.parameters if (owner := toolbox.keyed(p.column)) is not None}
+        for tool in toolbox.tools
+    }
+    while True:
+        usable = [tool for tool in toolbox.tools if needs[tool.name] <= shown]
+        keys = {
+            owner.name for tool in usable for path in tool.columns.values() if path and (owner := toolbox.keyed(path))
+        }
+        if keys <= shown:
+            break
+        shown |= keys
+    return [
+        f"{name} takes a key of {', '.join(sorted(tables - shown))}, which no tool shows"
+        for name, tables in needs.items()
+        if tables - shown
+    ]
+
+
+def _no_task(spec: EnvironmentSpec) -> list[str]:
+    """Why no task can be made."""
+    plain = msgspec.structs.replace(spec, parameters={})
+    reasons = []
+    for task in ToolboxTaskGenerator().proposals(plain, PROBE_TASKS, 0):
+        if isinstance(task, Task):
+            return []
+        reasons.append(task.detail)
+    return reasons[:1]
+
+
+def _ungrounded(environment: Environment, task: Task, gold: Sequence[ApiAction]) -> Iterator[str]:
+    """Arguments of the solution that neither the user nor an answer before said."""
+    toolbox = read_toolbox(environment.spec.source)
+    tools = {tool.name: tool for tool in toolbox.tools}
+    heard = [task.instruction, *(str(slot["text"]) for slot in _slots(task))]
+    environment.reset(task, 0)
+    for action in gold:
+        for parameter in tools[action.function].parameters if action.function in tools else ():
+            value = str(action.kwargs[parameter.name])
+            if not any(_says(text, value) for text in heard):
+                yield f"{action.function}: nobody said {parameter.name} = {value}"
+        heard.append(str(getattr(environment.step(action).observation, "content", "")))
+
+
+def _unneeded(environment: Environment, task: Task, gold: Sequence[ApiAction]) -> Iterator[str]:
+    """Calls that change the state and without which the solution is accepted as well."""
+    for number, before in _changing(environment, task, gold):
+        if _goes_on(environment, before, gold[number + 1 :]):
+            yield f"the solution passes without its call {number + 1}, {gold[number].function}"
+
+
+def _wrong_accepted(environment: Environment, task: Task, gold: Sequence[ApiAction]) -> Iterator[str]:
+    """Changes with one argument replaced by another of its column that are accepted as well."""
+    toolbox = read_toolbox(environment.spec.source)
+    tools = {tool.name: tool for tool in toolbox.tools}
+    database = Database(toolbox)
+    for number, before in _changing(environment, task, gold):
+        tool = tools.get(gold[number].function)
+        for parameter in tool.parameters if tool is not None else ():
+            for value in _others(toolbox, database, parameter, gold[number].kwargs[parameter.name]):
+                wrong = _with(gold[number], {**gold[number].kwargs, parameter.name: value})
+                if _goes_on(environment, before, [wrong, *gold[number + 1 :]]):
+                    yield f"the solution passes with {parameter.name} = {value!r} in its call {number + 1}"
+    database.close()
+    if gold and gold[-1].function == FINISH and task.goal.get("answers"):
+        for text in ("no answer", "0"):
+            if _passes(environment, task, [*gold[:-1], _finish(text)]):
+                yield f"the solution passes with the answer {text!r}"
+
+
+def _twins_accepted(environment: Environment, task: Task, gold: Sequence[ApiAction]) -> Iterator[str]:
+    """Near-duplicates of a tool that do as well; ``lineage.notes["twins"]`` of the toolbox says which there are."""
+    notes = environment.spec.lineage.notes if environment.spec.lineage else {}
+    twins: dict[str, list[str]] = notes.get("twins", {})
+    for number, before in _changing(environment, task, gold) if twins else ():
+        for twin in twins.get(gold[number].function, []):
+            other = ApiAction(function=twin, kwargs=gold[number].kwargs)
+            if _goes_on(environment, before, [other, *gold[number + 1 :]]):
+                yield f"the solution passes with {twin} in the place of {gold[number].function}"
+
+
+def _changing(environment: Environment, task: Task, gold: Sequence[ApiAction]) -> list[tuple[int, bytes]]:
+    """The calls of the solution that write, by their numbers, with a snapshot of what was before."""
+    writing = {tool.name for tool in read_toolbox(environment.spec.source).tools if tool.writes}
+    environment.reset(task, 0)
+    found = []
+    for number, action in enumerate(gold):
+        before = environment.snapshot() if action.function in writing else b""
+        done = not environment.step(action).error
+        found += [(number, before)] * (done and action.function in writing)
+    return found
+
+
+def _others(toolbox: Toolbox, database: Database, parameter: Parameter, value: Value) -> list[Value]:
+    """Other values that a parameter might have been given."""
+    table, column = toolbox.column(parameter.column)
+    place = table.columns.index(column)
+    held = dict.fromkeys(row[place] for row in database.contents()[table.name].values())
+    near: list[Value] = [value + 1] if isinstance(value, int) else []
+    listed: list[Value] = [*near, *column.values, *held]
+    others: list[Value] = [other for other in dict.fromkeys(listed) if other != value and other is not None]
+    return others[:WRONG_VALUES]
+
+
+def _passes(environment: Environment, task: Task, actions: Sequence[AnyAction]) -> bool:
+    environment.reset(task, 0)
+    for action in actions:
+        environment.step(action)
+    return environment.check().passed
+
+
+def _goes_on(environment: Environment, snapshot: bytes, actions: Sequence[AnyAction]) -> bool:
+    """Whether ``actions``, taken from a snapshot, meet the goal."""
+    environment.restore(snapshot)
+    for action in actions:
+        environment.step(action)
+    return environment.check().passed
+
+
+def _with(action: ApiAction, arguments: JsonObject) -> ApiAction:
+    return msgspec.structs.replace(action, kwargs=arguments)
+
+
+def _finish(text: str) -> ApiAction:
+    return ApiAction(function=FINISH, kwargs={"answer": text})
+
+
+def _slots(task: Task) -> list[JsonObject]:
+    request = task.initial_state.get("request", {})
+    return [dict(slot) for slot in request.get("slots", {}).values()] if isinstance(request, dict) else []
+
+
+def _says(text: str, value: str) -> bool:
+    start = text.find(value)
+    while start >= 0:
+        around = text[start - 1 : start] + text[start + len(value) : start + len(value) + 1]
+        if not any(letter.isalnum() for letter in around):
+            return True
+        start = text.find(value, start + 1)
+    return False
+
+
+def _judged(name: str, defects: Sequence[str] | dict[str, None] | Iterator[str]) -> AdmissionCheck:
+    """Failed with the first few of ``defects``."""
+    told = list(dict.fromkeys(defects))
+    return AdmissionCheck(name=name, passed=not told, detail="; ".join(told[:DEFECTS_TOLD]))

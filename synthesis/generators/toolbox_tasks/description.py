@@ -1,0 +1,212 @@
+"""How a user speaks of a row without its key, and the calls that find the key from what is said.
+
+Call-first, as in GOAT: the calls are carried out, and what they show makes the words. A row is known
+by a name, as one of the rows of another one ("the order of the customer named Ada Berg with the highest total"), or as
+what another row belongs to ("the clerk of that order").
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import msgspec
+
+from synthesis.environments.toolbox.toolbox import Parameter, Table, Tool
+from synthesis.environments.toolbox.user import Slot
+from synthesis.generators.toolbox_tasks.world import Call, Row, World
+
+TOLD_KEY = 0.12
+"""How often a user simply says the number of a row."""
+
+AS_OWNER = 0.25
+"""How often a row is first sought as what another one belongs to."""
+
+MAX_HOPS = 3
+MAX_ROWS = 25
+"""In how many rows an agent has to look for one."""
+
+
+class Phrase(msgspec.Struct, frozen=True):
+    """Words for something: a template with slots, and its shape, which leaves names and numbers out."""
+
+    template: str
+    slots: dict[str, Slot] = {}
+    shape: str = ""
+
+
+class Description(msgspec.Struct, frozen=True):
+    """Words for a row and the calls that find it; the last call shows it as ``row``.
+
+    ``hops`` is how many rows the way leads over, ``choices`` among how many rows one had to be chosen, summed.
+    """
+
+    phrase: Phrase
+    calls: tuple[Call, ...] = ()
+    row: Row = {}
+    hops: int = 0
+    choices: int = 0
+
+
+class Describer:
+    """Finds descriptions in a world; draws by ``chance``. ``told`` makes it say keys and nothing else."""
+
+    def __init__(self, world: World, chance: random.Random, *, told: bool = False) -> None:
+        self._world = world
+        self._chance = chance
+        self._told = told
+
+    def describe(self, table: Table, key: int, above: tuple[str, ...] = ()) -> Description | None:
+        """Words for a row, by a way that leads over ``MAX_HOPS`` tables at most and over none twice; ``above`` are
+        those that it leads to. ``None`` where none was found."""
+        if self._told or self._chance.random() < TOLD_KEY:
+            return self._by_key(table, key)
+        above = (*above, table.name)
+        ways = [tool for tool in self._world.reads if self._field(tool, table) and not self._takes(tool, above)]
+        self._chance.shuffle(ways)
+        if len(above) < MAX_HOPS and self._chance.random() < AS_OWNER:
+            found = self._as_owner(table, key, above)
+            if found is not None:
+                return found
+        for tool in ways:
+            found = self._by_tool(tool, table, key, above)
+            if found is not None:
+                return found
+        return None
+
+    def _by_key(self, table: Table, key: int) -> Description:
+        label = f"{table.noun} number"
+        phrase = self._phrase(f"{table.noun} number ", label, key)
+        return Description(phrase)
+
+    def _by_tool(self, tool: Tool, table: Table, key: int, above: tuple[str, ...]) -> Description | None:
+        """By a call that shows the row, and a feature of it among the rows shown where there are more than one."""
+        row = self._world.row(table, key)
+        arguments, phrases, before = {}, [], []
+        for parameter in tool.parameters:
+            value = self._argument(parameter, table, row)
+            if value is None:
+                return None
+            owner = self._world.toolbox.keyed(parameter.column)
+            if owner is not None:
+                parent = self.describe(owner, int(value), above) if len(above) < MAX_HOPS else None
+                if parent is None:
+                    return None
+                before.append(parent)
+                phrases.append(joined([Phrase(" of "), parent.phrase]))
+            else:
+                phrases.append(self._feature(parameter.column, value))
+            arguments[parameter.name] = value
+        call = self._world.call(tool, arguments)
+        if call is None or len(call.rows) > MAX_ROWS:
+            return None
+        field = self._field(tool, table)
+        shown = [each for each in call.rows if field is not None and each[field] == key]
+        if len(shown) != 1:
+            return None
+        more = self._distinction(call, shown[0], bool(before)) if len(call.rows) > 1 else Phrase("")
+        if more is None:
+            return None
+        calls = tuple(each for parent in before for each in parent.calls)
+        return Description(
+            joined([Phrase(f"the {table.noun}", shape=f"the {table.noun}"), *phrases, more]),
+            (*calls, call),
+            shown[0],
+            1 + sum(parent.hops for parent in before),
+            len(call.rows) - 1 + sum(parent.choices for parent in before),
+        )
+
+    def _as_owner(self, table: Table, key: int, above: tuple[str, ...]) -> Description | None:
+        """As what another row, found before, refers to."""
+        links = [
+            (child, place)
+            for child in self._world.toolbox.tables
+            for place, column in enumerate(child.columns)
+            if column.references == table.name and child.name not in above
+        ]
+        self._chance.shuffle(links)
+        for child, place in links:
+            mine = [row[0] for row in self._world.contents()[child.name].values() if row[place] == key]
+            found = self.describe(child, int(self._chance.choice(mine) or 0), above) if mine else None
+            if found is None or not found.calls:
+                continue
+            path = f"{child.name}.{child.columns[place].name}"
+            fields = [name for name, shown in found.calls[-1].tool.columns.items() if shown == path]
+            if fields and found.row.get(fields[0]) == key:
+                words = Phrase(f"the {table.noun} of ", shape=f"the {table.noun} of ")
+                return msgspec.structs.replace(found, phrase=joined([words, found.phrase]), hops=found.hops + 1)
+        return None
+
+    def _distinction(self, call: Call, row: Row, nested: bool) -> Phrase | None:
+        """What only this one of the rows has: a value, or the highest or lowest number. ``nested`` is what is said
+        behind the words for another row, which it could be taken for a part of."""
+        options = []
+        for name, path in call.tool.columns.items():
+            if not path or self._world.toolbox.keyed(path) is not None or row[name] is None:
+                continue
+            values = [other[name] for other in call.rows]
+            _, column = self._world.toolbox.column(path)
+            if values.count(row[name]) == 1:
+                options.append(self._feature(path, row[name]))
+                numbers = [value for value in values if isinstance(value, int)]
+                if (
+                    column.type == "integer"
+                    and len(numbers) == len(values)
+                    and row[name] in (max(numbers), min(numbers))
+                ):
+                    side = "highest" if row[name] == max(numbers) else "lowest"
+                    options.append(Phrase(f" with the {side} {column.words}", shape=f" with the {side} {column.words}"))
+        if not options:
+            return None
+        option = self._chance.choice(options)
+        return joined([Phrase(" (the one"), option, Phrase(")")]) if nested else option
+
+    def _feature(self, path: str, value: object) -> Phrase:
+        table, column = self._world.toolbox.column(path)
+        words = column.words.removeprefix(f"{table.noun} ")
+        before = {"name": " named ", "title": " titled "}.get(words, f" with {words} ")
+        return self._phrase(before, column.words, value, closed=bool(column.values))
+
+    def _phrase(self, before: str, label: str, value: object, *, closed: bool = False) -> Phrase:
+        return said(before, label, value, f"{self._chance.getrandbits(32):08x}", closed=closed)
+
+    def _argument(self, parameter: Parameter, table: Table, row: Row) -> int | str | None:
+        """What a parameter must be to find the row, as far as the row itself says it."""
+        toolbox = self._world.toolbox
+        owner = toolbox.keyed(parameter.column)
+        if owner is None:
+            place, column = toolbox.column(parameter.column)
+            return row[column.name] if place.name == table.name else None
+        held = [row[column.name] for column in table.columns if column.references == owner.name]
+        return next((value for value in held if value is not None), None)
+
+    def _field(self, tool: Tool, table: Table) -> str | None:
+        path = f"{table.name}.{table.key}"
+        return next((name for name, shown in tool.columns.items() if shown == path), None)
+
+    def _takes(self, tool: Tool, above: tuple[str, ...]) -> bool:
+        """Whether a tool asks for a row of one of the tables that it is to lead to."""
+        owners = [self._world.toolbox.keyed(parameter.column) for parameter in tool.parameters]
+        return any(owner is not None and owner.name in above for owner in owners)
+
+
+def said(before: str, label: str, value: object, name: str, *, closed: bool = False) -> Phrase:
+    """``before`` and a value in a slot; values of a closed list count for the shape."""
+    slot = f"s{name}"
+    return Phrase(
+        f"{before}{{{slot}}}", {slot: Slot(label, str(value))}, f"{before}{value if closed else f'<{label}>'}"
+    )
+
+
+def joined(parts: list[Phrase]) -> Phrase:
+    """Phrases one behind the other."""
+    slots = {name: slot for part in parts for name, slot in part.slots.items()}
+    template = "".join(part.template for part in parts)
+    return Phrase(template, slots, "".join(part.shape or part.template for part in parts))
+
+
+def known(calls: tuple[Call, ...], world: World) -> Iterator[bool]:
+    """Whether each call would have answered the same at the start, so that it does not matter when it is made."""
+    for call in calls:
+        then = world.call(call.tool, call.arguments, at_start=True)
+        yield then is not None and then.rows == call.rows

@@ -1,0 +1,222 @@
+"""Tasks for toolboxes, call first: a path of calls is carried out, and the request is written from it.
+
+A task is a list of operations, each drawn from a seed of its own, so that a harder variant is the same list and one
+operation more, an easier one a list without its end.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Iterator
+
+import msgspec
+
+from schemas.errors import UserError
+from schemas.ids import derive_seed, digest
+from schemas.task import Difficulty, EnvironmentSpec, Lineage, Task
+from schemas.trajectory import AnyAction, ApiAction
+from synthesis.environments.environment import WorldError
+from synthesis.environments.toolbox.changes import changes
+from synthesis.environments.toolbox.goal import Goal, numbers, tells
+from synthesis.environments.toolbox.toolbox import FINISH
+from synthesis.environments.toolbox.user import Request, Slot
+from synthesis.generators.generator import GenerationError
+from synthesis.generators.toolbox_tasks.operation import Drawer, Operation
+from synthesis.generators.toolbox_tasks.world import World, plain, read_world, shape
+
+TRIES = 8
+MAX_OPERATIONS = 5
+QUESTION = 0.35
+REACH = 6
+"""How many calls longer a harder variant may be."""
+
+HALF_LEVEL_EFFORT = 14.0
+"""The effort at which the level is one half."""
+
+SPARE_TURNS = 6
+DIRECTIONS = ("easier", "harder")
+
+
+class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """How a task is drawn: ``operations`` many from ``draw``, the last one as ``variant``; ``told`` says keys."""
+
+    draw: int
+    operations: int
+    variant: int = 0
+    told: bool = False
+
+
+class ToolboxTaskGenerator:
+    """Proposes tasks whose solutions are ``plan_length`` = (least, most) calls long, ``finish`` among them."""
+
+    def __init__(self, plan_length: tuple[int, int] = (2, 8)) -> None:
+        least, most = plan_length
+        if not 1 <= least <= most:
+            raise UserError(f"plan_length is [{least}, {most}]; expected [least, most] with 1 <= least <= most")
+        self._least, self._most = max(2, least), max(2, most)
+
+    async def propose(self, spec: EnvironmentSpec, n: int, seed: int) -> AsyncIterator[Task | GenerationError]:
+        """As ``proposals``."""
+        for each in self.proposals(spec, n, seed):
+            yield each
+
+    def proposals(self, spec: EnvironmentSpec, n: int, seed: int) -> Iterator[Task | GenerationError]:
+        """``n`` tasks or failures, no two tasks of the same structure; one failure for a spec that cannot be used."""
+        try:
+            world = read_world(spec)
+        except WorldError as error:
+            yield GenerationError("broken_environment", str(error))
+            return
+        seen: set[str | None] = set()
+        for number in range(n):
+            yield self._proposal(world, derive_seed("propose", spec.environment_id, seed, number), seen)
+        world.close()
+
+    async def evolve(
+        self, spec: EnvironmentSpec, parent: Task, direction: str, n: int, seed: int
+    ) -> AsyncIterator[Task | GenerationError]:
+        """``n`` variants or failures; solutions shorter than the parent's if ``easier``, longer if ``harder``."""
+        if direction not in DIRECTIONS:
+            raise UserError(f"unknown direction {direction!r}; expected one of {', '.join(DIRECTIONS)}")
+        try:
+            world = read_world(spec)
+            plan = msgspec.convert((parent.lineage.notes if parent.lineage else {}).get("plan"), Plan)
+        except (WorldError, msgspec.ValidationError) as error:
+            yield GenerationError("broken_parent", f"task {parent.task_id} was not drawn from this toolbox: {error}")
+            return
+        seen = {parent.structure_digest}
+        for number in range(n):
+            yield self._variant(
+                world, parent, plan, direction, derive_seed("evolve", parent.task_id, seed, number), seen
+            )
+        world.close()
+
+    def _proposal(self, world: World, seed: int, seen: set[str | None]) -> Task | GenerationError:
+        for attempt in range(TRIES):
+            draw = derive_seed(seed, attempt)
+            wanted = random.Random(draw).randint(self._least, self._most)
+            operations = draw_operations(world, Plan(draw, MAX_OPERATIONS), wanted)
+            lineage = Lineage(operator="propose", seed=seed, notes={"plan": plain(Plan(draw, len(operations)))})
+            task = make_task(world, operations, digest("propose", world.spec.environment_id, seed), lineage)
+            if task and self._least <= len(task.gold or []) <= self._most and task.structure_digest not in seen:
+                seen.add(task.structure_digest)
+                return task
+        wanted_text = f"a solution of {self._least} to {self._most} calls"
+        return GenerationError("no_new_task", f"no new task with {wanted_text} in {TRIES} tries")
+
+    def _variant(
+        self, world: World, parent: Task, plan: Plan, direction: str, seed: int, seen: set[str | None]
+    ) -> Task | GenerationError:
+        length = len(parent.gold or [])
+        for attempt in range(TRIES):
+            varied = _varied(plan, direction, derive_seed(seed, attempt))
+            operations = draw_operations(world, varied)
+            notes = {"direction": direction, "plan": plain(varied)}
+            lineage = Lineage(operator="evolve", parents=[parent.task_id], seed=seed, notes=notes)
+            task = make_task(world, operations, digest("evolve", parent.task_id, direction, seed), lineage)
+            if task is None or task.structure_digest in seen or len(operations) != varied.operations:
+                continue
+            now = len(task.gold or [])
+            if now < length if direction == "easier" else length < now <= length + REACH:
+                seen.add(task.structure_digest)
+                return msgspec.structs.replace(task, split=parent.split)
+        detail = f"no new {direction} variant of a task of {length} calls in {TRIES} tries"
+        return GenerationError(f"no_{direction}_task", detail)
+
+
+def draw_operations(world: World, plan: Plan, length: int | None = None) -> list[Operation]:
+    """The operations of a plan, carried out in ``world``; until there are ``length`` calls, where that is given."""
+    world.reset()
+    made: dict[str, int] = {}
+    operations: list[Operation] = []
+    for number in range(plan.operations):
+        last = number == plan.operations - 1
+        chance = random.Random(derive_seed(plan.draw, number, plan.variant if last else 0))
+        drawer = Drawer(world, chance, made, told=plan.told)
+        operation = drawer.question() if chance.random() < QUESTION else drawer.change()
+        if operation is None:
+            break
+        operations.append(operation)
+        made |= [operation.made] if operation.made else []
+        if length is not None and len(solution(operations)) >= length:
+            break
+    return operations
+
+
+def solution(operations: list[Operation]) -> list[AnyAction]:
+    """All calls in order, without what was looked up before, and the answer at the end."""
+    calls: list[AnyAction] = []
+    for operation in operations:
+        for call in operation.calls:
+            if call.tool.writes or call.action not in calls:
+                calls.append(call.action)
+    told = [f"{each.label}: {each.answer.value}" for each in operations if each.answer is not None]
+    return [*calls, ApiAction(function=FINISH, kwargs={"answer": "; ".join(told)})]
+
+
+def make_task(world: World, operations: list[Operation], task_id: str, lineage: Lineage) -> Task | None:
+    """The task that asks for ``operations``, which ``world`` has gone through; ``None`` where it gives its answer away
+    or leaves everything as it was without a question."""
+    request = _request(operations)
+    instruction = request.text()
+    answers = tuple(operation.answer for operation in operations if operation.answer is not None)
+    state = changes(world.toolbox, world.began_with(), world.contents())
+    given_away = any(
+        tells(instruction, answer, "") or (isinstance(answer.value, int) and answer.value in numbers(instruction))
+        for answer in answers
+    )
+    same_question = len({answer.value for answer in answers}) < len(answers)
+    if not operations or given_away or same_question or not (state or answers):
+        return None
+    gold = solution(operations)
+    return Task(
+        task_id=task_id,
+        environment_id=world.spec.environment_id,
+        instruction=instruction,
+        initial_state={"request": plain(request)},
+        goal=plain(Goal(states=(state,), answers=answers)),
+        gold=gold,
+        difficulty=difficulty_of(operations, len(gold), len(world.toolbox.tools)),
+        skills=sorted({operation.skill for operation in operations}),
+        max_turns=2 * len(gold) + SPARE_TURNS,
+        structure_digest=shape(
+            world.structure,
+            [operation.phrase.shape for operation in operations],
+            [each.function for each in _calls(gold)],
+        ),
+        lineage=lineage,
+    )
+
+
+def difficulty_of(operations: list[Operation], n_calls: int, n_tools: int) -> Difficulty:
+    """Effort is the number of calls, and half a call for each row that the way to a key leads over, a tenth for each
+    row to choose from and a twentieth for each tool to choose from."""
+    hops = sum(operation.hops for operation in operations)
+    choices = sum(operation.choices for operation in operations)
+    effort = n_calls + hops / 2 + choices / 10 + n_tools / 20
+    return Difficulty(level=round(effort / (effort + HALF_LEVEL_EFFORT), 4), plan_length=n_calls)
+
+
+def _calls(gold: list[AnyAction]) -> list[ApiAction]:
+    return [action for action in gold if isinstance(action, ApiAction)]
+
+
+def _request(operations: list[Operation]) -> Request:
+    """All requests as sentences, slots numbered in their order."""
+    sentences, slots = [], dict[str, Slot]()
+    for number, operation in enumerate(operations):
+        text = operation.phrase.template
+        for name, slot in operation.phrase.slots.items():
+            numbered = f"s{len(slots) + 1}"
+            slots[numbered] = slot
+            text = text.replace(f"{{{name}}}", f"{{{numbered}}}")
+        sentences.append(f"{'Then ' if number else 'Please '}{text}.")
+    return Request(" ".join(sentences), slots)
+
+
+def _varied(plan: Plan, direction: str, seed: int) -> Plan:
+    if direction == "harder":
+        return Plan(plan.draw, plan.operations + 1, seed, plan.told)
+    if plan.operations > 1:
+        return Plan(plan.draw, 1 + seed % (plan.operations - 1), 0, plan.told)
+    return Plan(plan.draw, 1, plan.variant, True)

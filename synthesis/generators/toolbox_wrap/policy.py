@@ -1,0 +1,115 @@
+"""Policies of growing complexity, after CC-Gen: rules are predicates, and the document is rendered from them.
+
+The tools do not keep the rules, the agent must. Level 1 bounds numbers and names cases, level 2 adds exceptions,
+level 3 terms that are defined elsewhere, level 4 sections that have nothing to do with any rule.
+"""
+
+from __future__ import annotations
+
+import random
+
+import msgspec
+
+from synthesis.environments.toolbox.toolbox import Column, Rule, Table, Tool, Toolbox
+
+LEVELS = (1, 2, 3, 4)
+RULES_PER_LEVEL = 2
+ASIDE = "If a rule of the policy forbids any of this, leave everything as it is and tell me which rule."
+
+_TERMS = ("guarded", "settled", "seasonal", "pledged", "quiet", "remote")
+_IDLE = (
+    "Greet every visitor in a friendly way and do not hurry anyone.",
+    "The desk is closed on public holidays; the doorkeeper knows them.",
+    "Paper forms are kept in the left cabinet and thrown away after a year.",
+    "Calls from newspapers are passed on to the press officer.",
+)
+
+
+class Clause(msgspec.Struct, frozen=True):
+    """A condition on the row that a call is about: SQL that is true where the rule forbids, and how it is said."""
+
+    condition: str
+    words: str
+
+
+def with_policy(toolbox: Toolbox, level: int, chance: random.Random) -> Toolbox:
+    """``toolbox`` with a policy of ``level``; fewer rules where its tools do not admit as many."""
+    rules: list[Rule] = []
+    definitions: list[str] = []
+    tools = [tool for tool in toolbox.tools if tool.writes and tool.request]
+    chance.shuffle(tools)
+    for tool in tools:
+        if len(rules) == RULES_PER_LEVEL * level:
+            break
+        rule = _rule(toolbox, tool, level, len(rules) + 1, definitions, chance)
+        if rule is not None:
+            rules.append(rule)
+    return msgspec.structs.replace(toolbox, rules=tuple(rules), policy=document(rules, definitions, level, chance))
+
+
+def document(rules: list[Rule], definitions: list[str], level: int, chance: random.Random) -> str:
+    """The policy as the agent reads it; definitions come behind the rules that need them."""
+    lines = [f"{rule.name}. {rule.text}" for rule in rules]
+    for text in chance.sample(_IDLE, 3) if level >= 4 else ():
+        lines.insert(chance.randint(0, len(lines)), text)
+    head = "Policy, which the tools do not check and you must keep:"
+    return "\n".join([head, *lines, *(["Terms used above:", *definitions] if definitions else [])])
+
+
+def _rule(
+    toolbox: Toolbox, tool: Tool, level: int, number: int, definitions: list[str], chance: random.Random
+) -> Rule | None:
+    """A rule for one tool; ``None`` where nothing about its arguments can be said."""
+    name = f"rule {number}"
+    bounded = [
+        parameter
+        for parameter in tool.parameters
+        if parameter.most is not None and toolbox.keyed(parameter.column) is None and parameter.most > 3
+    ]
+    if bounded and chance.random() < 0.5:
+        most = chance.randint(2, (bounded[0].most or 4) - 1)
+        text = f"{tool.name} may be called with {bounded[0].name} up to {most} and no more."
+        return Rule(name=name, tool=tool.name, query=f"SELECT :{bounded[0].name} <= {most}", text=text)
+    for parameter in tool.parameters:
+        table = toolbox.keyed(parameter.column)
+        closed = [column for column in table.columns if len(column.values) > 1] if table is not None else []
+        if table is None or not closed:
+            continue
+        clause = _clause(table, closed, level, definitions, chance)
+        query = f"SELECT NOT ({clause.condition}) FROM {table.name} WHERE {table.key} = :{parameter.name}"
+        text = f"{tool.name} may not be called for a {table.noun} {clause.words}."
+        return Rule(name=name, tool=tool.name, query=query, text=text)
+    return None
+
+
+def _clause(table: Table, closed: list[Column], level: int, definitions: list[str], chance: random.Random) -> Clause:
+    """When the rule forbids: a value; with an exception by another column; or a term that stands for it."""
+    column = chance.choice(closed)
+    value = chance.choice(column.values)
+    clause = Clause(f"{column.name} = '{value}'", f"whose {column.words} is {value}")
+    exceptions = _exceptions(table, column)
+    if level >= 2 and exceptions:
+        exception = chance.choice(exceptions)
+        clause = Clause(
+            f"{clause.condition} AND NOT ({exception.condition})", f"{clause.words}, unless its {exception.words}"
+        )
+    free = [term for term in _TERMS if not any(f'"{term} ' in each for each in definitions)]
+    if level >= 3 and free and chance.random() < 0.6:
+        term = chance.choice(free)
+        definitions.append(f'A "{term} {table.noun}" is one {clause.words}.')
+        clause = Clause(clause.condition, f"that is a {term} {table.noun}")
+    return clause
+
+
+def _exceptions(table: Table, used: Column) -> list[Clause]:
+    """What another column may say in favour of a row."""
+    found = []
+    for column in table.columns[1:]:
+        if column is used or column.references:
+            continue
+        if column.values:
+            found.append(Clause(f"{column.name} = '{column.values[-1]}'", f"{column.words} is {column.values[-1]}"))
+        elif column.type == "integer" and column.most is not None:
+            half = column.most // 2
+            found.append(Clause(f"{column.name} > {half}", f"{column.words} is above {half}"))
+    return found

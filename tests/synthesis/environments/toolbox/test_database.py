@@ -1,0 +1,102 @@
+"""The cell: what SQL may do in it, how much of it, and that undoing leaves no trace."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from synthesis.environments.toolbox.database import Database, Refused
+from synthesis.environments.toolbox.examples import LIBRARY
+from synthesis.environments.toolbox.toolbox import ToolboxError
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ATTACH 'x.db' AS other",
+        "PRAGMA writable_schema = 1",
+        "CREATE TABLE more (a INTEGER)",
+        "DROP TABLE loans",
+        "VACUUM",
+        "SAVEPOINT mine",
+        "EXPLAIN SELECT 1",
+        "SELECT random()",
+        "SELECT hex(randomblob(4))",
+        "SELECT current_timestamp",
+        "SELECT datetime('now')",
+        "SELECT load_extension('x')",
+        "SELECT name FROM sqlite_master",
+        "SELECT * FROM pragma_database_list",
+        "SELECT 1; DELETE FROM loans",
+    ],
+)
+def test_what_could_reach_out_or_differ_is_refused(statement: str) -> None:
+    database = Database(LIBRARY)
+    before = database.contents(), database.image()
+    with pytest.raises(Refused):
+        database.ask(statement, {})
+    assert (database.contents(), database.image()) == before
+
+
+def test_a_query_that_would_not_end_is_stopped() -> None:
+    many = " , ".join(f"loans AS l{number}" for number in range(14))
+    with pytest.raises(Refused, match="interrupted"):
+        Database(LIBRARY).ask(f"SELECT count(*) AS n FROM {many}", {})
+
+
+def test_an_answer_may_not_grow_without_bound() -> None:
+    text = "'" + "x" * 900 + "'"
+    grown = f"replace({text}, 'x', {text})"
+    with pytest.raises(Refused, match="too big"):
+        Database(LIBRARY).ask(f"SELECT replace({grown}, 'x', {text}) AS t", {})
+
+
+def test_recursion_is_refused() -> None:
+    with pytest.raises(Refused):
+        Database(LIBRARY).ask("WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x FROM n", {})
+
+
+def test_a_call_whose_second_statement_fails_does_nothing() -> None:
+    tool = next(tool for tool in LIBRARY.tools if tool.name == "lend_book")
+    database = Database(LIBRARY)
+    before = database.contents(), database.image()
+    with pytest.raises(Refused, match="CHECK"):
+        database.call(tool, {"member_id": 1, "book_id": 2})  # there is no copy: the requirement is not looked at here
+    assert (database.contents(), database.image()) == before
+
+
+def test_a_trial_leaves_no_trace_unless_it_is_kept() -> None:
+    database = Database(LIBRARY)
+    tool = next(tool for tool in LIBRARY.tools if tool.name == "take_back")
+    before = database.contents()
+    with database.trial():
+        database.call(tool, {"loan_id": 1})
+        assert database.contents()["loans"][1] == (1, 1, 2, "returned")
+    assert database.contents() == before
+    with database.trial() as keep:
+        database.call(tool, {"loan_id": 1})
+        keep()
+    assert database.contents()["loans"][1] == (1, 1, 2, "returned")
+
+
+def test_rows_without_an_order_come_the_other_way_round_when_asked_backwards() -> None:
+    query = "SELECT member_id FROM members"
+    forth = Database(LIBRARY).ask(query, {})
+    back = Database(LIBRARY, backwards=True).ask(query, {})
+    assert [row["member_id"] for row in forth] == [1, 2, 3] == [row["member_id"] for row in back][::-1]
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ([(1, 9, 1, "open")], "refers to a row of members that does not exist"),
+        ([(1, 1, 1, "lost")], "cannot be filled: CHECK"),
+        ([(1, 1, 1, "open"), (1, 1, 1, "open")], "cannot be filled: UNIQUE"),
+        ([("one", 1, 1, "open")], "cannot be filled: datatype mismatch|cannot store TEXT"),
+        ([(1, 1, 1)], "cannot be filled: table loans has 4 columns"),
+    ],
+)
+def test_rows_that_break_the_tables_are_named(rows: list[tuple[int | str, ...]], said: str) -> None:
+    broken = msgspec.structs.replace(LIBRARY, rows={**LIBRARY.rows, "loans": rows})
+    with pytest.raises(ToolboxError, match=said):
+        Database(broken)

@@ -1,0 +1,185 @@
+"""Wrapped toolboxes: what each wrapper adds, that solutions hold in it, and that its traps do not pay."""
+
+from __future__ import annotations
+
+import random
+
+import msgspec
+import pytest
+
+from schemas.task import EnvironmentSpec, Task
+from schemas.trajectory import ApiAction
+from synthesis.environments import make
+from synthesis.environments.conformance import check_environment
+from synthesis.environments.toolbox.environment import FAULT
+from synthesis.environments.toolbox.examples import LIBRARY
+from synthesis.environments.toolbox.toolbox import read_toolbox
+from synthesis.environments.toolbox.user import Request, Slot, hideable, leaks, reply
+from synthesis.generators.admission import admit_environment, admit_task, rejection
+from synthesis.generators.generator import GenerationError
+from synthesis.generators.toolbox_procedural.generator import propose
+from synthesis.generators.toolbox_tasks.generator import ToolboxTaskGenerator
+from synthesis.generators.toolbox_wrap.policy import LEVELS, with_policy
+from synthesis.generators.toolbox_wrap.twins import KINDS
+from synthesis.generators.toolbox_wrap.wrap import Wrapping, wrap_environment, wrap_task
+from tests.synthesis.environments.toolbox.boxes import call
+from tests.synthesis.generators.worlds import inspiration
+
+SPECS = [propose(inspiration(), seed) for seed in range(8)]
+ALL = Wrapping(twins=3, distractors=5, policy=3, hidden=2, faults=0.3, hints=True, milestones=True)
+Pair = tuple[EnvironmentSpec, Task]
+
+
+@pytest.fixture
+async def tasks() -> list[Pair]:
+    found = [(spec, task) for spec in SPECS async for task in ToolboxTaskGenerator().propose(spec, 6, 0)]
+    made = [(spec, task) for spec, task in found if isinstance(task, Task)]
+    return [(spec, task) for spec, task in made if rejection(admit_task(task, spec)[0]) is None]
+
+
+def wrapped(pairs: list[Pair], wrapping: Wrapping) -> list[Pair]:
+    specs = {spec.environment_id: wrap_environment(spec, wrapping, 0) for spec, _ in pairs}
+    made = [
+        (specs[spec.environment_id], wrap_task(task, specs[spec.environment_id], wrapping, 0)) for spec, task in pairs
+    ]
+    return [(spec, task) for spec, task in made if isinstance(task, Task)]
+
+
+@pytest.mark.parametrize(
+    "wrapping",
+    [
+        Wrapping(twins=3),
+        Wrapping(distractors=5),
+        Wrapping(hidden=2),
+        Wrapping(faults=0.4),
+        Wrapping(milestones=True),
+        ALL,
+    ],
+)
+def test_solutions_hold_in_every_wrapped_world(tasks: list[Pair], wrapping: Wrapping) -> None:
+    pairs = wrapped(tasks, wrapping)
+    assert len(pairs) >= (0.7 if wrapping.policy else 1.0) * len(tasks)
+    assert [failed for spec, task in pairs if (failed := rejection(admit_task(task, spec)[0])) is not None] == []
+    assert not {task.task_id for _, task in pairs} & {task.task_id for _, task in tasks}
+    admitted = [spec for spec in SPECS if rejection(admit_environment(wrap_environment(spec, wrapping, 0))) is None]
+    assert len(admitted) >= len(SPECS) - 3 * bool(wrapping.policy)
+
+
+def test_a_world_behind_all_wrappers_conforms(tasks: list[Pair]) -> None:
+    spec, task = wrapped(tasks, ALL)[0]
+    assert [finding for finding in check_environment(spec, task) if not finding.passed] == []
+
+
+def test_twins_do_not_do_what_is_wanted(tasks: list[Pair]) -> None:
+    tried = 0
+    for spec, task in wrapped(tasks, Wrapping(twins=9)):
+        twins = spec.lineage.notes["twins"] if spec.lineage else {}
+        for number, action in enumerate(task.gold or []):
+            if isinstance(action, ApiAction) and action.function in twins:
+                environment = make(spec)
+                environment.reset(task, 0)
+                (twin,) = twins[action.function]
+                for other in task.gold or []:
+                    environment.step(msgspec.structs.replace(action, function=twin) if other is action else other)
+                assert not environment.check().passed, (twin, number)
+                tried += 1
+    assert tried > 20
+    assert len(KINDS) == 3
+
+
+def test_hidden_details_are_in_no_text_until_they_are_asked_for(tasks: list[Pair]) -> None:
+    pairs = wrapped(tasks, Wrapping(hidden=2))
+    hidden = 0
+    for spec, task in pairs:
+        request = msgspec.convert(task.initial_state["request"], Request)
+        assert task.instruction == request.text()
+        assert leaks(task.instruction, request, ()) == []
+        for name in request.hidden:
+            said, asked = reply(request, f"What is the {request.slots[name].label}?")
+            assert asked == [name]
+            assert request.slots[name].text in said
+            assert leaks(said, request, asked) == []
+            hidden += 1
+        impatient = [action for action in task.gold or [] if getattr(action, "function", "") != "ask_user"]
+        environment = make(spec)
+        environment.reset(task, 0)
+        for action in impatient:
+            environment.step(action)
+        assert environment.check().passed == (not request.hidden)
+    assert hidden > len(pairs)
+
+
+def test_who_asks_for_everything_gets_nothing() -> None:
+    slots = {
+        "a": Slot("city", "Oslo"),
+        "b": Slot("rank", "3"),
+        "c": Slot("first name", "Ada"),
+        "d": Slot("last name", "Ada"),
+    }
+    request = Request("{a} {b} {c} {d}", slots, ("a", "b", "c"))
+    assert reply(request, "City, rank and name?")[1] == []
+    assert reply(request, "Tell me everything.")[1] == []
+    assert reply(request, "Which CITY, and which rank?")[1] == ["a", "b"]
+    assert hideable(msgspec.structs.replace(request, hidden=())) == ["a", "b"]
+    assert leaks("Ada lives in Oslo.", request, ["a"]) == ["c"]
+
+
+def test_faults_are_met_and_the_solution_tries_again(tasks: list[Pair]) -> None:
+    pairs = wrapped(tasks, Wrapping(faults=0.4))
+    longer = [(spec, task) for spec, task in pairs if len(set(map(str, task.gold or []))) < len(task.gold or [])]
+    assert 0.3 * len(pairs) < len(longer)
+    spec, task = longer[0]
+    environment = make(spec)
+    environment.reset(task, 0)
+    told = [str(getattr(environment.step(action).observation, "content", "")) for action in task.gold or []]
+    assert any(FAULT in text for text in told)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_policies_grow_with_their_level_and_are_rendered_from_their_rules(level: int) -> None:
+    toolboxes = [with_policy(read_toolbox(spec.source), level, random.Random(0)) for spec in SPECS]
+    for toolbox in toolboxes:
+        assert 0 < len(toolbox.rules) <= 2 * level
+        assert all(f"{rule.name}. {rule.text}" in toolbox.policy for rule in toolbox.rules)
+    text = "\n".join(toolbox.policy for toolbox in toolboxes)
+    assert ("unless" in text) == (level >= 2)
+    assert ("Terms used above" in text) == (level >= 3)
+    assert ("public holidays" in text or "cabinet" in text) == (level >= 4)
+
+
+def test_what_a_rule_forbids_is_to_be_refused_by_its_name(tasks: list[Pair]) -> None:
+    refusals = [
+        (spec, task)
+        for seed in range(4)
+        for spec, task in wrapped(tasks, Wrapping(policy=4, faults=seed / 1000))
+        if str((task.goal.get("answers") or [{"value": ""}])[0]["value"]).startswith("rule ")
+    ]
+    assert refusals
+    for spec, task in refusals:
+        environment = make(spec)
+        environment.reset(task, 0)
+        for action in (task.gold or [])[:-1]:
+            environment.step(action)
+        every = ", ".join(rule.name for rule in read_toolbox(spec.source).rules)
+        guess = environment.snapshot()
+        environment.step(call("finish", answer=every))
+        assert environment.check().passed == (every == task.goal["answers"][0]["value"])
+        environment.restore(guess)
+        environment.step((task.gold or [])[-1])
+        assert environment.check().passed
+
+
+def test_what_cannot_be_wrapped_says_why() -> None:
+    spec = SPECS[0]
+    task = Task(
+        task_id="t",
+        environment_id=spec.environment_id,
+        instruction="Please do nothing.",
+        initial_state={"request": {"template": "Please do nothing."}},
+        goal={"answers": [{"value": 7}]},
+        gold=[call("finish", answer="8")],
+    )
+    made = wrap_task(task, wrap_environment(spec, Wrapping(hints=True), 0), Wrapping(hints=True), 0)
+    assert isinstance(made, GenerationError)
+    assert made.reason == "gold_rejected"
+    assert LIBRARY.rules == ()
