@@ -23,7 +23,7 @@ from schemas.layout import (
     layout,
 )
 from schemas.record import SCHEMA_VERSION, Record
-from schemas.representable import RecordError, check_types, first_fault
+from schemas.representable import RecordError, first_fault
 
 __all__ = ["RecordError", "arrow_schema", "from_arrow", "to_arrow"]
 
@@ -32,11 +32,10 @@ R = TypeVar("R", bound=Record)
 
 def to_arrow(records: Sequence[R], record_type: type[R]) -> pa.Table:
     """The table of ``records``, in order. Raises ``RecordError`` for the first that cannot be represented exactly."""
-    check_types(records, record_type)
     rows = list(records)
     try:
         arrays = encode(layout(record_type), rows)
-    except (pa.ArrowException, OverflowError, InexactError) as error:
+    except (pa.ArrowException, OverflowError, RecursionError, TypeError, UnicodeEncodeError, InexactError) as error:
         raise first_fault(rows, record_type) from error
     arrays.append(pa.repeat(pa.scalar(SCHEMA_VERSION, pa.large_string()), len(rows)))
     return pa.Table.from_arrays(arrays, schema=arrow_schema(record_type))

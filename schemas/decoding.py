@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from schemas.layout import Leaf, Listing, Member, Node, Structure
 
-_TAG = Leaf(pa.large_string())
+_TAG = Leaf(pa.large_string(), frozenset({str}))
 
 
 class ColumnError(Exception):

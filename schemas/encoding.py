@@ -1,10 +1,14 @@
-"""Records as Arrow arrays, a whole column at a time."""
+"""Records as Arrow arrays, a whole column at a time: their types are looked at on the way.
+
+A column that is not what its layout says is refused, so that whatever is written comes back as it was.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import chain
 from operator import itemgetter
+from types import NoneType
 from typing import Any
 
 import msgspec
@@ -18,6 +22,11 @@ from schemas.layout import Leaf, Listing, Node, Structure
 BLOCK = 256
 """Records that are turned into columns at a time: they stay in the processor's cache."""
 
+_NULL = {NoneType}
+_TEXT = {str}
+_PLAIN = {str, bool, NoneType}
+"""Types whose values come back from JSON as they are."""
+
 
 class InexactError(ValueError):
     """A column whose values would not come back as they are."""
@@ -26,33 +35,66 @@ class InexactError(ValueError):
 def encode(structure: Structure, records: Sequence[Any]) -> list[pa.Array]:
     """One array per field of ``structure``.
 
-    Raises what Arrow raises for values of another type than declared, and ``InexactError`` for infinities and for
-    open-ended values that JSON cannot hold.
+    Raises ``InexactError`` for values of another type than declared, for infinities, and for open-ended values that
+    JSON cannot hold; and what Arrow and msgspec raise for integers beyond 64 bits and for lone surrogates.
     """
-    columns = _fields(records)
-    return [_column(node, columns.get(name, ())) for name, node in structure.fields.items()]
+    _check(structure, records)
+    return _children(structure, records)
 
 
-def _fields(structs: Sequence[Any]) -> dict[str, list[Any]]:
-    """The values of every field of structs of one type; nothing if there are none."""
-    if not structs:
+def _check(node: Node, values: Sequence[Any]) -> bool:
+    """Whether ``values`` are null throughout. Raises ``InexactError`` unless they are what ``node`` says."""
+    kinds = set(map(type, values))
+    if not kinds <= node.kinds and not _fit(node, kinds):
+        raise InexactError("a value of another type")
+    if isinstance(node, Leaf) and node.choices and not node.choices.issuperset(values):
+        raise InexactError("a text that is none of the choices")
+    if isinstance(node, Listing) and node.length and not set(map(len, filter(None, values))) <= {node.length}:
+        raise InexactError("a tuple of another length")
+    return kinds <= _NULL and not (isinstance(node, Leaf) and node.null_text)
+
+
+def _fit(node: Node, kinds: set[type]) -> bool:
+    """Whether ``kinds`` come back as equal values though they are others than declared: lists and dicts of their own.
+
+    What is inside open-ended values is looked at when they are written.
+    """
+    own = tuple(node.kinds) if isinstance(node, Listing) or (isinstance(node, Leaf) and node.json) else ()
+    return all(issubclass(kind, own) for kind in kinds)
+
+
+def _fields(node: Structure, structs: Sequence[Any]) -> dict[str, list[Any]]:
+    """The values of every field of structs of one type; nothing of those that are null throughout."""
+    if not structs or structs[0] is None:
         return {}
     columns: dict[str, list[Any]] = {name: [] for name in structs[0].__struct_fields__}
     for start in range(0, len(structs), BLOCK):
         rows = map(astuple, structs[start : start + BLOCK])
         for column, values in zip(columns.values(), zip(*rows, strict=True), strict=True):
             column.extend(values)
-    return columns
+    return {name: column for name, column in columns.items() if not _check(node.fields[name], column)}
 
 
-def _column(node: Node, values: Sequence[Any]) -> pa.Array:
-    if values.count(None) == len(values) and not (isinstance(node, Leaf) and node.null_text):
-        return pa.nulls(len(values), node.arrow)
+def _children(node: Structure, values: Sequence[Any]) -> list[pa.Array]:
+    """One array per field of ``values``, which are structs of the members of ``node``, or ``None``."""
+    types = list(map(type, values))
+    present = list(dict.fromkeys(types))
+    groups = [[value for value, other in zip(values, types, strict=True) if other is one] for one in present]
+    columns = [_fields(node, group) for group in groups]
+    merge = _merger(types, present)
+    arrays = []
+    for name, child in node.fields.items():
+        parts = [held.get(name) for held in columns]
+        filled = [part or [None] * len(group) for part, group in zip(parts, groups, strict=True)]
+        arrays.append(_array(child, merge(filled)) if any(parts) else pa.nulls(len(values), child.arrow))
+    return arrays
+
+
+def _array(node: Node, values: Sequence[Any]) -> pa.Array:
+    """The array of values that have been checked."""
     if isinstance(node, Leaf):
         return _texts(node, values) if node.json else _finite(pa.array(values, node.arrow))
-    if isinstance(node, Listing):
-        return _list(node, values)
-    return _struct(node, values)
+    return _list(node, values) if isinstance(node, Listing) else _struct(node, values)
 
 
 def _texts(node: Leaf, values: Sequence[Any]) -> pa.Array:
@@ -75,10 +117,14 @@ def _is_json(value: Any, levels: int = 20) -> bool:
     """
     kind = type(value)
     if kind is dict:
-        return levels > 0 and all(type(name) is str and _is_json(each, levels - 1) for name, each in value.items())
-    if kind is list:
-        return levels > 0 and all(_is_json(each, levels - 1) for each in value)
-    return kind is str or value is None or kind is bool or (kind is int and -(2**63) <= value < 2**63)
+        if not set(map(type, value)) <= _TEXT:
+            return False
+        value = value.values()
+    elif kind is not list:
+        return kind in _PLAIN or (kind is int and -(2**63) <= value < 2**63)
+    if set(map(type, value)) <= _PLAIN:
+        return True
+    return levels > 0 and all(_is_json(each, levels - 1) for each in value)
 
 
 def _finite(array: pa.Array) -> pa.Array:
@@ -88,36 +134,26 @@ def _finite(array: pa.Array) -> pa.Array:
 
 
 def _list(node: Listing, values: Sequence[Any]) -> pa.Array:
-    if isinstance(node.item, Leaf) and not node.item.json:
-        array = pa.array(values, node.arrow)
-        _finite(array.values)
-        return array
     present = [value or () for value in values]
     offsets = np.zeros(len(values) + 1, np.int32)
     np.cumsum(np.fromiter(map(len, present), np.int32, len(values)), out=offsets[1:])
-    items = _column(node.item, list(chain.from_iterable(present)))
+    members = list(chain.from_iterable(present))
+    null = _check(node.item, members)
+    items = pa.nulls(len(members), node.item.arrow) if null else _array(node.item, members)
     return pa.ListArray.from_arrays(pa.array(offsets), items, type=node.arrow, mask=_mask(values))
 
 
 def _struct(node: Structure, values: Sequence[Any]) -> pa.Array:
-    types = list(map(type, values))
-    present = list(dict.fromkeys(types))
-    arrays = []
+    arrays = _children(node, values)
     if node.tag_field:
         tags = {member.type: member.tag for member in node.members}
-        arrays.append(pa.array([tags.get(one) for one in types], pa.large_string()))
-    groups = [[value for value, other in zip(values, types, strict=True) if other is one] for one in present]
-    columns = [{} if group[0] is None else _fields(group) for group in groups]
-    merge = _merger(types, present)
-    for name, child in node.fields.items():
-        parts = [held.get(name) or [None] * len(group) for held, group in zip(columns, groups, strict=True)]
-        arrays.append(_column(child, merge(parts)))
+        arrays.insert(0, pa.array([tags.get(type(value)) for value in values], pa.large_string()))
     return pa.StructArray.from_arrays(arrays, fields=node.arrow_fields, mask=_mask(values))
 
 
 def _merger(types: list[type], present: list[type]) -> Callable[[list[list[Any]]], Sequence[Any]]:
     """What puts values that lie by type back into the order of ``types``."""
-    if len(present) == 1:
+    if len(present) < 2:
         return itemgetter(0)
     codes = np.fromiter(map({one: code for code, one in enumerate(present)}.__getitem__, types), np.int32, len(types))
     places = np.argsort(np.argsort(codes, kind="stable"), kind="stable")

@@ -71,7 +71,7 @@ def _sha256(parts: tuple[Any, ...]) -> hashlib._Hash:
 def _canonical(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _canonical(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
+    if isinstance(value, (list, tuple)):
         return [_canonical(item) for item in value]
     if isinstance(value, float):
         if not math.isfinite(value):

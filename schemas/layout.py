@@ -6,7 +6,7 @@ annotation                        Arrow
 ``str``, ``Literal`` of texts     ``large_string``
 ``int``, ``float``, ``bool``      ``int64``, ``double``, ``bool``
 ``bytes``                         ``large_binary``
-``Any``, ``dict[str, …]``         ``large_string`` holding JSON text
+``Any``, ``dict[str, Any]``       ``large_string`` holding JSON text
 ``list[x]``, ``tuple[x, …]``      ``list<x>``
 a record                          a struct of its fields
 a union of tagged records         a struct of the tag (``class_``) and the union of their fields
@@ -17,7 +17,8 @@ a union of tagged records         a struct of the tag (``class_``) and the union
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import NoneType
 
 import msgspec
 import pyarrow as pa
@@ -32,18 +33,25 @@ RECORD_KEY = b"agentmill.record"
 
 @dataclass(frozen=True)
 class Leaf:
-    """One value per row. ``json``: it is JSON text; ``null_text``: ``None`` is itself a value, written ``null``."""
+    """One value per row, of one of the types ``kinds`` and, where there are any, one of ``choices``.
+
+    ``json``: it is JSON text; ``null_text``: ``None`` is itself a value, written ``null``.
+    """
 
     arrow: pa.DataType
+    kinds: frozenset[type]
+    choices: frozenset[str | None] = frozenset()
     json: bool = False
     null_text: bool = False
 
 
 @dataclass(frozen=True)
 class Listing:
-    """A list of values of one layout."""
+    """A list of values of one layout, or a tuple, which has ``length`` of them."""
 
     item: Node
+    kinds: frozenset[type]
+    length: int | None = None
 
     @property
     def arrow(self) -> pa.DataType:
@@ -68,6 +76,7 @@ class Structure:
     members: tuple[Member, ...]
     tag_field: str | None
     fields: dict[str, Node]
+    kinds: frozenset[type]
 
     @property
     def arrow(self) -> pa.DataType:
@@ -83,15 +92,14 @@ class Structure:
 
 Node = Leaf | Listing | Structure
 
+_TEXT = pa.large_string()
 _LEAVES: dict[type[inspect.Type], Leaf] = {
-    inspect.StrType: Leaf(pa.large_string()),
-    inspect.LiteralType: Leaf(pa.large_string()),
-    inspect.IntType: Leaf(pa.int64()),
-    inspect.FloatType: Leaf(pa.float64()),
-    inspect.BoolType: Leaf(pa.bool_()),
-    inspect.BytesType: Leaf(pa.large_binary()),
-    inspect.DictType: Leaf(pa.large_string(), json=True),
-    inspect.AnyType: Leaf(pa.large_string(), json=True, null_text=True),
+    inspect.StrType: Leaf(_TEXT, frozenset({str})),
+    inspect.IntType: Leaf(pa.int64(), frozenset({int})),
+    inspect.FloatType: Leaf(pa.float64(), frozenset({float, int})),
+    inspect.BoolType: Leaf(pa.bool_(), frozenset({bool})),
+    inspect.BytesType: Leaf(pa.large_binary(), frozenset({bytes})),
+    inspect.AnyType: Leaf(_TEXT, frozenset({object}), json=True, null_text=True),
 }
 
 
@@ -113,22 +121,37 @@ def arrow_schema(record_type: type[Record]) -> pa.Schema:
 def _node(info: inspect.Type) -> Node:
     if type(info) in _LEAVES:
         return _LEAVES[type(info)]
+    if isinstance(info, inspect.LiteralType):
+        return Leaf(_TEXT, frozenset({str}), choices=frozenset(map(str, info.values)))
+    if isinstance(info, inspect.DictType) and isinstance(info.value_type, inspect.AnyType):
+        return Leaf(_TEXT, frozenset({dict}), json=True)
     if isinstance(info, inspect.ListType):
-        return Listing(_node(info.item_type))
+        return Listing(_node(info.item_type), frozenset({list}))
     if isinstance(info, inspect.TupleType):
         nodes = [_node(item) for item in info.item_types]
         if all(node == nodes[0] for node in nodes):
-            return Listing(nodes[0])
+            return Listing(nodes[0], frozenset({tuple}), len(nodes))
     if isinstance(info, inspect.StructType):
         return _structure([info])
     if isinstance(info, inspect.UnionType):
-        present = [item for item in info.types if not isinstance(item, inspect.NoneType)]
-        if len(present) == 1:
-            return _node(present[0])
-        structs = [item for item in present if isinstance(item, inspect.StructType)]
-        if len(structs) == len(present):
-            return _structure(structs)
+        return _union(info)
     raise TypeError(f"no Arrow layout for {info}")
+
+
+def _union(info: inspect.UnionType) -> Node:
+    present = [item for item in info.types if not isinstance(item, inspect.NoneType)]
+    structs = [item for item in present if isinstance(item, inspect.StructType)]
+    if len(present) > 1 and len(structs) < len(present):
+        raise TypeError(f"no Arrow layout for {info}")
+    node = _structure(structs) if structs else _node(present[0])
+    return _or_none(node) if len(present) < len(info.types) else node
+
+
+def _or_none(node: Node) -> Node:
+    kinds = node.kinds | {NoneType}
+    if isinstance(node, Leaf) and node.choices:
+        return replace(node, kinds=kinds, choices=node.choices | {None})
+    return replace(node, kinds=kinds)
 
 
 def _structure(structs: list[inspect.StructType]) -> Structure:
@@ -138,7 +161,8 @@ def _structure(structs: list[inspect.StructType]) -> Structure:
             node = _node(field.type)
             if fields.setdefault(field.name, node) != node:
                 raise TypeError(f"field {field.name!r} has two layouts in one union")
-    return Structure(tuple(_member(struct) for struct in structs), structs[0].tag_field, fields)
+    kinds = frozenset(struct.cls for struct in structs)
+    return Structure(tuple(_member(struct) for struct in structs), structs[0].tag_field, fields, kinds)
 
 
 def _member(struct: inspect.StructType) -> Member:

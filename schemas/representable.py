@@ -41,16 +41,6 @@ def check(records: Sequence[Record], record_type: type[Record]) -> None:
         raise first_fault(records, record_type)
 
 
-def check_types(records: Sequence[Record], record_type: type[Record]) -> None:
-    """As ``check``, and faster, but open-ended values and infinities are left to ``encoding``, which checks them.
-
-    MessagePack copies texts instead of escaping them. What it cannot say (integers beyond 64 bits) JSON may.
-    """
-    decode, encode = _unpacker(record_type).decode, msgspec.msgpack.encode
-    if not all(_survives(record, encode, decode) for record in records):
-        check(records, record_type)
-
-
 def _survives(record: Record, encode: Callable[[Record], bytes], decode: Callable[[bytes], Any]) -> bool:
     with contextlib.suppress(ValueError, TypeError, RecursionError, OverflowError):
         return bool(decode(encode(record)) == record)
@@ -68,11 +58,6 @@ def first_fault(records: Sequence[Record], record_type: type[Record]) -> RecordE
 @functools.cache
 def _decoder(record_type: type[Record]) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(record_type)
-
-
-@functools.cache
-def _unpacker(record_type: type[Record]) -> msgspec.msgpack.Decoder[Any]:
-    return msgspec.msgpack.Decoder(record_type)
 
 
 def _faults(record: Record, record_type: type[Record]) -> Iterator[Fault]:

@@ -18,6 +18,7 @@ from schemas.record import JsonObject
 from schemas.trajectory import AnyItem, Trajectory
 
 RESERVED = frozenset({"content", "tool_calls", "spelling", "side", "row"})
+_NUMBERS = (int, float)
 SYSTEM = "system"
 """Stands for the system prompt where an index stands for an item."""
 
@@ -31,9 +32,9 @@ class Flag(NamedTuple):
 
     def read(self, value: Any) -> bool | None:
         """What ``value`` says: of numbers, any above zero is yes; ``None`` where it is of another type."""
-        if isinstance(value, bool) != isinstance(self.no, bool) or not isinstance(value, int | float):
+        if isinstance(value, bool) != isinstance(self.no, bool) or not isinstance(value, _NUMBERS):
             return None
-        return value > 0
+        return bool(value > 0)
 
     def says(self, value: Any) -> bool:
         """Whether yes or no, as this field spells them, is all that ``value`` says."""

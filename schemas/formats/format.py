@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -15,11 +16,25 @@ from schemas.ids import ingested_id
 from schemas.record import JsonObject
 from schemas.trajectory import Source, Trajectory
 
-Losses = Counter[str]
+
+class Tally(Counter[str]):
+    """A counter. Most stay empty, and a record has a dozen: so to make and to add empty ones costs little."""
+
+    def __init__(self, given: Mapping[str, int] | Iterable[str] = ()) -> None:
+        if given:
+            super().__init__(given)
+
+    def __add__(self, other: Counter[str]) -> Tally:  # type: ignore[override]
+        return Tally(super().__add__(other)) if self or other else Tally()
+
+    def __pos__(self) -> Tally:
+        return Tally(super().__pos__())
+
+
+Losses = Tally
 """What the other side cannot say, by field (``content.state_digest``), with how often it was left out."""
 
-
-Remarks = Counter[str]
+Remarks = Tally
 """Reason codes of what is odd about a record, with how often it is."""
 
 
@@ -69,7 +84,7 @@ class Read(NamedTuple):
     trajectory: Trajectory
     losses: Losses
     others: tuple[Trajectory, ...] = ()
-    remarks: Remarks = Counter()
+    remarks: Remarks = Remarks()
 
 
 class Written(NamedTuple):

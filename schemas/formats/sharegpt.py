@@ -152,8 +152,7 @@ class ShareGpt(WithDialect):
 
 def _answers(row: JsonObject, turns: int, spelling: JsonObject) -> list[list[Any]]:
     """The better and the worse answer, each a list of turns, if the record has them."""
-    given = [row.get(name) for name in ("chosen", "rejected")]
-    if not all(isinstance(each, dict | list) for each in given):
+    if not isinstance(row.get("chosen"), dict | list) or not isinstance(row.get("rejected"), dict | list):
         return []
     spelling["prompt"] = turns
     listed = [name for name in ("chosen", "rejected") if isinstance(row[name], list) and len(row[name]) == 1]

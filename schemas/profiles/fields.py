@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -35,18 +35,28 @@ def without(document: JsonObject, paths: list[str]) -> JsonObject:
     return kept
 
 
-def fields_of(document: Any) -> Counter[str]:
+def fields_of(document: Any) -> dict[str, int]:
     """How often each field has a value: of the record, and of the objects in its lists (``[].role``)."""
-    names: list[str] = []
+    counted: dict[str, int] = {}
     for record in document if isinstance(document, list) else [document]:
-        if not isinstance(record, dict):
-            continue
-        names += [name for name, value in record.items() if value is not None]
-        for value in record.values():
-            if isinstance(value, list):
-                members = [member for member in value if isinstance(member, dict)]
-                names += [ITEM + name for member in members for name, each in member.items() if each is not None]
-    return Counter(names)
+        if isinstance(record, dict):
+            _count([record], "", counted)
+            for value in record.values():
+                if isinstance(value, list):
+                    _count(value, ITEM, counted)
+    return counted
+
+
+def _count(members: Sequence[Any], prefix: str, counted: dict[str, int]) -> None:
+    """Add to ``counted`` how many of the objects in ``members`` have a value for each name."""
+    found: dict[str, int] = {}
+    for member in members:
+        if isinstance(member, dict):
+            for name, value in member.items():
+                if value is not None:
+                    found[name] = found.get(name, 0) + 1
+    for name, n in found.items():
+        counted[prefix + name] = counted.get(prefix + name, 0) + n
 
 
 def fields_in_extra(extra: JsonObject) -> Counter[str]:

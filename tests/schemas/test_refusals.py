@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import math
 import pickle
+from collections import Counter, OrderedDict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from schemas.arrow import RecordError, to_arrow
+from schemas.arrow import RecordError, from_arrow, to_arrow
 from schemas.record import Record
 from schemas.tables import write_shard
-from schemas.trajectory import MessageAction, Outcome, TextObservation, Trajectory
+from schemas.trajectory import MessageAction, Outcome, TextObservation, Trajectory, WebObservation
 from schemas.verdict import Label, Value
 from tests.builders import called, outcome, tokens, trajectory
+
+
+class Items(list[Any]):
+    pass
+
 
 DEEP: list[Any] = []
 for _ in range(5000):
@@ -51,6 +57,12 @@ for _ in range(5000):
         ({"outcome": Outcome(status="won")}, "outcome.status", "Invalid enum value 'won'"),  # type: ignore[arg-type]
         ({"content": [TextObservation(content="x", source="tool")]}, "content[0].source", "'tool'"),  # type: ignore[arg-type]
         ({"content": [outcome()]}, "content[0]", "`class_`"),
+        ({"content": [None]}, "content[0]", "got `null`"),
+        ({"system_prompt": b"x"}, "system_prompt", "bytes"),
+        ({"content": [MessageAction(content=None)]}, "content[0].content", "got `null`"),  # type: ignore[arg-type]
+        ({"content": [WebObservation(viewport_size=(1, 2, 3))]}, "content[0].viewport_size", "length 2"),  # type: ignore[arg-type]
+        ({"content": [WebObservation(viewport_size=[1, 2])]}, "content[0].viewport_size", "list"),  # type: ignore[arg-type]
+        ({"content": [MessageAction(content="x", tokens=tokens(True))]}, "content[0].tokens.sampled_ids[0]", "bool"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -61,6 +73,11 @@ def test_the_culprit_is_named(fields: dict[str, Any], field: str, detail: str) -
     assert caught.value.field == field
     assert detail in caught.value.detail
     assert isinstance(caught.value, ValueError)
+
+
+def test_lists_and_dicts_of_a_kind_of_their_own_are_taken() -> None:
+    given = trajectory(extra=OrderedDict(a=Counter("aa")), content=Items([MessageAction(content="x")]))
+    assert from_arrow(to_arrow([given], Trajectory), Trajectory) == [given]
 
 
 def test_integers_that_a_float_cannot_hold_are_refused() -> None:

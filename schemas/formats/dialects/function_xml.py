@@ -16,8 +16,8 @@ from schemas.trajectory import Action, ApiAction, CodeAction
 
 _OPENING = re.compile(r"<function=([^>\n]+)>")
 _TAG = "<tool_call>"
-_END = "</parameter>"
 _NEXT = re.compile(r"\s*(?:<parameter=([^>\n]+)>|</function>)")
+_END = re.compile(f"</parameter>{_NEXT.pattern}")
 _WRAPPER = re.compile(r"\s*</tool_call>")
 
 
@@ -42,25 +42,16 @@ def _blocks(text: str) -> Iterator[Block]:
         count = 0
         after = _NEXT.match(text, opening.end())
         while after and after[1]:
-            end, following = _value_end(text, after.end())
-            if following is None:
+            closing = _END.search(text, after.end())
+            if closing is None:
                 break
-            kwargs[after[1]] = _value(text, after.end(), end)
-            after = following
+            kwargs[after[1]] = _value(text, after.end(), closing.start())
+            after = closing
             count += 1
         if after and not after[1] and count == len(kwargs):
             start, end = _with_wrapper(text, opening.start(), after.end(), done)
             done = end
             yield Block(start, end, ApiAction(function=opening[1], kwargs=kwargs))
-
-
-def _value_end(text: str, position: int) -> tuple[int, re.Match[str] | None]:
-    """Where the value that starts at ``position`` ends, and the tag after it; no tag if it does not end."""
-    end = text.find(_END, position)
-    following = None
-    while end >= 0 and (following := _NEXT.match(text, end + len(_END))) is None:
-        end = text.find(_END, end + len(_END))
-    return end, following
 
 
 def _with_wrapper(text: str, start: int, end: int, done: int) -> tuple[int, int]:
@@ -80,11 +71,12 @@ def _call(action: Action) -> str | None:
         if isinstance(action, CodeAction):
             raise unsayable("code is no tool call in this dialect")
         return None
-    if action.raw_arguments is not None or not all(isinstance(value, str) for value in action.kwargs.values()):
+    text = f"<function={action.function}>\n"
+    for name, value in action.kwargs.items():
+        if not isinstance(value, str):
+            raise unsayable(f"arguments of {action.function!r} are no texts")
+        wrapped = f"\n{value}\n" if "\n" in value else value
+        text += f"<parameter={name}>{wrapped}</parameter>\n"
+    if action.raw_arguments is not None:
         raise unsayable(f"arguments of {action.function!r} are no texts")
-    parameters = [f"<parameter={name}>{_outside(value)}</parameter>\n" for name, value in action.kwargs.items()]
-    return f"<function={action.function}>\n{''.join(parameters)}</function>"
-
-
-def _outside(value: str) -> str:
-    return f"\n{value}\n" if "\n" in value else value
+    return f"{text}</function>"

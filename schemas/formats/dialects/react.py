@@ -22,16 +22,15 @@ from schemas.trajectory import Action, ApiAction, CodeAction, MessageAction
 from schemas.views.toolformats import DIALECTS
 
 _THOUGHT = re.compile(r"\s*(?:Thought|THOUGHT|Think):[ \t]*\n?")
-_ACTION = re.compile(r"^[ \t]*(?:Action|ACTION|Act):[ \t]*", re.MULTILINE)
 _INPUTS = "Action Input:"
 _INPUT = re.compile(rf"([^\n]+?)[ \t]*\n\s*{_INPUTS}(.*)", re.DOTALL)
 _CODE = re.compile(r"([^\n`]*)\n\s*(`{3,})([^\n`]*)\n(.*?)\n?\2", re.DOTALL)
 _CALL = re.compile(r"([A-Za-z_][\w.-]*)(?:\[(.*)\]|\((.*)\))", re.DOTALL)
 _WORD = re.compile(r"\s*\w*\s*")
+_BLANKS = " \t"
 _ANSWERS = "Final Answer:"
-_LABELS = ("Observation:", "OBSERVATION:", "Thought:", "THOUGHT:", "Think:", "Action:", "ACTION:", "Act:", _ANSWERS)
-_NEXT = re.compile(rf"^[ \t]*(?:{'|'.join(_LABELS)})", re.MULTILINE)
-_ANSWER = re.compile(rf"^[ \t]*{_ANSWERS}[ \t]*", re.MULTILINE)
+_ACTIONS = ("Action:", "ACTION:", "Act:")
+_LABELS = ("Observation:", "OBSERVATION:", "Thought:", "THOUGHT:", "Think:", *_ACTIONS, _ANSWERS)
 
 
 class React(Config):
@@ -43,15 +42,16 @@ class React(Config):
 
     def read(self, text: str) -> Spoken | None:
         """The first action of ``text`` and what follows it, or its final answer; ``None`` for a thought alone."""
-        action = _ACTION.search(text)
-        answer = _ANSWER.search(text, action.end() if action else 0) if _ANSWERS in text else None
+        action = _label(text, _ACTIONS)
+        answer = _label(text, (_ANSWERS,), action.stop if action else 0)
         opening = action or answer
         if opening is None:
             return None
-        thought = _thought(text[: opening.start()])
-        if answer is not None and (action is None or _WORD.fullmatch(text, action.end(), answer.start())):
-            return Spoken([MessageAction(content=text[answer.end() :], description=thought)], awaits=False)
-        body, rest = _parted(text[opening.end() :].strip())
+        thought = _thought(text[: opening.start])
+        if answer is not None and (action is None or _WORD.fullmatch(text, action.stop, answer.start)):
+            said = text[answer.stop :].lstrip(_BLANKS)
+            return Spoken([MessageAction(content=said, description=thought)], awaits=False)
+        body, rest = _parted(text[opening.stop :].strip())
         done = self._call(body, thought) or MessageAction(content=body, description=thought)
         if rest:
             return Spoken([done, MessageAction(content=rest)], plainest=False)
@@ -86,11 +86,30 @@ class React(Config):
 
 def _parted(text: str) -> tuple[str, str]:
     """An action, and what follows it from the next label on. Labels in the code that it is of are none."""
-    if "\n" not in text or not any(map(text.__contains__, _LABELS)):
+    if "\n" not in text or ":" not in text:
         return text, ""
     code = _CODE.match(text) if "```" in text else None
-    following = _NEXT.search(text, code.end() if code else 1)
-    return (text[: following.start()].rstrip(), text[following.start() :]) if following else (text, "")
+    following = _label(text, _LABELS, code.end() if code else 1)
+    return (text[: following.start].rstrip(), text[following.start :]) if following else (text, "")
+
+
+def _label(text: str, labels: Sequence[str], start: int = 0) -> slice | None:
+    """The first of ``labels`` that begins a line, from ``start`` on, with the blanks before it.
+
+    Looked for with ``str.find``, since a pattern would be tried at every line.
+    """
+    found, end = None, len(text)
+    for label in labels:
+        place = text.find(label, start, end)
+        while place >= 0:
+            line = place
+            while line > start and text[line - 1] in _BLANKS:
+                line -= 1
+            if line == 0 or text[line - 1] == "\n":
+                found, end = slice(line, place + len(label)), line
+                break
+            place = text.find(label, place + 1, end)
+    return found
 
 
 def _thought(text: str) -> str | None:
