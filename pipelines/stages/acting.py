@@ -10,10 +10,13 @@ from pydantic import Field, model_validator
 from pipelines.stages.rollout import Actors
 from pipelines.stages.stage import Stage, StageContext, TableNames, expect
 from schemas.config import Config
+from schemas.errors import UserError
 from schemas.record import JsonObject
 from synthesis.strategies.rules import EpisodeRules
 
 S = TypeVar("S", bound=Config)
+
+EXPERT = "expert"
 
 
 class Acting(EpisodeRules, Stage):
@@ -51,7 +54,14 @@ class Acting(EpisodeRules, Stage):
         return {name: value for name, value in given.items() if value is not None} if role == "actor" else {}
 
     def settled(self, context: StageContext) -> JsonObject:
-        """As ``Stage.settled``, with the seed and the round that hold."""
+        """As ``Stage.settled``, with the seed and the round that hold.
+
+        Raises ``UserError`` where nobody could write the notes.
+        """
+        if self.context == "notes" and self.summarizer is None and context.models["actor"].config.policy == EXPERT:
+            raise UserError(
+                f"the expert {self.policy!r} acts and has no words: name a `summarizer` for `context: notes`"
+            )
         return {**super().settled(context), "seed": self._seed(context), "round": context.round}
 
     def actors(self, context: StageContext) -> Actors:

@@ -20,6 +20,7 @@ from schemas.views.evidence import Evidence
 from schemas.views.roles import perspectives
 from schemas.views.view import Unused
 from synthesis.strategies.branch import Branch as BranchStrategy
+from synthesis.strategies.replay import imagined
 
 
 class Branch(Choosing, Acting, BranchStrategy):
@@ -79,7 +80,7 @@ class Branching(Rollout):
         return self._choice.evidence(record.trajectory_id)
 
     def refused(self, record: Any) -> Unused | None:
-        """Not chosen, not made by us, with tools where commands are needed, or without a turn of this kind, too."""
+        """Not chosen, not made by us, not lived, with tools where commands are needed, or without such a turn."""
         try:
             evidence = self.evidence(record)
         except Unused as error:
@@ -90,6 +91,8 @@ class Branching(Rollout):
             return Unused(
                 "several_agents", "the actor cannot go on alone; give what is to be done, and `then: recorded`"
             )
+        if any(map(imagined, record.content)):
+            return Unused("imagined", "a model made up what the world answered, so no state of it is known")
         if self._branching.constrain == "admissible" and record.generation.scaffold != "text":
             return Unused("not_text", "it was lived with tools, and `constrain: admissible` chooses among commands")
         if not self._branching.points(record, evidence):

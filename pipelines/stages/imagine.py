@@ -19,7 +19,7 @@ from schemas.task import EnvironmentSpec
 from synthesis.strategies.imagine import Imagine as ImagineStrategy
 from synthesis.strategies.recall import Recall
 
-OF_EXAMPLES = (*Recall.model_fields, *SAID, "where")
+OF_EXAMPLES = (*Recall.model_fields, *SAID, "where", "verdict")
 
 
 class Imagine(Choosing, Acting, ImagineStrategy):

@@ -87,7 +87,11 @@ class Remembering(Rollout):
 
     def refused(self, record: Any) -> Unused | None:
         """A task for which nothing can be recalled, too."""
-        if self._library is not None and self._shelf is not None and not self._library.find(record, self._shelf.recall):
+        if (
+            self._library is not None
+            and self._shelf is not None
+            and not self._library.holds(record, self._shelf.recall)
+        ):
             return Unused("nothing_recalled", "no run that was chosen can be recalled for it")
         return super().refused(record)
 

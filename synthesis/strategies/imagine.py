@@ -92,12 +92,15 @@ class Imagine(Recall, EpisodeRules):
     ) -> Trajectory:
         told = _frame(plan, exploration, environment)
         opening = _opening(plan, environment)
-        script = Script(told.tools, environment if self.check == "world" else None, plan.max_turns)
+        script = Script(
+            told.tools, environment if self.check == "world" else None, plan.max_turns, mistakes=self.mistakes > 0
+        )
         asked = self._request(plan, exploration, told, opening, found)
         faults: list[JsonObject] = []
+        last: Fault | None = None
         usage = Usage()
         while True:
-            content = [TextObservation(content=_going_on(asked, script, faults), source="user")]
+            content = [TextObservation(content=_going_on(asked, script, last), source="user")]
             seed = derive_seed(plan.seed, plan.trajectory_id, len(faults))
             writer = exploration.policies[ACTOR]
             said, cost = await words_of(writer, plan.trajectory_id, prompt("imagine_system"), content, seed)
@@ -108,10 +111,13 @@ class Imagine(Recall, EpisodeRules):
                 turn = len(script.turns) + 1
                 faults.append({"turn": turn, "reason": fault.reason, "fault": fault.detail, "text": said.content})
                 if len(faults) > self.repairs:
-                    detail = f"turn {turn} is still faulty after {self.repairs} repairs: {fault.detail}"
+                    what = "the ending" if script.finished else f"turn {turn}"
+                    detail = f"{what} is still faulty after {self.repairs} repairs: {fault.detail}"
                     raise GenerationError(fault.reason, detail, faults) from fault
+                last = fault
             else:
-                return _trajectory(plan, exploration, told, [*opening, *items_of(script.turns)], ending, faults, usage)
+                extra = _said_of(script, ending, faults)
+                return _trajectory(plan, exploration, told, [*opening, *items_of(script.turns)], extra, usage)
 
     def _plans(self, exploration: Exploration) -> Iterator[tuple[EpisodePlan, list[str]]]:
         for attempt in range(self.k):
@@ -152,14 +158,22 @@ def _opening(plan: EpisodePlan, environment: Environment | None) -> list[AnyItem
     return [TextObservation(content=plan.task.instruction, source="user")]
 
 
-def _going_on(asked: str, script: Script, faults: Sequence[JsonObject]) -> str:
-    """What the writer is asked: at first the run, then what follows the turns that stand."""
-    if not faults:
+def _going_on(asked: str, script: Script, fault: Fault | None) -> str:
+    """What the writer is asked: at first the run, then what follows the turns that stand, or the ending alone."""
+    if fault is None:
         return asked
     stands = "\n".join(msgspec.json.encode(turn).decode() for turn in script.turns) or "(none)"
     number = str(len(script.turns) + 1)
-    resumed = Template(prompt("imagine_resume"))
-    return f"{asked}\n\n{resumed.substitute(stands=stands, number=number, fault=faults[-1]['fault'])}"
+    resumed = Template(prompt("imagine_ending" if script.finished else "imagine_resume"))
+    given = {"stands": stands, "number": number, "written": fault.written, "fault": fault.detail}
+    return f"{asked}\n\n{resumed.substitute(given)}"
+
+
+def _said_of(script: Script, ending: Ending | None, faults: Sequence[JsonObject]) -> JsonObject:
+    """What the writer claims of the run, the mistakes that it marked in it, and what it had to repair."""
+    repaired = [{name: fault[name] for name in ("turn", "reason", "fault")} for fault in faults]
+    marked = sum(turn.error for turn in script.turns)
+    return {"claim": msgspec.to_builtins(ending), "mistakes": marked, "repaired": repaired}
 
 
 def _trajectory(
@@ -167,14 +181,12 @@ def _trajectory(
     exploration: Exploration,
     told: Frame,
     content: list[AnyItem],
-    ending: Ending | None,
-    faults: Sequence[JsonObject],
+    extra: JsonObject,
     usage: Usage,
 ) -> Trajectory:
     """The run as a record. Its outcome is unknown; what the writer claims of it stands in ``extra``."""
     writer = exploration.policies[ACTOR]
-    claim = msgspec.to_builtins(ending)
-    repaired = [{name: fault[name] for name in ("turn", "reason", "fault")} for fault in faults]
+    cut = extra["claim"] is None
     return Trajectory(
         trajectory_id=plan.trajectory_id,
         content=content,
@@ -183,7 +195,7 @@ def _trajectory(
         attempt=plan.attempt,
         system_prompt=told.system_prompt,
         tools=told.tools,
-        outcome=Outcome(truncated=ending is None, reason="max_turns" if ending is None else "imagined"),
+        outcome=Outcome(truncated=cut, reason="max_turns" if cut else "imagined"),
         generation=Generation(
             model=writer.model,
             revision=writer.revision,
@@ -196,5 +208,5 @@ def _trajectory(
         ),
         usage=usage,
         split=plan.task.split,
-        extra={"claim": claim, "repaired": repaired},
+        extra=extra,
     )

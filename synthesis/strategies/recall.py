@@ -6,6 +6,7 @@ capitals and punctuation aside. That suits tasks that are told in the same manne
 
 from __future__ import annotations
 
+import heapq
 import random
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,7 +29,9 @@ class Recall(Config):
     by: Literal["similar", "random"] = Field(
         default="similar", description="those whose instructions are most like the task's, or any, drawn anew each time"
     )
-    held_out: bool = Field(default=True, description="never a run of the task itself")
+    held_out: bool = Field(
+        default=True, description="never a run of the task itself, or of its instruction where a run names no task"
+    )
 
     def serves(self, run: Trajectory) -> bool:
         """Whether a run holds what is to be recalled."""
@@ -36,11 +39,15 @@ class Recall(Config):
         return True
 
 
+TaskName = tuple[str | None, str]
+"""What a task is told apart by: its id, or where there is none its instruction."""
+
+
 class Card(Record):
     """What a library knows of a run without opening it."""
 
     trajectory_id: str
-    task_id: str | None
+    task: TaskName
     words: frozenset[str]
 
 
@@ -55,46 +62,67 @@ class Library:
     def find(self, task: Task, recall: Recall, seed: int = 0, *, one_per_task: bool = False) -> list[str]:
         """The ids of the runs to recall for a task, the first choice first; ``seed`` is that of a random choice."""
         if recall.by == "random":
-            return _taken(_drawn(self._cards, random.Random(seed)), task, recall, one_per_task)
+            return _taken(drawn(self._cards, random.Random(seed)), task, recall, one_per_task)
         key = (task.task_id, task.instruction, recall, one_per_task)
         if key not in self._ranked:  # a library may be large, and is asked for each attempt
-            words = words_of(task.instruction)
-            ranked = sorted(self._cards, key=lambda card: -similarity(words, card.words))
-            self._ranked[key] = _taken(ranked, task, recall, one_per_task)
+            self._ranked[key] = _taken(_nearest(self._cards, task), task, recall, one_per_task)
         return self._ranked[key]
+
+    def holds(self, task: Task, recall: Recall) -> bool:
+        """Whether there is any run to recall for a task; it ranks none."""
+        without = _held_out(task, recall)
+        return any(card.task not in without for card in self._cards)
 
     def get(self, trajectory_id: str) -> Trajectory:
         """A run that was found."""
         return self._fetch(trajectory_id)
 
 
-def _drawn(cards: Sequence[Card], chance: random.Random) -> Iterator[Card]:
-    """The cards in random order. A library may be large, and few of them are wanted: it is not shuffled as a whole."""
-    seen: set[int] = set()
-    while len(seen) < len(cards):
-        place = chance.randrange(len(cards))
-        if place not in seen:
-            seen.add(place)
-            yield cards[place]
+def drawn(cards: Sequence[Card], chance: random.Random) -> Iterator[Card]:
+    """The cards in random order: a shuffle (Fisher and Yates) that goes as far as it is asked, for few are wanted."""
+    moved: dict[int, int] = {}
+    for left in range(len(cards), 0, -1):
+        place = chance.randrange(left)
+        yield cards[moved.get(place, place)]
+        moved[place] = moved.get(left - 1, left - 1)
+
+
+def _nearest(cards: Sequence[Card], task: Task) -> Iterator[Card]:
+    """The cards from the most similar on, sorted as far as it is asked."""
+    words = words_of(task.instruction)
+    ranks = [(-similarity(words, card.words), place) for place, card in enumerate(cards)]
+    heapq.heapify(ranks)
+    while ranks:
+        _, place = heapq.heappop(ranks)
+        yield cards[place]
 
 
 def _taken(ranked: Iterable[Card], task: Task, recall: Recall, one_per_task: bool) -> list[str]:
     taken: list[str] = []
-    tasks: set[str | None] = {task.task_id} if recall.held_out else set()
+    tasks = _held_out(task, recall)
     for card in ranked:
-        if len(taken) == recall.shots:
-            break
-        if card.task_id in tasks:
+        if card.task in tasks:
             continue
         taken.append(card.trajectory_id)
+        if len(taken) == recall.shots:
+            break
         if one_per_task:
-            tasks.add(card.task_id)
+            tasks.add(card.task)
     return taken
+
+
+def _held_out(task: Task, recall: Recall) -> set[TaskName]:
+    return {_named(task.task_id, task.instruction), _named(None, task.instruction)} if recall.held_out else set()
+
+
+def _named(task_id: str | None, asked: str) -> TaskName:
+    return (None, " ".join(asked.split())) if task_id is None else (task_id, "")
 
 
 def card_of(run: Trajectory) -> Card:
     """The card of a run."""
-    return Card(trajectory_id=run.trajectory_id, task_id=run.task_id, words=words_of(instruction_of(run)))
+    asked = instruction_of(run)
+    return Card(trajectory_id=run.trajectory_id, task=_named(run.task_id, asked), words=words_of(asked))
 
 
 def instruction_of(run: Trajectory) -> str:

@@ -26,7 +26,8 @@ def acts(item: AnyItem) -> bool:
 
 def imagined(item: AnyItem) -> bool:
     """Whether it is an answer of the environment that a model made up."""
-    return not isinstance(item, Action) and item.synthetic and item.turn > 0 and item.context_operation is None
+    made_up = not isinstance(item, Action) and item.synthetic and item.turn > 0
+    return made_up and item.context_operation in (None, "copied")
 
 
 def replay(environment: Environment, content: Sequence[AnyItem]) -> None:
@@ -42,7 +43,8 @@ def divergence(environment: Environment, content: Sequence[AnyItem]) -> JsonObje
     """Carry out each action that was answered, and return the first difference of states, if there is one.
 
     An observation with a state digest answers the oldest action that is not yet carried out; those of turn 0 show the
-    state of the start. One that a model made up has no state: its action is carried out, until the world has ended.
+    state of the start. One that a model made up has no state: the action of its turn is carried out, until the world
+    has ended.
     """
     waiting: deque[AnyAction] = deque()
     ended = False
@@ -51,6 +53,8 @@ def divergence(environment: Environment, content: Sequence[AnyItem]) -> JsonObje
             if acts(item):
                 waiting.append(item)
         elif imagined(item):
+            while waiting and waiting[0].turn < item.turn:
+                waiting.popleft()
             if waiting and not ended:
                 ended = carry_out(environment, waiting.popleft()).terminated
         elif item.state_digest is not None:

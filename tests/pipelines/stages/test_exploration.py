@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import defaultdict
 from collections.abc import Iterator
@@ -78,6 +79,15 @@ def test_what_cannot_be_branched_from_is_dropped_with_its_reason(world: Path) ->
     assert (strange.counts.used, strange.reasons) == (0, {"not_generated": 1, "no_task": 1})
     errors = run(world, "branch", "e", actor("1.0"), of="lost", **{**parameters, "turns": "first_error"})
     assert (errors.counts, errors.reasons) == (Counts(read=4, used=0, dropped=4, written=0), {"no_turn": 4})
+
+
+def test_no_branch_starts_from_a_state_that_a_model_made_up(world: Path) -> None:
+    told = json.dumps(
+        {"turns": [{"action": "right", "observation": "One more."}] * 3, "ending": {"status": "unfinished"}}
+    )
+    run(world, "imagine", "told", actor(told, policy="sayer"), policy="p", **ON)
+    manifest = run(world, "branch", "b", actor("1.0"), policy="p", of=["lost", "told"], turns="last", **ON)
+    assert (manifest.counts, manifest.reasons) == (Counts(read=8, used=4, dropped=4, written=4), {"imagined": 4})
 
 
 def test_a_world_that_changed_since_drops_each_branch(world: Path) -> None:

@@ -134,6 +134,15 @@ def test_notes_carry_a_code_through_a_narrow_context(world: Path) -> None:
     assert rows.counts.written == 27
 
 
+def test_an_expert_has_no_words_for_notes(world: Path) -> None:
+    on, expert = {"policy": "p", "context": "notes", "keep_turns": 1, **ON}, {"actor": model("expert")}
+    with pytest.raises(UserError, match="the expert 'p' acts and has no words: name a `summarizer`"):
+        run(world, "expert", "shown", expert, **on)
+    words = {"summarizer": model("sayer", turns=["Go on."])}
+    manifest = run(world, "expert", "shown", {**expert, **words}, summarizer="s", **on)
+    assert (manifest.counts.used, manifest.metrics["success"]) == (4, 4)
+
+
 def test_only_recombination_solves_what_two_attempts_hold_halves_of(world: Path) -> None:
     write_table(world / "vaults", [[vault_task(code) for code in ("ad", "ed", "af")]], Task)
     on = {"policy": "p", **ON, "tasks": "vaults"}

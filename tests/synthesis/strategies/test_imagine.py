@@ -79,7 +79,7 @@ async def test_a_run_is_recorded_item_by_item_and_only_its_opening_is_real() -> 
     ]
     outcome = run.outcome
     assert (outcome.status, outcome.reward, outcome.terminated, outcome.truncated) == ("unknown", None, False, False)
-    assert run.extra == {"claim": {"status": "success", "reason": "so it is"}, "repaired": []}
+    assert run.extra == {"claim": {"status": "success", "reason": "so it is"}, "mistakes": 0, "repaired": []}
     assert run.generation is not None
     assert (run.generation.strategy, run.generation.policy) == ("imagine", "sayer")
 
@@ -107,8 +107,6 @@ WORLD = {"check": "world"}
 FAULTS: list[tuple[dict[str, Any], str, str, int]] = [
     ({}, "I would rather not.", "malformed", 0),
     ({}, written(*GOOD, turn("add 1"))[:-70], "malformed", 2),
-    ({}, json.dumps({"turns": GOOD}), "malformed", 2),
-    ({}, written(*GOOD, status="triumph"), "malformed", 2),
     ({}, written(*GOOD, turn("add 1", feeling="fine")), "malformed", 2),
     ({}, written(*GOOD, turn(7)), "malformed", 2),
     ({}, written(*GOOD, turn(" ")), "malformed", 2),
@@ -122,7 +120,9 @@ FAULTS: list[tuple[dict[str, Any], str, str, int]] = [
     (TOOLS, written(CALLS[0], add("1")), "wrong_arguments", 1),
     (WORLD, written(*GOOD, turn("fly")), "illegal_action", 2),
     (WORLD, written(*GOOD, turn("add 1"), turn("add 1")), "after_the_end", 3),
-    (WORLD, written(GOOD[0], turn("add 2", error=True)), "no_mistake", 1),
+    ({**WORLD, "mistakes": 1}, written(GOOD[0], turn("add 2", error=True)), "no_mistake", 1),
+    ({}, written(GOOD[0], turn("fly", error=True)), "unasked_mistake", 1),
+    (TOOLS, written(*CALLS, turn({"name": "fly", "arguments": {}}, error=True)), "unasked_mistake", 2),
     ({**TOOLS, **WORLD}, written(CALLS[0], turn("Hello?", "Hello.")), "illegal_action", 1),
 ]
 
@@ -190,6 +190,7 @@ async def test_mistakes_are_marked_refused_and_corrected() -> None:
     writer = sayer(text)
     run = await imagined(writer, mistakes=1, check="world")
     assert [item.error for item in run.content if item.turn > 0] == [True, True, False, False, False, False]
+    assert run.extra["mistakes"] == 1
     assert "to make mistakes, 1 in all" in str(writer.asked[0].content[0].content)  # type: ignore[union-attr]
     (row,) = Sft(loss="not_error").make_rows(run, NOTHING)
     assert [(each.content, each.train) for each in row.messages if each.role == "assistant"] == [

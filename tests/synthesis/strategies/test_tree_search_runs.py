@@ -145,7 +145,10 @@ async def test_trees_grow_in_every_family_and_their_runs_can_be_replayed(family:
         [piece] = strategy.planned(explored)
         found = Found([each async for each in strategy.explore(explored, piece)])
         assert found.root.visits == 12
-        assert len(found.runs) > 1
+        environment = make(spec)
+        environment.reset(task, seed=1)
+        assert (len(found.runs) > 1) == bool(environment.admissible()), "programs cannot be listed"
+        environment.close()
         for run in found.runs:
             environment = make(spec)
             verdict = await CheckOutcome().verify(task, run, environment)

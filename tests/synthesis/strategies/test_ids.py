@@ -1,0 +1,43 @@
+"""Whatever changes what a strategy makes changes its ids, so that two ways of making it never share one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from schemas.trajectory import Trajectory
+from synthesis.strategies.imagine import Imagine
+from synthesis.strategies.memory import Memory
+from synthesis.strategies.revise import Revise
+from synthesis.strategies.strategy import Strategy
+from tests.builders import instruction, seen, trajectory
+from tests.ruin_world import gambler
+from tests.synthesis.strategies.exploring import exploration, library
+
+BEST = {"pool": "best", "pool_size": 2}
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "changed"),
+    [
+        *((Imagine, {}, each) for each in ({"scaffold": "tools"}, {"check": "world"}, {"mistakes": 1}, {"repairs": 1})),
+        *((Imagine, {}, each) for each in ({"shots": 1}, {"max_turns": 3})),
+        *((Memory, {}, each) for each in ({"scaffold": "tools"}, {"kind": "reflections"}, {"shots": 1})),
+        *((Memory, {}, each) for each in ({"context": "notes"}, {"max_invalid": 2}, {"constrain": "admissible"})),
+        *((Revise, BEST, {"aim": each}) for each in ("recombine", "refine")),
+        *((Revise, {}, each) for each in ({"scaffold": "tools"}, {"level": "step"}, {"feedback": "self"}, BEST)),
+    ],
+)
+def test_each_parameter_changes_the_id(kind: type[Strategy], given: dict[str, Any], changed: dict[str, Any]) -> None:
+    made = exploration(actor=gambler(0.0), library=library(_run("one"), _run("two")))
+    one, other = (kind(**parameters).planned(made) for parameters in (given, {**given, **changed}))
+    assert len(one) == len(other) == 1
+    assert one != other
+    assert one == kind(**given).planned(made)
+
+
+def _run(name: str) -> Trajectory:
+    """A run that serves as an exemplar and holds a reflection."""
+    content = [instruction(f"Do {name}."), seen("Go right.", role="critic"), seen("Here.", state_digest="s")]
+    return trajectory(name, task_id=name, content=content)

@@ -1,0 +1,76 @@
+"""Which runs of a library are found: of which tasks, in which order, and without ranking what nobody wants."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+
+from schemas.trajectory import Trajectory
+from synthesis.strategies import recall
+from synthesis.strategies.memory import Memory
+from synthesis.strategies.recall import Card, Recall, card_of, drawn
+from tests.builders import instruction, said, seen, trajectory
+from tests.ruin_world import ruin_task
+from tests.synthesis.strategies.exploring import library
+
+TASK = ruin_task()
+
+
+def run_of(name: str, words: str, task_id: str | None = None) -> Trajectory:
+    content = [instruction(words), seen("Here."), said("go"), seen("There.", 1)]
+    return trajectory(name, task_id=task_id, generation=None, content=content)
+
+
+@pytest.mark.parametrize("by", ["similar", "random"])
+def test_runs_that_name_no_task_are_told_apart_by_their_instructions(by: str) -> None:
+    shelf = library(*(run_of(f"run{n}", f"Count to {n // 2}.") for n in range(6)))
+    found = shelf.find(TASK, Memory(shots=5, by=by), one_per_task=True)  # type: ignore[arg-type]
+    assert sorted(int(name.removeprefix("run")) // 2 for name in found) == [0, 1, 2]
+    assert len(shelf.find(TASK, Memory(shots=5, by=by))) == 5  # type: ignore[arg-type]
+
+
+def test_the_task_itself_is_held_out_by_its_id_or_its_instruction() -> None:
+    own = [run_of("id", "Anything.", TASK.task_id), run_of("words", f" {TASK.instruction}\n")]
+    assert library(*own).find(TASK, Recall()) == []
+    assert not library(*own).holds(TASK, Recall())
+    assert sorted(library(*own).find(TASK, Recall(held_out=False))) == ["id", "words"]
+    assert library(*own).holds(TASK, Recall(held_out=False))
+    other = library(*own, run_of("twin", TASK.instruction, "another"))
+    assert other.find(TASK, Recall()) == ["twin"], "a task of its own in spite of the same words"
+    assert other.holds(TASK, Recall())
+
+
+def test_nothing_is_ranked_to_know_that_there_is_something(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: Counter[str] = Counter()
+    similarity = recall.similarity
+
+    def counted(one: frozenset[str], other: frozenset[str]) -> float:
+        compared["pairs"] += 1
+        return similarity(one, other)
+
+    monkeypatch.setattr(recall, "similarity", counted)
+    shelf = library(*(run_of(f"run{n}", f"Count to {n}.", f"task{n}") for n in range(20)))
+    assert shelf.holds(TASK, Recall())
+    assert compared["pairs"] == 0
+    for _ in range(3):
+        shelf.find(TASK, Recall())
+    assert compared["pairs"] == 20, "and once to find it"
+
+
+def test_random_cards_are_a_shuffle_that_needs_one_number_each() -> None:
+    class Counting(random.Random):
+        asked = 0
+
+        def randrange(self, *bounds: int) -> int:  # type: ignore[override]
+            self.asked += 1
+            return super().randrange(*bounds)
+
+    cards: list[Card] = [card_of(run_of(f"run{n}", "Go.")) for n in range(4)]
+    chance = Counting(5)
+    firsts = Counter(tuple(card.trajectory_id for card in drawn(cards, chance)) for _ in range(2400))
+    assert chance.asked == 2400 * 4
+    assert len(firsts) == 24
+    assert all(sorted(order) == ["run0", "run1", "run2", "run3"] for order in firsts)
+    assert all(55 <= count <= 150 for count in firsts.values()), "100 each, give or take 5 standard deviations"
