@@ -50,8 +50,8 @@ class ServerConfig(Config):
     at most 4,096; ``max_num_seqs``, how many sequences a server works on at once, to 32 on CPU and 256 on GPUs;
     ``kv_cache_gib`` is the size of the cache on CPU. ``tool_call_parser`` is told from the model's chat template,
     unless given; ``chat_template``, a file, takes the place of the model's own. ``lora`` has adapters by the names they
-    are served under, beside the model. ``restarts`` counts how often a server that dies or hangs is started again.
-    ``arguments`` go to vLLM as they are.
+    are served under, beside the model. ``restarts`` counts how often a server that dies or does not answer is started
+    again. ``arguments`` go to vLLM as they are.
     """
 
     max_model_len: Annotated[int | None, Field(ge=16)] = None
@@ -95,8 +95,8 @@ class ModelConfig(Config):
     ``endpoints`` the policy ``vllm`` gets servers of its own. ``adapter`` names the one of ``server.lora`` that acts.
     ``revision`` is for models behind ``endpoints``; that of a model folder is the digest of its files. A turn may take
     ``turn_timeout_s``; a server that cannot be reached is waited for up to ``patience_s`` more, one of ours as long as
-    it may take to start again. ``limits`` hold requests back as the provider wants it; ``budget`` is what the model may
-    cost in a run.
+    it may take to start again, and a provider that refuses for now up to ``limits.patience_s``. ``limits`` hold
+    requests back as the provider wants it; ``budget`` is what the model may cost in a run.
     """
 
     policy: str

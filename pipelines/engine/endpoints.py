@@ -8,6 +8,7 @@ import random
 import socket
 import urllib.error
 import urllib.request
+from http.client import HTTPException
 from typing import Any
 
 from schemas.errors import UserError, near_match
@@ -50,7 +51,7 @@ def is_healthy(base_url: str, timeout_s: float = 2.0) -> bool:
     """Whether a server of ours answers ``/health`` with 200."""
     try:
         fetch(f"{root(base_url)}/health", None, timeout_s)
-    except OSError:
+    except (OSError, HTTPException):
         return False
     return True
 
@@ -67,7 +68,7 @@ def check_endpoint(endpoint: Endpoint, api_key: str | None, timeout_s: float = 1
         if error.code == 404 or error.code in BUSY:
             return
         raise UserError(f"the endpoint {endpoint.base_url} answers HTTP {error.code}; is the API key right?") from error
-    except OSError as error:
+    except (OSError, HTTPException) as error:
         reason = getattr(error, "reason", error)
         raise UserError(
             f"the endpoint {endpoint.base_url} cannot be reached ({reason}); start the server or correct `endpoints`."

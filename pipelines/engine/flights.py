@@ -87,11 +87,12 @@ class FlightsFn(StageFn):
         return results if shard.waiting else [*results, self._store(shard)]
 
     def _halted(self) -> bool:
-        """Whether nothing new may start. What is not launched keeps its shard waiting, which then is not written."""
+        """Whether nothing new may start in any worker. What is not launched keeps its shard from being written."""
         if not self._halt:
             reason = self._operation.exhausted()
             if reason is not None:
                 self._stop_launching(reason)
+            self._halt = self._halt or self.workspace.halted() is not None
         return self._halt
 
     def _stop_launching(self, reason: str) -> None:

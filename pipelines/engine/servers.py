@@ -28,7 +28,7 @@ POLL_S = 0.5
 HEALTH_POLL_S = 10.0
 HEALTH_TIMEOUT_S = 10.0
 HUNG_S = 120.0
-"""A server that runs and has not answered for so long will not: less than a turn may take, so that none is lost."""
+"""A server that runs and whose front end has not answered for so long will not: less than a turn may take."""
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ def run_servers(
 
 
 class Watch:
-    """A thread that starts servers again when they die, or hang.
+    """A thread that starts servers again when they die, or when their front end no longer answers.
 
     When a server is given up, the main thread is interrupted, for nothing good can come of going on; ``ServerError``
     is raised on leaving the block, in the place of the ``KeyboardInterrupt``.

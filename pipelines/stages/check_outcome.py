@@ -11,13 +11,17 @@ from pydantic import Field
 from pipelines.engine.operation import Blamed, Operation, Result, RowOperation, Unit
 from pipelines.stages.lookup import Lookup
 from pipelines.stages.stage import Inputs, Stage, StageContext, TableNames, expect, tables_of
+from schemas.errors import UserError
 from schemas.task import EnvironmentSpec, Task
 from schemas.trajectory import Trajectory
 from schemas.verdict import Dropped, Verdict
 from synthesis.environments import blocks, make
 from synthesis.environments.environment import Environment
-from synthesis.strategies.apart import CALL_TIMEOUT_S, Listen, done_apart, worlds_closed
+from synthesis.strategies.apart import CALL_TIMEOUT_S, Listen, WorldTimeout, done_apart, worlds_closed
 from synthesis.verifiers import VERIFIERS
+
+HUNG_IN_A_ROW = 8
+"""So many worlds that hang one after the other are no accident of single ones."""
 
 
 class CheckOutcome(Stage):
@@ -55,6 +59,7 @@ class Verification(RowOperation):
         self._tasks = tasks
         self._environments = environments
         self._verifier: Any = None
+        self._hung = 0
 
     def open(self) -> None:
         """Load tasks, environments and the verifier."""
@@ -67,14 +72,28 @@ class Verification(RowOperation):
         asyncio.run(worlds_closed())
 
     def process(self, record: Any, unit: Unit) -> Iterable[Result]:
-        """The verdict on a trajectory; one whose task is unknown is dropped."""
+        """The verdict on a trajectory; one whose task is unknown is dropped.
+
+        Raises ``UserError`` where world after world hangs: each takes its time, and nothing else goes on meanwhile.
+        """
         (input_id,) = unit
         task = self._tasks.get(record.task_id)
         if task is None:
             detail = f"no task {record.task_id!r} in the tables of `tasks`"
             letter = Dropped(input_id=input_id, stage=self.name, reason="no_task", blamed="input", detail=detail)
             return [Result(input_id=input_id, dropped=letter)]
-        return [Result(input_id=input_id, outputs=[asyncio.run(self._verdict(task, record))])]
+        try:
+            verdict = asyncio.run(self._verdict(task, record))
+        except WorldTimeout as error:
+            self._hung += 1
+            if self._hung == HUNG_IN_A_ROW:
+                raise UserError(
+                    f"{HUNG_IN_A_ROW} replays one after the other did not come back ({error})\n"
+                    "see to what these environments need, then run the same command again"
+                ) from error
+            raise
+        self._hung = 0
+        return [Result(input_id=input_id, outputs=[verdict])]
 
     def measures(self, output: Any) -> Mapping[str, float]:
         """Verdicts by what they say."""

@@ -19,9 +19,11 @@ from schemas.views.view import Unused
 from synthesis.environments import blocks, make
 from synthesis.environments.environment import WorldError
 from synthesis.policies import make_policies
+from synthesis.policies.limits import refused_s
 from synthesis.policies.policy import Policy, PolicyError, Unreachable, exhausted
 from synthesis.policies.settings import PolicySettings
 from synthesis.strategies.apart import CALL_TIMEOUT_S, gathered, worlds_closed
+from synthesis.strategies.stepping import blamed
 from synthesis.strategies.strategy import Exploration, Strategy
 
 NODES = "nodes"
@@ -200,12 +202,13 @@ class Rollout(AsyncOperation):
         return Exploration(
             task=task,
             spec=spec,
-            make_environment=lambda: make(spec),
+            make_environment=lambda: blamed(lambda: make(spec)),
             policies=self._policies,
             seed=self._actors.seed,
             round=self._actors.round,
             earlier=self.earlier(record),
             evidence=self.evidence(record),
+            refused_s=lambda: refused_s(self._policies.values()),
         )
 
     def __getstate__(self) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from pipelines.engine import stop
 from pipelines.stages.choice import Choice
 from pipelines.stages.contents import Contents
 from pipelines.stages.said import Said
+from schemas.errors import UserError
 from schemas.tables import read_columns, read_shard
 from schemas.trajectory import Outcome, Trajectory
 from schemas.verdict import Node
@@ -21,8 +22,8 @@ from schemas.views.score import score
 from schemas.views.view import Unused
 from synthesis.verifiers.step_value import Estimate, Group, ScaleName, Step, continued, returns, searched, steps_of
 
-ONE_TURN = "depth"
-"""Why a branch of one turn ended: it was not played out, so its result says nothing."""
+CUT_OFF = "depth"
+"""Why a branch of one turn ended, unless the world ended it by chance."""
 
 OF_BRANCHES = ("trajectory_id", "parent_id", "branch_turn", "outcome")
 
@@ -50,16 +51,25 @@ class Continuations:
         self._results: dict[str, dict[int, list[float]]] = {}
 
     def load(self) -> None:
-        """As ``Source``; a branch of one turn, or without a score, counts for nothing."""
+        """As ``Source``; a branch without a score counts for nothing.
+
+        Raises ``UserError``, too, for a branch that stands twice, and for one that was cut off after its first turn.
+        """
         self._said.load()
         self._results = defaultdict(lambda: defaultdict(list))
+        seen: set[str] = set()
         for path in self._paths:
             for row in read_columns(Path(path), Trajectory, OF_BRANCHES).to_pylist():
                 branch = Trajectory(
                     trajectory_id=row["trajectory_id"], content=[], outcome=msgspec.convert(row["outcome"], Outcome)
                 )
+                if branch.trajectory_id in seen:
+                    raise UserError(f"branch {branch.trajectory_id} stands twice, again in {path}: give it once")
+                seen.add(branch.trajectory_id)
+                if branch.outcome.reason == CUT_OFF:
+                    raise unfinished(path)
                 result = score(self._criterion, branch, self._said.of(branch.trajectory_id))
-                if row["branch_turn"] is not None and result is not None and branch.outcome.reason != ONE_TURN:
+                if row["branch_turn"] is not None and result is not None:
                     self._results[row["parent_id"]][row["branch_turn"]].append(result)
 
     def estimates(self, trajectory: Trajectory, steps: Sequence[Step], evidence: Evidence) -> Estimates:
@@ -156,6 +166,14 @@ class Broadcast:
         """As ``Source``."""
         found = returns(steps, result_of(self._criterion, trajectory, evidence), self._discount)
         return {step.item: Estimate(value, 1) for step, value in zip(steps, found, strict=True)}
+
+
+def unfinished(where: str) -> UserError:
+    """What is said of branches of one turn: those that ended by chance would stand for all."""
+    return UserError(
+        f"{where} holds branches of one turn (`depth: 1`), whose results say nothing of what follows;\n"
+        "give `branches` that were played to their end (`depth: end`)"
+    )
 
 
 def result_of(criterion: str, trajectory: Trajectory, evidence: Evidence) -> float:

@@ -13,7 +13,7 @@ from pipelines.stages.choice import SAID, Choice, Choosing, left_out
 from pipelines.stages.contents import Contents
 from pipelines.stages.said import Said
 from pipelines.stages.stage import Inputs, StageContext, TableNames, expect, tables_of
-from pipelines.stages.step_estimates import Broadcast, Continuations, Source, StateGroups, Trees
+from pipelines.stages.step_estimates import Broadcast, Continuations, Source, StateGroups, Trees, unfinished
 from schemas.errors import UserError
 from schemas.trajectory import Trajectory
 from schemas.verdict import Value
@@ -77,9 +77,16 @@ class StepValue(Choosing):
             raise UserError(f"`score: {self.score}` needs `{role}`")
         return "Value"
 
+    def examine(self, inputs: Inputs) -> None:
+        """See that the branches were played to their end. Raises ``UserError``."""
+        for table in tables_of(inputs, "branches"):
+            if table.manifest.config.get("depth") == 1:
+                raise unfinished(str(table.folder))
+
     def operation(self, inputs: Inputs, context: StageContext) -> Operation:
         """The values."""
         del context
+        self.examine(inputs)
         choice = self.choice(inputs)
         return Valuing(self.name, self.method, choice, self._source(inputs, choice))
 

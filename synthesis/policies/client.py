@@ -29,6 +29,8 @@ KEPT_ALIVE_S = 4.0
 
 LONGEST_RETRY_AFTER_S = 60.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 8.0
+LAST_DOUBLING = 10
+"""No pause doubles after so many tries: who waits for a day tries more often than a float can be doubled."""
 
 
 class NotConnected(Exception):
@@ -137,7 +139,7 @@ def pause_s(asked_s: float | None, tried: int, longest_s: float = LONGEST_RETRY_
     """
     if asked_s is not None and 0 < asked_s <= longest_s:
         return asked_s * random.uniform(1.0, 1.1)
-    return min(FIRST_PAUSE_S * 2.0**tried, LONGEST_PAUSE_S) * random.uniform(0.75, 1.0)
+    return min(FIRST_PAUSE_S * 2.0 ** min(tried, LAST_DOUBLING), LONGEST_PAUSE_S) * random.uniform(0.75, 1.0)
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from typing import Annotated
 
 from pydantic import Field
@@ -25,8 +25,8 @@ BUSY = (429, 502, 503, 529)
 class Limits(Config):
     """What a provider allows; workers share it evenly. What is not given is not limited.
 
-    A provider that refuses all the same (429, or 502, 503 and 529) is waited for until it has answered nobody for
-    ``patience_s``.
+    A provider that refuses all the same (429, or 502, 503 and 529) is waited for until it has refused everybody for
+    ``patience_s``; a turn that is refused for so long while others are answered is lost.
     """
 
     requests_per_minute: Annotated[float | None, Field(gt=0)] = None
@@ -55,7 +55,8 @@ class Gate:
         )
         self._turnstile = asyncio.Lock()
         self._opens_at = 0.0
-        self._answered_at = 0.0
+        self._refused_since: float | None = None
+        self._refused_s = 0.0
 
     @contextlib.asynccontextmanager
     async def entered(self, tokens: int) -> AsyncIterator[None]:
@@ -80,11 +81,23 @@ class Gate:
 
     def answered(self) -> None:
         """Note that the provider has answered somebody."""
-        self._answered_at = time.monotonic()
+        self._refused_s, self._refused_since = self.refused_s(), None
 
-    def unanswered_s(self, since: float) -> float:
-        """For how long the provider has answered nobody, at most from ``since`` on."""
-        return time.monotonic() - max(since, self._answered_at)
+    def refused(self, at: float) -> float:
+        """Note that it refused somebody ``at`` a time of the monotonic clock; since when it has answered nobody."""
+        if self._refused_since is None:
+            self._refused_since = at
+        return self._refused_since
+
+    def refused_s(self) -> float:
+        """For how long in all it has answered nobody, each time from its first refusal on."""
+        return self._refused_s + (0.0 if self._refused_since is None else time.monotonic() - self._refused_since)
+
+
+def refused_s(policies: Iterable[object]) -> float:
+    """For how long in all the providers of ``policies`` have answered nobody; those without a ``gate`` have none."""
+    gates: set[Gate] = {policy.gate for policy in policies if hasattr(policy, "gate")}
+    return sum(gate.refused_s() for gate in gates)
 
 
 class Debt:

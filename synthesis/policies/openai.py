@@ -6,6 +6,7 @@ import asyncio
 import math
 import random
 import time
+from collections.abc import Sequence
 from functools import partial
 
 import msgspec
@@ -47,7 +48,7 @@ class OpenAiPolicy:
     An episode goes to the least loaded endpoint, stays there, and goes to another only when that one fails. The client
     repeats what fails for once (5xx, a broken connection), as ``Retry-After`` says or with growing, jittered pauses; a
     turn takes at most ``turn_timeout_s``, not counting how long ``limits`` hold it back. A server that is started again
-    is waited for, up to ``patience_s``; a provider that refuses all for now, up to ``limits.patience_s``.
+    is waited for, up to ``patience_s``; a provider that refuses for now, up to ``limits.patience_s``.
     """
 
     name = "openai"
@@ -62,7 +63,7 @@ class OpenAiPolicy:
         self._settings = settings
         self._served = settings.model
         self._router = Router(settings.endpoints)
-        self._gate = Gate(settings.limits)
+        self.gate = Gate(settings.limits)
         self._metered = settings.limits.tokens_per_minute is not None or settings.budget is not None
         key = api_key(settings.api_key_variable)
         client = partial(Client, key=key, max_retries=settings.max_retries, repeated=self._repeated, lost=self._lost)
@@ -79,11 +80,11 @@ class OpenAiPolicy:
         """
         body = self.body(conversation)
         expected = estimate(body) if self._metered else Usage()
-        async with self._gate.entered(tokens_of(expected)):
+        async with self.gate.entered(tokens_of(expected)):
             turn = await self._patiently(conversation, body)
         counted = tokens_of(turn.usage)
         if counted:
-            self._gate.charge(0, counted - tokens_of(expected))
+            self.gate.charge(0, counted - tokens_of(expected))
         self._spend(turn.usage if counted else expected)
         if self._settings.prices is None or not counted:
             return turn
@@ -105,33 +106,51 @@ class OpenAiPolicy:
 
     async def _patiently(self, conversation: Conversation, body: JsonObject) -> Turn:
         """Ask until the turn's time is over; who is being started again or refuses for now, until patience is."""
-        started, timeout_s, refused = time.monotonic(), self._settings.turn_timeout_s, 0
+        started, timeout_s = time.monotonic(), self._settings.turn_timeout_s
+        refusals: list[float] = []
         while True:
             try:
                 async with asyncio.timeout(timeout_s):
                     turn = await self._ask(conversation, body, started)
-                self._gate.answered()
+                self.gate.answered()
                 return turn
             except TimeoutError as error:
                 raise PolicyError("timeout", f"no turn within {timeout_s:g} s") from error
             except Denied as error:
-                wait_s = pause_s(error.retry_after_s, refused, math.inf)
-                refused += 1
-                if self._gate.unanswered_s(started) + wait_s > self._settings.limits.patience_s:
-                    if await self._answers_others():
-                        raise PolicyError(error.reason, error.detail) from error
-                    raise
-                if error.retry_after_s is not None:
-                    self._gate.shut(error.retry_after_s)
+                refusals.append(time.monotonic())
+                wait_s = await self._pause_s(error, refusals)
             except (Unreachable, Disconnected):
                 if time.monotonic() - started >= self._settings.patience_s:
                     raise
                 wait_s = random.uniform(*PAUSE_S)
+            except PolicyError:
+                self.gate.answered()
+                raise
             await asyncio.sleep(wait_s)
-            self._gate.charge(1, 0)
+            self.gate.charge(1, 0)
+
+    async def _pause_s(self, error: Denied, refusals: Sequence[float]) -> float:
+        """For how long to wait after the ``refusals`` of a turn, given by when they came.
+
+        Raises ``Denied`` where patience with the provider would be over by then, and ``PolicyError`` where that with
+        the turn would be, others being answered: then it is what was asked that is refused, and for ever.
+        """
+        patience_s = self._settings.limits.patience_s
+        wait_s = pause_s(error.retry_after_s, len(refusals) - 1, math.inf)
+        asked_again_at = refusals[-1] + wait_s
+        if asked_again_at - self.gate.refused(refusals[-1]) > patience_s:
+            if error.retry_after_s is not None or not await self._answers_others():
+                raise error
+            self.gate.answered()
+            raise PolicyError(error.reason, error.detail) from error
+        if asked_again_at - refusals[0] > patience_s:
+            raise PolicyError(error.reason, error.detail) from error
+        if error.retry_after_s is not None:
+            self.gate.shut(error.retry_after_s)
+        return wait_s
 
     async def _answers_others(self) -> bool:
-        """Whether a request of one word is not refused for now: then it is what was asked that is, and for ever.
+        """Whether a request of one word is answered: then it is what was asked that is refused, and for ever.
 
         So it is with a request of more tokens than the provider allows in a minute.
         """
@@ -140,10 +159,8 @@ class OpenAiPolicy:
         try:
             async with asyncio.timeout(self._settings.turn_timeout_s):
                 await self._post("probe", probe)
-        except TimeoutError:
+        except (TimeoutError, PolicyError):
             return False
-        except PolicyError as error:
-            return error.reason == "refused"
         return True
 
     async def _ask(self, conversation: Conversation, body: JsonObject, started: float) -> Turn:
@@ -158,7 +175,7 @@ class OpenAiPolicy:
                 self._spend(estimate(body))
                 if tries == 0:
                     raise
-            self._gate.charge(1, tokens_of(estimate(body)))
+            self.gate.charge(1, tokens_of(estimate(body)))
 
     async def _post(self, episode_id: str, body: JsonObject) -> bytes:
         """The answer of the episode's own endpoint, or of another one if that fails; the last is tried patiently."""
@@ -183,10 +200,10 @@ class OpenAiPolicy:
                 if last:
                     raise _refusal(busy or error, failed) from error
             self._router.failed(url)
-            self._gate.charge(1, 0)
+            self.gate.charge(1, 0)
 
     def _repeated(self) -> None:
-        self._gate.charge(1, 0)
+        self.gate.charge(1, 0)
 
     def _lost(self, body: JsonObject) -> None:
         """Nobody says what a request cost whose answer did not come; the provider may well count it."""

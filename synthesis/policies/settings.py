@@ -18,8 +18,9 @@ class PolicySettings(Record):
     ``model`` is the name it is served under at each of ``endpoints`` (base URLs that end in
     ``/v1``). ``sampling`` is merged into each request body. ``api_key_variable`` names the environment variable that
     holds the key. ``turn_timeout_s`` bounds a turn with all its retries, but for the time that a server which cannot be
-    reached is waited for: at most ``patience_s``. ``limits`` are those of one worker; ``ledger`` is the file in which
-    the workers of a run share what was spent of ``budget``. ``turns`` is the script of ``scripted``.
+    reached is waited for, at most ``patience_s``, and a provider that refuses, at most ``limits.patience_s``.
+    ``limits`` are those of one worker; ``ledger`` is the file in which the workers of a run share what was spent of
+    ``budget``. ``turns`` is the script of ``scripted``.
     """
 
     policy: str

@@ -6,9 +6,8 @@ What an agent does wrong is data and stays in the trajectory. Who breaks is name
 
 from __future__ import annotations
 
-import asyncio
 import copy
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
@@ -22,8 +21,6 @@ from schemas.trajectory import (
     AnyItem,
     AnyObservation,
     ApiAction,
-    Generation,
-    Outcome,
     TextObservation,
     Trajectory,
     Usage,
@@ -31,6 +28,8 @@ from schemas.trajectory import (
 from synthesis.environments.environment import Check, Environment, Transition
 from synthesis.policies.policy import ContextOverflow, Conversation, Policy, Turn
 from synthesis.strategies.asking import all_of, turn_of
+from synthesis.strategies.clock import within
+from synthesis.strategies.ending import trajectory_of
 from synthesis.strategies.growth import Growth, Summarizer
 from synthesis.strategies.scaffold import Frame, frame, read
 from synthesis.strategies.stepping import carry_out, world_at_fault
@@ -74,12 +73,12 @@ def begin(plan: EpisodePlan, environment: Environment) -> list[AnyItem]:
 async def run_episode(episode: Episode, play: Awaitable[str | None]) -> Trajectory:
     """Await ``play``, which takes the turns of ``episode`` and says what cut it short, for as long as the plan allows.
 
-    Returns truncated episodes, too (``outcome.reason`` says by what). Raises ``PolicyError`` if the policy gives no
+    The time that it spends on a provider that refuses everybody does not count. Returns truncated episodes, too
+    (``outcome.reason`` says by what). Raises ``PolicyError`` if the policy gives no
     turn, ``WorldError`` if the environment breaks.
     """
     try:
-        async with asyncio.timeout(episode.plan.timeout_s):
-            reason = await play
+        reason = await within(episode.plan.timeout_s, play, episode.refused_s)
     except TimeoutError:
         reason = "episode_timeout"
     return episode.trajectory(reason)
@@ -88,7 +87,8 @@ async def run_episode(episode: Episode, play: Awaitable[str | None]) -> Trajecto
 class Episode:
     """The state of an episode that is being lived: ``content`` so far, in an environment that is where this leads to.
 
-    ``told`` is the frame of an episode that goes on from another; a new one gets that of its scaffold.
+    ``told`` is the frame of an episode that goes on from another; a new one gets that of its scaffold. ``refused_s``
+    is that of its exploration.
     """
 
     def __init__(
@@ -100,10 +100,12 @@ class Episode:
         *,
         told: Frame | None = None,
         summarizer: Summarizer | None = None,
+        refused_s: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self.plan = plan
         self.environment = environment
         self.policy = policy
+        self.refused_s = refused_s
         self.frame = told or frame(plan.scaffold, environment)
         self.content: list[AnyItem] = list(content)
         self.usage = Usage()
@@ -211,41 +213,7 @@ class Episode:
         if check is None:
             with world_at_fault():
                 check = self.environment.check()
-        plan = self.plan
-        return Trajectory(
-            trajectory_id=plan.trajectory_id,
-            content=self.content,
-            task_id=plan.task.task_id,
-            environment_id=plan.task.environment_id,
-            attempt=plan.attempt,
-            parent_id=plan.parent_id,
-            branch_turn=plan.branch_turn,
-            system_prompt=self.frame.system_prompt,
-            tools=self.frame.tools,
-            outcome=Outcome(
-                status="success" if check.passed else "failure",
-                reward=self.reward,
-                terminated=self.terminated,
-                truncated=reason is not None,
-                reason=reason,
-            ),
-            generation=self._generation(),
-            usage=self.usage,
-            split=plan.task.split,
-            extra=plan.extra,
-        )
-
-    def _generation(self) -> Generation:
-        return Generation(
-            model=self.policy.model,
-            revision=self.policy.revision,
-            policy=self.policy.name,
-            strategy=self.plan.strategy,
-            scaffold=self.plan.scaffold,
-            sampling=self.policy.sampling,
-            seed=self.plan.seed,
-            round=self.plan.round,
-        )
+        return trajectory_of(self, reason, check)
 
     async def _make_room(self) -> bool:
         """Show the agent fewer turns than before: as many as shall stay, or else half of them, and so on."""

@@ -127,6 +127,7 @@ class EpisodeRules(Config):
             content,
             told=told,
             summarizer=None if writer is None else summarizer(writer, plan.trajectory_id, plan.seed, asked_by),
+            refused_s=exploration.refused_s,
         )
 
     def _grown(self, exploration: Exploration) -> str:

@@ -23,6 +23,8 @@ class Exploration(msgspec.Struct, frozen=True, kw_only=True):
 
     ``earlier`` are the trajectories of the task that a strategy goes on from, where it needs some; ``evidence`` is what
     other tables say of it, where there is one. ``library`` holds runs of whatever task, to be recalled.
+    ``refused_s`` says for how long in all the providers of the policies have refused everybody, which is no time of an
+    episode.
     """
 
     task: Task
@@ -34,6 +36,7 @@ class Exploration(msgspec.Struct, frozen=True, kw_only=True):
     earlier: tuple[Trajectory, ...] = ()
     evidence: Evidence = NOTHING
     library: Library | None = None
+    refused_s: Callable[[], float] = lambda: 0.0
 
 
 class Strategy(Protocol):

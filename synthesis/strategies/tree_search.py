@@ -7,9 +7,8 @@ et al. (arXiv:2407.01476), and with ``beam`` of width 1 the best of n at each st
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
-from typing import Literal
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any, Literal
 
 import msgspec
 from pydantic import Field, model_validator
@@ -19,6 +18,7 @@ from schemas.task import Task
 from schemas.trajectory import Trajectory
 from schemas.verdict import Node
 from synthesis.strategies.asking import identity_of
+from synthesis.strategies.clock import within
 from synthesis.strategies.episode import EpisodePlan, begin
 from synthesis.strategies.rules import EpisodeRules
 from synthesis.strategies.search.budget import Budget, BudgetSpent, Metered
@@ -90,7 +90,7 @@ class TreeSearch(EpisodeRules):
             episode = self.episode(plan, environment, metered, begin(plan, environment))
             critic = policies[CRITIC] if self.value == "critic" else None
             search = Search(self._growing(), episode, environment, critic, budget)
-            stopped = await self._searched(search)
+            stopped = await self._searched(search, exploration)
             if search.satisfied:
                 stopped = SOLVED
             elif budget.spent:
@@ -101,19 +101,21 @@ class TreeSearch(EpisodeRules):
         finally:
             environment.close()
 
-    async def _searched(self, search: Search) -> str:
+    async def _searched(self, search: Search, exploration: Exploration) -> str:
         """Search until the end; what ended it."""
         try:
-            async with asyncio.timeout(self.episode_timeout_s):
-                if self.method == "mcts":
-                    return await mcts(search, self.iterations, self.selection, self.c)
-                if self.method == "best_first":
-                    return await best_first(search, self.iterations)
-                return await beam(search, self.width)
+            return await within(self.episode_timeout_s, self._method(search), exploration.refused_s)
         except BudgetSpent:
             return "budget"
         except TimeoutError:
             return "timeout"
+
+    def _method(self, search: Search) -> Coroutine[Any, Any, str]:
+        if self.method == "mcts":
+            return mcts(search, self.iterations, self.selection, self.c)
+        if self.method == "best_first":
+            return best_first(search, self.iterations)
+        return beam(search, self.width)
 
     def _growing(self) -> Growing:
         return Growing(

@@ -76,3 +76,30 @@ def test_attempts_that_were_made_stay_whatever_breaks_in_a_later_one(
     rows = sorted(rows_of(world / "tried"), key=attrgetter("attempt"))
     assert [row.extra.get("stopped") for row in rows] == [None] * 4 * (fails_in - 2) + [reason] * 4
     assert {row.outcome.status for row in rows} == {"failure"}
+
+
+@pytest.mark.parametrize("fails", ["begin", "end"])
+def test_worlds_that_cannot_be_made_or_closed_cost_no_attempt_that_was_made(
+    world: Path, fails: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The third world of each chain, which raises as containers do."""
+    made = RuinWorld.__init__
+    count = {"worlds": 0}
+
+    def beginning(ruin: RuinWorld, spec: EnvironmentSpec = SPEC) -> None:
+        made(ruin, spec)
+        count["worlds"] += 1
+        if fails == "begin" and count["worlds"] % 3 == 0:
+            raise RuntimeError("there is no container")
+
+    def ending(ruin: RuinWorld) -> None:
+        if fails == "end" and count["worlds"] % 3 == 0:
+            raise OSError("the container is gone")
+
+    monkeypatch.setattr(RuinWorld, "__init__", beginning)
+    monkeypatch.setattr(RuinWorld, "close", ending)
+    actor = {"actor": model("gambler", turns=["0.0"])}
+    manifest = run(world, "revise", "tried", actor, policy="p", attempts=4, window=1, **ON)
+    assert manifest.counts == Counts(read=4, used=4, dropped=0, written=8)
+    rows = sorted(rows_of(world / "tried"), key=attrgetter("attempt"))
+    assert [row.extra.get("stopped") for row in rows] == [None] * 4 + ["world_error"] * 4

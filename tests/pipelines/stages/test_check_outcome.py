@@ -1,4 +1,4 @@
-"""``check_outcome`` as a stage: worlds that block are replayed in threads, and one that hangs costs one verdict."""
+"""``check_outcome`` as a stage: worlds that block are replayed in threads; one that hangs costs one verdict."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import pytest
 
 from pipelines.stages import check_outcome
+from schemas.errors import UserError
 from schemas.tables import Counts
 from schemas.task import EnvironmentSpec, Task
 from synthesis.environments import ENVIRONMENTS
@@ -32,6 +33,17 @@ class Stuck(RuinWorld):
         self.callers.add(threading.current_thread().name)
         if self.number == 3:
             self.released.wait(60)
+        return super().step(action)
+
+
+class Dead(RuinWorld):
+    """Hangs at every step until it is released."""
+
+    blocking: ClassVar[bool] = True
+    released: ClassVar[threading.Event] = threading.Event()
+
+    def step(self, action: Any) -> Any:
+        self.released.wait(60)
         return super().step(action)
 
 
@@ -59,3 +71,15 @@ def test_a_world_that_hangs_in_a_replay_costs_its_verdict_and_no_other(
     assert {letter.blamed for letter in dropped_of(lost / "verdicts")} == {"environment"}
     assert {(verdict.status, verdict.passed) for verdict in rows_of(lost / "verdicts")} == {("scored", False)}
     assert Stuck.callers == {"world"}
+
+
+def test_worlds_that_all_hang_end_the_stage(lost: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(apart, "POOL", apart.Pool(8))
+    monkeypatch.setattr(apart, "CLOSING_S", 0.1)
+    monkeypatch.setattr(check_outcome, "CALL_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(check_outcome, "HUNG_IN_A_ROW", 3)
+    monkeypatch.setitem(ENVIRONMENTS._entries, "ruin", f"{__name__}:Dead")
+    with pytest.raises(UserError, match=r"3 replays one after the other did not come back \(timeout: the environment"):
+        run(lost, "check_outcome", "verdicts", of="lost", **ON)
+    Dead.released.set()
+    assert run(lost, "check_outcome", "verdicts", of="lost", **ON).counts.written == 4

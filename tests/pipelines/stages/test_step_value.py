@@ -96,10 +96,29 @@ def test_pairs_of_steps_are_made_by_monte_carlo_values(ruin: Path) -> None:
         assert row.chosen_score - row.rejected_score == pytest.approx(expected, abs=0.4)
 
 
-def test_branches_that_say_nothing_do_not_count(ruin: Path) -> None:
-    run(ruin, "branch", "short", gambler(1.0), policy="p", of="lost", depth=1, k=3, **ON)
+def test_branches_of_one_turn_are_refused(ruin: Path) -> None:
+    """Of those of an actor that goes either way, only what lost at once or won at once would count."""
+    run(ruin, "branch", "short", gambler(0.5), policy="p", of="lost", depth=1, k=8, **ON)
+    reasons = {row.outcome.reason for row in rows_of(ruin / "short")}
+    assert reasons == {"depth", None}
+    with pytest.raises(UserError, match=r"short holds branches of one turn \(`depth: 1`\)"):
+        run(ruin, "step_value", "worth", method="mc", of="lost", branches="short")
+    write_table(ruin / "picked", [rows_of(ruin / "short")], Trajectory)
+    with pytest.raises(UserError, match="branches of one turn"):
+        run(ruin, "step_value", "worth", method="mc", of="lost", branches="picked")
+
+
+def test_a_branch_counts_once(ruin: Path) -> None:
+    """The ids of branches do not depend on ``k``: of five and of ten, five are the same."""
+    run(ruin, "branch", "five", gambler(P), policy="p", of="lost", k=5, **ON)
+    run(ruin, "branch", "ten", gambler(P), policy="p", of="lost", k=10, **ON)
+    with pytest.raises(UserError, match=r"stands twice, again in .*: give it once"):
+        run(ruin, "step_value", "worth", method="mc", of="lost", branches=["five", "ten"])
+
+
+def test_branches_without_a_score_do_not_count(ruin: Path) -> None:
     run(ruin, "branch", "long", gambler(1.0), policy="p", of="lost", k=2, **ON)
-    run(ruin, "step_value", "worth", method="mc", of="lost", branches=["short", "long"])
+    run(ruin, "step_value", "worth", method="mc", of="lost", branches="long")
     assert {(value.value, value.n) for value in rows_of(ruin / "worth")} == {(1.0, 2), (0.0, 1)}
     verdicts = [
         Verdict(trajectory_id=row.trajectory_id, name="v", status="scored", judge="j", score=0.25)

@@ -10,6 +10,8 @@ import pytest
 
 from schemas.errors import UserError
 from schemas.trajectory import MessageAction, TextObservation
+from synthesis.policies import client
+from synthesis.policies.client import pause_s
 from synthesis.policies.limits import Limits
 from synthesis.policies.policy import ContextOverflow, Denied, Policy, PolicyError
 from tests import fake_openai as fake
@@ -72,8 +74,7 @@ async def test_whoever_asks_is_held_back_while_the_provider_wants_to_be_left_alo
     assert min(at[1:]) - at[0] >= 0.79
 
 
-async def test_a_turn_waits_as_long_as_others_are_answered() -> None:
-    """Its own patience of half a second would be over after its first two tries."""
+async def test_a_turn_that_is_refused_for_a_while_is_asked_again_beside_others() -> None:
     refused = {"count": 0}
 
     def unfair(body: dict[str, Any]) -> Reply:
@@ -88,7 +89,7 @@ async def test_a_turn_waits_as_long_as_others_are_answered() -> None:
             await asyncio.sleep(0.02)
 
     with FakeOpenAi(unfair) as server:
-        policy = policy_for(server, limits=Limits(patience_s=2.1))
+        policy = policy_for(server, limits=Limits(patience_s=4.0))
         others = asyncio.create_task(go_on(policy))
         unlucky = TextObservation(content="unlucky", source="environment", turn=1)
         turn = await policy.act(conversation(MessageAction(content="add 1", turn=1), unlucky))
@@ -102,3 +103,81 @@ async def test_a_turn_waits_as_long_as_others_are_answered() -> None:
 async def test_a_refusal_of_the_key_or_the_model_is_for_the_user(code: int) -> None:
     with pytest.raises(UserError, match=f"/v1 refuses the key, the account or the model: HTTP {code}"):
         await turn_of([fake.status(code)])
+
+
+async def test_patience_is_one_for_all_who_queue() -> None:
+    """Six turns, one at a time: the five that come after the first find its patience used up."""
+    with FakeOpenAi([fake.status(429)]) as server:
+        policy = policy_for(server, limits=Limits(patience_s=1.5, max_concurrent=1))
+        began = time.monotonic()
+        asked = (policy.act(conversation(episode_id=str(number))) for number in range(6))
+        ended = await asyncio.gather(*asked, return_exceptions=True)
+        await policy.close()
+    assert [type(each) for each in ended] == [Denied] * 6
+    assert time.monotonic() - began < 1.5 + 2
+
+
+async def test_an_answer_begins_patience_anew() -> None:
+    replies = [fake.status(429), fake.text("add 1"), fake.status(429), fake.text("add 2")]
+    with FakeOpenAi(replies) as server:
+        policy = policy_for(server, limits=Limits(patience_s=0.8))
+        for _ in range(2):
+            await policy.act(conversation())
+            await asyncio.sleep(0.5)
+        await policy.close()
+    assert len(server.requests) == 4
+
+
+async def test_a_spent_quota_is_no_fault_of_the_request_though_shorter_ones_pass() -> None:
+    def quota(body: dict[str, Any]) -> Reply:
+        return fake.status(429, {"retry-after": "700"}) if len(body["messages"]) > 1 else fake.text("Hello")
+
+    with FakeOpenAi(quota) as server:
+        policy = policy_for(server, limits=Limits(patience_s=600))
+        with pytest.raises(Denied, match="it asks for 700 s"):
+            await policy.act(conversation())
+        await policy.close()
+    assert len(server.requests) == 1, "it wants to be left alone"
+
+
+async def test_a_probe_that_is_refused_as_wrong_says_nothing() -> None:
+    def deny(body: dict[str, Any]) -> Reply:
+        return fake.status(429 if len(body["messages"]) > 1 else 400)
+
+    with FakeOpenAi(deny) as server:
+        policy = policy_for(server, limits=Limits(patience_s=0.6))
+        with pytest.raises(Denied):
+            await policy.act(conversation())
+        await policy.close()
+
+
+async def test_a_turn_that_alone_is_refused_is_not_waited_for_longer_than_patience(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No pause alone is longer than patience."""
+    monkeypatch.setattr(client, "LONGEST_PAUSE_S", 0.2)
+
+    def unfair(body: dict[str, Any]) -> Reply:
+        big = body["messages"][-1]["content"] == "big"
+        return fake.status(429, message="too large") if big else fake.text("add 1")
+
+    async def go_on(policy: Policy) -> None:
+        while True:
+            await policy.act(conversation(episode_id="small"))
+            await asyncio.sleep(0.02)
+
+    with FakeOpenAi(unfair) as server:
+        policy = policy_for(server, limits=Limits(patience_s=1.0))
+        others = asyncio.create_task(go_on(policy))
+        big = TextObservation(content="big", source="environment", turn=1)
+        async with asyncio.timeout(10):
+            with pytest.raises(PolicyError, match="too large") as caught:
+                await policy.act(conversation(MessageAction(content="add 1", turn=1), big))
+        others.cancel()
+        await asyncio.gather(others, return_exceptions=True)
+        await policy.close()
+    assert (type(caught.value), caught.value.reason) == (PolicyError, "rate_limited")
+
+
+def test_pauses_do_not_grow_beyond_all_bounds() -> None:
+    assert 6.0 <= pause_s(None, 100_000) <= 8.0
