@@ -15,7 +15,7 @@ from pipelines.recipe import read_recipe
 from schemas.errors import UserError
 
 OPERATORS_OF = {
-    "synthesize": ("spec_env", "admit", "propose", "evolve"),
+    "synthesize": ("spec_env", "admit", "propose", "evolve", "wrap_env"),
     "rollout": ("sample", "expert", "branch", "revise", "tree_search", "multi_agent", "memory", "imagine"),
     "verify": ("check_outcome", "check_tokens", "step_value"),
     "normalize": ("normalize",),

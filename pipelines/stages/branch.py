@@ -17,7 +17,7 @@ from schemas.errors import UserError
 from schemas.task import EnvironmentSpec, Task
 from schemas.trajectory import Trajectory
 from schemas.views.evidence import Evidence
-from schemas.views.roles import perspectives
+from schemas.views.roles import several_agents
 from schemas.views.view import Unused
 from synthesis.strategies.branch import Branch as BranchStrategy
 from synthesis.strategies.replay import imagined
@@ -87,10 +87,8 @@ class Branching(Rollout):
             return error
         if record.generation is None:
             return Unused("not_generated", "it does not say how it was made, so it cannot be replayed")
-        if perspectives(record) and not self._branching.needs_no_actor:
-            return Unused(
-                "several_agents", "the actor cannot go on alone; give what is to be done, and `then: recorded`"
-            )
+        if several := several_agents(record):
+            return several
         if any(map(imagined, record.content)):
             return Unused("imagined", "a model made up what the world answered, so no state of it is known")
         if self._branching.constrain == "admissible" and record.generation.scaffold != "text":

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pydantic import Field, model_validator
 
 from pipelines.engine.operation import Operation
 from pipelines.stages.acting import Acting
 from pipelines.stages.lookup import Lookup
-from pipelines.stages.rollout import Rollout, Worlds
+from pipelines.stages.rollout import Actors, Rollout, Worlds
 from pipelines.stages.stage import Inputs, StageContext, TableNames, expect, tables_of
 from schemas.errors import near_match
 from schemas.task import EnvironmentSpec
+from schemas.views.view import Unused
 from synthesis.strategies.multi_agent import MultiAgent as MultiAgentStrategy
 from synthesis.strategies.replay import ACTOR
+from synthesis.strategies.roles import NotInTask
 
 
 class MultiAgent(Acting, MultiAgentStrategy):
@@ -52,4 +54,21 @@ class MultiAgent(Acting, MultiAgentStrategy):
         """The episodes."""
         worlds = Worlds(environments=Lookup(tables_of(inputs, "environments"), EnvironmentSpec))
         strategy = self.strategy(MultiAgentStrategy)
-        return Rollout("multi_agent", strategy, worlds, self.actors(context), self.window_of(context))
+        return Talking(strategy, worlds, self.actors(context), self.window_of(context))
+
+
+class Talking(Rollout):
+    """As ``Rollout``; a task without what an agent should know in it is dropped as one input."""
+
+    def __init__(self, strategy: MultiAgentStrategy, worlds: Worlds, actors: Actors, window: int) -> None:
+        super().__init__("multi_agent", strategy, worlds, actors, window)
+        self._roles = strategy.roles
+
+    def refused(self, record: Any) -> Unused | None:
+        """Without what one of the agents should know, too."""
+        try:
+            for role in self._roles:
+                role.knowledge(record)
+        except NotInTask as error:
+            return Unused(error.reason, str(error))
+        return super().refused(record)

@@ -16,6 +16,7 @@ from pipelines.stages.rollout import Actors, Rollout, Worlds
 from pipelines.stages.stage import Inputs, StageContext, TableNames, expect, tables_of
 from schemas.task import EnvironmentSpec
 from schemas.trajectory import Trajectory
+from schemas.views.roles import several_agents
 from schemas.views.view import Unused
 from synthesis.strategies.revise import Revise as ReviseStrategy
 
@@ -77,6 +78,8 @@ class Revising(Rollout):
         self._forget()
         for attempt in self._attempts.scan() if self._attempts is not None else ():
             self._by_task[attempt.task_id].append((attempt.attempt, attempt.trajectory_id))
+            if several := several_agents(attempt):
+                self._several[attempt.task_id] = several
             if attempt.outcome.status == "success":
                 self._solved.add(attempt.task_id)
 
@@ -87,11 +90,13 @@ class Revising(Rollout):
         return tuple(self._attempts.get(name) for _, name in sorted(self._by_task[record.task_id]))
 
     def refused(self, record: Any) -> Unused | None:
-        """Solved, or not tried although it should have been, too."""
+        """Solved, not tried although it should have been, or tried by several agents, too."""
         if self._attempts is None:
             return super().refused(record)
         if record.task_id not in self._by_task:
             return Unused("no_attempt", "there is no attempt at it in the tables of `of`")
+        if several := self._several.get(record.task_id):
+            return several
         if record.task_id in self._solved and not self._refines:
             return Unused("solved", "an earlier attempt succeeded")
         return super().refused(record)
@@ -99,9 +104,11 @@ class Revising(Rollout):
     def _forget(self) -> None:
         self._by_task: dict[str | None, list[tuple[int, str]]] = defaultdict(list)
         self._solved: set[str | None] = set()
+        self._several: dict[str | None, Unused] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in super().__getstate__().items() if name not in ("_by_task", "_solved")}
+        found = ("_by_task", "_solved", "_several")
+        return {name: value for name, value in super().__getstate__().items() if name not in found}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)

@@ -11,7 +11,7 @@ from schemas.config import Config
 from schemas.ids import derive_seed
 from schemas.trajectory import Trajectory
 from schemas.views.linear import linearized
-from schemas.views.roles import perspectives, plays, seen_as, seen_by
+from schemas.views.roles import perspectives, placed, plays, seen_as, seen_by, several_agents
 from schemas.views.toolformats import ToolFormat, written
 from schemas.views.turns import Said, conversation, tools_text
 from schemas.views.view import Unused
@@ -51,26 +51,29 @@ class Dialogue(Config):
         Raises ``Unused`` if who is asked for never acts, or if nobody is, of a run of ours that several agents live.
         """
         seen, places = self._seen(trajectory)
-        told = conversation(msgspec.structs.replace(seen, system_prompt=self._system_prompt(seen)))
-        told = [msgspec.structs.replace(said, items=tuple(places[item] for item in said.items)) for said in told]
+        told = placed(conversation(msgspec.structs.replace(seen, system_prompt=self._system_prompt(seen))), places)
         if self.role is not None:  # what is asked for is no aside
             told = [msgspec.structs.replace(said, aside=False) for said in told]
         return written(told, seen.tools, self.tool_format)
 
     def tools_column(self, trajectory: Trajectory) -> str | None:
-        """The tools as the row holds them; none where the conversation lists them itself."""
-        return tools_text(self._seen(trajectory)[0]) if self.tool_format == "native" else None
+        """The tools as the row holds them; none where the conversation lists them itself, or ``role`` has none."""
+        me = perspectives(trajectory).get(self.role or "")
+        spoken = self.tool_format != "native" or (me is not None and not me.acts)
+        return None if spoken else tools_text(trajectory)
 
     def _seen(self, trajectory: Trajectory) -> tuple[Trajectory, Sequence[int]]:
         """The run from the side of ``role`` or as ``linearize`` says, and where in it each item of that stands."""
         content, agents = trajectory.content, perspectives(trajectory)
         names = self.linearize or ([] if self.role is None else [self.role])
-        if agents and not names:
-            raise Unused("several_agents", f"{', '.join(agents)} act in it; say from whose side to tell it (role=NAME)")
+        several = several_agents(trajectory)
+        if several is not None and not names:
+            raise several
         for name in names:
-            known = name in agents if agents or self.linearize else True
-            if not known or not any(plays(item, name) for item in content):
-                raise Unused("no_role", f"no agent or role {name!r} acts")
+            if name not in agents and (agents or self.linearize):
+                raise Unused("no_role", f"there is no agent {name!r}")
+        if names and not any(plays(item, name) for item in content for name in names):
+            raise Unused("no_role", f"no agent or role {' or '.join(map(repr, names))} acts")
         if self.linearize:
             return linearized(trajectory, names)
         if self.role is None:

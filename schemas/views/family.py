@@ -94,10 +94,10 @@ class Families(Dialogue):
         made: Made = {}
         kin: list[list[Line]] = []
         for relative in sorted(family, key=lambda each: each.trajectory.trajectory_id):
-            line = self._line(relative)
-            if line is None:
-                unused = Unused("unscored", f"no {self.score}, or the agent does nothing")
-                made[relative.trajectory.trajectory_id] = unused
+            try:
+                line = self._line(relative)
+            except Unused as error:
+                made[relative.trajectory.trajectory_id] = error
                 continue
             group = next((each for each in kin if each[0].begins_as(line)), None)
             if group is None:
@@ -114,14 +114,15 @@ class Families(Dialogue):
         """What becomes of runs that begin alike: those that reached the goal, best first, and those that did not."""
         raise NotImplementedError
 
-    def _line(self, relative: Relative) -> Line | None:
+    def _line(self, relative: Relative) -> Line:
+        """A run as turns. Raises ``Unused`` as ``told``, and (``unscored``) if there is none or no score."""
         run = relative.trajectory
         found = score(self.score, run, relative.evidence)
         # One of `system_prompts` per task: runs of a family share their opening.
         told = self.told(msgspec.structs.replace(run, trajectory_id=run.task_id or ""))
         starts = [place for place, said in enumerate(told) if said.step is not None]
         if found is None or not starts:
-            return None
+            raise Unused("unscored", f"no {self.score}, or the agent does nothing")
         turns = [
             Turn(
                 told[start].message,

@@ -15,6 +15,7 @@ from schemas.chat import grouped
 from schemas.trajectory import Action, AnyAction, AnyItem, MessageAction, TextObservation, Trajectory
 from schemas.views.roles import SPEAKER, Perspective, heard, perspectives
 from schemas.views.toolformats import DIALECTS, calls_text
+from schemas.views.turns import PROPOSER
 
 
 def linearized(trajectory: Trajectory, names: Sequence[str]) -> tuple[Trajectory, list[int]]:
@@ -57,7 +58,7 @@ def _vetoes(item: Any, reviewer: str | None) -> bool:
 
 def _thought(action: AnyAction) -> AnyAction:
     """What an agent said, or would have done, between tags; an action that was carried out as it is."""
-    if action.role != SPEAKER and not action.error:
+    if action.role not in (SPEAKER, PROPOSER):
         return action
     ((message, _),) = grouped([action])
     text = calls_text(message, DIALECTS["json"])

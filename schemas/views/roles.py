@@ -13,16 +13,15 @@ from typing import Literal
 import msgspec
 
 from schemas.chat import grouped
-from schemas.context import is_mark
 from schemas.record import Integer, Record
 from schemas.trajectory import Action, AnyAction, AnyItem, MessageAction, TextObservation, Trajectory, Usage
 from schemas.views.toolformats import DIALECTS, calls_text
 from schemas.views.turns import Said, conversation
+from schemas.views.view import Unused
 
 MULTI_AGENT = "multi_agent"
 SPEAKER = "speaker"
-PROPOSER = "proposer"
-ADDRESS = re.compile(r"^[ \t]*@([A-Za-z0-9][A-Za-z0-9_-]*)", re.MULTILINE)
+ADDRESS = re.compile(r"\s*@([A-Za-z0-9][A-Za-z0-9_-]*)")
 
 Sees = Literal["all", "dialogue", "own"]
 
@@ -49,11 +48,21 @@ class Perspective(Record):
     usage: Usage = Usage()
 
 
+def several_agents(trajectory: Trajectory) -> Unused | None:
+    """Why a run of ours is none of one agent, for all that can tell or go on with such runs only."""
+    if trajectory.generation is None or trajectory.generation.strategy != MULTI_AGENT:
+        return None
+    names = dict.fromkeys(item.agent for item in trajectory.content if isinstance(item, Action) and item.agent)
+    return Unused(
+        "several_agents", f"{', '.join(names)} act in it; only `role` and `linearize` of views tell such runs"
+    )
+
+
 def perspectives(trajectory: Trajectory) -> dict[str, Perspective]:
     """Those of the agents of a run of ours, in their order; empty for runs of one agent, and of other programs."""
-    if trajectory.generation is None or trajectory.generation.strategy != MULTI_AGENT:
+    if several_agents(trajectory) is None:
         return {}
-    return msgspec.convert(trajectory.extra["roles"], dict[str, Perspective])
+    return msgspec.convert(trajectory.extra.get("roles", {}), dict[str, Perspective])
 
 
 def perceived(
@@ -68,17 +77,21 @@ def perceived(
 
 
 def addressee(text: str, names: Iterable[str]) -> str | None:
-    """Whom a text names in a line that begins with ``@NAME``, if it is one of ``names``; the first of several."""
+    """Whom a text names that begins with ``@NAME``, if it is one of ``names``."""
     known = {name.casefold(): name for name in names}
-    return next((known[each.casefold()] for each in ADDRESS.findall(text) if each.casefold() in known), None)
+    found = ADDRESS.match(text)
+    return None if found is None else known.get(found[1].casefold())
 
 
 def told_by(trajectory: Trajectory, name: str) -> list[Said]:
     """The conversation of a run of ours as its agent ``name`` had it; none of it marked for training."""
     seen, places = seen_as(trajectory, name)
-    return [
-        msgspec.structs.replace(said, items=tuple(places[item] for item in said.items)) for said in conversation(seen)
-    ]
+    return placed(conversation(seen), places)
+
+
+def placed(told: Sequence[Said], places: Sequence[int]) -> list[Said]:
+    """A conversation of items that stand at ``places`` of a run, with the indices that they have there."""
+    return [msgspec.structs.replace(said, items=tuple(places[item] for item in said.items)) for said in told]
 
 
 def seen_as(trajectory: Trajectory, name: str) -> tuple[Trajectory, list[int]]:
@@ -122,8 +135,6 @@ def heard(action: AnyAction, people: frozenset[str] = frozenset()) -> TextObserv
 def _sees(name: str, roles: Mapping[str, Perspective], item: AnyItem, actor: str | None) -> bool:
     """Whether the agent ``name`` sees an item of a turn of ``actor``."""
     me = roles[name]
-    if is_mark(item):
-        return True
     if isinstance(item, Action):
         return item.agent == name or _hears(name, roles, item)
     if isinstance(item, TextObservation) and item.name == name:  # its veto, which it said itself
@@ -141,5 +152,5 @@ def _hears(name: str, roles: Mapping[str, Perspective], action: AnyAction) -> bo
         return False
     if action.role != SPEAKER or not isinstance(action, MessageAction):
         return me.sees == "all"
-    others = [each for each in roles if each != action.agent]
+    others = [each for each, role in roles.items() if each != action.agent and not role.reviews]
     return me.sees != "own" or addressee(action.content, others) in (None, name)

@@ -10,6 +10,9 @@ from schemas.chat import grouped, to_functions, to_messages
 from schemas.rows import Message
 from schemas.trajectory import Action, AnyItem, Trajectory
 
+PROPOSER = "proposer"
+"""The role of an action that waits for a review, or was prevented by one."""
+
 
 class Said(msgspec.Struct, frozen=True):
     """One message of a conversation and the indices of the items it is made of; the system prompt is made of none.
@@ -75,8 +78,12 @@ def is_copied(content: Sequence[AnyItem], items: Sequence[int]) -> bool:
 
 
 def went_wrong(content: Sequence[AnyItem], items: Sequence[int]) -> bool:
-    """Whether the actions ``items`` of one message are marked as errors, or were answered by one."""
-    return any(each.error for each in [*(content[item] for item in items), *answers(content, items[-1])])
+    """Whether the actions ``items`` of one message are marked as errors, or were answered by one.
+
+    A message that only proposes went wrong, since it was not done; of one that does more, the rest is asked.
+    """
+    done = [item for item in items if content[item].role != PROPOSER]
+    return not done or any(each.error for each in [*(content[item] for item in done), *answers(content, items[-1])])
 
 
 def tools_text(trajectory: Trajectory) -> str | None:

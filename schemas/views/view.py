@@ -10,6 +10,9 @@ from schemas.record import JsonObject, Record
 from schemas.trajectory import Trajectory
 from schemas.views.evidence import Evidence
 
+LATER = frozenset({"linearize"})
+"""Parameters that views got after rows had been released: at their defaults they change no id of a row."""
+
 
 class Unused(Exception):
     """A trajectory that makes no row; ``reason`` is a short code that is counted, the text says it in words."""
@@ -36,8 +39,10 @@ class View(Protocol):
 
 
 def parameters_of(view: Any) -> JsonObject:
-    """All parameters of a view as plain JSON; nested ones as they were given, without their defaults."""
-    return {name: _plain(getattr(view, name)) for name in type(view).model_fields}
+    """The parameters of a view as plain JSON; nested ones as they were given, without their defaults."""
+    fields = type(view).model_fields
+    told = {name: getattr(view, name) for name in fields}
+    return {name: _plain(value) for name, value in told.items() if name not in LATER or value != fields[name].default}
 
 
 def origin(view: Any, trajectory: Trajectory, index: int) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from schemas.config import Config
 from schemas.rows import Message, SftRow
 from schemas.trajectory import Action, AnyItem, ImageObservation, Trajectory, WebObservation
 from schemas.views.evidence import Evidence
+from schemas.views.roles import several_agents
 from schemas.views.sft_rows import Per, sft_rows
 from schemas.views.toolformats import DIALECTS, TextFormat, calls_text, tool_list
 from schemas.views.turns import Said, conversation, with_system
@@ -37,8 +38,10 @@ class WorldModel(Config):
     )
 
     def make_rows(self, trajectory: Trajectory, evidence: Evidence) -> list[SftRow]:
-        """The rows of one trajectory. Raises ``Unused`` if no observation of the environment can be learnt."""
+        """The rows of one trajectory. Raises ``Unused`` if no observation can be learnt, or of several agents."""
         del evidence
+        if several := several_agents(trajectory):
+            raise several
         system = "\n\n".join(part for part in (self.instruction, trajectory.system_prompt) if part)
         content = [_without_thought(item) for item in trajectory.content]
         told = conversation(msgspec.structs.replace(trajectory, system_prompt=system, content=content))

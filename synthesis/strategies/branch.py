@@ -77,11 +77,6 @@ class Branch(EpisodeRules):
             raise ValueError("`then: recorded` needs `depth: end`, since it goes on after the first turn")
         return self
 
-    @property
-    def needs_no_actor(self) -> bool:
-        """Whether all that is done is given or recorded."""
-        return self.given is not None and (self.depth == 1 or self.then == "recorded")
-
     def count(self, start: Task | Trajectory) -> int:
         """The branches of a trajectory, as far as it tells itself where they begin."""
         if not isinstance(start, Trajectory):

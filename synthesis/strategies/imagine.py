@@ -8,7 +8,6 @@ a verifier judges it.
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import AsyncIterator, Iterator, Sequence
 from string import Template
@@ -28,6 +27,7 @@ from synthesis.generators.generator import GenerationError
 from synthesis.policies.policy import PolicyError
 from synthesis.prompts import prompt
 from synthesis.strategies.asking import words_of
+from synthesis.strategies.clock import within
 from synthesis.strategies.episode import EpisodePlan, begin, total
 from synthesis.strategies.memory import recalled
 from synthesis.strategies.recall import Recall, retold
@@ -78,8 +78,8 @@ class Imagine(Recall, EpisodeRules):
         in_words = exploration.spec.family == DESCRIBED and self.check == "declared"
         environment = None if in_words else exploration.make_environment()
         try:
-            async with asyncio.timeout(plan.timeout_s):
-                run = await self._written(plan, exploration, environment, found)
+            work = self._written(plan, exploration, environment, found)
+            run = await within(plan.timeout_s, work, exploration.refused_s)
         except TimeoutError as error:
             raise PolicyError("timeout", f"the run was not written within {plan.timeout_s:g} s") from error
         finally:

@@ -25,8 +25,8 @@ from synthesis.strategies.asking import identity_of
 from synthesis.strategies.episode import EpisodePlan, begin, run_episode
 from synthesis.strategies.replay import ACTOR
 from synthesis.strategies.roles import Part, Role
-from synthesis.strategies.rules import SUMMARIZER, EpisodeRules
-from synthesis.strategies.scaffold import Frame, frame
+from synthesis.strategies.rules import EpisodeRules
+from synthesis.strategies.scaffold import frame
 from synthesis.strategies.strategy import Exploration
 from synthesis.strategies.talk import Talk
 
@@ -36,7 +36,8 @@ class MultiAgent(EpisodeRules):
 
     Each message bears the name of its agent and what it was: an action (role ``actor``), words (``speaker``), or an
     action that was vetoed (``proposer``). ``extra.roles`` of the trajectory has what each agent was told and saw, how
-    often it was asked and what that cost. ``max_turns`` counts actions that were carried out.
+    often it was asked and what that cost; the trajectory's own system prompt is that of the world, without any role's.
+    ``max_turns`` counts actions that were carried out.
     """
 
     roles: list[Role] = Field(min_length=2, description="the agents, in the order in which they have their turns")
@@ -47,12 +48,12 @@ class MultiAgent(EpisodeRules):
     @model_validator(mode="after")
     def _roles_that_fit(self) -> MultiAgent:
         names = Counter(role.name.casefold() for role in self.roles)
-        for name in (*(name for name, n in names.items() if n > 1), *({SUMMARIZER} & set(names))):
+        for name in (name for name, n in names.items() if n > 1):
             raise ValueError(f"the name {name!r} in `roles` is taken; give each role its own")
         if not any(role.acts for role in self.roles):
             raise ValueError("one of the `roles` needs `acts: true`, or nothing would ever be done")
-        if self.context == "fold" and any(role.sees != "all" for role in self.roles):
-            raise ValueError("`context: fold` needs `sees: all` in all `roles`, since a summary tells of everything")
+        if self.context != "stop":  # what is left out for one would be missing where another is asked about it
+            raise ValueError(f"`context: {self.context}` is for one agent alone; with `roles` leave it at `stop`")
         first = next(role for role in self.roles if role.veto is None)
         if not first.told and (first.sees == "dialogue" or not (first.acts or first.sees == "all")):
             raise ValueError(f"role {first.name!r} speaks first and would see nothing; let it be `told`, or come later")
@@ -74,9 +75,7 @@ class MultiAgent(EpisodeRules):
         try:
             opening = begin(plan, environment)
             parts = self._parts(exploration, environment)
-            first = next(parts[role.name] for role in self.roles if role.acts)
-            told = Frame(system_prompt=first.perspective.system_prompt, tools=frame(self.scaffold, environment).tools)
-            episode = self.episode(plan, environment, exploration, opening, told)
+            episode = self.episode(plan, environment, exploration, opening)
             talk = Talk(episode, self.roles, parts, self.max_messages, self.max_vetoes)
             lived = await run_episode(episode, talk.play())
             yield msgspec.structs.replace(lived, extra=_told_of(parts, talk.ended_by))
@@ -98,7 +97,9 @@ class MultiAgent(EpisodeRules):
         return {role.name: known.get(role.name, known[ACTOR]) for role in self.roles}
 
     def _plans(self, exploration: Exploration) -> list[EpisodePlan]:
-        own = self.model_dump(mode="json", include={"roles", "max_messages", "max_vetoes", "scaffold"})
+        # Without defaults, so that a parameter that is new changes no id.
+        parameters = {"roles", "max_messages", "max_vetoes", "scaffold"}
+        own = self.model_dump(mode="json", include=parameters, exclude_defaults=True)
         who = {name: identity_of(policy) for name, policy in self._policies(exploration).items()}
         identity = digest(own, who)
         return [self.plan(exploration, MULTI_AGENT, identity, attempt=attempt) for attempt in range(self.k)]

@@ -74,7 +74,7 @@ class Role(Config):
     def perspective(self, others: Sequence[Role], frame: Frame, rules: str, task: Task, policy: Policy) -> Perspective:
         """What it is told in an episode of ``task``. Raises ``NotInTask``."""
         heard = [each.name for each in others if each.veto is None]
-        knows = "" if self.knows is None else _at(task, self.knows)
+        knows = self.knowledge(task)
         text = self.prompt or self._shipped(heard)
         if self.knows is not None and "{knows}" not in text:
             text = f"{text}\n\n{prompt('multi_agent_knows')}"
@@ -99,6 +99,10 @@ class Role(Config):
             model=policy.model,
             revision=policy.revision,
         )
+
+    def knowledge(self, task: Task) -> str:
+        """What only this agent knows in ``task``. Raises ``NotInTask``."""
+        return "" if self.knows is None else _at(task, self.knows)
 
     def _shipped(self, heard: Sequence[str]) -> str:
         if self.acts:

@@ -50,5 +50,8 @@ def read(name: str, said: Turn) -> Turn:
 def _thought_apart(action: AnyAction) -> AnyAction:
     if not isinstance(action, MessageAction):
         return action
-    thought, _, command = action.content.rstrip().rpartition("\n")
-    return msgspec.structs.replace(action, description=thought, content=command) if thought.strip() else action
+    thought, _, _ = action.content.rstrip().rpartition("\n")
+    if not thought.strip():
+        return action
+    command = action.content[len(thought) + 1 :]  # white space behind it stays, or the tokens would not be its own
+    return msgspec.structs.replace(action, description=thought, content=command)

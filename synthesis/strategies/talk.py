@@ -7,13 +7,15 @@ before it is carried out, and are in no order.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from schemas.trajectory import AnyAction, ApiAction, CodeAction, MessageAction, TextObservation
-from schemas.views.roles import PROPOSER, SPEAKER, addressee
-from synthesis.policies.policy import Turn
+from schemas.views.roles import SPEAKER, addressee
+from schemas.views.turns import PROPOSER
+from synthesis.policies.policy import PolicyError, Turn
 from synthesis.prompts import prompt
 from synthesis.strategies.episode import Episode
 from synthesis.strategies.replay import ACTOR
@@ -49,6 +51,8 @@ class Talk:
             if isinstance(said, str):
                 return said
             limit = None
+            if self._roles[self._speaker].acts:
+                said = read(self._episode.plan.scaffold, said)
             if self._is_speech(said):
                 self._speak(said)
             else:
@@ -58,9 +62,18 @@ class Talk:
         return "max_turns"
 
     async def _ask(self, name: str) -> Turn | str:
-        """The turn of an agent, or what cuts the episode short."""
+        """The turn of an agent, or what cuts the episode short.
+
+        Raises ``PolicyError``, also (``no_words``) where one who only speaks makes a call.
+        """
         drawn = await self._episode.hear([self._episode.turn_seed()], self._parts[name])
-        return drawn if isinstance(drawn, str) else drawn[0]
+        if isinstance(drawn, str):
+            return drawn
+        if not self._roles[name].acts and any(
+            isinstance(action, ApiAction | CodeAction) for action in drawn[0].actions
+        ):
+            raise PolicyError("no_words", f"{name!r} only speaks, and its policy made a call that nobody can answer")
+        return drawn[0]
 
     def _is_speech(self, said: Turn) -> bool:
         """Whether a turn of the speaker is said to others. Commands are text, too: there only an address tells."""
@@ -74,20 +87,20 @@ class Talk:
         self._take_down(said, SPEAKER)
         self._messages += 1
         stop = self._roles[self._speaker].stop
-        if stop is not None and stop in text_of(said):
+        if stop is not None and says(said, stop):
             self.ended_by, self._episode.terminated = self._speaker, True
         self._pass_on(addressee(text_of(said), self._others()))
 
     async def _act(self, said: Turn) -> str | None:
         """Carry out a turn of the speaker unless it is vetoed. Returns what cuts the episode short."""
         place = len(self._episode.content)
-        proposed = self._take_down(read(self._episode.plan.scaffold, said), PROPOSER)
+        proposed = self._take_down(said, PROPOSER)
         for name in self._reviewers if self._vetoes < self._max_vetoes else ():
             judged = await self._ask(name)
             if isinstance(judged, str):
                 return judged
             self._take_down(judged, SPEAKER)
-            if str(self._roles[name].veto) in text_of(judged):
+            if says(judged, str(self._roles[name].veto)):
                 self._refuse(place, proposed, name, text_of(judged))
                 return None
         self._vetoes = 0
@@ -127,15 +140,22 @@ class Talk:
 
     def _pass_on(self, to: str | None) -> None:
         speaker = self._speaker
-        if to is not None:
+        caller = self._called_by.get(speaker)
+        if to is None or to == caller:  # who answers a caller by name does not call it in turn
+            self._called_by.pop(speaker, None)
+        else:
             self._called_by[to] = speaker
-        after = self._order[(self._order.index(speaker) + 1) % len(self._order)]
-        self._speaker = to or self._called_by.pop(speaker, after)
+        self._speaker = to or caller or self._order[(self._order.index(speaker) + 1) % len(self._order)]
         self._held = 0
 
     def _others(self) -> list[str]:
         """Whom the speaker can speak to."""
         return [name for name in self._order if name != self._speaker]
+
+
+def says(said: Turn, word: str) -> bool:
+    """Whether a turn has ``word`` in its words, and not as a part of a longer one."""
+    return re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text_of(said)) is not None
 
 
 def text_of(said: Turn) -> str:

@@ -106,9 +106,9 @@ PARAMETERS: dict[str, Any] = {
 def test_each_role_has_its_own_server_and_exactly_its_calls(world: Path, servers: Any) -> None:
     behind = servers()
     manifest = run(world, "multi_agent", "talks", served(behind), k=2, **PARAMETERS)
-    assert manifest.counts == Counts(read=8, used=6, dropped=2, written=6)
-    assert manifest.reasons == {"not_in_task": 2}
-    assert {letter.blamed for letter in dropped_of(world / "talks")} == {"environment"}
+    assert manifest.counts == Counts(read=7, used=6, dropped=1, written=6)
+    assert manifest.reasons == {"not_in_task": 1}
+    assert {letter.blamed for letter in dropped_of(world / "talks")} == {"input"}, "no world had a part in it"
     assert manifest.metrics["success"] == 6
     assert {name: len(server.requests) for name, server in behind.items()} == {"user": 12, "actor": 18, "critic": 12}
     assert {body.get("temperature") for body in behind["actor"].requests} == {0.5}
@@ -158,22 +158,23 @@ def _called(message: dict[str, Any]) -> str:
     return "".join(call["function"]["name"] + call["function"]["arguments"] for call in made)
 
 
-def test_the_actor_does_not_go_on_alone(world: Path, servers: Any) -> None:
-    """Counterfactuals are made of what is given and recorded; anything else needs all agents again."""
+def test_nobody_goes_on_from_such_runs_alone(world: Path, servers: Any) -> None:
+    """Neither a branch nor a revision has the other agents, and what is given would not be told to them."""
     run(world, "multi_agent", "talks", served(servers()), **PARAMETERS)
-    step = {"policy": "p", "of": "talks", "turns": "last", **ON}
-    alone = run(world, "branch", "alone", {"actor": model("scripted", turns=["look"])}, **step)
-    assert (alone.counts.used, alone.reasons) == (0, {"several_agents": 3})
-    fixes = []
-    for row in rows_of(world / "talks"):
-        [place] = [place for place, item in enumerate(row.content) if acts(item)]
-        value = '{"name": "answer", "arguments": {"text": "no"}}'
-        fixes.append(Label(trajectory_id=row.trajectory_id, name="fix", value=value, labeller="judge", item=place))
+    alone, actor = Counts(read=3, used=0, dropped=3, written=0), {"actor": model("scripted", turns=["look"])}
+    fixes = [
+        Label(trajectory_id=row.trajectory_id, name="fix", value="{}", labeller="judge", item=place)
+        for row in rows_of(world / "talks")
+        for place, item in enumerate(row.content)
+        if acts(item)
+    ]
     write_table(world / "labels", [fixes], Label)
-    actor = {"actor": model("scripted", turns=[])}
-    changed = run(world, "branch", "changed", actor, given="fix", then="recorded", labels="labels", **step)
-    assert (changed.counts.written, changed.metrics["success"]) == (3, 0)
-    assert run(world, "check_outcome", "judged", of="changed", **ON).metrics == {"scored": 3.0, "passed": 0.0}
+    given = {"given": "fix", "then": "recorded", "labels": "labels"}
+    for name, more in {"branched": {}, "given": given}.items():
+        branched = run(world, "branch", name, actor, policy="p", of="talks", turns="last", **more, **ON)
+        assert (branched.counts, branched.reasons) == (alone, {"several_agents": 3})
+    revised = run(world, "revise", "revised", actor, policy="p", of="talks", aim="refine", **ON)
+    assert revised.reasons == {"several_agents": 3, "no_attempt": 1}
 
 
 # --- taken up again ----------------------------------------------------------------------------------------------
@@ -246,7 +247,7 @@ def test_models_of_roles_are_found_and_named_in_no_digest(world: Path) -> None:
         ({"models": {"actor": "two"}}, "`models` names 'actor', whose model is `policy`"),
         ({"models": {"critic": "three"}}, "unknown model 'three'"),
         ({"roles": [{"name": "a", "acts": True}, {"name": "b", "act": True}]}, "unknown key 'act' in roles.1"),
-        ({"context": "fold"}, "`context: fold` needs `sees: all`"),
+        ({"context": "notes"}, "`context: notes` is for one agent alone"),
     ],
 )
 def test_mistakes_are_found_before_anything_runs(step: dict[str, Any], message: str, world: Path) -> None:

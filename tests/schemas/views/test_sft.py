@@ -16,7 +16,7 @@ from schemas.trajectory import Trajectory
 from schemas.verdict import Label, Value
 from schemas.views.evidence import NOTHING, Evidence
 from schemas.views.sft import Sft
-from schemas.views.view import Unused
+from schemas.views.view import Unused, parameters_of
 from tests.builders import called, instruction, outcome, said, seen, tool_trajectory, trajectory, verdict
 from tests.schemas.records import records
 
@@ -27,7 +27,6 @@ DEFAULTS = {
     "weight": None,
     "prefix": None,
     "role": None,
-    "linearize": [],
     "tool_format": "native",
     "system_prompts": [],
 }
@@ -235,3 +234,8 @@ def test_system_prompts_are_spread_over_trajectories_by_their_ids() -> None:
 def test_one_assistant_is_one_agent_or_several() -> None:
     with pytest.raises(UserError, match="`role` and `linearize` exclude each other"):
         validate(Sft, {"role": "a", "linearize": ["a", "b"]}, "x.yaml")
+
+
+def test_a_parameter_that_is_new_changes_no_id_of_a_row() -> None:
+    assert parameters_of(Sft()) == DEFAULTS
+    assert parameters_of(sft(linearize=["a"])) == {**DEFAULTS, "linearize": ["a"]}

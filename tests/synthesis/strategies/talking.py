@@ -109,7 +109,7 @@ async def talk(
     task: Task, roles: list[dict[str, Any]], make: Any = AnswerWorld, seed: int = 7, **given: Any
 ) -> Trajectory:
     """The one episode of these agents; what is given is a policy, by its role, or a parameter."""
-    policies = {name: given.pop(name) for name in ["summarizer", *(role["name"] for role in roles)] if name in given}
+    policies = {name: given.pop(name) for name in [role["name"] for role in roles] if name in given}
     explored = exploration(task, seed, make, **policies)
     strategy = MultiAgent.model_validate({"roles": roles, **given})
     [piece] = strategy.planned(explored)

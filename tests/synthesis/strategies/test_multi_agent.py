@@ -82,6 +82,43 @@ async def test_words_without_an_address_go_round_in_the_order_of_the_roles() -> 
     assert run.outcome.status == "success"
 
 
+async def test_an_answer_by_name_is_no_call() -> None:
+    """The scout answers with ``@agent``: the next words of the agent are not for the scout again."""
+    roles = [{"name": "agent", "acts": True}, {"name": "user"}, {"name": "scout", "prompt": "You scout."}]
+    said = {"agent": lines("@scout Look.", "It is b.", "answer b"), "user": lines("Well."), "scout": lines("@agent b")}
+    run = await talk(question("b"), roles, **said, scaffold="tools", max_messages=5)
+    assert [who for who, _, _ in spoken(run)] == ["agent", "scout", "agent", "user", "scout"]
+
+
+@pytest.mark.parametrize(
+    ("scaffold", "said", "who"),
+    [
+        ("text", "@planner Well?", "planner"),
+        ("text", "Well, \n@planner?", None),
+        ("react", "I do not know.\n@planner Well?", "planner"),
+        ("react", "@planner is right.\nanswer b", None),
+        ("tools", "@planner Well?", "planner"),
+    ],
+)
+async def test_an_address_stands_where_a_command_would(scaffold: Any, said: str, who: str | None) -> None:
+    roles = [{"name": "actor", "acts": True, "sees": "own"}, {"name": "eve", "sees": "own"}, {"name": "planner"}]
+    eve, planner = lines("So."), lines("@actor Go on.")
+    run = await talk(
+        question("b"), roles, actor=lines(said, "answer b"), eve=eve, planner=planner, scaffold=scaffold, max_messages=2
+    )
+    assert [agent for agent, role, _ in spoken(run) if role == "speaker"] == ([] if who is None else ["actor", who])
+    assert [last(each) for each in planner.asked] == ([] if who is None else [f"actor: {said}"])
+    assert run.outcome.reason == ("max_messages" if who else None)
+    assert not eve.asked
+
+
+async def test_what_is_said_to_a_reviewer_is_said_to_nobody_by_name() -> None:
+    roles = [{"name": "actor", "acts": True}, {"name": "eve", "sees": "own", "prompt": "Say so."}, *WATCHED[1:]]
+    eve = lines("So.")
+    await talk(question("b"), roles, actor=lines("@critic Why?"), eve=eve, scaffold="tools", max_messages=2)
+    assert last(eve.asked[0]) == "actor: @critic Why?"
+
+
 async def test_one_hands_over_to_specialists_who_work_apart() -> None:
     """Each specialist sees its own doings and what it is asked; the one who asks sees their answers only."""
     roles = [

@@ -49,6 +49,14 @@ async def test_a_critic_prevents_exactly_what_is_wrong() -> None:
     assert (await CheckOutcome().verify(ruin_task(2, 4), run, RuinWorld())).passed is True
 
 
+async def test_a_word_prevents_and_a_part_of_a_longer_one_does_not() -> None:
+    watch = lines("OK. NOTHING is wrong.", "No NO-OP here: NO!", "OK")
+    run = await talk(ruin_task(3, 4), WATCHED, RuinWorld, actor=lines("right"), critic=watch, max_turns=2)
+    assert [role for who, role, _ in spoken(run) if who == "actor"] == ["actor"]
+    run = await talk(ruin_task(2, 4), WATCHED, RuinWorld, actor=lines("right"), critic=watch, max_turns=2)
+    assert [role for who, role, _ in spoken(run) if who == "actor"] == ["actor", "proposer", "actor"]
+
+
 @pytest.mark.parametrize(("d", "vetoes"), [(0.0, 3), (1.0, 1), (0.5, 1), (1.0, 3)])
 async def test_a_critic_changes_the_odds_as_the_closed_form_says(d: float, vetoes: int) -> None:
     """``left`` comes through if each of so many reviews lets it, or after so many vetoes."""

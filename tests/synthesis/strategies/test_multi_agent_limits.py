@@ -6,12 +6,14 @@ import asyncio
 from typing import Any
 
 import pytest
+from pydantic import create_model
 
 from schemas.config import validate
 from schemas.errors import UserError
-from synthesis.policies.policy import ContextOverflow, Conversation
+from schemas.trajectory import ApiAction
+from synthesis.policies.policy import ContextOverflow, Conversation, PolicyError
 from synthesis.strategies.multi_agent import MultiAgent
-from synthesis.strategies.roles import NotInTask
+from synthesis.strategies.roles import NotInTask, Role
 from synthesis.verifiers.check_outcome import CheckOutcome
 from tests.answer_world import AnswerWorld, question
 from tests.ruin_world import RuinWorld, ruin_task
@@ -50,6 +52,15 @@ async def test_what_waits_for_a_review_when_time_is_up_is_not_carried_out() -> N
     assert (run.outcome.reason, spoken(run)) == ("episode_timeout", [("actor", "proposer", "right")])
     assert run.content[-1].state_digest is None
     assert (await CheckOutcome().verify(ruin_task(2, 4), run, RuinWorld())).status == "scored"
+
+
+async def test_who_only_speaks_cannot_leave_calls_without_an_answer() -> None:
+    silent = Speaker(lambda _: ApiAction(function="look", kwargs={}))
+    for roles in ([{"name": "planner"}, {"name": "actor", "acts": True}], WATCHED):
+        other = next(role["name"] for role in roles if not role.get("acts"))
+        with pytest.raises(PolicyError, match=f"'{other}' only speaks") as caught:
+            await talk(question("b"), roles, **{other: silent}, actor=lines("look"), scaffold="tools")
+        assert caught.value.reason == "no_words"
 
 
 async def test_a_critic_that_cannot_read_it_all_ends_the_episode() -> None:
@@ -93,6 +104,11 @@ def test_ids_tell_apart_what_makes_a_difference() -> None:
         planned({"scaffold": "tools"}),
     ]
     assert len({each for found in ids for each in found}) == len(ids)
+    later = create_model(
+        "Later", __base__=MultiAgent, roles=(list[create_model("_", __base__=Role, new=(int, 0))], ...)
+    )  # type: ignore[misc]
+    explored = exploration(task, actor=one)
+    assert later.model_validate(base).planned(explored) == planned({}), "a parameter that is new changes no id"
     assert planned({}, critic=one) == planned({}), "a role without a policy of its own has that of the actor"
     assert planned({"k": 3})[0] == planned({})[0]
 
@@ -112,7 +128,6 @@ async def test_it_says_of_each_role_what_it_cost_and_who_played_it() -> None:
     [
         ({"roles": [{"name": "a"}, {"name": "b"}]}, "one of the `roles` needs `acts: true`"),
         ({"roles": [{"name": "a", "acts": True}, {"name": "A"}]}, "the name 'a' in `roles` is taken"),
-        ({"roles": [{"name": "a", "acts": True}, {"name": "summarizer"}]}, "the name 'summarizer' in `roles` is taken"),
         ({"roles": [{"name": "a", "acts": True, "sees": "dialogue"}, {"name": "b"}]}, "needs `sees: all` or `own`"),
         ({"roles": [{"name": "a", "acts": True}, {"name": "b", "max_actions": 1}]}, "go with `acts: true`"),
         ({"roles": [{"name": "a", "acts": True, "veto": "NO"}, {"name": "b"}]}, "neither acts nor is a person"),
@@ -122,10 +137,11 @@ async def test_it_says_of_each_role_what_it_cost_and_who_played_it() -> None:
             {"roles": [{"name": "b", "sees": "dialogue", "told": False}, {"name": "a", "acts": True}]},
             "role 'b' speaks first and would see nothing",
         ),
-        (
-            {"context": "fold", "roles": [{"name": "a", "acts": True, "sees": "own"}, {"name": "b"}]},
-            "`context: fold` needs `sees: all`",
+        *(
+            ({"context": each, "roles": WATCHED}, f"`context: {each}` is for one agent alone")
+            for each in ("sliding_window", "fold", "notes")
         ),
+        ({"context_tokens": 9, "roles": WATCHED}, "`stop` shortens nothing"),
         ({"roles": [{"name": "a", "acts": True}]}, "at least 2 items"),
         ({"roles": [{"name": "a b", "acts": True}, {"name": "b"}]}, "roles.0.name"),
     ],

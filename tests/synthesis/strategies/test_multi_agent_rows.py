@@ -8,17 +8,23 @@ from typing import Any
 import msgspec
 import pytest
 
+from schemas.formats import FORMATS
 from schemas.rows import Message, SftRow
 from schemas.trajectory import Action, ApiAction, Trajectory
 from schemas.views.evidence import NOTHING
+from schemas.views.family import Relative
 from schemas.views.parts import rows_of
+from schemas.views.search_trace import SearchTrace
 from schemas.views.sft import Sft
+from schemas.views.spliced import Spliced
 from schemas.views.unpaired import Unpaired
 from schemas.views.view import Unused
-from synthesis.policies.policy import Conversation
+from schemas.views.world_model import WorldModel
+from synthesis.policies.policy import ContextOverflow, Conversation
 from synthesis.strategies import apart
 from synthesis.strategies.apart import Pool, gathered
 from synthesis.strategies.multi_agent import MultiAgent
+from synthesis.strategies.scaffold import frame
 from synthesis.strategies.strategy import Exploration
 from synthesis.verifiers.check_tokens import Codec, check_tokens
 from tests.answer_world import AnswerWorld, question
@@ -26,7 +32,6 @@ from tests.ruin_world import RuinWorld, ruin_task
 from tests.synthesis.strategies.talking import (
     Speaker,
     exploration,
-    heard,
     last,
     lines,
     own,
@@ -56,7 +61,7 @@ def judging(conversation: Conversation) -> str:
     return "NO, you did." if own(conversation) == 1 else "OK"
 
 
-async def company(**parameters: Any) -> tuple[Trajectory, dict[str, Speaker]]:
+async def company() -> tuple[Trajectory, dict[str, Speaker]]:
     """A run in which all kinds of messages occur, and who lived it."""
     speakers = {
         "user": lines("I want a word.", "The first."),
@@ -64,8 +69,7 @@ async def company(**parameters: Any) -> tuple[Trajectory, dict[str, Speaker]]:
         "actor": Speaker(acting, model="big"),
         "critic": Speaker(judging, model="small"),
     }
-    given: dict[str, Any] = {"scaffold": "tools", **speakers, **parameters}
-    return await talk(question("a", seen="b"), ROLES, **given), speakers
+    return await talk(question("a", seen="b"), ROLES, **speakers, scaffold="tools"), speakers
 
 
 def rows(run: Trajectory, **parameters: Any) -> list[SftRow]:
@@ -92,13 +96,9 @@ async def test_each_agent_learns_from_exactly_what_it_was_shown() -> None:
             assert (row.tools is not None) == bool(asked.tools)
 
 
-@pytest.mark.parametrize(
-    "growth", [{}, {"context": "sliding_window", "keep_turns": 3, "context_tokens": 60}], ids=["whole", "window"]
-)
-async def test_the_deltas_of_each_agent_add_up_to_its_prompts(growth: dict[str, Any]) -> None:
+async def test_the_deltas_of_each_agent_add_up_to_its_prompts() -> None:
     """Of each agent by itself: prompt and sampled tokens in its turns, and in the rows that are told from its side."""
-    run, speakers = await company(**growth)
-    assert any(item.context_operation for item in run.content) == bool(growth)
+    run, speakers = await company()
     for name, speaker in speakers.items():
         assert lived_prompts(run, name) == speaker.prompts, name
         made = rows(run, role=name, rows="step")
@@ -118,20 +118,7 @@ def lived_prompts(run: Trajectory, name: str) -> list[list[int]]:
     return prompts
 
 
-async def test_a_summary_is_read_by_all_who_see_everything() -> None:
-    speakers = {"planner": lines("Go right."), "actor": lines("right")}
-    roles = [{"name": "planner"}, {"name": "actor", "acts": True, "max_actions": 2}]
-    growth: dict[str, Any] = {"context": "fold", "keep_turns": 2, "context_tokens": 80}
-    summarizer = lines("All is well.")
-    run = await talk(ruin_task(1, 9), roles, RuinWorld, **speakers, summarizer=summarizer, **growth)
-    assert run.outcome.status == "success"
-    assert sum(item.context_operation == "fold" for item in run.content) == len(summarizer.asked) >= 1
-    for name, speaker in speakers.items():
-        assert any("All is well." in text for each in speaker.asked for text in heard(each)), name
-        assert lived_prompts(run, name) == speaker.prompts
-
-
-async def test_without_a_cut_each_agent_has_one_segment() -> None:
+async def test_each_agent_has_one_segment() -> None:
     run, speakers = await company()
     starts = [
         item.agent for item in run.content if isinstance(item, Action) and item.tokens and item.tokens.segment_start
@@ -218,3 +205,72 @@ async def test_agents_that_are_one_assistant_think_what_they_said_and_do_what_wa
         rows(run, linearize=["actor", "eve"])
     without = rows(run, linearize=["planner", "actor"])[0].messages
     assert "(This was not done. NO, you did.)" in [message.content for message in without]
+
+
+async def test_what_one_agent_knows_is_told_to_no_other() -> None:
+    """Whoever tells the run without one of its prompts has that of the world."""
+    roles = [
+        {"name": "ann", "acts": True, "knows": "goal.secrets.ann"},
+        {"name": "bob", "knows": "goal.secrets.bob", "prompt": "Answer with what you know."},
+        {"name": "carl", "prompt": "Comment."},
+    ]
+    task = question("xy", {"ann": "of-ann", "bob": "of-bob"})
+    said = {"ann": lines("@bob Well?", "answer xy"), "bob": lines("@carl Hm."), "carl": lines("@bob Good.", "@ann x")}
+    run = await talk(task, roles, **said, max_messages=9)
+    assert run.system_prompt == frame("text", AnswerWorld()).system_prompt
+    told = {name: str(rows(run, role=name)) for name in said}
+    assert [["of-ann" in text, "of-bob" in text] for text in told.values()] == [
+        [True, False],
+        [False, True],
+        [False] * 2,
+    ]
+    assert "of-" not in str(rows(run, linearize=["bob", "carl"]))
+    for name in ("openai", "sharegpt"):
+        assert "of-" not in str(FORMATS.load(name)().write(run).document), name
+
+
+async def test_listed_agents_may_stay_silent() -> None:
+    roles = [{"name": name, "acts": True} for name in ("lead", "search", "code")]
+    run = await talk(question("xy"), roles, lead=lines("@search go", "answer xy"), search=lines("@lead b"))
+    assert rows(run, linearize=["lead", "search", "code"]) != []
+    with pytest.raises(Unused, match="'code' acts") as caught:
+        rows(run, linearize=["code"])
+    assert caught.value.reason == "no_role"
+
+
+async def test_as_one_assistant_what_was_done_decides_and_what_waited_was_not_done() -> None:
+    roles = [{"name": "actor", "acts": True}, {"name": "critic", "veto": "NO"}]
+    watch = Speaker(lambda said: "NO" if "answer a" in last(said) else "OK")
+    run = await talk(question("b"), roles, actor=lines("answer a", "answer b"), critic=watch)
+    (row,) = rows(run, linearize=["actor", "critic"], loss="not_error")
+    thought = "<actor>\nanswer a\n</actor>\n<critic>\nNO\n</critic>"
+    assert [message.content for message in row.messages if message.train] == [f"{thought}\nanswer b"]
+    alone = [message for message in rows(run, linearize=["actor"])[0].messages if message.role == "assistant"]
+    learnt = [message for message in rows(run, linearize=["actor"], loss="not_error")[0].messages if message.train]
+    assert [message.content for message in alone] == ["<actor>\nanswer a\n</actor>", "answer b"]
+    assert [message.content for message in learnt] == ["answer b"]
+
+    def overwhelmed(_: Conversation) -> str:
+        raise ContextOverflow("too long")
+
+    waits = await talk(question("b"), roles, actor=lines("answer b"), critic=Speaker(overwhelmed))
+    (row,) = rows(waits, linearize=["actor", "critic"])
+    assert row.messages[-1].content == "<actor>\nanswer b\n</actor>"
+    for side in ({"linearize": ["actor", "critic"]}, {"role": "actor"}):
+        with pytest.raises(Unused) as caught:
+            rows(waits, loss="not_error", **side)
+        assert caught.value.reason == "no_loss"
+
+
+async def test_what_knows_one_agent_only_leaves_such_runs() -> None:
+    run, _ = await company()
+    nameless = msgspec.structs.replace(run, extra={})
+    for each in (run, nameless):
+        for view in (Sft(), WorldModel()):
+            with pytest.raises(Unused) as caught:
+                view.make_rows(each, NOTHING)
+            assert caught.value.reason == "several_agents"
+        for family in (SearchTrace(), Spliced()):
+            made = family.make_rows([Relative(each, NOTHING)])[run.trajectory_id]
+            assert isinstance(made, Unused)
+            assert made.reason == "several_agents"

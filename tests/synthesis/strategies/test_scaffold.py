@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from schemas.chat import to_messages
 from schemas.trajectory import ApiAction, MessageAction
 from schemas.views.evidence import NOTHING
 from schemas.views.sft import Sft
@@ -24,7 +25,7 @@ TASK = question("b", seen="b")
     ("said", "description", "command"),
     [
         ("I must look.\nThen I know.\nlook", "I must look.\nThen I know.", "look"),
-        ("I must look.\nlook \n", "I must look.", "look"),
+        ("I must look.\nlook \n", "I must look.", "look \n"),
         ("look", None, "look"),
         ("\nlook", None, "\nlook"),
         ("", None, ""),
@@ -35,6 +36,8 @@ def test_the_last_line_is_the_command(said: str, description: str | None, comman
     assert read("react", turn).actions == [MessageAction(content=command, description=description)]
     for name in ("text", "tools"):
         assert read(name, turn) == turn
+    (action,) = read("react", turn).actions
+    assert to_messages(None, [action])[0].content == said, "it is shown as it was written"
     call = Turn(actions=[ApiAction(function="look", kwargs={})])
     assert read("react", call) == call
 
