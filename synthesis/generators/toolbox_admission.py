@@ -23,22 +23,11 @@ from synthesis.environments import make
 from synthesis.environments.environment import Environment, WorldError
 from synthesis.environments.toolbox.database import Database
 from synthesis.environments.toolbox.lint import lint
-from synthesis.environments.toolbox.toolbox import (
-    FINISH,
-    Parameter,
-    Tool,
-    Toolbox,
-    ToolboxError,
-    Value,
-    read_toolbox,
-)
-from synthesis.generators.toolbox_tasks.generator import ToolboxTaskGenerator
-from synthesis.generators.toolbox_tasks.operation import Drawer
-from synthesis.generators.toolbox_tasks.world import Call, World
+from synthesis.environments.toolbox.toolbox import FINISH, Parameter, Toolbox, ToolboxError, Value, read_toolbox
+from synthesis.generators.toolbox_probe import Probe, disconnected, no_task
+from synthesis.generators.toolbox_tasks.world import World
 
-DRAWS = 40
 DEFECTS_TOLD = 3
-PROBE_TASKS = 4
 WRONG_VALUES = 2
 
 
@@ -53,7 +42,7 @@ def environment_checks(spec: EnvironmentSpec, probes: int) -> Iterator[Admission
     yield _judged("syntax", [])
     for name, defects in lint(toolbox):
         yield _judged(name, defects)
-    yield _judged("disconnected_tool", _disconnected(toolbox))
+    yield _judged("disconnected_tool", disconnected(toolbox))
     try:
         with closing(World(spec)) as world:
             probe = Probe(world)
@@ -66,7 +55,7 @@ def environment_checks(spec: EnvironmentSpec, probes: int) -> Iterator[Admission
     except WorldError as error:
         yield _judged("rows", [str(error)])
         return
-    yield _judged("no_probe", _no_task(spec))
+    yield _judged("no_probe", no_task(spec))
 
 
 def task_checks(task: Task, spec: EnvironmentSpec) -> Iterator[AdmissionCheck]:
@@ -83,124 +72,6 @@ def task_checks(task: Task, spec: EnvironmentSpec) -> Iterator[AdmissionCheck]:
         yield _judged("twin_accepted", _twins_accepted(environment, task, gold))
     finally:
         environment.close()
-
-
-class Probe:
-    """What trying out the tools of a world shows."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._worked: set[str] = set()
-        self._changed: set[str] = set()
-        self.lies: dict[str, None] = {}
-        self.unordered: dict[str, None] = {}
-
-    def round(self, chance: random.Random) -> None:
-        """Every tool, in a random order, with random values until a call works."""
-        self._world.reset()
-        tools = list(self._world.toolbox.tools)
-        chance.shuffle(tools)
-        drawer = Drawer(self._world, chance, {})
-        for tool in tools:
-            for _ in range(DRAWS):
-                values = {p.name: self._value(tool, p, drawer, chance) for p in tool.parameters}
-                before = self._world.contents()
-                call = self._world.call(tool, values)
-                if call is None or not (call.rows or tool.writes):
-                    continue
-                self._worked.add(tool.name)
-                if self._world.contents() != before:
-                    self._changed.add(tool.name)
-                self._look(call)
-                break
-        self._order(chance)
-
-    def unreachable(self) -> list[str]:
-        """Tools that no call of worked, or that never showed anything."""
-        return [f"no call of {tool.name} worked" for tool in self._world.toolbox.tools if tool.name not in self._worked]
-
-    def idle(self) -> list[str]:
-        """Writing tools that never changed anything, and reading ones that a user is to ask for as a change."""
-        return [
-            f"{tool.name} changes nothing"
-            for tool in self._world.toolbox.tools
-            if (tool.writes or tool.request) and tool.name not in self._changed
-        ]
-
-    def _value(self, tool: Tool, parameter: Parameter, drawer: Drawer, chance: random.Random) -> Value:
-        """For a reading tool a value that is there, for a writing one any."""
-        table, column = self._world.toolbox.column(parameter.column)
-        rows = list(self._world.contents()[table.name].values())
-        if tool.writes or not rows:
-            return drawer.value(parameter)
-        return chance.choice(rows)[table.columns.index(column)]
-
-    def _look(self, call: Call) -> None:
-        """Compare what a call showed with the rows that it names by their keys."""
-        contents = self._world.contents()
-        for table in self._world.toolbox.tables:
-            shown = {
-                path.partition(".")[2]: name
-                for name, path in call.tool.columns.items()
-                if path.startswith(f"{table.name}.")
-            }
-            if table.key not in shown:
-                continue
-            names = [column.name for column in table.columns]
-            for row in call.rows:
-                real = contents[table.name].get(row[shown[table.key]])  # type: ignore[arg-type]
-                wrong = [
-                    field for field, name in shown.items() if real is None or real[names.index(field)] != row[name]
-                ]
-                if wrong:
-                    told = f"{call.tool.name} shows {shown[wrong[0]]} = {row[shown[wrong[0]]]!r}"
-                    self.lies[f"{told}, but {table.name}.{wrong[0]} is {real and real[names.index(wrong[0])]!r}"] = None
-
-    def _order(self, chance: random.Random) -> None:
-        """Ask reading tools of a database that gives rows the other way round wherever it may."""
-        ahead = Database(self._world.toolbox)
-        behind = Database(self._world.toolbox, backwards=True)
-        drawer = Drawer(self._world, chance, {})
-        for tool in self._world.reads:
-            for _ in range(DRAWS // 8):
-                values = {p.name: self._value(tool, p, drawer, chance) for p in tool.parameters}
-                if ahead.call(tool, values) != behind.call(tool, values):
-                    self.unordered[f"the rows of {tool.name} have no fixed order: add ORDER BY a key"] = None
-        ahead.close()
-        behind.close()
-
-
-def _disconnected(toolbox: Toolbox) -> list[str]:
-    """Tools that take the key of a row that no call, made of what was shown before, ever shows."""
-    shown: set[str] = set()
-    needs = {
-        tool.name: {owner.name for p in tool.parameters if (owner := toolbox.keyed(p.column)) is not None}
-        for tool in toolbox.tools
-    }
-    while True:
-        usable = [tool for tool in toolbox.tools if needs[tool.name] <= shown]
-        keys = {
-            owner.name for tool in usable for path in tool.columns.values() if path and (owner := toolbox.keyed(path))
-        }
-        if keys <= shown:
-            break
-        shown |= keys
-    return [
-        f"{name} takes a key of {', '.join(sorted(tables - shown))}, which no tool shows"
-        for name, tables in needs.items()
-        if tables - shown
-    ]
-
-
-def _no_task(spec: EnvironmentSpec) -> list[str]:
-    """Why no task can be made."""
-    plain = msgspec.structs.replace(spec, parameters={})
-    reasons = []
-    for task in ToolboxTaskGenerator().proposals(plain, PROBE_TASKS, 0):
-        if isinstance(task, Task):
-            return []
-        reasons.append(task.detail)
-    return reasons[:1]
 
 
 def _ungrounded(environment: Environment, task: Task, gold: Sequence[ApiAction]) -> Iterator[str]:

@@ -10,12 +10,23 @@ import os
 
 from schemas.registry import Registry
 from synthesis.sandbox.backend import Backend
-from synthesis.sandbox.errors import SandboxError, SandboxUnavailable
+from synthesis.sandbox.errors import ReplayError, SandboxError, SandboxUnavailable
 from synthesis.sandbox.limits import Limits, Result
 from synthesis.sandbox.pool import Pool, shared
 from synthesis.sandbox.session import Session
 
-__all__ = ["BACKENDS", "Limits", "Pool", "Result", "SandboxError", "SandboxUnavailable", "Session", "backend", "pool"]
+__all__ = [
+    "BACKENDS",
+    "Limits",
+    "Pool",
+    "ReplayError",
+    "Result",
+    "SandboxError",
+    "SandboxUnavailable",
+    "Session",
+    "backend",
+    "pool",
+]
 
 DEFAULT = "bubblewrap"
 VARIABLE = "AGENTMILL_SANDBOX"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
 from pathlib import Path
 from typing import Any, Protocol
@@ -68,7 +70,8 @@ def settings_for(limits: Limits, program: bytes, **more: Any) -> dict[str, Any]:
 
 def said(process: subprocess.Popen[bytes]) -> str:
     """The last words of a process that has ended, or that is ended now."""
-    process.kill()
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)  # with what it has forked, which may wait for it for ever
     try:
         _, errors = process.communicate(timeout=LAST_WORDS_TIMEOUT_S)
     except subprocess.TimeoutExpired:

@@ -1,8 +1,8 @@
 """Backend ``bubblewrap``: namespaces of its own for all that can be had, and a file system of a few read-only folders.
 
 Inside there are the standard library at ``/python``, the system's shared libraries, ``/dev/null``, and ``/tmp`` in
-memory; no ``/proc``, no ``/etc``, no home. The network namespace has no interface that is up. The interpreter's user
-is not that of the host: for root, whom the kernel exempts from limits on processes, it is mapped to ``NOBODY``.
+memory; no ``/proc``, no ``/etc``, no home. The network namespace has no interface that is up. Root, whom
+the kernel exempts from limits on processes, becomes ``NOBODY``; another user stays who it is on the host.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Bubblewrap:
         command = [str(program()), "--info-fd", str(info_inside), *users, *_confines()]
         process = subprocess.Popen(
             [*command, "--", "/python/bin/python3", "-P", *FLAGS, "/keeper.py", str(control)],
-            pass_fds=(info_inside, ready_inside, control),
+            pass_fds=(info, info_inside, ready_inside, control),  # info: so that it outlives the death of the host
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -70,6 +70,9 @@ class Bubblewrap:
             return Started(process, os.pidfd_open(pid), settings)
         except (OSError, TimeoutError, msgspec.DecodeError) as error:
             raise SandboxUnavailable(advice(said(process) or str(error))) from None
+        except BaseException:
+            said(process)
+            raise
 
 
 def program() -> Path:
@@ -96,9 +99,11 @@ def advice(words: str) -> str:
 
 def _child(info: int) -> int:
     """The process in the sandbox, in the numbers of the host."""
+    waiting = select.poll()  # select takes no descriptors above 1023
+    waiting.register(info, select.POLLIN)
     text = b""
     while not text.rstrip().endswith(b"}"):
-        if not select.select([info], [], [], TIMEOUT_S)[0]:
+        if not waiting.poll(TIMEOUT_S * 1000):
             raise TimeoutError("bubblewrap does not answer")
         part = os.read(info, 4096)
         if not part:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import socket
 import struct
@@ -51,7 +52,7 @@ class Container:
         except BaseException:
             self._control.close()
             raise
-        self._ending = weakref.finalize(self, _end, self._control, self._started)
+        self._ending = weakref.finalize(self, _end, self._control, self._started, os.getpid())
         try:
             deadline = time.monotonic() + START_TIMEOUT_S
             send(self._control, msgspec.json.encode(self._started.settings), deadline)
@@ -108,8 +109,11 @@ class Container:
             raise SandboxError(f"the sandbox has ended: {error}") from None
 
 
-def _end(control: socket.socket, started: Started) -> None:
+def _end(control: socket.socket, started: Started, owner: int) -> None:
     control.close()
+    if os.getpid() != owner:  # a fork has copies of the descriptors; the sandbox is not its own
+        shut(started.pidfd)
+        return
     with contextlib.suppress(ProcessLookupError):
         signal.pidfd_send_signal(started.pidfd, signal.SIGKILL)
     shut(started.pidfd)

@@ -11,3 +11,7 @@ class SandboxUnavailable(UserError):
 
 class SandboxError(Exception):
     """A session cannot be used as asked: it is closed, it broke, or a replay came to other results."""
+
+
+class ReplayError(SandboxError):
+    """Code that was replayed ended its interpreter, or came to another result than before."""

@@ -37,7 +37,8 @@ PR_SET_SECCOMP = 22
 PR_SET_NO_NEW_PRIVS = 38
 SECCOMP_MODE_FILTER = 2
 
-NO_SUID, NO_DEVICES = 2, 4
+READ_ONLY, NO_SUID, NO_DEVICES, NO_EXEC, REMOUNT, BIND = 1, 2, 4, 8, 32, 4096
+"""Flags of mounts."""
 CAPABILITY_VERSION = 0x20080522
 
 FILES = Path("/tmp")
@@ -79,9 +80,12 @@ def keep(control: socket.socket) -> None:
     send(control.fileno(), b"{}")
     child: Child | None = None
     while True:
-        watched = [control.fileno()] if child is None else [control.fileno(), child.pidfd]
-        ready, _, _ = select.select(watched, [], [])
-        message, sockets, _, _ = socket.recv_fds(control, COMMAND.size, 1) if watched[0] in ready else (None, [], 0, 0)
+        watched = select.poll()  # select takes no descriptors above 1023
+        for each in [control.fileno()] if child is None else [control.fileno(), child.pidfd]:
+            watched.register(each, select.POLLIN)
+        ready = [each for each, _ in watched.poll()]
+        received = socket.recv_fds(control, COMMAND.size, 1) if control.fileno() in ready else (None, [], 0, 0)
+        message, sockets, _, _ = received
         if child is not None:  # it has ended, or it is to end, whatever the command
             child.kill()
             send(control.fileno(), child.reap())
@@ -96,9 +100,12 @@ def keep(control: socket.socket) -> None:
 
 
 def prepare(settings: dict[str, Any], libc: ctypes.CDLL) -> None:
-    """Mount ``/tmp``, drop all rights, and import what most code will."""
+    """Mount ``/tmp``, protect ``/dev/null``, drop all rights, and import what most code will."""
     if settings["files"] is not None:
         _checked(libc.mount(b"tmpfs", bytes(FILES), b"tmpfs", NO_SUID | NO_DEVICES, settings["files"].encode()))
+        kept = os.statvfs(os.devnull).f_flag & (NO_SUID | NO_EXEC)
+        flags = REMOUNT | BIND | READ_ONLY | kept  # its times are the host's; it can still be written to
+        _checked(libc.mount(None, os.devnull.encode(), None, flags, None))
     drop_rights(settings["uid"], libc)
     _control(libc, PR_SET_DUMPABLE, 0)
     _control(libc, PR_SET_NO_NEW_PRIVS, 1)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
 from schemas.errors import UserError
 from schemas.record import Record
 
 MIB = 2**20
+MOST_TIMEOUT_S = 86_400
 
 Reason = Literal["exception", "timeout", "cpu", "memory", "died", "too_large", "protocol"]
 """Why a call gave nothing: the code raised; it took too long; the interpreter used up its processor time, or its
@@ -35,8 +37,10 @@ class Limits(Record):
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
-            if getattr(self, name) <= 0:
+            if not 0 < getattr(self, name) < math.inf:
                 raise UserError(f"sandbox limit {name} is {getattr(self, name)}; expected a number above 0")
+        if self.timeout_s > MOST_TIMEOUT_S:
+            raise UserError(f"sandbox limit timeout_s is {self.timeout_s}; expected at most {MOST_TIMEOUT_S} (a day)")
 
     @property
     def answer_bytes(self) -> int:

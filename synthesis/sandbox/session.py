@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import re
 import secrets
 import socket
@@ -15,12 +17,17 @@ from schemas.ids import digest
 from schemas.record import JsonObject, Record
 from synthesis.sandbox.backend import Backend
 from synthesis.sandbox.container import Container, TooLarge, receive, send
-from synthesis.sandbox.errors import SandboxError
+from synthesis.sandbox.errors import ReplayError, SandboxError
 from synthesis.sandbox.limits import Limits, Reason, Result
 
 _ADDRESS = re.compile(r"(?<= at )0x[0-9a-f]{6,16}(?=>)")
 _CPU_SLACK_S = 0.2
+_REPLAY_CALLS = 10
+"""A replay may take as long as this many calls."""
 _SIGNALLED = "the interpreter was ended by signal {}"
+_TOO_LARGE = "the answer was larger than is let out"
+_CUT_MARK_BYTES = len("\n[cut]")
+"""What an interpreter adds to a text that it has cut."""
 
 
 class Reply(Record):
@@ -40,6 +47,8 @@ class Done(Record):
 
     request: JsonObject
     result: str
+    timeout_s: float | None = None
+    """The call's own, if it had one."""
 
 
 class Session:
@@ -51,6 +60,8 @@ class Session:
         self._container: Container | None = None
         self._channel: socket.socket | None = None
         self._done: list[Done] = []
+        self._used = False
+        """Whether the interpreter was ever sent anything: its answer may not have come."""
         self._closed = False
         self.restart()
 
@@ -74,10 +85,10 @@ class Session:
         """A fresh interpreter and an empty ``/tmp``; also after a death. Raises ``SandboxError`` once closed."""
         if self._closed:
             raise SandboxError("the session is closed")
-        if self.alive and not self._done:  # nothing was run in it yet
+        if self.alive and not self._used:
             return
         self._drop_channel()
-        self._done = []
+        self._done, self._used = [], False
         try:
             if self._container is None:
                 self._container = Container(self._backend, self.limits)
@@ -92,10 +103,11 @@ class Session:
         self._living()
         return msgspec.json.encode(self._done)
 
-    def restore(self, snapshot: bytes) -> None:
+    def restore(self, snapshot: bytes, exact: bool = True) -> None:
         """Make the calls of a snapshot again, of this or of another session, in a fresh interpreter.
 
-        Raises ``SandboxError`` if one comes to another result: the code depends on time, chance or addresses.
+        Raises ``ReplayError`` if one ends the interpreter, or if it comes to another result (the code depends on time,
+        chance or addresses) and ``exact`` is set, or if all take longer than ten calls may.
         """
         try:
             done = msgspec.json.decode(snapshot, type=list[Done])
@@ -104,10 +116,13 @@ class Session:
         if self.alive and done == self._done:
             return
         self.restart()
+        latest = time.monotonic() + _REPLAY_CALLS * self.limits.timeout_s
         for number, each in enumerate(done, start=1):
-            result = self._ask(each.request, None)
-            if _digest(result) != each.result:
-                raise SandboxError(f"call {number} of {len(done)} came to another result when it was replayed")
+            result = self._ask(each.request, each.timeout_s, latest)
+            if not self.alive:
+                raise ReplayError(f"call {number} of {len(done)} did not end well when it was replayed: {result.error}")
+            if exact and _digest(result) != each.result:
+                raise ReplayError(f"call {number} of {len(done)} came to another result when it was replayed")
 
     def close(self) -> None:
         """End the sandbox. May be called twice."""
@@ -118,28 +133,33 @@ class Session:
     def __del__(self) -> None:
         self.close()
 
-    def _ask(self, request: JsonObject, timeout_s: float | None) -> Result:
+    def _ask(self, request: JsonObject, timeout_s: float | None, latest: float = math.inf) -> Result:
+        """``latest``: monotonic seconds at which the call must have ended, whatever its timeout."""
         channel, began = self._living(), time.monotonic()
         reply_id = secrets.token_hex(8)
-        deadline = began + (self.limits.timeout_s if timeout_s is None else timeout_s)
+        deadline = min(began + (self.limits.timeout_s if timeout_s is None else timeout_s), latest)
         frame = msgspec.json.encode({"id": reply_id, **request})
         if len(frame) > self.limits.value_bytes:
             error = f"the call takes {len(frame)} bytes; at most {self.limits.value_bytes} are let in"
             return Result(error=error, reason="exception")
+        self._used = True
         try:
             send(channel, frame, deadline)
             answer = receive(channel, self.limits.answer_bytes, deadline)
-            result = self._ended() if answer is None else _read(answer, reply_id)
+            result = self._ended() if answer is None else _read(answer, reply_id, self.limits)
         except TimeoutError:
             result = Result(error=f"timeout: no answer within {deadline - began:g} s", reason="timeout")
         except TooLarge:
-            result = Result(error="the answer was larger than is let out", reason="too_large")
+            result = Result(error=_TOO_LARGE, reason="too_large")
         except OSError:
             result = self._ended()
+        except BaseException:  # an interrupt: whatever comes of the call must not be taken for a later one's
+            self._kill()
+            raise
         if result.reason not in (None, "exception", "memory"):
             self._kill()
         else:
-            self._done.append(Done(request=request, result=_digest(result)))
+            self._done.append(Done(request=request, result=_digest(result), timeout_s=timeout_s))
         return msgspec.structs.replace(result, wall_s=time.monotonic() - began)
 
     def _living(self) -> socket.socket:
@@ -148,8 +168,10 @@ class Session:
         return self._channel
 
     def _ended(self) -> Result:
-        """The result of a call during which the channel closed."""
+        """The result of a call during which the channel closed; the interpreter may have closed it and live on."""
         assert self._container is not None
+        with contextlib.suppress(SandboxError):
+            self._container.end()
         death = self._container.death()
         if death is None or death.code is None:
             return Result(error="the sandbox has ended", reason="died")
@@ -174,7 +196,7 @@ class Session:
             self._container = None
 
 
-def _read(answer: bytes | bytearray, reply_id: str) -> Result:
+def _read(answer: bytes | bytearray, reply_id: str, limits: Limits) -> Result:
     """The result in an interpreter's answer, if it is one to this request."""
     try:
         reply = msgspec.json.decode(answer, type=Reply)
@@ -183,6 +205,12 @@ def _read(answer: bytes | bytearray, reply_id: str) -> Result:
         return Result(error=f"the interpreter gave no answer that can be read: {error}", reason="protocol")
     if reply.id != reply_id or reply.reason not in (None, "exception", "memory"):
         return Result(error="the interpreter did not answer the call", reason="protocol")
+    texts = (reply.shown, reply.output, reply.error or "")
+    if (
+        max(len(text.encode()) for text in texts) > limits.output_bytes + _CUT_MARK_BYTES
+        or len(msgspec.json.encode(reply.value)) > limits.value_bytes
+    ):
+        return Result(error=_TOO_LARGE, reason="too_large")
     return Result(
         value=reply.value,
         shown=_ADDRESS.sub("0x…", reply.shown),

@@ -2,7 +2,8 @@
 
 What is missing is the point: there is no ``execve``, no new process (``clone`` makes threads only), no signal to
 anything, no ``ptrace``, no socket but a pair of unnamed ones, no namespace, no mount, no kernel keyring, no shared
-memory outside the address space that is counted.
+memory outside the address space that is counted, and no locks of files: sandboxes share the read-only ones, and could
+tell each other something by locking them.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _DATA = (
 )
 _LOOKING = (
     "stat lstat fstat newfstatat statx access faccessat faccessat2 readlink readlinkat getdents64 getcwd chdir fchdir "
-    "statfs fstatfs umask flock fsync fdatasync"
+    "statfs fstatfs umask fsync fdatasync"
 )
 _CHANGING = (
     "open openat creat mkdir mkdirat rmdir unlink unlinkat rename renameat renameat2 link linkat symlink symlinkat "
@@ -48,8 +49,8 @@ _ATTRIBUTES = (
     "getxattr lgetxattr fgetxattr listxattr llistxattr flistxattr setxattr lsetxattr fsetxattr removexattr "
     "lremovexattr fremovexattr"
 )
-_FCNTL = (0, 1, 2, 3, 4, 5, 6, 7, 36, 37, 38, 1030)
-"""Duplicates, flags and locks. Not: who is to be signalled."""
+_FCNTL = (0, 1, 2, 3, 4, 1030)
+"""Duplicates and flags. Not: locks, leases, who is to be signalled."""
 _IOCTL = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 """Is it a terminal, of what size, how much is to be read, blocking or not, closed on execution or not."""
 

@@ -7,11 +7,13 @@ handed in by a cell that calls ``submit(answer)``, which ends the episode.
 ``task.goal`` is ``{"answer": JSON}``, what must be submitted, or ``{"calls": [{"function", "arguments", "value"}]}``,
 what functions that the agent's cells define must return. All code runs in the sandbox. The goal never gets there: the
 answer is compared here, and functions are called after the cells were run again in another session, which is thrown
-away. A cell that raises may have done something before; one that takes too long is undone by replaying the others.
+away. A cell that raises may have done something before; one that takes too long is undone by replaying the others, and
+if these come to other results then, or after too many such cells, the episode is over with score 0.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
 
 import msgspec
@@ -23,7 +25,7 @@ from schemas.trajectory import AnyAction, ApiAction, CodeAction, MessageAction, 
 from synthesis.environments.environment import Check, Transition, WorldError
 from synthesis.environments.interpreter.examples import EXAMPLES
 from synthesis.environments.interpreter.goal import goal_of, share_met
-from synthesis.sandbox import Limits, Pool, Result, SandboxError, Session, pool
+from synthesis.sandbox import Limits, Pool, ReplayError, Result, SandboxError, Session, pool
 
 TOOL = Tool(
     name="python",
@@ -37,6 +39,9 @@ TOOL = Tool(
 )
 
 LIMITS = Limits(timeout_s=10.0, output_bytes=8_192, memory_bytes=256 * 2**20)
+
+MOST_DEATHS = 5
+"""Of the session in an episode. Each costs a replay of all cells before it."""
 
 SUBMITTING = """
 _submitted = []
@@ -52,29 +57,29 @@ _HELP = "Write Python code in a ```python block, or call python(code=...). Hand 
 
 
 class State(Record):
-    """A snapshot: the session's calls, and what was submitted (nothing or one answer)."""
+    """A snapshot: the session's calls, what was submitted (nothing or one answer), and whether the session was lost."""
 
     session: msgspec.Raw
     submitted: list[object]
+    lost: bool = False
 
 
 class InterpreterEnvironment:
-    """Family ``interpreter``. Raises ``WorldError`` for source that is no Python."""
+    """Family ``interpreter``. Source that does not run is found by ``reset``, in the sandbox: ``WorldError``."""
 
     blocking = True
 
     def __init__(self, spec: EnvironmentSpec) -> None:
         self.spec = spec
-        try:
-            compile(spec.source, "<world>", "exec", dont_inherit=True)
-        except (SyntaxError, ValueError) as error:
-            raise WorldError(f"environment {spec.environment_id}: {error}") from None
         self.tools = [TOOL]
         self.rules = f"{spec.parameters.get('rules', '')}\n{_HELP}".strip()
         self._pool: Pool = pool(LIMITS)
         self._session: Session | None = None
         self._task: Task | None = None
         self._submitted: list[object] = []
+        self._lost = False
+        """Whether the session died and could not be brought back: the episode is over."""
+        self._deaths = 0
 
     def reset(self, task: Task, seed: int) -> TextObservation:  # noqa: ARG002 - part of the contract
         """The instruction's data in a fresh session. The seed plays no part: chance is the same in every session."""
@@ -83,7 +88,7 @@ class InterpreterEnvironment:
             self._session = self._pool.take()
         self._task = task
         self._begin(self._session)
-        self._submitted = []
+        self._submitted, self._lost, self._deaths = [], False, 0
         given = sorted(name for name in task.initial_state.get("names", {}) if not name.startswith("_"))
         told = f" Names with data: {', '.join(given)}." if given else ""
         return TextObservation(content=f"A Python session is ready.{told}", source="environment")
@@ -94,17 +99,15 @@ class InterpreterEnvironment:
         code = _code_of(action)
         if isinstance(code, Transition):
             return code
-        if self._submitted:
-            return _refused("The answer was handed in already, and the episode is over.")
+        if self._submitted or self._lost:
+            return _refused("The episode is over.")
         before = session.snapshot()
         result = session.run(code)
         if not session.alive:
-            self._replay(session, before)
-            return _refused(f"{result.error}. The session is as it was before this code.")
+            return self._undone(session, before, str(result.error))
         submission = session.call("_submission")
         if not session.alive:
-            self._replay(session, before)
-            return _refused("The session broke. It is as it was before this code.")
+            return self._undone(session, before, "The session broke")
         self._submitted = submission.value[:1] if isinstance(submission.value, list) else []
         done = bool(self._submitted)
         return Transition(
@@ -115,13 +118,12 @@ class InterpreterEnvironment:
 
     def state_digest(self) -> str:
         """Digest of the cells so far and of what they gave."""
-        return digest(self._live().snapshot().decode(), self._submitted)
+        return digest(self._live().snapshot().decode(), self._submitted, self._lost)
 
     def snapshot(self) -> bytes:
         """JSON: the session's calls with digests of their results, and the submission."""
-        return msgspec.json.encode(
-            State(session=msgspec.Raw(self._live().snapshot()), submitted=self._submitted), order="deterministic"
-        )
+        state = State(session=msgspec.Raw(self._live().snapshot()), submitted=self._submitted, lost=self._lost)
+        return msgspec.json.encode(state, order="deterministic")
 
     def restore(self, snapshot: bytes) -> None:
         """Run the cells of a snapshot again. Raises ``WorldError`` if they come to other results."""
@@ -130,19 +132,31 @@ class InterpreterEnvironment:
             state = msgspec.json.decode(snapshot, type=State)
         except msgspec.DecodeError as error:
             raise WorldError(f"this is no snapshot of a session: {error}") from None
-        self._replay(session, bytes(state.session))
-        self._submitted = state.submitted
+        try:
+            session.restore(bytes(state.session))
+        except SandboxError as error:
+            raise WorldError(str(error)) from None
+        self._submitted, self._lost = state.submitted, state.lost
 
     def check(self) -> Check:
-        """``score`` is 1 for the right answer, or the share of the goal's calls that return what they must."""
+        """``score`` is 1 for the right answer, or the share of the goal's calls that return what they must.
+
+        What cells gave may differ in the judge's session; cells that end it, or a lost session, come to nothing.
+        """
         session, task = self._live(), self._task
         assert task is not None
         goal = goal_of(task)
         if not goal.calls:
             return share_met(goal, self._submitted, [])
-        with self._pool.session() as judge:
-            self._replay(judge, session.snapshot())
-            results = [judge.call(call.function, call.arguments) if judge.alive else None for call in goal.calls]
+        if self._lost:
+            return share_met(goal, [], [None] * len(goal.calls))
+        try:
+            with self._pool.session() as judge:
+                with contextlib.suppress(ReplayError):
+                    judge.restore(session.snapshot(), exact=False)
+                results = [judge.call(call.function, call.arguments) if judge.alive else None for call in goal.calls]
+        except SandboxError as error:
+            raise WorldError(str(error)) from None
         return share_met(goal, self._submitted, results)
 
     def admissible(self) -> list[ApiAction]:
@@ -162,7 +176,7 @@ class InterpreterEnvironment:
         gold = [code for code in map(_code_of, self._task.gold or []) if isinstance(code, str)]
         done = [each["request"].get("code") for each in msgspec.json.decode(self._live().snapshot())]
         cells = [code for code in done if code is not None][2:]
-        if self._submitted or cells != gold[: len(cells)] or len(cells) >= len(gold):
+        if self._submitted or self._lost or cells != gold[: len(cells)] or len(cells) >= len(gold):
             return None
         return ApiAction(function=TOOL.name, kwargs={"code": gold[len(cells)]})
 
@@ -187,15 +201,29 @@ class InterpreterEnvironment:
         assert self._task is not None
         session.restart()
         names = self._task.initial_state.get("names", {})
-        for result in (session.run(SUBMITTING), session.run(self.spec.source), session.call("_names", names)):
-            if not result.ok:
-                raise WorldError(f"environment {self.spec.environment_id} does not start: {result.error}")
+        result = session.run(SUBMITTING)
+        if result.ok:
+            result = session.run(self.spec.source)
+        if result.ok:
+            result = session.call("_names", names)
+        if not result.ok:
+            raise WorldError(f"environment {self.spec.environment_id} does not start: {result.error}")
 
-    def _replay(self, session: Session, snapshot: bytes) -> None:
+    def _undone(self, session: Session, before: bytes, why: str) -> Transition:
+        """After a death: the session as it was before, by replay. Code that cannot be replayed has lost the episode."""
+        self._deaths += 1
         try:
-            session.restore(snapshot)
+            if self._deaths > MOST_DEATHS:
+                raise ReplayError
+            session.restore(before)
+        except ReplayError:
+            self._begin(session)
+            self._lost = True
+            told = f"{why}. The session could not be brought back, and the episode is over."
+            return Transition(observation=TextObservation(content=told, source="environment"), terminated=True)
         except SandboxError as error:
             raise WorldError(str(error)) from None
+        return _refused(f"{why}. The session is as it was before this code.")
 
 
 def _code_of(action: AnyAction) -> str | Transition:

@@ -25,6 +25,12 @@ class Changes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     def __bool__(self) -> bool:
         return bool(self.updated or self.inserted or self.deleted)
 
+    def values(self) -> list[str]:
+        """The values that columns have now, as texts."""
+        fields = [fields for rows in self.updated.values() for fields in rows.values()]
+        fields += [row for rows in self.inserted.values() for row in rows]
+        return [str(value) for row in fields for value in row.values() if value is not None]
+
     def facts(self) -> list[str]:
         """The changes one by one, as texts that are equal for equal changes."""
         found = [

@@ -40,7 +40,7 @@ def _arguments(text: str) -> JsonObject:
             raise Unreadable(f"Arguments are written name=value, not {rest[:40]!r}.")
         try:
             value, end = json.JSONDecoder().raw_decode(rest[found.end() + 1 :].lstrip())
-        except (json.JSONDecodeError, RecursionError):
+        except (ValueError, RecursionError):  # also a number of too many digits
             raise Unreadable(f'The value of {found[1]} is no number and no "text" in double quotes.') from None
         if found[1] in arguments:
             raise Unreadable(f"The argument {found[1]} is given twice.")

@@ -1,14 +1,16 @@
 """The cell in which the SQL of a toolbox runs: a database in memory that can do nothing but answer.
 
 An authorizer admits reading and writing rows and a list of functions; there is no way to other files, to settings, to
-the clock or to chance. Work is bounded by counting the steps of SQLite's machine, so that the bound is the same
-everywhere.
+the clock or to chance. Work is bounded by counting the steps of SQLite's machine, space by the length of a value, of an
+answer and of the whole database, so that the bounds are the same everywhere.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 import sqlite3
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
@@ -21,11 +23,26 @@ MAX_ROWS = 50
 MAX_STEPS = 400_000
 """How many steps of SQLite's machine a statement may take; 1,000 rows joined with 50 need about 300,000."""
 
-_STEPS_PER_LOOK = 1_000
+MAX_VALUE_BYTES = 20_000
+"""How long a text, or a row of a table, may become."""
+
+MAX_ANSWER_LETTERS = 50_000
+"""How long the texts that a query shows may be together; 50 rows of ten short columns have about 5,000."""
+
+MAX_PAGES = 8_192
+"""How large the database may become, in pages of 512 bytes: 4 MiB."""
+
+_MAX_FIELDS = 100
+_STEPS_PER_COUNT = 1_000
 _PAGE_BYTES = 512
 _VERB = re.compile(r"\s*(SELECT|INSERT|UPDATE|DELETE)\b", re.IGNORECASE)
-_FUNCTIONS = ("abs", "coalesce", "count", "ifnull", "iif", "instr", "length", "like", "lower", "ltrim", "max", "min")
-_MORE_FUNCTIONS = ("nullif", "replace", "rtrim", "substr", "sum", "trim", "upper")
+_OR_ROLLBACK = re.compile(r"\s*\w+\s+OR\s+ROLLBACK\b", re.IGNORECASE)
+_READING = (
+    "abs coalesce count ifnull iif instr length like lower ltrim max min nullif replace rtrim substr sum trim upper"
+)
+FUNCTIONS = frozenset(_READING.split())
+"""All functions that SQL may call."""
+
 _ALLOWED = frozenset(
     (
         sqlite3.SQLITE_SELECT,
@@ -37,7 +54,8 @@ _ALLOWED = frozenset(
     )
 )
 _LIMITS = {
-    sqlite3.SQLITE_LIMIT_LENGTH: 1_000_000,
+    sqlite3.SQLITE_LIMIT_LENGTH: MAX_VALUE_BYTES,
+    sqlite3.SQLITE_LIMIT_COLUMN: _MAX_FIELDS,
     sqlite3.SQLITE_LIMIT_SQL_LENGTH: 5_000,
     sqlite3.SQLITE_LIMIT_EXPR_DEPTH: 40,
     sqlite3.SQLITE_LIMIT_COMPOUND_SELECT: 5,
@@ -74,18 +92,26 @@ class Database:
         for limit, value in _LIMITS.items():
             self._connection.setlimit(limit, value)
         self.restore(self._start)
-        self._connection.set_progress_handler(self._look, _STEPS_PER_LOOK)
+        self._connection.set_progress_handler(self._count_steps, _STEPS_PER_COUNT)
 
     def reset(self) -> None:
         """Back to the rows of the toolbox."""
         self.restore(self._start)
 
     def ask(self, query: str, arguments: Mapping[str, Value]) -> list[Record]:
-        """The first ``MAX_ROWS`` rows of a query. Raises ``Refused`` for one that takes too long or is none."""
+        """The first ``MAX_ROWS`` rows of a query. Raises ``Refused`` for one that is none, takes too long or shows more
+        than ``MAX_ANSWER_LETTERS``."""
         cursor = self._run(query, arguments)
         try:
             names = [column[0] for column in cursor.description or ()]
-            return [dict(zip(names, row, strict=True)) for row in cursor.fetchmany(MAX_ROWS)]
+            rows = []
+            letters = 0
+            for row in itertools.islice(cursor, MAX_ROWS):
+                letters += sum(len(value) for value in row if isinstance(value, str | bytes))
+                if letters > MAX_ANSWER_LETTERS:
+                    raise Refused(f"the answer is too long: more than {MAX_ANSWER_LETTERS} letters")
+                rows.append(dict(zip(names, row, strict=True)))
+            return rows
         except sqlite3.Error as error:
             raise Refused(str(error)) from error
         finally:
@@ -93,15 +119,14 @@ class Database:
 
     def compile(self, statement: str, arguments: Mapping[str, Value]) -> None:
         """Raises ``Refused`` for a statement that can never be carried out."""
-        if not _VERB.match(statement):
-            raise Refused("only SELECT, INSERT, UPDATE and DELETE are statements of a tool")
+        _look_at(statement)
         try:
             self._connection.execute(f"EXPLAIN {statement}", arguments).close()
         except sqlite3.Error as error:
             raise Refused(str(error)) from error
 
     def fields(self, query: str, arguments: Mapping[str, Value]) -> list[str]:
-        """The names of the columns that a query gives, as often as they occur."""
+        """The names of the columns that a query gives, as often as they occur. Raises ``Refused``."""
         cursor = self._run(query, arguments)
         names = [column[0] for column in cursor.description]
         cursor.close()
@@ -137,17 +162,26 @@ class Database:
             self._contents = self._image = None
             yield lambda: kept.append(True)
         finally:
-            if not kept:
-                self._connection.execute("ROLLBACK TO trial")
-                self._contents, self._image = before
-            self._connection.execute("RELEASE trial")
+            if not self._connection.in_transaction:  # a statement that was interrupted or out of space undid everything
+                self._contents = self._image = None
+            else:
+                if not kept:
+                    self._connection.execute("ROLLBACK TO trial")
+                    self._contents, self._image = before
+                self._connection.execute("RELEASE trial")
 
     def contents(self) -> Contents:
         """All rows; computed anew after a write only. Not to be changed."""
         if self._contents is None:
+            self._steps = -sys.maxsize  # our own reading is not bounded
             read = {table.name: self._connection.execute(f'SELECT * FROM "{table.name}"') for table in self._tables}
             self._contents = {name: {row[0]: row for row in rows} for name, rows in read.items()}
         return self._contents
+
+    def last_keys(self) -> list[tuple[str, int]]:
+        """Per table the last key given out; the next one depends on it even where its row is gone."""
+        self._steps = -sys.maxsize
+        return self._connection.execute("SELECT name, seq FROM sqlite_sequence ORDER BY name").fetchall()
 
     def image(self) -> bytes:
         """The whole database, for ``restore``; made anew after a write only."""
@@ -159,6 +193,7 @@ class Database:
         """Back to what an ``image`` holds."""
         self._connection.set_authorizer(None)
         self._connection.deserialize(image)
+        self._connection.execute(f"PRAGMA max_page_count = {MAX_PAGES}")  # forgotten with the database before
         self._connection.set_authorizer(_authorized)
         self._contents, self._image = None, image
 
@@ -167,23 +202,30 @@ class Database:
         self._connection.close()
 
     def _run(self, statement: str, arguments: Mapping[str, Value]) -> sqlite3.Cursor:
-        if not _VERB.match(statement):
-            raise Refused("only SELECT, INSERT, UPDATE and DELETE are statements of a tool")
+        _look_at(statement)
         self._steps = 0
         try:
             return self._connection.execute(statement, arguments)
         except (sqlite3.Error, OverflowError, UnicodeEncodeError) as error:
             raise Refused(str(error)) from error
 
-    def _look(self) -> int:
-        self._steps += _STEPS_PER_LOOK
+    def _count_steps(self) -> int:
+        self._steps += _STEPS_PER_COUNT
         return int(self._steps > MAX_STEPS)
+
+
+def _look_at(statement: str) -> None:
+    if not _VERB.match(statement):
+        raise Refused("only SELECT, INSERT, UPDATE and DELETE are statements of a tool")
+    if _OR_ROLLBACK.match(statement):
+        raise Refused("OR ROLLBACK is prohibited, it undoes more than its call")
 
 
 def _authorized(action: int, name: str | None, other: str | None, *_: object) -> int:
     if action == sqlite3.SQLITE_FUNCTION:
-        return sqlite3.SQLITE_OK if other in (*_FUNCTIONS, *_MORE_FUNCTIONS) else sqlite3.SQLITE_DENY
-    own = action in _ALLOWED and not (name or "").startswith("sqlite_")
+        return sqlite3.SQLITE_OK if other in FUNCTIONS else sqlite3.SQLITE_DENY
+    counters = action == sqlite3.SQLITE_READ and name == "sqlite_sequence"
+    own = action in _ALLOWED and (counters or not (name or "").startswith("sqlite_"))
     return sqlite3.SQLITE_OK if own else sqlite3.SQLITE_DENY
 
 
@@ -191,7 +233,9 @@ def _authorized(action: int, name: str | None, other: str | None, *_: object) ->
 def _filled(schema: tuple[str, ...], rows: tuple[tuple[str, tuple[tuple[Value, ...], ...]], ...]) -> bytes:
     connection = sqlite3.connect(":memory:", isolation_level=None)
     try:
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)
         connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
+        connection.execute(f"PRAGMA max_page_count = {MAX_PAGES}")
         connection.execute("BEGIN")
         for statement in schema:
             connection.execute(statement)
@@ -223,7 +267,7 @@ def _definition(table: Table) -> str:
 
 
 def _column(column: Column, is_key: bool) -> str:
-    parts = [f'"{column.name}" {column.type.upper()}', "PRIMARY KEY" if is_key else ""]
+    parts = [f'"{column.name}" {column.type.upper()}', "PRIMARY KEY AUTOINCREMENT" if is_key else ""]
     parts += ["NOT NULL" if not column.optional else "", "UNIQUE" if column.unique and not is_key else ""]
     if column.references:
         parts.append(f'REFERENCES "{column.references}"')

@@ -18,11 +18,12 @@ import msgspec
 from schemas.ids import derive_seed, digest
 from schemas.record import JsonObject
 from schemas.task import EnvironmentSpec, Task
-from schemas.trajectory import AnyAction, ApiAction, CodeAction, MessageAction, TextObservation
+from schemas.trajectory import AnyAction, ApiAction, TextObservation
 from synthesis.environments.environment import Check, Transition, WorldError
-from synthesis.environments.toolbox.arguments import Unfit, bind, schema_of, some_values, text_argument
+from synthesis.environments.toolbox.arguments import Unfit, bind, schema_of, some_values
+from synthesis.environments.toolbox.calls import Unmet, only_text, read_call, same_call
 from synthesis.environments.toolbox.changes import changes
-from synthesis.environments.toolbox.command import Unreadable, read_command, write_command
+from synthesis.environments.toolbox.command import Unreadable, write_command
 from synthesis.environments.toolbox.database import Contents, Database, Refused
 from synthesis.environments.toolbox.examples import EXAMPLES
 from synthesis.environments.toolbox.goal import Goal, Outcome, judge
@@ -59,7 +60,7 @@ class ToolboxEnvironment:
         self._goal = Goal()
         self._request = Request("")
         self._digested: tuple[Contents, str] | None = None
-        self._way: list[str] | None = None
+        self._gold_states: list[str] | None = None
 
     def reset(self, task: Task, seed: int) -> TextObservation:  # noqa: ARG002 - part of the contract
         """The database as the toolbox says. The seed plays no part: which calls fail is the task's."""
@@ -70,7 +71,7 @@ class ToolboxEnvironment:
             raise WorldError(f"task {task.task_id}: {error}") from error
         self._task = task
         self._begin()
-        self._way = None
+        self._gold_states = None
         return TextObservation(content="You are connected. Call a tool.", source="environment")
 
     def step(self, action: AnyAction) -> Transition:
@@ -80,14 +81,14 @@ class ToolboxEnvironment:
         try:
             if self._state.answer is not None:
                 raise Unfit("The conversation is over, and nothing more can be done.")
-            call = _call(action)
+            call = read_call(action)
             told = self._carry_out(call)
         except (Unfit, Unreadable) as error:
             return _refused({"error": str(error)})
         except Unmet as error:
             return _refused(error.told)
         gold = task.gold or []
-        if self._progress < len(gold) and _same(gold[self._progress], call):
+        if self._progress < len(gold) and same_call(gold[self._progress], call):
             self._progress += 1
         done = self._state.answer is not None
         reward = 0.0
@@ -99,11 +100,11 @@ class ToolboxEnvironment:
         return Transition(observation=observation, reward=reward, terminated=done)
 
     def state_digest(self) -> str:
-        """Digest of all rows, of what was answered, violated, asked for, and of the faults met."""
+        """Digest of all rows, the keys given out, what was answered, violated, asked for, and the faults met."""
         self._live()
         contents = self.database.contents()
         if self._digested is None or self._digested[0] is not contents:
-            self._digested = (contents, digest(contents))
+            self._digested = (contents, digest(contents, self.database.last_keys()))
         return digest(self._digested[1], self._state)
 
     def snapshot(self) -> bytes:
@@ -148,9 +149,11 @@ class ToolboxEnvironment:
         gold = [action for action in self._live().gold or [] if isinstance(action, ApiAction)]
         if self._progress >= len(gold) or self._state.answer is not None:
             return None
-        if self._way is None:
-            self._way = self._states_of(gold)
-        on_the_way = self._progress < len(self._way) and self._way[self._progress] == self.state_digest()
+        if self._gold_states is None:
+            self._gold_states = self._states_of(gold)
+        on_the_way = (
+            self._progress < len(self._gold_states) and self._gold_states[self._progress] == self.state_digest()
+        )
         return gold[self._progress] if on_the_way else None
 
     def close(self) -> None:
@@ -204,10 +207,10 @@ class ToolboxEnvironment:
     def _carry_out(self, call: ApiAction) -> str:
         """What is answered. Raises ``Unfit``, ``Unmet``."""
         if call.function == FINISH:
-            self._state = msgspec.structs.replace(self._state, answer=_only_text(call, "answer"))
+            self._state = msgspec.structs.replace(self._state, answer=only_text(call, "answer"))
             return "The conversation is over."
         if call.function == ASK_USER and self._settings.user:
-            said, told = reply(self._request, _only_text(call, "question"))
+            said, told = reply(self._request, only_text(call, "question"))
             asked = tuple(sorted({*self._state.asked, *told}))
             self._state = msgspec.structs.replace(self._state, asked=asked)
             return said
@@ -265,33 +268,9 @@ class ToolboxEnvironment:
         return states
 
 
-class Unmet(Exception):
-    """A call that the tool refuses; ``told`` is what the agent is told."""
-
-    def __init__(self, told: JsonObject) -> None:
-        super().__init__(str(told))
-        self.told = told
-
-
 @lru_cache(maxsize=256)
 def _read(source: str) -> Toolbox:
     return read_toolbox(source)
-
-
-def _call(action: AnyAction) -> ApiAction:
-    if isinstance(action, CodeAction):
-        raise Unfit("Code is not run here. Call a tool.")
-    return read_command(action.content) if isinstance(action, MessageAction) else action
-
-
-def _same(gold: AnyAction, call: ApiAction) -> bool:
-    return isinstance(gold, ApiAction) and (gold.function, gold.kwargs) == (call.function, call.kwargs)
-
-
-def _only_text(call: ApiAction, name: str) -> str:
-    if list(call.kwargs) != [name]:
-        raise Unfit(f"{call.function} takes one argument, {name!r}, a text.")
-    return text_argument(call.kwargs[name], f"{call.function}: the argument {name!r}")
 
 
 def _refused(told: JsonObject) -> Transition:

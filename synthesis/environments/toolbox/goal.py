@@ -1,8 +1,8 @@
 """The goal of a toolbox task, and how far a state meets it.
 
 Kept in ``task.goal``. The state is compared with each of the ``states`` that are accepted, as differences from the
-start, so that nothing else may have changed; the answer must hold every value that was asked for, and not a list of
-guesses; what the user alone knew must have been asked for.
+start, so that nothing else may have changed; the answer must hold every value that was asked for, in that order, and
+not a list of guesses; what the user alone knew must have been asked for.
 """
 
 from __future__ import annotations
@@ -18,6 +18,11 @@ from synthesis.environments.toolbox.changes import Changes
 MAX_OTHER_NUMBERS = 2
 """How many numbers besides those asked for and those of the instruction an answer may hold."""
 
+LEAST_OTHER_NUMBER = 10
+"""Smaller ones are none of these: they are what a count is guessed to be."""
+
+_FINISHED = "finished"
+_WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 _NUMBER = re.compile(r"-?\d+(?:[.,]\d+)*")
 
 
@@ -47,30 +52,38 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 def judge(goal: Goal, outcome: Outcome, instruction: str) -> Check:
-    """``score`` is the share of what was to be done, counting what should not have been done among it; 0 with a
-    violation of a rule. Evidence names what is missing and what is too much."""
+    """``score`` is the share of what was to be done, counting what should not have been done among it, but not that
+    the episode was ended, which is no progress; 0 with a violation of a rule. Evidence names what is missing and what
+    is too much."""
     wanted, done = min(
-        ((_wanted(goal, state), _done(goal, outcome, instruction)) for state in goal.states),
+        ((_wanted(goal, state), _done(goal, state, outcome, instruction)) for state in goal.states),
         key=lambda pair: len(pair[0] ^ pair[1]),
     )
     missing, extra = sorted(wanted - done), sorted(done - wanted)
     violations = sorted(set(outcome.violations))
-    score = 0.0 if violations else len(wanted & done) / len(wanted | done)
+    counted = (wanted | done) - {_FINISHED} or wanted
+    score = 0.0 if violations else len(counted & wanted & done) / len(counted)
     evidence = {"missing": missing, "unwanted": extra, "violations": violations}
     return Check(passed=not (missing or extra or violations), score=score, evidence=evidence)
 
 
-def tells(answer: str, wanted: Answer, instruction: str, also: Iterable[Answer] = ()) -> bool:
-    """Whether ``answer`` holds a value, and is no list of guesses. ``also`` are the other values asked for."""
-    asked = [wanted, *also]
+def tells(answer: str, wanted: Answer, instruction: str, other_answers: Iterable[Answer] = ()) -> bool:
+    """Whether ``answer`` holds a value, and is no list of guesses. ``other_answers`` are the other values asked for."""
+    asked = [wanted, *other_answers]
     if isinstance(wanted.value, str):
         allowed = [instruction, *(str(each.value) for each in asked)]
         rivals = [other for other in wanted.others if not any(_mentions(text, other) for text in allowed)]
         return _mentions(answer, wanted.value) and not any(_mentions(answer, other) for other in rivals)
-    known = {*numbers(instruction), *(float(each.value) for each in asked if not isinstance(each.value, str))}
+    known = {
+        *numbers(instruction),
+        *_counts(instruction),
+        *(float(each.value) for each in asked if not isinstance(each.value, str)),
+    }
     texts = " ".join(each.value for each in asked if isinstance(each.value, str))
-    others = numbers(answer) - known - numbers(texts)
-    return float(wanted.value) in numbers(answer) and len(others) <= MAX_OTHER_NUMBERS
+    said = numbers(answer) | _counts(answer)
+    others = said - known - numbers(texts) - ({1.0} - numbers(answer))  # "one" is not always a number
+    guesses = {other for other in others if abs(other) < LEAST_OTHER_NUMBER} | others & numbers(" ".join(wanted.others))
+    return float(wanted.value) in said and not guesses and len(others) <= MAX_OTHER_NUMBERS
 
 
 def numbers(text: str) -> set[float]:
@@ -86,23 +99,45 @@ def numbers(text: str) -> set[float]:
 
 
 def _wanted(goal: Goal, state: Changes) -> set[str]:
-    facts = set(state.facts()) | {"finished"}
+    facts = set(state.facts()) | {_FINISHED}
     return facts | {f"answer {answer.value}" for answer in goal.answers} | {f"asked {name}" for name in goal.asked}
 
 
-def _done(goal: Goal, outcome: Outcome, instruction: str) -> set[str]:
+def _done(goal: Goal, state: Changes, outcome: Outcome, instruction: str) -> set[str]:
     facts = set(outcome.changes.facts()) | {f"asked {name}" for name in outcome.asked if name in goal.asked}
     if outcome.answer is None:
         return facts
-    told = {
-        f"answer {answer.value}"
-        for answer in goal.answers
-        if tells(outcome.answer, answer, instruction, [other for other in goal.answers if other is not answer])
-    }
-    return facts | told | {"finished"}
+    known = "; ".join([instruction, *state.values()])  # who reports what was changed does not guess
+    told, place = set(), 0
+    for answer in goal.answers:
+        behind = _behind(outcome.answer, answer.value, place)
+        others = [other for other in goal.answers if other is not answer]
+        if behind is not None and tells(outcome.answer, answer, known, others):
+            told.add(f"answer {answer.value}")
+            place = behind
+    return facts | told | {_FINISHED}
+
+
+def _behind(text: str, value: int | str, start: int) -> int | None:
+    """Where the first mention of ``value`` from ``start`` on ends."""
+    if isinstance(value, str):
+        found = _mention(text, value, start)
+        return None if found is None else found.end()
+    ends = [each.end() for each in _NUMBER.finditer(text, start) if float(value) in numbers(each[0])]
+    word = _mention(text, _WORDS[value], start) if 0 <= value < len(_WORDS) else None
+    return min([*ends, *([word.end()] if word else [])], default=None)
+
+
+def _counts(text: str) -> set[float]:
+    """The numbers in a text that are written as words, up to twelve."""
+    return {float(number) for number, word in enumerate(_WORDS) if _mentions(text, word)}
 
 
 def _mentions(text: str, value: str) -> bool:
     """Whether ``value`` stands in ``text`` as words of its own."""
+    return _mention(text, value, 0) is not None
+
+
+def _mention(text: str, value: str, start: int) -> re.Match[str] | None:
     words = r"\s+".join(re.escape(word) for word in value.split())
-    return bool(words) and re.search(rf"(?<!\w){words}(?!\w)", text, re.IGNORECASE) is not None
+    return re.compile(rf"(?<!\w){words}(?!\w)", re.IGNORECASE).search(text, start) if words else None

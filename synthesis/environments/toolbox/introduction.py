@@ -10,7 +10,10 @@ from synthesis.environments.toolbox.toolbox import ASK_USER, FINISH, Toolbox
 
 def built_in(settings: Settings) -> list[Schema]:
     """The tools that are not in the toolbox."""
-    answer = {"type": "string", "description": "what the user wanted to know, in a few words; empty if nothing"}
+    answer = {
+        "type": "string",
+        "description": "the values that the user wanted to know, in the order asked for, no others; empty if nothing",
+    }
     tools = [function(FINISH, "Ends the conversation when all is done.", {"answer": answer})]
     if settings.user:
         question = {"type": "string", "description": "which detail of the request you need"}

@@ -34,12 +34,15 @@ def lint(toolbox: Toolbox) -> Iterator[tuple[str, list[str]]]:
 
 def _tables(toolbox: Toolbox) -> list[str]:
     defects = [f"two tables are called {name}" for name in _twice(table.name for table in toolbox.tables)]
+    empty = [f"table {table.name} has no columns" for table in toolbox.tables if not table.columns]
+    if empty:
+        return empty
     names = {table.name for table in toolbox.tables}
     defects += [f"there are rows of {name}, which is no table" for name in toolbox.rows if name not in names]
     for table in toolbox.tables:
         defects += _names(f"table {table.name!r}", [table.name])
         defects += _names(f"a column of {table.name}", [column.name for column in table.columns])
-        if not table.columns or table.columns[0].type != "integer" or table.columns[0].references:
+        if table.columns[0].type != "integer" or table.columns[0].references:
             defects.append(f"the first column of {table.name} must be its key, an integer of its own")
         for column in table.columns[1:]:
             defects += _column(toolbox, table, column, names)
@@ -103,7 +106,10 @@ def _sql(toolbox: Toolbox, database: Database) -> tuple[list[str], list[str]]:
 
 def _columns(tool: Tool, database: Database) -> list[str]:
     bound = {parameter.name: None for parameter in tool.parameters} | {NEW_ID: None}
-    names = database.fields(tool.returns, bound)
+    try:
+        names = database.fields(tool.returns, bound)
+    except Refused as error:
+        return [f"{tool.name} cannot answer: {error}"]
     if len(set(names)) != len(names):
         return [f"{tool.name} gives two fields the same name: {', '.join(names)}"]
     if set(names) == set(tool.columns):

@@ -5,16 +5,26 @@ from __future__ import annotations
 import re
 
 from synthesis.environments.pddl.structure import Structure
+from synthesis.environments.toolbox.database import FUNCTIONS
 from synthesis.environments.toolbox.toolbox import NEW_ID, Tool, Toolbox
 
 _TOKEN = re.compile(r"'(?:[^']|'')*'|\d+|:?\w+|[^\s\w]")
+_WORD = re.compile(r"[^\W\d]\w*")
 _DEFAULT_COUNT = "some"
+_KEYWORDS = (
+    "select insert update delete into values set from where and or not null is in as on join left right full inner "
+    "outer cross natural using order by group having limit offset asc desc distinct all union except intersect case "
+    "when then else end like glob between exists escape collate nocase cast integer text replace abort fail ignore "
+    "default returning conflict do nothing nulls first last over partition"
+)
+_SQL = frozenset(_KEYWORDS.split())
 
 
 def toolbox_structure(toolbox: Toolbox) -> str:
     """Digest of tables, columns with their kinds and references, and of the tools with their SQL.
 
-    In SQL, names of tables, columns, parameters and fields and texts are nodes, what stands between them is the label.
+    In SQL, names of tables, columns, parameters, fields and aliases and texts are nodes, what stands between them is
+    the label.
     """
     structure = Structure()
     for table in toolbox.tables:
@@ -66,6 +76,8 @@ def _statement(
             node = ("name", token)
         elif token.startswith("'"):
             node = _named(structure, ("text", token), "text")
+        elif _WORD.fullmatch(token) and token.lower() not in _SQL | FUNCTIONS:
+            node = _named(structure, (*here, "alias", token.lower()), "alias")
         else:
             shape.append(token.upper())
             continue

@@ -69,7 +69,7 @@ def read_answer(text: str) -> str | None:
     start = re.search(r'{\s*"', text)
     try:
         value, _ = json.JSONDecoder().raw_decode(text[start.start() :] if start else "")
-    except (json.JSONDecodeError, RecursionError):
+    except (ValueError, RecursionError):  # also a number of too many digits
         return None
     return json.dumps(value, ensure_ascii=False)
 

@@ -133,3 +133,32 @@ def usable(parent: Entity, flag: Column, parameter: str) -> Requirement:
         message=f"{parent.noun} {{{parameter}}} is not {flag.values[0]}",
         hint=f"choose a {parent.noun} that is {flag.values[0]}",
     )
+
+
+def updating(
+    draft: Draft,
+    entity: Entity,
+    name: str,
+    description: str,
+    change: str,
+    request: str,
+    *,
+    parameters: tuple[Parameter, ...] = (),
+    requires: tuple[Requirement, ...] = (),
+    also: tuple[str, ...] = (),
+    part: str,
+) -> None:
+    """A tool that changes one row by ``SET change``; ``also`` are statements before that."""
+    draft.add(
+        Tool(
+            name=name,
+            description=description,
+            parameters=(key_parameter(entity), *parameters),
+            requires=(exists(entity), *requires),
+            writes=(*also, f"UPDATE {entity.table} SET {change} WHERE {entity.key} = :{entity.key}"),
+            returns=select(entity, f"{entity.key} = :{entity.key}"),
+            columns=fields(entity),
+            request=request,
+        ),
+        part,
+    )

@@ -21,12 +21,15 @@ from synthesis.environments.toolbox.goal import Goal, numbers, tells
 from synthesis.environments.toolbox.toolbox import FINISH
 from synthesis.environments.toolbox.user import Request, Slot
 from synthesis.generators.generator import GenerationError
-from synthesis.generators.toolbox_tasks.operation import Drawer, Operation
+from synthesis.generators.toolbox_tasks.operation import LOOK_UP, Drawer, Operation
 from synthesis.generators.toolbox_tasks.world import World, plain, read_world, shape
 
 TRIES = 8
 MAX_OPERATIONS = 5
 QUESTION = 0.35
+LEAST_RIVALS = 3
+"""How many other values a column must have to be all that a task asks for."""
+
 REACH = 6
 """How many calls longer a harder variant may be."""
 
@@ -155,8 +158,8 @@ def solution(operations: list[Operation]) -> list[AnyAction]:
 
 
 def make_task(world: World, operations: list[Operation], task_id: str, lineage: Lineage) -> Task | None:
-    """The task that asks for ``operations``, which ``world`` has gone through; ``None`` where it gives its answer away
-    or leaves everything as it was without a question."""
+    """The task that asks for ``operations``, which ``world`` has gone through; ``None`` where it gives its answer away,
+    can be guessed or leaves everything as it was without a question."""
     request = _request(operations)
     instruction = request.text()
     answers = tuple(operation.answer for operation in operations if operation.answer is not None)
@@ -165,8 +168,10 @@ def make_task(world: World, operations: list[Operation], task_id: str, lineage: 
         tells(instruction, answer, "") or (isinstance(answer.value, int) and answer.value in numbers(instruction))
         for answer in answers
     )
+    alone = operations[0].answer if len(operations) == 1 and operations[0].skill == LOOK_UP else None
+    guessed = alone is not None and len(alone.others) < LEAST_RIVALS
     same_question = len({answer.value for answer in answers}) < len(answers)
-    if not operations or given_away or same_question or not (state or answers):
+    if not operations or given_away or guessed or same_question or not (state or answers):
         return None
     gold = solution(operations)
     return Task(

@@ -16,6 +16,7 @@ from synthesis.generators.toolbox_tasks.world import Call, World
 DRAWS = 16
 """How often a call is drawn anew before its tool is given up."""
 
+LOOK_UP = "look up"
 TOOLS_TRIED = 6
 MAX_RIVALS = 30
 MADE_ROW = 0.6
@@ -131,7 +132,7 @@ class Drawer:
             return None
         place = table.columns.index(column)
         rivals = {str(row[place]) for row in self._world.contents()[table.name].values()} - {str(value)}
-        others = tuple(sorted(rivals)[:MAX_RIVALS]) if isinstance(value, str) else ()
+        others = tuple(sorted(rivals)[:MAX_RIVALS])
         return Operation(
             phrase=joined([Phrase(f"tell me the {words} of ", shape=f"tell me the {words} of "), found.phrase]),
             calls=found.calls,
@@ -139,7 +140,7 @@ class Drawer:
             label=words,
             hops=found.hops,
             choices=found.choices,
-            skill="look up",
+            skill=LOOK_UP,
         )
 
     def _counted(self) -> Operation | None:

@@ -12,8 +12,9 @@ from schemas.task import EnvironmentSpec, Task
 from schemas.trajectory import ApiAction
 from synthesis.environments.environment import WorldError
 from synthesis.environments.toolbox.arguments import Unfit, bind
+from synthesis.environments.toolbox.calls import Unmet
 from synthesis.environments.toolbox.database import Contents, Refused
-from synthesis.environments.toolbox.environment import ToolboxEnvironment, Unmet
+from synthesis.environments.toolbox.environment import ToolboxEnvironment
 from synthesis.environments.toolbox.structure import toolbox_structure
 from synthesis.environments.toolbox.toolbox import Table, Tool, Value
 

@@ -69,14 +69,19 @@ def _rule(
     if bounded and chance.random() < 0.5:
         most = chance.randint(2, (bounded[0].most or 4) - 1)
         text = f"{tool.name} may be called with {bounded[0].name} up to {most} and no more."
-        return Rule(name=name, tool=tool.name, query=f"SELECT :{bounded[0].name} <= {most}", text=text)
-    for parameter in tool.parameters:
-        table = toolbox.keyed(parameter.column)
+        return Rule(name=name, tool=tool.name, query=f"SELECT coalesce(:{bounded[0].name} <= {most}, 1)", text=text)
+    owners = {parameter.name: toolbox.keyed(parameter.column) for parameter in tool.parameters}
+    for table in dict.fromkeys(owners.values()):
         closed = [column for column in table.columns if len(column.values) > 1] if table is not None else []
         if table is None or not closed:
             continue
         clause = _clause(table, closed, level, definitions, chance)
-        query = f"SELECT NOT ({clause.condition}) FROM {table.name} WHERE {table.key} = :{parameter.name}"
+        rows = [
+            f"(SELECT {clause.condition} FROM {table.name} WHERE {table.key} = :{name})"
+            for name, owner in owners.items()
+            if owner == table
+        ]
+        query = "SELECT " + " AND ".join(f"NOT coalesce({row}, 0)" for row in rows)
         text = f"{tool.name} may not be called for a {table.noun} {clause.words}."
         return Rule(name=name, tool=tool.name, query=query, text=text)
     return None
@@ -91,7 +96,8 @@ def _clause(table: Table, closed: list[Column], level: int, definitions: list[st
     if level >= 2 and exceptions:
         exception = chance.choice(exceptions)
         clause = Clause(
-            f"{clause.condition} AND NOT ({exception.condition})", f"{clause.words}, unless its {exception.words}"
+            f"{clause.condition} AND NOT coalesce({exception.condition}, 0)",
+            f"{clause.words}, unless its {exception.words}",
         )
     free = [term for term in _TERMS if not any(f'"{term} ' in each for each in definitions)]
     if level >= 3 and free and chance.random() < 0.6:

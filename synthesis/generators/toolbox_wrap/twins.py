@@ -63,13 +63,15 @@ def with_twins(toolbox: Toolbox, n: int, chance: random.Random) -> tuple[Toolbox
     chosen = {tool.name for tool in chance.sample(writes, min(n, len(writes)))}
     tools: list[Tool] = []
     twins: dict[str, list[str]] = {}
+    filing = False
     for tool in toolbox.tools:
         tools.append(tool)
         if tool.name in chosen:
-            twin = chance.choice(KINDS)(toolbox, tool)
+            kind = chance.choice(KINDS)
+            filing = filing or kind is filed
+            twin = kind(toolbox, tool)
             tools.insert(len(tools) - chance.randint(0, 1), twin)
             twins[tool.name] = [twin.name]
-    filing = any(tool.name.startswith("request_") for tool in tools)
     tables = (*toolbox.tables, FILED) if filing else toolbox.tables
     rows = {**toolbox.rows, FILED.name: [(1, "opening of the desk")]} if filing else toolbox.rows
     return msgspec.structs.replace(toolbox, tables=tables, rows=rows, tools=tuple(tools)), twins

@@ -81,10 +81,10 @@ def wrap_task(task: Task, wrapped: EnvironmentSpec, wrapping: Wrapping, seed: in
         if isinstance(found, GenerationError):
             return found
         goal, gold = found
-    hidden = _hidden(request, wrapping.hidden, chance)
+    hidden = _hidden(request, gold, wrapping.hidden, chance)
     request = msgspec.structs.replace(request, hidden=tuple(hidden))
     asking = [_ask(request.slots[name].label) for name in hidden]
-    retired = tuple(tool.name for tool in toolbox.tools if tool.name.endswith(DEPRECATED))
+    retired = tuple(twin for twin in _twins(wrapped) if twin.endswith(DEPRECATED))
     changed = msgspec.structs.replace(
         task,
         task_id=task_id,
@@ -122,9 +122,17 @@ def _allowed(
     return Goal(answers=(Answer(broken[0], others),)), [*gold[: changing[0]], refusal]
 
 
-def _hidden(request: Request, n: int, chance: random.Random) -> list[str]:
-    """Up to ``n`` slots that can be kept back together."""
-    free = hideable(request)
+def _twins(wrapped: EnvironmentSpec) -> list[str]:
+    """The near-duplicates that wrapping added."""
+    notes: dict[str, list[str]] = wrapped.lineage.notes.get("twins", {}) if wrapped.lineage else {}
+    return [twin for twins in notes.values() for twin in twins]
+
+
+def _hidden(request: Request, gold: list[ApiAction], n: int, chance: random.Random) -> list[str]:
+    """Up to ``n`` slots that can be kept back together and that a call of the solution needs; who refuses a request
+    at once has nothing to ask."""
+    needed = {str(value) for action in gold if action.function != FINISH for value in action.kwargs.values()}
+    free = [name for name in hideable(request) if request.slots[name].text in needed]
     return sorted(chance.sample(free, min(n, len(free))))
 
 

@@ -82,6 +82,14 @@ def test_a_task_whose_world_was_not_wrapped_is_dropped(worlds: Path, tmp_path: P
     assert manifest.reasons == {"world_error": len(rows_of(tmp_path / "tasks"))}
 
 
+def test_a_world_that_was_wrapped_twice_leaves_open_which_one_is_meant(worlds: Path, tmp_path: Path) -> None:
+    for name in ("tasks", "environments", "wrapped_environments"):
+        (tmp_path / name).symlink_to(worlds / name)
+    run(tmp_path, "wrap_env", "others", of="environments", hints=True)
+    with pytest.raises(UserError, match="both stand for"):
+        run(tmp_path, "wrap_env", "wrapped", of="tasks", environments=["wrapped_environments", "others"])
+
+
 @pytest.mark.parametrize(
     ("parameters", "said"),
     [

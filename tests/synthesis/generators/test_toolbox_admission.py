@@ -9,7 +9,7 @@ import pytest
 
 from schemas.task import AdmissionReport, EnvironmentSpec, Lineage, Task
 from synthesis.environments.toolbox.examples import LIBRARY
-from synthesis.environments.toolbox.toolbox import Column, Table, Tool
+from synthesis.environments.toolbox.toolbox import Column, Table, Tool, Toolbox
 from synthesis.generators.admission import admit_environment, admit_task, environment_digest, rejection
 from tests.synthesis.environments.toolbox.boxes import (
     LIBRARY_SPEC,
@@ -74,6 +74,26 @@ def test_the_library_is_admitted_with_every_check_passed() -> None:
     assert reason(report) is None
     assert [check.name for check in report.checks] == list(DEFECTS)
     assert reason(admit_environment(WRAPPED_SPEC)) is None
+
+
+@pytest.mark.parametrize(
+    ("toolbox", "said"),
+    [
+        (and_tool(reading("SELECT abs(-9223372036854775807 - 1) AS n", n="")), "result_columns: more cannot answer"),
+        (
+            and_tool(reading(f"SELECT count(*) AS n FROM {', '.join(f'loans l{n}' for n in range(14))}", n="")),
+            "result_columns: more cannot answer: interrupted",
+        ),
+        (
+            msgspec.structs.replace(LIBRARY, tables=(msgspec.structs.replace(SALE, columns=()), *LIBRARY.tables)),
+            "tables: table sales has no columns",
+        ),
+    ],
+)
+def test_toolboxes_that_cannot_be_tried_are_rejected_and_not_raised(toolbox: Toolbox, said: str) -> None:
+    failed = rejection(admit_environment(spec_of(toolbox)))
+    assert failed is not None
+    assert f"{failed.name}: {failed.detail}".startswith(said)
 
 
 @pytest.mark.parametrize("defect", DEFECTS)

@@ -83,3 +83,4 @@ async def test_what_is_never_repaired_is_given_up_with_its_history(fault: str) -
 def test_the_object_is_found_wherever_it_stands() -> None:
     assert read_answer(f"{{}} or {{nothing}}, but {GOOD} {{") == read_answer(GOOD) is not None
     assert read_answer("no { object } here") is None
+    assert read_answer('{ "n": ' + "9" * 5_000 + "}") is None

@@ -50,6 +50,17 @@ def test_almost_all_are_admitted_and_the_rest_has_a_tool_that_its_rows_never_all
     assert reasons.total() <= SEEDS // 20
 
 
+def test_no_task_is_only_a_question_with_few_values_to_choose_from() -> None:
+    tasks = [task for spec in WORLDS for task in ToolboxTaskGenerator((2, 4)).proposals(spec, 30, 0)]
+    alone = [
+        task.goal["answers"][0].get("others", [])
+        for task in tasks
+        if isinstance(task, Task) and task.skills == ["look up"] and len(task.goal["answers"]) == 1
+    ]
+    assert alone
+    assert all(len(others) >= 3 for others in alone)
+
+
 def test_an_inspiration_chooses_the_theme_and_a_seed_the_rest() -> None:
     text = Inspiration(inspiration_id="i9", text="Every patient sees a doctor before the nurse brings medicine.")
     told = [propose(text, seed) for seed in range(5)]

@@ -11,22 +11,24 @@ from schemas.task import EnvironmentSpec, Task
 from schemas.trajectory import ApiAction
 from synthesis.environments import make
 from synthesis.environments.conformance import check_environment
+from synthesis.environments.toolbox.database import Database
 from synthesis.environments.toolbox.environment import FAULT
 from synthesis.environments.toolbox.examples import LIBRARY
-from synthesis.environments.toolbox.toolbox import read_toolbox
+from synthesis.environments.toolbox.toolbox import Parameter, Tool, read_toolbox
 from synthesis.environments.toolbox.user import Request, Slot, hideable, leaks, reply
 from synthesis.generators.admission import admit_environment, admit_task, rejection
 from synthesis.generators.generator import GenerationError
 from synthesis.generators.toolbox_procedural.generator import propose
 from synthesis.generators.toolbox_tasks.generator import ToolboxTaskGenerator
 from synthesis.generators.toolbox_wrap.policy import LEVELS, with_policy
-from synthesis.generators.toolbox_wrap.twins import KINDS
+from synthesis.generators.toolbox_wrap.twins import KINDS, with_twins
 from synthesis.generators.toolbox_wrap.wrap import Wrapping, wrap_environment, wrap_task
-from tests.synthesis.environments.toolbox.boxes import call
+from tests.synthesis.environments.toolbox.boxes import LIBRARY_TASK, call, spec_of
 from tests.synthesis.generators.worlds import inspiration
 
 SPECS = [propose(inspiration(), seed) for seed in range(8)]
 ALL = Wrapping(twins=3, distractors=5, policy=3, hidden=2, faults=0.3, hints=True, milestones=True)
+HINTS = Wrapping(hints=True)
 Pair = tuple[EnvironmentSpec, Task]
 
 
@@ -167,6 +169,57 @@ def test_what_a_rule_forbids_is_to_be_refused_by_its_name(tasks: list[Pair]) -> 
         environment.restore(guess)
         environment.step((task.gold or [])[-1])
         assert environment.check().passed
+
+
+def test_who_refuses_need_not_ask_for_what_no_call_takes(tasks: list[Pair]) -> None:
+    hidden = 0
+    for seed in range(4):
+        for _, task in wrapped(tasks, Wrapping(policy=4, hidden=2, faults=seed / 1000)):
+            request = msgspec.convert(task.initial_state["request"], Request)
+            calls = [action for action in task.gold or [] if isinstance(action, ApiAction)]
+            taken = {str(value) for action in calls if action.function != "finish" for value in action.kwargs.values()}
+            assert {request.slots[name].text for name in request.hidden} <= taken
+            hidden += len(request.hidden)
+    assert hidden
+
+
+LOAN_KEY = "loans.loan_id"
+MERGE = Tool(
+    name="merge_loans",
+    description="Merges two loans.",
+    parameters=(Parameter(name="loan_id", column=LOAN_KEY), Parameter(name="other_loan_id", column=LOAN_KEY)),
+    returns="SELECT 1 AS n",
+    columns={"n": ""},
+    writes=("DELETE FROM loans WHERE loan_id = :other_loan_id",),
+    request="merge {loan_id} with {other_loan_id}",
+)
+
+
+def test_a_rule_about_a_table_holds_for_every_row_of_it_that_a_call_names() -> None:
+    loans = LIBRARY.table("loans")
+    optional = tuple(msgspec.structs.replace(each, optional=each.name == "status") for each in loans.columns)
+    toolbox = msgspec.structs.replace(
+        LIBRARY,
+        tools=(MERGE,),
+        tables=(*LIBRARY.tables[:2], msgspec.structs.replace(loans, columns=optional)),
+        rows={**LIBRARY.rows, "loans": [(1, 1, 2, "open"), (2, 2, 2, "returned"), (3, 1, 3, None)]},
+    )
+    database = Database(toolbox)
+    (rule,) = with_policy(toolbox, 1, random.Random(0)).rules
+    bad, good = (1, 2) if "open" in rule.text else (2, 1)
+    for pair, allowed in {(good, good): 1, (good, 3): 1, (good, bad): 0, (bad, good): 0, (bad, 3): 0}.items():
+        arguments = {"loan_id": pair[0], "other_loan_id": pair[1]}
+        assert database.holds(rule.query, arguments) == bool(allowed), pair
+
+
+def test_tools_are_no_twins_because_of_their_names() -> None:
+    names = ("request_lend_book", "lend_book_v1")
+    tools = [msgspec.structs.replace(LIBRARY.tool("lend_book"), name=name, request="") for name in names]
+    toolbox = msgspec.structs.replace(LIBRARY, tools=(*LIBRARY.tools, *tools))
+    assert with_twins(toolbox, 0, random.Random(0)) == (toolbox, {})
+    made = wrap_task(LIBRARY_TASK, wrap_environment(spec_of(toolbox), HINTS, 0), HINTS, 0)
+    assert isinstance(made, Task)
+    assert "forbidden" not in made.goal
 
 
 def test_what_cannot_be_wrapped_says_why() -> None:

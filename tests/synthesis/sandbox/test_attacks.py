@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import os
 import re
+import resource
 import socket
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from typing import Any
 import psutil
 import pytest
 
-from synthesis.sandbox import Limits, Result, SandboxError, Session, backend
+from synthesis.sandbox import Limits, Result, SandboxError, Session, backend, bubblewrap
 from tests.synthesis.sandbox.attacks.attack import SECRET, Attack
 from tests.synthesis.sandbox.attacks.files import READING, WRITING
 from tests.synthesis.sandbox.attacks.harness import HARNESS, NETWORK, PROTOCOL
@@ -228,6 +229,96 @@ def test_two_sessions_do_not_see_each_other(session: Session) -> None:
         other.close()
 
 
+@pytest.mark.parametrize(
+    "lock",
+    [
+        "fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)",
+        "fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)",
+        "fcntl.fcntl(file, 37, struct.pack('hhqqi', fcntl.F_RDLCK, 0, 0, 0, 0))",
+        "fcntl.fcntl(file, fcntl.F_GETLK, struct.pack('hhqqi', fcntl.F_RDLCK, 0, 0, 0, 0))",
+        "fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK)",
+    ],
+)
+def test_two_sessions_cannot_tell_each_other_anything_by_locks(lock: str, session: Session) -> None:
+    """Files of the host that sandboxes share could be locked in one and tried in the other."""
+    code = f"import fcntl, struct; file = open('/python/bin/python3', 'rb'); {lock}"
+    other = Session(backend("bubblewrap"), LIMITS)
+    try:
+        for each in (session, other):
+            each.restart()
+            assert "PermissionError: [Errno 1]" in str(each.run(code).error)
+    finally:
+        other.close()
+
+
+def test_two_sessions_cannot_tell_each_other_anything_by_dev_null(session: Session) -> None:
+    session.restart()
+    other = Session(backend("bubblewrap"), LIMITS)
+    look = "import os; os.stat('/dev/null').st_mtime_ns"
+    before = Path(os.devnull).stat()
+    try:
+        seen = other.run(look).value
+        for target in ("'/dev/null'", "0", "1", "2"):
+            told = session.run(f"import os; os.utime({target})")  # to now, which a file's writers may do
+            assert "[Errno 30] Read-only file system" in str(told.error)
+        assert other.run(look).value == seen
+        assert session.run("open('/dev/null', 'w').write('x'), open('/dev/null').read()").value == [1, ""]
+    finally:
+        other.close()
+    after = Path(os.devnull).stat()
+    assert (after.st_mtime_ns, after.st_mode) == (before.st_mtime_ns, before.st_mode)
+
+
+def test_a_host_that_is_killed_during_a_start_leaves_nothing(tmp_path: Path) -> None:
+    inside = tmp_path / "inside.py"  # by which its processes are known
+    inside.write_text(bubblewrap.INSIDE.read_text())
+    code = (
+        "import os\nfrom pathlib import Path\nfrom synthesis.sandbox import Session, backend, bubblewrap\n"
+        f"bubblewrap.INSIDE = Path({str(inside)!r})\n"
+        "bubblewrap._child = lambda info: os.kill(os.getpid(), 9)\n"
+        "Session(backend('bubblewrap'))"
+    )
+    environment = {**os.environ, **ELSEWHERE}
+    done = subprocess.run([sys.executable, "-P", "-c", code], env=environment, capture_output=True, check=False)
+    assert done.returncode == -9
+    left = [each for each in psutil.process_iter() if str(inside) in _command_line(each)]
+    alive = psutil.wait_procs(left, timeout=5)[1]
+    for each in alive:
+        each.kill()
+    assert alive == []
+
+
+def test_a_start_that_is_interrupted_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = set(psutil.Process().children(recursive=True))
+    started: list[psutil.Process] = []
+
+    def interrupted(info: int) -> int:
+        started.extend(set(psutil.Process().children(recursive=True)) - before)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(bubblewrap, "_child", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        Session(backend("bubblewrap"), LIMITS)
+    assert started
+    assert psutil.wait_procs(started, timeout=5)[1] == []
+
+
+def test_a_host_with_many_open_files_starts_one_too() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 1_200:
+        pytest.skip("no more than 1023 files can be opened here")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 1_200), hard))
+    with contextlib.ExitStack() as stack:
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        opened = [os.dup(1)]
+        stack.callback(lambda: [os.close(each) for each in opened])
+        while opened[-1] < 1_024:
+            opened.append(os.dup(1))
+        made = Session(backend("bubblewrap"), LIMITS)
+        stack.callback(made.close)
+        assert made.run("1 + 1").value == 2
+
+
 def test_all_processes_end_with_the_session() -> None:
     before = {child.pid for child in psutil.Process().children(recursive=True)}
     made = Session(backend("bubblewrap"), LIMITS)
@@ -256,6 +347,12 @@ def test_a_sandbox_ends_with_the_process_that_made_it() -> None:
     assert done.returncode == -9
     assert len(done.stdout.split()) == 3
     assert psutil.wait_procs(left, timeout=5)[1] == []
+
+
+def _command_line(process: psutil.Process) -> str:
+    with contextlib.suppress(psutil.Error):
+        return " ".join(process.cmdline())
+    return ""
 
 
 def _version() -> str:

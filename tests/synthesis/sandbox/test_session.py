@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,17 @@ import pytest
 
 import synthesis.sandbox
 from schemas.errors import UserError
-from synthesis.sandbox import Limits, Pool, SandboxError, SandboxUnavailable, Session, backend, bubblewrap, pool
+from synthesis.sandbox import (
+    Limits,
+    Pool,
+    ReplayError,
+    SandboxError,
+    SandboxUnavailable,
+    Session,
+    backend,
+    bubblewrap,
+    pool,
+)
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +124,65 @@ def test_a_snapshot_is_restored_here_and_elsewhere(session: Session, warm: Pool)
             assert each.run("open('/tmp/a').read()").value == "kept"
 
 
+def test_an_interrupted_call_leaves_no_foreign_code(warm: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    taken = warm.take()
+    with monkeypatch.context() as patch:
+        patch.setattr("synthesis.sandbox.session.receive", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            taken.run("import time; left = 1")
+    assert not taken.alive
+    warm.give(taken)
+    with warm.session() as next_one:
+        assert next_one is taken
+        assert "NameError" in str(next_one.run("left").error)
+
+
+def test_a_channel_that_is_closed_early_costs_no_time(session: Session) -> None:
+    result = session.run("import os, time; os.close(3); time.sleep(60)")
+    assert (result.reason, session.alive) == ("died", False)
+    assert result.wall_s < 3.0
+
+
+def test_a_replay_takes_the_time_that_the_call_had() -> None:
+    made = Session(backend("bubblewrap"), Limits(timeout_s=0.3))
+    try:
+        assert made.run("import time; time.sleep(0.6); x = 1", timeout_s=20.0).ok
+        snapshot = made.snapshot()
+        made.run("import os; os._exit(1)")
+        made.restore(snapshot)
+        assert made.run("x").value == 1
+    finally:
+        made.close()
+
+
+def test_a_fork_does_not_end_the_sandboxes_of_its_parent(session: Session) -> None:
+    session.run("x = 1")
+    fork = os.fork()
+    if fork == 0:
+        try:
+            session.close()
+        finally:
+            os._exit(0)
+    os.waitpid(fork, 0)
+    assert session.run("x").value == 1
+
+
+def test_a_replay_ends_in_time() -> None:
+    made = Session(backend("bubblewrap"), Limits(timeout_s=0.1))
+    try:
+        for number in range(3):
+            assert made.run(f"import time; time.sleep(0.7); {number}", timeout_s=20.0).ok
+        snapshot = made.snapshot()
+        made.restart()
+        with pytest.raises(ReplayError, match=r"call [12] of 3 did not end well .* timeout"):
+            made.restore(snapshot)
+    finally:
+        made.close()
+
+
 def test_a_snapshot_of_an_interpreter_that_died_later_is_restored(session: Session) -> None:
     session.run("x = 1")
     snapshot = session.snapshot()
@@ -129,6 +199,8 @@ def test_a_replay_that_differs_is_an_error(session: Session) -> None:
     session.run("x = 1")
     with pytest.raises(SandboxError, match="call 1 of 1 came to another result"):
         session.restore(snapshot)
+    session.restore(snapshot, exact=False)
+    assert session.run("time.time() > 0").value is True
     with pytest.raises(SandboxError, match="no snapshot"):
         session.restore(b"[]x")
 
@@ -171,6 +243,11 @@ def test_a_pool_keeps_a_few_and_serves_threads() -> None:
 def test_limits_are_checked() -> None:
     with pytest.raises(UserError, match="memory_bytes is 0; expected a number above 0"):
         Limits(memory_bytes=0)
+    for timeout_s in (float("nan"), float("inf")):
+        with pytest.raises(UserError, match=f"timeout_s is {timeout_s}; expected a number above 0"):
+            Limits(timeout_s=timeout_s)
+    with pytest.raises(UserError, match="expected at most 86400"):
+        Limits(timeout_s=1e10)
 
 
 def test_backends_are_chosen_by_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,11 +10,11 @@ import msgspec
 import pytest
 
 from schemas.errors import UserError
-from schemas.task import Task
+from schemas.task import EnvironmentSpec, Task
 from schemas.trajectory import AnyAction, ApiAction, CodeAction, MessageAction
 from synthesis.environments import blocks
 from synthesis.environments.environment import WorldError
-from synthesis.environments.interpreter.environment import InterpreterEnvironment
+from synthesis.environments.interpreter.environment import MOST_DEATHS, InterpreterEnvironment
 from synthesis.environments.interpreter.examples import LEDGER, LONGEST, SUM, WORDS
 from synthesis.environments.interpreter.goal import same
 from synthesis.sandbox import Limits, Pool, SandboxUnavailable
@@ -132,6 +133,55 @@ def test_functions_are_called_with_what_the_agent_has_not_seen(code: str, score:
     assert solved(code) == (score == 1.0, score)
 
 
+LONGEST_CODE = "def longest(text):\n    return max(text.split(), key=len)\n"
+
+
+@pytest.mark.parametrize("printed", ["time.time_ns()", "os.urandom(8)", "os.getpid(), id(object())"])
+def test_cells_that_never_come_to_the_same_are_graded(printed: str) -> None:
+    assert solved(f"import os, time\nprint({printed})\n{LONGEST_CODE}") == (True, 1.0)
+
+
+def test_cells_that_die_in_the_judges_session_come_to_nothing() -> None:
+    """They tell a replay by the clock: the cell was written at most a second ago, and then is older."""
+    born = time.time()
+    code = f"import os, time\nif time.time() > {born + 3.0}:\n    os._exit(0)\n{LONGEST_CODE}"
+    environment = InterpreterEnvironment(WORDS)
+    environment.reset(LONGEST, 0)
+    assert not environment.step(cell(code)).error
+    assert environment.check().passed
+    time.sleep(max(0.0, born + 3.1 - time.time()))
+    check = environment.check()
+    assert (check.passed, check.score) == (False, 0.0)
+    environment.close()
+
+
+@pytest.mark.parametrize(("spec", "task"), [(LEDGER, SUM), (WORDS, LONGEST)])
+def test_a_death_that_cannot_be_undone_ends_the_episode(spec: EnvironmentSpec, task: Task) -> None:
+    environment = InterpreterEnvironment(spec)
+    environment.reset(task, 0)
+    environment.step(cell(f"import os, time\nprint(time.time_ns())\n{LONGEST_CODE}"))
+    transition = environment.step(cell("os._exit(0)"))
+    assert (transition.terminated, transition.reward) == (True, 0.0)
+    assert "could not be brought back" in transition.observation.content  # type: ignore[union-attr]
+    check, snapshot, digested = environment.check(), environment.snapshot(), environment.state_digest()
+    assert (check.passed, check.score) == (False, 0.0)
+    assert environment.step(cell(LONGEST_CODE)).error
+    assert environment.expert() is None
+    environment.reset(task, 0)
+    assert environment.state_digest() != digested
+    environment.restore(snapshot)
+    assert environment.state_digest() == digested
+    environment.close()
+
+
+def test_cells_that_end_the_session_again_and_again_end_the_episode(ledger: InterpreterEnvironment) -> None:
+    dying = [ledger.step(cell("import os\nos._exit(0)")) for _ in range(MOST_DEATHS + 1)]
+    assert [each.terminated for each in dying] == [False] * MOST_DEATHS + [True]
+    assert ledger.check().score == 0.0
+    ledger.reset(SUM, 0)
+    assert not ledger.step(cell("import os\nos._exit(0)")).terminated
+
+
 def test_judging_does_not_touch_the_session() -> None:
     environment = InterpreterEnvironment(WORDS)
     environment.reset(LONGEST, 0)
@@ -161,10 +211,16 @@ def test_a_goal_must_say_one_thing(goal: dict[str, Any]) -> None:
 
 
 def test_worlds_that_do_not_start_say_why() -> None:
-    with pytest.raises(WorldError, match="invalid syntax"):
-        InterpreterEnvironment(msgspec.structs.replace(LEDGER, source="def"))
-    with pytest.raises(WorldError, match="ZeroDivisionError"):
-        InterpreterEnvironment(msgspec.structs.replace(LEDGER, source="1 / 0")).reset(SUM, 0)
+    deep = "(" * 100_000 + ")" * 100_000, "x = " + "-" * 100_000 + "1"
+    for source, error in (
+        ("def", "invalid syntax"),
+        ("1 / 0", "ZeroDivisionError"),
+        (deep[0], "does not start"),
+        (deep[1], "does not start"),
+        ("import os; os._exit(0)", "ended itself with code 0"),
+    ):
+        with pytest.raises(WorldError, match=error):
+            InterpreterEnvironment(msgspec.structs.replace(LEDGER, source=source)).reset(SUM, 0)
 
 
 def test_where_there_is_no_sandbox_the_run_stops(monkeypatch: pytest.MonkeyPatch) -> None:

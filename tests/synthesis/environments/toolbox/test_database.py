@@ -7,7 +7,7 @@ import pytest
 
 from synthesis.environments.toolbox.database import Database, Refused
 from synthesis.environments.toolbox.examples import LIBRARY
-from synthesis.environments.toolbox.toolbox import ToolboxError
+from synthesis.environments.toolbox.toolbox import Tool, Toolbox, ToolboxError, Value
 
 
 @pytest.mark.parametrize(
@@ -100,3 +100,62 @@ def test_rows_that_break_the_tables_are_named(rows: list[tuple[int | str, ...]],
     broken = msgspec.structs.replace(LIBRARY, rows={**LIBRARY.rows, "loans": rows})
     with pytest.raises(ToolboxError, match=said):
         Database(broken)
+
+
+SLOW = "UPDATE members SET points = (SELECT count(*) FROM members a, members b, members c)"
+LONG = "UPDATE members SET name = member_id || replace(:text, 'a', :text)"
+
+
+def many_members() -> Toolbox:
+    rows: list[tuple[Value, ...]] = [(key, f"member {key}", "Oslo", 0) for key in range(1, 1_001)]
+    return msgspec.structs.replace(LIBRARY, rows={**LIBRARY.rows, "members": rows})
+
+
+def writing(*statements: str, returns: str = "SELECT 1 AS n") -> Tool:
+    return Tool(name="more", description="Writes.", writes=statements, returns=returns, columns={"n": ""})
+
+
+@pytest.mark.parametrize(("statement", "said"), [(SLOW, "interrupted"), (LONG, "full")])
+def test_a_write_that_breaks_a_bound_is_refused_and_undone(statement: str, said: str) -> None:
+    database = Database(many_members())
+    before = database.contents(), database.image()
+    with database.trial(), pytest.raises(Refused, match=said):
+        database.call(writing("UPDATE books SET copies = 7", statement), {"text": "a" * 100})
+    assert (database.contents(), database.image()) == before
+    database.call(writing("UPDATE books SET copies = 7"), {})
+    assert database.contents()["books"][1] == (1, "River Stones", 7)
+
+
+def test_a_statement_that_undoes_more_than_its_call_is_prohibited() -> None:
+    database = Database(LIBRARY)
+    for statement in (
+        "INSERT OR ROLLBACK INTO books (title) VALUES ('River Stones')",
+        "update or rollback books SET copies = 1",
+    ):
+        with pytest.raises(Refused, match="prohibited"):
+            database.compile(statement, {})
+        with pytest.raises(Refused, match="prohibited"):
+            database.call(writing(statement), {})
+
+
+def test_many_long_texts_are_no_answer() -> None:
+    database = Database(many_members())
+    query = "SELECT replace(:text, 'a', :text) AS n FROM members"
+    assert len(database.ask(query, {"text": "a" * 20})) == 50
+    with pytest.raises(Refused, match="too long"):
+        database.ask(query, {"text": "a" * 100})
+    with pytest.raises(Refused, match="too big"):
+        database.ask(query, {"text": "a" * 150})
+
+
+def test_the_key_of_a_deleted_row_is_not_given_out_again() -> None:
+    delete = writing("DELETE FROM loans WHERE loan_id = 4")
+    insert = writing("INSERT INTO loans (member_id, book_id, status) VALUES (1, 1, 'open')")
+    after = []
+    for order in ([delete, insert], [insert, delete]):
+        database = Database(LIBRARY)
+        for tool in order:
+            database.call(tool, {})
+        after.append((database.contents(), database.last_keys()))
+    assert after[0] == after[1]
+    assert sorted(after[0][0]["loans"]) == [1, 2, 3, 5]

@@ -14,11 +14,14 @@ from synthesis.environments.environment import WorldError
 from synthesis.environments.toolbox.command import Unreadable, read_command, write_command
 from synthesis.environments.toolbox.environment import ToolboxEnvironment
 from synthesis.environments.toolbox.examples import LIBRARY
+from synthesis.environments.toolbox.structure import toolbox_structure
+from synthesis.environments.toolbox.toolbox import Tool, Toolbox
 from tests.synthesis.environments.toolbox.boxes import (
     LIBRARY_SPEC,
     LIBRARY_TASK,
     WRAPPED_SPEC,
     WRAPPED_TASK,
+    and_tool,
     call,
     play,
     spec_of,
@@ -76,6 +79,16 @@ def test_a_number_without_a_fraction_is_a_whole_number() -> None:
     assert not transition.error
 
 
+def test_aliases_are_names_that_structures_do_not_depend_on() -> None:
+    def counting(field: str, alias: str, where: str) -> Toolbox:
+        query = f"SELECT count(*) AS {field} FROM loans {alias} WHERE {alias}.{where} > 1"
+        return and_tool(Tool(name="more", description="Counts.", returns=query, columns={field: ""}))
+
+    first = toolbox_structure(counting("n", "l", "book_id"))
+    assert first == toolbox_structure(counting("number_of_loans", "Lent", "book_id"))
+    assert first != toolbox_structure(counting("n", "l", "member_id"))
+
+
 @pytest.mark.parametrize(
     "values", [{}, {"a": 1}, {"a": -2, "text": 'it\'s "so", (or) so=1'}, {"list": [1, {"b": None}]}]
 )
@@ -85,7 +98,18 @@ def test_commands_are_written_and_read(values: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "do it", "do_it(", "do_it(a)", "do_it(a=)", "do_it(a=1 b=2)", "do_it(a=1, a=2)", "f(a='x')"]
+    "text",
+    [
+        "",
+        "do it",
+        "do_it(",
+        "do_it(a)",
+        "do_it(a=)",
+        "do_it(a=1 b=2)",
+        "do_it(a=1, a=2)",
+        "f(a='x')",
+        f"f(a={'9' * 5_000})",
+    ],
 )
 def test_other_texts_are_no_commands(text: str) -> None:
     with pytest.raises(Unreadable):
@@ -148,7 +172,7 @@ def test_milestones_reward_each_part_once_and_sum_up_to_the_score() -> None:
     environment = started(milestones=True)
     # The copy that is back is in nobody's goal: it goes out again.
     rewards = [transition.reward for transition in play(environment, *(LIBRARY_TASK.gold or []))]
-    assert rewards == pytest.approx([0, 0, 0, 0.2, 0, 0.3, 0.5])
+    assert rewards == pytest.approx([0, 0, 0, 1 / 4, 0, 5 / 12, 1 / 3])
     back = started(milestones=True)
     wrong = play(back, call("take_back", loan_id=2), call("take_back", loan_id=1))
     assert wrong[0].reward > 0 > wrong[1].reward

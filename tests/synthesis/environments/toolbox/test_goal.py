@@ -30,8 +30,8 @@ def test_all_of_the_goal_and_nothing_else(actions: list[AnyAction], missing: int
     check = outcome(actions)
     assert (len(check.evidence["missing"]), len(check.evidence["unwanted"])) == (missing, unwanted)
     assert check.passed == (missing == unwanted == 0)
-    met = 4 - missing
-    assert check.score == pytest.approx(met / (4 + unwanted))
+    met = 3 - missing + ("finished" in check.evidence["missing"])
+    assert check.score == pytest.approx(met / (3 + unwanted))
 
 
 def test_the_order_in_which_rows_were_made_does_not_matter() -> None:
@@ -99,6 +99,45 @@ def test_what_the_user_said_or_asked_besides_is_no_guess() -> None:
     assert tells("not pending any more but shipped", wanted, "Is my pending order shipped?")
     assert tells("shipped; packed", wanted, "", [Answer("packed")])
     assert numbers("7 of 1,000,000 in 2,5") == {7.0, 1000000.0, 2.0, 5.0}
+
+
+@pytest.mark.parametrize(
+    ("answer", "holds"),
+    [
+        ("2", True),
+        ("1, 2, 3", False),
+        ("2 or 1", False),
+        ("-1 to 2", False),
+        ("2 of 25", False),
+        ("2, 2026", True),
+        ("Two.", True),
+        ("There is one thing to say: two", True),
+        ("two or three", False),
+        ("one", False),
+    ],
+)
+def test_numbers_that_might_be_guesses_are_no_answer(answer: str, holds: bool) -> None:
+    assert tells(answer, Answer(2, ("25",)), "How many?") == holds
+
+
+def test_who_reports_what_was_changed_does_not_guess() -> None:
+    goal = {**LIBRARY_TASK.goal, "answers": [{"value": "paid", "others": ["open", "returned", "lost"]}]}
+    task = msgspec.structs.replace(LIBRARY_TASK, goal=goal)
+    for answer, right in {"Loan 2 is returned; the fine is paid.": True, "lost or paid": False}.items():
+        assert outcome([BACK, LEND, call("finish", answer=answer)], task).passed == right, answer
+
+
+def test_answers_come_in_the_order_of_the_questions() -> None:
+    answers = [{"value": 14}, {"value": "Ida Holm"}, {"value": 1200}]
+    task = msgspec.structs.replace(LIBRARY_TASK, goal={"answers": answers})
+    for answer, right in {
+        "14; Ida Holm; 1,200": True,
+        "Ida Holm has 14, ida  holm it is, 1200": True,
+        "Ida Holm; 14; 1200": False,
+        "1200, Ida Holm, 14": False,
+        "14, 1200": False,
+    }.items():
+        assert outcome([call("finish", answer=answer)], task).passed == right, answer
 
 
 def test_changes_are_told_one_by_one() -> None:

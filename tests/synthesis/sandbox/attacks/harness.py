@@ -116,6 +116,12 @@ os.write(3, struct.pack('>I', len(body)) + body)
         r"protocol: ",
     ),
     Attack("close_the_channel", "import os\nos.close(3)", r"died: "),
+    Attack(
+        "close_the_channel_and_stay",
+        "import os, time\nos.close(3)\ntime.sleep(60)",
+        r"died: .* signal 9",
+        timeout_s=2.0,
+    ),
     Attack("leave", "import os\nos._exit(0)", r"died: the interpreter ended itself with code 0"),
     Attack("leave_politely", "import sys\nsys.exit(0)", r"exception: (?s:.)*SystemExit"),
     Attack("interrupt", "raise KeyboardInterrupt", r"exception: (?s:.)*KeyboardInterrupt"),
@@ -195,10 +201,10 @@ True
         """
 import sys
 main = sys.modules['__main__']
-main.told = main.cut = main.plain = lambda *arguments: 'forged'
+main.told = main.cut = main.plain = lambda *arguments: 'forged' * 10**5
 1
 """,
-        r"value: 'forged'",
+        r"too_large: ",
     ),
     Attack("null_pointer", "import ctypes\nctypes.string_at(0)", r"died: the interpreter was ended by signal 11"),
     Attack("abort", "import os\nos.abort()", r"died: the interpreter was ended by signal (6|11)"),
