@@ -15,14 +15,14 @@ import resource
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import Future, wait
 from typing import Any, TypeVar
 
 import msgspec
 
 from synthesis.environments.environment import Environment, WorldError
-from synthesis.policies.policy import Conversation, Policy, Turn
+from synthesis.strategies.remote import remote
 from synthesis.strategies.strategy import Exploration
 
 T = TypeVar("T")
@@ -134,7 +134,7 @@ async def gathered(
     """
     if not blocking:
         return [each async for each in explore(exploration)]
-    policies = _remote(exploration.policies)
+    policies = remote(exploration.policies)
 
     async def gather(listen: Listen) -> list[T]:
         given = msgspec.structs.replace(
@@ -252,27 +252,6 @@ class Heard:
         return called
 
 
-class RemotePolicy:
-    """A policy that acts on the event loop it was made in, asked from another one."""
-
-    def __init__(self, policy: Policy, loop: asyncio.AbstractEventLoop) -> None:
-        self.name = policy.name
-        self.model = policy.model
-        self.revision = policy.revision
-        self.sampling = policy.sampling
-        self.spending = policy.spending
-        self._policy = policy
-        self._loop = loop
-
-    async def act(self, conversation: Conversation) -> Turn:
-        """As ``Policy.act``, without the environment, which is at home here."""
-        asked = self._policy.act(msgspec.structs.replace(conversation, environment=None))
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(asked, self._loop))
-
-    async def close(self) -> None:
-        """Nothing: whoever made the policy closes it."""
-
-
 @functools.cache
 def allow_open_files() -> None:
     """Raise the limit that many systems set to 1,024, which the loops of all threads and their connections exceed."""
@@ -280,12 +259,6 @@ def allow_open_files() -> None:
     wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
-def _remote(policies: Mapping[str, Policy]) -> dict[str, Policy]:
-    """Policies for another thread. One without a model only computes, and may need the environment: it goes along."""
-    loop = asyncio.get_running_loop()
-    return {role: policy if policy.model is None else RemotePolicy(policy, loop) for role, policy in policies.items()}
 
 
 def _do(work: Callable[[], T], future: Future[T]) -> None:
