@@ -12,6 +12,7 @@ from pipelines.stages.shares import falls_in
 from schemas.errors import UserError
 from synthesis.generators.inspirations import BUILT_IN, read_inspirations
 from synthesis.prompts import prompt
+from synthesis.sandbox import pool
 from tests.pipelines.engine.stages import dropped_of, rows_of
 from tests.pipelines.stages.steps import job, model, run
 
@@ -111,6 +112,8 @@ def test_a_family_without_that_backend_is_refused(tmp_path: Path) -> None:
 
 
 def test_interpreter_worlds_get_tasks_that_are_admitted(tmp_path: Path) -> None:
+    with pool().session():
+        """Says so where there can be none."""
     run(tmp_path, "spec_env", "worlds", family="interpreter", n=2)
     run(tmp_path, "propose", "tasks", of="worlds", n=2, plan_length=[2, 4])
     manifest = run(tmp_path, "admit", "admitted", of="tasks", environments="worlds")

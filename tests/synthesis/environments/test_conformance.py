@@ -9,6 +9,7 @@ from schemas.task import EnvironmentSpec, Task
 from schemas.trajectory import MessageAction
 from synthesis.environments import ENVIRONMENTS
 from synthesis.environments.conformance import CHECKS, Subject, check_environment
+from synthesis.sandbox import pool
 from tests.synthesis.environments.broken import BREAKS
 from tests.synthesis.environments.worlds import WAREHOUSE_SPEC, WAREHOUSE_TASK
 
@@ -19,6 +20,9 @@ EXAMPLES: list[tuple[EnvironmentSpec, Task]] = [
 
 @pytest.mark.parametrize(("spec", "task"), EXAMPLES, ids=[spec.environment_id for spec, _ in EXAMPLES])
 def test_every_example_conforms(spec: EnvironmentSpec, task: Task) -> None:
+    if spec.family == "interpreter":
+        with pool().session():
+            """Says so where there can be none."""
     findings = check_environment(spec, task)
     assert [finding.name for finding in findings] == list(CHECKS)
     assert [finding for finding in findings if not finding.passed] == []
