@@ -93,9 +93,9 @@ class Container:
                 said_now = msgspec.json.decode(frame, type=Word)
                 if said_now.number == self.number:
                     return said_now
+            return None
         except (OSError, TooLarge, msgspec.DecodeError):
-            pass
-        return None
+            return None
 
     def close(self) -> None:
         """End all that runs in it. May be called twice; a container that is forgotten is closed too."""

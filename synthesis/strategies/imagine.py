@@ -9,7 +9,7 @@ a verifier judges it.
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from string import Template
 from typing import Literal
 
@@ -18,7 +18,6 @@ from pydantic import Field, model_validator
 
 from schemas.ids import derive_seed, digest
 from schemas.record import JsonObject
-from schemas.task import Task
 from schemas.trajectory import AnyItem, Generation, Outcome, TextObservation, Trajectory, Usage
 from schemas.views.toolformats import DIALECTS, tool_list
 from synthesis.environments import DESCRIBED
@@ -27,12 +26,12 @@ from synthesis.generators.generator import GenerationError
 from synthesis.policies.policy import PolicyError
 from synthesis.prompts import prompt
 from synthesis.strategies.asking import words_of
+from synthesis.strategies.attempts import Attempts
 from synthesis.strategies.clock import within
 from synthesis.strategies.episode import EpisodePlan, begin, total
 from synthesis.strategies.memory import recalled
 from synthesis.strategies.recall import Recall, retold
 from synthesis.strategies.replay import ACTOR
-from synthesis.strategies.rules import EpisodeRules
 from synthesis.strategies.scaffold import Frame, frame
 from synthesis.strategies.script import Ending, Fault, Script, items_of
 from synthesis.strategies.strategy import Exploration
@@ -40,14 +39,13 @@ from synthesis.strategies.strategy import Exploration
 OF_EPISODES = ("constrain", "max_invalid", "context", "keep_turns", "context_tokens")
 
 
-class Imagine(Recall, EpisodeRules):
+class Imagine(Recall, Attempts):
     """``k`` runs of a task, each written by the actor in one piece, as JSON (``synthesis.strategies.script``).
 
     A turn that breaks a rule is told to the writer, which goes on behind the turns before it, at most ``repairs``
     times. With ``check: world`` each action is carried out in the real world, too, and must be accepted.
     """
 
-    k: int = Field(default=1, ge=1, description="runs per task")
     repairs: int = Field(default=3, ge=0, description="how often a writer may go on behind a faulty turn")
     check: Literal["declared", "world"] = Field(
         default="declared", description="calls as their tools declare them, or whatever the real world accepts"
@@ -63,22 +61,13 @@ class Imagine(Recall, EpisodeRules):
             raise ValueError(f"`{given}` is of episodes that are lived; these are written in one piece, leave it out")
         return self
 
-    def count(self, start: Task | Trajectory) -> int:
-        """The runs."""
-        del start
-        return self.k
-
-    def planned(self, exploration: Exploration) -> list[str]:
-        """The ids of the ``k`` runs. They do not depend on ``k``, but on the examples."""
-        return [plan.trajectory_id for plan, _ in self._plans(exploration)]
-
     async def explore(self, exploration: Exploration, piece: str) -> AsyncIterator[Trajectory]:
         """Yield the run with this id. Raises ``GenerationError`` for one that stays faulty, ``PolicyError``."""
-        plan, found = next(each for each in self._plans(exploration) if each[0].trajectory_id == piece)
+        plan = self.plan_of(exploration, piece)
         in_words = exploration.spec.family == DESCRIBED and self.check == "declared"
         environment = None if in_words else exploration.make_environment()
         try:
-            work = self._written(plan, exploration, environment, found)
+            work = self._written(plan, exploration, environment)
             run = await within(plan.timeout_s, work, exploration.refused_s)
         except TimeoutError as error:
             raise PolicyError("timeout", f"the run was not written within {plan.timeout_s:g} s") from error
@@ -88,14 +77,14 @@ class Imagine(Recall, EpisodeRules):
         yield run
 
     async def _written(
-        self, plan: EpisodePlan, exploration: Exploration, environment: Environment | None, found: Sequence[str]
+        self, plan: EpisodePlan, exploration: Exploration, environment: Environment | None
     ) -> Trajectory:
         told = _frame(plan, exploration, environment)
         opening = _opening(plan, environment)
         script = Script(
             told.tools, environment if self.check == "world" else None, plan.max_turns, mistakes=self.mistakes > 0
         )
-        asked = self._request(plan, exploration, told, opening, found)
+        asked = self._request(plan, exploration, told, opening)
         faults: list[JsonObject] = []
         last: Fault | None = None
         usage = Usage()
@@ -116,19 +105,18 @@ class Imagine(Recall, EpisodeRules):
                     raise GenerationError(fault.reason, detail, faults) from fault
                 last = fault
             else:
-                extra = _said_of(script, ending, faults)
+                extra = {**plan.extra, **_said_of(script, ending, faults)}
                 return _trajectory(plan, exploration, told, [*opening, *items_of(script.turns)], extra, usage)
 
-    def _plans(self, exploration: Exploration) -> Iterator[tuple[EpisodePlan, list[str]]]:
-        for attempt in range(self.k):
-            found = recalled(exploration, self, attempt, one_per_task=False)
-            identity = f"{self.scaffold}:{self.check}:{self.mistakes}:{self.repairs}:{digest(found)}"
-            yield self.plan(exploration, "imagine", identity, attempt=attempt), found
+    def attempt_plan(self, exploration: Exploration, attempt: int) -> EpisodePlan:
+        """As ``Attempts.attempt_plan``."""
+        found = recalled(exploration, self, attempt, one_per_task=False)
+        identity = f"{self.scaffold}:{self.check}:{self.mistakes}:{self.repairs}:{digest(found)}"
+        plan = self.plan(exploration, "imagine", identity, attempt=attempt)
+        return msgspec.structs.replace(plan, extra={"recalls": found} if found else {})
 
-    def _request(
-        self, plan: EpisodePlan, exploration: Exploration, told: Frame, opening: Sequence[AnyItem], found: Sequence[str]
-    ) -> str:
-        library = exploration.library
+    def _request(self, plan: EpisodePlan, exploration: Exploration, told: Frame, opening: Sequence[AnyItem]) -> str:
+        library, found = exploration.library, plan.extra.get("recalls", [])
         examples = [retold(library.get(name)) for name in found] if library is not None else []
         given = {
             "rules": told.system_prompt,

@@ -8,26 +8,25 @@ arXiv:2303.11366). What an agent remembers of its own episode, notes and folds, 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Literal
 
 import msgspec
 from pydantic import Field
 
 from schemas.ids import derive_seed, digest
-from schemas.task import Task
 from schemas.trajectory import AnyItem, MessageAction, TextObservation, Trajectory
 from synthesis.prompts import prompt
+from synthesis.strategies.attempts import Attempts
 from synthesis.strategies.episode import EpisodePlan, begin, run_episode
 from synthesis.strategies.recall import Recall, instruction_of, retold
 from synthesis.strategies.revise import CRITIC, REFLECTOR
-from synthesis.strategies.rules import EpisodeRules
 from synthesis.strategies.strategy import Exploration
 
 MEMORY = "memory"
 
 
-class Memory(Recall, EpisodeRules):
+class Memory(Recall, Attempts):
     """``k`` attempts of a task, with what is recalled of earlier runs before the first observation.
 
     It is one observation of turn 0 with the role ``memory``. Of ``exemplars`` no two are of the same task.
@@ -36,25 +35,15 @@ class Memory(Recall, EpisodeRules):
     kind: Literal["exemplars", "reflections"] = Field(
         default="exemplars", description="runs from the start to the end, or what was learnt from runs"
     )
-    k: int = Field(default=1, ge=1, description="episodes per task")
-
-    def count(self, start: Task | Trajectory) -> int:
-        """The attempts."""
-        del start
-        return self.k
-
-    def planned(self, exploration: Exploration) -> list[str]:
-        """The ids of the ``k`` trajectories. They do not depend on ``k``, but on what is recalled."""
-        return [plan.trajectory_id for plan, _ in self._plans(exploration)]
 
     async def explore(self, exploration: Exploration, piece: str) -> AsyncIterator[Trajectory]:
         """Yield the trajectory with this id."""
-        plan, found = next(each for each in self._plans(exploration) if each[0].trajectory_id == piece)
+        plan = self.plan_of(exploration, piece)
         environment = exploration.make_environment()
         try:
             instruction, first = begin(plan, environment)
             episode = self.episode(
-                plan, environment, exploration, [instruction, *self._told(exploration, found), first]
+                plan, environment, exploration, [instruction, *self._told(exploration, plan.extra["recalls"]), first]
             )
             yield await run_episode(episode, episode.play())
         finally:
@@ -64,12 +53,11 @@ class Memory(Recall, EpisodeRules):
         """Whether a run holds what is to be recalled."""
         return self.kind == "exemplars" or bool(_reflections(run))
 
-    def _plans(self, exploration: Exploration) -> Iterator[tuple[EpisodePlan, list[str]]]:
-        for attempt in range(self.k):
-            found = recalled(exploration, self, attempt, one_per_task=self.kind == "exemplars")
-            identity = f"{self.scaffold}:{self.kind}:{digest(found)}"
-            plan = self.plan(exploration, "memory", identity, attempt=attempt)
-            yield msgspec.structs.replace(plan, extra={"recalls": found}), found
+    def attempt_plan(self, exploration: Exploration, attempt: int) -> EpisodePlan:
+        """As ``Attempts.attempt_plan``."""
+        found = recalled(exploration, self, attempt, one_per_task=self.kind == "exemplars")
+        plan = self.plan(exploration, "memory", f"{self.scaffold}:{self.kind}:{digest(found)}", attempt=attempt)
+        return msgspec.structs.replace(plan, extra={"recalls": found})
 
     def _told(self, exploration: Exploration, found: Sequence[str]) -> list[AnyItem]:
         if exploration.library is None or not found:

@@ -16,22 +16,21 @@ import msgspec
 from pydantic import Field, model_validator
 
 from schemas.ids import digest
-from schemas.task import Task
 from schemas.trajectory import Trajectory
 from schemas.views.roles import MULTI_AGENT
 from synthesis.environments.environment import Environment
 from synthesis.policies.policy import Policy
 from synthesis.strategies.asking import identity_of
+from synthesis.strategies.attempts import Attempts
 from synthesis.strategies.episode import EpisodePlan, begin, run_episode
 from synthesis.strategies.replay import ACTOR
 from synthesis.strategies.roles import Part, Role
-from synthesis.strategies.rules import EpisodeRules
 from synthesis.strategies.scaffold import frame
 from synthesis.strategies.strategy import Exploration
 from synthesis.strategies.talk import Talk
 
 
-class MultiAgent(EpisodeRules):
+class MultiAgent(Attempts):
     """``k`` episodes of a task by the agents of ``roles``; whose turn it is, ``synthesis.strategies.talk`` says.
 
     Each message bears the name of its agent and what it was: an action (role ``actor``), words (``speaker``), or an
@@ -41,7 +40,6 @@ class MultiAgent(EpisodeRules):
     """
 
     roles: list[Role] = Field(min_length=2, description="the agents, in the order in which they have their turns")
-    k: int = Field(default=1, ge=1, description="episodes per task")
     max_messages: int = Field(default=50, ge=1, description="messages from agent to agent that end an episode")
     max_vetoes: int = Field(default=3, ge=1, description="vetoes in a row, after which an action is carried out")
 
@@ -59,18 +57,9 @@ class MultiAgent(EpisodeRules):
             raise ValueError(f"role {first.name!r} speaks first and would see nothing; let it be `told`, or come later")
         return self
 
-    def count(self, start: Task | Trajectory) -> int:
-        """The episodes."""
-        del start
-        return self.k
-
-    def planned(self, exploration: Exploration) -> list[str]:
-        """The ids of the ``k`` trajectories. They do not depend on ``k``: a larger one keeps what is there."""
-        return [plan.trajectory_id for plan in self._plans(exploration)]
-
     async def explore(self, exploration: Exploration, piece: str) -> AsyncIterator[Trajectory]:
         """Yield the trajectory with this id. Raises ``NotInTask``, too."""
-        [plan] = [plan for plan in self._plans(exploration) if plan.trajectory_id == piece]
+        plan = self.plan_of(exploration, piece)
         environment = exploration.make_environment()
         try:
             opening = begin(plan, environment)
@@ -96,13 +85,14 @@ class MultiAgent(EpisodeRules):
         known = exploration.policies
         return {role.name: known.get(role.name, known[ACTOR]) for role in self.roles}
 
-    def _plans(self, exploration: Exploration) -> list[EpisodePlan]:
+    def attempt_plan(self, exploration: Exploration, attempt: int) -> EpisodePlan:
+        """As ``Attempts.attempt_plan``."""
         # Without defaults, so that a parameter that is new changes no id.
         parameters = {"roles", "max_messages", "max_vetoes", "scaffold"}
         own = self.model_dump(mode="json", include=parameters, exclude_defaults=True)
         who = {name: identity_of(policy) for name, policy in self._policies(exploration).items()}
         identity = digest(own, who)
-        return [self.plan(exploration, MULTI_AGENT, identity, attempt=attempt) for attempt in range(self.k)]
+        return self.plan(exploration, MULTI_AGENT, identity, attempt=attempt)
 
 
 def _told_of(parts: dict[str, Part], ended_by: str | None) -> dict[str, Any]:

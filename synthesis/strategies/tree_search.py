@@ -14,13 +14,12 @@ import msgspec
 from pydantic import Field, model_validator
 
 from schemas.ids import digest
-from schemas.task import Task
 from schemas.trajectory import Trajectory
 from schemas.verdict import Node
 from synthesis.strategies.asking import identity_of
+from synthesis.strategies.attempts import Attempts
 from synthesis.strategies.clock import within
 from synthesis.strategies.episode import EpisodePlan, begin
-from synthesis.strategies.rules import EpisodeRules
 from synthesis.strategies.search.budget import Budget, BudgetSpent, Metered
 from synthesis.strategies.search.critic import CRITIC
 from synthesis.strategies.search.harvest import LeafName, harvest
@@ -32,14 +31,13 @@ from synthesis.strategies.strategy import Exploration
 MethodName = Literal["mcts", "best_first", "beam"]
 
 
-class TreeSearch(EpisodeRules):
+class TreeSearch(Attempts):
     """``k`` search trees of a task. A run in them is an episode by the same rules; ``episode_timeout_s`` ends a search.
 
     ``c`` is to match the range of what a run ``returns``. Some of the parameters go with one ``method`` only.
     """
 
     method: MethodName = Field(default="mcts", description="Monte-Carlo search, best first, or a beam turn by turn")
-    k: int = Field(default=1, ge=1, description="trees per task")
     branching: int = Field(default=4, ge=1, description="turns drawn from a state; those that do the same are one")
     iterations: int = Field(default=30, ge=1, description="mcts: simulations; best_first: states that are expanded")
     width: int = Field(default=1, ge=1, description="beam: runs kept; 1 is the best of n at each step")
@@ -70,18 +68,9 @@ class TreeSearch(EpisodeRules):
             raise ValueError("`iterations` goes with `method: mcts` or `best_first`; a beam ends with its runs")
         return self
 
-    def count(self, start: Task | Trajectory) -> int:
-        """The trees."""
-        del start
-        return self.k
-
-    def planned(self, exploration: Exploration) -> list[str]:
-        """The ids of the trees. They do not depend on ``k``."""
-        return [plan.trajectory_id for plan in self._plans(exploration)]
-
     async def explore(self, exploration: Exploration, piece: str) -> AsyncIterator[Trajectory | Node]:
         """Yield the runs in the tree with this id, then its nodes."""
-        [plan] = [plan for plan in self._plans(exploration) if plan.trajectory_id == piece]
+        plan = self.plan_of(exploration, piece)
         budget = Budget(self.max_calls, self.max_steps)
         policies = {role: Metered(policy, role, budget) for role, policy in exploration.policies.items()}
         metered = msgspec.structs.replace(exploration, policies=policies)
@@ -126,7 +115,8 @@ class TreeSearch(EpisodeRules):
             until_solved=self.until == "solved",
         )
 
-    def _plans(self, exploration: Exploration) -> list[EpisodePlan]:
+    def attempt_plan(self, exploration: Exploration, attempt: int) -> EpisodePlan:
+        """As ``Attempts.attempt_plan``."""
         judge = identity_of(exploration.policies[CRITIC]) if self.value == "critic" else None
         identity = digest(self.model_dump(mode="json", exclude={"k", "episode_timeout_s"}), judge)
-        return [self.plan(exploration, "tree_search", identity, attempt=attempt) for attempt in range(self.k)]
+        return self.plan(exploration, "tree_search", identity, attempt=attempt)

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -15,6 +11,7 @@ from synthesis.environments import make
 from synthesis.environments.pddl.planner import PlanLimits
 from synthesis.generators.admission import AdmissionLimits, admit_environment, rejection
 from synthesis.generators.pddl_procedural.generator import ProceduralGenerator, propose
+from tests.hash_seeds import printed
 from tests.synthesis.generators.worlds import grammar_world, inspiration
 
 SEEDS = 300
@@ -98,18 +95,5 @@ def test_worlds_and_tasks_do_not_depend_on_the_hash_seed() -> None:
         "    print(digest(specs, tasks, [str(t) if isinstance(t, Exception) else t for t in harder]))\n"
         "asyncio.run(main())\n"
     )
-    root = Path(__file__).resolve().parents[3]
-    printed = {
-        subprocess.run(
-            [sys.executable, "-c", script],
-            env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(root)},
-            cwd=root,
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=120,
-        ).stdout
-        for hash_seed in ("1", "2")
-    }
-    assert len(printed) == 1
-    assert len(printed.pop().strip()) == 32
+    [told] = printed(script)
+    assert len(told.strip()) == 32

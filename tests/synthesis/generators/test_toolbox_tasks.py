@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -20,6 +16,7 @@ from synthesis.generators.admission import admit_environment, admit_task, reject
 from synthesis.generators.generator import GenerationError
 from synthesis.generators.toolbox_procedural.generator import propose
 from synthesis.generators.toolbox_tasks.generator import ToolboxTaskGenerator
+from tests.hash_seeds import printed
 from tests.synthesis.environments.toolbox.boxes import LIBRARY_SPEC, LIBRARY_TASK
 from tests.synthesis.generators.worlds import inspiration
 
@@ -162,18 +159,5 @@ def test_worlds_and_tasks_do_not_depend_on_the_hash_seed() -> None:
         "    print(digest(specs, tasks, [str(t) if isinstance(t, Exception) else t for t in wrapped]))\n"
         "asyncio.run(main())\n"
     )
-    root = Path(__file__).resolve().parents[3]
-    printed = {
-        subprocess.run(
-            [sys.executable, "-c", script],
-            env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(root)},
-            cwd=root,
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=120,
-        ).stdout
-        for hash_seed in ("1", "2")
-    }
-    assert len(printed) == 1
-    assert len(printed.pop().strip()) == 32
+    [told] = printed(script)
+    assert len(told.strip()) == 32

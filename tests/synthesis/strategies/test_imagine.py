@@ -288,6 +288,7 @@ async def test_earlier_runs_are_examples() -> None:
     asked = str(writer.asked[0].content[0].content)  # type: ignore[union-attr]
     assert "Count.\n0\n> add 9\n9" in asked
     assert "Count to 3." in asked
+    assert run.extra["recalls"] == ["shown"]
     assert run.trajectory_id not in Imagine().planned(exploration(writer))
 
 
