@@ -117,11 +117,13 @@ class FlightsFn(StageFn):
                     f"no model server answers: {landing.error.detail}\nstart it, then run the same command again; "
                     "what has ended is kept"
                 ) from landing.error
-            shard.fail(flight.unit, landing.error, flight.record, flight.row)
+            shard.fail(flight.unit, landing.error, flight.record, flight.row, landing.lost)
         else:
             lost = any(result.dropped is not None for result in landing.results)
             shard.add(flight.unit, landing.results, shard.context(flight.record, flight.row) if lost else None)
-        journal.write(flight.unit, landing.results, shard.measure(landing.results))
+        measured = shard.measure(landing.results)
+        measured.update(landing.lost)
+        journal.write(flight.unit, landing.results, measured)
         shard.waiting -= 1
         return [] if shard.waiting or shard is self._reading else [self._store(shard)]
 

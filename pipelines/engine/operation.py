@@ -151,6 +151,11 @@ class AsyncOperation(Operation):
         """As ``RowOperation.process``."""
         raise NotImplementedError
 
+    def lost(self, unit: Unit) -> Mapping[str, float]:
+        """Figures of a unit whose ``process`` just raised an exception, to be summed with those of its table."""
+        del unit
+        return {}
+
 
 def identity(record: Record) -> str:
     """The id of a record: its key field, or (trajectory id, item, name) for what is said of a trajectory."""

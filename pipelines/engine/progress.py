@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Protocol, TextIO
 
@@ -149,12 +150,17 @@ def figures(before: Standing, now: Standing, seconds: float) -> list[str]:
         told.append(f"servers {100 * now.busy:.0f} % busy")
     if measures.get("episodes"):
         told.append(f"{100 * measures.get('success', 0) / measures['episodes']:.1f} % success")
-    tokens = measures.get("completion_tokens", 0) - before.measures.get("completion_tokens", 0)
+    tokens = spent(measures, "completion_tokens") - spent(before.measures, "completion_tokens")
     if tokens and seconds > 0:
         told.append(f"{tokens / seconds:,.0f} tokens/s")
-    if measures.get("cost_usd"):
-        told.append(f"{measures['cost_usd']:,.2f} USD")
+    if cost := spent(measures, "cost_usd"):
+        told.append(f"{cost:,.2f} USD")
     return told
+
+
+def spent(measures: Mapping[str, float], what: str) -> float:
+    """What was spent, on what was dropped, too."""
+    return measures.get(what, 0) + measures.get(f"lost_{what}", 0)
 
 
 def time_left(before: Standing, now: Standing, total: int | None, seconds: float) -> list[str]:

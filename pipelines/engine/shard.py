@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 
 import msgspec
@@ -92,8 +92,14 @@ class Shard:
                 measured.update(self._operation.measures(output))
         return measured
 
-    def fail(self, unit: Unit, error: Exception, record: Record, row: int) -> None:
-        """Drop all inputs of a unit for an exception; ``record`` is the ``row``-th of the chunk."""
+    def fail(
+        self, unit: Unit, error: Exception, record: Record, row: int, lost: Mapping[str, float] | None = None
+    ) -> None:
+        """Drop all inputs of a unit for an exception; ``record`` is the ``row``-th of the chunk.
+
+        ``lost`` are figures of what it had spent.
+        """
+        self._measures.update(lost or {})
         context = self.context(record, row)
         letters = [dead_letter(error, input_id, self._operation, context) for input_id in unit]
         self.add(unit, [Result(input_id=letter.input_id, dropped=letter) for letter in letters])

@@ -23,6 +23,7 @@ from synthesis.policies.limits import refused_s
 from synthesis.policies.policy import Policy, PolicyError, Unreachable, exhausted
 from synthesis.policies.settings import PolicySettings
 from synthesis.strategies.apart import CALL_TIMEOUT_S, gathered, worlds_closed
+from synthesis.strategies.budget import Budget, metered, tokens_of
 from synthesis.strategies.stepping import blamed
 from synthesis.strategies.strategy import Exploration, Strategy
 
@@ -86,6 +87,7 @@ class Rollout(AsyncOperation):
         self._worlds = worlds
         self._actors = actors
         self._policies: dict[str, Policy] = {}
+        self._meters: dict[Unit, Budget] = {}
 
     async def open(self) -> None:
         """Load tasks and environments and make the policies."""
@@ -152,17 +154,23 @@ class Rollout(AsyncOperation):
         spec = None if task is None else self._worlds.environments.get(task.environment_id)
         if task is None or spec is None:
             raise WorldError(f"no environment {task and task.environment_id!r} in the tables of `environments`")
-        found = await self._found(self._exploration(record, task, spec), piece)
+        meter = self._meters[unit] = Budget(None, None)
+        found = await self._found(metered(self._exploration(record, task, spec), meter), piece)
+        del self._meters[unit]
         lived = [each for each in found if isinstance(each, Trajectory)]
         nodes = [each for each in found if isinstance(each, Node)]
         return [Result(input_id=piece, outputs=lived, sides={NODES: nodes} if nodes else {})]
+
+    def lost(self, unit: Unit) -> Mapping[str, float]:
+        """Tokens and costs of a piece that is dropped, as ``lost_…``."""
+        meter = self._meters.pop(unit, None)
+        return {f"lost_{name}": value for name, value in tokens_of(meter.usage).items()} if meter is not None else {}
 
     def measures(self, output: Any) -> Mapping[str, float]:
         """Episodes, successes, turns, tokens and costs; of a search tree its nodes, and what the whole of it cost."""
         if isinstance(output, Node):
             costs = output.extra.get("costs", {}) if output.parent_id is None else {}
             return {"nodes": 1, **{f"tree_{name}": value for name, value in costs.items()}}
-        usage = output.usage
         own = (item for item in output.content if item.context_operation != "copied")
         turns = {item.turn for item in own if isinstance(item, Action) and item.turn > 0}
         return {
@@ -170,9 +178,7 @@ class Rollout(AsyncOperation):
             "success": int(output.outcome.status == "success"),
             "truncated": int(output.outcome.truncated),
             "turns": len(turns),
-            "prompt_tokens": usage.prompt_tokens or 0,
-            "completion_tokens": usage.completion_tokens or 0,
-            "cost_usd": usage.cost_usd or 0.0,
+            **tokens_of(output.usage),
         }
 
     async def _found(self, exploration: Exploration, piece: str) -> list[Any]:

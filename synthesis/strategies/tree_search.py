@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Coroutine
 from typing import Any, Literal
 
-import msgspec
 from pydantic import Field, model_validator
 
 from schemas.ids import digest
@@ -18,9 +17,9 @@ from schemas.trajectory import Trajectory
 from schemas.verdict import Node
 from synthesis.strategies.asking import identity_of
 from synthesis.strategies.attempts import Attempts
+from synthesis.strategies.budget import Budget, BudgetSpent, metered
 from synthesis.strategies.clock import within
 from synthesis.strategies.episode import EpisodePlan, begin
-from synthesis.strategies.search.budget import Budget, BudgetSpent, Metered
 from synthesis.strategies.search.critic import CRITIC
 from synthesis.strategies.search.harvest import LeafName, harvest
 from synthesis.strategies.search.methods import SOLVED, beam, best_first, mcts
@@ -72,12 +71,11 @@ class TreeSearch(Attempts):
         """Yield the runs in the tree with this id, then its nodes."""
         plan = self.plan_of(exploration, piece)
         budget = Budget(self.max_calls, self.max_steps)
-        policies = {role: Metered(policy, role, budget) for role, policy in exploration.policies.items()}
-        metered = msgspec.structs.replace(exploration, policies=policies)
+        counted = metered(exploration, budget)
         environment = exploration.make_environment()
         try:
-            episode = self.episode(plan, environment, metered, begin(plan, environment))
-            critic = policies[CRITIC] if self.value == "critic" else None
+            episode = self.episode(plan, environment, counted, begin(plan, environment))
+            critic = counted.policies[CRITIC] if self.value == "critic" else None
             search = Search(self._growing(), episode, environment, critic, budget)
             stopped = await self._searched(search, exploration)
             if search.satisfied:

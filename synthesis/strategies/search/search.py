@@ -12,8 +12,8 @@ from schemas.views.sameness import done
 from synthesis.environments.environment import Check, Environment
 from synthesis.policies.policy import Policy, Turn
 from synthesis.strategies.asking import all_of
+from synthesis.strategies.budget import Budget
 from synthesis.strategies.episode import Episode
-from synthesis.strategies.search.budget import Budget
 from synthesis.strategies.search.critic import CRITIC, estimate
 from synthesis.strategies.search.tree import PriorName, SearchNode, logprob_of, set_priors
 from synthesis.strategies.stepping import world_at_fault

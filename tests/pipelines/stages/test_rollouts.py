@@ -102,6 +102,16 @@ def test_a_policy_that_gives_up_is_blamed(world: Path) -> None:
     assert {letter.stage for letter in dropped_of(world / "short")} == {"sample"}
 
 
+def test_what_a_dropped_episode_cost_is_told(world: Path) -> None:
+    with FakeOpenAi([fake_openai.text("dance"), fake_openai.raw(b"not JSON")]) as server:
+        config = ModelConfig(policy="openai", model="m", endpoints=[server.url], max_retries=0)
+        half = {"actor": Model(config=config, endpoints=[Endpoint(base_url=server.url, model="m")])}
+        manifest = run(world, "sample", "half", half, policy="half", split="train", window=1, max_turns=9, **ON)
+    assert manifest.reasons == {"malformed": 2}
+    assert manifest.metrics.keys() == {"lost_prompt_tokens", "lost_completion_tokens", "lost_cost_usd"}
+    assert manifest.metrics["lost_completion_tokens"] == len("dance</>")  # of the only answer that could be read
+
+
 def test_a_model_that_is_not_there_ends_the_stage_and_no_episode(world: Path) -> None:
     [port] = free_ports(1)
     there = f"http://127.0.0.1:{port}/v1"

@@ -1,13 +1,16 @@
-"""What a search may cost: calls of policies and turns in the environment, counted before they happen."""
+"""What a piece of work costs, and may cost at most: calls of policies and turns, counted before they happen."""
 
 from __future__ import annotations
 
 from collections import Counter
 
+import msgspec
+
 from schemas.record import JsonObject
 from schemas.trajectory import Usage
 from synthesis.policies.policy import Conversation, Policy, PolicyError, Turn
 from synthesis.strategies.episode import total
+from synthesis.strategies.strategy import Exploration
 
 
 class BudgetSpent(PolicyError):
@@ -54,10 +57,23 @@ class Budget:
         return {
             **{f"{role}_calls": calls for role, calls in sorted(self.calls.items())},
             "turns": self.turns,
-            "prompt_tokens": self.usage.prompt_tokens or 0,
-            "completion_tokens": self.usage.completion_tokens or 0,
-            "cost_usd": self.usage.cost_usd or 0.0,
+            **tokens_of(self.usage),
         }
+
+
+def tokens_of(usage: Usage) -> dict[str, float]:
+    """Tokens and US dollars, 0 where nobody told."""
+    return {
+        "prompt_tokens": usage.prompt_tokens or 0,
+        "completion_tokens": usage.completion_tokens or 0,
+        "cost_usd": usage.cost_usd or 0.0,
+    }
+
+
+def metered(exploration: Exploration, budget: Budget) -> Exploration:
+    """``exploration`` with policies whose calls ``budget`` counts."""
+    policies = {role: Metered(policy, role, budget) for role, policy in exploration.policies.items()}
+    return msgspec.structs.replace(exploration, policies=policies)
 
 
 class Metered:
