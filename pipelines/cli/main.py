@@ -39,6 +39,7 @@ COMMANDS = {
     "inspect": ("pipelines.cli.inspect:inspect", "Show a table: counts, schema, histograms, sample rows."),
     "list": ("pipelines.cli.list:list_", "List what can be named in a recipe."),
     "check": ("pipelines.cli.check:check", "Check plug-ins against their contract."),
+    "doctor": ("pipelines.cli.doctor:doctor", "Look at what is installed, GPU, sandbox, disk and ports."),
 }
 
 
