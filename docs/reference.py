@@ -1,0 +1,153 @@
+"""Pages that MkDocs makes of the code itself: commands, recipes, operators and the columns of records."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import click
+import msgspec
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from pydantic import BaseModel
+
+from pipelines.cli.main import agentmill
+from pipelines.inspection import short_type
+from pipelines.operators import OPERATORS
+from pipelines.recipe import Fork, Iterate, Recipe
+from schemas.arrow import arrow_schema
+from schemas.quality import Quality
+from schemas.record import Record
+from schemas.rows import PreferenceRow, PromptRow, ScorerRow, SftRow, TextRow, UnpairedRow
+from schemas.task import EnvironmentSpec, Inspiration, Task
+from schemas.trajectory import Trajectory
+from schemas.verdict import Dropped, Image, Label, Node, Selection, Value, Verdict
+
+RECORDS: tuple[type[Record], ...] = (
+    *(Inspiration, EnvironmentSpec, Task, Trajectory, Verdict, Label, Value, Selection, Node, Quality),
+    *(SftRow, PreferenceRow, UnpairedRow, ScorerRow, PromptRow, TextRow, Image, Dropped),
+)
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages to those of the folder."""
+    pages = {"commands": commands(), "recipes": recipes(), "operators": operators(), "records": records()}
+    for name, lines in pages.items():
+        files.append(File.generated(config, f"reference/{name}.md", content="\n".join(lines)))
+    return files
+
+
+def commands() -> Iterator[str]:
+    """Every command with its options."""
+    yield "# Commands\n"
+    yield from command(agentmill, "agentmill", click.Context(agentmill, info_name="agentmill"))
+
+
+def command(known: click.Command, path: str, context: click.Context) -> Iterator[str]:
+    """A command, and those below it."""
+    yield f"{'#' * (1 + len(path.split()))} {path}\n"
+    yield f"{inspect.cleandoc(known.help or '')}\n"
+    options = [each.get_help_record(context) for each in known.params if isinstance(each, click.Option)]
+    yield from table(("option", "says"), ((f"`{record[0]}`", record[1]) for record in options if record))
+    if isinstance(known, click.Group):
+        for name in known.list_commands(context):
+            below = known.get_command(context, name)
+            if below is not None:
+                inner = click.Context(below, parent=context, info_name=name)
+                yield from command(below, f"{path} {name}", inner)
+
+
+def recipes() -> Iterator[str]:
+    """What stands in a recipe outside its operators."""
+    yield "# Keys of a recipe\n"
+    for config in (Recipe, Iterate, Fork):
+        yield from parameters(config, config.__name__.lower())
+
+
+def operators() -> Iterator[str]:
+    """Every operator with its parameters."""
+    yield "# Operators\n"
+    for name in OPERATORS:
+        yield from parameters(OPERATORS.load(name), name)
+
+
+def parameters(config: type[BaseModel], title: str) -> Iterator[str]:
+    """The fields of a configuration class, and of those that it is made of."""
+    schema = config.model_json_schema()
+    yield from described(schema, f"## {title}")
+    for name, part in schema.get("$defs", {}).items():
+        if part.get("properties"):
+            yield from described(part, f"### {title}: {name}")
+
+
+def described(schema: dict[str, Any], heading: str) -> Iterator[str]:
+    """A JSON Schema of an object as a table."""
+    yield f"{heading}\n"
+    yield f"{inspect.cleandoc(schema.get('description', ''))}\n"
+    needed = schema.get("required", [])
+    rows = (
+        (f"`{name}`", type_of(field), default_of(field, name in needed), field.get("description", ""))
+        for name, field in schema.get("properties", {}).items()
+    )
+    yield from table(("key", "type", "default", "says"), rows)
+
+
+def type_of(schema: dict[str, Any]) -> str:
+    """A JSON Schema in a few words."""
+    if "$ref" in schema:
+        return str(schema["$ref"].rpartition("/")[2])
+    if "const" in schema or "enum" in schema:
+        return ", ".join(f"`{each}`" for each in schema.get("enum", [schema.get("const")]))
+    if "anyOf" in schema:
+        return " or ".join(type_of(each) for each in schema["anyOf"] if each.get("type") != "null")
+    if schema.get("type") == "array":
+        return f"list of {type_of(schema.get('items', {}))}"
+    inner = schema.get("additionalProperties")
+    if schema.get("type") == "object" and isinstance(inner, dict):
+        return f"map to {type_of(inner)}"
+    return str(schema.get("type", "any"))
+
+
+def default_of(schema: dict[str, Any], needed: bool) -> str:
+    """The default of a field as YAML would say it."""
+    if needed:
+        return "**needed**"
+    given = schema.get("default")
+    return "" if given is None else f"`{msgspec.json.encode(given).decode()}`"
+
+
+def records() -> Iterator[str]:
+    """Every record with its columns."""
+    yield "# Columns of tables\n"
+    for record in RECORDS:
+        yield f"## {record.__name__}\n"
+        yield f"{inspect.getdoc(record)}\n"
+        fields = {field.encode_name: field for field in msgspec.structs.fields(record)}
+        columns = arrow_schema(record)
+        yield from table(
+            ("column", "Arrow type", "may be null"),
+            ((f"`{each.name}`", f"`{short_type(each.type)}`", optional(fields.get(each.name))) for each in columns),
+        )
+
+
+def optional(field: msgspec.structs.FieldInfo | None) -> str:
+    """Whether a field may be null; a column that is no field (the version) may not."""
+    return "yes" if field is not None and type(None) in typing.get_args(field.type) else ""
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> Iterator[str]:
+    """A Markdown table, or nothing if it has no rows."""
+    lines = [f"| {' | '.join(escaped(cell) for cell in row)} |" for row in rows]
+    if lines:
+        columns = list(head)
+        yield f"| {' | '.join(columns)} |"
+        yield f"| {' | '.join('---' for _ in columns)} |"
+        yield from lines
+        yield ""
+
+
+def escaped(cell: str) -> str:
+    """A cell in one line."""
+    return " ".join(cell.replace("|", "\\|").split())

@@ -1,0 +1,115 @@
+"""What the documents say can be typed: links, recipes, commands; and the reference names all that there is."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from mkdocs.commands.build import build
+from mkdocs.config import load_config
+from ruamel.yaml import YAML
+
+from pipelines.cli.main import COMMANDS, agentmill
+from pipelines.models import ModelConfig
+from pipelines.operators import OPERATORS
+from pipelines.recipe import Recipe
+from schemas.config import validate
+from schemas.trajectory import Trajectory
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+COMMAND = re.compile(r"^ {4}(?:\.venv/bin/)?(agentmill (?:.*\\\n)*.*)$", re.MULTILINE)
+TARGET = re.compile(r"(?:^ {4}|`)make (\w+)", re.MULTILINE)
+
+
+def blocks(language: str) -> list[Any]:
+    found = [(page, number, block) for page in PAGES for number, block in enumerate(BLOCK.findall(page.read_text()))]
+    return [pytest.param(text, id=f"{page.name}-{number}") for page, number, (kind, text) in found if kind == language]
+
+
+def commands() -> list[Any]:
+    found = [(page, number, line) for page in PAGES for number, line in enumerate(COMMAND.findall(page.read_text()))]
+    return [pytest.param(line, id=f"{page.name}-{number}") for page, number, line in found]
+
+
+def parsed(arguments: list[str]) -> None:
+    """Fails unless the commands and options exist; their values may be of another machine."""
+    context = click.Context(agentmill, info_name="agentmill")
+    known: click.Command | None = agentmill
+    while isinstance(known, click.Group):
+        name, *arguments = arguments
+        known = known.get_command(context, name)
+        assert known is not None, name
+        context = click.Context(known, parent=context, info_name=name)
+    known.make_parser(context).parse_args(args=arguments)
+
+
+def steps_of(given: Any) -> Iterator[dict[str, Any]]:
+    for step in given.get("steps", []) if isinstance(given, dict) else given:
+        yield dict(step)
+
+
+@pytest.mark.parametrize("text", blocks("yaml"))
+def test_the_recipes_of_the_documents_are_valid(text: str) -> None:
+    given = YAML(typ="safe").load(text)
+    if isinstance(given, dict) and "name" in given:
+        validate(Recipe, {"run_dir": "runs/x", **given}, "recipe")
+    if isinstance(given, dict) and "operator" not in given and "steps" not in given and "models" not in given:
+        given = [{"operator": "normalize", "dataset": "d", "format": "openai", **given}]  # a part of a step
+    for name, model in given.get("models", {}).items() if isinstance(given, dict) else ():
+        validate(ModelConfig, model, name)
+    for step in steps_of(given):
+        operator = OPERATORS.load(step.pop("operator"))
+        step.pop("as", None)
+        validate(operator, step, operator.__name__)
+
+
+@pytest.mark.parametrize("line", commands())
+def test_the_commands_of_the_documents_exist(line: str) -> None:
+    words = shlex.split(line.replace("\\\n", " "), comments=True)
+    parsed(words[1:])
+    for word in words:
+        if word.startswith("configs/"):
+            assert (ROOT / word).is_file(), word
+
+
+def test_an_option_that_does_not_exist_is_found() -> None:
+    with pytest.raises(click.NoSuchOption):
+        parsed(["export", "runs/x", "--too", "adp"])
+
+
+@pytest.mark.parametrize("text", blocks("python"))
+def test_the_programs_of_the_documents_can_be_read(text: str) -> None:
+    ast.parse(text)
+
+
+def test_the_targets_of_make_exist() -> None:
+    targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = {name for page in PAGES for name in TARGET.findall(page.read_text())}
+    assert named
+    assert named <= targets
+
+
+@pytest.mark.filterwarnings("default")  # those of MkDocs and its themes are theirs
+def test_the_documents_can_be_built_and_the_reference_is_whole(tmp_path: Path) -> None:
+    sys.path.insert(0, str(ROOT))
+    try:
+        build(load_config(str(ROOT / "mkdocs.yml"), site_dir=str(tmp_path), strict=True))
+    finally:
+        sys.path.remove(str(ROOT))
+    pages = {page.parent.name: page.read_text() for page in (tmp_path / "reference").glob("*/index.html")}
+    assert all(f'id="agentmill-{name}"' in pages["commands"] for name in COMMANDS)
+    for name in OPERATORS:
+        assert f'id="{name}"' in pages["operators"]
+        for parameter in OPERATORS.load(name).model_json_schema()["properties"]:
+            assert f"<code>{parameter}</code>" in pages["operators"]
+    assert 'id="trajectory"' in pages["records"]
+    assert all(f"<code>{name}</code>" in pages["records"] for name in Trajectory.__struct_encode_fields__)
