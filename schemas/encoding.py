@@ -26,6 +26,8 @@ _NULL = {NoneType}
 _TEXT = {str}
 _PLAIN = {str, bool, NoneType}
 """Types whose values come back from JSON as they are."""
+_JSON = _PLAIN | {dict, list, int}
+_ENCODER = msgspec.json.Encoder()
 
 
 class InexactError(ValueError):
@@ -99,32 +101,42 @@ def _array(node: Node, values: Sequence[Any]) -> pa.Array:
 
 def _texts(node: Leaf, values: Sequence[Any]) -> pa.Array:
     """Open-ended values as JSON text."""
-    texts = [None if value is None and not node.null_text else _text(value) for value in values]
+    texts: list[bytes | None] = []
+    for start in range(0, len(values), BLOCK):
+        block = values[start : start + BLOCK]
+        encode = _ENCODER.encode if _are_json(block) else _text
+        texts += [None if value is None and not node.null_text else encode(value) for value in block]
     return pa.array(texts, node.arrow)
 
 
 def _text(value: Any) -> bytes:
-    text = msgspec.json.encode(value)
-    if not _is_json(value) and msgspec.json.decode(text) != value:
+    text = _ENCODER.encode(value)
+    if not _are_json([value]) and msgspec.json.decode(text) != value:
         raise InexactError("a value that is no JSON")
     return text
 
 
-def _is_json(value: Any, levels: int = 20) -> bool:
-    """Whether ``value`` is made of nothing but what JSON has, so that it comes back without being tried.
+def _are_json(values: Sequence[Any], levels: int = 20) -> bool:
+    """Whether ``values`` are made of nothing but what JSON has, so that they come back without being tried.
 
-    Not said of what is nested deeper than ``levels``.
+    All of them are looked at together, level by level. Not said of what is nested deeper than ``levels``.
     """
-    kind = type(value)
-    if kind is dict:
-        if not set(map(type, value)) <= _TEXT:
+    for _ in range(levels):
+        kinds = set(map(type, values))
+        if kinds <= _PLAIN:
+            return True
+        if not kinds <= _JSON or (int in kinds and not all(_is_64_bits(each) for each in values if type(each) is int)):
             return False
-        value = value.values()
-    elif kind is not list:
-        return kind in _PLAIN or (kind is int and -(2**63) <= value < 2**63)
-    if set(map(type, value)) <= _PLAIN:
-        return True
-    return levels > 0 and all(_is_json(each, levels - 1) for each in value)
+        dicts = [each for each in values if type(each) is dict]
+        if not set(map(type, chain.from_iterable(dicts))) <= _TEXT:
+            return False
+        lists = [each for each in values if type(each) is list]
+        values = list(chain.from_iterable(chain(map(dict.values, dicts), lists)))
+    return False
+
+
+def _is_64_bits(number: int) -> bool:
+    return -(2**63) <= number < 2**63
 
 
 def _finite(array: pa.Array) -> pa.Array:

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import hashlib
 import math
+from types import NoneType
 from typing import Any
 
 import msgspec
 
 from schemas.record import JsonObject
+
+_CANONICAL = {str, int, NoneType}
+"""Types of values that have one spelling in JSON anyway."""
 
 
 def digest(*parts: Any) -> str:
@@ -62,6 +66,8 @@ def row_id(trajectory_id: str, view: str, view_parameters: JsonObject, index: in
 
 def _sha256(parts: tuple[Any, ...]) -> hashlib._Hash:
     try:
+        if set(map(type, parts)) <= _CANONICAL:
+            return hashlib.sha256(msgspec.json.encode(parts))
         builtins = _canonical(msgspec.to_builtins(parts, str_keys=True))
         return hashlib.sha256(msgspec.json.encode(builtins, order="deterministic"))
     except (TypeError, RecursionError) as error:

@@ -15,6 +15,7 @@ import apache_beam as beam
 from pipelines.engine import stop
 from pipelines.engine.chunks import Chunk, read_chunk
 from pipelines.engine.flights import FlightsFn
+from pipelines.engine.garbage import rare_collection
 from pipelines.engine.operation import AsyncOperation, Operation, RowOperation, UniqueOperation
 from pipelines.engine.shard import Shard, ShardResult
 from pipelines.engine.worker import StageFn
@@ -61,7 +62,7 @@ class RowsFn(StageFn):
 
     def process(self, chunk: Chunk) -> Iterator[ShardResult]:
         """The result of ``chunk``; one that is done is not done again."""
-        with self.boundary():
+        with self.boundary(), rare_collection():
             result = self.workspace.result(self._phase, chunk.index) or self._write(chunk)
             if self._phase == "results":
                 self.counted(result)

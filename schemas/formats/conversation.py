@@ -41,6 +41,14 @@ class Flag(NamedTuple):
         return type(value) is type(self.no) and value in (self.no, self.yes)
 
 
+class Text(NamedTuple):
+    """A message that is a text, of the agent or of the user, and nothing else but, of the agent, a flag."""
+
+    content: str
+    agent: bool
+    train: bool | None = None
+
+
 class Conversation:
     """The items that messages became. ``starts`` has the index of the first item of each, -1 for the system prompt."""
 

@@ -10,16 +10,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import msgspec
+from msgspec.structs import force_setattr
 
 from schemas.formats.call_reading import CallReader
-from schemas.formats.conversation import Conversation, Flag, key
+from schemas.formats.conversation import Conversation, Flag, Text, key
 from schemas.formats.dialects.dialect import Dialect, Spoken
 from schemas.formats.format import FormatError
 from schemas.formats.json_text import Spelling
 from schemas.formats.parts import Image, read_parts
 from schemas.record import JsonObject
-from schemas.trajectory import ApiAction, CodeAction, ImageObservation, MessageAction, TextObservation
+from schemas.trajectory import (
+    ApiAction,
+    CodeAction,
+    ImageObservation,
+    MessageAction,
+    ObservationSource,
+    TextObservation,
+)
 
 REASONING = ("reasoning_content", "reasoning", "thinking")
 """Names of the field for hidden reasoning, the usual one first."""
@@ -73,6 +80,19 @@ class MessageReader:
         self._link()
         return talk
 
+    def read_texts(self, texts: Iterable[Text]) -> Conversation:
+        """The conversation of messages that are a text and nothing else."""
+        talk = self.talk
+        for text in texts:
+            talk.starts.append(len(talk.content))
+            if text.agent:
+                self._begin_turn()
+                self._say(text.content, talk.starts[-1], None, {"turn": talk.turn, "train": text.train})
+            else:
+                self._hear(text.content)
+        self._link()
+        return talk
+
     def _system(self, message: JsonObject) -> None:
         role = message["role"]
         if self.talk.content or self.talk.system_prompt is not None:
@@ -85,11 +105,22 @@ class MessageReader:
         self._rest(message, -1, _KNOWN - {"name"})
 
     def _user(self, message: JsonObject) -> None:
-        if not self._awaits:
+        content = message.get("content")
+        if len(message) == 2 and isinstance(content, str):
+            self._hear(content)
+        elif not self._awaits:
             self._observe(message, _KNOWN, source="user")
-            return
-        self._results.append(len(self.talk.content))
-        self._observe(message, _KNOWN, source="environment")
+        else:
+            self._results.append(len(self.talk.content))
+            self._observe(message, _KNOWN, source="environment")
+
+    def _hear(self, text: str) -> None:
+        talk = self.talk
+        source: ObservationSource = "user"
+        if self._awaits:
+            self._results.append(len(talk.content))
+            source = "environment"
+        talk.content.append(TextObservation(content=text, turn=talk.turn, source=source))
 
     def _result(self, message: JsonObject) -> None:
         index = len(self.talk.content)
@@ -133,11 +164,8 @@ class MessageReader:
         self._rest(message, index, known)
 
     def _assistant(self, message: JsonObject) -> None:
-        if self._waiting or self._results:
-            self._link()
+        self._begin_turn()
         talk = self.talk
-        talk.turn += 1
-        self._awaits = False
         index = len(talk.content)
         if isinstance(message.get("content"), str) and self._is_text(message):
             self._say(message["content"], index, None, {"turn": talk.turn, "train": self._train(message)})
@@ -163,6 +191,12 @@ class MessageReader:
             self._say(self._text(message, index), index, reasoning, fields)
         self._rest(message, index, known)
 
+    def _begin_turn(self) -> None:
+        if self._waiting or self._results:
+            self._link()
+        self.talk.turn += 1
+        self._awaits = False
+
     def _is_text(self, message: JsonObject) -> bool:
         """Whether a message is of a text and nothing else, but for a flag that our own field says."""
         flag = self.flag
@@ -177,16 +211,18 @@ class MessageReader:
                 talk.note(index, plain=True)
             talk.content.append(message)
             return
-        if not spoken.plainest or _composed(dialect, spoken) != text:
+        plainest = _composed(dialect, spoken) == text if spoken.plainest is None else spoken.plainest
+        if not plainest:
             talk.note(index, text=text)
         self._awaits = spoken.awaits
-        replace = msgspec.structs.replace
         for action in spoken.actions:
             if isinstance(action, _CALLS):
                 self._waiting.append(len(talk.content))
-            talk.content.append(replace(action, **fields))
+            for field, value in fields.items():
+                force_setattr(action, field, value)
+            talk.content.append(action)
         if reasoning is not None:
-            talk.content[index] = replace(talk.content[index], reasoning_content=reasoning)
+            force_setattr(talk.content[index], "reasoning_content", reasoning)
 
     def _calls(self, calls: Any, said: JsonObject, fields: JsonObject) -> None:
         if not isinstance(calls, list):
@@ -210,8 +246,8 @@ class MessageReader:
                 while name in self._ids:
                     name += "_"
                 self._ids.add(name)
-                for index in (call, result):
-                    content[index] = msgspec.structs.replace(content[index], tool_call_id=name)
+                force_setattr(content[call], "tool_call_id", name)
+                force_setattr(content[result], "tool_call_id", name)
         if self._waiting or self._results:
             self._waiting, self._results = [], []
 

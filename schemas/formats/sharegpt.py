@@ -24,7 +24,7 @@ from schemas.formats.message_writing import MessageWriter
 from schemas.formats.openai import read_list
 from schemas.formats.pairs import Pair, pair_losses, pair_remarks, paired, prompt_length
 from schemas.formats.sharegpt_order import alternating
-from schemas.formats.sharegpt_turns import TurnReader, TurnWriter, is_answer
+from schemas.formats.sharegpt_turns import TurnReader, TurnWriter, is_answer, read_texts
 from schemas.record import JsonObject
 from schemas.trajectory import Outcome, Tool, Trajectory
 
@@ -105,6 +105,11 @@ class ShareGpt(WithDialect):
         return Written(document, pair_losses(Pair(chosen, rejected), back, NAME))
 
     def _talk(self, turns: list[Any], answer: list[Any], system: str | None, spelling: JsonObject) -> Conversation:
+        texts = None if answer or system is not None else read_texts(turns)
+        if texts is not None:
+            talk = MessageReader("object", LOSS, self.speech).read_texts(texts)
+            talk.spelling |= spelling
+            return talk
         reader = TurnReader()
         pairs = reader.read([*turns, *answer])
         messages = [message for message, _ in pairs]

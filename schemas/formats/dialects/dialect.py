@@ -21,13 +21,13 @@ INPUT = "input"
 class Spoken(NamedTuple):
     """What a text says in a dialect.
 
-    ``awaits``: what comes next answers it. ``plainest``: it may be the text that ``compose`` makes; else it surely is
-    not, which saves the composing.
+    ``awaits``: what comes next answers it. ``plainest``: whether it is the text that ``compose`` makes, if that is
+    known without composing it.
     """
 
     actions: list[AnyAction]
     awaits: bool = True
-    plainest: bool = True
+    plainest: bool | None = None
 
 
 class Dialect(Protocol):

@@ -55,7 +55,7 @@ class React(Config):
         done = self._call(body, thought) or MessageAction(content=body, description=thought)
         if rest:
             return Spoken([done, MessageAction(content=rest)], plainest=False)
-        return Spoken([done], plainest=_INPUTS in body)
+        return Spoken([done], plainest=None if _INPUTS in body else False)
 
     def compose(self, actions: Sequence[Action]) -> str:
         """Names with ``Action Input:``. There are no words for code, for parallel calls, or for two messages."""
