@@ -151,6 +151,8 @@ def _illegal_actions_are_refused(subject: Subject) -> str:
         ApiAction(function=tools[0].name if tools else "none", kwargs={"no_such_argument": 1}),
         CodeAction(language="no_such_language", content="print(1)"),
     ]
+    if not getattr(type(environment), "runs_code", False):
+        attempts.append(CodeAction(language="python", content="print(1)"))
     for action in attempts:
         before = environment.state_digest(), environment.snapshot()
         transition = environment.step(action)

@@ -85,7 +85,8 @@ class Family(Protocol):
     """What a table of environments names: it builds live worlds from specs, and has instances to check it by.
 
     A family whose worlds wait for something (a browser, a container, a server) says so by an attribute
-    ``blocking = True``; its episodes are then lived in threads, each world in one.
+    ``blocking = True``; its episodes are then lived in threads, each world in one. One that runs code actions in Python
+    says so by ``runs_code = True``; all others refuse them.
     """
 
     def __call__(self, spec: EnvironmentSpec) -> Environment:

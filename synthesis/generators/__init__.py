@@ -5,6 +5,7 @@ from __future__ import annotations
 from schemas.registry import Registry
 
 _ENVIRONMENTS = {
+    "interpreter_llm": "synthesis.generators.interpreter_llm.generator:LlmGenerator",
     "interpreter_procedural": "synthesis.generators.interpreter_procedural.generator:InterpreterGenerator",
     "pddl_llm": "synthesis.generators.pddl_llm.generator:LlmGenerator",
     "pddl_procedural": "synthesis.generators.pddl_procedural.generator:ProceduralGenerator",

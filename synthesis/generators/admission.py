@@ -18,7 +18,7 @@ from synthesis.environments.pddl.reader import read_domain, read_problem
 from synthesis.environments.pddl.structure import domain_structure, task_structure
 from synthesis.environments.toolbox.structure import toolbox_structure
 from synthesis.environments.toolbox.toolbox import ToolboxError, read_toolbox
-from synthesis.generators import pddl_admission, toolbox_admission
+from synthesis.generators import interpreter_admission, pddl_admission, toolbox_admission
 from synthesis.generators.trial import Solution, try_environment, try_task
 
 TASK_LIMITS = PlanLimits(max_expansions=30_000, optimal_expansions=20_000)
@@ -38,14 +38,17 @@ def admit_environment(spec: EnvironmentSpec, limits: AdmissionLimits = Admission
 
     Family ``pddl``: ``syntax``, ``wording`` (a template per predicate and action, with the right places),
     ``unused_predicate``, ``no_probe`` (problems can be sampled), ``ambiguous_text`` (commands read back to their
-    action, no two facts told alike), ``noop_action``, ``unreachable_action``, ``unsolvable_probe``. Family ``toolbox``:
-    those of ``toolbox_admission``. Every other family: ``broken`` (it can be made).
+    action, no two facts told alike), ``noop_action``, ``unreachable_action``, ``unsolvable_probe``. Families
+    ``toolbox`` and ``interpreter``: those of ``toolbox_admission`` and ``interpreter_admission``. Every other family:
+    ``broken`` (it can be made).
     """
     match spec.family:
         case "pddl":
             found = pddl_admission.environment_checks(spec, limits.plan, limits.probes, limits.probe_states)
         case "toolbox":
             found = toolbox_admission.environment_checks(spec, limits.probes)
+        case "interpreter":
+            found = interpreter_admission.environment_checks(spec)
         case _:
             found = try_environment(spec)
     checks = _until_failure(found)

@@ -5,18 +5,26 @@ The conversation holds all earlier versions with their faults, so that a repair 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import json
+import re
+from collections.abc import Callable, Iterable
 from string import Template
+from typing import Any
 
 from schemas.ids import derive_seed, digest
 from schemas.record import JsonObject
-from schemas.task import EnvironmentSpec, Inspiration
+from schemas.task import AdmissionCheck, EnvironmentSpec, Inspiration, Lineage
 from schemas.trajectory import AnyItem, MessageAction, TextObservation
 from synthesis.generators.generator import GenerationError
 from synthesis.policies.policy import Conversation, Policy
 
+NO_OBJECT = "there is no JSON object in the answer, or it does not end"
+COPIED = "- copied: this is the example that you were shown, only its names differ; design another one"
+
 OPERATOR = "spec_env"
 BACKEND = "llm"
+_NAME_WORDS = 4
 
 Read = Callable[[str, int], tuple[EnvironmentSpec | None, str]]
 """Of a text and the number of repairs before it: the environment, and its faults in words."""
@@ -32,15 +40,26 @@ class Author:
         self._repair = Template(repair)
         self._repairs = repairs
 
-    @property
-    def model(self) -> str | None:
-        """The name of the model."""
-        return self._policy.model
-
     def identity(self, inspiration: Inspiration, seed: int) -> str:
         """The id of what is written for an inspiration and a seed."""
         who = (self._policy.name, self._policy.model, self._policy.revision)
         return digest(OPERATOR, self._family, BACKEND, *who, inspiration.inspiration_id, seed)
+
+    def draft(self, inspiration: Inspiration, seed: int, repairs: int, **fields: Any) -> EnvironmentSpec:
+        """What was written, as an environment; named after the inspiration unless ``fields`` says how."""
+        words = re.findall(r"[a-z]+", inspiration.text.lower())[:_NAME_WORDS]
+        fields.setdefault("name", "-".join(words) or self._family)
+        return EnvironmentSpec(
+            environment_id=self.identity(inspiration, seed),
+            family=self._family,
+            lineage=Lineage(
+                operator=OPERATOR,
+                inspiration=inspiration.inspiration_id,
+                seed=seed,
+                notes={"backend": BACKEND, "model": self._policy.model, "repairs": repairs},
+            ),
+            **fields,
+        )
 
     async def write(self, request: str, inspiration: Inspiration, seed: int, read: Read) -> EnvironmentSpec:
         """A version without faults. Raises ``GenerationError`` (``unrepaired``) with all versions and their faults as
@@ -48,7 +67,7 @@ class Author:
         history: list[JsonObject] = []
         for number in range(self._repairs + 1):
             text = await self._ask(request, inspiration, seed, history)
-            spec, faults = read(text, number)
+            spec, faults = await asyncio.to_thread(read, text, number)  # what was written may take its time
             if spec is not None and not faults:
                 return spec
             history.append({"text": text, "faults": faults})
@@ -71,3 +90,23 @@ class Author:
             )
         )
         return "\n".join(action.content for action in turn_of_policy.actions if isinstance(action, MessageAction))
+
+
+def told(check: AdmissionCheck) -> str:
+    """A failed check, for the author."""
+    return f"- {check.name.replace('_', ' ')}: {check.detail}"
+
+
+def first_fault(checks: Iterable[AdmissionCheck]) -> str:
+    """The first failed check in words, empty where all pass; what lies behind it cannot be tried."""
+    return next((told(check) for check in checks if not check.passed), "")
+
+
+def read_object(text: str) -> str | None:
+    """The JSON object in a text, whatever stands around it; ``None`` if there is none, or none that can be read."""
+    start = re.search(r'{\s*"', text)
+    try:
+        value, _ = json.JSONDecoder().raw_decode(text[start.start() :] if start else "")
+    except (ValueError, RecursionError):  # also a number of too many digits
+        return None
+    return json.dumps(value, ensure_ascii=False)

@@ -4,7 +4,7 @@ Environments: ``syntax``; ``tables``, ``tools``, ``rows``, ``forbidden_sql``, ``
 ``unused_table`` by looking; ``disconnected_tool`` (no tool shows a key that it takes), ``unreachable_tool``,
 ``noop_tool``, ``lying_tool`` (an answer differs from the rows), ``unordered_rows`` and ``no_probe`` (no task can be
 made) by trying. Tasks: ``empty_answer_accepted``, ``ungrounded_argument`` (nobody said a key), ``unneeded_call``,
-``wrong_argument_accepted``, ``twin_accepted``.
+``guess_accepted``, ``wrong_argument_accepted``, ``twin_accepted``.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from schemas.trajectory import AnyAction, ApiAction
 from synthesis.environments import make
 from synthesis.environments.environment import Environment, WorldError
 from synthesis.environments.toolbox.database import Database
+from synthesis.environments.toolbox.goal import Answer
 from synthesis.environments.toolbox.lint import lint
 from synthesis.environments.toolbox.toolbox import FINISH, Parameter, Toolbox, ToolboxError, Value, read_toolbox
 from synthesis.generators.toolbox_probe import Probe, disconnected, no_task
@@ -68,6 +69,7 @@ def task_checks(task: Task, spec: EnvironmentSpec) -> Iterator[AdmissionCheck]:
         yield _judged("empty_answer_accepted", [f"finish({text!r}) at once is enough" for text in lucky])
         yield _judged("ungrounded_argument", _ungrounded(environment, task, gold))
         yield _judged("unneeded_call", _unneeded(environment, task, gold))
+        yield _judged("guess_accepted", _guesses_accepted(environment, task, gold))
         yield _judged("wrong_argument_accepted", _wrong_accepted(environment, task, gold))
         yield _judged("twin_accepted", _twins_accepted(environment, task, gold))
     finally:
@@ -108,10 +110,29 @@ def _wrong_accepted(environment: Environment, task: Task, gold: Sequence[ApiActi
                 if _goes_on(environment, before, [wrong, *gold[number + 1 :]]):
                     yield f"the solution passes with {parameter.name} = {value!r} in its call {number + 1}"
     database.close()
-    if gold and gold[-1].function == FINISH and task.goal.get("answers"):
-        for text in ("no answer", "0"):
-            if _passes(environment, task, [*gold[:-1], _finish(text)]):
-                yield f"the solution passes with the answer {text!r}"
+
+
+def _guesses_accepted(environment: Environment, task: Task, gold: Sequence[ApiAction]) -> Iterator[str]:
+    """Answers that hold no knowledge and are accepted at the end of the solution."""
+    if not gold or gold[-1].function != FINISH:
+        return
+    answers = msgspec.convert(task.goal.get("answers", []), list[Answer])
+    _passes(environment, task, gold[:-1])
+    before = environment.snapshot()
+    for text in guesses(answers):
+        if _goes_on(environment, before, [_finish(text)]):
+            yield f"the solution passes with the answer {text!r}"
+
+
+def guesses(answers: Sequence[Answer]) -> list[str]:
+    """What one could say without a look: nothing, small numbers, the numbers of rules, and for texts each other value
+    of the column, and all of them."""
+    if not answers:
+        return []
+    rivals = [answer.others for answer in answers if isinstance(answer.value, str)]
+    every = [", ".join(sorted([*answer.others, str(answer.value)])) for answer in answers if answer.others]
+    blind = ["no answer", "0", "1, 2, 3", " ".join(map(str, range(13))), "rule 1, rule 2, rule 3"]
+    return list(dict.fromkeys([*blind, *(other for others in rivals for other in others), *every]))
 
 
 def _twins_accepted(environment: Environment, task: Task, gold: Sequence[ApiAction]) -> Iterator[str]:

@@ -46,9 +46,10 @@ def backend(name: str | None = None) -> Backend:
     return _made(name or os.environ.get(VARIABLE) or DEFAULT)
 
 
-def pool(limits: Limits = Limits()) -> Pool:
-    """The warm sandboxes of this process for these limits."""
-    return shared(backend(), limits)
+def pool(limits: Limits = Limits(), purpose: str = "") -> Pool:
+    """The warm sandboxes of this process for these limits. Who takes a session while it holds one of another pool
+    names a ``purpose`` of its own (see ``Pool``)."""
+    return shared(backend(), limits, purpose)
 
 
 @functools.cache

@@ -68,7 +68,7 @@ def settings_for(limits: Limits, program: bytes, **more: Any) -> dict[str, Any]:
     }
 
 
-def said(process: subprocess.Popen[bytes]) -> str:
+def last_words(process: subprocess.Popen[bytes]) -> str:
     """The last words of a process that has ended, or that is ended now."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)  # with what it has forked, which may wait for it for ever
@@ -79,7 +79,7 @@ def said(process: subprocess.Popen[bytes]) -> str:
     return " ".join((errors or b"").decode(errors="replace").split())[-400:] or f"exit code {process.returncode}"
 
 
-def shut(*descriptors: int) -> None:
+def close_all(*descriptors: int) -> None:
     """Close file descriptors."""
     for descriptor in descriptors:
         os.close(descriptor)

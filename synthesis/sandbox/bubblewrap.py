@@ -1,12 +1,14 @@
 """Backend ``bubblewrap``: namespaces of its own for all that can be had, and a file system of a few read-only folders.
 
 Inside there are the standard library at ``/python``, the system's shared libraries, ``/dev/null``, and ``/tmp`` in
-memory; no ``/proc``, no ``/etc``, no home. The network namespace has no interface that is up. Root, whom
-the kernel exempts from limits on processes, becomes ``NOBODY``; another user stays who it is on the host.
+memory; no installed packages, no ``/proc``, no ``/etc``, no home. The network namespace has no interface that is up.
+Root, whom the kernel exempts from limits on processes, becomes ``NOBODY``; another user stays who it is on the host.
 """
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import select
 import subprocess
@@ -16,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from synthesis.sandbox.backend import ENVIRONMENT, FLAGS, INSIDE, Started, said, settings_for, shut
+from synthesis.sandbox.backend import ENVIRONMENT, FLAGS, INSIDE, Started, last_words, settings_for
 from synthesis.sandbox.errors import SandboxUnavailable
 from synthesis.sandbox.limits import Limits
 from synthesis.sandbox.syscalls import interpreter_filter
@@ -27,6 +29,7 @@ NOBODY = 65534
 """Outside, if the host is root."""
 
 SYSTEM_FOLDERS = ("/usr/lib", "/usr/lib64", "/lib", "/lib64")
+PACKAGES = ("site-packages", "dist-packages")
 TIMEOUT_S = 20.0
 FILES = 4_096
 """The most files and folders in ``/tmp``."""
@@ -40,39 +43,41 @@ class Bubblewrap:
     def start(self, control: int, limits: Limits) -> Started:
         """As ``Backend.start``."""
         root = os.getuid() == 0
-        info, info_inside = os.pipe()
-        ready_inside, ready = os.pipe()
         settings = settings_for(
             limits, interpreter_filter(writable=True), files=_files(limits), uid=USER if root else None
         )
         settings["rlimits"]["RLIMIT_NPROC"] = limits.threads + 1
-        users = ["--userns-block-fd", str(ready_inside)] if root else ["--uid", str(USER), "--gid", str(USER)]
-        command = [str(program()), "--info-fd", str(info_inside), *users, *_confines()]
-        process = subprocess.Popen(
-            [*command, "--", "/python/bin/python3", "-P", *FLAGS, "/keeper.py", str(control)],
-            pass_fds=(info, info_inside, ready_inside, control),  # info: so that it outlives the death of the host
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            env={},
-            cwd="/",
-            start_new_session=True,  # an interrupt from the keyboard is for the host
-        )
-        shut(info_inside, ready_inside)
-        try:
+        with contextlib.ExitStack() as opened:
+            info, info_inside = _pipe(opened)
+            ready_inside, ready = _pipe(opened)
+            users = (
+                ["--userns-block-fd", str(ready_inside.fileno())] if root else ["--uid", str(USER), "--gid", str(USER)]
+            )
+            command = [str(program()), "--info-fd", str(info_inside.fileno()), *users, *_confines()]
+            process = subprocess.Popen(
+                [*command, "--", "/python/bin/python3", "-P", *FLAGS, "/keeper.py", str(control)],
+                # info too, so that it outlives the death of the host
+                pass_fds=(info.fileno(), info_inside.fileno(), ready_inside.fileno(), control),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                env={},
+                cwd="/",
+                start_new_session=True,  # an interrupt from the keyboard is for the host
+            )
+            info_inside.close()
+            ready_inside.close()
             try:
-                pid = _child(info)
+                pid = _child(info.fileno())
                 if root:
                     _map_users(pid)
-                    os.write(ready, b"1")
-            finally:
-                shut(info, ready)
-            return Started(process, os.pidfd_open(pid), settings)
-        except (OSError, TimeoutError, msgspec.DecodeError) as error:
-            raise SandboxUnavailable(advice(said(process) or str(error))) from None
-        except BaseException:
-            said(process)
-            raise
+                    ready.write(b"1")
+                return Started(process, os.pidfd_open(pid), settings)
+            except (OSError, TimeoutError, msgspec.DecodeError) as error:
+                raise SandboxUnavailable(advice(last_words(process) or str(error))) from None
+            except BaseException:
+                last_words(process)
+                raise
 
 
 def program() -> Path:
@@ -95,6 +100,12 @@ def advice(words: str) -> str:
         "kernel.unprivileged_userns_clone=1, or kernel.apparmor_restrict_unprivileged_userns=0, or a container that "
         "may make them), or accept a weaker sandbox with AGENTMILL_SANDBOX=seccomp (see docs/sandbox.md)"
     )
+
+
+def _pipe(opened: contextlib.ExitStack) -> tuple[io.FileIO, io.FileIO]:
+    """Where to read and where to write."""
+    read, write = os.pipe()
+    return opened.enter_context(io.FileIO(read, "r")), opened.enter_context(io.FileIO(write, "w"))
 
 
 def _child(info: int) -> int:
@@ -135,7 +146,7 @@ def _confines() -> list[str]:
         if folder.is_symlink():
             confines += ["--symlink", str(folder.readlink()), str(folder)]
         elif folder.is_dir():
-            confines += ["--ro-bind", str(folder), str(folder)]
+            confines += ["--ro-bind", str(folder), str(folder), *_without_packages(folder, folder)]
     confines += [*_python(), "--ro-bind", str(INSIDE), "/keeper.py", "--dev-bind", "/dev/null", "/dev/null"]
     for name in KEEPER_CAPABILITIES:
         confines += ["--cap-add", name]
@@ -156,8 +167,14 @@ def _python() -> list[str]:
         "/python/bin/python3",
     ]
     mounts += ["--ro-bind", str(library.parent), str(folder), "--setenv", "LD_LIBRARY_PATH", str(folder)]
-    for packages in ("site-packages", "dist-packages"):
-        if (library / packages).is_dir():
-            hidden = str(folder / library.name / packages)
+    return [*mounts, *_without_packages(library.parent, folder)]
+
+
+def _without_packages(folder: Path, inside: Path) -> list[str]:
+    """Empty folders over those of installed packages in ``folder``, which is mounted at ``inside``."""
+    mounts = []
+    for packages in sorted(each for name in PACKAGES for each in folder.glob(f"*/{name}")):
+        if packages.is_dir() and not packages.is_symlink():
+            hidden = str(inside / packages.relative_to(folder))
             mounts += ["--tmpfs", hidden, "--remount-ro", hidden]
     return mounts

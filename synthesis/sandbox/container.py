@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import socket
 import struct
@@ -14,8 +13,9 @@ import weakref
 import msgspec
 
 from schemas.record import Record
-from synthesis.sandbox.backend import Backend, Started, said, shut
+from synthesis.sandbox.backend import Backend, Started, close_all, last_words
 from synthesis.sandbox.errors import SandboxError, SandboxUnavailable
+from synthesis.sandbox.forks import watch
 from synthesis.sandbox.limits import Limits
 
 START_TIMEOUT_S = 20.0
@@ -39,12 +39,29 @@ class TooLarge(Exception):
     """The other side announced more than is accepted."""
 
 
+_proven: weakref.WeakSet[Backend] = weakref.WeakSet()
+"""Backends of which a sandbox has started in this process."""
+
+
 class Container:
-    """Raises ``SandboxUnavailable`` where none can be made."""
+    """Raises ``SandboxUnavailable`` where none can be made, but ``SandboxError`` once one of the same backend has
+    started: what is wrong then will pass, and is no reason to end a whole run."""
 
     def __init__(self, backend: Backend, limits: Limits) -> None:
         self.number = 0
         """Of the interpreter started last; the first is 1."""
+        try:
+            self._start(backend, limits)
+        except (SandboxUnavailable, OSError) as error:
+            if backend in _proven:
+                raise SandboxError(f"a sandbox did not start, though others did before: {error}") from None
+            if isinstance(error, OSError):
+                raise SandboxUnavailable(f"the sandbox does not start: {error}. See docs/sandbox.md") from None
+            raise
+        _proven.add(backend)
+
+    def _start(self, backend: Backend, limits: Limits) -> None:
+        """Raises ``SandboxUnavailable``, ``OSError``."""
         self._control, inside = socket.socketpair()
         try:
             with inside:
@@ -52,14 +69,15 @@ class Container:
         except BaseException:
             self._control.close()
             raise
-        self._ending = weakref.finalize(self, _end, self._control, self._started, os.getpid())
+        self._ending = weakref.finalize(self, _end, self._control, self._started)
+        watch(self)
         try:
             deadline = time.monotonic() + START_TIMEOUT_S
             send(self._control, msgspec.json.encode(self._started.settings), deadline)
             if receive(self._control, _KEEPER_BYTES, deadline) is None:
                 raise EOFError
         except (OSError, EOFError, TooLarge):
-            words = said(self._started.process)
+            words = last_words(self._started.process)
             self.close()
             raise SandboxUnavailable(f"the sandbox does not start: {words}. See docs/sandbox.md") from None
 
@@ -90,9 +108,9 @@ class Container:
         deadline = time.monotonic() + timeout_s
         try:
             while (frame := receive(self._control, _KEEPER_BYTES, deadline)) is not None:
-                said_now = msgspec.json.decode(frame, type=Word)
-                if said_now.number == self.number:
-                    return said_now
+                heard = msgspec.json.decode(frame, type=Word)
+                if heard.number == self.number:
+                    return heard
             return None
         except (OSError, TooLarge, msgspec.DecodeError):
             return None
@@ -100,6 +118,13 @@ class Container:
     def close(self) -> None:
         """End all that runs in it. May be called twice; a container that is forgotten is closed too."""
         self._ending()
+
+    def let_go(self) -> None:
+        """As ``Inherited.let_go``: what runs in it goes on."""
+        if self._ending.detach() is not None:
+            self._control.close()
+            _forget(self._started)
+            self._started.process.poll()  # it is no child of the fork: counts as ended
 
     def _command(self, command: bytes, descriptors: list[int]) -> None:
         try:
@@ -109,19 +134,21 @@ class Container:
             raise SandboxError(f"the sandbox has ended: {error}") from None
 
 
-def _end(control: socket.socket, started: Started, owner: int) -> None:
+def _end(control: socket.socket, started: Started) -> None:
     control.close()
-    if os.getpid() != owner:  # a fork has copies of the descriptors; the sandbox is not its own
-        shut(started.pidfd)
-        return
     with contextlib.suppress(ProcessLookupError):
         signal.pidfd_send_signal(started.pidfd, signal.SIGKILL)
-    shut(started.pidfd)
+    _forget(started)
     try:
         started.process.wait(END_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         started.process.kill()
         started.process.wait()
+
+
+def _forget(started: Started) -> None:
+    """Close this process's descriptors of a keeper."""
+    close_all(started.pidfd)
     if started.process.stderr is not None:
         started.process.stderr.close()
 

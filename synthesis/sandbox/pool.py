@@ -5,48 +5,88 @@ from __future__ import annotations
 import atexit
 import os
 import threading
+import time
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from synthesis.sandbox.backend import Backend
 from synthesis.sandbox.errors import SandboxError, SandboxUnavailable
+from synthesis.sandbox.forks import watch
 from synthesis.sandbox.limits import Limits
 from synthesis.sandbox.session import Session
 
 IDLE = 8
 """Sandboxes that are kept for later."""
 
+MOST = 256
+"""Sessions that are out at a time: one for each episode that a process has in flight, and 3 GiB of memory at rest."""
+
+WAIT_S = 120.0
+"""How long one more is waited for."""
+
+_LOOK_S = 1.0
+
 
 class Pool:
-    """Gives out sessions, any number at a time, and keeps up to ``idle`` that are given back. For any threads."""
+    """Gives out at most ``most`` sessions at a time, and keeps up to ``idle`` that are given back. For any threads.
 
-    def __init__(self, backend: Backend, limits: Limits = Limits(), idle: int = IDLE) -> None:
+    Who holds a session while it takes another must take that from another pool: those who all hold one and wait for
+    one more would wait in vain.
+    """
+
+    def __init__(
+        self, backend: Backend, limits: Limits = Limits(), idle: int = IDLE, most: int = MOST, wait_s: float = WAIT_S
+    ) -> None:
         self.limits = limits
         self._backend = backend
-        self._most = idle
-        self._idle: list[Session] = []
-        self._lock = threading.Lock()
+        self._most_idle, self._most_out, self._wait_s = idle, most, wait_s
         self._closed = False
+        self.let_go()
+        watch(self)
+
+    def let_go(self) -> None:
+        """As ``Inherited.let_go``: a fork begins with an empty pool."""
+        self._idle: list[Session] = []
+        self._out: weakref.WeakSet[Session] = weakref.WeakSet()
+        self._starting = 0
+        self._changed = threading.Condition()
 
     def take(self) -> Session:
-        """A fresh session. Raises ``SandboxUnavailable``."""
-        with self._lock:
+        """A fresh session, as soon as one may be had. Raises ``SandboxUnavailable``; ``SandboxError`` if one does not
+        start though others did, or if none is given back in time."""
+        with self._changed:
+            self._wait_for_room()
             if self._idle:
-                return self._idle.pop()
-        return Session(self._backend, self.limits)
+                session = self._idle.pop()
+                self._out.add(session)
+                return session
+            self._starting += 1
+        try:
+            session = Session(self._backend, self.limits)
+            with self._changed:
+                self._out.add(session)
+        finally:
+            with self._changed:
+                self._starting -= 1
+                self._changed.notify()
+        return session
 
     def give(self, session: Session) -> None:
         """Take a session back: its interpreter is killed, its files are removed, and a new interpreter is started."""
         try:
             session.restart()
+            usable = True
         except (SandboxError, SandboxUnavailable):
-            session.close()
-            return
-        with self._lock:
-            if not self._closed and len(self._idle) < self._most:
+            usable = False
+        with self._changed:
+            self._out.discard(session)
+            kept = usable and not self._closed and len(self._idle) < self._most_idle
+            if kept:
                 self._idle.append(session)
-                return
-        session.close()
+            self._changed.notify()
+        if not kept:
+            session.close()
 
     @contextmanager
     def session(self) -> Iterator[Session]:
@@ -59,20 +99,27 @@ class Pool:
 
     def close(self) -> None:
         """Close the idle sessions; those given back later are closed then."""
-        with self._lock:
+        with self._changed:
             self._closed = True
             idle, self._idle = self._idle, []
         for session in idle:
             session.close()
 
+    def _wait_for_room(self) -> None:
+        latest = time.monotonic() + self._wait_s
+        while len(self._out) + self._starting >= self._most_out:
+            if time.monotonic() >= latest:
+                raise SandboxError(f"{self._most_out} sessions are out, and none was given back in {self._wait_s:g} s")
+            self._changed.wait(min(_LOOK_S, self._wait_s))  # one that is forgotten, and not given back, tells nobody
 
-_pools: dict[tuple[int, Backend, Limits], Pool] = {}
+
+_pools: dict[tuple[Backend, Limits, str], Pool] = {}
 _lock = threading.Lock()
 
 
-def shared(backend: Backend, limits: Limits) -> Pool:
-    """The pool of this process for these limits."""
-    key = (os.getpid(), backend, limits)
+def shared(backend: Backend, limits: Limits, purpose: str) -> Pool:
+    """The pool of this process for these limits and this purpose."""
+    key = (backend, limits, purpose)
     with _lock:
         if key not in _pools:
             if not _pools:
@@ -82,6 +129,13 @@ def shared(backend: Backend, limits: Limits) -> Pool:
 
 
 def _close_all() -> None:
-    for (process, _, _), pool in _pools.items():
-        if process == os.getpid():
-            pool.close()
+    for pool in _pools.values():
+        pool.close()
+
+
+def _renew_lock() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)

@@ -18,6 +18,7 @@ from schemas.record import JsonObject, Record
 from synthesis.sandbox.backend import Backend
 from synthesis.sandbox.container import Container, TooLarge, receive, send
 from synthesis.sandbox.errors import ReplayError, SandboxError
+from synthesis.sandbox.forks import watch
 from synthesis.sandbox.limits import Limits, Reason, Result
 
 _ADDRESS = re.compile(r"(?<= at )0x[0-9a-f]{6,16}(?=>)")
@@ -52,7 +53,10 @@ class Done(Record):
 
 
 class Session:
-    """Blocking, and for one thread at a time. ``SandboxUnavailable`` where no sandbox can be had."""
+    """Blocking, for one thread at a time, and for the process that made it: a fork finds it closed.
+
+    Raises ``SandboxUnavailable`` where no sandbox can be had, ``SandboxError`` where one could be had before.
+    """
 
     def __init__(self, backend: Backend, limits: Limits = Limits()) -> None:
         self.limits = limits
@@ -63,6 +67,7 @@ class Session:
         self._used = False
         """Whether the interpreter was ever sent anything: its answer may not have come."""
         self._closed = False
+        watch(self)
         self.restart()
 
     @property
@@ -129,6 +134,11 @@ class Session:
         self._closed = True
         self._drop_channel()
         self._drop_container()
+
+    def let_go(self) -> None:
+        """As ``Inherited.let_go``. Its container lets go by itself."""
+        self._closed, self._container = True, None
+        self._drop_channel()
 
     def __del__(self) -> None:
         self.close()

@@ -76,34 +76,39 @@ class EpisodeRules(Config):
 
         An episode that goes on from a ``parent`` takes place in its world; from a turn of it, in its scaffold, too.
         """
-        task, policy = exploration.task, exploration.policies[ACTOR]
+        task = exploration.task
         lived = None if parent is None else parent.generation
-        max_turns = self.max_turns or task.max_turns
         parent_id = None if parent is None else parent.trajectory_id
-        seed = world_seed(exploration, attempt)
         return EpisodePlan(
-            trajectory_id=generated_id(
-                task.task_id,
-                policy=f"{policy.name}:{policy.model}",
-                revision=policy.revision,
-                strategy=f"{strategy}:{identity}:{self.constrain}:{max_turns}:{self.max_invalid}{self._grown(exploration)}",
-                sampling=policy.sampling,
-                seed=seed,
-                attempt=attempt,
-                parent_id=parent_id,
-                branch_turn=branch_turn,
-            ),
+            trajectory_id=self._trajectory_id(exploration, f"{strategy}:{identity}", attempt, parent_id, branch_turn),
             task=task,
             attempt=attempt,
-            seed=seed if lived is None else lived.seed,
+            seed=world_seed(exploration, attempt) if lived is None else lived.seed,
             round=exploration.round,
             strategy=strategy,
             scaffold=self.scaffold if lived is None or branch_turn is None else lived.scaffold,
             admissible_only=self.constrain == "admissible",
-            max_turns=max_turns,
+            max_turns=self.max_turns or task.max_turns,
             max_invalid=self.max_invalid,
             timeout_s=self.episode_timeout_s,
             growth=Growth(context=self.context, keep_turns=self.keep_turns, max_tokens=self.context_tokens),
+            parent_id=parent_id,
+            branch_turn=branch_turn,
+        )
+
+    def _trajectory_id(
+        self, exploration: Exploration, strategy: str, attempt: int, parent_id: str | None, branch_turn: int | None
+    ) -> str:
+        task, policy = exploration.task, exploration.policies[ACTOR]
+        max_turns = self.max_turns or task.max_turns
+        return generated_id(
+            task.task_id,
+            policy=f"{policy.name}:{policy.model}",
+            revision=policy.revision,
+            strategy=f"{strategy}:{self.constrain}:{max_turns}:{self.max_invalid}{self._grown(exploration)}",
+            sampling=policy.sampling,
+            seed=world_seed(exploration, attempt),
+            attempt=attempt,
             parent_id=parent_id,
             branch_turn=branch_turn,
         )

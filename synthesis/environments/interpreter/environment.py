@@ -19,7 +19,7 @@ import re
 import msgspec
 
 from schemas.ids import digest
-from schemas.record import Record
+from schemas.record import JsonObject, Record
 from schemas.task import EnvironmentSpec, Task
 from schemas.trajectory import AnyAction, ApiAction, CodeAction, MessageAction, TextObservation, Tool
 from synthesis.environments.environment import Check, Transition, WorldError
@@ -68,12 +68,14 @@ class InterpreterEnvironment:
     """Family ``interpreter``. Source that does not run is found by ``reset``, in the sandbox: ``WorldError``."""
 
     blocking = True
+    runs_code = True
 
     def __init__(self, spec: EnvironmentSpec) -> None:
         self.spec = spec
         self.tools = [TOOL]
         self.rules = f"{spec.parameters.get('rules', '')}\n{_HELP}".strip()
         self._pool: Pool = pool(LIMITS)
+        self._judges: Pool = pool(LIMITS, purpose="judge")
         self._session: Session | None = None
         self._task: Task | None = None
         self._submitted: list[object] = []
@@ -151,7 +153,7 @@ class InterpreterEnvironment:
         if self._lost:
             return share_met(goal, [], [None] * len(goal.calls))
         try:
-            with self._pool.session() as judge:
+            with self._judges.session() as judge:
                 with contextlib.suppress(ReplayError):
                     judge.restore(session.snapshot(), exact=False)
                 results = [judge.call(call.function, call.arguments) if judge.alive else None for call in goal.calls]
@@ -200,12 +202,7 @@ class InterpreterEnvironment:
         """The world and the task's data, in a fresh interpreter."""
         assert self._task is not None
         session.restart()
-        names = self._task.initial_state.get("names", {})
-        result = session.run(SUBMITTING)
-        if result.ok:
-            result = session.run(self.spec.source)
-        if result.ok:
-            result = session.call("_names", names)
+        result = begin(session, self.spec.source, self._task.initial_state.get("names", {}))
         if not result.ok:
             raise WorldError(f"environment {self.spec.environment_id} does not start: {result.error}")
 
@@ -224,6 +221,14 @@ class InterpreterEnvironment:
         except SandboxError as error:
             raise WorldError(str(error)) from None
         return _refused(f"{why}. The session is as it was before this code.")
+
+
+def begin(session: Session, source: str, names: JsonObject) -> Result:
+    """Set a fresh session up for a world's source and a task's data; the result of what failed, or of the last part."""
+    result = session.run(SUBMITTING)
+    if result.ok:
+        result = session.run(source)
+    return session.call("_names", names) if result.ok else result
 
 
 def _code_of(action: AnyAction) -> str | Transition:

@@ -1,4 +1,5 @@
 """Tasks for interpreter worlds with tables: a question by steps, to be answered, or to be answered by a function.
+Worlds that a model wrote bring their tasks with them.
 
 A task of ``n`` actions has a gold solution of ``n`` cells. Functions are checked on rows that the agent does not see.
 """
@@ -7,7 +8,7 @@ from __future__ import annotations
 
 import random
 import textwrap
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -28,6 +29,7 @@ from synthesis.generators.interpreter_tasks.steps import (
     Question,
     Unclear,
 )
+from synthesis.generators.interpreter_tasks.written import is_written, written_of
 from synthesis.generators.pddl_tasks.difficulty import difficulty_of
 
 TRIES = 60
@@ -61,7 +63,14 @@ class InterpreterTaskGenerator:
         self._least, self._most = max(least, LEAST_CELLS), most
 
     async def propose(self, spec: EnvironmentSpec, n: int, seed: int) -> AsyncIterator[Task | GenerationError]:
-        """``n`` tasks or failures, no two tasks of the same structure; one failure for a world without tables."""
+        """``n`` tasks or failures, no two tasks of the same structure; one failure for a world without tables or tasks.
+
+        A world that was written with tasks has these and no others.
+        """
+        if is_written(spec):
+            for each in self._written(spec, n):
+                yield each
+            return
         try:
             scheme = scheme_of(spec)
         except ValueError as error:
@@ -93,6 +102,19 @@ class InterpreterTaskGenerator:
                 yield GenerationError(f"no_{direction}_task", f"no new {direction} variant in {TRIES} tries")
             else:
                 yield msgspec.structs.replace(made, split=parent.split)
+
+    def _written(self, spec: EnvironmentSpec, n: int) -> Iterator[Task | GenerationError]:
+        try:
+            written = written_of(spec)
+        except ValueError as error:
+            yield GenerationError("broken_environment", str(error))
+            return
+        numbers = [
+            number for number, draft in enumerate(written.tasks) if self._least <= len(draft.solution) <= self._most
+        ]
+        yield from (written.task(number, spec) for number in numbers[:n])
+        for _ in range(n - len(numbers)):
+            yield GenerationError("no_new_task", f"the world was written with {len(numbers)} tasks of this length")
 
     def _proposal(
         self, spec: EnvironmentSpec, scheme: Scheme, seed: int, seen: set[str | None]

@@ -9,11 +9,11 @@ from string import Template
 
 import msgspec
 
-from schemas.task import EnvironmentSpec, Inspiration, Lineage
+from schemas.task import EnvironmentSpec, Inspiration
 from synthesis.environments.pddl.reader import read_domain
 from synthesis.environments.pddl.structure import domain_structure
 from synthesis.generators.admission import AdmissionLimits
-from synthesis.generators.author import BACKEND, OPERATOR, Author
+from synthesis.generators.author import Author, told
 from synthesis.generators.pddl_admission import environment_checks
 from synthesis.generators.pddl_llm.answer import Malformed, read_answer
 from synthesis.policies.policy import Policy
@@ -46,22 +46,13 @@ class LlmGenerator:
     def _spec(self, text: str, inspiration: Inspiration, seed: int, repairs: int) -> EnvironmentSpec:
         """Raises ``Malformed``."""
         answer = read_answer(text)
-        return EnvironmentSpec(
-            environment_id=self._author.identity(inspiration, seed),
-            family="pddl",
-            name=answer.domain_name,
-            source=answer.domain,
-            parameters={**answer.texts, "problems": {"example": answer.problem}},
-            lineage=Lineage(
-                operator=OPERATOR,
-                inspiration=inspiration.inspiration_id,
-                seed=seed,
-                notes={"backend": BACKEND, "model": self._author.model, "repairs": repairs},
-            ),
+        parameters = {**answer.texts, "problems": {"example": answer.problem}}
+        return self._author.draft(
+            inspiration, seed, repairs, name=answer.domain_name, source=answer.domain, parameters=parameters
         )
 
     def _faults(self, spec: EnvironmentSpec) -> str:
         """What admission would find, all of it, in words; empty where it finds nothing."""
         limits = self._limits
         checks = list(environment_checks(spec, limits.plan, limits.probes, limits.probe_states))
-        return "\n".join(f"- {check.name.replace('_', ' ')}: {check.detail}" for check in checks if not check.passed)
+        return "\n".join(told(check) for check in checks if not check.passed)

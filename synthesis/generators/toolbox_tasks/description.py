@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from itertools import product
 
 import msgspec
 
-from synthesis.environments.toolbox.toolbox import Parameter, Table, Tool
+from synthesis.environments.toolbox.toolbox import Column, Parameter, Table, Tool
 from synthesis.environments.toolbox.user import Slot
 from synthesis.generators.toolbox_tasks.world import Call, Row, World
 
@@ -82,35 +83,43 @@ class Describer:
     def _by_tool(self, tool: Tool, table: Table, key: int, above: tuple[str, ...]) -> Description | None:
         """By a call that shows the row, and a feature of it among the rows shown where there are more than one."""
         row = self._world.row(table, key)
-        arguments, phrases, before = {}, [], []
-        for parameter in tool.parameters:
-            value = self._argument(parameter, table, row)
-            if value is None:
-                return None
-            owner = self._world.toolbox.keyed(parameter.column)
-            if owner is not None:
-                parent = self.describe(owner, int(value), above) if len(above) < MAX_HOPS else None
-                if parent is None:
-                    return None
-                before.append(parent)
-                phrases.append(joined([Phrase(" of "), parent.phrase]))
-            else:
-                phrases.append(self._feature(parameter.column, value))
-            arguments[parameter.name] = value
-        call = self._world.call(tool, arguments)
-        if call is None or len(call.rows) > MAX_ROWS:
-            return None
-        field = self._field(tool, table)
+        for columns in product(*(self._asked(parameter, table, row) for parameter in tool.parameters)):
+            call = self._world.call(
+                tool, {each.name: row[column.name] for each, column in zip(tool.parameters, columns, strict=True)}
+            )
+            if call is None or len(call.rows) > MAX_ROWS:
+                continue
+            path = f"{table.name}.{table.key}"
+            if self._world.having(table, {column.name: row[column.name] for column in columns}) <= call.shown(path):
+                return self._by_call(call, table, key, columns, above)
+        return None
+
+    def _by_call(
+        self, call: Call, table: Table, key: int, columns: tuple[Column, ...], above: tuple[str, ...]
+    ) -> Description | None:
+        """``columns`` are what the arguments of the call say of the row."""
+        field = self._field(call.tool, table)
         shown = [each for each in call.rows if field is not None and each[field] == key]
         if len(shown) != 1:
             return None
+        phrases, before = [], []
+        for column in columns:
+            value = self._world.row(table, key)[column.name]
+            if not column.references:
+                phrases.append(self._feature(f"{table.name}.{column.name}", value))
+                continue
+            owner = self._world.toolbox.table(column.references)
+            parent = self.describe(owner, int(value or 0), above) if len(above) < MAX_HOPS else None
+            if parent is None:
+                return None
+            before.append(parent)
+            phrases.append(joined([plainly(belonging(table, column)), parent.phrase]))
         more = self._distinction(call, shown[0], bool(before)) if len(call.rows) > 1 else Phrase("")
         if more is None:
             return None
-        calls = tuple(each for parent in before for each in parent.calls)
         return Description(
-            joined([Phrase(f"the {table.noun}", shape=f"the {table.noun}"), *phrases, more]),
-            (*calls, call),
+            joined([plainly(f"the {table.noun}"), *phrases, more]),
+            (*(each for parent in before for each in parent.calls), call),
             shown[0],
             1 + sum(parent.hops for parent in before),
             len(call.rows) - 1 + sum(parent.choices for parent in before),
@@ -133,7 +142,8 @@ class Describer:
             path = f"{child.name}.{child.columns[place].name}"
             fields = [name for name, shown in found.calls[-1].tool.columns.items() if shown == path]
             if fields and found.row.get(fields[0]) == key:
-                words = Phrase(f"the {table.noun} of ", shape=f"the {table.noun} of ")
+                one_of = len(_references(child, table)) > 1
+                words = plainly(f"the {_role(child.columns[place]) if one_of else table.noun} of ")
                 return msgspec.structs.replace(found, phrase=joined([words, found.phrase]), hops=found.hops + 1)
         return None
 
@@ -155,7 +165,7 @@ class Describer:
                     and row[name] in (max(numbers), min(numbers))
                 ):
                     side = "highest" if row[name] == max(numbers) else "lowest"
-                    options.append(Phrase(f" with the {side} {column.words}", shape=f" with the {side} {column.words}"))
+                    options.append(plainly(f" with the {side} {column.words}"))
         if not options:
             return None
         option = self._chance.choice(options)
@@ -170,15 +180,13 @@ class Describer:
     def _phrase(self, before: str, label: str, value: object, *, closed: bool = False) -> Phrase:
         return said(before, label, value, f"{self._chance.getrandbits(32):08x}", closed=closed)
 
-    def _argument(self, parameter: Parameter, table: Table, row: Row) -> int | str | None:
-        """What a parameter must be to find the row, as far as the row itself says it."""
-        toolbox = self._world.toolbox
-        owner = toolbox.keyed(parameter.column)
+    def _asked(self, parameter: Parameter, table: Table, row: Row) -> list[Column]:
+        """The columns of the row of which a tool may ask for the value by a parameter."""
+        owner = self._world.toolbox.keyed(parameter.column)
         if owner is None:
-            place, column = toolbox.column(parameter.column)
-            return row[column.name] if place.name == table.name else None
-        held = [row[column.name] for column in table.columns if column.references == owner.name]
-        return next((value for value in held if value is not None), None)
+            place, column = self._world.toolbox.column(parameter.column)
+            return [column] if place.name == table.name else []
+        return [column for column in _references(table, owner) if row[column.name] is not None]
 
     def _field(self, tool: Tool, table: Table) -> str | None:
         path = f"{table.name}.{table.key}"
@@ -196,6 +204,26 @@ def said(before: str, label: str, value: object, name: str, *, closed: bool = Fa
     return Phrase(
         f"{before}{{{slot}}}", {slot: Slot(label, str(value))}, f"{before}{value if closed else f'<{label}>'}"
     )
+
+
+def plainly(text: str) -> Phrase:
+    """Words without slots."""
+    return Phrase(text, shape=text)
+
+
+def belonging(table: Table, column: Column) -> str:
+    """What stands between a row of ``table`` and the one that ``column`` refers to; names the relation if the row may
+    have more than one to rows of that kind."""
+    alone = sum(other.references == column.references for other in table.columns) == 1
+    return " of " if alone else f" whose {_role(column)} is "
+
+
+def _references(table: Table, owner: Table) -> list[Column]:
+    return [column for column in table.columns if column.references == owner.name]
+
+
+def _role(column: Column) -> str:
+    return column.words.removesuffix(" id")
 
 
 def joined(parts: list[Phrase]) -> Phrase:

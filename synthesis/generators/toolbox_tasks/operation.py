@@ -10,7 +10,16 @@ import msgspec
 from synthesis.environments.toolbox.arguments import allowed
 from synthesis.environments.toolbox.goal import Answer
 from synthesis.environments.toolbox.toolbox import Column, Parameter, Table, Tool, Value
-from synthesis.generators.toolbox_tasks.description import Describer, Description, Phrase, joined, known, said
+from synthesis.generators.toolbox_tasks.description import (
+    Describer,
+    Description,
+    Phrase,
+    belonging,
+    joined,
+    known,
+    plainly,
+    said,
+)
 from synthesis.generators.toolbox_tasks.world import Call, World
 
 DRAWS = 16
@@ -101,7 +110,7 @@ class Drawer:
 
     def _row(self, table: Table, key: int) -> Description | None:
         if self._made.get(table.name) == key:
-            return Description(Phrase(f"the new {table.noun}", shape=f"the new {table.noun}"))
+            return Description(plainly(f"the new {table.noun}"))
         return self._describer.describe(table, key)
 
     def _looked_up(self) -> Operation | None:
@@ -134,7 +143,7 @@ class Drawer:
         rivals = {str(row[place]) for row in self._world.contents()[table.name].values()} - {str(value)}
         others = tuple(sorted(rivals)[:MAX_RIVALS])
         return Operation(
-            phrase=joined([Phrase(f"tell me the {words} of ", shape=f"tell me the {words} of "), found.phrase]),
+            phrase=joined([plainly(f"tell me the {words} of "), found.phrase]),
             calls=found.calls,
             answer=Answer(value, others),
             label=words,
@@ -158,12 +167,12 @@ class Drawer:
         call = self._world.call(tool, {parameter.name: key}) if found is not None else None
         if found is None or call is None or not all(known((*found.calls, call), self._world)):
             return None
-        counted = self._number(call, owner)
+        counted = self._number(call, owner, key)
         if counted is None or counted[1] == 0:  # nothing is what one guesses first
             return None
-        label, value = counted
+        label, value, of = counted
         return Operation(
-            phrase=joined([Phrase(f"tell me the {label} of ", shape=f"tell me the {label} of "), found.phrase]),
+            phrase=joined([plainly(f"tell me the {label}{of}"), found.phrase]),
             calls=(*found.calls, call),
             answer=Answer(value),
             label=label,
@@ -172,17 +181,23 @@ class Drawer:
             skill="count",
         )
 
-    def _number(self, call: Call, owner: Table) -> tuple[str, int] | None:
-        """What is counted in words, and how much it is."""
+    def _number(self, call: Call, owner: Table, key: int) -> tuple[str, int, str] | None:
+        """What is counted in words, how much it is, and what stands before the words for the row that it is of.
+
+        A list counts only if it holds every row that refers to that one: a user would mean all of them.
+        """
         computed = [name for name, path in call.tool.columns.items() if not path]
-        if computed and call.rows:
+        if computed:
             name = self._chance.choice(computed)
-            value = call.rows[0][name]
-            return (name.replace("_", " "), value) if isinstance(value, int) else None
-        keys = [path for path in call.tool.columns.values() if path and path == self._key_path(path)]
-        if not keys or len(call.rows) < 2 or keys[0].startswith(f"{owner.name}."):
-            return None
-        return f"number of {keys[0].partition('.')[0].replace('_', ' ')}", len(call.rows)
+            value = call.rows[0][name] if len(call.rows) == 1 else None
+            return (name.replace("_", " "), value, " of ") if isinstance(value, int) else None
+        for table in self._world.toolbox.tables:
+            shown = call.shown(f"{table.name}.{table.key}")
+            for column in table.columns if 2 <= len(call.rows) == len(shown) else ():
+                if column.references == owner.name and shown == self._world.having(table, {column.name: key}):
+                    words = f"number of {table.name.replace('_', ' ')}"
+                    return words, len(shown), belonging(table, column)
+        return None
 
     def _key_path(self, path: str) -> str:
         table, _ = self._world.toolbox.column(path)
@@ -239,5 +254,5 @@ def _filled(request: str, phrases: dict[str, Phrase]) -> Phrase:
     parts = []
     for text in re.split(r"({\w+})", request):
         name = text[1:-1]
-        parts.append(phrases[name] if text.startswith("{") and name in phrases else Phrase(text, shape=text))
+        parts.append(phrases[name] if text.startswith("{") and name in phrases else plainly(text))
     return joined(parts)

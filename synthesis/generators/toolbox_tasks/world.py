@@ -33,6 +33,11 @@ class Call(msgspec.Struct, frozen=True):
         """The call as an action."""
         return ApiAction(function=self.tool.name, kwargs=self.arguments)
 
+    def shown(self, path: str) -> set[Value]:
+        """The values of a column (``"orders.order_id"``) that are shown."""
+        names = [name for name, shown in self.tool.columns.items() if shown == path]
+        return {row[name] for name in names for row in self.rows}
+
 
 class World:
     """Raises ``WorldError`` for a toolbox that cannot be used. ``close`` it."""
@@ -70,6 +75,10 @@ class World:
         """A row as it is now."""
         values = self.contents()[table.name][key]
         return {column.name: value for column, value in zip(table.columns, values, strict=True)}
+
+    def having(self, table: Table, values: Mapping[str, Value]) -> set[Value]:
+        """The keys of all rows that hold ``values`` in those columns now."""
+        return {key for key in self.contents()[table.name] if values.items() <= self.row(table, key).items()}
 
     def call(self, tool: Tool, arguments: Mapping[str, Value], *, at_start: bool = False) -> Call | None:
         """Carry out a call, now or in the state at the start; ``None`` where it is refused or breaks a rule."""

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from pipelines.stages.shares import falls_in
 from schemas.errors import UserError
+from schemas.registry import Registry
 from synthesis.generators.inspirations import BUILT_IN, read_inspirations
 from synthesis.prompts import prompt
 from synthesis.sandbox import pool
@@ -106,7 +107,9 @@ def test_backend_and_model_belong_together(parameters: dict[str, str], tmp_path:
         job(tmp_path, "spec_env", "worlds", **parameters)
 
 
-def test_a_family_without_that_backend_is_refused(tmp_path: Path) -> None:
+def test_a_family_without_that_backend_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    only = Registry("environment generator", {"interpreter_procedural": "somewhere:Generator"})
+    monkeypatch.setattr("pipelines.stages.spec_env.ENVIRONMENT_GENERATORS", only)
     with pytest.raises(UserError, match="there is no `backend: llm` for family interpreter"):
         job(tmp_path, "spec_env", "worlds", family="interpreter", backend="llm", policy="writer")
 

@@ -7,7 +7,7 @@ import random
 import msgspec
 
 from schemas.task import Task
-from schemas.trajectory import AnyAction, ApiAction, MessageAction, TextObservation
+from schemas.trajectory import AnyAction, ApiAction, CodeAction, MessageAction, TextObservation
 from synthesis.environments.environment import Check, Transition
 from synthesis.environments.pddl.environment import PddlEnvironment
 
@@ -77,6 +77,15 @@ class Punishing(PddlEnvironment):
         return transition
 
 
+class Programmable(PddlEnvironment):
+    """Takes Python for granted."""
+
+    def step(self, action: AnyAction) -> Transition:
+        transition = super().step(action)
+        taken = isinstance(action, CodeAction) and action.language == "python"
+        return msgspec.structs.replace(transition, error=False) if taken else transition
+
+
 class Overpromising(PddlEnvironment):
     def admissible(self) -> list[ApiAction]:
         return [
@@ -143,6 +152,7 @@ BREAKS = {
     "BothEnds": "ends_are_told_apart",
     "Tolerant": "illegal_actions_are_refused",
     "Curt": "illegal_actions_are_refused",
+    "Programmable": "illegal_actions_are_refused",
     "Punishing": "illegal_actions_are_refused",
     "Overpromising": "admissible_actions_are_legal",
     "Illiterate": "commands_are_read",

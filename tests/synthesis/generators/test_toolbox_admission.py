@@ -130,12 +130,19 @@ def task(**changes: Any) -> Task:
 
 NOTHING: dict[str, Any] = {"states": [{}]}
 GOLD = list(LIBRARY_TASK.gold or [])
+LENT_TO_IDA = msgspec.json.decode(
+    msgspec.json.encode(LIBRARY_TASK.goal["states"][0]).replace(b'"member_id":3', b'"member_id":1')
+)
 TASK_DEFECTS: dict[str, Task] = {
     "broken": task(goal={"nonsense": 1}),
     "gold_rejected": task(gold=GOLD[:4]),
     "empty_answer_accepted": task(goal=NOTHING, gold=[call("finish", answer="")]),
     "ungrounded_argument": task(gold=[GOLD[3], *GOLD[4:]]),
-    "wrong_argument_accepted": task(goal={**LIBRARY_TASK.goal, "answers": [{"value": 0}]}),
+    "guess_accepted": task(goal={**LIBRARY_TASK.goal, "answers": [{"value": 0}]}),
+    "wrong_argument_accepted": task(
+        goal={"states": [*LIBRARY_TASK.goal["states"], LENT_TO_IDA], "answers": []},
+        gold=[*GOLD[:-1], call("finish", answer="")],
+    ),
 }
 
 
@@ -143,7 +150,7 @@ def test_the_example_is_admitted_but_for_an_answer_that_one_could_guess() -> Non
     report, _, _ = admit_task(LIBRARY_TASK, LIBRARY_SPEC)
     failed = rejection(report)
     assert failed is not None
-    assert (failed.name, "'0'" in failed.detail) == ("wrong_argument_accepted", True)
+    assert (failed.name, "'0'" in failed.detail) == ("guess_accepted", True)
 
 
 def test_a_sound_task_is_admitted_with_its_gold() -> None:
@@ -158,6 +165,26 @@ def test_a_sound_task_is_admitted_with_its_gold() -> None:
     twins = Lineage(operator="wrap_env", notes={"twins": {"take_back": ["burn"], "lend_book": ["lend_book"]}})
     lenient = msgspec.structs.replace(LIBRARY_SPEC, lineage=twins)
     assert reason(admit_task(sound, lenient)[0]) == "twin_accepted"
+
+
+@pytest.mark.parametrize(
+    ("asks", "answer", "guess"),
+    [
+        ("Members 1 and 3 ask: how many points has Joe, 2?", {"value": 2}, "1, 2, 3"),
+        ("What is the last name of Joe Stern?", {"value": "Stern", "others": ["Joe Stern", "Ida Holm"]}, "Joe Stern"),
+        ("Is it Oslo or Graz?", {"value": "Lisbon", "others": ["Graz", "Oslo"]}, "Graz, Lisbon, Oslo"),
+        ("Which of rule 1, rule 3?", {"value": "rule 2", "others": ["rule 1", "rule 3"]}, "rule 1, rule 2, rule 3"),
+    ],
+)
+def test_answers_that_need_no_look_are_found(asks: str, answer: dict[str, Any], guess: str) -> None:
+    guessed = task(
+        instruction=f"{LIBRARY_TASK.instruction} {asks}",
+        goal={**LIBRARY_TASK.goal, "answers": [answer]},
+        gold=[*GOLD[:-1], call("finish", answer=str(answer["value"]))],
+    )
+    failed = rejection(admit_task(guessed, LIBRARY_SPEC)[0])
+    assert failed is not None
+    assert (failed.name, repr(guess) in failed.detail) == ("guess_accepted", True)
 
 
 @pytest.mark.parametrize("defect", TASK_DEFECTS)

@@ -10,17 +10,20 @@ from schemas.task import Task
 from schemas.trajectory import MessageAction, TextObservation
 from synthesis.environments.toolbox.toolbox import write_toolbox
 from synthesis.generators.admission import admit_environment, rejection
+from synthesis.generators.author import read_object
 from synthesis.generators.generator import GenerationError
-from synthesis.generators.toolbox_llm.generator import LlmGenerator, read_answer
+from synthesis.generators.toolbox_llm.generator import LlmGenerator
 from synthesis.generators.toolbox_tasks.generator import ToolboxTaskGenerator
 from synthesis.policies.scripted import ScriptedPolicy
 from synthesis.policies.settings import PolicySettings
-from tests.synthesis.environments.toolbox.boxes import LIBRARY_SPEC, with_tool
+from tests.synthesis.environments.toolbox.boxes import LIBRARY_SPEC, and_tool, with_tool
 from tests.synthesis.generators.test_llm import Listener
-from tests.synthesis.generators.test_toolbox_admission import DEFECTS
+from tests.synthesis.generators.test_toolbox_admission import DEFECTS, reading
 from tests.synthesis.generators.worlds import inspiration
 
-GOOD = LIBRARY_SPEC.source
+MEMBERS = "SELECT member_id, name FROM members ORDER BY member_id"
+GOOD = write_toolbox(and_tool(reading(MEMBERS, member_id="members.member_id", name="members.name")))
+COPIED = LIBRARY_SPEC.source.replace("member", "reader").replace("loan", "lease")
 BROKEN_JSON = GOOD[:-40]
 SETS_A_LIE = DEFECTS["lying_tool"].source
 FAULTY = {
@@ -35,6 +38,7 @@ FAULTY = {
         write_toolbox(with_tool("take_back", writes=("UPDATE loans SET status = current_timestamp",))),
         "forbidden sql: take_back: not authorized to use function: current_timestamp",
     ),
+    "the example again": (COPIED, "this is the example that you were shown, only its names differ"),
     "rows in no order": (DEFECTS["unordered_rows"].source, "unordered rows: the rows of more have no fixed order"),
 }
 
@@ -81,6 +85,6 @@ async def test_what_is_never_repaired_is_given_up_with_its_history(fault: str) -
 
 
 def test_the_object_is_found_wherever_it_stands() -> None:
-    assert read_answer(f"{{}} or {{nothing}}, but {GOOD} {{") == read_answer(GOOD) is not None
-    assert read_answer("no { object } here") is None
-    assert read_answer('{ "n": ' + "9" * 5_000 + "}") is None
+    assert read_object(f"{{}} or {{nothing}}, but {GOOD} {{") == read_object(GOOD) is not None
+    assert read_object("no { object } here") is None
+    assert read_object('{ "n": ' + "9" * 5_000 + "}") is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from schemas.trajectory import MessageAction, TextObservation
 from synthesis.policies import client
 from synthesis.policies.client import pause_s
 from synthesis.policies.limits import Limits
-from synthesis.policies.policy import ContextOverflow, Denied, Policy, PolicyError
+from synthesis.policies.policy import ContextOverflow, Denied, Policy, PolicyError, Turn
 from tests import fake_openai as fake
 from tests.fake_openai import FakeOpenAi, Reply
 from tests.synthesis.policies.asking import PATIENT, conversation, policy_for, turn_of
@@ -74,14 +75,11 @@ async def test_whoever_asks_is_held_back_while_the_provider_wants_to_be_left_alo
     assert min(at[1:]) - at[0] >= 0.79
 
 
-async def test_a_turn_that_is_refused_for_a_while_is_asked_again_beside_others() -> None:
-    refused = {"count": 0}
+async def unlucky_turn(refuse: Callable[[], Reply], limits: Limits) -> Turn:
+    """A turn that ``refuse`` answers, while the turns of another episode go on and are answered."""
 
     def unfair(body: dict[str, Any]) -> Reply:
-        if body["messages"][-1]["content"] != "unlucky":
-            return fake.text("add 1")
-        refused["count"] += 1
-        return fake.status(429) if refused["count"] <= 3 else fake.text("add 2")
+        return refuse() if body["messages"][-1]["content"] == "unlucky" else fake.text("add 1")
 
     async def go_on(policy: Policy) -> None:
         while True:
@@ -89,13 +87,25 @@ async def test_a_turn_that_is_refused_for_a_while_is_asked_again_beside_others()
             await asyncio.sleep(0.02)
 
     with FakeOpenAi(unfair) as server:
-        policy = policy_for(server, limits=Limits(patience_s=4.0))
+        policy = policy_for(server, limits=limits)
         others = asyncio.create_task(go_on(policy))
         unlucky = TextObservation(content="unlucky", source="environment", turn=1)
-        turn = await policy.act(conversation(MessageAction(content="add 1", turn=1), unlucky))
-        others.cancel()
-        await asyncio.gather(others, return_exceptions=True)
-        await policy.close()
+        try:
+            return await policy.act(conversation(MessageAction(content="add 1", turn=1), unlucky))
+        finally:
+            others.cancel()
+            await asyncio.gather(others, return_exceptions=True)
+            await policy.close()
+
+
+async def test_a_turn_that_is_refused_for_a_while_is_asked_again_beside_others() -> None:
+    refused = {"count": 0}
+
+    def refuse() -> Reply:
+        refused["count"] += 1
+        return fake.status(429) if refused["count"] <= 3 else fake.text("add 2")
+
+    turn = await unlucky_turn(refuse, Limits(patience_s=4.0))
     assert turn.actions == [MessageAction(content="add 2")]
 
 
@@ -157,25 +167,9 @@ async def test_a_turn_that_alone_is_refused_is_not_waited_for_longer_than_patien
     """No pause alone is longer than patience."""
     monkeypatch.setattr(client, "LONGEST_PAUSE_S", 0.2)
 
-    def unfair(body: dict[str, Any]) -> Reply:
-        big = body["messages"][-1]["content"] == "big"
-        return fake.status(429, message="too large") if big else fake.text("add 1")
-
-    async def go_on(policy: Policy) -> None:
-        while True:
-            await policy.act(conversation(episode_id="small"))
-            await asyncio.sleep(0.02)
-
-    with FakeOpenAi(unfair) as server:
-        policy = policy_for(server, limits=Limits(patience_s=1.0))
-        others = asyncio.create_task(go_on(policy))
-        big = TextObservation(content="big", source="environment", turn=1)
-        async with asyncio.timeout(10):
-            with pytest.raises(PolicyError, match="too large") as caught:
-                await policy.act(conversation(MessageAction(content="add 1", turn=1), big))
-        others.cancel()
-        await asyncio.gather(others, return_exceptions=True)
-        await policy.close()
+    async with asyncio.timeout(10):
+        with pytest.raises(PolicyError, match="too large") as caught:
+            await unlucky_turn(lambda: fake.status(429, message="too large"), Limits(patience_s=1.0))
     assert (type(caught.value), caught.value.reason) == (PolicyError, "rate_limited")
 
 

@@ -19,6 +19,7 @@ import psutil
 import pytest
 
 from synthesis.sandbox import Limits, Result, SandboxError, Session, backend, bubblewrap
+from synthesis.sandbox.inside import run
 from tests.synthesis.sandbox.attacks.attack import SECRET, Attack
 from tests.synthesis.sandbox.attacks.files import READING, WRITING
 from tests.synthesis.sandbox.attacks.harness import HARNESS, NETWORK, PROTOCOL
@@ -154,6 +155,38 @@ def test_outside_it_would_have_worked(attack: Attack, host: Host) -> None:
     )
     host.hang_up()
     assert done.stdout.split()[-1:] == ["True"], done.stderr[-500:]
+
+
+@pytest.mark.parametrize(
+    ("name", "planted"),
+    [
+        ("secret_in_memory", f"kept = ['{SECRET}']"),
+        ("secret_anywhere_on_disk", f"open('/tmp/planted', 'w').write('{SECRET}')"),
+        ("inherited_descriptors", "import os; kept = os.dup(0)"),
+    ],
+)
+def test_a_hunt_finds_what_is_planted(name: str, planted: str, session: Session, host: Host) -> None:
+    """So that nothing is found because nothing is there, and not because of a mistake in the hunt."""
+    hunt = next(attack for attack in ATTACKS if attack.name == name)
+    session.restart()
+    assert session.run(planted).ok
+    assert session.run(hunt.aimed(host.targets)).value is True
+
+
+def test_the_hunt_for_the_socket_of_the_keeper_finds_one_that_is_open() -> None:
+    hunt = next(attack for attack in ATTACKS if attack.name == "settings_of_the_keeper")
+
+    def keep(control: socket.socket) -> object:
+        return run(hunt.code, {}, "attack")
+
+    mine, other = socket.socketpair()
+    with mine, other:
+        assert keep(mine) is True
+        assert other.recv(1) == b"x"
+
+
+def test_the_address_that_is_aimed_at_holds_the_secret(host: Host) -> None:
+    assert ctypes.string_at(host.targets["HOST_ADDRESS"], len(SECRET)) == SECRET.encode()
 
 
 def test_there_are_many_attacks() -> None:

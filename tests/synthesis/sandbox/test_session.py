@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ from synthesis.sandbox import (
     bubblewrap,
     pool,
 )
+from synthesis.sandbox.backend import Started
 
 
 @pytest.fixture(scope="module")
@@ -170,6 +172,39 @@ def test_a_fork_does_not_end_the_sandboxes_of_its_parent(session: Session) -> No
     assert session.run("x").value == 1
 
 
+def test_a_fork_lets_go_of_what_it_inherits() -> None:
+    """No copy of a descriptor keeps a sandbox alive after its host, and no lock stays held."""
+    before = sockets_and_processes()
+    made = Pool(backend("bubblewrap"))
+    held = [made.take(), made.take()]
+    opened = sockets_and_processes() - before
+    with made._changed:  # as another thread may at the fork
+        fork = os.fork()
+        if fork == 0:
+            right = not (sockets_and_processes() & opened) and not any(each.alive for each in held)
+            made.give(held[0])  # no longer its own
+            with made.session() as own:
+                right = right and own is not held[0] and own.run("1 + 1").value == 2
+            made.close()
+            os._exit(0 if right else 1)
+    assert len(opened) >= 6  # two sockets and a process for each
+    assert os.waitstatus_to_exitcode(os.waitpid(fork, 0)[1]) == 0
+    for each in held:
+        assert each.run("1 + 1").value == 2
+        made.give(each)
+    made.close()
+
+
+def sockets_and_processes() -> set[str]:
+    """What the open descriptors of this process stand for, as far as sandboxes use such."""
+    found = set()
+    for entry in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):
+            target = f"{entry.name} {entry.readlink()}"
+            found |= {target} if "socket:" in target or "pidfd" in target else set()
+    return found
+
+
 def test_a_replay_ends_in_time() -> None:
     made = Session(backend("bubblewrap"), Limits(timeout_s=0.1))
     try:
@@ -238,6 +273,60 @@ def test_a_pool_keeps_a_few_and_serves_threads() -> None:
     made.close()
     with pytest.raises(SandboxError, match="closed"):
         kept.run("1")
+
+
+def test_a_pool_gives_out_a_bounded_number_and_waits() -> None:
+    made = Pool(backend("bubblewrap"), most=2, wait_s=20.0)
+    first, second = made.take(), made.take()
+    given: list[Session] = []
+    waiting = threading.Thread(target=lambda: given.append(made.take()))
+    waiting.start()
+    waiting.join(0.3)
+    assert (waiting.is_alive(), given) == (True, [])
+    made.give(first)
+    waiting.join(10)
+    assert given == [first]
+    second.close()  # and forgotten: nobody gives it back
+    del second
+    made.give(made.take())
+    made.give(given[0])
+    made.close()
+
+
+def test_a_session_that_does_not_become_free_is_an_error_of_who_waits() -> None:
+    made = Pool(backend("bubblewrap"), most=1, wait_s=0.05)
+    with made.session(), pytest.raises(SandboxError, match=r"1 sessions are out, and none was given back in 0\.05 s"):
+        made.take()
+    with made.session() as free:
+        assert free.run("1 + 1").value == 2
+    made.close()
+
+
+class Failing:
+    """A backend that cannot start anything at some of its starts, counted from 1."""
+
+    def __init__(self, error: Exception, *failures: int) -> None:
+        self._error, self._failures, self._starts = error, failures, 0
+
+    def start(self, control: int, limits: Limits) -> Started:
+        self._starts += 1
+        if self._starts in self._failures:
+            raise self._error
+        return backend("bubblewrap").start(control, limits)
+
+
+@pytest.mark.parametrize("error", [OSError(24, "Too many open files"), SandboxUnavailable("no namespace")])
+def test_trouble_at_the_first_start_ends_the_run_and_later_trouble_costs_an_episode(error: Exception) -> None:
+    failing = Failing(error, 1, 3, 4, 6)
+    with pytest.raises(SandboxUnavailable, match=r"Too many open files|no namespace"):
+        Session(failing)
+    Session(failing).close()
+    with pytest.raises(SandboxError, match=r"did not start, though others did before: .*(Too many|no namespace)"):
+        Session(failing)
+    Session(failing).close()
+    once = Session(failing)  # tries again by itself
+    assert once.run("1 + 1").value == 2
+    once.close()
 
 
 def test_limits_are_checked() -> None:

@@ -224,7 +224,9 @@ def test_worlds_that_do_not_start_say_why() -> None:
 
 
 def test_where_there_is_no_sandbox_the_run_stops(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("synthesis.environments.interpreter.environment.pool", lambda limits: Pool(Missing(), limits))
+    monkeypatch.setattr(
+        "synthesis.environments.interpreter.environment.pool", lambda limits, purpose="": Pool(Missing(), limits)
+    )
     environment = InterpreterEnvironment(LEDGER)
     with pytest.raises(UserError, match="install it"), world_at_fault():
         environment.reset(SUM, 0)

@@ -41,6 +41,16 @@ os.symlink('SECRET_FILE', link)
     Attack("home_folder", "import os\nlen(os.listdir(os.path.expanduser('~'))) > 0", NOT_FOUND),
     Attack("project_source", "import os\nany(name == 'attacks' for name in os.listdir('PROJECT'))", NOT_FOUND, True),
     Attack("installed_packages", "import msgspec\nTrue", r"ModuleNotFoundError", True),
+    Attack(
+        "packages_beside_the_standard_library",
+        """
+import glob, os
+folders = ['/usr/lib*', '/lib*', os.path.dirname(os.path.dirname(os.__file__))]
+any(glob.glob(f'{folder}/*/{kind}-packages/*') for folder in folders for kind in ('site', 'dist'))
+""",
+        NOTHING,
+        True,
+    ),
     Attack("environment_of_this_process", "'gold' in open('/proc/self/environ').read()", NOT_FOUND),
     Attack("environment_of_the_host", "'gold' in open('/proc/HOST_PID/environ').read()", NOT_FOUND),
     Attack("environment_of_the_keeper", "len(open('/proc/1/environ').read()) > 0", NOT_FOUND),

@@ -131,7 +131,8 @@ os.write(3, struct.pack('>I', len(body)) + body)
     Attack(
         "giant_representation", "class A:\n    def __repr__(self):\n        return 'a' * 10**8\nA()", r"value: None"
     ),
-    Attack("giant_number", "10**4000", r"value: \d+|protocol: |exception: "),
+    Attack("giant_number", "10**4000", r"value: 10{4000}$"),
+    Attack("number_of_too_many_digits", "10**5000", r"exception: ValueError: Exceeds the limit \(4300 digits\)"),
     Attack("half_a_character", "print('\\ud800')\n'\\udfff'", r"value: (None|'\?')"),
     Attack("no_number", "[float('nan'), float('inf')]", r"value: None"),
     Attack(
@@ -163,7 +164,7 @@ any(needle in text_of(x) and x is not needle and 'needle' not in x
     Attack(
         "memory_of_the_host",
         "import ctypes\nctypes.string_at(HOST_ADDRESS, 18) == b'gold-' + b'answer-73f1c2'",
-        r"died: the interpreter was ended by signal 11|value: False",
+        r"died: the interpreter was ended by signal 11",
     ),
     Attack(
         "settings_of_the_keeper",
@@ -221,7 +222,7 @@ Bomb()
     Attack(
         "trace_function",
         "import sys\nsys.settrace(lambda *arguments: 1 / 0)\n1",
-        r"value: 1|exception: |died: |protocol: ",
+        r"exception: (?s:.)*<cell 1>(?s:.)*ZeroDivisionError",
     ),
     Attack(
         "alarm_after_the_answer",
