@@ -31,7 +31,7 @@ class SpecEnv(Stage):
     model_roles: ClassVar[Mapping[str, str]] = {"generator": "policy"}
     incidental: ClassVar[Sequence[str]] = ("inspiration", "window")
 
-    family: Literal["interpreter", "pddl", "toolbox"] = Field(
+    family: Literal["codegym", "interpreter", "pddl", "toolbox"] = Field(
         default="pddl", description="the family of the environments"
     )
     backend: Literal["procedural", "llm"] = Field(default="procedural", description="who writes them")

@@ -9,6 +9,7 @@ from synthesis.environments.environment import Environment, Family, WorldError
 ENVIRONMENTS = Registry(
     "environment",
     {
+        "codegym": "synthesis.environments.codegym.environment:CodegymEnvironment",
         "gymnasium": "synthesis.environments.gymnasium_text.environment:GymnasiumEnvironment",
         "interpreter": "synthesis.environments.interpreter.environment:InterpreterEnvironment",
         "pddl": "synthesis.environments.pddl.environment:PddlEnvironment",

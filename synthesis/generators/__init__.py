@@ -5,6 +5,8 @@ from __future__ import annotations
 from schemas.registry import Registry
 
 _ENVIRONMENTS = {
+    "codegym_llm": "synthesis.generators.codegym_llm.generator:LlmGenerator",
+    "codegym_procedural": "synthesis.generators.codegym_procedural.generator:ProceduralGenerator",
     "interpreter_llm": "synthesis.generators.interpreter_llm.generator:LlmGenerator",
     "interpreter_procedural": "synthesis.generators.interpreter_procedural.generator:InterpreterGenerator",
     "pddl_llm": "synthesis.generators.pddl_llm.generator:LlmGenerator",
@@ -13,6 +15,7 @@ _ENVIRONMENTS = {
     "toolbox_procedural": "synthesis.generators.toolbox_procedural.generator:ProceduralGenerator",
 }
 _TASKS = {
+    "codegym": "synthesis.generators.codegym_tasks.generator:CodegymTaskGenerator",
     "interpreter": "synthesis.generators.interpreter_tasks.generator:InterpreterTaskGenerator",
     "pddl": "synthesis.generators.pddl_tasks.generator:PddlTaskGenerator",
     "toolbox": "synthesis.generators.toolbox_tasks.generator:ToolboxTaskGenerator",

@@ -12,13 +12,17 @@ import msgspec
 
 from schemas.task import AdmissionCheck, AdmissionReport, Difficulty, EnvironmentSpec, Task
 from schemas.trajectory import AnyAction
+from synthesis.environments.codegym.problem import ProblemError
+from synthesis.environments.codegym.problem import read_problem as read_codegym
+from synthesis.environments.codegym.structure import problem_structure
+from synthesis.environments.codegym.structure import task_structure as codegym_task_structure
 from synthesis.environments.pddl.domain import PddlError
 from synthesis.environments.pddl.planner import PlanLimits
 from synthesis.environments.pddl.reader import read_domain, read_problem
 from synthesis.environments.pddl.structure import domain_structure, task_structure
 from synthesis.environments.toolbox.structure import toolbox_structure
 from synthesis.environments.toolbox.toolbox import ToolboxError, read_toolbox
-from synthesis.generators import interpreter_admission, pddl_admission, toolbox_admission
+from synthesis.generators import codegym_admission, interpreter_admission, pddl_admission, toolbox_admission
 from synthesis.generators.trial import Solution, try_environment, try_task
 
 TASK_LIMITS = PlanLimits(max_expansions=30_000, optimal_expansions=20_000)
@@ -39,10 +43,12 @@ def admit_environment(spec: EnvironmentSpec, limits: AdmissionLimits = Admission
     Family ``pddl``: ``syntax``, ``wording`` (a template per predicate and action, with the right places),
     ``unused_predicate``, ``no_probe`` (problems can be sampled), ``ambiguous_text`` (commands read back to their
     action, no two facts told alike), ``noop_action``, ``unreachable_action``, ``unsolvable_probe``. Families
-    ``toolbox`` and ``interpreter``: those of ``toolbox_admission`` and ``interpreter_admission``. Every other family:
-    ``broken`` (it can be made).
+    ``toolbox``, ``interpreter`` and ``codegym``: those of ``toolbox_admission``, ``interpreter_admission`` and
+    ``codegym_admission``. Every other family: ``broken`` (it can be made).
     """
     match spec.family:
+        case "codegym":
+            found = codegym_admission.environment_checks(spec, limits.probes)
         case "pddl":
             found = pddl_admission.environment_checks(spec, limits.plan, limits.probes, limits.probe_states)
         case "toolbox":
@@ -63,8 +69,8 @@ def admit_task(
 
     Family ``pddl``: ``syntax``, ``grounding``, ``solved_at_start``, ``unsolvable`` (proven), ``planner_limit`` (not
     solved within the limits). Every family: ``broken``, ``null_accepted``, ``gold_rejected`` and ``nondeterministic``
-    by playing in the real environment. Family ``toolbox`` then: those of ``toolbox_admission``. A task's own gold is
-    kept; otherwise it is the planner's or the expert's.
+    by playing in the real environment. Families ``toolbox`` and ``codegym`` then: those of ``toolbox_admission`` and
+    ``codegym_admission``. A task's own gold is kept; otherwise it is the planner's or the expert's.
     """
     solution = Solution(task.gold, task.difficulty)
     checks: list[AdmissionCheck] = []
@@ -74,6 +80,8 @@ def admit_task(
         checks += _until_failure(try_task(task, spec, solution))
     if spec.family == "toolbox" and checks[-1].passed:
         checks += _until_failure(toolbox_admission.task_checks(task, spec))
+    if spec.family == "codegym" and checks[-1].passed:
+        checks += _until_failure(codegym_admission.task_checks(task, spec))
     accepted = checks[-1].passed
     return (
         AdmissionReport(checks=checks),
@@ -93,19 +101,26 @@ def environment_digest(spec: EnvironmentSpec) -> str | None:
         return spec.structure_digest
     try:
         match spec.family:
+            case "codegym":
+                return problem_structure(read_codegym(spec.source))
             case "pddl":
                 return domain_structure(read_domain(spec.source))
             case "toolbox":
                 return toolbox_structure(read_toolbox(spec.source))
-    except (PddlError, ToolboxError):
+    except (PddlError, ProblemError, ToolboxError):
         pass
     return None
 
 
 def task_digest(task: Task, spec: EnvironmentSpec) -> str | None:
     """``task.structure_digest``, computed where it is missing and the family has one."""
-    if task.structure_digest is not None or spec.family != "pddl":
+    if task.structure_digest is not None:
         return task.structure_digest
+    if spec.family == "codegym":
+        structure = environment_digest(spec)
+        return structure and codegym_task_structure(structure, task.initial_state, task.gold or [])
+    if spec.family != "pddl":
+        return None
     try:
         domain = read_domain(spec.source)
         return task_structure(domain, read_problem(str(task.initial_state.get("problem")), domain))

@@ -121,3 +121,18 @@ def test_interpreter_worlds_get_tasks_that_are_admitted(tmp_path: Path) -> None:
     run(tmp_path, "propose", "tasks", of="worlds", n=2, plan_length=[2, 4])
     manifest = run(tmp_path, "admit", "admitted", of="tasks", environments="worlds")
     assert (manifest.counts.read, manifest.counts.written, manifest.reasons) == (4, 4, {})
+
+
+def test_coding_problems_get_tasks_that_are_admitted_and_solved_by_the_expert(tmp_path: Path) -> None:
+    with pool().session():
+        """Says so where there can be none."""
+    run(tmp_path, "spec_env", "proposed", family="codegym", n=4)
+    run(tmp_path, "admit", "worlds", of="proposed")
+    run(tmp_path, "propose", "proposed_tasks", of="worlds", n=3, plan_length=[3, 40])
+    manifest = run(tmp_path, "admit", "tasks", of="proposed_tasks", environments="worlds")
+    assert manifest.reasons == {}
+    assert manifest.counts.read == manifest.counts.written >= 9
+    both = {"tasks": "tasks", "environments": "worlds"}
+    run(tmp_path, "expert", "runs", {"actor": model("expert")}, policy="planner", scaffold="tools", **both)
+    run(tmp_path, "check_outcome", "verdicts", of="runs", **both)
+    assert [verdict.passed for verdict in rows_of(tmp_path / "verdicts")] == [True] * manifest.counts.written

@@ -1,0 +1,123 @@
+"""A coding problem as a world: a hidden input, tools that look at it and change it, and two programs that solve it.
+
+``EnvironmentSpec.source`` is its JSON. After CodeGym (arXiv:2509.17325), whose environments are coding problems with
+the steps of their solutions lifted into tools. The code is in parts that share an interpreter only where neither learns
+what it must not know: ``instances`` invents inputs, ``code`` is the tools, all that an agent reaches, ``solution`` sees
+the input and says the answer, and ``oracle`` finds the same answer by tools alone. All of it runs in the sandbox.
+"""
+
+from __future__ import annotations
+
+import ast
+
+import jsonschema
+import msgspec
+
+from schemas.record import JsonObject
+from schemas.trajectory import Tool
+from synthesis.environments.toolbox.arguments import function
+
+SUBMIT = "submit"
+OUTCOME = "outcome"
+"""The function of ``code`` that says what was done, in a problem where no answer is told."""
+
+MOST_TOOLS = 16
+PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
+    "instances": (("draw", "chance", "size"), ("given", "instance")),
+    "solution": (("solve", "instance"),),
+    "oracle": (("oracle", "call", "given"),),
+}
+"""The functions that each part of the code must define, with their parameters. ``code`` defines one per tool."""
+
+
+class ProblemError(Exception):
+    """The problem cannot be used; ``reason`` is a short code, the message says what is wrong, for its author."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class ProblemTool(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A tool. ``parameters`` are the JSON Schemas of its arguments by name; all are required."""
+
+    name: str
+    description: str
+    parameters: dict[str, JsonObject] = {}
+
+
+class Problem(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """``about`` says how the world works, ``question`` what is wanted, with ``$name`` where ``given`` has a name.
+
+    ``answer`` is the JSON Schema of the answer; without one the agent hands in nothing, and what ``outcome(state)``
+    says of the last state is compared. Calls of the ``metered`` tools are limited by the task.
+    """
+
+    about: str
+    question: str
+    tools: tuple[ProblemTool, ...]
+    instances: str
+    code: str
+    solution: str
+    oracle: str
+    answer: JsonObject | None = None
+    metered: tuple[str, ...] = ()
+
+    def schemas(self) -> list[Tool]:
+        """What an agent may call, ``submit`` at the end."""
+        handed = {} if self.answer is None else {"answer": self.answer}
+        ends = "Hands in the answer and ends." if handed else "Says that all is done, and ends."
+        return [
+            *(function(tool.name, tool.description, tool.parameters) for tool in self.tools),
+            function(SUBMIT, ends, handed),
+        ]
+
+
+def read_problem(source: str) -> Problem:
+    """Raises ``ProblemError``: ``syntax`` for what is no problem or no Python, ``tools`` for tools that do not fit."""
+    try:
+        problem = msgspec.json.decode(source, type=Problem)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ProblemError("syntax", f"this is no problem: {error}") from None
+    for part, functions in PARTS.items():
+        defined = _functions(part, getattr(problem, part))
+        for name, *parameters in functions:
+            if defined.get(name) != parameters:
+                raise ProblemError("syntax", f"{part} must define {name}({', '.join(parameters)})")
+    _check_tools(problem, _functions("code", problem.code))
+    return problem
+
+
+def write_problem(problem: Problem) -> str:
+    """The JSON that ``read_problem`` reads."""
+    return msgspec.json.encode(problem).decode()
+
+
+def _check_tools(problem: Problem, defined: dict[str, list[str]]) -> None:
+    names = [tool.name for tool in problem.tools]
+    if not 0 < len(names) <= MOST_TOOLS or len({*names, SUBMIT}) != len(names) + 1:
+        raise ProblemError("tools", f"there must be 1 to {MOST_TOOLS} tools of different names, none called {SUBMIT}")
+    for tool in problem.tools:
+        if defined.get(tool.name) != ["state", *tool.parameters]:
+            wanted = f"{tool.name}({', '.join(['state', *tool.parameters])})"
+            raise ProblemError("tools", f"code must define {wanted}, as tool {tool.name} says")
+    if problem.answer is None and defined.get(OUTCOME) != ["state"]:
+        raise ProblemError("tools", f"without an answer's schema, code must define {OUTCOME}(state)")
+    strangers = set(problem.metered) - set(names)
+    if strangers:
+        raise ProblemError("tools", f"metered names no tool: {', '.join(sorted(strangers))}")
+    for schema in problem.schemas():
+        try:
+            jsonschema.Draft202012Validator.check_schema(schema.parameters)
+        except jsonschema.SchemaError as error:
+            raise ProblemError("tools", f"the schema of {schema.name} is none: {error.message}") from None
+
+
+def _functions(part: str, code: str) -> dict[str, list[str]]:
+    """The names of the functions that a piece of code defines at its top, with the names of their parameters."""
+    try:
+        tree = ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise ProblemError("syntax", f"{part} is no Python: {error}") from None
+    functions = [each for each in tree.body if isinstance(each, ast.FunctionDef)]
+    return {each.name: [argument.arg for argument in each.args.args] for each in functions}

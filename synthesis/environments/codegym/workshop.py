@@ -1,0 +1,265 @@
+"""The parts of a problem's code, run in the sandbox: inputs drawn, solved, worked on by calls, and played.
+
+States and results go in and out as JSON, by value, so that nothing is kept in an interpreter from call to call. What a
+part does wrong is a ``Failure`` with a reason; only the sandbox itself raises anything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from schemas.record import JsonObject, Record
+from synthesis.environments.codegym.problem import OUTCOME, Problem
+from synthesis.sandbox import Limits, Pool, Result, Session, pool
+
+LIMITS = Limits(timeout_s=30.0, cpu_s=2, output_bytes=4_096, memory_bytes=192 * 2**20, value_bytes=512 * 2**10)
+"""What never ends is told by processor time, which does not depend on what else the machine does."""
+
+MOST_CALLS = 200
+"""Calls of an oracle in one run."""
+
+_SETTING = """
+class Refused(Exception):
+    pass
+"""
+_COPY = """
+import json as _json
+def _copy(value):
+    return _json.loads(_json.dumps(value, allow_nan=False))
+"""
+_DRAWING = """
+import random as _random
+def _drawn(draws):
+    instances = [_copy(draw(_random.Random(seed), size)) for seed, size in draws]
+    return [[instance, given(_copy(instance))] for instance in instances]
+"""
+_SOLVING = """
+def _solved(instances):
+    return [solve(instance) for instance in instances]
+"""
+_ACTING = """
+def _act(state, tool, arguments):
+    try:
+        result = globals()[tool](state, **arguments)
+    except Refused as error:
+        return {"refused": str(error)}
+    return {"state": state, "result": result}
+def _refused(state, calls):
+    return ["refused" in _tried(_copy(state), *call) for call in calls]
+def _tried(state, tool, arguments):
+    try:
+        return _copy(_act(state, tool, arguments))
+    except Exception:
+        return {"refused": ""}
+"""
+_PLAYING = """
+class _Endless(Exception):
+    pass
+def _played(instances, givens, most):
+    return [_play(instance, given, most) for instance, given in zip(instances, givens)]
+def _play(state, given, most):
+    calls = []
+    def call(tool, **arguments):
+        if len(calls) == most:
+            raise _Endless(f"the oracle does not end after {most} calls")
+        if tool not in _TOOLS:
+            raise NameError(f"there is no tool {tool!r}")
+        arguments = _copy(arguments)
+        calls.append([tool, arguments, None])
+        calls[-1][2] = result = _copy(globals()[tool](state, **_copy(arguments)))
+        return _copy(result)
+    try:
+        answer = oracle(call, _copy(given))
+        return {"calls": calls, "answer": answer, "outcome": outcome(state) if "outcome" in globals() else None}
+    except _Endless as error:
+        return {"endless": str(error)}
+"""
+_RETRACING = """
+class _Strayed(Exception):
+    pass
+def _retraced(givens, runs):
+    return [_retrace(given, calls) for given, calls in zip(givens, runs)]
+def _retrace(given, calls):
+    left = iter(calls)
+    def call(tool, **arguments):
+        expected = next(left, None)
+        if expected is None or expected[:2] != [tool, _copy(arguments)]:
+            raise _Strayed(f"{tool}({arguments}) was not called before")
+        return _copy(expected[2])
+    try:
+        return {"answer": oracle(call, _copy(given)), "left": len(list(left))}
+    except _Strayed as error:
+        return {"strayed": str(error)}
+"""
+
+
+class Failure(Exception):
+    """Code of a problem that does not do what it must. ``reason`` is a short code."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class Acted(Record):
+    """What a call came to: a new state with a result, or a refusal."""
+
+    state: JsonObject | None = None
+    result: Any = None
+    refused: str | None = None
+
+
+class Draw(Record):
+    """An input, and what of it is told."""
+
+    instance: JsonObject
+    given: JsonObject
+
+
+class Run(Record):
+    """What an oracle did: calls as (tool, arguments, result), its answer, and the outcome where there is one."""
+
+    calls: list[tuple[str, JsonObject, Any]] = []
+    answer: Any = None
+    outcome: Any = None
+    endless: str | None = None
+
+
+class Retraced(Record):
+    """What an oracle did that was told the results of an earlier run: its answer and how many calls it left out."""
+
+    answer: Any = None
+    left: int = 0
+    strayed: str | None = None
+
+
+class Workshop:
+    """The code of ``problem``. Every part gets a fresh interpreter, so that none can leave anything to another."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+        self._pool: Pool = pool(LIMITS)
+
+    def draw(self, draws: Sequence[tuple[int, int]]) -> list[Draw]:
+        """Inputs for pairs of seed and size. Raises ``Failure`` (``bad_instances``)."""
+        code = [_COPY, self._problem.instances, _DRAWING]
+        return _read(self._ask("bad_instances", code, "_drawn", {"draws": list(draws)}), "bad_instances", Draw)
+
+    def solve(self, instances: Sequence[JsonObject]) -> list[Any]:
+        """The answers. Raises ``Failure`` (``bad_solution``)."""
+        answers = self._ask("bad_solution", [self._problem.solution, _SOLVING], "_solved", {"instances": instances})
+        if not isinstance(answers, list) or len(answers) != len(instances):
+            raise Failure("bad_solution", "solve does not return JSON")
+        return answers
+
+    def play(self, draws: Sequence[Draw], rounds: int = 1) -> list[list[Run]]:
+        """What the oracle does, ``rounds`` times in one interpreter. Raises ``Failure``."""
+        names = f"_TOOLS = {[tool.name for tool in self._problem.tools]!r}\n"
+        code = [_SETTING, _COPY, names, self._problem.code, self._problem.oracle, _PLAYING]
+        arguments = {"instances": [each.instance for each in draws], "givens": [each.given for each in draws]}
+        with self._pool.session() as session:
+            _start(session, "bad_oracle", code)
+            played = [
+                _read(_call(session, "bad_oracle", "_played", {**arguments, "most": MOST_CALLS}), "bad_oracle", Run)
+                for _ in range(rounds)
+            ]
+        endless = [run.endless for runs in played for run in runs if run.endless is not None]
+        if endless:
+            raise Failure("endless", endless[0])
+        return played
+
+    def retrace(self, draws: Sequence[Draw], runs: Sequence[Run]) -> list[Retraced]:
+        """What the oracle does where there is no input and there are no tools, but results of earlier runs."""
+        arguments = {"givens": [each.given for each in draws], "runs": [run.calls for run in runs]}
+        code = [_SETTING, _COPY, self._problem.oracle, _RETRACING]
+        return _read(self._ask("peeking_oracle", code, "_retraced", arguments), "peeking_oracle", Retraced)
+
+    def _ask(self, reason: str, code: Sequence[str], function: str, arguments: JsonObject) -> Any:
+        with self._pool.session() as session:
+            _start(session, reason, code)
+            return _call(session, reason, function, arguments)
+
+
+class Counter:
+    """Where an agent's calls are carried out: the tools and nothing else of a problem, in a session that is kept."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+        self._pool: Pool = pool(LIMITS)
+        self._session: Session | None = None
+
+    def open(self) -> None:
+        """Begin with a fresh interpreter. Raises ``Failure`` (``bad_tools``)."""
+        if self._session is None:
+            self._session = self._pool.take()
+        self._session.restart()
+        _start(self._session, "bad_tools", [_SETTING, _COPY, self._problem.code, _ACTING])
+
+    def act(self, state: JsonObject, tool: str, arguments: JsonObject) -> Acted:
+        """Carry out a call that fits its schema. Raises ``Failure`` (``bad_tools``) where the tool itself fails."""
+        value = self._ask("_act", {"state": state, "tool": tool, "arguments": arguments})
+        try:
+            return msgspec.convert(value, Acted)
+        except msgspec.ValidationError as error:
+            raise Failure("bad_tools", f"{tool} leaves no state: {error}") from None
+
+    def refused(self, state: JsonObject, calls: Sequence[tuple[str, JsonObject]]) -> list[bool]:
+        """Which calls would be refused; none is carried out. All are if one of them does not end."""
+        try:
+            found = self._ask("_refused", {"state": state, "calls": list(calls)})
+        except Failure:
+            return [True] * len(calls)
+        return [bool(each) for each in found]
+
+    def outcome(self, state: JsonObject) -> Any:
+        """What was done. Raises ``Failure`` (``bad_tools``)."""
+        return self._ask(OUTCOME, {"state": state})
+
+    def close(self) -> None:
+        """Give the session back."""
+        if self._session is not None:
+            self._pool.give(self._session)
+            self._session = None
+
+    def _ask(self, function: str, arguments: JsonObject) -> Any:
+        assert self._session is not None
+        try:
+            return _call(self._session, "bad_tools", function, arguments)
+        except Failure:
+            if not self._session.alive:  # states are kept outside, so nothing is lost with an interpreter
+                self.open()
+            raise
+
+
+def _start(session: Session, reason: str, code: Sequence[str]) -> None:
+    _checked(session.run("\n".join(code)), reason)
+
+
+def _call(session: Session, reason: str, function: str, arguments: JsonObject) -> Any:
+    return _checked(session.call(function, arguments), reason).value
+
+
+def _checked(result: Result, reason: str) -> Result:
+    """Raises ``Failure`` for code that raised or did not end."""
+    if not result.ok:
+        raise Failure("endless" if result.reason in ("timeout", "cpu") else reason, _last_line(result.error))
+    return result
+
+
+def _last_line(error: str | None) -> str:
+    """What an exception says, without the way to it."""
+    lines = (error or "").strip().splitlines()
+    return lines[-1] if lines else "it failed without a word"
+
+
+def _read(value: Any, reason: str, record: type[Any]) -> list[Any]:
+    """A list of records, from lists or objects."""
+    if record is Draw and isinstance(value, list):
+        value = [{"instance": each[0], "given": each[1]} for each in value if isinstance(each, list) and len(each) == 2]
+    try:
+        return msgspec.convert(value, list[record])  # type: ignore[valid-type]
+    except msgspec.ValidationError as error:
+        raise Failure(reason, f"what it gives cannot be read: {error}") from None

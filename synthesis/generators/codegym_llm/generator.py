@@ -1,0 +1,49 @@
+"""Coding problems written by a model, after CodeGym (arXiv:2509.17325), with an example and repair rounds.
+
+What a model wrote is code, which is run in the sandbox only. The first fault that admission finds is fed back, with all
+earlier versions.
+"""
+
+from __future__ import annotations
+
+from string import Template
+
+import msgspec
+
+from schemas.task import EnvironmentSpec, Inspiration
+from synthesis.environments.codegym.examples import GAUGE
+from synthesis.environments.codegym.problem import read_problem, write_problem
+from synthesis.environments.codegym.structure import problem_structure
+from synthesis.generators.admission import AdmissionLimits
+from synthesis.generators.author import COPIED, NO_OBJECT, Author, first_fault, read_object
+from synthesis.generators.codegym_admission import environment_checks
+from synthesis.policies.policy import Policy
+from synthesis.prompts import prompt
+
+
+class LlmGenerator:
+    """Proposes problems that ``policy`` writes, with at most ``repairs`` rounds of repair."""
+
+    def __init__(self, policy: Policy, repairs: int = 3, limits: AdmissionLimits = AdmissionLimits()) -> None:
+        self._author = Author(policy, "codegym", prompt("codegym_system"), prompt("object_repair"), repairs)
+        self._limits = limits
+
+    async def propose(self, inspiration: Inspiration, seed: int) -> EnvironmentSpec:
+        """A problem without known faults. Raises ``GenerationError`` (``unrepaired``) with all versions and their
+        faults as ``history``, and passes on ``PolicyError``."""
+        example = msgspec.json.format(write_problem(GAUGE), indent=1)
+        asked = Template(prompt("codegym_request")).substitute(example=example, inspiration=inspiration.text)
+
+        def read(text: str, repairs: int) -> tuple[EnvironmentSpec | None, str]:
+            source = read_object(text)
+            if source is None:
+                return None, NO_OBJECT
+            spec = self._author.draft(inspiration, seed, repairs, source=source)
+            faults = first_fault(environment_checks(spec, self._limits.probes))
+            if faults:
+                return None, faults
+            structure = problem_structure(read_problem(source))
+            copied = structure == problem_structure(GAUGE)
+            return msgspec.structs.replace(spec, structure_digest=structure), COPIED if copied else ""
+
+        return await self._author.write(asked, inspiration, seed, read)

@@ -1,0 +1,83 @@
+"""Coding problems from a grammar of accesses, readings and questions and a few kinds of worlds, without a model.
+
+An inspiration text chooses the theme; the seed decides which problem it is.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from schemas.ids import derive_seed, digest
+from schemas.task import EnvironmentSpec, Inspiration, Lineage
+from synthesis.environments.codegym.problem import write_problem
+from synthesis.environments.codegym.structure import problem_structure
+from synthesis.generators.codegym_procedural.accesses import ACCESSES
+from synthesis.generators.codegym_procedural.draft import Made, compose
+from synthesis.generators.codegym_procedural.mazes import maze
+from synthesis.generators.codegym_procedural.networks import network
+from synthesis.generators.codegym_procedural.numbers import NUMBERS
+from synthesis.generators.codegym_procedural.puzzles import counter, lock, orders, scales
+from synthesis.generators.codegym_procedural.readings import READINGS
+from synthesis.generators.codegym_procedural.records import RECORDS
+from synthesis.generators.codegym_procedural.rows import ROWS
+from synthesis.generators.codegym_procedural.searches import arrangement, search
+from synthesis.generators.codegym_procedural.texts import TEXTS
+from synthesis.generators.codegym_procedural.themes import Theme, choose_theme
+
+OPERATOR = "spec_env"
+BACKEND = "procedural"
+FAMILY = "codegym"
+
+
+class ProceduralGenerator:
+    """Proposes coding problems from a seeded grammar; no model is asked."""
+
+    async def propose(self, inspiration: Inspiration, seed: int) -> EnvironmentSpec:
+        """A problem; same inspiration and seed, same problem."""
+        return propose(inspiration, seed)
+
+
+def propose(inspiration: Inspiration, seed: int) -> EnvironmentSpec:
+    """The problem of ``inspiration`` and ``seed``. ``lineage.notes`` names the theme and the parts."""
+    chance = random.Random(derive_seed(BACKEND, FAMILY, inspiration.inspiration_id, seed))
+    theme = choose_theme(inspiration.text, chance)
+    (draw,) = chance.choices(list(KINDS), weights=list(KINDS.values()))
+    problem, parts = draw(theme, chance)
+    return EnvironmentSpec(
+        environment_id=digest(OPERATOR, FAMILY, BACKEND, inspiration.inspiration_id, seed),
+        family=FAMILY,
+        name="-".join([theme.name, *parts]),
+        source=write_problem(problem),
+        structure_digest=problem_structure(problem),
+        lineage=Lineage(
+            operator=OPERATOR,
+            inspiration=inspiration.inspiration_id,
+            seed=seed,
+            notes={"backend": BACKEND, "theme": theme.name, "parts": parts},
+        ),
+    )
+
+
+def collection(theme: Theme, chance: random.Random) -> Made:
+    """A question about hidden things that are reached and seen in some way."""
+    question = chance.choice(chance.choice((NUMBERS, ROWS, RECORDS, TEXTS)))
+    readings = [each for each in READINGS if question.kind in each.fits]
+    reading = chance.choice(readings)
+    ordered = question.ordered or reading.ordered
+    access = chance.choice([each for each in ACCESSES if each.ordered or not ordered])
+    return compose(access, reading, question, theme), [access.name, reading.name, question.name]
+
+
+KINDS: dict[Callable[[Theme, random.Random], Made], int] = {
+    collection: 60,
+    network: 14,
+    arrangement: 8,
+    counter: 8,
+    search: 3,
+    maze: 2,
+    orders: 2,
+    lock: 2,
+    scales: 1,
+}
+"""What problems there are, with their weights."""

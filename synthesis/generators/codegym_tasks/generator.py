@@ -1,0 +1,224 @@
+"""Tasks for coding problems: inputs are drawn, the reference solution says the answer, and the oracle plays the gold.
+
+A task is kept where both come to the same. Its gold solution are the calls of the oracle, which knows what an agent
+knows; its length decides whether the input is of the right size.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import AsyncIterator, Callable, Iterator
+from string import Template
+from typing import Any
+
+from schemas.errors import UserError
+from schemas.ids import derive_seed, digest
+from schemas.record import JsonObject, Record
+from schemas.task import Difficulty, EnvironmentSpec, Lineage, Task
+from schemas.trajectory import AnyAction, ApiAction
+from synthesis.environments.codegym.problem import SUBMIT, Problem, ProblemError, read_problem
+from synthesis.environments.codegym.structure import problem_structure, task_structure
+from synthesis.environments.codegym.workshop import Draw, Failure, Run, Workshop
+from synthesis.environments.interpreter.goal import same
+from synthesis.generators.generator import GenerationError
+
+SIZES = (2, 12)
+"""Of inputs, in the terms of their problem: about how many things there are."""
+
+ROUNDS = 5
+"""How often a batch of inputs is drawn before the rest of the tasks is given up."""
+SPARE_DRAWS = 2
+"""Inputs that are drawn per task wanted."""
+
+LEAST_CALLS = 2
+"""One of them ``submit``: what can be said without a call is no task."""
+
+REACH = 10
+"""How many calls longer a harder variant may be."""
+
+HALF_LEVEL_EFFORT = 24.0
+"""The effort at which the level is one half."""
+DIRECTIONS = ("easier", "harder")
+
+
+class Case(Record):
+    """An input with its answer, and what the oracle did."""
+
+    seed: int
+    size: int
+    draw: Draw
+    answer: Any
+    run: Run
+
+    @property
+    def length(self) -> int:
+        """Calls of the solution, ``submit`` among them."""
+        return len(self.run.calls) + 1
+
+
+class CodegymTaskGenerator:
+    """Proposes tasks whose solutions are ``plan_length`` = (least, most) calls long, ``submit`` among them."""
+
+    def __init__(self, plan_length: tuple[int, int] = (2, 8)) -> None:
+        least, most = plan_length
+        if not 1 <= least <= most or most < LEAST_CALLS:
+            raise UserError(
+                f"plan_length is [{least}, {most}]; expected [least, most] with 1 <= least <= most >= {LEAST_CALLS}"
+            )
+        self._least, self._most = max(least, LEAST_CALLS), most
+
+    async def propose(self, spec: EnvironmentSpec, n: int, seed: int) -> AsyncIterator[Task | GenerationError]:
+        """As ``proposals``."""
+        for each in self.proposals(spec, n, seed):
+            yield each
+
+    def proposals(self, spec: EnvironmentSpec, n: int, seed: int) -> Iterator[Task | GenerationError]:
+        """``n`` tasks or failures, no two tasks of the same structure; one failure for a spec that cannot be used."""
+        wanted = f"a solution of {self._least} to {self._most} calls"
+
+        def fits(case: Case) -> bool:
+            return self._least <= case.length <= self._most
+
+        lineage = Lineage(operator="propose", seed=derive_seed("propose", spec.environment_id, seed))
+        yield from _tasks(spec, n, lineage, fits, set(), GenerationError("no_new_task", f"no new task with {wanted}"))
+
+    async def evolve(
+        self, spec: EnvironmentSpec, parent: Task, direction: str, n: int, seed: int
+    ) -> AsyncIterator[Task | GenerationError]:
+        """``n`` variants or failures; solutions shorter than the parent's if ``easier``, longer if ``harder``."""
+        if direction not in DIRECTIONS:
+            raise UserError(f"unknown direction {direction!r}; expected one of {', '.join(DIRECTIONS)}")
+        length = len(parent.gold or [])
+        if not length:
+            yield GenerationError("broken_parent", f"task {parent.task_id} has no gold solution to go by")
+            return
+
+        def fits(case: Case) -> bool:
+            return (
+                LEAST_CALLS <= case.length < length if direction == "easier" else length < case.length <= length + REACH
+            )
+
+        lineage = Lineage(
+            operator="evolve",
+            parents=[parent.task_id],
+            seed=derive_seed("evolve", parent.task_id, direction, seed),
+            notes={"direction": direction},
+        )
+        failure = GenerationError(f"no_{direction}_task", f"no new {direction} variant in {ROUNDS} rounds")
+        for each in _tasks(spec, n, lineage, fits, {parent.structure_digest}, failure, parent.split):
+            yield each
+
+
+def _tasks(
+    spec: EnvironmentSpec,
+    n: int,
+    lineage: Lineage,
+    fits: Callable[[Case], bool],
+    seen: set[str | None],
+    failure: GenerationError,
+    split: str | None = None,
+) -> Iterator[Task | GenerationError]:
+    try:
+        problem = read_problem(spec.source)
+        structure = spec.structure_digest or problem_structure(problem)
+        made = 0
+        for case in _cases(problem, n, lineage, fits):
+            task = _task(spec, problem, case, lineage, structure, split)
+            if task.structure_digest in seen:
+                continue
+            seen.add(task.structure_digest)
+            yield task
+            made += 1
+            if made == n:
+                return
+    except (ProblemError, Failure) as error:
+        yield GenerationError("broken_environment", f"{error.reason}: {error}")
+        return
+    for _ in range(n - made):
+        yield failure
+
+
+def _cases(problem: Problem, n: int, lineage: Lineage, fits: Callable[[Case], bool]) -> Iterator[Case]:
+    """Inputs that fit and that the oracle solves, round after round, of sizes that did before. Raises ``Failure``."""
+    chance = random.Random(lineage.seed)
+    workshop, sizes = Workshop(problem), list(range(SIZES[0], SIZES[1] + 1))
+    for _ in range(ROUNDS):
+        asked = [(chance.getrandbits(31), chance.choice(sizes)) for _ in range(SPARE_DRAWS * n + len(sizes))]
+        draws = workshop.draw(asked)
+        answers = workshop.solve([each.instance for each in draws])
+        (runs,) = workshop.play(draws)
+        cases = [
+            Case(seed=seed, size=size, draw=draw, answer=answer, run=run)
+            for (seed, size), draw, answer, run in zip(asked, draws, answers, runs, strict=True)
+        ]
+        fitting = [
+            case
+            for case in cases
+            if fits(case)
+            and solved(problem, case.run, case.answer)
+            and not any(same(guess, case.answer) for guess in guesses(problem, case.draw.given))
+        ]
+        yield from fitting
+        sizes = sorted({case.size for case in fitting}) or sizes
+
+
+def guesses(problem: Problem, given: JsonObject) -> list[Any]:
+    """Answers that need no call: the empty one of the answer's type, and what is told."""
+    if problem.answer is None:
+        return []
+    empty: dict[str, Any] = {"integer": 0, "number": 0, "string": "", "array": [], "object": {}, "boolean": False}
+    kind = str(problem.answer.get("type"))
+    return [*([empty[kind]] if kind in empty else []), *given.values()]
+
+
+def solved(problem: Problem, run: Run, answer: Any) -> bool:
+    """Whether an oracle came to the answer of the reference solution."""
+    return same(run.answer if problem.answer is not None else run.outcome, answer)
+
+
+def question(problem: Problem, given: JsonObject) -> str:
+    """What is wanted. Raises ``Failure`` (``bad_question``) for a name that is not given."""
+    try:
+        return Template(problem.question).substitute(given)
+    except (KeyError, ValueError) as error:
+        raise Failure("bad_question", f"the question cannot be asked, as {error} is not given") from None
+
+
+def difficulty(length: int, instance: JsonObject) -> Difficulty:
+    """Effort is the solution's length, weighed up by a quarter for every tenfold of values in the input."""
+    effort = length * (1.0 + math.log10(1 + _values(instance)) / 4.0)
+    return Difficulty(level=round(effort / (effort + HALF_LEVEL_EFFORT), 4), plan_length=length)
+
+
+def _values(value: Any) -> int:
+    if isinstance(value, dict):
+        return sum(_values(each) for each in value.values())
+    return sum(_values(each) for each in value) if isinstance(value, list) else 1
+
+
+def _task(
+    spec: EnvironmentSpec, problem: Problem, case: Case, lineage: Lineage, structure: str, split: str | None
+) -> Task:
+    gold: list[AnyAction] = [ApiAction(function=name, kwargs=arguments) for name, arguments, _ in case.run.calls]
+    handed = {} if problem.answer is None else {"answer": case.answer}
+    gold.append(ApiAction(function=SUBMIT, kwargs=handed))
+    called = [name for name, _, _ in case.run.calls]
+    budget = {name: called.count(name) + called.count(name) // 4 + 1 for name in problem.metered}
+    notes = spec.lineage.notes if spec.lineage else {}
+    drawn = {**lineage.notes, "draw": case.seed, "size": case.size}
+    start: JsonObject = {"instance": case.draw.instance, "given": case.draw.given, "budget": budget}
+    return Task(
+        task_id=digest(lineage.operator, spec.environment_id, lineage.parents, lineage.seed, case.seed, case.size),
+        environment_id=spec.environment_id,
+        instruction=question(problem, case.draw.given),
+        initial_state=start,
+        goal={"answer": case.answer},
+        gold=gold,
+        difficulty=difficulty(len(gold), case.draw.instance),
+        skills=sorted(notes.get("parts", [])),
+        max_turns=2 * len(gold) + 6,
+        structure_digest=task_structure(structure, start, gold),
+        lineage=Lineage(operator=lineage.operator, parents=lineage.parents, seed=lineage.seed, notes=drawn),
+        split=split,
+    )
