@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import chain
 
 from apache_beam.transforms.window import GlobalWindow
@@ -106,6 +106,7 @@ class FlightsFn(StageFn):
             journal.note(window.in_flight)
         landing = window.land()
         shard, flight = landing.flight.shard, landing.flight
+        lost: Mapping[str, float] = {}
         if landing.error is not None:
             if isinstance(landing.error, UserError | MemoryError):
                 raise landing.error
@@ -117,12 +118,13 @@ class FlightsFn(StageFn):
                     f"no model server answers: {landing.error.detail}\nstart it, then run the same command again; "
                     "what has ended is kept"
                 ) from landing.error
-            shard.fail(flight.unit, landing.error, flight.record, flight.row, landing.lost)
+            lost = self._operation.lost(flight.unit)
+            shard.fail(flight.unit, landing.error, flight.record, flight.row, lost)
         else:
-            lost = any(result.dropped is not None for result in landing.results)
-            shard.add(flight.unit, landing.results, shard.context(flight.record, flight.row) if lost else None)
+            dropped = any(result.dropped is not None for result in landing.results)
+            shard.add(flight.unit, landing.results, shard.context(flight.record, flight.row) if dropped else None)
         measured = shard.measure(landing.results)
-        measured.update(landing.lost)
+        measured.update(lost)
         journal.write(flight.unit, landing.results, measured)
         shard.waiting -= 1
         return [] if shard.waiting or shard is self._reading else [self._store(shard)]

@@ -152,7 +152,10 @@ class AsyncOperation(Operation):
         raise NotImplementedError
 
     def lost(self, unit: Unit) -> Mapping[str, float]:
-        """Figures of a unit whose ``process`` just raised an exception, to be summed with those of its table."""
+        """Figures of a unit whose ``process`` raised an exception, to be summed with those of its table.
+
+        Called by the thread that feeds the window.
+        """
         del unit
         return {}
 

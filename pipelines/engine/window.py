@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import queue
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -33,12 +33,11 @@ class Flight(msgspec.Struct, frozen=True):
 
 
 class Landing(msgspec.Struct, frozen=True):
-    """A unit that has ended, with its results, or an exception and what the unit had spent by then."""
+    """A unit that has ended, with its results or an exception."""
 
     flight: Flight
     results: list[Result] = []
     error: Exception | None = None
-    lost: Mapping[str, float] = {}
 
 
 class Window:
@@ -123,7 +122,7 @@ class Window:
             results: Iterable[Result] = await self._operation.process(flight.record, flight.unit)
             landing = Landing(flight, list(results))
         except Exception as error:  # noqa: BLE001 - handed to the feeding thread, which judges it
-            landing = Landing(flight, error=error, lost=self._operation.lost(flight.unit))
+            landing = Landing(flight, error=error)
         landings.put(landing)
 
     async def _cancel(self) -> None:

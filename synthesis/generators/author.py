@@ -19,7 +19,10 @@ from schemas.trajectory import AnyItem, MessageAction, TextObservation
 from synthesis.generators.generator import GenerationError
 from synthesis.policies.policy import Conversation, Policy
 
-NO_OBJECT = "there is no JSON object in the answer, or it does not end"
+NO_OBJECT = (
+    "there is no JSON object in the answer, or it does not end, or it holds what JSON has not (NaN, Infinity, half "
+    "characters)"
+)
 COPIED = "- copied: this is the example that you were shown, only its names differ; design another one"
 
 OPERATOR = "spec_env"
@@ -107,6 +110,6 @@ def read_object(text: str) -> str | None:
     start = re.search(r'{\s*"', text)
     try:
         value, _ = json.JSONDecoder().raw_decode(text[start.start() :] if start else "")
-    except (ValueError, RecursionError):  # also a number of too many digits
+        return json.dumps(value, ensure_ascii=False, allow_nan=False).encode().decode()
+    except (ValueError, RecursionError):  # also a number of too many digits, or half a character
         return None
-    return json.dumps(value, ensure_ascii=False)

@@ -174,7 +174,7 @@ def _without_packages(folder: Path, inside: Path) -> list[str]:
     """Empty folders over those of installed packages in ``folder``, which is mounted at ``inside``."""
     mounts = []
     for packages in sorted(each for name in PACKAGES for each in folder.glob(f"*/{name}")):
-        if packages.is_dir() and not packages.is_symlink():
+        if packages.is_dir() and not packages.is_symlink() and not packages.parent.is_symlink():
             hidden = str(inside / packages.relative_to(folder))
             mounts += ["--tmpfs", hidden, "--remount-ro", hidden]
     return mounts

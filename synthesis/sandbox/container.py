@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import socket
 import struct
@@ -69,7 +70,7 @@ class Container:
         except BaseException:
             self._control.close()
             raise
-        self._ending = weakref.finalize(self, _end, self._control, self._started)
+        self._ending = weakref.finalize(self, _end, self._control, self._started, os.getpid())
         watch(self)
         try:
             deadline = time.monotonic() + START_TIMEOUT_S
@@ -83,7 +84,10 @@ class Container:
 
     def interpreter(self) -> socket.socket:
         """A fresh interpreter instead of the one before, and an empty ``/tmp``. Raises ``SandboxError``."""
-        ours, inside = socket.socketpair()
+        try:
+            ours, inside = socket.socketpair()
+        except OSError as error:
+            raise SandboxError(f"no interpreter can be started: {error}") from None
         self.number += 1
         try:
             with inside:
@@ -116,15 +120,12 @@ class Container:
             return None
 
     def close(self) -> None:
-        """End all that runs in it. May be called twice; a container that is forgotten is closed too."""
+        """End all that runs in it, if it is not a fork's. May be called twice; one that is forgotten is closed too."""
         self._ending()
 
     def let_go(self) -> None:
         """As ``Inherited.let_go``: what runs in it goes on."""
-        if self._ending.detach() is not None:
-            self._control.close()
-            _forget(self._started)
-            self._started.process.poll()  # it is no child of the fork: counts as ended
+        self.close()
 
     def _command(self, command: bytes, descriptors: list[int]) -> None:
         try:
@@ -134,8 +135,13 @@ class Container:
             raise SandboxError(f"the sandbox has ended: {error}") from None
 
 
-def _end(control: socket.socket, started: Started) -> None:
+def _end(control: socket.socket, started: Started, owner: int) -> None:
+    """End a sandbox, or let go of it in a fork of ``owner``, the process that made it."""
     control.close()
+    if os.getpid() != owner:
+        _forget(started)
+        started.process.poll()  # it is no child of the fork: counts as ended
+        return
     with contextlib.suppress(ProcessLookupError):
         signal.pidfd_send_signal(started.pidfd, signal.SIGKILL)
     _forget(started)

@@ -8,7 +8,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from synthesis.sandbox.backend import Backend
 from synthesis.sandbox.errors import SandboxError, SandboxUnavailable
@@ -74,19 +74,20 @@ class Pool:
 
     def give(self, session: Session) -> None:
         """Take a session back: its interpreter is killed, its files are removed, and a new interpreter is started."""
+        usable = False
         try:
-            session.restart()
-            usable = True
-        except (SandboxError, SandboxUnavailable):
-            usable = False
-        with self._changed:
-            self._out.discard(session)
-            kept = usable and not self._closed and len(self._idle) < self._most_idle
-            if kept:
-                self._idle.append(session)
-            self._changed.notify()
-        if not kept:
-            session.close()
+            with suppress(SandboxError, SandboxUnavailable):
+                session.restart()
+                usable = True
+        finally:  # whatever was raised: its place is free
+            with self._changed:
+                self._out.discard(session)
+                kept = usable and not self._closed and len(self._idle) < self._most_idle
+                if kept:
+                    self._idle.append(session)
+                self._changed.notify()
+            if not kept:
+                session.close()
 
     @contextmanager
     def session(self) -> Iterator[Session]:

@@ -52,6 +52,9 @@ def _names(**names):
 def _submission():
     return _submitted
 """
+RESERVED = frozenset({"submit", "_submitted", "_submission", "_names"})
+"""Names of ``SUBMITTING``, which neither functions nor data of a world may have."""
+
 _FENCED = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)```", re.DOTALL)
 _HELP = "Write Python code in a ```python block, or call python(code=...). Hand in the answer by submit(answer)."
 
@@ -184,9 +187,9 @@ class InterpreterEnvironment:
 
     def close(self) -> None:
         """Give the session back."""
-        if self._session is not None:
-            self._pool.give(self._session)
-            self._session = None
+        session, self._session = self._session, None
+        if session is not None:
+            self._pool.give(session)
 
     @staticmethod
     def examples() -> list[tuple[EnvironmentSpec, Task]]:
@@ -224,10 +227,13 @@ class InterpreterEnvironment:
 
 
 def begin(session: Session, source: str, names: JsonObject) -> Result:
-    """Set a fresh session up for a world's source and a task's data; the result of what failed, or of the last part."""
-    result = session.run(SUBMITTING)
+    """Set a fresh session up for a world's source and a task's data; the result of what failed, or of the last part.
+
+    The source comes first, so that it does not decide what is submitted.
+    """
+    result = session.run(source)
     if result.ok:
-        result = session.run(source)
+        result = session.run(SUBMITTING)
     return session.call("_names", names) if result.ok else result
 
 

@@ -50,7 +50,7 @@ class LlmGenerator:
                 return None, NO_OBJECT
             try:
                 answer = msgspec.json.decode(found, type=Answer)
-            except msgspec.ValidationError as error:
+            except (ValueError, RecursionError) as error:
                 return None, f"- schema: {error}"
             structure = source_structure(answer.source)
             spec = self._author.draft(

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import count
 from typing import Any
 
 import msgspec
 import pytest
 
 from schemas.errors import UserError
+from schemas.record import JsonObject
 from schemas.task import EnvironmentSpec, Task
-from synthesis.environments.interpreter.examples import LEDGER
+from synthesis.environments.interpreter.environment import LIMITS, begin
+from synthesis.environments.interpreter.examples import LEDGER, SUM
 from synthesis.generators.admission import admit_environment, admit_task, rejection
 from synthesis.generators.generator import GenerationError
 from synthesis.generators.interpreter_procedural.generator import InterpreterGenerator, propose
 from synthesis.generators.interpreter_procedural.scheme import scheme_of
 from synthesis.generators.interpreter_tasks.generator import InterpreterTaskGenerator
 from synthesis.generators.interpreter_tasks.steps import KINDS, AtLeast, Keep, Linked, Product, Question, Unclear
+from synthesis.sandbox import Pool, Result, Session, backend, pool
 from tests.synthesis.generators.worlds import inspiration
 
 
@@ -143,3 +147,35 @@ def test_questions_have_known_answers(kind: str, answer: object) -> None:
     question = Question(kind=kind, by=by, of=of)
     assert question.answer(ROWS, sales()) == answer
     assert eval(question.code(sales()), {"rows": ROWS}) == answer
+
+
+def test_a_task_is_tried_with_one_session_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who holds one and waits for another of the same pool may wait in vain."""
+    lone = Pool(backend(), LIMITS, most=1, wait_s=0.05)
+    monkeypatch.setattr(
+        "synthesis.environments.interpreter.environment.pool",
+        lambda limits, purpose="": pool(limits, purpose=purpose) if purpose else lone,
+    )
+    assert [rejection(admit_task(task, LEDGER)[0]) for task in (SUM, SUM)] == [None] * 2
+    lone.close()
+
+
+@pytest.mark.parametrize("failing", range(1, 5))
+def test_a_world_that_starts_sometimes_is_rejected_and_holds_no_session(
+    failing: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lone = Pool(backend(), LIMITS, most=1, wait_s=0.05)
+    starts = count(1)
+
+    def sometimes(session: Session, source: str, names: JsonObject) -> Result:
+        return begin(session, "1 / 0" if next(starts) == failing else source, names)
+
+    monkeypatch.setattr("synthesis.environments.interpreter.environment.pool", lambda limits, purpose="": lone)
+    monkeypatch.setattr("synthesis.environments.interpreter.environment.begin", sometimes)
+    failed = rejection(admit_task(SUM, LEDGER)[0])
+    assert failed is not None
+    assert failed.name == ("broken" if failing == 1 else "nondeterministic")
+    assert "does not start" in failed.detail
+    with lone.session() as free:
+        assert free.run("1 + 1").value == 2
+    lone.close()

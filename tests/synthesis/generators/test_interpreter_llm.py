@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 import msgspec
 import pytest
 
+from schemas.record import JsonObject
 from schemas.task import Inspiration, Task
 from schemas.trajectory import MessageAction, TextObservation
-from synthesis.environments.interpreter.goal import goal_of
+from synthesis.environments.interpreter.environment import begin
 from synthesis.generators.admission import admit_environment, admit_task, rejection
 from synthesis.generators.generator import GenerationError
-from synthesis.generators.interpreter_admission import needs_no_work, source_structure
+from synthesis.generators.interpreter_admission import source_structure
 from synthesis.generators.interpreter_llm.generator import LlmGenerator
 from synthesis.generators.interpreter_tasks.generator import InterpreterTaskGenerator
 from synthesis.policies.scripted import ScriptedPolicy
 from synthesis.policies.settings import PolicySettings
 from synthesis.prompts import prompt
-from tests.synthesis.environments.toolbox.boxes import LIBRARY_TASK
+from synthesis.sandbox import Result, Session
 from tests.synthesis.generators.test_llm import Listener
 from tests.synthesis.generators.worlds import inspiration
 
@@ -82,10 +84,21 @@ def source(text: str) -> str:
     return changed(lambda answer: answer.update(source=text))
 
 
+ONCE = """
+asked = []
+def shelf(number):
+    asked.append(number)
+    return list(_shelves[number]) if len(asked) == 1 else []
+"""
 CALLS = SHELVES["tasks"][2]["goal"]["calls"]
 FAULTY = {
     "no object": ("I would rather not.", "there is no JSON object"),
     "cut off": (GOOD[:-30], "there is no JSON object in the answer, or it does not end"),
+    "no number": (GOOD.replace('["rice"]', "NaN"), "it holds what JSON has not (NaN, Infinity, half characters)"),
+    "too large a number": (GOOD.replace('["rice"]', "1e999"), "it holds what JSON has not"),
+    "half a character": (GOOD.replace('"rice"', '"\\ud800"'), "it holds what JSON has not"),
+    "too deep": (GOOD.replace('["rice"]', "[" * 600 + "]" * 600), "schema: "),
+    "deeper": (GOOD.replace('["rice"]', "[" * 982 + "]" * 982), "schema: "),
     "no source": (changed(lambda answer: answer.pop("source")), "schema: Object missing required field `source`"),
     "unknown key": (changed(lambda a: a["tasks"][0].update(check="True")), "schema: Object contains unknown field"),
     "wrong type": (changed(lambda a: a["functions"][0].update(examples={})), "schema: Expected `array`, got `object`"),
@@ -107,6 +120,28 @@ FAULTY = {
         source("import time\ndef shelf(number):\n    return [time.time_ns()]"),
         "nondeterministic: shelf(number=0) gave [",
     ),
+    "a function that counts its calls": (
+        source(ONCE),
+        "nondeterministic: shelf(number=0) gave ['oil', 'tea'] in one session, and [] in another one after other calls",
+    ),
+    "one example": (changed(lambda a: a["functions"][0]["examples"].pop()), "each with examples: at least 2"),
+    "one example twice": (
+        changed(lambda a: a["functions"][0].update(examples=a["functions"][0]["examples"][:1] * 2)),
+        "each with examples: at least 2",
+    ),
+    "one task three times": (
+        changed(lambda a: a.update(tasks=a["tasks"][:1] * 3)),
+        "schema: two tasks have the same instruction",
+    ),
+    "one cell": (changed(lambda a: a["tasks"][0]["solution"].pop()), "each with a solution of 2 to 8 cells"),
+    "no use of the world": (
+        changed(
+            lambda a: a["tasks"][0].update(
+                instruction="Submit seven times six.", solution=["7", "submit(6 * 7)"], goal={"answer": 42}
+            )
+        ),
+        "always passes: task 1: the solution passes without the functions",
+    ),
     "a check that a constant passes": (
         changed(lambda a: a["tasks"][2]["goal"].update(calls=CALLS[1:])),
         "always passes: task 3: a function twice that always returns [] passes",
@@ -126,6 +161,22 @@ FAULTY = {
             )
         ),
         "null accepted: task 3: doing nothing",
+    ),
+    "a submit of its own": (
+        source(SHELVES["source"] + "def submit(answer=None):\n    _submitted[:] = [6]\n").replace(
+            "submit(found)", "submit('whatever')"
+        ),
+        "gold rejected: task 1: not passed after 2 actions: {'submitted': ['whatever']}",
+    ),
+    "a session that submits": (
+        source(
+            "class Six(list):\n    def __setitem__(self, place, values):\n        self.append(6)\n" + SHELVES["source"]
+        ).replace("found += len", "globals().update(_submitted=Six()); found += len"),
+        "always passes: task 1: submitting something else passes too",
+    ),
+    "a name that is taken": (
+        changed(lambda a: a["data"].update(_submitted=[6])),
+        "schema: '_submitted' is the name of something else",
     ),
     "a wrong solution": (
         changed(lambda a: a["tasks"][0].update(goal={"answer": 7})),
@@ -209,26 +260,22 @@ async def test_a_world_whose_parameters_were_changed_is_rejected_and_has_no_task
     assert [getattr(each, "reason", None) for each in made] == ["broken_environment"]
 
 
-@pytest.mark.parametrize(
-    ("goal", "asks", "why"),
-    [
-        ({"answer": []}, "", "what one would guess"),
-        ({"answer": 0}, "", ""),
-        ({"answer": "a"}, "Tell a letter.", "tells the answer"),
-        ({"answer": "at"}, "What is that?", ""),
-        ({"calls": CALLS}, "", ""),
-        ({"calls": [{"function": "f", "arguments": {"x": n}, "value": n} for n in (1, 2)]}, "", "returns its argument"),
-        ({"calls": [*CALLS, {"function": "g", "arguments": {}, "value": 1}]}, "", "g that always returns 1"),
-    ],
-)
-def test_checks_that_need_no_work_are_found(goal: dict[str, Any], asks: str, why: str) -> None:
-    task = msgspec.structs.replace(LIBRARY_TASK, instruction=asks, goal=goal)
-    found = needs_no_work(goal_of(task), task)
-    assert (why in found, bool(found)) == (True, bool(why))
+async def test_a_source_that_runs_sometimes_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = await generator(Listener(GOOD)).propose(inspiration(), 0)
+    starts = count(1)
+
+    def sometimes(session: Session, source: str, names: JsonObject) -> Result:
+        return begin(session, source if next(starts) == 1 else "1 / 0", names)
+
+    monkeypatch.setattr("synthesis.generators.interpreter_admission.begin", sometimes)
+    failed = rejection(admit_environment(spec))
+    assert failed is not None
+    assert failed.name == "nondeterministic"
+    assert "ZeroDivisionError" in failed.detail
 
 
-def test_structure_does_not_know_names_texts_or_numbers() -> None:
-    one = "def f(a):\n    return [len(each) for each in a if each != 'x']  # why"
-    assert source_structure(one) == source_structure(one.replace("each", "word").replace("'x'", '"yes"'))
-    assert source_structure(one) != source_structure(one.replace("len", "sum"))
-    assert source_structure(one) != source_structure(one.replace("!=", "=="))
+async def test_what_an_author_is_told_of_a_fault_is_bounded() -> None:
+    lie = changed(lambda a: a["functions"][0]["examples"][0].update(value=["tea"] * 1_000))
+    with pytest.raises(GenerationError, match="lying function") as caught:
+        await generator(Listener(lie), repairs=0).propose(inspiration(), 0)
+    assert len(caught.value.history[0]["faults"]) < 700

@@ -376,10 +376,17 @@ def test_a_sandbox_ends_with_the_process_that_made_it() -> None:
     done = subprocess.run(
         [sys.executable, "-P", "-c", code], capture_output=True, text=True, env=environment, check=False
     )
-    left = [psutil.Process(int(pid)) for pid in done.stdout.split() if psutil.pid_exists(int(pid))]
+    left = [process for pid in done.stdout.split() for process in _living(int(pid))]
     assert done.returncode == -9
     assert len(done.stdout.split()) == 3
     assert psutil.wait_procs(left, timeout=5)[1] == []
+
+
+def _living(pid: int) -> list[psutil.Process]:
+    """The process with that id, if there is one; it may end at any moment."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return [psutil.Process(pid)]
+    return []
 
 
 def _command_line(process: psutil.Process) -> str:

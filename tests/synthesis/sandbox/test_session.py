@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +26,7 @@ from synthesis.sandbox import (
     pool,
 )
 from synthesis.sandbox.backend import Started
+from synthesis.sandbox.container import Container
 
 
 @pytest.fixture(scope="module")
@@ -170,6 +172,21 @@ def test_a_fork_does_not_end_the_sandboxes_of_its_parent(session: Session) -> No
             os._exit(0)
     os.waitpid(fork, 0)
     assert session.run("x").value == 1
+
+
+def test_a_fork_during_a_start_does_not_end_the_sandbox_of_its_parent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if another thread had forked before the sandbox was known to ``forks``."""
+    monkeypatch.setattr("synthesis.sandbox.container.watch", lambda container: None)
+    made = Container(backend("bubblewrap"), Limits())
+    fork = os.fork()
+    if fork == 0:
+        try:
+            made.close()
+        finally:
+            os._exit(0)
+    os.waitpid(fork, 0)
+    made.interpreter().close()
+    made.close()
 
 
 def test_a_fork_lets_go_of_what_it_inherits() -> None:
@@ -327,6 +344,39 @@ def test_trouble_at_the_first_start_ends_the_run_and_later_trouble_costs_an_epis
     once = Session(failing)  # tries again by itself
     assert once.run("1 + 1").value == 2
     once.close()
+
+
+def test_a_session_without_descriptors_is_an_error_and_its_place_in_the_pool_is_free(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def none_left() -> tuple[socket.socket, socket.socket]:
+        raise OSError(24, "Too many open files")
+
+    made = Pool(backend("bubblewrap"), most=1, wait_s=0.05)
+    for error in (None, KeyboardInterrupt):
+        taken = made.take()
+        taken.run("1")
+        with monkeypatch.context() as patch:
+            patch.setattr(socket, "socketpair", none_left)
+            with pytest.raises(SandboxError, match="Too many open files"):
+                taken.restart()
+            if error is not None:
+                patch.setattr(taken, "restart", lambda: (_ for _ in ()).throw(KeyboardInterrupt))
+            with contextlib.nullcontext() if error is None else pytest.raises(error):
+                made.give(taken)
+    with made.session() as free:
+        assert free.run("1 + 1").value == 2
+    made.close()
+
+
+def test_packages_behind_a_link_are_no_reason_not_to_start(tmp_path: Path) -> None:
+    """Nothing can be mounted over them where the link leads out of what is mounted."""
+    (tmp_path / "elsewhere" / "site-packages").mkdir(parents=True)
+    (tmp_path / "lib" / "python3" / "site-packages").mkdir(parents=True)
+    (tmp_path / "lib" / "python2").symlink_to(tmp_path / "elsewhere")
+    hidden = "/python/lib/python3/site-packages"
+    mounts = bubblewrap._without_packages(tmp_path / "lib", Path("/python/lib"))
+    assert mounts == ["--tmpfs", hidden, "--remount-ro", hidden]
 
 
 def test_limits_are_checked() -> None:

@@ -17,7 +17,7 @@ from synthesis.environments.environment import WorldError
 from synthesis.environments.interpreter.environment import MOST_DEATHS, InterpreterEnvironment
 from synthesis.environments.interpreter.examples import LEDGER, LONGEST, SUM, WORDS
 from synthesis.environments.interpreter.goal import same
-from synthesis.sandbox import Limits, Pool, SandboxUnavailable
+from synthesis.sandbox import Limits, Pool, SandboxUnavailable, Session
 from synthesis.sandbox.backend import Started
 from synthesis.strategies.stepping import world_at_fault
 
@@ -230,6 +230,25 @@ def test_where_there_is_no_sandbox_the_run_stops(monkeypatch: pytest.MonkeyPatch
     environment = InterpreterEnvironment(LEDGER)
     with pytest.raises(UserError, match="install it"), world_at_fault():
         environment.reset(SUM, 0)
+
+
+def test_what_was_given_back_is_not_given_back_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another environment may have it by then."""
+    given: list[Session] = []
+
+    def interrupted(self: Pool, session: Session) -> None:
+        given.append(session)
+        raise KeyboardInterrupt
+
+    environment = InterpreterEnvironment(LEDGER)
+    environment.reset(SUM, 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(Pool, "give", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            environment.close()
+        environment.close()
+    assert len(given) == 1
+    given[0].close()
 
 
 def test_its_episodes_are_lived_in_threads() -> None:
