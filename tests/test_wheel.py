@@ -64,6 +64,14 @@ def test_inspect_a_table(installed: Path, elsewhere: Path) -> None:
     assert "runs: Trajectory 1.0" in run(installed, elsewhere, "inspect", "runs")
 
 
+def test_a_view_has_its_pages(installed: Path, elsewhere: Path) -> None:
+    seed_table(elsewhere / "runs", [trajectory()])
+    assert run(installed, elsewhere, "view", "runs", "--no-serve") == "runs-view/index.html\n"
+    checkout = CHECKOUT / "pipelines/view/static"
+    pages = {path.relative_to(checkout) for path in checkout.rglob("*") if path.is_file()}
+    assert pages < {path.relative_to(elsewhere / "runs-view") for path in (elsewhere / "runs-view").rglob("*")}
+
+
 def test_the_quickstart_comes_with_it(installed: Path, elsewhere: Path) -> None:
     assert (installed / "pipelines/configs/quickstart.yaml").is_file()
     assert "quickstart: " in run(installed, elsewhere, "run", "configs/quickstart.yaml", "--dry-run")

@@ -37,6 +37,7 @@ COMMANDS = {
     "merge": ("pipelines.cli.merge:merge", "Write a whole model from an adapter."),
     "evaluate": ("pipelines.cli.stage:evaluate", "Compare models on held-out tasks and environments."),
     "inspect": ("pipelines.cli.inspect:inspect", "Show a table: counts, schema, histograms, sample rows."),
+    "view": ("pipelines.cli.view:view", "Browse trajectories, pairs and search trees in a web browser."),
     "list": ("pipelines.cli.list:list_", "List what can be named in a recipe."),
     "check": ("pipelines.cli.check:check", "Check plug-ins against their contract."),
     "doctor": ("pipelines.cli.doctor:doctor", "Look at what is installed, GPU, sandbox, disk and ports."),

@@ -1,0 +1,138 @@
+"""Trajectories in a view: their columns in the index, and their records on the shelf."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import msgspec
+
+from pipelines.view.columns import Texts, TextSets, places, shortened
+from schemas.record import JsonObject
+from schemas.rows import Message
+from schemas.trajectory import TextObservation, Trajectory
+from schemas.views.turns import conversation
+
+FACETS = ("outcome", "environment", "model", "strategy", "round", "split", "dataset")
+NUMBERS = ("reward", "turns", "errors", "prompt_tokens", "completion_tokens", "seconds", "cost_usd")
+SETS = ("table", "verdict", "label", "selection")
+
+
+class Runs:
+    """The columns of all trajectories, filled row by row. ``environments`` are names by id."""
+
+    def __init__(self, environments: dict[str, str]) -> None:
+        self.environments = environments
+        self.known: dict[str, int] = {}
+        self.tasks = Texts()
+        self.titles = Texts()
+        self.facets = {name: Texts() for name in FACETS}
+        self.numbers: dict[str, list[float | None]] = {name: [] for name in NUMBERS}
+        self.sets = {name: TextSets() for name in SETS}
+        self.parents: list[str | None] = []
+        self.trees: dict[int, int] = {}
+
+    def append(self, trajectory: Trajectory) -> int | None:
+        """The row of a trajectory, or ``None`` if it is there already: curated tables repeat what they keep."""
+        if trajectory.trajectory_id in self.known:
+            return None
+        row = self.known[trajectory.trajectory_id] = len(self.known)
+        self.tasks.append(trajectory.task_id)
+        self.titles.append(title(trajectory))
+        for name, text in self.facet_values(trajectory).items():
+            self.facets[name].append(text)
+        for name, number in number_values(trajectory).items():
+            self.numbers[name].append(number)
+        self.parents.append(trajectory.parent_id)
+        return row
+
+    def facet_values(self, trajectory: Trajectory) -> dict[str, str | None]:
+        """What lists are filtered by. The model stands for the policy where there is none, as in demonstrations."""
+        made, world = trajectory.generation, trajectory.environment_id
+        return {
+            "outcome": trajectory.outcome.status,
+            "environment": None if world is None else self.environments.get(world, world),
+            "model": None if made is None else made.model or made.policy,
+            "strategy": None if made is None else made.strategy,
+            "round": None if made is None else str(made.round),
+            "split": trajectory.split,
+            "dataset": None if trajectory.source is None else trajectory.source.dataset,
+        }
+
+    def encoded(self) -> JsonObject:
+        """As the index holds it."""
+        rows = len(self.known)
+        return {
+            "ids": list(self.known),
+            "task": self.tasks.encoded(),
+            "title": self.titles.encoded(),
+            "facets": {name: column.encoded() for name, column in self.facets.items()},
+            "sets": {name: column.encoded(rows) for name, column in self.sets.items()},
+            "numbers": self.numbers,
+            "parent": places(self.parents, self.known),
+            "tree": [self.trees.get(row, -1) for row in range(rows)] if self.trees else [],
+        }
+
+
+def title(trajectory: Trajectory) -> str | None:
+    """The beginning of what the user asked first."""
+    asked = (each for each in trajectory.content if isinstance(each, TextObservation) and each.source == "user")
+    first = next(asked, None)
+    return None if first is None else shortened(first.content)
+
+
+def number_values(trajectory: Trajectory) -> dict[str, float | None]:
+    """What lists are sorted by."""
+    usage = trajectory.usage
+    return {
+        "reward": trajectory.outcome.reward,
+        "turns": max((item.turn for item in trajectory.content), default=0),
+        "errors": sum(item.error for item in trajectory.content),
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "seconds": None if usage.seconds is None else round(usage.seconds, 3),
+        "cost_usd": usage.cost_usd,
+    }
+
+
+def record_json(trajectory: Trajectory, token_ids: bool) -> bytes:
+    """A trajectory as the page shows it: fields at rest left out, tokens counted."""
+    whole = without_rest(msgspec.to_builtins(trajectory))
+    whole["content"] = [item_object(item, token_ids) for item in whole.get("content", [])]
+    return msgspec.json.encode(whole)
+
+
+def item_object(item: JsonObject, token_ids: bool) -> JsonObject:
+    """An item with the number of its tokens, and their ids only where they are asked for."""
+    kept = without_rest(item)
+    tokens = kept.get("tokens")
+    if tokens is not None:
+        counts = {
+            "prompt_tokens": len(tokens["prompt_ids"]),
+            "sampled_tokens": len(tokens["sampled_ids"]),
+            "logprob": sum(tokens["logprobs"]) if tokens["logprobs"] else None,
+            "segment_start": tokens["segment_start"],
+            "finish_reason": tokens["finish_reason"],
+        }
+        kept["tokens"] = {**tokens, **counts} if token_ids else counts
+    return kept
+
+
+def without_rest(record: JsonObject) -> JsonObject:
+    """The fields of one record that say something. What is inside of them stays whole: an argument may be null."""
+    return {
+        key: value
+        for key, value in record.items()
+        if value is not None and value != [] and not (value is False and key in ("error", "synthetic"))
+    }
+
+
+def marked_items(trajectory: Trajectory) -> list[list[Any]]:
+    """(mark, items) of each of the agent's messages, by which messages of training rows are found in a trajectory."""
+    return [[mark(said.message), said.items] for said in conversation(trajectory) if said.step is not None]
+
+
+def mark(message: Message) -> str:
+    """Equal for messages that say and call the same."""
+    said = [message.content or "", [[call.name, call.arguments] for call in message.tool_calls]]
+    return hashlib.blake2b(msgspec.json.encode(said), digest_size=8).hexdigest()

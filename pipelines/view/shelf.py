@@ -1,0 +1,58 @@
+"""Data as scripts: files that a page can load from a disk, where it may not fetch.
+
+An entry is a call, ``agentmill.add('runs',17,'verdict','{"name": …}')``: the shelf, the place on it, the kind of the
+entry, and its JSON as a text. So a browser parses one string; nothing in it is ever code. Entries of a place may come
+in any order and at any time, since files are appended to.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+from types import TracebackType
+
+BUFFER_BYTES = 16 * 2**20
+
+
+class Shelf:
+    """``FOLDER/NAME-00000.js`` …, each with the entries of ``per_file`` places."""
+
+    def __init__(self, folder: Path, name: str, per_file: int) -> None:
+        self.folder = folder
+        self.name = name
+        self.per_file = per_file
+        self.files: set[int] = set()
+        self._waiting: dict[int, list[bytes]] = defaultdict(list)
+        self._bytes = 0
+
+    def __enter__(self) -> Shelf:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.flush()
+
+    def add(self, place: int, kind: str, json: bytes) -> None:
+        """Put the JSON text of a value on the shelf."""
+        entry = b"agentmill.add('%b',%d,'%b',%b);\n" % (self.name.encode(), place, kind.encode(), literal(json))
+        self._waiting[place // self.per_file].append(entry)
+        self._bytes += len(entry)
+        if self._bytes > BUFFER_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what waits."""
+        self.files.update(self._waiting)
+        for number, entries in self._waiting.items():
+            with (self.folder / f"{self.name}-{number:05d}.js").open("ab") as file:
+                file.writelines(entries)
+        self._waiting.clear()
+        self._bytes = 0
+
+
+def literal(json: bytes) -> bytes:
+    """JSON text as a JavaScript string in single quotes. It holds no ``<``, so it ends no script wherever it stands."""
+    text = json.replace(b"\\", b"\\\\").replace(b"'", b"\\'").replace(b"<", b"\\x3c")
+    return b"'%b'" % text.replace(b"\xe2\x80\xa8", b"\\u2028").replace(b"\xe2\x80\xa9", b"\\u2029")
