@@ -9,7 +9,7 @@ from typing import Protocol
 
 from schemas.record import JsonObject, Record
 from schemas.task import EnvironmentSpec, Task
-from schemas.trajectory import AnyAction, AnyObservation, ApiAction, Tool
+from schemas.trajectory import AnyAction, AnyObservation, ApiAction, TextObservation, Tool
 
 
 class WorldError(Exception):
@@ -30,6 +30,12 @@ class Transition(Record):
     terminated: bool = False
     truncated: bool = False
     error: bool = False
+
+
+def refusal(why: str) -> Transition:
+    """What an illegal action comes to. Half characters (lone surrogates) that it quotes are told as ``?``."""
+    said = why.encode(errors="replace").decode()
+    return Transition(observation=TextObservation(content=said, source="environment"), error=True)
 
 
 class Check(Record):

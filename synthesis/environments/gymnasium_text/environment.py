@@ -18,7 +18,7 @@ from schemas.record import JsonObject
 from schemas.task import EnvironmentSpec, Task
 from schemas.trajectory import AnyAction, ApiAction, MessageAction, TextObservation, Tool
 from synthesis.environments.command import tidy
-from synthesis.environments.environment import Check, Transition, WorldError
+from synthesis.environments.environment import Check, Transition, WorldError, refusal
 from synthesis.environments.gymnasium_text.describer import DESCRIBERS, Describer, Game
 from synthesis.environments.gymnasium_text.examples import EXAMPLES
 from synthesis.environments.gymnasium_text.value_iteration import solve
@@ -159,7 +159,7 @@ class GymnasiumEnvironment:
             content = "The game is over."
         else:
             content = f"That is no command here. Commands: {', '.join(self._commands)}."
-        return Transition(observation=TextObservation(content=content, source="environment"), error=True)
+        return refusal(content)
 
     def _state(self) -> JsonObject:
         self._demand_reset()

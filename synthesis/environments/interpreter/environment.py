@@ -22,7 +22,7 @@ from schemas.ids import digest
 from schemas.record import JsonObject, Record
 from schemas.task import EnvironmentSpec, Task
 from schemas.trajectory import AnyAction, ApiAction, CodeAction, MessageAction, TextObservation, Tool
-from synthesis.environments.environment import Check, Transition, WorldError
+from synthesis.environments.environment import Check, Transition, WorldError, refusal
 from synthesis.environments.interpreter.examples import EXAMPLES
 from synthesis.environments.interpreter.goal import goal_of, share_met
 from synthesis.sandbox import Limits, Pool, ReplayError, Result, SandboxError, Session, pool
@@ -104,8 +104,10 @@ class InterpreterEnvironment:
         code = _code_of(action)
         if isinstance(code, Transition):
             return code
+        if not _is_text(code):
+            return refusal("That is no text: it holds half characters, which cannot be written as UTF-8.")
         if self._submitted or self._lost:
-            return _refused("The episode is over.")
+            return refusal("The episode is over.")
         before = session.snapshot()
         result = session.run(code)
         if not session.alive:
@@ -223,7 +225,7 @@ class InterpreterEnvironment:
             return Transition(observation=TextObservation(content=told, source="environment"), terminated=True)
         except SandboxError as error:
             raise WorldError(str(error)) from None
-        return _refused(f"{why}. The session is as it was before this code.")
+        return refusal(f"{why}. The session is as it was before this code.")
 
 
 def begin(session: Session, source: str, names: JsonObject) -> Result:
@@ -242,13 +244,21 @@ def _code_of(action: AnyAction) -> str | Transition:
     if isinstance(action, ApiAction):
         code = action.kwargs.get("code")
         if action.function != TOOL.name or not isinstance(code, str) or set(action.kwargs) != {"code"}:
-            return _refused(f"There is one function, python(code), and no call {action.function} like this. {_HELP}")
+            return refusal(f"There is one function, python(code), and no call {action.function} like this. {_HELP}")
         return code
     if isinstance(action, CodeAction):
         known = action.language.lower() in ("python", "python3", "py")
-        return action.content if known else _refused(f"Code in {action.language} is not run here. {_HELP}")
+        return action.content if known else refusal(f"Code in {action.language} is not run here. {_HELP}")
     blocks = _FENCED.findall(action.content) if isinstance(action, MessageAction) else []
-    return "\n".join(block.removesuffix("\n") for block in blocks) if blocks else _refused(_HELP)
+    return "\n".join(block.removesuffix("\n") for block in blocks) if blocks else refusal(_HELP)
+
+
+def _is_text(code: str) -> bool:
+    try:
+        code.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _told(result: Result, submission: Result, done: bool) -> str:
@@ -258,7 +268,3 @@ def _told(result: Result, submission: Result, done: bool) -> str:
     elif done:
         parts.append("The answer was handed in.")
     return "\n".join(part.rstrip("\n") for part in parts if part) or "(nothing was shown)"
-
-
-def _refused(why: str) -> Transition:
-    return Transition(observation=TextObservation(content=why, source="environment"), error=True)

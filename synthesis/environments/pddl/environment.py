@@ -15,7 +15,7 @@ import msgspec
 from schemas.ids import digest
 from schemas.task import EnvironmentSpec, Task
 from schemas.trajectory import AnyAction, ApiAction, CodeAction, MessageAction, TextObservation
-from synthesis.environments.environment import Check, Transition, WorldError
+from synthesis.environments.environment import Check, Transition, WorldError, refusal
 from synthesis.environments.pddl.domain import (
     EQUALS,
     OBJECT,
@@ -88,10 +88,10 @@ class PddlEnvironment:
         try:
             call = self._understand(action)
         except Misunderstood as error:
-            return _refused(str(error))
+            return refusal(str(error))
         number = world.numbers.get(call)
         if number is None or not self._legal(number):
-            return _refused(self._why_not(call))
+            return refusal(self._why_not(call))
         before, self._state = self._state, world.grounded.apply(self._state, number)
         done = world.grounded.is_goal(self._state)
         observation = TextObservation(content=self._told(before), source="environment")
@@ -254,7 +254,3 @@ def _load(domain: Domain, problem_text: str) -> World:
 def _bind(literal: Literal, action: Action, call: Call) -> Literal:
     binding = dict(zip([parameter.name for parameter in action.parameters], call.arguments, strict=True))
     return Literal(literal.predicate, tuple(binding.get(term, term) for term in literal.arguments), literal.positive)
-
-
-def _refused(why: str) -> Transition:
-    return Transition(observation=TextObservation(content=why, source="environment"), error=True)
