@@ -2,8 +2,10 @@
 
 Environments: ``syntax``, ``tools`` by looking; then by trying ``bad_instances``, ``bad_question``, ``bad_solution``,
 ``answer_type``, ``bad_oracle``, ``endless`` (any part), ``nondeterministic`` (or something is kept from run to run),
-``wrong_answer`` (a tool that lies, a wrong solution or a wrong oracle), ``idle_oracle``, ``unused_tool``,
-``peeking_oracle`` (it does not come to the same calls from their results alone), ``constant_answer``, ``told_answer``,
+``wrong_answer`` (a tool that lies, a wrong solution or a wrong oracle), ``unplayable`` (an agent that makes the calls
+of the oracle is told something else), ``bad_tools`` (they fail in an agent's hands), ``idle_oracle``, ``unused_tool``,
+``peeking_oracle`` (it does not come to the same calls from their results alone, or could look around),
+``constant_answer``, ``told_answer`` (it is given, or the oracle says the same where its tools look at another input),
 ``telling_tool``, ``always_passes`` and ``unfit_call``. Tasks: ``wrong_gold``, ``empty_answer_accepted``,
 ``wrong_answer_accepted``, ``unneeded_call``.
 """
@@ -15,6 +17,7 @@ from contextlib import closing
 from typing import Any
 
 import jsonschema
+from referencing.jsonschema import EMPTY_REGISTRY
 
 from schemas.ids import derive_seed, digest
 from schemas.task import AdmissionCheck, EnvironmentSpec, Task
@@ -88,6 +91,9 @@ def _trials(problem: Problem, probes: int) -> Iterator[AdmissionCheck]:
     changed += ["the same run goes otherwise a second time"] if runs != again_runs else []
     yield _judged("nondeterministic", changed)
     yield _judged("wrong_answer", _disagreements(problem, runs, answers))
+    with closing(Counter(problem)) as counter:
+        counter.open()
+        yield _judged("unplayable", counter.follow(draws, runs))
     idle = sum(not run.calls for run in runs)
     told = [f"the oracle calls no tool in {idle} of {len(runs)} probes"]
     yield _judged("idle_oracle", told if idle > MOST_GUESSED * len(runs) else [])
@@ -96,7 +102,7 @@ def _trials(problem: Problem, probes: int) -> Iterator[AdmissionCheck]:
     yield _judged("peeking_oracle", _peeks(workshop, draws, runs))
     if problem.answer is not None:
         yield _judged("constant_answer", _constant(answers))
-        yield _judged("told_answer", _told(draws, answers))
+        yield _judged("told_answer", [*_told(draws, answers), *_foretold(workshop, draws, runs)])
     with closing(Counter(problem)) as counter:
         counter.open()
         yield _judged("telling_tool", _telling(problem, counter, draws, answers))
@@ -116,9 +122,11 @@ def _halves(found: Sequence[Any]) -> tuple[list[Any], list[Any]]:
 def _untyped(problem: Problem, answers: Sequence[Any]) -> Iterator[str]:
     if problem.answer is None:
         return
-    validator = jsonschema.Draft202012Validator(problem.answer)
+    validator = jsonschema.Draft202012Validator(problem.answer, registry=EMPTY_REGISTRY)
     for answer in answers:
-        if not validator.is_valid(answer):
+        if isinstance(answer, bool):
+            yield f"solve says {answer!r}; a yes or no can be guessed"
+        elif not validator.is_valid(answer):
             yield f"solve says {answer!r}, which is no {problem.answer}"
 
 
@@ -149,6 +157,16 @@ def _told(draws: Sequence[Draw], answers: Sequence[Any]) -> Iterator[str]:
         hits = [same(draw.given.get(name), answer) for draw, answer in zip(draws, answers, strict=True)]
         if sum(hits) > MOST_GUESSED * len(hits):
             yield f"the answer is given as {name} in {sum(hits)} of {len(hits)} probes"
+
+
+def _foretold(workshop: Workshop, draws: Sequence[Draw], runs: Sequence[Run]) -> Iterator[str]:
+    """An oracle to which the tools make no difference: it says the same where they look at another input."""
+    try:
+        exchanged = workshop.exchange(draws)
+    except Failure:  # what never ends says something else
+        return
+    if all(same(found, [run.answer]) for found, run in zip(exchanged, runs, strict=True)):
+        yield "the oracle says the same where its tools look at another input: what is given tells the answer"
 
 
 def _telling(problem: Problem, counter: Counter, draws: Sequence[Draw], answers: Sequence[Any]) -> Iterator[str]:

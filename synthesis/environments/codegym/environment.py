@@ -45,13 +45,15 @@ class Start(Record):
 class State(Record):
     """A snapshot. ``spent`` counts calls of metered tools, ``handed`` is what was handed in: nothing or one value.
 
-    ``progress`` is how many actions of the gold solution were taken, ``strayed`` whether anything else was changed.
+    ``judged`` is what ``check`` says since then. ``progress`` is how many actions of the gold solution were taken,
+    ``strayed`` whether anything else was changed.
     """
 
     state: JsonObject
     spent: dict[str, int] = {}
     handed: list[Any] = []
     over: bool = False
+    judged: Check | None = None
     progress: int = 0
     strayed: bool = False
 
@@ -126,12 +128,8 @@ class CodegymEnvironment:
 
     def check(self) -> Check:
         """``score`` is 1 once the right answer was handed in, or once all was done right and that was said; else 0."""
-        expected = self._live().goal["answer"]
-        if not self._state.over:
-            return Check(passed=False, score=0.0, evidence={"submitted": []})
-        handed = self._state.handed if self.problem.answer is not None else [self._outcome()]
-        right = same(handed[0], expected)
-        return Check(passed=right, score=float(right), evidence={"submitted": handed})
+        self._live()
+        return self._state.judged or Check(passed=False, score=0.0, evidence={"submitted": []})
 
     def admissible(self) -> list[ApiAction]:
         """Legal calls: of each tool a few, with small numbers and with names that are known; and handing in."""
@@ -142,7 +140,10 @@ class CodegymEnvironment:
         ]
         calls = [call for tool in self.tools for call in candidates(tool, names) if self._left(call.function)]
         tried = [call for call in calls if call.function != SUBMIT]
-        refused = self._counter.refused(self._state.state, [(call.function, call.kwargs) for call in tried])
+        try:
+            refused = self._counter.refused(self._state.state, [(call.function, call.kwargs) for call in tried])
+        except SandboxError as error:
+            raise WorldError(str(error)) from None
         legal = [call for call, no in zip(tried, refused, strict=True) if not no]
         return legal + [call for call in calls if call.function == SUBMIT]
 
@@ -178,13 +179,18 @@ class CodegymEnvironment:
         tool = self._named.get(call.function)
         if tool is None:
             raise Unfit(f"There is no tool {call.function!r}; there are {', '.join(self._named)}.")
+        try:
+            digest(call.kwargs)
+            msgspec.json.encode(call.kwargs)
+        except (ValueError, RecursionError, OverflowError):
+            raise Unfit("These arguments cannot be written as JSON.") from None
         wrong = misfit(call, tool)
         if wrong is not None:
             raise Unfit(f"{call.function} does not take these arguments: {wrong[:200]}")
+        wanted: dict[str, JsonObject] = tool.parameters["properties"]
         whole = {
-            name: int(value) if isinstance(value, float) and schema.get("type") == "integer" else value
-            for name, schema in tool.parameters["properties"].items()
-            for value in [call.kwargs[name]]
+            name: int(value) if isinstance(value, float) and wanted[name].get("type") == "integer" else value
+            for name, value in call.kwargs.items()
         }
         return msgspec.structs.replace(call, kwargs=whole)
 
@@ -214,18 +220,25 @@ class CodegymEnvironment:
 
     def _hand_in(self, call: ApiAction) -> str:
         handed = [call.kwargs["answer"]] if self.problem.answer is not None else []
-        self._state = msgspec.structs.replace(self._state, handed=handed, over=True)
+        judged = self._judged(handed)
+        self._state = msgspec.structs.replace(self._state, handed=handed, over=True, judged=judged)
         return "It was handed in, and the episode is over."
 
     def _left(self, tool: str) -> bool:
         """Whether a tool may be called once more."""
         return tool not in self._start.budget or self._state.spent.get(tool, 0) < self._start.budget[tool]
 
-    def _outcome(self) -> Any:
-        try:
-            return self._counter.outcome(self._state.state)
-        except (Failure, SandboxError) as error:
-            raise WorldError(str(error)) from None
+    def _judged(self, handed: list[Any]) -> Check:
+        """What was handed in, or what was done, beside the answer. A state without an outcome is not the right one."""
+        if self.problem.answer is None:
+            try:
+                handed = [self._counter.outcome(self._state.state)]
+            except Failure as error:
+                return Check(passed=False, score=0.0, evidence={"outcome": str(error)})
+            except SandboxError as error:
+                raise WorldError(str(error)) from None
+        right = same(handed[0], self._live().goal["answer"])
+        return Check(passed=right, score=float(right), evidence={"submitted": handed})
 
 
 @lru_cache(maxsize=256)

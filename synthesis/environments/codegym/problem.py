@@ -9,6 +9,7 @@ the input and says the answer, and ``oracle`` finds the same answer by tools alo
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 
 import jsonschema
 import msgspec
@@ -30,6 +31,25 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
 """The functions that each part of the code must define, with their parameters. ``code`` defines one per tool."""
 
 
+KEYWORDS = frozenset(
+    [
+        *("type", "enum", "const", "items", "properties", "required", "additionalProperties"),
+        *("title", "description", "examples", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"),
+        *("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"),
+    ]
+)
+"""What schemas may hold. They are applied outside of the sandbox: none may refer to elsewhere or make a pattern run."""
+MOST_DEPTH = 24
+"""Of values within values in a schema."""
+MOST_NESTED = 200
+"""Pieces of code within each other; compilers and digests give up at some depth."""
+
+IMPORTS = frozenset(["bisect", "collections", "functools", "heapq", "itertools", "math", "re", "string"])
+"""What an oracle may import."""
+_INNER = ("_", "f_", "gi_", "tb_")
+"""How attributes begin that lead from a function or an error to what others know."""
+
+
 class ProblemError(Exception):
     """The problem cannot be used; ``reason`` is a short code, the message says what is wrong, for its author."""
 
@@ -47,7 +67,7 @@ class ProblemTool(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Problem(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """``about`` says how the world works, ``question`` what is wanted, with ``$name`` where ``given`` has a name.
+    """``about`` says how the world works, ``question`` what is wanted, with ``$name`` for every name of ``given``.
 
     ``answer`` is the JSON Schema of the answer; without one the agent hands in nothing, and what ``outcome(state)``
     says of the last state is compared. Calls of the ``metered`` tools are limited by the task.
@@ -74,7 +94,8 @@ class Problem(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 
 
 def read_problem(source: str) -> Problem:
-    """Raises ``ProblemError``: ``syntax`` for what is no problem or no Python, ``tools`` for tools that do not fit."""
+    """Raises ``ProblemError``: ``syntax`` for what is no problem or no Python, ``tools`` for tools that do not fit,
+    ``peeking_oracle`` for an oracle that has ways to look at what calls it."""
     try:
         problem = msgspec.json.decode(source, type=Problem)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -84,6 +105,7 @@ def read_problem(source: str) -> Problem:
         for name, *parameters in functions:
             if defined.get(name) != parameters:
                 raise ProblemError("syntax", f"{part} must define {name}({', '.join(parameters)})")
+    _check_oracle(problem.oracle)
     _check_tools(problem, _functions("code", problem.code))
     return problem
 
@@ -91,6 +113,24 @@ def read_problem(source: str) -> Problem:
 def write_problem(problem: Problem) -> str:
     """The JSON that ``read_problem`` reads."""
     return msgspec.json.encode(problem).decode()
+
+
+def _check_oracle(code: str) -> None:
+    for node in ast.walk(ast.parse(code)):
+        match node:
+            case ast.Attribute(attr=name) if name.startswith(_INNER):
+                used = [name]
+            case ast.Name(id=name) if name.startswith("__"):
+                used = [name]
+            case ast.Import(names=names):
+                used = [each.name for each in names if each.name not in IMPORTS]
+            case ast.ImportFrom(module=module, level=level):
+                used = [] if module in IMPORTS and not level else [module or "."]
+            case _:
+                used = []
+        if used:
+            told = f"oracle must not use {used[0]}; it may import {', '.join(sorted(IMPORTS))}"
+            raise ProblemError("peeking_oracle", told)
 
 
 def _check_tools(problem: Problem, defined: dict[str, list[str]]) -> None:
@@ -107,10 +147,49 @@ def _check_tools(problem: Problem, defined: dict[str, list[str]]) -> None:
     if strangers:
         raise ProblemError("tools", f"metered names no tool: {', '.join(sorted(strangers))}")
     for schema in problem.schemas():
+        if _depth(schema.parameters) > MOST_DEPTH:
+            raise ProblemError("tools", f"the schema of {schema.name} is nested more than {MOST_DEPTH} deep")
+        strange = _strange(schema.parameters)
+        if strange is not None:
+            raise ProblemError(
+                "tools", f"the schema of {schema.name} holds {strange}; use {', '.join(sorted(KEYWORDS))}"
+            )
         try:
             jsonschema.Draft202012Validator.check_schema(schema.parameters)
         except jsonschema.SchemaError as error:
             raise ProblemError("tools", f"the schema of {schema.name} is none: {error.message}") from None
+
+
+def _depth(value: object) -> int:
+    """How deep JSON values, or nodes of code, lie within each other; without recursion, as they are foreign."""
+    level, depth = [value], 0
+    while level:
+        level, depth = [inner for each in level for inner in _within(each)], depth + 1
+    return depth
+
+
+def _within(value: object) -> Iterable[object]:
+    match value:
+        case dict():
+            return value.values()
+        case list():
+            return value
+        case ast.AST():
+            return ast.iter_child_nodes(value)
+    return ()
+
+
+def _strange(schema: object) -> str | None:
+    """What a JSON Schema must not hold, if it does."""
+    if not isinstance(schema, dict):
+        return None
+    unknown = next((key for key in schema if key not in KEYWORDS), None)
+    if unknown is not None:
+        return repr(unknown)
+    properties = schema.get("properties")
+    within = [*(properties.values() if isinstance(properties, dict) else ()), schema.get("items")]
+    found = (_strange(each) for each in [*within, schema.get("additionalProperties")])
+    return next((each for each in found if each is not None), None)
 
 
 def _functions(part: str, code: str) -> dict[str, list[str]]:
@@ -119,5 +198,7 @@ def _functions(part: str, code: str) -> dict[str, list[str]]:
         tree = ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise ProblemError("syntax", f"{part} is no Python: {error}") from None
+    if _depth(tree) > MOST_NESTED:
+        raise ProblemError("syntax", f"{part} is nested more than {MOST_NESTED} deep")
     functions = [each for each in tree.body if isinstance(each, ast.FunctionDef)]
     return {each.name: [argument.arg for argument in each.args.args] for each in functions}

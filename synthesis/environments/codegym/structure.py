@@ -13,7 +13,8 @@ from synthesis.environments.codegym.problem import Problem
 from synthesis.environments.pddl.structure import Structure
 
 _PARTS = ("code", "solution")
-_BLOCKS = ("body", "orelse", "finalbody", "handlers")
+_BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
+_STATEMENTS = (ast.stmt, ast.excepthandler, ast.match_case)
 _BUILT_IN = frozenset([*dir(builtins), "Refused"])
 _WORDS = ("title", "description", "examples")
 
@@ -52,9 +53,12 @@ def task_structure(environment: str, start: JsonObject, gold: Sequence[AnyAction
     return digest(environment, hidden, calls)
 
 
-def _statements(node: ast.AST) -> Iterator[ast.stmt]:
-    """A statement and all within it, outside first; texts that stand alone are comments."""
-    if isinstance(node, ast.stmt) and not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
+def _statements(node: ast.AST) -> Iterator[ast.AST]:
+    """A statement and all within it, outside first, with what is caught and the cases of a match.
+
+    Texts that stand alone are comments.
+    """
+    if isinstance(node, _STATEMENTS) and not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
         yield node
     for field in _BLOCKS:
         inner = getattr(node, field, [])

@@ -12,88 +12,15 @@ from typing import Any
 import msgspec
 
 from schemas.record import JsonObject, Record
+from synthesis.environments.codegym.drivers import ACTING, COPY, DRAWING, PLAYING, RETRACING, SETTING, SOLVING
 from synthesis.environments.codegym.problem import OUTCOME, Problem
-from synthesis.sandbox import Limits, Pool, Result, Session, pool
+from synthesis.sandbox import Limits, Pool, Result, SandboxError, Session, pool
 
 LIMITS = Limits(timeout_s=30.0, cpu_s=2, output_bytes=4_096, memory_bytes=192 * 2**20, value_bytes=512 * 2**10)
 """What never ends is told by processor time, which does not depend on what else the machine does."""
 
 MOST_CALLS = 200
 """Calls of an oracle in one run."""
-
-_SETTING = """
-class Refused(Exception):
-    pass
-"""
-_COPY = """
-import json as _json
-def _copy(value):
-    return _json.loads(_json.dumps(value, allow_nan=False))
-"""
-_DRAWING = """
-import random as _random
-def _drawn(draws):
-    instances = [_copy(draw(_random.Random(seed), size)) for seed, size in draws]
-    return [[instance, given(_copy(instance))] for instance in instances]
-"""
-_SOLVING = """
-def _solved(instances):
-    return [solve(instance) for instance in instances]
-"""
-_ACTING = """
-def _act(state, tool, arguments):
-    try:
-        result = globals()[tool](state, **arguments)
-    except Refused as error:
-        return {"refused": str(error)}
-    return {"state": state, "result": result}
-def _refused(state, calls):
-    return ["refused" in _tried(_copy(state), *call) for call in calls]
-def _tried(state, tool, arguments):
-    try:
-        return _copy(_act(state, tool, arguments))
-    except Exception:
-        return {"refused": ""}
-"""
-_PLAYING = """
-class _Endless(Exception):
-    pass
-def _played(instances, givens, most):
-    return [_play(instance, given, most) for instance, given in zip(instances, givens)]
-def _play(state, given, most):
-    calls = []
-    def call(tool, **arguments):
-        if len(calls) == most:
-            raise _Endless(f"the oracle does not end after {most} calls")
-        if tool not in _TOOLS:
-            raise NameError(f"there is no tool {tool!r}")
-        arguments = _copy(arguments)
-        calls.append([tool, arguments, None])
-        calls[-1][2] = result = _copy(globals()[tool](state, **_copy(arguments)))
-        return _copy(result)
-    try:
-        answer = oracle(call, _copy(given))
-        return {"calls": calls, "answer": answer, "outcome": outcome(state) if "outcome" in globals() else None}
-    except _Endless as error:
-        return {"endless": str(error)}
-"""
-_RETRACING = """
-class _Strayed(Exception):
-    pass
-def _retraced(givens, runs):
-    return [_retrace(given, calls) for given, calls in zip(givens, runs)]
-def _retrace(given, calls):
-    left = iter(calls)
-    def call(tool, **arguments):
-        expected = next(left, None)
-        if expected is None or expected[:2] != [tool, _copy(arguments)]:
-            raise _Strayed(f"{tool}({arguments}) was not called before")
-        return _copy(expected[2])
-    try:
-        return {"answer": oracle(call, _copy(given)), "left": len(list(left))}
-    except _Strayed as error:
-        return {"strayed": str(error)}
-"""
 
 
 class Failure(Exception):
@@ -136,46 +63,60 @@ class Retraced(Record):
     strayed: str | None = None
 
 
+class Followed(Record):
+    """What an agent came to that made the calls of an oracle: what it was told otherwise, and the last states."""
+
+    wrong: list[str]
+    states: list[JsonObject]
+
+
 class Workshop:
     """The code of ``problem``. Every part gets a fresh interpreter, so that none can leave anything to another."""
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
-        self._pool: Pool = pool(LIMITS)
+        self._pool: Pool = pool(LIMITS, purpose="workshop")  # a counter may be open meanwhile
 
     def draw(self, draws: Sequence[tuple[int, int]]) -> list[Draw]:
         """Inputs for pairs of seed and size. Raises ``Failure`` (``bad_instances``)."""
-        code = [_COPY, self._problem.instances, _DRAWING]
+        code = [COPY, self._problem.instances, DRAWING]
         return _read(self._ask("bad_instances", code, "_drawn", {"draws": list(draws)}), "bad_instances", Draw)
 
     def solve(self, instances: Sequence[JsonObject]) -> list[Any]:
         """The answers. Raises ``Failure`` (``bad_solution``)."""
-        answers = self._ask("bad_solution", [self._problem.solution, _SOLVING], "_solved", {"instances": instances})
+        answers = self._ask("bad_solution", [self._problem.solution, SOLVING], "_solved", {"instances": instances})
         if not isinstance(answers, list) or len(answers) != len(instances):
             raise Failure("bad_solution", "solve does not return JSON")
         return answers
 
     def play(self, draws: Sequence[Draw], rounds: int = 1) -> list[list[Run]]:
         """What the oracle does, ``rounds`` times in one interpreter. Raises ``Failure``."""
-        names = f"_TOOLS = {[tool.name for tool in self._problem.tools]!r}\n"
-        code = [_SETTING, _COPY, names, self._problem.code, self._problem.oracle, _PLAYING]
-        arguments = {"instances": [each.instance for each in draws], "givens": [each.given for each in draws]}
+        arguments = _played_with(draws)
         with self._pool.session() as session:
-            _start(session, "bad_oracle", code)
+            _start(session, "bad_oracle", self._playing())
             played = [
-                _read(_call(session, "bad_oracle", "_played", {**arguments, "most": MOST_CALLS}), "bad_oracle", Run)
-                for _ in range(rounds)
+                _read(_call(session, "bad_oracle", "_played", arguments), "bad_oracle", Run) for _ in range(rounds)
             ]
         endless = [run.endless for runs in played for run in runs if run.endless is not None]
         if endless:
             raise Failure("endless", endless[0])
         return played
 
+    def exchange(self, draws: Sequence[Draw]) -> list[Any]:
+        """What the oracle says, as a list of one, where it is told what belongs to one input and the tools look at the
+        next; an empty list where it fails. Raises ``Failure``."""
+        found = self._ask("bad_oracle", self._playing(), "_exchanged", _played_with(draws))
+        return found if isinstance(found, list) and len(found) == len(draws) else [[] for _ in draws]
+
     def retrace(self, draws: Sequence[Draw], runs: Sequence[Run]) -> list[Retraced]:
         """What the oracle does where there is no input and there are no tools, but results of earlier runs."""
         arguments = {"givens": [each.given for each in draws], "runs": [run.calls for run in runs]}
-        code = [_SETTING, _COPY, self._problem.oracle, _RETRACING]
+        code = [SETTING, COPY, self._problem.oracle, RETRACING]
         return _read(self._ask("peeking_oracle", code, "_retraced", arguments), "peeking_oracle", Retraced)
+
+    def _playing(self) -> list[str]:
+        names = f"_TOOLS = {[tool.name for tool in self._problem.tools]!r}\n"
+        return [SETTING, COPY, names, self._problem.code, self._problem.oracle, PLAYING]
 
     def _ask(self, reason: str, code: Sequence[str], function: str, arguments: JsonObject) -> Any:
         with self._pool.session() as session:
@@ -190,13 +131,19 @@ class Counter:
         self._problem = problem
         self._pool: Pool = pool(LIMITS)
         self._session: Session | None = None
+        self._fresh = True
 
     def open(self) -> None:
         """Begin with a fresh interpreter. Raises ``Failure`` (``bad_tools``)."""
         if self._session is None:
             self._session = self._pool.take()
-        self._session.restart()
-        _start(self._session, "bad_tools", [_SETTING, _COPY, self._problem.code, _ACTING])
+        try:
+            self._session.restart()
+            _start(self._session, "bad_tools", [SETTING, COPY, self._problem.code, ACTING])
+        except (Failure, SandboxError):
+            self.close()
+            raise
+        self._fresh = True
 
     def act(self, state: JsonObject, tool: str, arguments: JsonObject) -> Acted:
         """Carry out a call that fits its schema. Raises ``Failure`` (``bad_tools``) where the tool itself fails."""
@@ -214,6 +161,24 @@ class Counter:
             return [True] * len(calls)
         return [bool(each) for each in found]
 
+    def follow(self, draws: Sequence[Draw], runs: Sequence[Run]) -> list[str]:
+        """Where an agent that makes the calls of ``runs``, by turns in all inputs, is told something else than the
+        oracle, or brings something else about. Raises ``Failure`` (``bad_tools``)."""
+        calls = [run.calls for run in runs]
+        value = self._ask("_followed", {"instances": [each.instance for each in draws], "runs": calls})
+        try:
+            followed = msgspec.convert(value, Followed)
+        except msgspec.ValidationError as error:
+            raise Failure("bad_tools", f"the tools leave no states: {error}") from None
+        if followed.wrong or self._problem.answer is not None:
+            return followed.wrong
+        ends = zip(runs, followed.states, strict=True)
+        return [
+            f"the oracle brings about {run.outcome!r}, an agent does not"
+            for run, state in ends
+            if self.outcome(state) != run.outcome
+        ]
+
     def outcome(self, state: JsonObject) -> Any:
         """What was done. Raises ``Failure`` (``bad_tools``)."""
         return self._ask(OUTCOME, {"state": state})
@@ -225,13 +190,24 @@ class Counter:
             self._session = None
 
     def _ask(self, function: str, arguments: JsonObject) -> Any:
+        """States are kept outside, so that nothing is lost with an interpreter. One that ends gets a successor, and the
+        call another try unless it was the first: the limit of processor time is for all calls together."""
         assert self._session is not None
+        first, self._fresh = self._fresh, False
         try:
             return _call(self._session, "bad_tools", function, arguments)
         except Failure:
-            if not self._session.alive:  # states are kept outside, so nothing is lost with an interpreter
-                self.open()
-            raise
+            if self._session.alive:
+                raise
+            self.open()
+            if first:
+                raise
+        return self._ask(function, arguments)
+
+
+def _played_with(draws: Sequence[Draw]) -> JsonObject:
+    givens = [each.given for each in draws]
+    return {"instances": [each.instance for each in draws], "givens": givens, "most": MOST_CALLS}
 
 
 def _start(session: Session, reason: str, code: Sequence[str]) -> None:

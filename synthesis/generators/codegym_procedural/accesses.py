@@ -24,6 +24,7 @@ ACCESSES = (
         about="The NOUNS are numbered from 0.",
         where=_NUMBER,
         given={"count": 'len(instance["items"])'},
+        told="There are $count NOUNS.",
         code="""
 def _place(state, number):
     if not 0 <= number < len(state["items"]):
@@ -78,7 +79,7 @@ def _places(call, given):
     ),
     Access(
         name="both_ways",
-        about="The NOUNS stand in a row from left to right, each has a name, and you know one of them.",
+        about="The NOUNS stand in a row from left to right, and each has a name.",
         where=_NAME,
         tools=(
             ProblemTool("left_of", "The name of the NOUN to the left of another; null at the end.", _NAME),
@@ -86,6 +87,7 @@ def _places(call, given):
         ),
         draw=_NAMES + 'state["known"] = chance.choice(state["names"])',
         given={"known": 'instance["known"]'},
+        told="One NOUN is called $known.",
         code=f"""
 {_BY_NAME}
 def left_of(state, name):
@@ -115,6 +117,7 @@ columns = state["columns"] = chance.randint(2, 3) if len(items) > 2 else 2
 del items[len(items) // columns * columns :]
 """,
         given={"rows": 'len(instance["items"]) // instance["columns"]', "columns": 'instance["columns"]'},
+        told="There are $rows rows and $columns columns.",
         code="""
 def _place(state, row, column):
     if not 0 <= column < state["columns"] or not 0 <= row < len(state["items"]) // state["columns"]:

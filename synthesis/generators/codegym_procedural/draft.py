@@ -27,13 +27,15 @@ Made = tuple[Problem, list[str]]
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """``draw`` are statements over ``state``, ``items`` and ``chance``, ``given`` what of the input is told."""
+    """``draw`` are statements over ``state``, ``items`` and ``chance``, ``given`` what of the input is told, in
+    the words of ``told``."""
 
     name: str
     about: str = ""
     tools: tuple[ProblemTool, ...] = ()
     draw: str = ""
     given: dict[str, str] = {}
+    told: str = ""
     code: str = ""
     oracle: str = ""
 
@@ -101,7 +103,7 @@ def compose(access: Access, reading: Reading, question: Question, theme: Theme) 
     fields = f" Each has {', '.join(question.fields)}, told in this order." if question.fields else ""
     problem = Problem(
         about=f"{theme.about} {access.about} {reading.about}{fields}".strip(),
-        question=question.ask,
+        question=" ".join(filter(None, [access.told, reading.told, question.ask])),
         tools=(*access.tools, *reading_tools, *reading.tools),
         instances=f"def draw(chance, size):\n{indented(draw)}\n    return state\n"
         f"def given(instance):\n    return {{{given}}}\n",

@@ -17,6 +17,8 @@ from synthesis.generators.codegym_procedural.draft import Made, compose
 from synthesis.generators.codegym_procedural.mazes import maze
 from synthesis.generators.codegym_procedural.networks import network
 from synthesis.generators.codegym_procedural.numbers import NUMBERS
+from synthesis.generators.codegym_procedural.payments import PAID
+from synthesis.generators.codegym_procedural.picks import PICKS
 from synthesis.generators.codegym_procedural.puzzles import counter, lock, orders, scales
 from synthesis.generators.codegym_procedural.readings import READINGS
 from synthesis.generators.codegym_procedural.records import RECORDS
@@ -28,6 +30,8 @@ from synthesis.generators.codegym_procedural.themes import Theme, choose_theme
 OPERATOR = "spec_env"
 BACKEND = "procedural"
 FAMILY = "codegym"
+COLLECTIONS = (NUMBERS, (*ROWS, *PICKS), (*RECORDS, *PAID), TEXTS)
+"""Questions by what things hold."""
 
 
 class ProceduralGenerator:
@@ -61,7 +65,7 @@ def propose(inspiration: Inspiration, seed: int) -> EnvironmentSpec:
 
 def collection(theme: Theme, chance: random.Random) -> Made:
     """A question about hidden things that are reached and seen in some way."""
-    question = chance.choice(chance.choice((NUMBERS, ROWS, RECORDS, TEXTS)))
+    question = chance.choice(chance.choice(COLLECTIONS))
     readings = [each for each in READINGS if question.kind in each.fits]
     reading = chance.choice(readings)
     ordered = question.ordered or reading.ordered

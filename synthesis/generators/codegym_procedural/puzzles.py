@@ -81,7 +81,7 @@ def lock(theme: Theme, chance: random.Random) -> Made:
     problem = Problem(
         about=f"{theme.about} A lock hides a word of {letters} letters, each of them a, b, c or d.",
         question="Which word does the lock hide?",
-        tools=(ProblemTool("try_word", told, {"guess": {"type": "string", "pattern": f"^[a-d]{{{letters}}}$"}}),),
+        tools=(ProblemTool("try_word", told, {"guess": {**STRING, "minLength": letters, "maxLength": letters}}),),
         instances="def draw(chance, size):\n"
         f"    return {{'code': ''.join(chance.choice('abcd') for _ in range({letters}))}}\n"
         "def given(instance):\n    return {}\n",

@@ -138,6 +138,7 @@ BISECTED = Reading(
     tools_where=(("holds_at_least", "Whether a NOUN holds at least a bound.", {"bound": INTEGER}),),
     draw='state["bounds"] = [min(items), max(items)]',
     given={"lowest": 'instance["bounds"][0]', "highest": 'instance["bounds"][1]'},
+    told="The least that a NOUN holds is $lowest, the most $highest.",
     code="""
 def holds_at_least(state, WHERE, bound):
     return state["items"][_place(state, PASSED)] >= bound

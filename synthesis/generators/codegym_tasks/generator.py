@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from string import Template
 from typing import Any
 
@@ -28,6 +28,8 @@ SIZES = (2, 12)
 
 ROUNDS = 5
 """How often a batch of inputs is drawn before the rest of the tasks is given up."""
+MOST_AT_ONCE = 100
+"""Inputs that go into an interpreter, whose processor time is limited."""
 SPARE_DRAWS = 2
 """Inputs that are drawn per task wanted."""
 
@@ -145,12 +147,10 @@ def _cases(problem: Problem, n: int, lineage: Lineage, fits: Callable[[Case], bo
     workshop, sizes = Workshop(problem), list(range(SIZES[0], SIZES[1] + 1))
     for _ in range(ROUNDS):
         asked = [(chance.getrandbits(31), chance.choice(sizes)) for _ in range(SPARE_DRAWS * n + len(sizes))]
-        draws = workshop.draw(asked)
-        answers = workshop.solve([each.instance for each in draws])
-        (runs,) = workshop.play(draws)
         cases = [
-            Case(seed=seed, size=size, draw=draw, answer=answer, run=run)
-            for (seed, size), draw, answer, run in zip(asked, draws, answers, runs, strict=True)
+            case
+            for start in range(0, len(asked), MOST_AT_ONCE)
+            for case in _played(workshop, asked[start : start + MOST_AT_ONCE])
         ]
         fitting = [
             case
@@ -161,6 +161,15 @@ def _cases(problem: Problem, n: int, lineage: Lineage, fits: Callable[[Case], bo
         ]
         yield from fitting
         sizes = sorted({case.size for case in fitting}) or sizes
+
+
+def _played(workshop: Workshop, asked: Sequence[tuple[int, int]]) -> Iterator[Case]:
+    """The inputs of pairs of seed and size. Raises ``Failure``."""
+    draws = workshop.draw(asked)
+    answers = workshop.solve([each.instance for each in draws])
+    (runs,) = workshop.play(draws)
+    for (seed, size), draw, answer, run in zip(asked, draws, answers, runs, strict=True):
+        yield Case(seed=seed, size=size, draw=draw, answer=answer, run=run)
 
 
 def guesses(problem: Problem, given: JsonObject) -> list[Any]:
@@ -178,11 +187,17 @@ def solved(problem: Problem, run: Run, answer: Any) -> bool:
 
 
 def question(problem: Problem, given: JsonObject) -> str:
-    """What is wanted. Raises ``Failure`` (``bad_question``) for a name that is not given."""
+    """What is wanted. Raises ``Failure`` (``bad_question``) for a name that is not given, or given and not told: an
+    agent knows nothing but the question."""
+    template = Template(problem.question)
     try:
-        return Template(problem.question).substitute(given)
+        asked = template.substitute(given)
     except (KeyError, ValueError) as error:
         raise Failure("bad_question", f"the question cannot be asked, as {error} is not given") from None
+    untold = sorted(given.keys() - set(template.get_identifiers()))
+    if untold:
+        raise Failure("bad_question", f"the question does not tell ${', $'.join(untold)}, which the oracle is given")
+    return asked
 
 
 def difficulty(length: int, instance: JsonObject) -> Difficulty:

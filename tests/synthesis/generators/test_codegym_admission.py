@@ -20,6 +20,8 @@ _BOTH = 'def oracle(call, given):\n    call("weigh", jar=0)\n    lids = call("co
 _ANSWER = 'return given["jars"] - low + call("count_lids")'
 _PEEKS = 'import sys\n    call("count_lids")\n    lids = sys._getframe(1).f_locals["state"]["lids"]\n    '
 _COUNT = 'sum(jar >= {0}["level"] for jar in {0}["jars"])'
+_HINTS = '_hints[:] = [state["lids"]]\n    return state["jars"][jar]'
+_CATCHES = 'try:\n        call("weigh", jar=-1)\n    except Refused:\n        pass\n'
 DEFECTS: dict[str, tuple[str, EnvironmentSpec, str]] = {
     "no problem": ("syntax", msgspec.structs.replace(GAUGE_SPEC, source='{"about": 1}'), "this is no problem"),
     "no Python": ("syntax", changed(solution="def solve(instance) return 1"), "solution is no Python"),
@@ -28,8 +30,28 @@ DEFECTS: dict[str, tuple[str, EnvironmentSpec, str]] = {
     "failing draw": ("bad_instances", rewritten(GAUGE, "instances", "3 * size", "size / 0"), "ZeroDivisionError"),
     "no JSON": ("bad_instances", rewritten(GAUGE, "instances", "chance.choice(jars)", "{1}"), "not JSON serializable"),
     "unknown name": ("bad_question", changed(question="How many of $pots?"), "'pots' is not given"),
+    "given and not told": ("bad_question", changed(question="How many of $jars?"), "does not tell $level"),
+    "given all": (
+        "bad_question",
+        rewritten(GAUGE, "instances", 'return {"jars": len', 'return {**instance, "jars": len'),
+        "does not tell $lids",
+    ),
     "failing solution": ("bad_solution", rewritten(GAUGE, "solution", '"level"', '"height"'), "KeyError: 'height'"),
     "answer of another type": ("answer_type", changed(answer={"type": "string"}), "which is no {'type': 'string'}"),
+    "a yes or no": (
+        "answer_type",
+        changed(
+            answer={"enum": [True, False]},
+            solution='def solve(instance):\n    return instance["lids"] > 1',
+            oracle=f"{_BOTH}lids > 1",
+        ),
+        "can be guessed",
+    ),
+    "tools that need an oracle": (
+        "bad_tools",
+        changed(code="_TOOLS\n" + GAUGE.code),
+        "NameError",
+    ),
     "unknown tool": ("bad_oracle", rewritten(GAUGE, "oracle", '"weigh"', '"lift"'), "there is no tool 'lift'"),
     "failing tool": ("bad_oracle", rewritten(GAUGE, "code", _LIDS, "return 1 // 0"), "ZeroDivisionError"),
     "endless calls": ("endless", rewritten(GAUGE, "oracle", "middle + 1", "middle"), "not end after 200 calls"),
@@ -55,6 +77,42 @@ DEFECTS: dict[str, tuple[str, EnvironmentSpec, str]] = {
         "the solution",
     ),
     "a wrong solution": ("wrong_answer", rewritten(GAUGE, "solution", ">=", ">"), "by calls the oracle comes to"),
+    "an oracle with tools of its own": (
+        "unplayable",
+        changed(
+            code=GAUGE.code.replace(_LIDS, "return 0"), oracle=f"{GAUGE.oracle}\ndef count_lids(state):\n    {_LIDS}\n"
+        ),
+        "count_lids({}): ",
+    ),
+    "keys that are no texts": (
+        "unplayable",
+        changed(
+            code=GAUGE.code.replace('return state["jars"]', 'state[jar] = 1\n    return state["jars"]').replace(
+                _LIDS, "return sum(isinstance(key, int) for key in state)"
+            ),
+            solution=GAUGE.solution.replace('instance["lids"]', "0"),
+            oracle=GAUGE.oracle.replace('+ call("count_lids")', '+ 0 * call("count_lids")'),
+        ),
+        "count_lids({}): ",
+    ),
+    "something kept from call to call": (
+        "unplayable",
+        changed(
+            code="_hints = [0]\n"
+            + GAUGE.code.replace('return state["jars"][jar]', _HINTS).replace(_LIDS, "return _hints[0]")
+        ),
+        "count_lids({}): ",
+    ),
+    "a state that is no JSON": (
+        "unplayable",
+        rewritten(GAUGE, "code", _LIDS, f"state['seen'] = set()\n    {_LIDS}"),
+        "count_lids({}): ",
+    ),
+    "refusals that only the oracle survives": (
+        "unplayable",
+        rewritten(GAUGE, "oracle", "    low, high", f"    {_CATCHES}    low, high"),
+        "weigh({'jar': -1}): None",
+    ),
     "no call": (
         "idle_oracle",
         changed(
@@ -71,7 +129,12 @@ DEFECTS: dict[str, tuple[str, EnvironmentSpec, str]] = {
     "an oracle that peeks": (
         "peeking_oracle",
         rewritten(GAUGE, "oracle", _ANSWER, f'{_PEEKS}return given["jars"] - low + lids'),
-        "KeyError: 'state'",
+        "oracle must not use sys",
+    ),
+    "an oracle that knows who calls it": (
+        "peeking_oracle",
+        rewritten(GAUGE, "oracle", _ANSWER, f'{_ANSWER} if "_TOOLS" in globals() else 0'),
+        "from the results of its calls alone it does not do the same: 0",
     ),
     "an answer that never changes": (
         "constant_answer",
@@ -82,6 +145,14 @@ DEFECTS: dict[str, tuple[str, EnvironmentSpec, str]] = {
         "told_answer",
         changed(solution='def solve(instance):\n    return instance["level"]', oracle=f'{_BOTH}given["level"]'),
         "given as level in 24 of 24",
+    ),
+    "an answer that follows from what is told": (
+        "told_answer",
+        changed(
+            solution='def solve(instance):\n    return len(instance["jars"]) * instance["level"]',
+            oracle=f'{_BOTH}given["jars"] * given["level"]',
+        ),
+        "says the same where its tools look at another input",
     ),
     "a tool that tells the answer": (
         "telling_tool",
@@ -111,6 +182,13 @@ DEFECTS: dict[str, tuple[str, EnvironmentSpec, str]] = {
 
 @pytest.mark.parametrize("spec", [GAUGE_SPEC, PILES_SPEC])
 def test_sound_problems_are_admitted(spec: EnvironmentSpec) -> None:
+    assert rejection(admit_environment(spec)) is None
+
+
+def test_a_parameter_may_be_called_tool() -> None:
+    text = msgspec.json.encode(GAUGE).decode().replace("(state, jar)", "(state, tool)").replace("jar=", "tool=")
+    text = text.replace('"jar":', '"tool":').replace("not 0 <= jar", "not 0 <= tool").replace("[jar]", "[tool]")
+    spec = msgspec.structs.replace(GAUGE_SPEC, source=text.replace("no jar {jar}", "no jar {tool}"))
     assert rejection(admit_environment(spec)) is None
 
 
@@ -187,4 +265,5 @@ def test_a_call_without_which_the_solution_passes_is_found() -> None:
 def test_digests_are_made_where_they_are_missing() -> None:
     assert environment_digest(GAUGE_SPEC) not in (None, environment_digest(PILES_SPEC))
     assert environment_digest(msgspec.structs.replace(GAUGE_SPEC, source="{}")) is None
+    assert environment_digest(changed(code=f"{GAUGE.code}\ndeep = 1{'+1' * 1_500}\n")) is None
     assert task_digest(COUNT, GAUGE_SPEC) not in (None, task_digest(ORDER, PILES_SPEC))

@@ -16,8 +16,16 @@ from synthesis.environments.codegym.environment import CodegymEnvironment
 from synthesis.environments.codegym.examples import COUNT, GAUGE, GAUGE_SPEC, ORDER, PILES, PILES_SPEC
 from synthesis.environments.codegym.problem import ProblemError, read_problem, write_problem
 from synthesis.environments.codegym.structure import problem_structure, task_structure
+from synthesis.environments.codegym.workshop import Counter, Failure
 from synthesis.environments.environment import WorldError
 from tests.synthesis.environments.codegym.problems import changed, rewritten
+
+_NESTED: JsonObject = {}
+for _ in range(200):
+    _NESTED = {"items": _NESTED}
+_DEEP: list[Any] = []
+for _ in range(3_000):
+    _DEEP = [_DEEP]
 
 
 @pytest.fixture
@@ -62,6 +70,14 @@ def test_tools_look_at_the_input(gauge: CodegymEnvironment) -> None:
         (call("outcome", state={}), "There is no tool 'outcome'"),
         (call("_act", state={}), "There is no tool '_act'"),
         (call("solve"), "There is no tool 'solve'"),
+        (call("weigh", jar="\ud800"), "cannot be written as JSON"),
+        (call("weigh", jar=10**5000), "cannot be written as JSON"),
+        (call("weigh", jar=float("nan")), "cannot be written as JSON"),
+        (call("submit", answer=_DEEP), "cannot be written as JSON"),
+        (call("submit", answer=10**5000), "cannot be written as JSON"),
+        (MessageAction(content=f"submit(answer={'9' * 5000})"), ""),
+        (MessageAction(content="submit(answer='\\ud800')"), ""),
+        (MessageAction(content=f"submit(answer={'[' * 3000}{']' * 3000})"), ""),
     ],
 )
 def test_what_no_tool_takes_changes_nothing(action: ApiAction, said: str, gauge: CodegymEnvironment) -> None:
@@ -121,6 +137,34 @@ def test_where_nothing_is_answered_the_outcome_counts(piles: CodegymEnvironment)
 def test_saying_at_once_that_all_is_done_is_wrong(piles: CodegymEnvironment) -> None:
     assert piles.step(call("submit")).reward == 0.0
     assert not piles.check().passed
+
+
+def test_a_state_without_an_outcome_is_judged_wrong() -> None:
+    spec = rewritten(PILES, "code", 'return state["crates"]\n', 'return [0][state["crates"] != [20, 40, 70]]\n')
+    for environment in lived(spec, msgspec.structs.replace(ORDER, goal={"answer": 0})):
+        before = environment.snapshot()
+        assert environment.step(call("submit")).reward == 0.0
+        assert environment.check().evidence == {"outcome": "IndexError: list index out of range"}
+        after = environment.snapshot()
+        environment.restore(before)
+        assert environment.check().evidence == {"submitted": []}
+        environment.restore(after)
+        assert "outcome" in environment.check().evidence
+
+
+def test_processor_time_is_for_a_call_and_not_for_an_episode() -> None:
+    """An interpreter has 2 s; the calls need 3 s together."""
+    slow = "import time\n    end = time.process_time() + 0.6\n    while time.process_time() < end: pass\n    return 7"
+    for environment in lived(rewritten(GAUGE, "code", 'return state["lids"]', slow), COUNT):
+        assert [seen(environment, call("count_lids")) for _ in range(5)] == ["7"] * 5
+
+
+def test_a_session_that_cannot_begin_is_given_back() -> None:
+    counter = Counter(read_problem(changed(code=GAUGE.code + "\n1 / 0").source))
+    for _ in range(2):
+        with pytest.raises(Failure, match="ZeroDivisionError"):
+            counter.open()
+        assert counter._session is None
 
 
 def test_nothing_is_left_from_the_episode_before() -> None:
@@ -201,12 +245,24 @@ def test_its_episodes_are_lived_in_threads() -> None:
     ("fields", "reason", "said"),
     [
         ({"code": "def weigh(state, jar:"}, "syntax", "code is no Python"),
+        ({"code": f"{GAUGE.code}\ndeep = 1{'+1' * 1_500}"}, "syntax", "code is nested more than 200 deep"),
         ({"solution": "def solution(instance):\n    return 1"}, "syntax", r"solution must define solve\(instance\)"),
         ({"oracle": "def oracle(call):\n    return 1"}, "syntax", r"oracle must define oracle\(call, given\)"),
         ({"instances": "x = 1"}, "syntax", r"instances must define draw\(chance, size\)"),
         ({"code": "def weigh(state, pot):\n    return 1"}, "tools", r"code must define weigh\(state, jar\)"),
         ({"answer": None}, "tools", r"code must define outcome\(state\)"),
         ({"answer": {"type": "whole"}}, "tools", "the schema of submit is none"),
+        ({"answer": {"$ref": "http://127.0.0.1:1/schema"}}, "tools", "the schema of submit holds '\\$ref'"),
+        ({"answer": {"type": "array", "items": {"$ref": "#"}}}, "tools", r"holds '\$ref'; use additionalProperties"),
+        ({"answer": {"properties": {"a": {"pattern": "^(a+)+$"}}}}, "tools", "holds 'pattern'"),
+        ({"answer": {"additionalProperties": {"not": {}}}}, "tools", "holds 'not'"),
+        ({"answer": _NESTED}, "tools", "submit is nested more than 24 deep"),
+        ({"oracle": f"import sys\n{GAUGE.oracle}"}, "peeking_oracle", "must not use sys; it may import bisect"),
+        ({"oracle": f"from os.path import join\n{GAUGE.oracle}"}, "peeking_oracle", r"must not use os\.path"),
+        ({"oracle": f"from .os import path\n{GAUGE.oracle}"}, "peeking_oracle", "must not use"),
+        ({"oracle": f"{GAUGE.oracle}    call.__closure__"}, "peeking_oracle", "must not use __closure__"),
+        ({"oracle": f"{GAUGE.oracle}    call.gi_frame"}, "peeking_oracle", "must not use gi_frame"),
+        ({"oracle": f"{GAUGE.oracle}    __import__('sys')"}, "peeking_oracle", "must not use __import__"),
         ({"metered": ("count",)}, "tools", "metered names no tool: count"),
         ({"tools": GAUGE.tools * 2}, "tools", "different names"),
         ({"tools": ()}, "tools", "1 to 16 tools"),
@@ -239,6 +295,14 @@ def test_the_same_problem_in_other_words_has_the_same_structure() -> None:
 def test_another_problem_has_another_structure(part: str, old: str, new: str) -> None:
     other = read_problem(rewritten(PILES, part, old, new).source)
     assert problem_structure(other) != problem_structure(PILES)
+
+
+@pytest.mark.parametrize(("old", "new"), [("return 4", "return 5"), ("case 3", "case 6"), ("Type", "Value")])
+def test_cases_and_what_is_caught_belong_to_the_structure(old: str, new: str) -> None:
+    code = "\ndef f(state):\n    try:\n        match state:\n            case 3:\n                return 4\n"
+    code += "    except TypeError:\n        return 1\n"
+    one, two = (read_problem(changed(code=GAUGE.code + each).source) for each in (code, code.replace(old, new)))
+    assert problem_structure(one) != problem_structure(two)
 
 
 def structure(environment: str = "p", at: str = "a", ways: Any = (("a", "b", 1),), guess: str = "a") -> str:
