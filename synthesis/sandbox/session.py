@@ -22,7 +22,8 @@ from synthesis.sandbox.forks import watch
 from synthesis.sandbox.limits import Limits, Reason, Result
 
 _ADDRESS = re.compile(r"(?<= at )0x[0-9a-f]{6,16}(?=>)")
-_CPU_SLACK_S = 0.2
+_CPU_SHARE = 0.7
+"""Of the limit. The kernel keeps it in ticks, which on a busy machine are more than the time that it tells after."""
 _REPLAY_CALLS = 10
 """A replay may take as long as this many calls."""
 _SIGNALLED = "the interpreter was ended by signal {}"
@@ -232,7 +233,7 @@ def _read(answer: bytes | bytearray, reply_id: str, limits: Limits) -> Result:
 
 
 def _obituary(code: int, cpu_s: float, limits: Limits) -> Result:
-    if cpu_s >= limits.cpu_s - _CPU_SLACK_S and code < 0:
+    if cpu_s >= _CPU_SHARE * limits.cpu_s and code < 0:
         error = f"the interpreter has used up its {limits.cpu_s} s of processor time"
         return Result(error=error, reason="cpu", cpu_s=cpu_s)
     how = _SIGNALLED.format(-code) if code < 0 else f"the interpreter ended itself with code {code}"
