@@ -107,9 +107,10 @@ def environment_digest(spec: EnvironmentSpec) -> str | None:
                 return domain_structure(read_domain(spec.source))
             case "toolbox":
                 return toolbox_structure(read_toolbox(spec.source))
+            case _:
+                return None
     except (PddlError, ProblemError, ToolboxError):
-        pass
-    return None
+        return None
 
 
 def task_digest(task: Task, spec: EnvironmentSpec) -> str | None:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable
 from string import Template
 from typing import Any
 
+import msgspec
+
 from schemas.ids import derive_seed, digest
 from schemas.record import JsonObject
 from schemas.task import AdmissionCheck, EnvironmentSpec, Inspiration, Lineage
@@ -28,6 +30,10 @@ COPIED = "- copied: this is the example that you were shown, only its names diff
 OPERATOR = "spec_env"
 BACKEND = "llm"
 _NAME_WORDS = 4
+
+Checks = Callable[[EnvironmentSpec], Iterable[AdmissionCheck]]
+Structure = Callable[[str], str]
+"""Of a source: equal for those that differ in names only."""
 
 Read = Callable[[str, int], tuple[EnvironmentSpec | None, str]]
 """Of a text and the number of repairs before it: the environment, and its faults in words."""
@@ -76,6 +82,28 @@ class Author:
             history.append({"text": text, "faults": faults})
         detail = f"still faulty after {self._repairs} repairs: {history[-1]['faults']}"
         raise GenerationError("unrepaired", detail, history)
+
+    async def write_source(
+        self, request: str, inspiration: Inspiration, seed: int, checks: Checks, structure: Structure, example: str
+    ) -> EnvironmentSpec:
+        """As ``write``, where all that is written is one JSON object, the source of the environment.
+
+        It passes ``checks``, and has another ``structure`` than ``example``, the source that was shown.
+        """
+        shown = structure(example)
+
+        def read(text: str, repairs: int) -> tuple[EnvironmentSpec | None, str]:
+            source = read_object(text)
+            if source is None:
+                return None, NO_OBJECT
+            spec = self.draft(inspiration, seed, repairs, source=source)
+            faults = first_fault(checks(spec))
+            if faults:
+                return None, faults
+            found = structure(source)
+            return msgspec.structs.replace(spec, structure_digest=found), COPIED if found == shown else ""
+
+        return await self.write(request, inspiration, seed, read)
 
     async def _ask(self, request: str, inspiration: Inspiration, seed: int, history: list[JsonObject]) -> str:
         content: list[AnyItem] = [TextObservation(content=request, source="user")]

@@ -15,7 +15,7 @@ from synthesis.environments.codegym.examples import GAUGE
 from synthesis.environments.codegym.problem import read_problem, write_problem
 from synthesis.environments.codegym.structure import problem_structure
 from synthesis.generators.admission import AdmissionLimits
-from synthesis.generators.author import COPIED, NO_OBJECT, Author, first_fault, read_object
+from synthesis.generators.author import Author
 from synthesis.generators.codegym_admission import environment_checks
 from synthesis.policies.policy import Policy
 from synthesis.prompts import prompt
@@ -31,19 +31,14 @@ class LlmGenerator:
     async def propose(self, inspiration: Inspiration, seed: int) -> EnvironmentSpec:
         """A problem without known faults. Raises ``GenerationError`` (``unrepaired``) with all versions and their
         faults as ``history``, and passes on ``PolicyError``."""
-        example = msgspec.json.format(write_problem(GAUGE), indent=1)
-        asked = Template(prompt("codegym_request")).substitute(example=example, inspiration=inspiration.text)
-
-        def read(text: str, repairs: int) -> tuple[EnvironmentSpec | None, str]:
-            source = read_object(text)
-            if source is None:
-                return None, NO_OBJECT
-            spec = self._author.draft(inspiration, seed, repairs, source=source)
-            faults = first_fault(environment_checks(spec, self._limits.probes))
-            if faults:
-                return None, faults
-            structure = problem_structure(read_problem(source))
-            copied = structure == problem_structure(GAUGE)
-            return msgspec.structs.replace(spec, structure_digest=structure), COPIED if copied else ""
-
-        return await self._author.write(asked, inspiration, seed, read)
+        example = write_problem(GAUGE)
+        shown = msgspec.json.format(example, indent=1)
+        asked = Template(prompt("codegym_request")).substitute(example=shown, inspiration=inspiration.text)
+        return await self._author.write_source(
+            asked,
+            inspiration,
+            seed,
+            lambda spec: environment_checks(spec, self._limits.probes),
+            lambda source: problem_structure(read_problem(source)),
+            example,
+        )

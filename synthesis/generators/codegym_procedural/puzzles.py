@@ -160,29 +160,7 @@ _SERVING = {
 }
 
 
-def orders(theme: Theme, chance: random.Random) -> Made:
-    """Orders to be served from a stock by a rule; what counts is what was done with each."""
-    name = chance.choice(list(_SERVING))
-    partly = chance.choice((False, True))
-    told, ranked = _SERVING[name]
-    rule = "gets what is left, if that is not all it wants" if partly else "is turned down if not all it wants is left"
-    taken = "min(order['amount'], stock)" if partly else "order['amount'] if order['amount'] <= stock else 0"
-    problem = Problem(
-        about=f"{theme.about} You hand out NOUNS to orders. An order {rule}.",
-        question=f"Serve all orders, {told}, and say that it is done. Those that get nothing are served with 0.",
-        tools=(
-            ProblemTool("orders", "The names of the orders, in the order in which they came."),
-            ProblemTool("order", "What an order wants, and how urgent it is.", {"name": STRING}),
-            ProblemTool("stock", "How many NOUNS are left."),
-            ProblemTool("serve", "Gives NOUNS to an order, once.", {"name": STRING, "amount": INTEGER}),
-        ),
-        instances="def draw(chance, size):\n    count = max(2, size // 2)\n"
-        "    waiting = [{'name': f'{letter}{chance.randint(1, 9)}', 'amount': chance.randint(1, 9),\n"
-        "        'urgency': chance.randint(1, 3)} for letter in chance.sample('ABCDEFGHKLMN', count)]\n"
-        "    total = sum(order['amount'] for order in waiting)\n"
-        "    return {'waiting': waiting, 'stock': chance.randint(total // 3 + 1, total - 1), 'served': {}}\n"
-        "def given(instance):\n    return {}\n",
-        code="""
+_SERVING_TOOLS = """
 def _find(state, name):
     for each in state["waiting"]:
         if each["name"] == name:
@@ -206,7 +184,32 @@ def serve(state, name, amount):
     return "served"
 def outcome(state):
     return state["served"]
-""",
+"""
+
+
+def orders(theme: Theme, chance: random.Random) -> Made:
+    """Orders to be served from a stock by a rule; what counts is what was done with each."""
+    name = chance.choice(list(_SERVING))
+    partly = chance.choice((False, True))
+    told, ranked = _SERVING[name]
+    rule = "gets what is left, if that is not all it wants" if partly else "is turned down if not all it wants is left"
+    taken = "min(order['amount'], stock)" if partly else "order['amount'] if order['amount'] <= stock else 0"
+    problem = Problem(
+        about=f"{theme.about} You hand out NOUNS to orders. An order {rule}.",
+        question=f"Serve all orders, {told}, and say that it is done. Those that get nothing are served with 0.",
+        tools=(
+            ProblemTool("orders", "The names of the orders, in the order in which they came."),
+            ProblemTool("order", "What an order wants, and how urgent it is.", {"name": STRING}),
+            ProblemTool("stock", "How many NOUNS are left."),
+            ProblemTool("serve", "Gives NOUNS to an order, once.", {"name": STRING, "amount": INTEGER}),
+        ),
+        instances="def draw(chance, size):\n    count = max(2, size // 2)\n"
+        "    waiting = [{'name': f'{letter}{chance.randint(1, 9)}', 'amount': chance.randint(1, 9),\n"
+        "        'urgency': chance.randint(1, 3)} for letter in chance.sample('ABCDEFGHKLMN', count)]\n"
+        "    total = sum(order['amount'] for order in waiting)\n"
+        "    return {'waiting': waiting, 'stock': chance.randint(total // 3 + 1, total - 1), 'served': {}}\n"
+        "def given(instance):\n    return {}\n",
+        code=_SERVING_TOOLS,
         solution="def solve(instance):\n    waiting, stock, served = instance['waiting'], instance['stock'], {}\n"
         f"    for order in {ranked}:\n        served[order['name']] = {taken}\n"
         "        stock -= served[order['name']]\n    return served\n",

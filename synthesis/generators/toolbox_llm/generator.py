@@ -15,7 +15,7 @@ from synthesis.environments.toolbox.examples import LIBRARY
 from synthesis.environments.toolbox.structure import toolbox_structure
 from synthesis.environments.toolbox.toolbox import read_toolbox, write_toolbox
 from synthesis.generators.admission import AdmissionLimits
-from synthesis.generators.author import COPIED, NO_OBJECT, Author, first_fault, read_object
+from synthesis.generators.author import Author
 from synthesis.generators.toolbox_admission import environment_checks
 from synthesis.policies.policy import Policy
 from synthesis.prompts import prompt
@@ -31,19 +31,14 @@ class LlmGenerator:
     async def propose(self, inspiration: Inspiration, seed: int) -> EnvironmentSpec:
         """A toolbox without known faults. Raises ``GenerationError`` (``unrepaired``) with all versions and their
         faults as ``history``, and passes on ``PolicyError``."""
-        example = msgspec.json.format(write_toolbox(LIBRARY), indent=1)
-        asked = Template(prompt("toolbox_request")).substitute(example=example, inspiration=inspiration.text)
-
-        def read(text: str, repairs: int) -> tuple[EnvironmentSpec | None, str]:
-            source = read_object(text)
-            if source is None:
-                return None, NO_OBJECT
-            spec = self._author.draft(inspiration, seed, repairs, source=source)
-            faults = first_fault(environment_checks(spec, self._limits.probes))
-            if faults:
-                return None, faults
-            structure = toolbox_structure(read_toolbox(source))
-            copied = structure == toolbox_structure(LIBRARY)
-            return msgspec.structs.replace(spec, structure_digest=structure), COPIED if copied else ""
-
-        return await self._author.write(asked, inspiration, seed, read)
+        example = write_toolbox(LIBRARY)
+        shown = msgspec.json.format(example, indent=1)
+        asked = Template(prompt("toolbox_request")).substitute(example=shown, inspiration=inspiration.text)
+        return await self._author.write_source(
+            asked,
+            inspiration,
+            seed,
+            lambda spec: environment_checks(spec, self._limits.probes),
+            lambda source: toolbox_structure(read_toolbox(source)),
+            example,
+        )
