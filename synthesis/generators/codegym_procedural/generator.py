@@ -8,8 +8,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from schemas.ids import derive_seed, digest
-from schemas.task import EnvironmentSpec, Inspiration, Lineage
+from schemas.ids import derive_seed
+from schemas.task import EnvironmentSpec, Inspiration
 from synthesis.environments.codegym.problem import write_problem
 from synthesis.environments.codegym.structure import problem_structure
 from synthesis.generators.codegym_procedural.accesses import ACCESSES
@@ -25,10 +25,9 @@ from synthesis.generators.codegym_procedural.records import RECORDS
 from synthesis.generators.codegym_procedural.rows import ROWS
 from synthesis.generators.codegym_procedural.searches import arrangement, search
 from synthesis.generators.codegym_procedural.texts import TEXTS
-from synthesis.generators.codegym_procedural.themes import Theme, choose_theme
+from synthesis.generators.codegym_procedural.themes import THEMES, Theme
+from synthesis.generators.procedural import BACKEND, choose_theme, proposal
 
-OPERATOR = "spec_env"
-BACKEND = "procedural"
 FAMILY = "codegym"
 COLLECTIONS = (NUMBERS, (*ROWS, *PICKS), (*RECORDS, *PAID), TEXTS)
 """Questions by what things hold."""
@@ -45,21 +44,17 @@ class ProceduralGenerator:
 def propose(inspiration: Inspiration, seed: int) -> EnvironmentSpec:
     """The problem of ``inspiration`` and ``seed``. ``lineage.notes`` names the theme and the parts."""
     chance = random.Random(derive_seed(BACKEND, FAMILY, inspiration.inspiration_id, seed))
-    theme = choose_theme(inspiration.text, chance)
+    theme = choose_theme(THEMES, lambda each: each.keywords.split(), inspiration.text, chance)
     (draw,) = chance.choices(list(KINDS), weights=list(KINDS.values()))
     problem, parts = draw(theme, chance)
-    return EnvironmentSpec(
-        environment_id=digest(OPERATOR, FAMILY, BACKEND, inspiration.inspiration_id, seed),
-        family=FAMILY,
+    return proposal(
+        "codegym",
+        inspiration,
+        seed,
+        {"theme": theme.name, "parts": parts},
         name="-".join([theme.name, *parts]),
         source=write_problem(problem),
         structure_digest=problem_structure(problem),
-        lineage=Lineage(
-            operator=OPERATOR,
-            inspiration=inspiration.inspiration_id,
-            seed=seed,
-            notes={"backend": BACKEND, "theme": theme.name, "parts": parts},
-        ),
     )
 
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import random
 from typing import NamedTuple
-
-from synthesis.generators.pddl_procedural.theme import matches
 
 
 class Theme(NamedTuple):
@@ -35,9 +32,3 @@ THEMES = (
     Theme("theatre", "stage school theatre orchestra concert instrument", "case", "cases", "behind a stage"),
     Theme("mine", "mine tunnel map tower door key puzzle", "chest", "chests", "in an old mine"),
 )
-
-
-def choose_theme(text: str, chance: random.Random) -> Theme:
-    """The theme whose keywords ``text`` meets most often; any of the best."""
-    scores = [matches(text, theme.keywords.split()) for theme in THEMES]
-    return chance.choice([theme for theme, score in zip(THEMES, scores, strict=True) if score == max(scores)])

@@ -11,13 +11,11 @@ from string import Template
 
 import msgspec
 
-from schemas.ids import derive_seed, digest
-from schemas.task import EnvironmentSpec, Inspiration, Lineage
+from schemas.ids import derive_seed
+from schemas.task import EnvironmentSpec, Inspiration
 from synthesis.generators.interpreter_procedural.scheme import Scheme
 from synthesis.generators.interpreter_procedural.themes import THEMES, Theme
-
-OPERATOR = "spec_env"
-BACKEND = "procedural"
+from synthesis.generators.procedural import BACKEND, proposal
 
 _SOURCE = Template(
     '''def tables():
@@ -48,19 +46,15 @@ def propose(inspiration: Inspiration, seed: int) -> EnvironmentSpec:
     chance = random.Random(derive_seed("interpreter", BACKEND, inspiration.inspiration_id, seed))
     scheme = _scheme(_theme(inspiration.text, chance), chance)
     words = msgspec.json.decode(msgspec.json.encode(scheme))  # a range as a list, which tables can hold
-    return EnvironmentSpec(
-        environment_id=digest(OPERATOR, "interpreter", BACKEND, inspiration.inspiration_id, seed),
-        family="interpreter",
+    return proposal(
+        "interpreter",
+        inspiration,
+        seed,
+        {"theme": scheme.table},
         name=f"{scheme.table}-{scheme.other}",
         source=_SOURCE.substitute(words),
         parameters={"rules": _RULES.substitute(words), "scheme": words},
         structure_digest=scheme.structure(),
-        lineage=Lineage(
-            operator=OPERATOR,
-            inspiration=inspiration.inspiration_id,
-            seed=seed,
-            notes={"backend": BACKEND, "theme": scheme.table},
-        ),
     )
 
 

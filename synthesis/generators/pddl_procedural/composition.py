@@ -10,7 +10,8 @@ import msgspec
 
 from synthesis.generators.pddl_procedural import benches, boards, demands, exchanges, hurdles, journeys
 from synthesis.generators.pddl_procedural.draft import Draft
-from synthesis.generators.pddl_procedural.theme import Theme, matches
+from synthesis.generators.pddl_procedural.theme import Theme
+from synthesis.generators.procedural import matches
 
 MAX_ACTIONS = 6
 MAX_PARAMETERS = 4

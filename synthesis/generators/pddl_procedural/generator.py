@@ -8,18 +8,15 @@ from __future__ import annotations
 import random
 import re
 
-from schemas.ids import derive_seed, digest
+from schemas.ids import derive_seed
 from schemas.record import JsonObject
-from schemas.task import EnvironmentSpec, Inspiration, Lineage
+from schemas.task import EnvironmentSpec, Inspiration
 from synthesis.environments.pddl.structure import domain_structure
 from synthesis.environments.pddl.writer import domain_text
 from synthesis.generators.pddl_procedural.composition import compose
 from synthesis.generators.pddl_procedural.draft import Draft
-from synthesis.generators.pddl_procedural.theme import choose_theme
 from synthesis.generators.pddl_procedural.vocabulary import THEMES
-
-OPERATOR = "spec_env"
-BACKEND = "procedural"
+from synthesis.generators.procedural import BACKEND, choose_theme, proposal
 
 _PLACEHOLDERS = ("X", "Y", "Z", "W")
 
@@ -35,13 +32,15 @@ class ProceduralGenerator:
 def propose(inspiration: Inspiration, seed: int) -> EnvironmentSpec:
     """The world of ``inspiration`` and ``seed``. ``lineage.notes`` names the theme and the parts it was composed of."""
     chance = random.Random(derive_seed(BACKEND, inspiration.inspiration_id, seed))
-    theme = choose_theme(THEMES, inspiration.text, chance)
+    theme = choose_theme(THEMES, lambda each: each.keywords, inspiration.text, chance)
     draft, parts = compose(theme, inspiration.text, chance)
     name = "-".join([theme.name, *parts])
     domain = draft.domain(name)
-    return EnvironmentSpec(
-        environment_id=digest(OPERATOR, "pddl", BACKEND, inspiration.inspiration_id, seed),
-        family="pddl",
+    return proposal(
+        "pddl",
+        inspiration,
+        seed,
+        {"theme": theme.name, "parts": parts},
         name=name,
         source=domain_text(domain),
         parameters={
@@ -51,12 +50,6 @@ def propose(inspiration: Inspiration, seed: int) -> EnvironmentSpec:
             "problems": _problems(draft),
         },
         structure_digest=domain_structure(domain),
-        lineage=Lineage(
-            operator=OPERATOR,
-            inspiration=inspiration.inspiration_id,
-            seed=seed,
-            notes={"backend": BACKEND, "theme": theme.name, "parts": parts},
-        ),
     )
 
 

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import re
-from collections.abc import Iterable, Sequence
-
 import msgspec
 
 PROPER_NOUNS: dict[str, tuple[str, ...]] = {
@@ -56,20 +52,3 @@ def plural(noun: str) -> str:
     if noun.endswith("y") and noun[-2] not in "aeiou":
         return f"{noun[:-1]}ies"
     return f"{noun}es" if noun.endswith(("s", "x", "ch", "sh")) else f"{noun}s"
-
-
-def matches(text: str, stems: Iterable[str]) -> int:
-    """How many of ``stems`` begin a word of ``text``; stems of up to three letters must be the word or its plural."""
-    words = re.findall(r"[a-z]+", text.lower())
-    return sum(any(_matches(word, stem) for word in words) for stem in stems)
-
-
-def _matches(word: str, stem: str) -> bool:
-    return word.startswith(stem) if len(stem) > 3 else word in (stem, f"{stem}s")
-
-
-def choose_theme(themes: Sequence[Theme], text: str, chance: random.Random) -> Theme:
-    """One of the themes whose keywords ``text`` meets most often; any of all where it meets none."""
-    scores = [matches(text, theme.keywords) for theme in themes]
-    best = max(scores)
-    return chance.choice([theme for theme, score in zip(themes, scores, strict=True) if score == best])

@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import random
 
-from schemas.ids import derive_seed, digest
-from schemas.task import EnvironmentSpec, Inspiration, Lineage
+from schemas.ids import derive_seed
+from schemas.task import EnvironmentSpec, Inspiration
 from synthesis.environments.toolbox.structure import toolbox_structure
 from synthesis.environments.toolbox.toolbox import Toolbox, write_toolbox
-from synthesis.generators.pddl_procedural.theme import matches
+from synthesis.generators.procedural import BACKEND, choose_theme, proposal
 from synthesis.generators.toolbox_procedural.entities import entities
 from synthesis.generators.toolbox_procedural.reads import add_reads
 from synthesis.generators.toolbox_procedural.rows import rows
 from synthesis.generators.toolbox_procedural.vocabulary import THEMES, Theme
 from synthesis.generators.toolbox_procedural.writes import add_writes
 
-OPERATOR = "spec_env"
-BACKEND = "procedural"
 FAMILY = "toolbox"
 
 
@@ -35,20 +33,16 @@ class ProceduralGenerator:
 def propose(inspiration: Inspiration, seed: int) -> EnvironmentSpec:
     """The toolbox of ``inspiration`` and ``seed``. ``lineage.notes`` names the theme and the parts."""
     chance = random.Random(derive_seed(BACKEND, FAMILY, inspiration.inspiration_id, seed))
-    theme = choose_theme(inspiration.text, chance)
+    theme = choose_theme(THEMES, lambda each: each.keywords.split(), inspiration.text, chance)
     toolbox, parts = compose(theme, chance)
-    return EnvironmentSpec(
-        environment_id=digest(OPERATOR, FAMILY, BACKEND, inspiration.inspiration_id, seed),
-        family=FAMILY,
+    return proposal(
+        "toolbox",
+        inspiration,
+        seed,
+        {"theme": theme.name, "parts": parts},
         name="-".join([theme.name, *(table.name for table in toolbox.tables[3:])]),
         source=write_toolbox(toolbox),
         structure_digest=toolbox_structure(toolbox),
-        lineage=Lineage(
-            operator=OPERATOR,
-            inspiration=inspiration.inspiration_id,
-            seed=seed,
-            notes={"backend": BACKEND, "theme": theme.name, "parts": parts},
-        ),
     )
 
 
@@ -61,9 +55,3 @@ def compose(theme: Theme, chance: random.Random) -> tuple[Toolbox, list[str]]:
         about=theme.about, tables=draft.tables(), rows=rows(draft, chance), tools=tuple(draft.tools.values())
     )
     return toolbox, draft.parts
-
-
-def choose_theme(text: str, chance: random.Random) -> Theme:
-    """One of the themes whose keywords ``text`` meets most often; any of all where it meets none."""
-    scores = [matches(text, theme.keywords.split()) for theme in THEMES]
-    return chance.choice([theme for theme, score in zip(THEMES, scores, strict=True) if score == max(scores)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Iterable
 
 import pytest
 
@@ -11,8 +12,9 @@ from synthesis.environments.pddl.domain import Literal, Typed
 from synthesis.generators.pddl_procedural.composition import compose
 from synthesis.generators.pddl_procedural.draft import Draft
 from synthesis.generators.pddl_procedural.hooks import stand, verbs
-from synthesis.generators.pddl_procedural.theme import PROPER_NOUNS, choose_theme, matches, plural
+from synthesis.generators.pddl_procedural.theme import PROPER_NOUNS, Theme, plural
 from synthesis.generators.pddl_procedural.vocabulary import THEMES
+from synthesis.generators.procedural import choose_theme, matches
 
 ROLES = ("place", "item", "vehicle", "tool", "station", "device", "piece", "job", "box", "token", *PROPER_NOUNS)
 KITCHEN = THEMES[0]
@@ -24,6 +26,10 @@ def drafted() -> Draft:
     draft.kind("item", 1, 2)
     draft.predicate("at item place", "the {0} is <in> the {1}", goal=2)
     return draft
+
+
+def keywords(theme: Theme) -> Iterable[str]:
+    return theme.keywords
 
 
 def test_action_reads_from_the_short_notation() -> None:
@@ -80,10 +86,10 @@ def test_verbs_skip_the_one_who_is_told_to_act() -> None:
 
 
 def test_theme_is_chosen_by_keywords() -> None:
-    assert choose_theme(THEMES, "Book a flight to another city", random.Random(0)).name == "airport"
+    assert choose_theme(THEMES, keywords, "Book a flight to another city", random.Random(0)).name == "airport"
     assert matches("Two planes landing by sea", ["plane", "land", "sea", "train"]) == 3
     assert matches("Search carefully", ["sea", "car"]) == 0
-    assert len({choose_theme(THEMES, "", random.Random(seed)).name for seed in range(100)}) > 10
+    assert len({choose_theme(THEMES, keywords, "", random.Random(seed)).name for seed in range(100)}) > 10
 
 
 @pytest.mark.parametrize("theme", THEMES, ids=lambda theme: theme.name)
