@@ -24,7 +24,6 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from subprocess import PIPE
 from typing import IO, Any, NamedTuple
 
 from machine import describe
@@ -202,7 +201,7 @@ class Arm:
     def __init__(self, name: str, options: Sequence[str], said: IO[str]) -> None:
         command = [sys.executable, __file__, "--arm", name, *options]
         self.name, self.said = name, said
-        self.process = subprocess.Popen(command, stdin=PIPE, stdout=PIPE, stderr=said, text=True)
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, text=True)
         self.turns: list[dict[str, float]] = []
 
     def ready(self) -> None:
