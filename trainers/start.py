@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import MutableMapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -41,6 +42,7 @@ def begin(trainer: str, settings: TrainSettings, table: Table, base: Path, **rev
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    keep_to_one_gpu(os.environ)
     if settings.tensorboard and find_spec("tensorboard") is None:
         raise UserError("tensorboard: true needs a package more; install it with: pip install 'agentmill[tensorboard]'")
 
@@ -60,6 +62,15 @@ def begin(trainer: str, settings: TrainSettings, table: Table, base: Path, **rev
         workspace.check()
     max_length = min(settings.max_length, context_length(base) or settings.max_length)
     return Start(table, base, workspace, load_tokenizer(base), max_length)
+
+
+def keep_to_one_gpu(environment: MutableMapping[str, str]) -> None:
+    """Let a process that no launcher started see the first of its GPUs alone: TRL refuses to begin on several.
+
+    It has to come before anything asks PyTorch for its devices.
+    """
+    if "WORLD_SIZE" not in environment:
+        environment["CUDA_VISIBLE_DEVICES"] = environment.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]
 
 
 def load_tokenizer(base: Path) -> Any:
