@@ -29,6 +29,7 @@ EXTRAS: Mapping[str, str] = {
     "envs-gymnasium": "toy-text worlds (gymnasium)",
     "sandbox": "worlds whose tools or tasks are code",
     "tensorboard": "loss curves in TensorBoard",
+    "report": "reports of runs",
 }
 """What each extra of the package gives."""
 

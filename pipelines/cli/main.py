@@ -38,6 +38,7 @@ COMMANDS = {
     "evaluate": ("pipelines.cli.stage:evaluate", "Compare models on held-out tasks and environments."),
     "inspect": ("pipelines.cli.inspect:inspect", "Show a table: counts, schema, histograms, sample rows."),
     "view": ("pipelines.cli.view:view", "Browse trajectories, pairs and search trees in a web browser."),
+    "report": ("pipelines.cli.report:report", "Sum up a run on one page: counts, success, models compared, costs."),
     "list": ("pipelines.cli.list:list_", "List what can be named in a recipe."),
     "check": ("pipelines.cli.check:check", "Check plug-ins against their contract."),
     "doctor": ("pipelines.cli.doctor:doctor", "Look at what is installed, GPU, sandbox, disk and ports."),

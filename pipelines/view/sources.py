@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -106,11 +107,18 @@ def batches(table: Table, columns: Sequence[str] | None = None) -> Iterator[list
     record_type: type[Record] = table.record_type
     for path in table.shards():
         read_columns(path, record_type, [])
-        try:
-            with pq.ParquetFile(path, page_checksum_verification=True) as file:
-                present = None if columns is None else [name for name in columns if name in file.schema_arrow.names]
-                for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=present):
-                    yield from_arrow(pa.Table.from_batches([batch]), record_type)
-        except (pa.ArrowException, OSError) as error:
-            reason = str(error).partition("\n")[0]
-            raise UserError(f"{path}: a data page is damaged ({reason}); run again what writes the table") from error
+        with opened_file(path) as file:
+            present = None if columns is None else [name for name in columns if name in file.schema_arrow.names]
+            for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=present):
+                yield from_arrow(pa.Table.from_batches([batch]), record_type)
+
+
+@contextmanager
+def opened_file(path: Path) -> Iterator[pq.ParquetFile]:
+    """A Parquet file to be read in parts. Raises ``UserError`` if one of them turns out to be damaged."""
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            yield file
+    except (pa.ArrowException, OSError) as error:
+        reason = str(error).partition("\n")[0]
+        raise UserError(f"{path}: a data page is damaged ({reason}); run again what writes the table") from error

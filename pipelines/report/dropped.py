@@ -1,0 +1,90 @@
+"""Why inputs were dropped, with examples from the dead letters; a table of these is never read as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+
+from pipelines.inspection import without_empty
+from pipelines.report.text import cut
+from pipelines.view.sources import opened_file
+from schemas.arrow import from_arrow
+from schemas.tables import Table, read_columns
+from schemas.verdict import Dropped
+
+MOST_REASONS = 12
+EXAMPLES = 2
+DETAIL_CHARACTERS = 400
+INPUT_CHARACTERS = 1_000
+BATCH_ROWS = 200
+
+
+class Example(msgspec.Struct, frozen=True):
+    """A dead letter, cut where it is long."""
+
+    input_id: str
+    blamed: str
+    detail: str
+    input: str
+
+
+class Reason(msgspec.Struct, frozen=True):
+    """A reason, how many inputs of the table ``name`` were dropped for it, and some of them."""
+
+    name: str
+    reason: str
+    n: int
+    examples: list[Example]
+
+
+def reasons(name: str, table: Table) -> list[Reason]:
+    """The most frequent reasons of a table. Raises ``UserError`` for a file that is missing or damaged."""
+    counted = sorted(table.manifest.reasons.items(), key=lambda entry: (-entry[1], entry[0]))[:MOST_REASONS]
+    examples: dict[str, list[Example]] = {reason: [] for reason, _ in counted}
+    for shard in table.dropped_shards():
+        wanted = {reason: EXAMPLES - len(found) for reason, found in examples.items() if len(found) < EXAMPLES}
+        if not wanted:
+            break
+        for letter in letters(shard, places(shard, wanted)):
+            examples[letter.reason].append(example(letter))
+    return [Reason(name, reason, n, examples[reason]) for reason, n in counted]
+
+
+def places(shard: Path, wanted: dict[str, int]) -> list[int]:
+    """The rows of the first dead letters of each reason, as many as are ``wanted``."""
+    found = []
+    for row, reason in enumerate(read_columns(shard, Dropped, ["reason"])["reason"].to_pylist()):
+        if wanted.get(reason):
+            wanted[reason] -= 1
+            found.append(row)
+    return found
+
+
+def letters(shard: Path, rows: Sequence[int]) -> Iterator[Dropped]:
+    """These rows of a file. Raises ``UserError`` if it is damaged."""
+    start = 0
+    if not rows:
+        return
+    with opened_file(shard) as file:
+        for batch in file.iter_batches(batch_size=BATCH_ROWS):
+            here = [row - start for row in rows if start <= row < start + len(batch)]
+            start += len(batch)
+            if here:
+                yield from from_arrow(pa.Table.from_batches([batch]).take(here), Dropped)
+            if start > rows[-1]:
+                return
+
+
+def example(letter: Dropped) -> Example:
+    """A dead letter as an example."""
+    given = without_empty(letter.input)
+    text = msgspec.json.format(msgspec.json.encode(given), indent=2).decode() if given else ""
+    return Example(
+        cut(letter.input_id, DETAIL_CHARACTERS),
+        letter.blamed,
+        cut(letter.detail, DETAIL_CHARACTERS),
+        cut(text, INPUT_CHARACTERS),
+    )

@@ -1,0 +1,157 @@
+"""The sections that go through the stages of a run: the line, what stayed, what it cost, what was dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pipelines.engine.progress import spent
+from pipelines.report.charts import Bars, parts_of
+from pipelines.report.dropped import MOST_REASONS, reasons
+from pipelines.report.line_picture import line_pictures
+from pipelines.report.run import Run, Stage
+from pipelines.report.section import Section, Sheet
+from pipelines.summary import STAGE_COLUMNS, Row, stage_rows
+from schemas.profiles.fields import without_fields
+from schemas.tables import Manifest
+
+MOST_BARS = 30
+"""Rows of bars in one picture."""
+
+SPENT = ("prompt_tokens", "completion_tokens", "cost_usd")
+TOLD_ELSEWHERE = ("episodes", "success", "turns", "passed", "scored")
+"""Figures of tables that have a section of their own."""
+
+
+def line_section(run: Run) -> Section:
+    """Every stage with its counts."""
+    known = {str(row[0]): row for row in stage_rows(run.summary())}
+    rows: list[Row] = []
+    for stage in run.stages:
+        counted = known.get(stage.name, [stage.name, stage.step.operator, None, None, None, None, None])
+        elsewhere = [f"{name} (from elsewhere)" for name in stage.step.data]
+        rows.append([*counted, stage.state, ", ".join([*stage.step.reads, *elsewhere])])
+    words = [
+        "Every input of a stage is used or dropped exactly once; what is made of those that are used is counted apart."
+    ]
+    sheet = Sheet("Stages", [*STAGE_COLUMNS, "state", "made from"], rows)
+    return Section(anchor="line", title="The line", words=words, pictures=line_pictures(run.stages), sheets=[sheet])
+
+
+def kept_section(run: Run) -> Section:
+    """How much of what each stage read went on."""
+    done = run.summary().stages
+    read, lost = sum(each.read for each in done.values()), sum(each.dropped for each in done.values())
+    rows = [Bars(name, [each.used, each.dropped], f"{each.used:,} of {each.read:,}") for name, each in done.items()]
+    words = [f"Of {read:,} inputs of all stages, {lost:,} were dropped." if lost else "Nothing was dropped."]
+    alt = (
+        "A bar for each stage: inputs that were used, then inputs that were dropped; numbers as in the table of stages."
+    )
+    pictures = parts_of(rows, ["used", "dropped"], "inputs", MOST_BARS, "Inputs used and dropped by each stage", alt)
+    return Section(
+        anchor="kept", title="What stayed", words=words if done else ["No stage is done."], pictures=pictures
+    )
+
+
+def cost_section(run: Run) -> Section:
+    """Seconds, tokens and money by stage, what was spent on dropped episodes among it."""
+    done = [stage for stage in run.stages if stage.summary is not None]
+    rows = [cost_row(stage) for stage in done]
+    times = [Bars(stage.name, [seconds(stage)], f"{seconds(stage):,.1f} s") for stage in done]
+    asked = [stage for stage in done if tokens(stage)]
+    counts = [
+        Bars(stage.name, [amount(stage, "prompt_tokens"), amount(stage, "completion_tokens"), lost(stage)], said(stage))
+        for stage in asked
+    ]
+    alt = "A bar for each stage; the same numbers stand in the table of costs."
+    parts = ["prompt", "completion", "of dropped episodes"]
+    pictures = [
+        *parts_of(times, ["seconds"], "seconds", MOST_BARS, "Time by stage", alt),
+        *parts_of(counts, parts, "tokens", MOST_BARS, "Tokens of language models by stage", alt),
+    ]
+    columns = ["stage", "seconds", *SPENT, *(f"lost {name}" for name in SPENT)]
+    sheets = [Sheet("Costs (lost: of episodes that were dropped, not among the others)", columns, rows)] if rows else []
+    figures = [row for stage in done for row in figure_rows(stage)]
+    if figures:
+        sheets.append(Sheet("Other figures of the stages", ["table or model", "figure", "value"], figures))
+    total = sum(seconds(stage) for stage in done)
+    words = [f"The stages took {total:,.1f} seconds in sum."] if done else ["No stage is done."]
+    dollars = sum(spent(each.metrics, "cost_usd") for stage in done for each in stage.manifests)
+    if dollars:
+        words.append(f"Models cost {dollars:,.2f} USD by the prices that were given.")
+    return Section(anchor="cost", title="Time and cost", words=words, pictures=pictures, sheets=sheets)
+
+
+def cost_row(stage: Stage) -> Row:
+    """A stage in the table of costs; what was not measured is nothing."""
+    measured: Row = [
+        sum_of(stage.manifests, name) for prefix in ("", "lost_") for name in (prefix + each for each in SPENT)
+    ]
+    return [stage.name, round(seconds(stage), 1), *measured]
+
+
+def figure_rows(stage: Stage) -> list[Row]:
+    """All else that the tables and the training of a stage measured."""
+    costs = {*TOLD_ELSEWHERE, *(prefix + name for prefix in ("", "lost_") for name in SPENT)}
+    rows: list[Row] = [
+        [table.name, name, whole(value)]
+        for table in stage.tables
+        for name, value in without_fields(table.table.manifest.metrics).items()
+        if name not in costs and isinstance(value, int | float)
+    ]
+    if stage.trained is not None:
+        measured = ("steps", "tokens", "loss_tokens", "first_loss", "last_loss")
+        known: list[Row] = [[stage.name, name, getattr(stage.trained, name)] for name in measured]
+        rows += [row for row in known if row[-1] is not None]
+    return rows
+
+
+def dropped_section(run: Run) -> Section:
+    """Why inputs were dropped, most frequent reasons first, with examples."""
+    found = [reason for each in run.tables for reason in reasons(each.name, each.table) if each.table.manifest.reasons]
+    rows: list[Row] = [[reason.name, reason.reason, reason.n] for reason in found]
+    for name, kept in ((stage.name, stage.trained) for stage in run.stages):
+        rows += [[name, reason, n] for reason, n in (kept.reasons if kept is not None else {}).items()]
+    if not rows:
+        return Section(anchor="dropped", title="What was dropped, and why", words=["Nothing was dropped."])
+    words = [
+        "Dead letters lie in the folder dropped/ of each table. Below are some of each reason, cut where they are "
+        f"long; of a table with more than {MOST_REASONS} reasons, the most frequent."
+    ]
+    sheet = Sheet("Dropped inputs by stage and reason", ["table or model", "reason", "inputs"], rows)
+    return Section(anchor="dropped", title="What was dropped, and why", words=words, sheets=[sheet], reasons=found)
+
+
+def seconds(stage: Stage) -> float:
+    """What a stage took."""
+    return 0.0 if stage.summary is None else stage.summary.seconds
+
+
+def sum_of(manifests: Iterable[Manifest], name: str) -> int | float | None:
+    """A measure of several tables together; nothing where none has it."""
+    values = [manifest.metrics[name] for manifest in manifests if name in manifest.metrics]
+    return whole(sum(values)) if values else None
+
+
+def whole(value: float) -> int | float:
+    """A number that counts as one without a fraction."""
+    return int(value) if float(value).is_integer() else value
+
+
+def amount(stage: Stage, name: str) -> float:
+    """A measure of all tables of a stage; 0 where there is none."""
+    return sum_of(stage.manifests, name) or 0
+
+
+def lost(stage: Stage) -> float:
+    """The tokens of episodes that were dropped."""
+    return amount(stage, "lost_prompt_tokens") + amount(stage, "lost_completion_tokens")
+
+
+def tokens(stage: Stage) -> float:
+    """All tokens of a stage."""
+    return amount(stage, "prompt_tokens") + amount(stage, "completion_tokens") + lost(stage)
+
+
+def said(stage: Stage) -> str:
+    """What is written behind the bar of a stage."""
+    return f"{tokens(stage):,.0f}"
