@@ -53,14 +53,6 @@ class MessageReader:
         """Results without an id since then."""
         self._awaits = False
         """The last turn is answered by what comes next, whoever is said to speak."""
-        self._roles: dict[str, Callable[[JsonObject], None]] = {
-            "user": self._user,
-            "assistant": self._assistant,
-            "tool": self._result,
-            "function": self._result,
-            "system": self._system,
-            "developer": self._system,
-        }
 
     def read(self, messages: Any) -> Conversation:
         """The conversation.
@@ -69,14 +61,14 @@ class MessageReader:
         """
         if not isinstance(messages, list):
             raise FormatError("invalid", f"expected a list of messages, got {messages!r:.60}")
-        talk, roles = self.talk, self._roles
+        talk = self.talk
         for place, message in enumerate(messages):
             try:
-                reader = roles[message["role"]]
+                reader = _READERS[message["role"]]
             except (KeyError, TypeError) as error:
-                raise _unreadable(message, place, roles) from error
+                raise _unreadable(message, place) from error
             talk.starts.append(len(talk.content))
-            reader(message)
+            reader(self, message)
         self._link()
         return talk
 
@@ -300,11 +292,22 @@ class MessageReader:
             self.talk.fields[key(index)] = rest
 
 
-def _unreadable(message: Any, place: int, roles: Iterable[str]) -> FormatError:
+_READERS: dict[str, Callable[[MessageReader, JsonObject], None]] = {
+    "user": MessageReader._user,
+    "assistant": MessageReader._assistant,
+    "tool": MessageReader._result,
+    "function": MessageReader._result,
+    "system": MessageReader._system,
+    "developer": MessageReader._system,
+}
+"""Not held by the reader, which would then hold itself, and the run, until the next collection of garbage."""
+
+
+def _unreadable(message: Any, place: int) -> FormatError:
     if not isinstance(message, dict):
         return FormatError("invalid", f"message {place} is {message!r:.60}, expected an object")
     return FormatError(
-        "unknown_role", f"message {place} is of role {message.get('role')!r:.60}; known: {', '.join(roles)}"
+        "unknown_role", f"message {place} is of role {message.get('role')!r:.60}; known: {', '.join(_READERS)}"
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import weakref
 from collections import Counter
 from typing import Any
 
@@ -11,7 +12,8 @@ import pytest
 from schemas.arrow import from_arrow, to_arrow
 from schemas.chat import to_messages, to_template
 from schemas.formats.format import Origin, Read
-from schemas.formats.openai import OpenAi
+from schemas.formats.message_reading import MessageReader
+from schemas.formats.openai import WEIGHT, OpenAi
 from schemas.trajectory import ApiAction, MessageAction, Outcome, TextObservation, Trajectory
 from tests.builders import called, instruction, said, seen, tool, tool_trajectory, trajectory
 
@@ -307,3 +309,11 @@ def test_turns_of_several_items_are_one_message() -> None:
 def test_tools_of_a_run_are_declared() -> None:
     document = OpenAi().write(tool_trajectory(tools=[tool("look"), tool("unused")])).document
     assert [each["function"]["name"] for each in document["tools"]] == ["look", "unused"]
+
+
+def test_a_reader_needs_no_collection_of_garbage() -> None:
+    reader = MessageReader("compact", WEIGHT)
+    held = weakref.ref(reader.read([user(), assistant(call("look")), result("A lamp.")]))
+    assert held() is reader.talk
+    del reader
+    assert held() is None

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from schemas.formats.dialects.function_xml import FunctionXml
@@ -67,14 +67,16 @@ def test_turns_of_samples() -> None:
 
 
 @given(st.lists(st.sampled_from(TAGS), max_size=12).map("".join))
-def test_calls_in_their_plainest_spelling(text: str) -> None:
+@example("<function=f>\n<parameter=a>x\nx</parameter>\n<parameter=b>\nx\n</parameter>\n</function>")
+@example("<function=f>\n<parameter=a>\n</parameter>\n<parameter=b>\n\n\n</parameter>\n</function>")
+def test_single_calls(text: str) -> None:
     dialect = FunctionXml()
     spoken, longer = dialect.read(text), dialect.read(f"{text} ")
     assert (spoken is None) == (longer is None)
-    if spoken is not None and longer is not None and spoken.plainest:
+    if spoken is not None and longer is not None and spoken.plainest is not None:
         assert spoken.actions == longer.actions
-        assert not longer.plainest
-        assert dialect.compose(spoken.actions) == text
+        assert longer.plainest is None
+        assert (dialect.compose(spoken.actions) == text) == spoken.plainest
 
 
 @pytest.mark.parametrize("description", [None, "I look.\n\nHere:"])
