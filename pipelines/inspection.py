@@ -166,11 +166,11 @@ def number_columns(shards: Sequence[Path]) -> list[str]:
 
 
 def list_columns(shards: Sequence[Path]) -> list[tuple[str, str]]:
-    """(list column, one leaf of it that is quick to read) for every top-level list."""
+    """(list column, one leaf of it that is quick to read) for every list that is in no other."""
     inside: dict[str, list[Any]] = {}
     for leaf in leaves(shards, lists=True):
         if leaf.max_repetition_level == 1:
-            inside.setdefault(leaf.path.partition(".")[0], []).append(leaf)
+            inside.setdefault(leaf.path.partition(".list.")[0], []).append(leaf)
     return [(name, min(found, key=is_bytes).path) for name, found in inside.items()]
 
 

@@ -65,7 +65,7 @@ class Line:
         self._workbench = workbench
         self._stages: dict[str, StageSummary] = {}
         self._evaluation: JsonObject = {}
-        self._there = set(map(Path, plan.recipe.data.values()))
+        self._there = set(plan.data.values())
         self._waiting = list(plan.steps)
 
     def run(self, step: Step) -> None:

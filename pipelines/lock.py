@@ -13,6 +13,18 @@ from schemas.errors import UserError
 LOCK = ".lock"
 
 
+def in_use(run_dir: Path) -> bool:
+    """Whether another process holds ``run_dir`` now."""
+    try:
+        with (run_dir / LOCK).open(encoding="utf-8") as handle:
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        return False
+    return False
+
+
 @contextmanager
 def locked(run_dir: Path) -> Iterator[None]:
     """Hold ``run_dir``, made if missing, for as long as this process lives at most.

@@ -14,6 +14,7 @@ import msgspec
 from pipelines.engine.operation import SIDES
 from pipelines.models import ModelConfig
 from pipelines.operators import OPERATORS
+from pipelines.raw.hub import pinned
 from pipelines.recipe import FORK, ITERATE, NAME, Fork, Iterate, Recipe, one_of, output_name
 from pipelines.stages.procedure import MODEL
 from pipelines.stages.stage import Stage, StageContext
@@ -57,12 +58,16 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """A recipe and its steps in the order they run. ``revisions`` are of what it reads from elsewhere, by name."""
+    """A recipe and its steps in the order they run. ``revisions`` are of what it reads from elsewhere, by name.
+
+    ``data`` are the folders of the tables that were made before; those on the Hub are downloaded.
+    """
 
     recipe: Recipe
     run_dir: Path
     steps: list[Step]
     revisions: dict[str, str] = {}
+    data: dict[str, Path] = {}
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -81,7 +86,7 @@ def make_plan(recipe: Recipe) -> Plan:
     """The plan of ``recipe``. Raises ``UserError`` for the first mistake in it."""
     planner = Planner(recipe)
     steps = list(planner.expand(recipe.steps, Place("steps")))
-    return Plan(recipe, planner.run_dir, steps, planner.revisions)
+    return Plan(recipe, planner.run_dir, steps, planner.revisions, planner.data)
 
 
 class Planner:
@@ -91,7 +96,8 @@ class Planner:
         self.recipe = recipe
         self.run_dir = Path(recipe.run_dir)
         self.revisions = revisions_of(self.run_dir)
-        self._outputs = {name: external(name, path) for name, path in recipe.data.items()}
+        self._outputs = {name: external(name, path, self.revisions) for name, path in recipe.data.items()}
+        self.data = {name: output.folder for name, output in self._outputs.items()}
         self._models = {name: {BASE: model.named(name)} for name, model in recipe.models.items()}
         self._will_be_trained: set[str] = set()
         self._adapters: set[str] = set()
@@ -278,10 +284,13 @@ def revisions_of(run_dir: Path) -> dict[str, str]:
         raise UserError(f"{path} is damaged ({error}); remove it to read the newest revisions") from error
 
 
-def external(name: str, path: str) -> Output:
-    """A table of ``data``. Raises ``UserError`` if there is none at ``path``."""
+def external(name: str, path: str, revisions: dict[str, str]) -> Output:
+    """A table of ``data``. Raises ``UserError`` if there is none at ``path``, a folder or an address on the Hub.
+
+    ``revisions`` as for ``Stage.pinned``.
+    """
     try:
-        table = Table.open(Path(path))
-        return Output(name, Path(path), table.record_type.__name__)
+        table = Table.open(pinned(path, revisions))
+        return Output(name, table.folder, table.record_type.__name__)
     except UserError as error:
         raise UserError(f"data.{name}: {error}") from error

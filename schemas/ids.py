@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from pathlib import Path
 from types import NoneType
 from typing import Any
 
@@ -24,6 +25,12 @@ def digest(*parts: Any) -> str:
     Raises ``ValueError`` for what JSON cannot say: NaN, infinities, lone surrogates, other types.
     """
     return _sha256(parts).hexdigest()[:32]
+
+
+def file_sha256(path: Path) -> str:
+    """Hex SHA-256 of the bytes of a file, read in pieces."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def derive_seed(*parts: Any) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -14,10 +15,12 @@ import msgspec
 
 from schemas.arrow import check_version
 from schemas.errors import UserError
+from schemas.ids import file_sha256
 from schemas.record import JsonObject, Record
 
 MANIFEST_NAME = "manifest.json"
 TEMPORARY_FOLDER = ".tmp"
+_FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
 class Counts(Record):
@@ -36,6 +39,13 @@ class ShardFile(Record):
     rows: int
     bytes: int
     sha256: str
+
+    def check(self, path: Path) -> None:
+        """Raises ``UserError`` unless the file at ``path`` is this one, byte for byte."""
+        found = file_sha256(path)
+        if found != self.sha256:
+            told = f"sha256 {found:.12}…, expected {self.sha256:.12}…"
+            raise UserError(f"{path} is not what the manifest tells of ({told})")
 
 
 class Manifest(Record):
@@ -60,6 +70,11 @@ class Manifest(Record):
     created: str
     versions: dict[str, str]
     metrics: JsonObject = {}
+
+    def held(self) -> list[tuple[str, ShardFile]]:
+        """Every file of the table by its path in the table's folder, rows before dropped ones."""
+        parts = (("data", self.files), ("dropped", self.dropped_files))
+        return [(f"{part}/{file.name}", file) for part, files in parts for file in files]
 
     def check(self) -> None:
         """Raises ``ValueError`` unless every input is used or dropped once and the files hold what is counted."""
@@ -89,7 +104,10 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """The manifest of a table. Raises ``UserError`` if there is none, or none that we can read."""
+    """The manifest of a table. Raises ``UserError`` if there is none, none that we can read, or one that lies.
+
+    A manifest may come from anybody: the files that it names lie in the table, and nowhere else.
+    """
     path = folder / MANIFEST_NAME
     try:
         text = path.read_bytes()
@@ -99,9 +117,13 @@ def read_manifest(folder: Path) -> Manifest:
         ) from None
     try:
         check_version(msgspec.json.decode(text, type=_Version).schema_version, str(path))
-        return msgspec.json.decode(text, type=Manifest)
+        manifest = msgspec.json.decode(text, type=Manifest)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise UserError(f"{path} is damaged ({error}); delete {folder} and run again what writes it") from error
+    for _, file in manifest.held():
+        if not _FILE_NAME.fullmatch(file.name):
+            raise UserError(f"{path} names the file {file.name!r}; expected a plain name such as part-00000.parquet")
+    return manifest
 
 
 def write_atomically(path: Path, data: bytes | memoryview, temporary_folder: Path) -> None:

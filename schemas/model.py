@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 import msgspec
 
-from schemas.ids import digest
+from schemas.ids import digest, file_sha256
 from schemas.record import JsonObject
 
 
 def model_revision(folder: Path) -> str:
     """Digest of the files that make a model what it is: weights, configuration, tokenizer."""
     files = sorted(path for path in folder.iterdir() if path.suffix in (".safetensors", ".json", ".jinja", ".model"))
-    parts = []
-    for path in files:
-        with path.open("rb") as handle:
-            parts.append([path.name, hashlib.file_digest(handle, "sha256").hexdigest()])
-    return digest("model", parts)[:16]
+    return digest("model", [[path.name, file_sha256(path)] for path in files])[:16]
 
 
 def context_length(folder: Path) -> int | None:

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from schemas.arrow import check_schema, from_arrow, to_arrow
 from schemas.errors import UserError, near_match
+from schemas.hub import fetched, is_address
 from schemas.ids import digest
 from schemas.layout import VERSION_COLUMN, layout
 from schemas.manifest import (
@@ -125,8 +126,11 @@ class Table:
 
     @classmethod
     def open(cls, path: Path | str) -> Table:
-        """The table at ``path``, the ``NAME`` folder. Raises ``UserError`` if there is none or it is unfinished."""
-        folder = Path(path)
+        """The table at ``path``, the ``NAME`` folder or, as text, an address of one on the Hub (``schemas.hub``).
+
+        Raises ``UserError`` if there is none or it is unfinished.
+        """
+        folder = fetched(path) if isinstance(path, str) and is_address(path) else Path(path)
         if not folder.is_dir():
             siblings = [entry.name for entry in folder.parent.glob("*/") if (entry / MANIFEST_NAME).exists()]
             raise UserError(f"there is no table at {folder}.{near_match(folder.name, siblings)}")

@@ -11,6 +11,7 @@ from schemas.trajectory import (
     MessageAction,
     Outcome,
     OutcomeStatus,
+    Source,
     TextObservation,
     Tool,
     Trajectory,
@@ -94,6 +95,12 @@ def trajectory(trajectory_id: str = "t1", **fields: Any) -> Trajectory:
         "split": "train",
     }
     return Trajectory(trajectory_id=trajectory_id, **{**values, **fields})
+
+
+def run_of_source(dataset: str, licence: str | None, trajectory_id: str = "t1") -> Trajectory:
+    """A run that was read from a foreign data set."""
+    source = Source(dataset=dataset, sha256="0" * 64, converter="openai", converter_version="1", licence=licence)
+    return trajectory(trajectory_id, source=source)
 
 
 def tool_trajectory(trajectory_id: str = "t2", **fields: Any) -> Trajectory:

@@ -1,4 +1,7 @@
-"""A Hub on the loopback: data sets in memory behind those of its endpoints that reading a data set calls."""
+"""A Hub on the loopback: repositories in memory behind those of its endpoints that reading one calls.
+
+``tests/writing_hub.py`` has those that writing one calls.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
+
+import pytest
+from huggingface_hub import constants
 
 Files = dict[str, bytes]
 
@@ -33,10 +39,20 @@ class FakeHub:
         """How many more times it sends a file, or a range of one, before it refuses to."""
         self.requests: list[str] = []
         self.sent_bytes = 0
+        self.private: set[str] = set()
+        self.titles: dict[tuple[str, str], str] = {}
+        """Of the files of a repository, by path, what was said when they were written last."""
 
-    def push(self, repo: str, files: Files, branch: str = "main") -> str:
+    @property
+    def answers(self) -> type[Answer]:
+        """What answers a request."""
+        return Answer
+
+    def push(self, repo: str, files: Files, branch: str = "main", title: str = "by hand") -> str:
         """Make ``files`` what ``branch`` of ``repo`` holds; returns the commit."""
         commit = commit_of(files)
+        before = self.versions.get((repo, self.branches.get(repo, {}).get(branch, "")), {})
+        self.titles |= {(repo, path): title for path, data in files.items() if before.get(path) != data}
         self.versions[repo, commit] = files
         self.branches.setdefault(repo, {})[branch] = commit
         return commit
@@ -46,11 +62,11 @@ class FakeHub:
         """The address it answers at, while it does."""
         hub = self
 
-        class Handler(Answer):
+        class Handler(self.answers):  # type: ignore[misc, name-defined]
             fake = hub
 
         server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         try:
             yield f"http://127.0.0.1:{server.server_port}"
         finally:
@@ -63,6 +79,7 @@ class Answer(BaseHTTPRequestHandler):
 
     fake: FakeHub
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
 
     def do_GET(self) -> None:
         self._answer(b"")
@@ -81,7 +98,7 @@ class Answer(BaseHTTPRequestHandler):
         path = unquote(urlsplit(self.path).path)
         parts = path.removeprefix("/api").strip("/").split("/")
         repo = "/".join(parts[1:3])
-        if parts[0] != "datasets" or repo not in self.fake.branches:
+        if parts[0] not in ("datasets", "models") or repo not in self.fake.branches:
             self._refuse(401, "RepoNotFound")
             return
         what, revision, rest = (parts[3], parts[4], "/".join(parts[5:])) if parts[4:] else ("revision", "main", "")
@@ -91,20 +108,26 @@ class Answer(BaseHTTPRequestHandler):
             self._refuse(404, "RevisionNotFound")
         elif what == "revision":
             siblings = [{"rfilename": name} for name in files]
-            self._say({"id": repo, "sha": commit, "private": False, "tags": [], "downloads": 0, "siblings": siblings})
+            private = repo in self.fake.private
+            self._say({"id": repo, "sha": commit, "private": private, "tags": [], "downloads": 0, "siblings": siblings})
         elif what == "tree":
             recursive = parse_qs(urlsplit(self.path).query).get("recursive", ["false"])[0].lower() in ("true", "1")
             self._say(tree(files, rest, recursive))
         elif what == "paths-info":
             asked = wanted(body, self.headers.get("Content-Type", ""))
             everything = tree(files, "", recursive=True)
-            self._say([each for each in everything if each["path"] in asked])
+            self._say([{**each, **self._last(repo, each["path"])} for each in everything if each["path"] in asked])
         elif repo in self.fake.gated:
             self._refuse(401, "GatedRepo")
         elif rest not in files:
             self._refuse(404, "EntryNotFound")
         else:
             self._send_file(files[rest], commit)
+
+    def _last(self, repo: str, path: str) -> dict[str, Any]:
+        title = self.fake.titles.get((repo, path))
+        said = {"id": "0" * 40, "title": title, "date": "2026-01-01T00:00:00.000Z"}
+        return {} if title is None else {"lastCommit": said}
 
     def _send_file(self, data: bytes, commit: str) -> None:
         if self.fake.files_left is not None:
@@ -140,6 +163,20 @@ class Answer(BaseHTTPRequestHandler):
             self.wfile.write(data)
 
 
+def files_of(folder: Path, name: str) -> Files:
+    """The files of a table, by their path in a data set that holds it as ``name``."""
+    return {f"{name}/{path.relative_to(folder)}": path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def direct(patch: pytest.MonkeyPatch, address: str, home: Path) -> None:
+    """Let the Hub of this process be at ``address``, and its cache in ``home``."""
+    patch.setattr(constants, "ENDPOINT", address)
+    patch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", address + "/{repo_id}/resolve/{revision}/{filename}")
+    patch.setattr(constants, "HF_HUB_CACHE", str(home))
+    patch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    patch.setattr(constants, "HF_TOKEN_PATH", str(home / "token"))
+
+
 def wanted(body: bytes, kind: str) -> list[str]:
     """The paths that a request for information on paths names."""
     told = json.loads(body) if "json" in kind else parse_qs(body.decode())
@@ -159,9 +196,21 @@ def tree(files: Files, folder: str, recursive: bool) -> list[dict[str, Any]]:
             path = prefix + "/".join(parts[:depth])
             found[path] = {"type": "directory", "oid": "0" * 40, "size": 0, "path": path}
         if recursive or len(parts) == 1:
-            oid = hashlib.sha1(data).hexdigest()
-            found[name] = {"type": "file", "oid": oid, "size": len(data), "path": name}
+            found[name] = {"type": "file", "oid": blob_id(data), "size": len(data), "path": name}
+            if is_large(name):
+                pointer = {"oid": hashlib.sha256(data).hexdigest(), "size": len(data), "pointerSize": 130}
+                found[name] |= {"oid": blob_id(repr(pointer).encode()), "lfs": pointer}
     return list(found.values())
+
+
+def blob_id(data: bytes) -> str:
+    """Git's name for the content of a file."""
+    return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
+
+
+def is_large(name: str) -> bool:
+    """Whether the Hub stores a file apart from the repository, by its content."""
+    return name.endswith((".parquet", ".safetensors"))
 
 
 def child(program: Sequence[str], address: str, home: Path, **environment: str) -> subprocess.CompletedProcess[str]:

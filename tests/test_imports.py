@@ -31,7 +31,7 @@ ONLY_IN = {
     "accelerate": {"trainers"},
     "vllm": set(),
 }
-COME_WITH_OTHERS = {"pydantic_core", "referencing", "jinja2", "safetensors"}
+COME_WITH_OTHERS = {"pydantic_core", "referencing", "safetensors"}
 """Parts of pydantic, jsonschema and transformers by names of their own."""
 MODULES = [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))]
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from schemas.errors import UserError
+from schemas.hub import is_address
 from schemas.record import Record
 from schemas.rows import Message
 from schemas.tables import Counts, Table
@@ -52,11 +53,13 @@ class TrainingRows(Generic[E]):
 
 
 def open_rows(path: str, wanted: type[Record] | tuple[type[Record], ...], views: str) -> Table:
-    """The table at ``path``. Raises ``UserError`` if there is none, it is empty, or it holds none of the ``wanted``.
+    """The table at ``path``, a folder or an address on the Hub.
+
+    Raises ``UserError`` if there is none, it is empty, or it holds none of the ``wanted``.
 
     ``views`` are the targets of ``agentmill export`` that make such a table, for the message.
     """
-    table = Table.open(Path(path).expanduser())
+    table = Table.open(path if is_address(path) else Path(path).expanduser())
     types = wanted if isinstance(wanted, tuple) else (wanted,)
     if table.record_type not in types:
         raise UserError(

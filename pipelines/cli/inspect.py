@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 import msgspec
 
@@ -15,13 +13,14 @@ SHOWN_CHARACTERS = 2_000
 
 
 @click.command()
-@click.argument("folder", metavar="TABLE", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="TABLE")
 @click.option("--rows", type=click.IntRange(min=0), default=1, show_default=True, help="Sample rows to show.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as one JSON object.")
-def inspect(folder: Path, rows: int, as_json: bool) -> None:
+def inspect(folder: str, rows: int, as_json: bool) -> None:
     """Show a table: counts, schema, histograms, sample rows.
 
-    TABLE is a folder that holds data/ and manifest.json, such as runs/quickstart/tasks.
+    TABLE is a folder that holds data/ and manifest.json, such as runs/quickstart/tasks, or one on the Hub:
+    hf://org/name@revision/tasks.
     """
     inspection = inspect_table(Table.open(folder), rows)
     if as_json:

@@ -36,6 +36,7 @@ COMMANDS = {
     "train": ("pipelines.cli.train:train", "Train a model on exported rows."),
     "merge": ("pipelines.cli.merge:merge", "Write a whole model from an adapter."),
     "evaluate": ("pipelines.cli.stage:evaluate", "Compare models on held-out tasks and environments."),
+    "publish": ("pipelines.cli.publish:publish", "Publish a run, a table or a tuned model on the Hugging Face Hub."),
     "inspect": ("pipelines.cli.inspect:inspect", "Show a table: counts, schema, histograms, sample rows."),
     "view": ("pipelines.cli.view:view", "Browse trajectories, pairs and search trees in a web browser."),
     "report": ("pipelines.cli.report:report", "Sum up a run on one page: counts, success, models compared, costs."),

@@ -170,3 +170,9 @@ def identity(record: Record) -> str:
         return str(row.row_id)
     item = "" if row.item is None else f"{row.item:06d}"
     return f"{row.trajectory_id}/{item}/{row.name}"
+
+
+def key_of(record_type: type[Record]) -> str:
+    """The column of a record that holds its id, or, for what is said of a trajectory, that of the trajectory."""
+    fields = record_type.__struct_fields__
+    return _KEYS.get(record_type) or ("row_id" if "row_id" in fields else "trajectory_id")

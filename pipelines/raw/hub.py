@@ -1,32 +1,24 @@
 """Data sets on the Hugging Face Hub: which of their files hold a split, read where they lie.
 
-An address is ``hf://datasets/ORG/NAME[@REVISION][/PATH]``; ``datasets/`` may be left out, since nothing else is read.
-With a path it names a file, a folder or a glob; without one, the data files that ``datasets`` finds for a configuration
-and a split, by the data set's card or by the names of its files. Files are read through ranges of bytes, none of them
-whole but JSON documents, and nothing of a data set is ever run.
-
-A pinned address has a commit for a revision: what it names never changes.
+An address (``schemas.hub``) with a path names a file, a folder or a glob; without one, the data files that ``datasets``
+finds for a configuration and a split, by the data set's card or by the names of its files. Files are read through
+ranges of bytes, none of them whole but JSON documents, and nothing of a data set is ever run.
 """
 
 from __future__ import annotations
 
 import io
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any, BinaryIO, NamedTuple, cast
 
-from pipelines.raw.hub_errors import hub_errors
 from schemas.errors import UserError, near_match
+from schemas.hub import SCHEME, Address, is_address, parse, pin
+from schemas.hub_errors import hub_errors
 from schemas.raw import KINDS
 
-SCHEME = "hf://"
-_ADDRESS = re.compile(
-    r"hf://(?:datasets/)?(?P<repo>(?!datasets/)[\w.-]+/[\w.-]+)"
-    r"(?:@(?P<revision>refs/(?:convert|pr)/[^/]+|[^/]+))?(?:/(?P<path>.*))?"
-)
-_COMMIT = re.compile(r"[0-9a-f]{40}")
-_OTHERS = ("models", "spaces", "kernels", "buckets")
+__all__ = ["Address", "Selection", "content", "data_files", "is_address", "opened", "parse", "pin", "pinned", "size"]
+
 _READ_AHEAD_BYTES = 1 << 20
 
 
@@ -37,45 +29,17 @@ class Selection(NamedTuple):
     split: str | None = None
 
 
-class Address(NamedTuple):
-    """The parts of an address; ``path`` is empty for a data set as a whole."""
-
-    repo: str
-    revision: str | None
-    path: str
-
-    def __str__(self) -> str:
-        revision = "" if self.revision is None else f"@{self.revision}"
-        return f"{SCHEME}datasets/{self.repo}{revision}" + (f"/{self.path}" if self.path else "")
-
-    @property
-    def pinned(self) -> bool:
-        """Whether its revision is a commit."""
-        return self.revision is not None and _COMMIT.fullmatch(self.revision) is not None
-
-
-def is_address(text: str) -> bool:
-    """Whether ``text`` is meant as an address on the Hub."""
-    return text.startswith(SCHEME)
-
-
-def parse(text: str) -> Address:
-    """The address in ``text``. Raises ``UserError``."""
-    match = _ADDRESS.fullmatch(text)
-    if match is None or match["repo"].split("/")[0] in _OTHERS:
-        raise UserError(f"{text} is no data set on the Hub; expected hf://datasets/ORG/NAME[@REVISION][/PATH]")
-    return Address(match["repo"], match["revision"], (match["path"] or "").strip("/"))
-
-
-def pin(address: Address) -> Address:
-    """``address`` at the commit that its revision is now. Raises ``UserError``."""
+def pinned(place: str, revisions: MutableMapping[str, str]) -> str:
+    """``place``, if it is on the Hub at the commit in ``revisions``; a new one is noted there. Raises ``UserError``."""
+    if not is_address(place):
+        return place
+    address = parse(place)
     if address.pinned:
-        return address
-    from huggingface_hub import HfApi
-
-    with hub_errors(str(address)):
-        info = HfApi().dataset_info(address.repo, revision=address.revision)
-    return address._replace(revision=str(info.sha))
+        return str(address)
+    name = str(address._replace(path=""))
+    if name not in revisions:
+        revisions[name] = str(pin(address).revision)
+    return str(address._replace(revision=revisions[name]))
 
 
 def data_files(address: Address, selection: Selection) -> list[str]:

@@ -7,9 +7,9 @@ from contextlib import contextmanager, nullcontext
 from typing import NamedTuple
 
 from pipelines.raw import hub
-from pipelines.raw.hub_errors import hub_errors
 from pipelines.raw.rows import rows_in, shorter
 from schemas.errors import UserError
+from schemas.hub_errors import hub_errors
 from schemas.raw import RawPart
 
 

@@ -11,13 +11,13 @@ from pydantic import Field
 from pipelines.engine.operation import Blamed, Operation, Result, RowOperation, Unit
 from pipelines.raw import hub
 from pipelines.raw.files import RawFile, find
-from pipelines.raw.hub_errors import hub_errors
 from pipelines.raw.hub_plans import keep_plan, kept_plan
 from pipelines.raw.planning import GroupBy, plan_parts
 from pipelines.raw.reading import RawRecord, read_part
 from pipelines.stages.stage import Inputs, Stage, StageContext
 from schemas.errors import UserError
 from schemas.formats.format import FormatError
+from schemas.hub_errors import hub_errors
 from schemas.profiles.profile import Profile, ReadRecord
 from schemas.raw import RawPart
 from schemas.record import JsonObject, Record
@@ -52,7 +52,7 @@ class Normalize(Stage, Profile):
 
     def pinned(self, revisions: MutableMapping[str, str]) -> Self:
         """The same with every address on the Hub at a commit, that of the run's first start."""
-        return self.model_copy(update={"data": [pinned(each, revisions) for each in self.data]})
+        return self.model_copy(update={"data": [hub.pinned(each, revisions) for each in self.data]})
 
     def settled(self, context: StageContext) -> JsonObject:
         """As for every stage, with what is read from the Hub: there, a place stands for what lies in it."""
@@ -179,19 +179,6 @@ class Normalization(RowOperation):
 def group_by(profile: Profile) -> GroupBy | None:
     """How rows make records."""
     return GroupBy(tuple(profile.group.by), profile.group.order) if profile.group is not None else None
-
-
-def pinned(place: str, revisions: MutableMapping[str, str]) -> str:
-    """``place``, if it is on the Hub at the commit in ``revisions``; a new one is noted there. Raises ``UserError``."""
-    if not hub.is_address(place):
-        return place
-    address = hub.parse(place)
-    if address.pinned:
-        return str(address)
-    name = str(address._replace(path=""))
-    if name not in revisions:
-        revisions[name] = str(hub.pin(address).revision)
-    return str(address._replace(revision=revisions[name]))
 
 
 def input_id(row: int) -> str:

@@ -27,11 +27,12 @@ PER_FILE = {"runs": 100, "trees": 20, "tasks": 500, "pairs": 100}
 """How many trajectories, trees, tasks and pairs a data file holds."""
 
 
-def build(path: Path, folder: Path, token_ids: bool = False) -> tuple[View, bool]:
+def build(path: Path, folder: Path, token_ids: bool = False, title: str | None = None) -> tuple[View, bool]:
     """Write the view of the run or table ``path`` into ``folder``; also, whether that was to be done.
 
-    What is there already stays if it was made of the same tables and is whole. Raises ``UserError`` if there is nothing
-    to show, if ``folder`` holds something else or is a mount point, or if the device is full.
+    ``title`` is by default the name of ``path``. What is there already stays if it was made of the same tables and is
+    whole. Raises ``UserError`` if there is nothing to show, if ``folder`` holds something else or is a mount point, or
+    if the device is full.
     """
     folder = folder.resolve()
     found = sources(path)
@@ -41,7 +42,7 @@ def build(path: Path, folder: Path, token_ids: bool = False) -> tuple[View, bool
         if there is not None and there.digest == wanted and there.files == files_in(folder):
             return there, False
         with replaced(folder) as new:
-            return write(path, found, new, wanted, token_ids), True
+            return write(title or path.resolve().name, found, new, wanted, token_ids), True
 
 
 def static_digest() -> str:
@@ -50,7 +51,7 @@ def static_digest() -> str:
     return digest([[str(path.relative_to(STATIC)), path.read_text("utf-8")] for path in files])
 
 
-def write(path: Path, found: list[Source], folder: Path, wanted: str, token_ids: bool) -> View:
+def write(title: str, found: list[Source], folder: Path, wanted: str, token_ids: bool) -> View:
     """Write all files of a view into the empty ``folder``."""
     for each in STATIC.iterdir():
         if each.is_dir():
@@ -62,7 +63,7 @@ def write(path: Path, found: list[Source], folder: Path, wanted: str, token_ids:
         shelves = {name: stack.enter_context(Shelf(folder / "data", name, n)) for name, n in PER_FILE.items()}
         fill(found, runs, pairs, trees, shelves, token_ids)
     index = {
-        "title": path.resolve().name,
+        "title": title,
         "per_file": PER_FILE,
         "files": {name: sorted(shelf.files) for name, shelf in shelves.items()},
         "token_ids": token_ids,

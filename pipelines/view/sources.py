@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import msgspec
@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 
 from schemas.arrow import from_arrow
 from schemas.errors import UserError
-from schemas.manifest import MANIFEST_NAME
+from schemas.hub import fetched, fetched_manifest, is_address, parse, pin, tables
+from schemas.manifest import MANIFEST_NAME, read_manifest
 from schemas.record import Record
 from schemas.tables import RECORDS, Table, read_columns
 
@@ -64,6 +65,34 @@ def sources(path: Path) -> list[Source]:
             f"{path} holds no finished table of trajectories or pairs; expected a run such as runs/quickstart"
         )
     return tables
+
+
+def local(place: str) -> Path:
+    """The folder at ``place``, or what lies at that address on the Hub, downloaded into its cache.
+
+    Of a table these are also those of other records in it and right beside it, without a path all of a data set.
+    Raises ``UserError``.
+    """
+    if not is_address(place):
+        return Path(place)
+    address = pin(parse(place))
+    names = tables(address)
+    if not address.path and names:
+        folders = [fetched(str(address._replace(path=name))) for name in names]
+        return folders[0].parents[names[0].count("/")]
+    folder = fetched(str(address))
+    record = read_manifest(folder).record
+    for name in names:
+        other = address._replace(path=name)
+        if beside(name, address.path) and read_manifest(fetched_manifest(other)).record != record:
+            fetched(str(other))
+    return folder
+
+
+def beside(name: str, table: str) -> bool:
+    """Whether a table of a data set lies in another one, or right beside it."""
+    parent = PurePosixPath(table).parent
+    return name != table and (name.startswith(f"{table}/") or PurePosixPath(name).parent == parent)
 
 
 def is_table(folder: Path) -> bool:

@@ -30,6 +30,8 @@ def hub_errors(address: str) -> Iterator[None]:
         raise UserError(
             f"{address} cannot be read while HF_HUB_OFFLINE is set; unset it, or name local files"
         ) from None
+    except errors.HFValidationError as error:
+        raise UserError(f"{address}: {_first_line(error)}") from None
     except errors.HfHubHTTPError as error:
         raise UserError(f"{address}: the Hub answers {_first_line(error)}; run the same command again") from error
     except (httpx2.HTTPError, ConnectionError) as error:

@@ -1,0 +1,155 @@
+"""``agentmill publish RUN|TABLE|MODEL --repo ORG/NAME``."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pipelines.cli.console import Row, say, table
+from pipelines.publish.checks import Allowed
+from pipelines.publish.difference import (
+    Difference,
+    Remote,
+    check_others_stay,
+    check_tables_stay,
+    check_visibility,
+    others,
+    remote,
+)
+from pipelines.publish.model import is_model, model
+from pipelines.publish.publication import COPY_FORMATS, Order, Publication, dataset
+from pipelines.publish.push import check_token, push, push_errors
+from schemas.errors import UserError
+
+SHOWN_PATHS = 12
+BRANCH = re.compile(r"[A-Za-z0-9][\w.-]*|refs/pr/\d+")
+COMMIT = re.compile(r"[0-9a-f]{40}")
+
+
+@click.command()
+@click.argument("path", metavar="RUN|TABLE|MODEL", type=click.Path(path_type=Path))
+@click.option("--repo", metavar="ORG/NAME", required=True, help="Where to, on the Hub.")
+@click.option("--dry-run", is_flag=True, help="Check everything and tell what would change; send nothing.")
+@click.option("--private", is_flag=True, help="A repository that is made is private.")
+@click.option("--revision", metavar="BRANCH", default="main", show_default=True, help="The branch to write to.")
+@click.option("--table", "tables", metavar="[NAME=]TABLE", multiple=True, help="Of a run, only these tables, so named.")
+@click.option("--licence", "--license", metavar="ID", help="The licence to publish under, such as apache-2.0.")
+@click.option("--source-licence", "source_licences", metavar="NAME=ID", multiple=True, help="Of an unknown one.")
+@click.option(
+    "--copy", "copies", type=click.Choice(COPY_FORMATS), multiple=True, help="Trajectories as JSON lines, too."
+)
+@click.option("--title", help="Of the card; by default the name of the repository.")
+@click.option("--description", help="What it is, in a sentence or two, for the card.")
+@click.option("--author", help="For the citation; by default the organisation.")
+@click.option("--base-model", metavar="ORG/NAME", help="What a tuned model started from, on the Hub.")
+@click.option(
+    "--replace", is_flag=True, help="Take away other tables on the Hub, and change files that somebody else wrote."
+)
+@click.option("--allow-secrets", is_flag=True, help="Publish although something looks like a secret.")
+@click.option("--allow-leaks", is_flag=True, help="Publish although tasks or texts stand in several splits.")
+@click.option("--refuse-personal-data", is_flag=True, help="Do not publish where there is any; else the card says so.")
+def publish(path: Path, dry_run: bool, private: bool, replace: bool, **given: Any) -> None:
+    """Publish a run, a table or a tuned model on the Hugging Face Hub.
+
+    Tables go up as they are, with their manifests, a card that is made from these, and the recipe, in one commit. The
+    same command goes on after a failure, and does nothing where the Hub holds all of it. A dry run ends as the command
+    itself would: what stands in the way makes it fail.
+    """
+    from huggingface_hub import HfApi
+
+    api = HfApi()
+    order = ordered(path, given)
+    if not dry_run:
+        check_token(api, order.repo)
+    with tempfile.TemporaryDirectory(prefix="agentmill-publish-") as scratch:
+        publication = model(order) if is_model(path) else dataset(order, Path(scratch))
+        show_checks(publication)
+        publication.check()
+        with push_errors(order.repo):
+            held = remote(api, publication.branch)
+        replace = replace or held.copied  # what goes stays on main
+        changes = publication.difference(held, replace)
+        show_difference(publication, changes)
+        check_change(api, publication, held, changes, private, replace)
+        if dry_run:
+            say(f"dry run: nothing was sent to {order.repo}")
+            check_token(api, order.repo)
+        elif changes.empty:
+            say(f"nothing to do: {order.repo}@{order.revision} holds all of it")
+        else:
+            show_done(publication, push(api, publication.branch, publication.files, changes, held, private))
+
+
+def ordered(path: Path, given: dict[str, Any]) -> Order:
+    """What was asked for. Raises ``UserError``."""
+    allowed = Allowed(
+        secrets=given.pop("allow_secrets"),
+        leaks=given.pop("allow_leaks"),
+        personal=not given.pop("refuse_personal_data"),
+    )
+    check_repo(given["repo"])
+    if not BRANCH.fullmatch(given["revision"]) or COMMIT.fullmatch(given["revision"]):
+        raise UserError(f"--revision {given['revision']}: expected a branch, in letters, digits, '.', '-' and '_'")
+    silent = [each.rpartition("=") for each in given.pop("source_licences")]
+    if not all(name for name, _, _ in silent):
+        raise UserError("--source-licence: expected NAME=ID, for example --source-licence org/data=mit")
+    return Order(path=path, source_licences={name: licence for name, _, licence in silent}, allowed=allowed, **given)
+
+
+def check_repo(repo: str) -> None:
+    """Raises ``UserError`` unless the Hub could have a repository of that name."""
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
+
+    try:
+        validate_repo_id(repo)
+    except HFValidationError as error:
+        raise UserError(f"--repo {repo}: {error}") from None
+    if repo.count("/") != 1:
+        raise UserError(f"--repo {repo}: expected ORG/NAME, for example --repo my-org/my-data")
+
+
+def check_change(
+    api: Any, publication: Publication, held: Remote, changes: Difference, private: bool, replace: bool
+) -> None:
+    """Raises ``UserError`` if what would change is not the publisher's to change, or not meant to be open to all."""
+    check_visibility(publication.branch.repo, held, private)
+    if publication.tables:
+        check_tables_stay(held, publication.tables, replace)
+    with push_errors(publication.branch.repo):
+        theirs = others(api, publication.branch, held, changes)
+    check_others_stay(theirs, replace)
+
+
+def show_checks(publication: Publication) -> None:
+    """Print what was looked at."""
+    rows: list[Row] = [[each.name, each.level, each.detail] for each in publication.checks]
+    table(f"checks of {publication.branch.repo}", ["check", "result", "what was found"], rows)
+
+
+def show_difference(publication: Publication, changes: Difference) -> None:
+    """Print what would change."""
+    say()
+    repo, _, revision = publication.branch
+    say(f"{repo}@{revision}: {len(publication.files)} files, {publication.bytes / 1e6:,.2f} MB")
+    for sign, paths in (("+", changes.added), ("~", changes.changed), ("-", changes.removed)):
+        for path in paths[:SHOWN_PATHS]:
+            say(f"  {sign} {path}")
+        if len(paths) > SHOWN_PATHS:
+            say(f"  {sign} … and {len(paths) - SHOWN_PATHS} more")
+    if changes.unchanged:
+        say(f"  = {len(changes.unchanged)} files stay as they are")
+
+
+def show_done(publication: Publication, commit: str) -> None:
+    """Print where it is, and how to read it."""
+    repo, _, revision = publication.branch
+    say(f"published {repo}@{revision}, commit {commit}. What to try next:")
+    if publication.tables:
+        say(f"  agentmill inspect hf://{repo}@{commit}/{publication.tables[0]}")
+    else:
+        say(f"  hf download {repo} --revision {commit}")

@@ -1,0 +1,217 @@
+"""The card of a data set: metadata for the Hub, and everything that its manifests say, for people.
+
+The same material makes the same card, so that publishing again changes nothing.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from pipelines.publish import facts
+from pipelines.publish.checks import Check
+from pipelines.publish.layout import MIXED, UNSPLIT, configs, in_order, size_category, split_name, splits
+from pipelines.publish.licences import SourceCount
+from pipelines.publish.material import Material, Published
+from pipelines.publish.pictures import bars
+from pipelines.publish.survey import Survey
+from pipelines.publish.table_text import cell, code, code_cell, markdown, one_line, tex
+from pipelines.summary import MEASURE_COLUMNS
+from schemas.config import dump_yaml
+from schemas.record import SCHEMA_VERSION, JsonObject
+from schemas.tables import RECORDS
+
+CARD, FUNNEL, OUTCOMES = "README.md", "funnel.svg", "outcomes.svg"
+PICTURES = (FUNNEL, OUTCOMES)
+
+
+class Says(msgspec.Struct, frozen=True, kw_only=True):
+    """What only the publisher can say: where it goes, the licence, and words of their own."""
+
+    repo: str
+    revision: str
+    licence: str
+    title: str | None = None
+    description: str | None = None
+    author: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The title."""
+        return self.title or self.repo.partition("/")[2]
+
+
+def metadata(material: Material, surveys: Mapping[str, Survey], says: Says, sources: Sequence[SourceCount]) -> Any:
+    """The YAML at the top, as the Hub's client has it. Raises what that raises for what the Hub would refuse."""
+    from huggingface_hub import DatasetCardData
+
+    records = {each.table.manifest.record for each in material.tables}
+    return DatasetCardData(
+        license=says.licence,
+        pretty_name=says.name,
+        task_categories=["text-generation"],
+        size_categories=[size_category(sum(each.rows for each in surveys.values()))],
+        source_datasets=["extended" if sources else "original"],
+        tags=["agentmill", "agent", *(["trajectories"] if "Trajectory" in records else [])],
+        configs=configs(material.tables, surveys),
+    )
+
+
+def dataset_card(
+    material: Material,
+    surveys: Mapping[str, Survey],
+    checks: Sequence[Check],
+    sources: Sequence[SourceCount],
+    says: Says,
+    copies: Sequence[str],
+) -> dict[str, bytes]:
+    """``README.md`` and its pictures, by name."""
+    told = {
+        "title": says.name,
+        "description": says.description or described(material),
+        "schema_version": SCHEMA_VERSION,
+        "tables": [table_facts(each, surveys[each.name]) for each in in_order(material.tables)],
+        "copies": list(copies),
+        "checks": checks,
+        "limits": limits(material, checks),
+        "licence": says.licence,
+        "sources": [source_facts(each) for each in sources],
+        "author": says.author or says.repo.partition("/")[0],
+        **loading(material, surveys, says),
+        **making(material, surveys),
+    }
+    header = dump_yaml(metadata(material, surveys, says, sources).to_dict())
+    text = f"---\n{header}---\n\n{rendered('dataset_card.md.jinja', told)}"
+    pictures = {FUNNEL: bars("what each stage read, and used of it", facts.funnel(material))}
+    if outcomes := facts.outcomes(material.tables):
+        pictures[OUTCOMES] = bars("trajectories that ended in success", outcomes)
+    return {CARD: text.encode(), **pictures}
+
+
+def loading(material: Material, surveys: Mapping[str, Survey], says: Says) -> JsonObject:
+    """What the card says of loading it; its example is the first table that has rows."""
+    tables = in_order(material.tables)
+    example = next((each for each in tables if surveys[each.name].rows), tables[0])
+    names = {split for name, each in surveys.items() for split in splits(name, each)}
+    return {
+        "repo": says.repo,
+        "revision": says.revision,
+        "cite_key": re.sub(r"\W+", "_", says.repo),
+        "example": example,
+        "scanned": f"hf://datasets/{says.repo}@{quote(says.revision, safe='')}/{example.name}/data/*.parquet",
+        "address": f"hf://{says.repo}@REVISION/{example.name}",
+        "mixed": MIXED in names,
+        "unsplit": UNSPLIT in names,
+    }
+
+
+def making(material: Material, surveys: Mapping[str, Survey]) -> JsonObject:
+    """What the card says of how it was made, and how to make it again."""
+    rows, lines = facts.evaluation(material)
+    recipe = material.recipe
+    run_dir = one_line(f"runs/{recipe.get('name')}")
+    return {
+        "recipe": recipe,
+        "given": sorted(recipe.get("data") or {}),
+        "command": f"agentmill run recipe.yaml run_dir={shlex.quote(run_dir)}",
+        "stages": facts.stages(material),
+        "models": facts.models(material),
+        "environments": facts.environments(material.origins, surveys.values()),
+        "verifiers": facts.verifiers(material.origins),
+        "has_outcomes": bool(material.of("Trajectory")),
+        "evaluation": markdown(MEASURE_COLUMNS, rows) if rows else "",
+        "differences": lines,
+        "versions": versions(material),
+    }
+
+
+def table_facts(each: Published, survey: Survey) -> JsonObject:
+    """What the card says of a table."""
+    record = each.table.manifest.record
+    return {
+        "config": each.config,
+        "record": record,
+        "meaning": meaning(record),
+        "rows": survey.rows,
+        "splits": split_facts(each.name, survey),
+        "characters": survey.characters,
+        "stored_tokens": survey.stored_tokens,
+        "repeated": survey.repeated,
+        "usage": facts.usage(each.table),
+        "statistics": facts.statistics(each),
+    }
+
+
+def meaning(record: str) -> str:
+    """What one row is, in the words of its schema."""
+    sentence = facts.first_sentence(RECORDS[record])
+    return sentence[:1].lower() + sentence[1:]
+
+
+def split_facts(name: str, survey: Survey) -> str:
+    """The splits that ``load_dataset`` knows of a table, and how many rows tell which."""
+    told = ", ".join(f"{split_name(split)} {n:,}" for split, n in sorted(survey.splits.items()))
+    return f"{MIXED}: {told}" if MIXED in splits(name, survey) else told
+
+
+def source_facts(source: SourceCount) -> JsonObject:
+    """What the card says of a source."""
+    parts = [source.split and f"split {source.split}", source.converter and f"read by {source.converter}"]
+    return {**msgspec.structs.asdict(source), "way": source.about or ", ".join(part for part in parts if part)}
+
+
+def described(material: Material) -> str:
+    """One line, where the publisher said none."""
+    kinds = ", ".join(dict.fromkeys(f"`{each.table.manifest.record}`" for each in in_order(material.tables)))
+    return f"Data for training language-model agents: tables of {kinds}."
+
+
+def limits(material: Material, checks: Sequence[Check]) -> list[str]:
+    """What a reader should know before using it; nothing here is guessed."""
+    tables = [each.table for each in material.tables]
+    made_up = facts.synthetic(tables)
+    writers = sorted({str(each["name"]) for each in facts.models(material) if each["name"]})
+    found = [f"{each.name.capitalize()}: {each.detail}." for each in checks if each.level == "note"]
+    if made_up:
+        found.append(f"{made_up:,} observations were written by a model in the place of an environment or a person.")
+    if writers:
+        found.append(f"It holds text that {', '.join(writers)} wrote; terms of use of models may bind users of it.")
+    dropped = sum(each.manifest.counts.dropped for each in tables)
+    if dropped:
+        found.append(f"{dropped:,} inputs of these tables were not used; each stands in dropped/ with its reason.")
+    return [*found, "Success is what the named verifiers say it is; names and postal addresses were not looked for."]
+
+
+def versions(material: Material) -> str:
+    """Packages and versions of the newest table."""
+    newest = max((each.table.manifest for each in material.tables), key=lambda each: each.created)
+    return ", ".join(f"{name} {number}" for name, number in newest.versions.items())
+
+
+def rendered(template: str, told: Mapping[str, Any]) -> str:
+    """A template of this package, filled in; a name that it uses and that is not there is an error."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # Markdown; what comes from the data goes through the first four filters
+    )
+    environment.filters.update(
+        cell=cell, code=code, code_cell=code_cell, tex=tex, json=in_json, thousands="{:,}".format, purpose=facts.purpose
+    )
+    return re.sub(r"\n{3,}", "\n\n", environment.get_template(template).render(told))
+
+
+def in_json(value: Any) -> str:
+    """``value`` as JSON, which Python reads, too, where it is a text."""
+    return msgspec.json.encode(value).decode()

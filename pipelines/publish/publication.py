@@ -1,0 +1,144 @@
+"""A publication, ready to be sent: what was checked, and every file with its path on the Hub."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import msgspec
+
+from pipelines.documents import export_documents
+from pipelines.publish import card
+from pipelines.publish.checks import Allowed, Check, all_checks, refused
+from pipelines.publish.difference import Branch, Difference, LocalFile, Remote, difference
+from pipelines.publish.licences import declared_or_common, known, sources_of, stated
+from pipelines.publish.material import COPIES, RUN_FILES, Material, Published, gather
+from pipelines.publish.survey import survey
+from schemas.config import validate
+from schemas.errors import UserError
+from schemas.formats import FORMATS
+from schemas.formats.format import Format
+from schemas.hub import tables_in
+from schemas.manifest import MANIFEST_NAME
+
+COPY_FORMATS = ("adp", "atif")
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True):
+    """What the publisher asks for. ``tables`` are ``[NAME=]TABLE``; ``source_licences`` go by source."""
+
+    path: Path
+    repo: str
+    revision: str = "main"
+    licence: str | None = None
+    source_licences: Mapping[str, str] = {}
+    tables: Sequence[str] = ()
+    copies: Sequence[str] = ()
+    title: str | None = None
+    description: str | None = None
+    author: str | None = None
+    base_model: str | None = None
+    allowed: Allowed = Allowed()
+
+
+class Publication(msgspec.Struct, frozen=True, kw_only=True):
+    """What would go up. ``owned`` are the top folders and files that hold nothing else afterwards.
+
+    ``left`` are patterns of what an earlier publication may have left at the top, and which must not stay either.
+    """
+
+    branch: Branch
+    checks: list[Check]
+    files: dict[str, LocalFile]
+    owned: frozenset[str]
+    tables: list[str]
+    left: Sequence[str] = ()
+
+    @property
+    def bytes(self) -> int:
+        """Its size."""
+        return sum(each.size for each in self.files.values())
+
+    def difference(self, held: Remote, replace: bool) -> Difference:
+        """What would change; with ``replace``, tables that are not among these go."""
+        gone = {name.partition("/")[0] for name in tables_in(held.files)} if replace and self.tables else set()
+        stale = {path for path in held.files if any(fnmatchcase(path, pattern) for pattern in self.left)}
+        return difference(self.files, held, self.owned | gone | stale)
+
+    def check(self) -> None:
+        """Raises ``UserError`` if something stands in the way."""
+        found = refused(self.checks)
+        if found:
+            lines = "\n".join(f"  {each.name}: {each.detail}" for each in found)
+            raise UserError(f"{self.branch.repo} is not published:\n{lines}")
+
+
+def dataset(order: Order, scratch: Path) -> Publication:
+    """The publication of a table or a run as a data set; copies in other formats are written below ``scratch``.
+
+    Raises ``UserError``.
+    """
+    if order.base_model is not None:
+        raise UserError(f"{order.path} is no tuned model; --base-model is for these")
+    material = gather(order.path, order.tables)
+    if order.copies and not material.of("Trajectory"):
+        raise UserError(f"{order.path} has no trajectories to publish; --copy is for these")
+    said = {name: known(licence) for name, licence in order.source_licences.items()}
+    sources = stated(sources_of(material), said)
+    licence = declared_or_common(order.licence, sources)
+    surveys = {each.name: survey(each.table, each.name) for each in material.tables}
+    checks = all_checks(material, surveys, licence, sources, order.allowed)
+    copies, remarks = ({}, []) if refused(checks) else copied(material, order.copies, scratch)
+    checks += remarks
+    says = card.Says(
+        repo=order.repo,
+        revision=order.revision,
+        licence=licence,
+        title=order.title,
+        description=order.description,
+        author=order.author,
+    )
+    made = card.dataset_card(material, surveys, checks, sources, says, sorted(copies))
+    files = {
+        **table_files(material.tables),
+        **{path.name: LocalFile.of(path) for path in material.run_files},
+        **{name: LocalFile.of(path) for name, path in copies.items()},
+        **{name: LocalFile.of(content) for name, content in made.items()},
+    }
+    names = [each.name for each in material.tables]
+    owned = {*(name.partition("/")[0] for name in names), *RUN_FILES, *card.PICTURES, COPIES}
+    return Publication(
+        branch=Branch(order.repo, "dataset", order.revision),
+        checks=checks,
+        files=files,
+        owned=frozenset(owned),
+        tables=names,
+    )
+
+
+def table_files(tables: Sequence[Published]) -> dict[str, LocalFile]:
+    """The files of tables by their path on the Hub, with the digests that the manifests tell and a survey confirmed."""
+    found = {}
+    for each in tables:
+        folder = each.table.folder
+        found[f"{each.name}/{MANIFEST_NAME}"] = LocalFile.of(folder / MANIFEST_NAME)
+        for path, file in each.table.manifest.held():
+            found[f"{each.name}/{path}"] = LocalFile.of(folder / path, file.sha256)
+    return found
+
+
+def copied(material: Material, formats: Sequence[str], scratch: Path) -> tuple[dict[str, Path], list[Check]]:
+    """Copies of the trajectory tables as JSON lines of ``formats``, by their path on the Hub, and what was left out."""
+    files: dict[str, Path] = {}
+    checks = []
+    for name in dict.fromkeys(formats):
+        for each in material.of("Trajectory"):
+            writer: Format = validate(FORMATS.load(name), {}, name)
+            folder = scratch / name / each.config
+            exported = export_documents([each.table], name, writer, folder)
+            files.update({f"{COPIES}/{name}/{each.config}/{path.name}": path for path in folder.iterdir()})
+            counts, lost = exported.counts, ", ".join(sorted(exported.losses)) or "nothing"
+            detail = f"{counts.written} of {counts.read} trajectories; no place in this format for: {lost}"
+            checks.append(Check(f"copy of {each.name} as {name}", "note", detail))
+    return files, checks

@@ -1,0 +1,143 @@
+"""Sending a publication: large files first, which nobody sees, then one commit with everything.
+
+A commit names the one it follows, so what somebody else pushed meanwhile is never undone. Large files are stored by
+their content: those that arrived before a failure are not sent again by the next attempt.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from pipelines.publish.difference import COMMITTED, MAIN, Branch, Difference, LocalFile, Remote, remote, same
+from schemas.errors import UserError
+
+if TYPE_CHECKING:
+    from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
+    from huggingface_hub.errors import HfHubHTTPError
+
+LOG_IN = "log in with `hf auth login`, or set HF_TOKEN"
+AGAIN = "nothing of it can be seen on the Hub; run the same command again, what was sent is kept"
+UNKNOWN = "whether it arrived is not known; run the same command again, which looks, and what was sent is kept"
+
+
+def check_token(api: HfApi, repo: str) -> None:
+    """Raises ``UserError`` unless there is a token, the Hub knows it, and it may write at all."""
+    with push_errors(repo):
+        who = api.whoami()
+        if who.get("auth", {}).get("accessToken", {}).get("role") == "read":
+            raise UserError(f"{repo}: {may_not_write(repo)}; {AGAIN}")
+
+
+def push(
+    api: HfApi, branch: Branch, files: Mapping[str, LocalFile], changes: Difference, held: Remote, private: bool
+) -> str:
+    """Make ``branch`` hold ``files``, in one commit; its id. Raises ``UserError``."""
+    repo, repo_type, revision = branch
+    with push_errors(repo):
+        if held.private is None:  # without a wish, an organisation's own default holds
+            api.create_repo(repo, repo_type=repo_type, private=private or None, exist_ok=True)
+        if revision != MAIN and (held.copied or held.private is None):
+            api.create_branch(repo, repo_type=repo_type, branch=revision, revision=held.head, exist_ok=True)
+        parent = held.head or str(api.repo_info(repo, repo_type=repo_type, revision=revision).sha)
+    try:
+        with push_errors(repo, ""):
+            commit = api.create_commit(
+                repo,
+                operations(files, changes),
+                commit_message=message(changes),
+                repo_type=repo_type,
+                revision=revision,
+                parent_commit=parent,
+            )
+            return str(commit.oid)
+    except UserError as error:
+        return arrived(api, branch, files, changes, parent, error)
+
+
+def arrived(
+    api: HfApi, branch: Branch, files: Mapping[str, LocalFile], changes: Difference, parent: str, error: UserError
+) -> str:
+    """The commit, if the Hub made it although its answer was an ``error``, or was lost; else raises ``UserError``."""
+    try:
+        with push_errors(branch.repo):
+            now = remote(api, branch)
+    except UserError:
+        raise UserError(f"{error}; {UNKNOWN}") from None
+    there = all(path in now.files and same(files[path], now.files[path]) for path in (*changes.added, *changes.changed))
+    if now.head is not None and now.head != parent and there and not now.files.keys() & set(changes.removed):
+        return now.head
+    raise UserError(f"{error}; {AGAIN if now.head == parent else UNKNOWN}") from None
+
+
+def operations(
+    files: Mapping[str, LocalFile], changes: Difference
+) -> Iterator[CommitOperationAdd | CommitOperationDelete]:
+    """What the commit does. A digest that was checked against a manifest is not computed once more."""
+    from huggingface_hub import CommitOperationAdd, CommitOperationDelete
+
+    for path in changes.removed:
+        yield CommitOperationDelete(path, is_folder=False)
+    for path in [*changes.added, *changes.changed]:
+        addition = CommitOperationAdd(path, files[path].source)
+        digest = files[path].sha256
+        if digest is not None:
+            addition.upload_info.sha256 = bytes.fromhex(digest)
+        yield addition
+
+
+def message(changes: Difference) -> str:
+    """The summary of the commit."""
+    counts = {"added": changes.added, "changed": changes.changed, "removed": changes.removed}
+    return f"{COMMITTED}{', '.join(f'{len(paths)} {what}' for what, paths in counts.items() if paths)}"
+
+
+@contextmanager
+def push_errors(repo: str, tail: str = AGAIN) -> Iterator[None]:
+    """Raises ``UserError`` for what the Hub, or the way to it, says of writing to ``repo``; ``tail`` is its end."""
+    import httpx2
+    from huggingface_hub import errors
+
+    end = f"; {tail}" if tail else ""
+    try:
+        yield
+    except errors.HfHubHTTPError as error:
+        raise UserError(f"{repo}: {meant(repo, error)}{end}") from None
+    except errors.LocalTokenNotFoundError:
+        raise UserError(f"{repo}: there is no token; {LOG_IN}") from None
+    except RuntimeError as error:  # an upload that failed, whatever for
+        cause = error.__cause__
+        reason = meant(repo, cause) if isinstance(cause, errors.HfHubHTTPError) else plain(cause or error)
+        raise UserError(f"{repo}: {reason}{end}") from None
+    except (httpx2.HTTPError, ConnectionError, errors.OfflineModeIsEnabled) as error:
+        raise UserError(f"{repo}: the Hub cannot be reached ({plain(error)}){end}") from None
+    except ValueError as error:  # the Hub's own check of the card, and answers that are none
+        raise UserError(f"{repo}: {' '.join(str(error).split())}{end}") from None
+
+
+def may_not_write(repo: str) -> str:
+    """What is wrong with a token that may only read."""
+    return f"the token may not write to {repo.partition('/')[0]}; it needs the role `write` there"
+
+
+def meant(repo: str, error: HfHubHTTPError) -> str:
+    """What the HTTP status of an error means here."""
+    owner = repo.partition("/")[0]
+    pause = error.response.headers.get("Retry-After")
+    told = {
+        401: f"the Hub does not know the token; {LOG_IN}",
+        403: may_not_write(repo),
+        404: f"there is no such repository, or the token may not see it; is {owner} spelt right?",
+        409: "somebody else has changed it meanwhile",
+        412: "somebody else has changed it meanwhile",
+        429: f"the Hub asks for a pause (too many requests); wait {f'{pause} seconds' if pause else 'some minutes'}",
+    }
+    return told.get(error.response.status_code, f"the Hub answers {plain(error)}")
+
+
+def plain(error: BaseException) -> str:
+    """The first line of an error, without what addresses carry behind a question mark: signatures of uploads."""
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return re.sub(r"\?[^\s')]+", "?…", lines[0].strip()) if lines else type(error).__name__

@@ -1,0 +1,155 @@
+"""Addresses of data sets on the Hugging Face Hub, and tables that were published there.
+
+An address is ``hf://datasets/ORG/NAME[@REVISION][/PATH]``; ``datasets/`` may be left out, since nothing else is read. A
+pinned address has a commit for a revision: what it names never changes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+from schemas.errors import UserError, near_match
+from schemas.hub_errors import hub_errors
+from schemas.manifest import MANIFEST_NAME, Manifest, read_manifest
+
+SCHEME = "hf://"
+_ADDRESS = re.compile(
+    r"hf://(?:datasets/)?(?P<repo>(?!datasets/)[\w.-]+/[\w.-]+)"
+    r"(?:@(?P<revision>refs/(?:convert|pr)/[^/]+|[^/]+))?(?:/(?P<path>.*))?"
+)
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+TABLE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*(/[A-Za-z0-9][A-Za-z0-9_.-]*)*")
+"""What a table may be called in a data set; what is called so lies in it, and is no pattern."""
+
+_OTHERS = ("models", "spaces", "kernels", "buckets")
+
+
+class Address(NamedTuple):
+    """The parts of an address; ``path`` is empty for a data set as a whole."""
+
+    repo: str
+    revision: str | None
+    path: str
+
+    def __str__(self) -> str:
+        revision = "" if self.revision is None else f"@{self.revision}"
+        return f"{SCHEME}datasets/{self.repo}{revision}" + (f"/{self.path}" if self.path else "")
+
+    @property
+    def pinned(self) -> bool:
+        """Whether its revision is a commit."""
+        return self.revision is not None and _COMMIT.fullmatch(self.revision) is not None
+
+
+def is_address(text: str) -> bool:
+    """Whether ``text`` is meant as an address on the Hub."""
+    return text.startswith(SCHEME)
+
+
+def parse(text: str) -> Address:
+    """The address in ``text``. Raises ``UserError``."""
+    match = _ADDRESS.fullmatch(text)
+    if match is None or match["repo"].split("/")[0] in _OTHERS:
+        raise UserError(f"{text} is no data set on the Hub; expected hf://datasets/ORG/NAME[@REVISION][/PATH]")
+    path = (match["path"] or "").rstrip("/")
+    if path and {"", ".", ".."} & set(path.split("/")):
+        raise UserError(f"{text}: a path on the Hub has no empty parts, no '.' and no '..'")
+    return Address(match["repo"], match["revision"], path)
+
+
+def pin(address: Address) -> Address:
+    """``address`` at the commit that its revision is now. Raises ``UserError``."""
+    if address.pinned:
+        return address
+    from huggingface_hub import HfApi
+
+    with hub_errors(str(address)):
+        info = HfApi().dataset_info(address.repo, revision=address.revision)
+    return address._replace(revision=str(info.sha))
+
+
+def tables(address: Address) -> list[str]:
+    """The names of the tables of a data set, sorted. Raises ``UserError``."""
+    from huggingface_hub import HfApi
+
+    with hub_errors(str(address)):
+        return tables_in(HfApi().list_repo_files(address.repo, repo_type="dataset", revision=address.revision))
+
+
+def tables_in(paths: Iterable[str]) -> list[str]:
+    """The names of the tables among the files of a data set, sorted. A manifest at its top is none of ours."""
+    folders = (PurePosixPath(path).parent for path in paths if PurePosixPath(path).name == MANIFEST_NAME)
+    return sorted(str(folder) for folder in folders if TABLE_NAME.fullmatch(str(folder)))
+
+
+def fetched(text: str) -> Path:
+    """The folder of the published table at the address ``text``, downloaded into the Hub's cache at its commit.
+
+    The path may be left out where a data set has one table only. Every file is what the table's manifest says, by its
+    digest. Raises ``UserError``.
+    """
+    from huggingface_hub import snapshot_download
+
+    address = pin(parse(text))
+    address = address if address.path else address._replace(path=_only_table(address))
+    folder = fetched_manifest(address)
+    manifest = read_manifest(folder)
+    if not whole(folder, manifest):
+        wanted = [f"{address.path}/{part}/*" for part in ("data", "dropped")]
+        with hub_errors(text):
+            snapshot_download(address.repo, repo_type="dataset", revision=address.revision, allow_patterns=wanted)
+    for path, file in manifest.held():
+        if not (folder / path).is_file():
+            raise UserError(f"{address} has no file {path}, though its manifest names it; it is no whole table")
+        file.check(folder / path)
+    return folder
+
+
+def fetched_manifest(address: Address) -> Path:
+    """The folder of the published table at the pinned ``address``, with its manifest. Raises ``UserError``."""
+    from huggingface_hub import errors, hf_hub_download
+
+    with hub_errors(str(address)):
+        try:
+            if not TABLE_NAME.fullmatch(address.path):
+                raise errors.EntryNotFoundError(address.path)
+            name = f"{address.path}/{MANIFEST_NAME}"
+            return Path(hf_hub_download(address.repo, name, repo_type="dataset", revision=address.revision)).parent
+        except errors.EntryNotFoundError:
+            names = tables(address)
+            raise UserError(f"{address} is no table. {_told(names)}{near_match(address.path, names)}") from None
+
+
+def cached(address: Address) -> Path | None:
+    """The folder of the table at the pinned ``address``, if it was downloaded before; the Hub is not asked."""
+    from huggingface_hub import constants
+    from huggingface_hub.file_download import repo_folder_name
+
+    repo = repo_folder_name(repo_id=address.repo, repo_type="dataset")
+    root = Path(constants.HF_HUB_CACHE) / repo / "snapshots" / str(address.revision)
+    held = tables_in(path.relative_to(root).as_posix() for path in root.rglob(MANIFEST_NAME))
+    names = [address.path] if address.path else held
+    if len(names) != 1 or names[0] not in held:
+        return None
+    folder = root / names[0]
+    return folder if whole(folder, read_manifest(folder)) else None
+
+
+def whole(folder: Path, manifest: Manifest) -> bool:
+    """Whether all files of the table are there, whatever is in them."""
+    return all((folder / path).is_file() for path, _ in manifest.held())
+
+
+def _only_table(address: Address) -> str:
+    names = tables(address)
+    if len(names) != 1:
+        example = f"; name one: {address}/{names[0]}" if names else ""
+        raise UserError(f"{address}: {_told(names)}{example}")
+    return names[0]
+
+
+def _told(names: list[str]) -> str:
+    return f"tables of that data set: {', '.join(names) or 'none'}."

@@ -1,0 +1,299 @@
+"""Every option of ``agentmill publish`` does what its help says; a dry run ends as the command would."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from huggingface_hub import DatasetCard, constants
+
+from pipelines.engine.seeds import seed_table
+from pipelines.publish import publication
+from schemas.record import Record
+from tests.builders import run_of_source, task, trajectory, verdict
+from tests.fake_hub import Files, direct
+from tests.pipelines.cli.world import agentmill
+from tests.writing_hub import READER, WRITER, WritingHub
+
+# How huggingface_hub 2.4 hands large files to httpx2.
+pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
+
+REPO = "org/small"
+TOKEN = "hf_" + "aBcD" * 9
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[WritingHub]:
+    fake = WritingHub()
+    with fake.served() as address:
+        direct(monkeypatch, address, tmp_path / "cache")
+        monkeypatch.setenv("HF_TOKEN", WRITER)
+        yield fake
+
+
+@pytest.fixture
+def tasks(tmp_path: Path) -> Path:
+    return table(tmp_path, task("a"), task("b", instruction="y"))
+
+
+def table(folder: Path, *rows: Record) -> Path:
+    """The folder of a table."""
+    return seed_table(folder / type(rows[0]).__name__.lower(), rows).folder
+
+
+def publish(path: Path, *options: str, repo: str = REPO) -> int:
+    """The exit code."""
+    return agentmill("publish", path, "--repo", repo, "--licence", "mit", *options)
+
+
+def refused(hub: WritingHub, path: Path, *options: str) -> None:
+    """The command, and its dry run, refuse and change nothing."""
+    before, requests = dict(hub.branches.get(REPO, {})), len(hub.requests)
+    assert publish(path, *options, "--dry-run") == 2
+    assert publish(path, *options) == 2
+    assert hub.branches.get(REPO, {}) == before
+    assert not [each for each in hub.requests[requests:] if "/commit/" in each or each.startswith("PUT")]
+
+
+def card(hub: WritingHub, branch: str = "main") -> Any:
+    return DatasetCard(hub.files(REPO, branch)["README.md"].decode())
+
+
+def test_private_makes_a_private_repository_and_leaves_no_doubt(
+    hub: WritingHub, tasks: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert publish(tasks, "--private", "--dry-run") == 0
+    assert hub.branches == {}
+    assert publish(tasks, "--private") == 0
+    assert hub.private == {REPO}
+    assert publish(tasks, "--private", "--title", "other") == 0
+    hub.private.clear()
+    refused(hub, tasks, "--private", "--title", "third")
+    refused(hub, tasks, "--private", "--revision", "next")
+    assert "is there already and is public" in capsys.readouterr().err
+    assert set(hub.branches[REPO]) == {"main"}
+
+
+def test_revision_names_a_branch_that_holds_what_is_published(
+    hub: WritingHub, tasks: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert publish(tasks) == 0
+    main = hub.files(REPO)
+    assert publish(tasks, "--revision", "next", "--title", "next") == 0
+    assert hub.files(REPO) == main
+    assert card(hub, "next").data.pretty_name == "next"
+    assert 'revision="next"' in card(hub, "next").text
+    hub.push(REPO, {**main, "task/data/part-00001.parquet": b"", "LICENSE": b"MIT"})
+    main = hub.files(REPO)
+    runs = table(tmp_path / "more", trajectory())
+    hub.faults[f"POST /api/datasets/{REPO}/commit"] = [500]
+    assert publish(runs, "--revision", "last") == 2
+    assert hub.files(REPO, "last") == main
+    assert publish(runs, "--revision", "last") == 0
+    assert hub.files(REPO) == main
+    assert {path.partition("/")[0] for path in hub.files(REPO, "last")} == {
+        ".gitattributes", "LICENSE", "README.md", "funnel.svg", "outcomes.svg", "trajectory"
+    }  # fmt: skip
+    for revision in ("a/b", "-x", "", hub.branches[REPO]["main"]):
+        assert publish(tasks, f"--revision={revision}") == 2
+        assert "expected a branch" in capsys.readouterr().err
+
+
+def test_what_others_wrote_and_other_tables_stay_without_replace(
+    hub: WritingHub, tasks: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    theirs: Files = {"README.md": b"# mine", "recipe.yaml": b"x: 1", "copies/x.jsonl": b"{}", "LICENSE": b"MIT"}
+    hub.push(REPO, theirs, title="first")
+    refused(hub, tasks)
+    assert "README.md (first), copies/x.jsonl (first), recipe.yaml (first)" in capsys.readouterr().err
+    assert publish(tasks, "--replace") == 0
+    assert set(hub.files(REPO)) & theirs.keys() == {"README.md", "LICENSE"}
+    assert publish(tasks, "--title", "again") == 0  # by now the card is ours
+    runs = table(tmp_path, trajectory())
+    refused(hub, runs)
+    assert "holds the tables task, which are not among trajectory" in capsys.readouterr().err
+    assert publish(runs, "--replace") == 0
+    assert not [path for path in hub.files(REPO) if path.startswith("task/")]
+    hub.push(REPO, {**hub.files(REPO), "README.md": hub.files(REPO)["README.md"] + b"\nread this"}, title="a word")
+    refused(hub, runs)
+    assert "README.md (a word)" in capsys.readouterr().err
+
+
+def test_what_is_not_fit_is_refused_unless_it_is_allowed(hub: WritingHub, tmp_path: Path) -> None:
+    secret = table(tmp_path, trajectory(system_prompt=f"use {TOKEN}"))
+    refused(hub, secret, "--allow-leaks")
+    assert publish(secret, "--allow-secrets", repo="org/one") == 0
+    leaky = table(tmp_path, task("a"), task("a", split="held_out_tasks"))
+    refused(hub, leaky, "--allow-secrets")
+    assert publish(leaky, "--allow-leaks", repo="org/two") == 0
+    for repo, said in (("org/one", "huggingface_token in 1 row"), ("org/two", "task_id a in held_out_tasks, train")):
+        assert said in hub.files(repo)["README.md"].decode()
+        assert TOKEN not in hub.files(repo)["README.md"].decode()
+
+
+def test_personal_data_is_told_or_refused(hub: WritingHub, tmp_path: Path) -> None:
+    runs = table(tmp_path, trajectory(system_prompt="write to jane@company.org"))
+    refused(hub, runs, "--refuse-personal-data")
+    assert publish(runs) == 0
+    assert "email_address in 1 row" in card(hub).text
+
+
+def test_the_licence_of_a_silent_source_is_said(
+    hub: WritingHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = table(tmp_path, run_of_source("org/silent", None))
+    refused(hub, runs)
+    assert "--source-licence org/silent=LICENCE" in capsys.readouterr().err
+    refused(hub, runs, "--source-licence", "org/silent=cc-by-nc-4.0")
+    for wrong in ("mit", "=mit", "org/silent=none"):
+        refused(hub, runs, "--source-licence", wrong)
+    assert publish(runs, "--source-licence", "org/silent=cc-by-4.0") == 0
+    assert "org/silent" in card(hub).text
+
+
+def test_the_publisher_has_words_of_their_own(hub: WritingHub, tasks: Path) -> None:
+    assert publish(tasks, "--title", "Small worlds", "--description", "Two of them.", "--author", "Jane Doe") == 0
+    made = card(hub)
+    assert made.data.pretty_name == "Small worlds"
+    for said in ("# Small worlds\n\nTwo of them.", "title = {Small worlds}", "author = {Jane Doe}"):
+        assert said in made.text
+
+
+def test_tables_are_named_once(hub: WritingHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    seed_table(tmp_path / "many/x", [task("a")])
+    seed_table(tmp_path / "many/y", [task("b", instruction="y")])
+    refused(hub, tmp_path / "many", "--table", "a=x", "--table", "a=y")
+    assert "two tables would be called a" in capsys.readouterr().err
+    assert publish(tmp_path / "many", "--table", "a=x", "--table", "b=y") == 0
+    assert {"a/manifest.json", "b/manifest.json"} < hub.files(REPO).keys()
+
+
+def test_copies_are_of_trajectories_and_made_of_what_may_go_up(
+    hub: WritingHub, tasks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused(hub, tasks, "--copy", "adp")
+    assert "has no trajectories to publish; --copy is for these" in capsys.readouterr().err
+    runs = table(tmp_path, trajectory())
+    assert publish(runs, "--copy", "adp", "--copy", "atif") == 0
+    assert {path for path in hub.files(REPO) if path.startswith("copies/")} == {
+        "copies/adp/trajectory/metadata.json",
+        "copies/adp/trajectory/trajectories.jsonl",
+        "copies/atif/trajectory/trajectories.jsonl",
+    }
+    assert publish(runs, "--copy", "adp") == 0
+    assert "copies/atif/trajectory/trajectories.jsonl" not in hub.files(REPO)
+    monkeypatch.setattr(publication, "export_documents", None)
+    refused(hub, table(tmp_path / "more", trajectory(system_prompt=f"use {TOKEN}")), "--copy", "adp")
+
+
+def test_options_that_do_not_fit_are_told(
+    hub: WritingHub, tasks: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused(hub, tasks, "--base-model", "org/base")
+    assert "--base-model is for these" in capsys.readouterr().err
+    (tmp_path / "tuned").mkdir()
+    (tmp_path / "tuned/training.json").write_text("{}")
+    for option in ("--table=x", "--copy=adp", "--source-licence=a=mit", "--title=x", "--author=x", "--allow-leaks"):
+        refused(hub, tmp_path / "tuned", option)
+        assert f"is a tuned model; {option.partition('=')[0]} is for tables" in capsys.readouterr().err
+
+
+def test_of_an_earlier_model_nothing_stays_that_would_be_loaded(hub: WritingHub, tmp_path: Path) -> None:
+    folder = tmp_path / "tuned"
+    folder.mkdir()
+    (folder / "README.md").write_text("---\nlibrary_name: transformers\n---\n\n# tuned\n")
+    for name in (
+        "training.json",
+        "config.json",
+        "model-00001-of-00002.safetensors",
+        "model-00002-of-00002.safetensors",
+    ):
+        (folder / name).write_text("{}")
+    assert publish(folder) == 0
+    hub.push(REPO, {**hub.files(REPO), "model.gguf": b"theirs", "sub/x.safetensors": b"theirs"})
+    for path in folder.glob("*.safetensors"):
+        path.unlink()
+    (folder / "model.safetensors").write_text("weights")
+    assert publish(folder, "--description", "Merged.") == 0
+    held = hub.files(REPO)
+    assert [path for path in held if "safetensors" in path] == ["sub/x.safetensors", "model.safetensors"]
+    assert held["model.gguf"] == b"theirs"
+    assert "\nMerged.\n" in held["README.md"].decode()
+    hub.push(REPO, {**held, "old.safetensors": b"theirs"}, title="weights of mine")
+    refused(hub, folder, "--description", "Anew.")
+
+
+@pytest.mark.parametrize("repo", ["small", "a/b/c", "or g/x", "org/x--y", "org/", "../x", "org/x.git"])
+def test_a_name_that_the_hub_would_not_take_is_told_at_once(
+    hub: WritingHub, repo: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert publish(Path("nowhere"), repo=repo) == 2
+    assert f"--repo {repo}: " in capsys.readouterr().err
+    assert hub.requests == []
+
+
+@pytest.mark.parametrize(
+    ("token", "said"),
+    [("hf_wrong", "does not know the token"), (READER, "may not write to org"), ("", "there is no token; log in")],
+)
+def test_a_token_that_does_not_serve_is_told_before_the_checks_and_after_a_dry_run(
+    hub: WritingHub,
+    tasks: Path,
+    token: str,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", token)
+    assert publish(tasks) == 2
+    captured = capsys.readouterr()
+    assert said in captured.err
+    assert "checks of" not in captured.out
+    assert publish(tasks, "--dry-run") == 2
+    captured = capsys.readouterr()
+    assert said in captured.err
+    assert "checks of" in captured.out
+
+
+def test_a_hub_that_is_not_there_fails_a_dry_run_after_the_checks(
+    tasks: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:1")
+    monkeypatch.setenv("HF_TOKEN", WRITER)
+    assert publish(tasks, "--dry-run") == 2
+    captured = capsys.readouterr()
+    assert "checks of" in captured.out
+    assert "the Hub cannot be reached" in captured.err
+
+
+def test_published_tables_are_inspected_exported_and_viewed(
+    hub: WritingHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seed_table(tmp_path / "many/runs", [trajectory(), trajectory("t2", system_prompt="other")])
+    seed_table(tmp_path / "many/more/runs", [trajectory("t3", system_prompt="third")])
+    seed_table(tmp_path / "many/verdicts", [verdict()])
+    assert publish(tmp_path / "many") == 0
+    commit = hub.branches[REPO]["main"]
+    address = f"hf://{REPO}@{commit}"
+    assert agentmill("inspect", f"{address}/verdicts") == 0
+    assert agentmill("export", f"{address}/runs", "--to", "sft", "--out", tmp_path / "rows") == 0
+    monkeypatch.chdir(tmp_path)
+    capsys.readouterr()
+    assert agentmill("view", f"{address}/runs", "--no-serve") == 0
+    said = capsys.readouterr()
+    assert (said.out, said.err.splitlines()[-1]) == (
+        "runs-view/index.html\n",
+        "trajectories 2, pairs 0, trees 0, of tables 2",
+    )
+    assert not (tmp_path / "cache/datasets--org--small/snapshots" / commit / "more/runs/data").exists()
+    assert agentmill("view", address, "--no-serve", "--out", "whole") == 0
+    said = capsys.readouterr()
+    assert (said.out, said.err.splitlines()[-1]) == (
+        "whole/index.html\n",
+        "trajectories 3, pairs 0, trees 0, of tables 3",
+    )
+    assert f'"title":"{address}"'.encode() in (tmp_path / "whole/data/index.js").read_bytes()
+    assert agentmill("view", f"{address}/run", "--no-serve") == 2
+    assert "Did you mean 'runs'" in capsys.readouterr().err

@@ -1,0 +1,143 @@
+"""Which licence what is made of others' work may be published under; what is not known stands in the way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from pipelines.engine.seeds import seed_table
+from pipelines.publish.checks import licences
+from pipelines.publish.licences import (
+    OBLIGATIONS,
+    SourceCount,
+    conflicts,
+    declared_or_common,
+    known,
+    sources_of,
+    stated,
+)
+from pipelines.publish.material import Material, Published, gather
+from schemas.errors import UserError
+from schemas.ids import digest
+from schemas.manifest import write_manifest
+from schemas.rows import Message, SftRow
+from schemas.tables import Table
+from synthesis.generators.inspirations import built_in
+from tests.builders import run_of_source, spec, trajectory
+
+
+def material(*tables: Table) -> Material:
+    """Tables that were made from nothing else."""
+    published = [Published(each.folder.name, each) for each in tables]
+    return Material(tables=published, run=None, origins=list(tables), unknown={})
+
+
+def exported(folder: Path, **inputs: str) -> Table:
+    """A table of training rows that was made from ``inputs``, which are elsewhere."""
+    row = SftRow(row_id="r", trajectory_id="t", view="sft", view_parameters={}, messages=[Message(role="user")])
+    table = seed_table(folder, [row])
+    write_manifest(folder, msgspec.structs.replace(table.manifest, operator="sft", inputs=inputs))
+    return Table.open(folder)
+
+
+def source(licence: str | None, dataset: str = "org/a") -> SourceCount:
+    return SourceCount(dataset, licence)
+
+
+def test_sources_are_counted_and_a_licence_is_said_where_they_say_none(tmp_path: Path) -> None:
+    rows = [
+        run_of_source("org/a", "MIT", "a"),
+        run_of_source("org/b", None, "b"),
+        run_of_source("org/b", "CC-BY-4.0", "c"),
+        trajectory("d"),
+    ]
+    found = sources_of(material(seed_table(tmp_path / "runs", rows)))
+    told = [(each.dataset, each.licence, each.converter, each.trajectories) for each in found]
+    assert told == [
+        ("org/a", "MIT", "openai 1", 1),
+        ("org/b", "CC-BY-4.0", "openai 1", 1),
+        ("org/b", None, "openai 1", 1),
+    ]
+    assert conflicts("apache-2.0", found) == [
+        "org/b tells no licence; say which it is with --source-licence org/b=LICENCE"
+    ]
+    answered = stated(found, {"org/b": "cc-by-4.0"})
+    assert conflicts("apache-2.0", answered) == []
+    assert [each.said for each in answered] == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("held", "declared", "kept"),
+    [
+        ("mit", "apache-2.0", True),
+        ("CC-BY-4.0", "mit", True),
+        ("cc-by-4.0", "cc0-1.0", False),
+        ("cc-by-sa-4.0", "mit", False),
+        ("cc-by-sa-4.0", "cc-by-sa-4.0", True),
+        ("cc-by-nc-4.0", "cc-by-4.0", False),
+        ("cc-by-nc-4.0", "cc-by-nc-sa-4.0", True),
+        ("cc-by-nd-4.0", "cc-by-nd-4.0", False),
+        ("GPL-3.0-or-later", "gpl-3.0", True),
+        ("ODC-By-1.0", "mit", True),
+        ("llama3.1", "mit", False),
+        ("llama3.1", "llama3.1", True),
+        ("custom", "mit", False),
+        ("other", "mit", False),
+        ("other", "other", False),
+        ("mit", "other", True),
+        ("cc-by-sa-4.0", "other", False),
+    ],
+)
+def test_no_obligation_is_lost(held: str, declared: str, kept: bool) -> None:
+    assert (conflicts(declared, [source(held)]) == []) is kept
+
+
+def test_rows_whose_runs_are_not_here_are_refused_until_their_licence_is_said(tmp_path: Path) -> None:
+    """The rows of runs under a licence that forbids it looked like those of nobody."""
+    exported(tmp_path / "rows", **{"from/runs": "0" * 32, "verdicts/verdicts": "1" * 32})
+    found = sources_of(gather(tmp_path / "rows", []))
+    check = licences("mit", found)
+    assert check.level == "refused"
+    assert "rows (inputs that are not here: from/runs, verdicts/verdicts) tells no licence" in check.detail
+    assert "say which it is with --source-licence rows=LICENCE" in check.detail
+    with pytest.raises(UserError, match="a licence is missing"):
+        declared_or_common(None, found)
+    assert licences("mit", stated(found, {"rows": "cc-by-nc-4.0"})).level == "refused"
+    assert licences("mit", stated(found, {"rows": "apache-2.0"})).level == "passed"
+
+
+def test_a_licence_is_said_of_sources_that_tell_none_that_is_known_and_of_no_others() -> None:
+    assert stated([source("llama-9")], {"org/a": "llama3.1"})[0].licence == "llama3.1"
+    assert stated([source("other")], {"org/a": "mit"})[0].licence == "mit"
+    assert stated([source("MIT")], {"org/a": "mit"}) == [source("MIT")]
+    with pytest.raises(UserError, match=r"its rows say CC-BY-NC-4\.0"):
+        stated([source("CC-BY-NC-4.0")], {"org/a": "mit"})
+    with pytest.raises(UserError, match=r"none of the sources; they are org/a\. Did you mean 'org/a'"):
+        stated([source(None)], {"org/aa": "mit"})
+    with pytest.raises(UserError, match="there are none"):
+        stated([], {"org/a": "mit"})
+
+
+def test_environments_of_texts_that_are_not_ours_need_a_licence(tmp_path: Path) -> None:
+    table = seed_table(tmp_path / "worlds", [spec()])
+    ids = [each.inspiration_id for each in built_in()]
+    for seeds, told in ((ids, []), (ids[:3], []), (["f" * 32], ["worlds"])):
+        config = {"seeds": digest(seeds)}
+        write_manifest(table.folder, msgspec.structs.replace(table.manifest, operator="spec_env", config=config))
+        found = sources_of(material(Table.open(table.folder)))
+        assert [each.dataset for each in found] == told
+    assert "the texts of its `inspiration`) tells no licence" in licences("mit", found).detail
+
+
+def test_a_licence_is_declared_or_that_of_all_sources() -> None:
+    one, other = source("MIT", "a"), source("cc-by-4.0", "b")
+    assert declared_or_common(None, [one]) == "mit"
+    assert declared_or_common("Apache-2.0", [one, other]) == "apache-2.0"
+    for sources in ([], [one, other], [one, source(None)], [one, source("other")], [source("custom")]):
+        with pytest.raises(UserError, match="a licence is missing"):
+            declared_or_common(None, sources)
+    with pytest.raises(UserError, match=r"unknown licence 'apache'.*Did you mean 'apache-2.0'"):
+        known("apache")
+    assert set(OBLIGATIONS) == {each.lower() for each in OBLIGATIONS}

@@ -1,0 +1,157 @@
+"""What is published is whole: a run that came to its end, under names that do not meet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from pipelines.engine.seeds import seed_table
+from pipelines.lock import LOCK, in_use, locked
+from pipelines.publish.material import gather
+from pipelines.publish.runs import run_of
+from pipelines.stages.evaluate import RESULT
+from pipelines.summary import StageSummary, Summary
+from schemas.config import dump_yaml
+from schemas.errors import UserError
+from schemas.manifest import write_manifest
+from schemas.tables import Table
+from tests.builders import task, trajectory
+from tests.fake_hub import FakeHub, direct, files_of
+
+
+def finished(run: Path, **data: str) -> Path:
+    """A run of two tables, one of them with a table at its side."""
+    seed_table(run / "explored", [trajectory("a"), trajectory("b")])
+    seed_table(run / "explored/nodes", [trajectory("n")])
+    seed_table(run / "tasks", [task("a")])
+    (run / LOCK).touch()
+    (run / "recipe.yaml").write_text(dump_yaml({"name": "small", "steps": [], "data": data}))
+    tell(run, explored=2, tasks=1)
+    return run
+
+
+def tell(run: Path, **written: int) -> None:
+    """Write a summary that tells of tables with these numbers of rows."""
+    stages = {name: stage(name, n) for name, n in written.items()}
+    summary = Summary(name="small", seed=0, run_dir=str(run), stages=stages)
+    (run / "summary.json").write_bytes(msgspec.json.encode(summary))
+
+
+def stage(name: str, rows: int) -> StageSummary:
+    return StageSummary(
+        operator="seeds", read=rows, used=rows, dropped=0, written=rows, seconds=0.0, where=name, record="Task"
+    )
+
+
+def test_a_finished_run_is_published_as_a_whole(tmp_path: Path) -> None:
+    material = gather(finished(tmp_path / "run"), [])
+    assert {each.name for each in material.tables} == {"explored", "explored/nodes", "tasks"}
+    assert {path.name for path in material.run_files} == {"recipe.yaml", "summary.json"}
+    assert material.summary is not None
+    assert not in_use(tmp_path / "run")
+
+
+def test_a_run_that_is_running_is_not(tmp_path: Path) -> None:
+    run = finished(tmp_path / "run")
+    with locked(run):
+        with pytest.raises(UserError, match="is still running; wait for it"):
+            gather(run, [])
+        assert [each.name for each in gather(run, ["tasks"]).tables] == ["tasks"]
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        ({"explored": 2, "tasks": 1, "rows": 3}, "tells of a table rows with 3 rows, which is not there"),
+        ({"explored": 5, "tasks": 1}, "a table explored with 5 rows, which has 2 rows"),
+        ({"explored": 2}, "has a table tasks that summary.json does not tell of"),
+    ],
+)
+def test_a_run_that_is_not_as_its_summary_tells_is_not(tmp_path: Path, told: dict[str, int], said: str) -> None:
+    run = finished(tmp_path / "run")
+    tell(run, **told)
+    with pytest.raises(UserError, match=f"{said}; finish it with `agentmill run .*recipe.yaml`, or choose"):
+        gather(run, [])
+    assert gather(run, ["tasks"]).tables
+
+
+def test_a_run_without_a_summary_is_not_and_a_damaged_one_is_told(tmp_path: Path) -> None:
+    run = finished(tmp_path / "run")
+    for text in (b'{"name": "small"', b"\xff", b"[]"):
+        (run / "summary.json").write_bytes(text)
+        with pytest.raises(UserError, match=r"summary.json is damaged .*writes it anew"):
+            gather(run, [])
+    (run / "summary.json").unlink()
+    with pytest.raises(UserError, match=r"is not finished, for it has no summary.json"):
+        gather(run, [])
+
+
+def test_of_several_runs_one_is_named(tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        finished(tmp_path / name)
+    with pytest.raises(UserError, match=r"holds several runs \(one, other\); publish one, for example .*/one"):
+        gather(tmp_path, [])
+    seed_table(tmp_path / "loose/tasks", [task("a")])
+    assert [each.name for each in gather(tmp_path / "loose", []).tables] == ["tasks"]
+
+
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [
+        (["a=tasks", "a=explored"], "two tables would be called a"),
+        (["a=tasks", "a/data=explored"], "cannot be called a/data, which is something else"),
+        (["copies=tasks"], "cannot be called copies"),
+        (["recipe.yaml/x=tasks"], "cannot be called recipe.yaml/x"),
+        (["../a=tasks"], "cannot name a table"),
+        (["task"], "has no table 'task'.*Did you mean 'tasks'"),
+    ],
+)
+def test_names_on_the_hub_do_not_meet(tmp_path: Path, named: list[str], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        gather(finished(tmp_path / "run"), named)
+
+
+def test_what_a_run_was_given_from_the_hub_is_looked_up_and_not_downloaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub, home = FakeHub(), tmp_path / "cache"
+    given = seed_table(tmp_path / "given", [task("g")])
+    commit = hub.push("org/given", files_of(tmp_path / "given", "tasks"))
+    run = finished(tmp_path / "run", tasks="hf://org/given")
+    (run / "revisions.json").write_bytes(msgspec.json.encode({"hf://datasets/org/given": commit}))
+    explored = Table.open(run / "explored")
+    write_manifest(explored.folder, msgspec.structs.replace(explored.manifest, inputs={"tasks": given.digest}))
+    with hub.served() as address:
+        direct(monkeypatch, address, home)
+        assert gather(run, ["explored"]).unknown == {"explored": ["tasks"]}
+        assert hub.requests == []
+        Table.open(f"hf://org/given@{commit}/tasks")
+    found = gather(run, ["explored"])  # the Hub is gone
+    assert found.unknown == {}
+    assert {each.digest for each in found.origins} == {explored.digest, given.digest}
+
+
+def test_a_manifest_of_another_program_is_no_table(tmp_path: Path) -> None:
+    run = finished(tmp_path / "run")
+    (run / "page").mkdir()
+    (run / "page/manifest.json").write_text('{"name": "a web page"}')
+    assert len(gather(run, []).tables) == 3
+    assert run_of(run / "explored/nodes") == run
+
+
+def test_a_table_alone_has_a_name_that_can_be_read_back(tmp_path: Path) -> None:
+    for name in ("my table", "copies"):
+        seed_table(tmp_path / name, [task("a")])
+        with pytest.raises(UserError, match="name it so: --table NAME=TABLE"):
+            gather(tmp_path / name, [])
+        assert [each.name for each in gather(tmp_path, [f"tasks={name}"]).tables] == ["tasks"]
+
+
+def test_a_run_of_an_evaluation_alone_has_nothing_to_publish_unless_it_is_named(tmp_path: Path) -> None:
+    seed_table(tmp_path / "evaluation/train/base/trajectories", [trajectory("a")])
+    (tmp_path / "evaluation" / RESULT).write_text("{}")
+    with pytest.raises(UserError, match="holds only tables that an evaluation made"):
+        gather(tmp_path, [])
+    assert gather(tmp_path, ["played=evaluation/train/base/trajectories"]).tables

@@ -1,0 +1,288 @@
+"""Publishing through the Hub's own client: one commit with everything, or nothing at all; the same command goes on."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from huggingface_hub import HfApi, constants
+
+from pipelines.publish.difference import (
+    Branch,
+    LocalFile,
+    check_others_stay,
+    check_tables_stay,
+    check_visibility,
+    difference,
+    others,
+    remote,
+    same,
+)
+from pipelines.publish.push import check_token, push, push_errors
+from schemas.errors import UserError
+from tests.fake_hub import blob_id
+from tests.writing_hub import CUT, LOST, READER, WRITER, WritingHub
+
+# How huggingface_hub 2.4 hands large files to httpx2.
+pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
+
+REPO = "org/data"
+MAIN = Branch(REPO, "dataset", "main")
+OWNED = {"rows", "recipe.yaml"}
+FILES = {
+    "README.md": LocalFile.of(b"---\nlicense: mit\n---\n# data\n"),
+    "rows/manifest.json": LocalFile.of(b"{}"),
+    "rows/data/part-00000.parquet": LocalFile.of(b"PAR1" * 5000),
+    "rows/data/part-00001.parquet": LocalFile.of(b"par2" * 5000),
+}
+CONTENTS = {path: file.source for path, file in FILES.items()}
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[WritingHub, str]]:
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    fake = WritingHub()
+    with fake.served() as address:
+        yield fake, address
+
+
+def publish(
+    address: str,
+    files: dict[str, LocalFile] = FILES,
+    token: str = WRITER,
+    revision: str = "main",
+    private: bool = False,
+) -> str | None:
+    """The commit; ``None`` if there was nothing to do."""
+    api, branch = HfApi(endpoint=address, token=token), Branch(REPO, "dataset", revision)
+    with push_errors(REPO):
+        held = remote(api, branch)
+    changes = difference(files, held, OWNED)
+    return None if changes.empty else push(api, branch, files, changes, held, private)
+
+
+def contents(fake: WritingHub, branch: str = "main") -> dict[str, bytes]:
+    return {path: data for path, data in fake.files(REPO, branch).items() if path != ".gitattributes"}
+
+
+def test_all_files_appear_in_one_commit_and_again_there_is_nothing_to_do(hub: tuple[WritingHub, str]) -> None:
+    fake, address = hub
+    assert publish(address) == fake.branches[REPO]["main"]
+    assert contents(fake) == CONTENTS
+    assert sum("/commit/" in each for each in fake.requests) == 1
+    sent = fake.received_bytes
+    assert publish(address) is None
+    assert sum("/commit/" in each for each in fake.requests) == 1
+    assert fake.received_bytes == sent
+
+
+def test_what_changed_is_sent_and_what_is_gone_is_taken_away(hub: tuple[WritingHub, str]) -> None:
+    fake, address = hub
+    publish(address)
+    fake.push(REPO, {**fake.files(REPO), "LICENSE": b"MIT"})
+    sent = fake.received_bytes
+    fewer = {path: file for path, file in FILES.items() if "00001" not in path} | {
+        "rows/manifest.json": LocalFile.of(b"{ }")
+    }
+    held = remote(HfApi(endpoint=address, token=WRITER), MAIN)
+    changes = difference(fewer, held, OWNED)
+    assert (changes.added, changes.changed, changes.removed) == (
+        [],
+        ["rows/manifest.json"],
+        ["rows/data/part-00001.parquet"],
+    )
+    publish(address, fewer)
+    assert contents(fake) == {**{path: file.source for path, file in fewer.items()}, "LICENSE": b"MIT"}
+    assert fake.received_bytes == sent
+
+
+def test_a_branch_is_made_and_main_stays(hub: tuple[WritingHub, str]) -> None:
+    fake, address = hub
+    publish(address)
+    more = {**FILES, "recipe.yaml": LocalFile.of(b"name: x\n")}
+    publish(address, more, revision="next")
+    assert "recipe.yaml" in contents(fake, "next")
+    assert contents(fake) == CONTENTS
+
+
+def test_a_new_repository_is_private_if_asked_for(hub: tuple[WritingHub, str]) -> None:
+    fake, address = hub
+    publish(address, private=True)
+    assert fake.private == {REPO}
+    held = remote(HfApi(endpoint=address), MAIN)
+    check_visibility(REPO, held, private=True)
+    fake.private.clear()
+    with pytest.raises(UserError, match="is there already and is public"):
+        check_visibility(REPO, remote(HfApi(endpoint=address), MAIN), private=True)
+
+
+def test_without_a_wish_a_new_repository_is_as_its_organisation_has_it(hub: tuple[WritingHub, str]) -> None:
+    fake, address = hub
+    fake.default = "private"
+    publish(address)
+    assert fake.private == {REPO}
+
+
+@pytest.mark.parametrize(
+    ("fault", "statuses", "said"),
+    [
+        ("POST /api/repos/create", [403], "may not write to org"),
+        ("POST /api/datasets/org/data/commit", [409], "somebody else has changed it meanwhile"),
+        ("POST /api/datasets/org/data/commit", [412], "somebody else has changed it meanwhile"),
+        ("POST /api/datasets/org/data/commit", [503], "the Hub answers"),
+        ("POST /api/datasets/org/data/commit", [CUT], "cannot be reached"),
+        ("POST /api/datasets/org/data/commit", [429], "asks for a pause .*wait 7 seconds"),
+        ("PUT /lfs", [400, 400], "the Hub answers"),
+    ],
+)
+def test_a_fault_leaves_nothing_to_be_seen_and_the_same_command_goes_on(
+    hub: tuple[WritingHub, str], fault: str, statuses: list[int], said: str
+) -> None:
+    fake, address = hub
+    fake.faults[fault] = list(statuses)
+    with pytest.raises(UserError, match=said) as error:
+        publish(address)
+    assert "run the same command again" in str(error.value)
+    assert WRITER not in str(error.value)
+    assert "Signature=signed" not in str(error.value)
+    assert REPO not in fake.branches or contents(fake) == {}
+    assert publish(address)
+    assert contents(fake) == CONTENTS
+    assert fake.received_bytes == 40_000
+
+
+@pytest.mark.parametrize("fault", [429, 500, CUT])
+def test_an_upload_that_fails_for_a_moment_is_sent_again(hub: tuple[WritingHub, str], fault: int) -> None:
+    fake, address = hub
+    fake.faults["PUT /lfs"] = [fault]
+    assert publish(address)
+    assert contents(fake) == CONTENTS
+
+
+def test_a_commit_whose_answer_was_lost_is_found(hub: tuple[WritingHub, str]) -> None:
+    fake, address = hub
+    fake.faults["POST /api/datasets/org/data/commit"] = [LOST]
+    assert publish(address) == fake.branches[REPO]["main"]
+    assert contents(fake) == CONTENTS
+    fewer = {path: file for path, file in FILES.items() if "00001" not in path}
+    fake.faults["POST /api/datasets/org/data/commit"] = [LOST]
+    assert publish(address, fewer) == fake.branches[REPO]["main"]
+    assert contents(fake).keys() == fewer.keys()
+
+
+def test_what_cannot_be_known_is_not_told(hub: tuple[WritingHub, str]) -> None:
+    fake, address = hub
+    fake.faults["POST /api/datasets/org/data/commit"] = [LOST]
+    fake.faults["GET /api/datasets/org/data/tree"] = [403]
+    with pytest.raises(UserError, match="whether it arrived is not known; run the same command again") as error:
+        publish(address)
+    assert "nothing of it can be seen" not in str(error.value)
+    assert contents(fake) == CONTENTS
+    assert publish(address) is None
+
+
+def test_what_arrived_before_a_failure_is_not_sent_again(hub: tuple[WritingHub, str]) -> None:
+    fake, address = hub
+    fake.faults["POST /api/datasets/org/data/commit"] = [500]
+    with pytest.raises(UserError):
+        publish(address)
+    puts = [each for each in fake.requests if each.startswith("PUT")]
+    assert len(puts) == 2
+    publish(address)
+    assert [each for each in fake.requests if each.startswith("PUT")] == puts
+
+
+@pytest.mark.parametrize(
+    ("token", "said"), [("hf_wrong", "does not know the token"), (READER, "may not write to org; it needs the role")]
+)
+def test_a_token_that_does_not_serve_is_told_and_never_shown(
+    hub: tuple[WritingHub, str], token: str, said: str
+) -> None:
+    fake, address = hub
+    with pytest.raises(UserError, match=said) as error:
+        publish(address, token=token)
+    assert token not in str(error.value)
+    assert REPO not in fake.branches
+
+
+def test_a_card_that_the_hub_refuses_stops_everything_before_it_is_sent(hub: tuple[WritingHub, str]) -> None:
+    fake, address = hub
+    with pytest.raises(UserError, match="metadata is wrong"):
+        publish(address, {**FILES, "README.md": LocalFile.of(b"---\nname: x\n---\n")})
+    assert contents(fake) == {}
+    assert fake.received_bytes == 0
+
+
+def test_what_somebody_pushed_meanwhile_is_not_undone(hub: tuple[WritingHub, str]) -> None:
+    fake, address = hub
+    publish(address)
+    api = HfApi(endpoint=address, token=WRITER)
+    held = remote(api, MAIN)
+    theirs = {**fake.files(REPO), "theirs.txt": b"x"}
+    fake.push(REPO, theirs)
+    more = {**FILES, "recipe.yaml": LocalFile.of(b"name: x\n")}
+    with pytest.raises(UserError, match="somebody else"):
+        push(api, MAIN, more, difference(more, held, OWNED), held, False)
+    assert fake.files(REPO) == theirs
+    publish(address, more)
+    assert contents(fake)["theirs.txt"] == b"x"
+
+
+def test_a_hub_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="the Hub cannot be reached"):
+        publish("http://127.0.0.1:1")
+
+
+def test_tables_that_would_go_are_named_first(hub: tuple[WritingHub, str]) -> None:
+    _, address = hub
+    publish(address)
+    held = remote(HfApi(endpoint=address), MAIN)
+    check_tables_stay(held, ["rows", "more"], replace=False)
+    check_tables_stay(held, ["more"], replace=True)
+    with pytest.raises(UserError, match="holds the tables rows, which are not among more"):
+        check_tables_stay(held, ["more"], replace=False)
+
+
+@pytest.mark.parametrize(
+    ("token", "said"),
+    [("hf_wrong", "does not know the token"), (READER, "needs the role `write`"), (False, "there is no token; log in")],
+)
+def test_a_token_is_looked_at_before_anything_else(
+    hub: tuple[WritingHub, str], token: str | bool, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, address = hub
+    monkeypatch.setenv("HF_TOKEN", "")
+    monkeypatch.setattr(constants, "HF_TOKEN_PATH", "/nowhere/token")
+    check_token(HfApi(endpoint=address, token=WRITER), REPO)
+    with pytest.raises(UserError, match=said):
+        check_token(HfApi(endpoint=address, token=token or None), REPO)
+
+
+def test_files_of_somebody_else_are_told_from_ours(hub: tuple[WritingHub, str]) -> None:
+    fake, address = hub
+    publish(address)
+    api = HfApi(endpoint=address, token=WRITER)
+    theirs = {**fake.files(REPO), "README.md": b"# mine", "rows/notes.txt": b"x", "LICENSE": b"MIT"}
+    fake.push(REPO, theirs, title="Update README.md")
+    held = remote(api, MAIN)
+    less = {path: file for path, file in FILES.items() if "00001" not in path}
+    changes = difference(less, held, OWNED)
+    found = others(api, MAIN, held, changes)
+    assert found == {"README.md": "Update README.md", "rows/notes.txt": "Update README.md"}
+    check_others_stay(found, replace=True)
+    check_others_stay({}, replace=False)
+    with pytest.raises(UserError, match=r"somebody else wrote .*README.md \(Update README.md\), rows/notes.txt"):
+        check_others_stay(found, replace=False)
+
+
+@pytest.mark.parametrize("data", [b"", b"x" * 70_000])
+def test_a_file_is_compared_by_what_the_hub_tells_of_it(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "file").write_bytes(data)
+    digest = hashlib.sha256(data).hexdigest()
+    for file in (LocalFile.of(data), LocalFile.of(tmp_path / "file"), LocalFile.of(tmp_path / "file", digest)):
+        assert same(file, digest)
+        assert same(file, blob_id(data))
+        assert not same(file, blob_id(data + b"."))
+        assert not same(file, "0" * 64)
