@@ -13,6 +13,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from pydantic import BaseModel
 
+from pipelines.cli.console import RESULTS
 from pipelines.cli.main import agentmill
 from pipelines.inspection import short_type
 from pipelines.operators import OPERATORS
@@ -40,23 +41,36 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def commands() -> Iterator[str]:
-    """Every command with its options."""
+    """Every command with its options, and the objects that they print as JSON."""
     yield "# Commands\n"
-    yield from command(agentmill, "agentmill", click.Context(agentmill, info_name="agentmill"))
+    printed: dict[str, Any] = {}
+    yield from command(agentmill, "agentmill", click.Context(agentmill, info_name="agentmill"), printed)
+    yield "## JSON documents\n"
+    for name, schema in sorted(printed.items()):
+        yield f"### {name}\n"
+        yield f"{inspect.cleandoc(schema.get('description', ''))}\n"
+        yield from table(("key", "type"), ((f"`{key}`", type_of(field)) for key, field in schema["properties"].items()))
 
 
-def command(known: click.Command, path: str, context: click.Context) -> Iterator[str]:
-    """A command, and those below it."""
+def command(known: click.Command, path: str, context: click.Context, printed: dict[str, Any]) -> Iterator[str]:
+    """A command, and those below it; the JSON Schemas of what they print are added to ``printed``."""
     yield f"{'#' * (1 + len(path.split()))} {path}\n"
     yield f"{inspect.cleandoc(known.help or '')}\n"
+    if known.epilog:
+        yield from (f"    {line}" for line in known.epilog.removeprefix("\b\n").splitlines())
+        yield ""
     options = [each.get_help_record(context) for each in known.params if isinstance(each, click.Option)]
     yield from table(("option", "says"), ((f"`{record[0]}`", record[1]) for record in options if record))
+    for result in getattr(known.callback, RESULTS, ()):
+        schema = msgspec.json.schema(result)
+        printed |= schema.get("$defs", {})
+        yield f"With `--json`: {type_of(schema)}.\n"
     if isinstance(known, click.Group):
         for name in known.list_commands(context):
             below = known.get_command(context, name)
             if below is not None:
                 inner = click.Context(below, parent=context, info_name=name)
-                yield from command(below, f"{path} {name}", inner)
+                yield from command(below, f"{path} {name}", inner, printed)
 
 
 def recipes() -> Iterator[str]:

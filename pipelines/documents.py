@@ -17,6 +17,7 @@ from typing import Any, BinaryIO, NamedTuple, NoReturn, cast
 
 import msgspec
 
+from pipelines.engine.meter import metered
 from schemas.errors import UserError
 from schemas.formats import FORMATS
 from schemas.formats.format import Format, FormatError, Written
@@ -76,7 +77,8 @@ def export_documents(
         folder.parent.mkdir(parents=True, exist_ok=True)
         unfinished = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
         try:
-            exported = write_documents(entries, unfinished, file)
+            with metered(f"export to {name}", sum(table.manifest.counts.written for table in tables)) as advance:
+                exported = write_documents(entries, unfinished, file, advance)
             if name in METADATA_WRITERS:
                 metadata = METADATA_WRITERS.load(name)(rows(tables))
                 (unfinished / METADATA).write_bytes(msgspec.json.format(msgspec.json.encode(metadata), indent=2))
@@ -147,13 +149,17 @@ def unpaired(run: Trajectory) -> Entry:
     return Entry({"trajectory_id": run.trajectory_id}, 1, refuse)
 
 
-def write_documents(entries: Iterable[Entry], folder: Path, file: str) -> Exported:
-    """Write documents into ``file``, and dropped ids; there is no file of the latter if there are none."""
+def write_documents(entries: Iterable[Entry], folder: Path, file: str, advance: Callable[[int], None]) -> Exported:
+    """Write documents into ``file``, and dropped ids; there is no file of the latter if there are none.
+
+    ``advance`` is told of rows that have ended.
+    """
     losses: Counter[str] = Counter()
     reasons: Counter[str] = Counter()
     used = written = 0
     with (folder / file).open("wb") as documents, (folder / DROPPED).open("wb") as dropped:
         for entry in entries:
+            advance(entry.rows)
             try:
                 document = entry.write()
             except FormatError as error:

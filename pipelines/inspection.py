@@ -6,15 +6,17 @@ It works on the columns as Parquet stores them, one leaf column at a time, so a 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from pipelines.engine.meter import metered
 from pipelines.engine.operation import SIDES
 from pipelines.quality import summary
 from schemas.arrow import from_arrow
@@ -23,6 +25,8 @@ from schemas.manifest import MANIFEST_NAME
 from schemas.profiles.fields import Kept, field_report, without_fields
 from schemas.quality import Quality
 from schemas.tables import Table, read_columns
+
+T = TypeVar("T")
 
 MAX_CATEGORIES = 24
 MAX_CATEGORY_LENGTH = 60
@@ -116,15 +120,26 @@ def look(table: Table, shards: Sequence[Path], rows: int) -> Inspection:
 
 def all_categories(shards: Sequence[Path]) -> dict[str, dict[str, int]]:
     """The categories of every text column that has some."""
-    found = {path: categories(shards, path) for path in text_columns(shards)}
+    found = each_column({path: (path,) for path in text_columns(shards)}, partial(categories, shards))
     return {path: counts for path, counts in found.items() if counts is not None}
 
 
 def all_spreads(shards: Sequence[Path]) -> dict[str, Spread]:
     """The spreads of every number column, and of the lengths of every list column, that is not empty."""
-    found = {path: spread(shards, path, numbers) for path in number_columns(shards)}
-    found |= {name: spread(shards, leaf, lengths) for name, leaf in list_columns(shards)}
+    measured = {path: (path, numbers) for path in number_columns(shards)}
+    measured |= {name: (leaf, lengths) for name, leaf in list_columns(shards)}
+    found = each_column(measured, partial(spread, shards))
     return {path: each for path, each in found.items() if each is not None}
+
+
+def each_column(columns: Mapping[str, tuple[Any, ...]], look: Callable[..., T]) -> dict[str, T]:
+    """What ``look`` finds, given the arguments of each column; told while it takes long."""
+    found = {}
+    with metered("columns", len(columns)) as advance:
+        for name, arguments in columns.items():
+            found[name] = look(*arguments)
+            advance(1)
+    return found
 
 
 def columns(shards: Sequence[Path]) -> list[Column]:

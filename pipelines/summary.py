@@ -64,8 +64,8 @@ MEASURE_COLUMNS = [
     "95 % interval",
     "invalid",
     "loops",
-    "turns/success",
-    "tokens/success",
+    "turns per success",
+    "tokens per success",
 ]
 
 

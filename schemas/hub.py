@@ -7,6 +7,7 @@ pinned address has a commit for a revision: what it names never changes.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
@@ -93,6 +94,7 @@ def fetched(text: str) -> Path:
     """
     from huggingface_hub import snapshot_download
 
+    keep_pipes_plain()
     address = pin(parse(text))
     address = address if address.path else address._replace(path=_only_table(address))
     folder = fetched_manifest(address)
@@ -106,6 +108,14 @@ def fetched(text: str) -> Path:
             raise UserError(f"{address} has no file {path}, though its manifest names it; it is no whole table")
         file.check(folder / path)
     return folder
+
+
+def keep_pipes_plain() -> None:
+    """From now on the Hub's client draws no bars where stderr is no terminal."""
+    from huggingface_hub.utils.tqdm import disable_progress_bars
+
+    if not sys.stderr.isatty():
+        disable_progress_bars()
 
 
 def fetched_manifest(address: Address) -> Path:

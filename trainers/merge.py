@@ -51,6 +51,7 @@ def merge(adapter: Path, output: Path, base: str | None) -> None:
     from trainers.weights import load_merged, save_whole
 
     logging.disable_progress_bar()
+    say(f"adding {adapter} to {folder}")
     output.absolute().parent.mkdir(parents=True, exist_ok=True)
     with space_errors(output), tempfile.TemporaryDirectory(dir=output.absolute().parent, prefix=".merge-") as work:
         made = Path(work) / "model"

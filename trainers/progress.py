@@ -6,47 +6,39 @@ Lines with an ETA and warnings on stderr, the marks of checkpoints, and the loss
 # ruff: noqa: ARG002 (the arguments of a callback have the names that transformers gives them)
 from __future__ import annotations
 
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
 from transformers import TrainerCallback
 from transformers.integrations.integration_utils import TensorBoardCallback
 
+from trainers.command import say
+from trainers.pace import Pace
 from trainers.watch import WINDOW, fallen
 from trainers.workspace import Workspace
 
-INTERVAL_S = 5.0
-
 
 class Progress(TrainerCallback):
-    """Prints a line at most every ``INTERVAL_S`` seconds, and one at the end."""
+    """Prints a line now and then, and one at the end."""
 
     def __init__(self) -> None:
-        self._started = self._printed = time.monotonic()
+        self._pace = Pace()
         self._first_step = 0
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Note where a training that goes on begins."""
-        self._started, self._first_step = time.monotonic(), state.global_step
+        self._pace, self._first_step = Pace(), state.global_step
 
     def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Print a point of the loss curve."""
         logs = kwargs["logs"]
-        now = time.monotonic()
-        last = state.global_step == state.max_steps
         if not state.is_world_process_zero or "loss" not in logs:
             return
-        if now - self._printed < INTERVAL_S and not last:
+        if not self._pace.due() and state.global_step < state.max_steps:
             return
-        self._printed = now
-        done = state.global_step - self._first_step
-        left = (now - self._started) / done * (state.max_steps - state.global_step)
-        eta = "" if last else f", {left / 60:.1f} min left"
+        left = self._pace.left(state.global_step - self._first_step, state.max_steps - state.global_step)
         accuracy = f", accuracy {logs['accuracy']:.3f}" if logs["accuracy"] is not None else ""
-        point = f"loss {logs['loss']:.4f}{accuracy}"
-        print(f"step {state.global_step}/{state.max_steps}: {point}{eta}", file=sys.stderr, flush=True)
+        say(f"step {state.global_step} of {state.max_steps}: loss {logs['loss']:.4f}{accuracy}{left}")
 
 
 class Watch(TrainerCallback):
@@ -60,7 +52,7 @@ class Watch(TrainerCallback):
         warning = None if self._warned else fallen(state.log_history[-WINDOW:])
         if warning is not None and state.is_world_process_zero:
             self._warned = True
-            print(f"warning: {warning}", file=sys.stderr, flush=True)
+            say(f"warning: {warning}")
 
 
 class MarkCheckpoints(TrainerCallback):

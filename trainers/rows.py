@@ -14,6 +14,7 @@ from schemas.record import Record
 from schemas.rows import Message
 from schemas.tables import Counts, Table
 from trainers.mask import check_roles, check_texts, count_by_role
+from trainers.pace import paced
 from trainers.tokens import Encoded, RowError
 
 E = TypeVar("E")
@@ -83,7 +84,7 @@ def load_rows(
     views: list[tuple[str, dict[str, Any]]] = []
     reasons: Counter[str] = Counter()
     example = ""
-    for row in table.rows():
+    for row in paced(table.rows(), table.manifest.counts.written, "reading rows"):
         try:
             made.append(make(row))
         except RowError as error:

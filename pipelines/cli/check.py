@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import click
-import msgspec
 
-from pipelines.cli.console import Row, say, table
+from pipelines.cli.console import Row, answer, answers, example, say, table
+from pipelines.engine.meter import metered
 from schemas.errors import UserError, near_match
 from schemas.record import Record
 from synthesis.environments import ENVIRONMENTS
@@ -28,9 +28,9 @@ def check() -> None:
     """Check plug-ins against their contract."""
 
 
-@check.command()
+@check.command(epilog=example("agentmill check environments pddl"))
 @click.argument("families", metavar="[FAMILY]...", nargs=-1)
-@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+@answers(list[Checked])
 def environments(families: tuple[str, ...], as_json: bool) -> int:
     """Check families of environments on the examples they bring: all of them, or those named.
 
@@ -40,16 +40,23 @@ def environments(families: tuple[str, ...], as_json: bool) -> int:
         if family not in ENVIRONMENTS:
             known = ", ".join(ENVIRONMENTS)
             raise UserError(f"unknown environment {family!r}; known: {known}.{near_match(family, ENVIRONMENTS)}")
-    checked = [each for family in families or ENVIRONMENTS for each in check_family(family)]
-    broken = [(each, finding) for each in checked for finding in each.findings if not finding.passed]
-    if as_json:
-        say(msgspec.json.encode(checked).decode())
-    else:
-        rows: list[Row] = [[each.family, each.environment, len(each.findings), failures(each)] for each in checked]
-        table("environments", ["family", "example", "checks", "failed"], rows)
-        for each, finding in broken:
+    chosen = families or tuple(ENVIRONMENTS)
+    checked: list[Checked] = []
+    with metered("check", len(chosen)) as advance:
+        for family in chosen:
+            checked += check_family(family)
+            advance(1)
+    answer(checked, show, as_json)
+    return FAILED if any(map(failures, checked)) else 0
+
+
+def show(checked: list[Checked]) -> None:
+    """Print the findings for people."""
+    rows: list[Row] = [[each.family, each.environment, len(each.findings), len(failures(each))] for each in checked]
+    table("environments", ["family", "example", "checks", "failed"], rows)
+    for each in checked:
+        for finding in failures(each):
             say(f"{each.family} {each.environment}: {finding.name}: {finding.detail}")
-    return FAILED if broken else 0
 
 
 def check_family(family: str) -> list[Checked]:
@@ -61,6 +68,6 @@ def check_family(family: str) -> list[Checked]:
     ]
 
 
-def failures(checked: Checked) -> int:
-    """How many checks failed."""
-    return sum(not finding.passed for finding in checked.findings)
+def failures(checked: Checked) -> list[Finding]:
+    """The checks that failed."""
+    return [finding for finding in checked.findings if not finding.passed]

@@ -1,66 +1,81 @@
-"""Text for people: a rich table on a terminal, plain aligned lines elsewhere."""
+"""What commands print: results on stdout, for people or as one JSON document; everything else on stderr."""
 
 from __future__ import annotations
 
+import re
+import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import click
+import msgspec
+
+from pipelines.cli.table import laid_out
 
 Cell = str | int | float | None
 Row = list[Cell]
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+
+RESULTS = "results"
+"""The attribute of a command's function that ``answers`` sets."""
+
+UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+"""What moves the cursor, changes colours or turns the direction of writing; a line break and a tab do not count."""
+
+
+def answers(*results: Any) -> Callable[[F], F]:
+    """Give a command ``--json``; ``results`` are what it may ``answer`` with, for the reference of commands."""
+
+    def decorated(command: F) -> F:
+        setattr(command, RESULTS, results)
+        help_ = "Print one JSON document on stdout, and nothing else there."
+        return click.option("--json", "as_json", is_flag=True, help=help_)(command)
+
+    return decorated
+
+
+def answer(result: T, show: Callable[[T], None], as_json: bool) -> None:
+    """Print the result of a command: as JSON, or as ``show`` does it for people."""
+    if not as_json:
+        show(result)
+        return
+    click.echo(msgspec.json.encode(result))
+
+
+def example(*commands: str) -> str:
+    """The end of a command's help: lines that can be typed as they are."""
+    return "\n".join(["\b", f"Example{'s' if len(commands) > 1 else ''}:", *(f"  {each}" for each in commands)])
 
 
 def say(text: str = "") -> None:
     """A line of result, on stdout."""
-    click.echo(text)
+    click.echo(printable(text))
 
 
 def log(text: str) -> None:
     """A line on what is going on, on stderr."""
-    click.echo(text, err=True)
+    click.echo(printable(text), err=True)
+
+
+def printable(text: str) -> str:
+    """``text`` with the codes of characters that would act on a terminal: what data holds may come from anywhere."""
+    return UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
-    """Print a table on stdout; columns whose cells are all numbers are aligned to the right."""
+    """Print a table on stdout, on a terminal no wider than that; columns whose cells are all numbers stand right."""
     cells = [[text(cell) for cell in row] for row in rows]
     right = [bool(rows) and all(not isinstance(row[i], str) for row in rows) for i in range(len(columns))]
-    if sys.stdout.isatty():
-        rich_table(title, columns, cells, right)
-    else:
-        say("\n".join(plain_table(title, columns, cells, right)))
+    room = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    say("\n".join([title, *laid_out(columns, cells, right, room)]))
 
 
 def text(cell: Cell) -> str:
-    """A cell as text: numbers with at most four significant digits after the point, ``-`` for nothing."""
+    """A cell as text in one line: numbers with at most four significant digits after the point, ``-`` for nothing."""
     if cell is None:
         return "-"
     if isinstance(cell, float):
         return f"{cell:.4g}" if abs(cell) < 1e4 else f"{cell:,.0f}"
-    return f"{cell:,}" if isinstance(cell, int) else cell
-
-
-def plain_table(title: str, columns: Sequence[str], cells: Sequence[Sequence[str]], right: Sequence[bool]) -> list[str]:
-    """The lines of a table without any decoration but a rule below the head."""
-    widths = [max(len(line[i]) for line in [columns, *cells]) for i in range(len(columns))]
-    lines = [
-        "  ".join(
-            cell.rjust(width) if to_right else cell.ljust(width)
-            for cell, width, to_right in zip(line, widths, right, strict=True)
-        ).rstrip()
-        for line in [columns, ["-" * width for width in widths], *cells]
-    ]
-    return [title, *(f"  {line}" for line in lines)]
-
-
-def rich_table(title: str, columns: Sequence[str], cells: Sequence[Sequence[str]], right: Sequence[bool]) -> None:
-    """The same on a terminal."""
-    from rich.console import Console
-    from rich.table import Table
-
-    drawn = Table(title=title, title_justify="left")
-    for column, to_right in zip(columns, right, strict=True):
-        drawn.add_column(column, justify="right" if to_right else "left")
-    for row in cells:
-        drawn.add_row(*row)
-    Console().print(drawn)
+    return f"{cell:,}" if isinstance(cell, int) else " ".join(printable(cell).splitlines())

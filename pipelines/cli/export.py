@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import click
+import msgspec
 
-from pipelines.cli.console import Row, say, table
-from pipelines.documents import Exported, export_documents
+from pipelines.cli.console import Row, answer, answers, example, say, table
+from pipelines.documents import export_documents
 from pipelines.engine.job import Job
-from pipelines.engine.progress import progress_for, summary
+from pipelines.engine.progress import progress_for
 from pipelines.operators import OPERATORS
 from pipelines.stages.stage import Stage
 from schemas.config import override, validate
@@ -19,7 +20,7 @@ from schemas.errors import UserError, near_match
 from schemas.formats import FORMATS, READ_ONLY
 from schemas.formats.format import Format
 from schemas.record import JsonObject
-from schemas.tables import Table
+from schemas.tables import Counts, Table
 from schemas.views import FAMILY_VIEWS, PAIR_VIEWS, VIEWS
 
 ROWS = (*VIEWS, *PAIR_VIEWS, *FAMILY_VIEWS)
@@ -28,7 +29,28 @@ TRAINERS = {"SftRow": "sft", "PreferenceRow": "dpo", "UnpairedRow": "kto", "Scor
 """Which trainer takes which rows."""
 
 
-@click.command()
+class Export(msgspec.Struct, frozen=True, kw_only=True):
+    """What was written: a table of training rows of type ``record`` in ``folder``, or documents in a ``file`` there.
+
+    ``read = used + dropped``; ``reasons`` says why rows were dropped, and ``losses`` counts, by field, what a foreign
+    format has no place for.
+    """
+
+    target: str
+    folder: str
+    file: str | None = None
+    record: str | None = None
+    counts: Counts
+    reasons: dict[str, int]
+    losses: dict[str, int] = {}
+
+
+@click.command(
+    epilog=example(
+        "agentmill export runs/quickstart/explored --to adp --out runs/adp",
+        "agentmill export runs/quickstart/demonstrations --to sft --out runs/rows rows=step",
+    )
+)
 @click.argument("arguments", metavar="TABLE... [KEY=VALUE]...", nargs=-1, required=True)
 @click.option("--to", "target", metavar="TARGET", required=True, help=f"What to write: {', '.join(TARGETS)}.")
 @click.option("--out", "folder", metavar="FOLDER", required=True, type=click.Path(path_type=Path), help="Where to.")
@@ -37,7 +59,10 @@ TRAINERS = {"SftRow": "sft", "PreferenceRow": "dpo", "UnpairedRow": "kto", "Scor
 @click.option("--labels", multiple=True, metavar="TABLE", help="Labels of them or their steps.")
 @click.option("--values", multiple=True, metavar="TABLE", help="Values of them or their steps.")
 @click.option("--selections", multiple=True, metavar="TABLE", help="Selections made by curate; the rest is left out.")
-def export(arguments: tuple[str, ...], target: str, folder: Path, pairs: bool, **said: tuple[str, ...]) -> None:
+@answers(Export)
+def export(
+    arguments: tuple[str, ...], target: str, folder: Path, pairs: bool, as_json: bool, **said: tuple[str, ...]
+) -> None:
     """Write trajectories as training rows, a table, or in a foreign format, as JSON lines.
 
     TABLE is a table of trajectories; for llamafactory, sharegpt and trl it may be one of preference rows, too.
@@ -54,13 +79,15 @@ def export(arguments: tuple[str, ...], target: str, folder: Path, pairs: bool, *
         raise UserError(f"--pairs is for foreign formats, not for {target}")
     if target in ROWS:
         named = {role: list(given) for role, given in said.items()}
-        export_rows(target, {"from": tables, **named}, override({}, parameters), folder)
+        exported = export_rows(target, {"from": tables, **named}, override({}, parameters), folder)
     elif any(said.values()):
         named_roles = " and ".join(f"--{role}" for role, given in said.items() if given)
         raise UserError(f"{named_roles} can be given for training rows ({', '.join(ROWS)}), not for {target}")
     else:
         writer: Format = validate(FORMATS.load(target), options_of(parameters), target)
-        show(export_documents([Table.open(each) for each in tables], target, writer, folder, pairs), folder)
+        made = export_documents([Table.open(each) for each in tables], target, writer, folder, pairs)
+        exported = Export(target=target, folder=str(folder), **msgspec.structs.asdict(made))
+    answer(exported, show, as_json)
 
 
 def options_of(parameters: Sequence[str]) -> JsonObject:
@@ -74,7 +101,7 @@ def options_of(parameters: Sequence[str]) -> JsonObject:
     return override({**plain, **within}, [each for key, _, each in split if key not in plain])
 
 
-def export_rows(view: str, named: dict[str, list[str]], parameters: JsonObject, folder: Path) -> None:
+def export_rows(view: str, named: dict[str, list[str]], parameters: JsonObject, folder: Path) -> Export:
     """Write training rows through a view; the operator of that name does it."""
     given = {role: names for role, names in named.items() if names}
     stage: Stage = validate(OPERATORS.load(view), {**parameters, **given}, f"export --to {view}")
@@ -82,16 +109,19 @@ def export_rows(view: str, named: dict[str, list[str]], parameters: JsonObject, 
     stage.writes({role: [each.manifest.record for each in tables] for role, tables in inputs.items()})
     job = Job(operator=view, name=folder.name, stage=stage, inputs=inputs, folder=folder)
     manifest = job.run(progress=progress_for(sys.stderr))
-    say(f"{folder}: {summary(manifest)}")
-    trainer = TRAINERS.get(manifest.record)
-    if trainer is not None:
-        say(f"train on it with: agentmill train {trainer} --config configs/stages/train_{trainer}.yaml rows={folder}")
+    return Export(
+        target=view, folder=str(folder), record=manifest.record, counts=manifest.counts, reasons=manifest.reasons
+    )
 
 
-def show(exported: Exported, folder: Path) -> None:
+def show(exported: Export) -> None:
     """Print what was written, and what the format could not say."""
     counts = exported.counts
-    say(f"{folder / exported.file}: read {counts.read}, dropped {counts.dropped}, written {counts.written}")
+    place = Path(exported.folder) / (exported.file or "")
+    say(f"{place}: read {counts.read}, used {counts.used}, dropped {counts.dropped}, written {counts.written}")
+    trainer = TRAINERS.get(exported.record or "")
+    if trainer is not None:
+        say(f"train on it with: agentmill train {trainer} --config configs/stages/train_{trainer}.yaml rows={place}")
     for title, found in (("dropped, by reason", exported.reasons), ("no place in this format for", exported.losses)):
         if found:
             rows: list[Row] = [[name, n] for name, n in sorted(found.items())]

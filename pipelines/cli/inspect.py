@@ -5,28 +5,24 @@ from __future__ import annotations
 import click
 import msgspec
 
-from pipelines.cli.console import Row, say, table
+from pipelines.cli.console import Row, answer, answers, example, say, table
 from pipelines.inspection import Inspection, inspect_table
 from schemas.tables import Table
 
 SHOWN_CHARACTERS = 2_000
 
 
-@click.command()
+@click.command(epilog=example("agentmill inspect runs/quickstart/tasks"))
 @click.argument("folder", metavar="TABLE")
 @click.option("--rows", type=click.IntRange(min=0), default=1, show_default=True, help="Sample rows to show.")
-@click.option("--json", "as_json", is_flag=True, help="Print everything as one JSON object.")
+@answers(Inspection)
 def inspect(folder: str, rows: int, as_json: bool) -> None:
     """Show a table: counts, schema, histograms, sample rows.
 
     TABLE is a folder that holds data/ and manifest.json, such as runs/quickstart/tasks, or one on the Hub:
     hf://org/name@revision/tasks.
     """
-    inspection = inspect_table(Table.open(folder), rows)
-    if as_json:
-        say(msgspec.json.encode(inspection).decode())
-    else:
-        show(inspection)
+    answer(inspect_table(Table.open(folder), rows), show, as_json)
 
 
 def show(inspection: Inspection) -> None:

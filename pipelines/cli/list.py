@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import click
-import msgspec
 
-from pipelines.cli.console import say, table
+from pipelines.cli.console import answer, answers, example, table
 from pipelines.plugins import KINDS, described
 
 
-@click.command(name="list")
+@click.command(name="list", epilog=example("agentmill list", "agentmill list operators"))
 @click.argument("kind", metavar="KIND", required=False)
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object of names and descriptions.")
+@answers(dict[str, dict[str, str]])
 def list_(kind: str | None, as_json: bool) -> None:
-    """List what can be named in a recipe.
+    """List what can be named in a recipe, with a line on each.
 
     KIND is one of operators, environments, generators, policies, strategies, verifiers, views, pair_views,
     family_views, formats, dialects. Without KIND all of them are listed.
     """
-    found = {each: described(each) for each in ([kind] if kind else KINDS)}
-    if as_json:
-        say(msgspec.json.encode(found[kind] if kind else found).decode())
-        return
-    for each, names in found.items():
-        table(each, ["name", "what it is"], list(names.items()))
+    answer({each: described(each) for each in ([kind] if kind else KINDS)}, show, as_json)
+
+
+def show(found: dict[str, dict[str, str]]) -> None:
+    """Print names and descriptions for people."""
+    for kind, names in found.items():
+        table(kind, ["name", "what it is"], list(names.items()))

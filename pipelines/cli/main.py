@@ -1,13 +1,15 @@
 """The command line: ``agentmill COMMAND …``.
 
-Exit codes: 0 done; 1 the run failed or reached a limit; 2 a mistake of the user, said in one or two lines; 130
-interrupted, or 143 by SIGTERM. Results go to stdout, everything else to stderr. Nothing heavy is imported here: each
-command imports what it needs when it is called.
+Exit codes: 0 done; 1 the run failed or reached a limit, what was checked is broken, or nobody reads what is printed; 2
+a mistake of the user, said in one or two lines; 130 interrupted, or 143 by SIGTERM. Results go to stdout, everything
+else to stderr. Nothing heavy is imported here: each command imports what it needs when it is called.
 """
 
 from __future__ import annotations
 
+import io
 import os
+import select
 import shlex
 import signal
 import sys
@@ -24,6 +26,12 @@ FAILED = 1
 USER_MISTAKE = 2
 INTERRUPTED = 130
 TERMINATED = 143
+EXIT_CODES = f"""\b
+Exit codes:
+  {0:<5}done
+  {FAILED:<5}the run failed or reached a limit, or what was checked is broken
+  {USER_MISTAKE:<5}a mistake in what was asked for; the message says what to correct
+  {INTERRUPTED:<5}interrupted; the message says how to go on"""
 
 COMMANDS = {
     "run": ("pipelines.cli.run:run", "Run a recipe: a chain of stages in one YAML file; resumes where it stopped."),
@@ -46,7 +54,7 @@ COMMANDS = {
 }
 
 
-@click.group(cls=LazyGroup, lazy=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=LazyGroup, lazy=COMMANDS, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="agentmill")
 @click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error; may stand anywhere.")
 def agentmill() -> None:
@@ -65,7 +73,12 @@ def main() -> NoReturn:
         interrupt(frame)
 
     signal.signal(signal.SIGTERM, terminate)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     code = invoke(sys.argv[1:])
+    if callable(signal.getsignal(signal.SIGINT)):
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C, while all is being torn down, ends it at once
     sys.exit(TERMINATED if told and code == INTERRUPTED else code)
 
 
@@ -84,10 +97,9 @@ def invoke(arguments: list[str]) -> int:
     except LimitReached as error:
         resume = shlex.join(["agentmill", *arguments])
         return report(error, f"{error}\nraise that limit, or wait, and go on with: {resume}", FAILED, debug)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return FAILED
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  the outermost boundary: any failure becomes one line
+        if isinstance(error, BrokenPipeError) and silenced():
+            return FAILED
         if is_interrupt(error) or isinstance(error, click.Abort):
             resume = shlex.join(["agentmill", *arguments])
             return report(error, f"interrupted; what was finished is kept. Go on with: {resume}", INTERRUPTED, debug)
@@ -102,6 +114,21 @@ def report(error: BaseException, message: str, code: int, debug: bool) -> int:
         traceback.print_exception(error, file=sys.stderr)
     click.echo(f"agentmill: {message}", err=True)
     return code
+
+
+def silenced() -> bool:
+    """Whether stdout or stderr is a pipe that nobody reads any more; what is still said to it then goes nowhere."""
+    gone = [stream.fileno() for stream in (sys.stdout, sys.stderr) if is_closed(stream.fileno())]
+    for descriptor in gone:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
+    return bool(gone)
+
+
+def is_closed(descriptor: int) -> bool:
+    """Whether a descriptor is the end of a pipe whose other end is closed."""
+    poll = select.poll()
+    poll.register(descriptor, 0)
+    return any(event & select.POLLERR for _, event in poll.poll(0))
 
 
 def interrupt(frame: FrameType | None) -> NoReturn:

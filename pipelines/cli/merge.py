@@ -5,17 +5,28 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
+import msgspec
 
 from pipelines.children import run_module
+from pipelines.cli.console import answer, answers, example, say
 
 
-@click.command()
+class Merged(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the whole ``model`` is, and the ``adapter`` that it was made of."""
+
+    model: str
+    adapter: str
+
+
+@click.command(epilog=example("agentmill merge runs/actor-lora --out runs/actor"))
 @click.argument("adapter", metavar="ADAPTER", type=click.Path(path_type=Path))
 @click.option("--out", "folder", metavar="FOLDER", required=True, type=click.Path(path_type=Path), help="Where to.")
 @click.option("--base", metavar="MODEL", help="What it was trained on; by default as its training.json says.")
-def merge(adapter: Path, folder: Path, base: str | None) -> None:
+@answers(Merged)
+def merge(adapter: Path, folder: Path, base: str | None, as_json: bool) -> None:
     """Write the model that an adapter was trained on, with what it learnt added to the weights.
 
     ADAPTER is what a training with lora left that did not merge it. The folder can be served, and trained further.
     """
     run_module("trainers.merge", [str(adapter), "--out", str(folder), *(["--base", base] if base else [])])
+    answer(Merged(model=str(folder), adapter=str(adapter)), lambda merged: say(merged.model), as_json)

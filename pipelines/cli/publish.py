@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
-from pipelines.cli.console import Row, say, table
-from pipelines.publish.checks import Allowed
+from pipelines.cli.console import Row, answer, answers, example, say, table
+from pipelines.publish.checks import Allowed, Check
 from pipelines.publish.difference import (
     Difference,
     Remote,
@@ -24,13 +25,28 @@ from pipelines.publish.model import is_model, model
 from pipelines.publish.publication import COPY_FORMATS, Order, Publication, dataset
 from pipelines.publish.push import check_token, push, push_errors
 from schemas.errors import UserError
+from schemas.hub import keep_pipes_plain
 
 SHOWN_PATHS = 12
 BRANCH = re.compile(r"[A-Za-z0-9][\w.-]*|refs/pr/\d+")
 COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
-@click.command()
+class Published(msgspec.Struct, frozen=True, kw_only=True):
+    """What was published, or would be. ``commit`` is that of the Hub, none where nothing was sent or had to be."""
+
+    repo: str
+    revision: str
+    commit: str | None
+    dry_run: bool
+    tables: list[str]
+    files: int
+    bytes: int
+    checks: list[Check]
+    difference: Difference
+
+
+@click.command(epilog=example("agentmill publish runs/quickstart --repo org/name --licence apache-2.0 --dry-run"))
 @click.argument("path", metavar="RUN|TABLE|MODEL", type=click.Path(path_type=Path))
 @click.option("--repo", metavar="ORG/NAME", required=True, help="Where to, on the Hub.")
 @click.option("--dry-run", is_flag=True, help="Check everything and tell what would change; send nothing.")
@@ -52,7 +68,8 @@ COMMIT = re.compile(r"[0-9a-f]{40}")
 @click.option("--allow-secrets", is_flag=True, help="Publish although something looks like a secret.")
 @click.option("--allow-leaks", is_flag=True, help="Publish although tasks or texts stand in several splits.")
 @click.option("--refuse-personal-data", is_flag=True, help="Do not publish where there is any; else the card says so.")
-def publish(path: Path, dry_run: bool, private: bool, replace: bool, **given: Any) -> None:
+@answers(Published)
+def publish(path: Path, dry_run: bool, private: bool, replace: bool, as_json: bool, **given: Any) -> None:
     """Publish a run, a table or a tuned model on the Hugging Face Hub.
 
     Tables go up as they are, with their manifests, a card that is made from these, and the recipe, in one commit. The
@@ -61,27 +78,44 @@ def publish(path: Path, dry_run: bool, private: bool, replace: bool, **given: An
     """
     from huggingface_hub import HfApi
 
+    keep_pipes_plain()
     api = HfApi()
     order = ordered(path, given)
     if not dry_run:
         check_token(api, order.repo)
     with tempfile.TemporaryDirectory(prefix="agentmill-publish-") as scratch:
         publication = model(order) if is_model(path) else dataset(order, Path(scratch))
-        show_checks(publication)
+        if not as_json:
+            show_checks(publication)
         publication.check()
         with push_errors(order.repo):
             held = remote(api, publication.branch)
         replace = replace or held.copied  # what goes stays on main
         changes = publication.difference(held, replace)
-        show_difference(publication, changes)
+        if not as_json:
+            show_difference(publication, changes)
         check_change(api, publication, held, changes, private, replace)
+        commit = None
         if dry_run:
-            say(f"dry run: nothing was sent to {order.repo}")
             check_token(api, order.repo)
-        elif changes.empty:
-            say(f"nothing to do: {order.repo}@{order.revision} holds all of it")
-        else:
-            show_done(publication, push(api, publication.branch, publication.files, changes, held, private))
+        elif not changes.empty:
+            commit = push(api, publication.branch, publication.files, changes, held, private)
+    answer(published(publication, changes, commit, dry_run), show_end, as_json)
+
+
+def published(publication: Publication, changes: Difference, commit: str | None, dry_run: bool) -> Published:
+    """What is told of it in the end."""
+    return Published(
+        repo=publication.branch.repo,
+        revision=publication.branch.revision,
+        commit=commit,
+        dry_run=dry_run,
+        tables=publication.tables,
+        files=len(publication.files),
+        bytes=publication.bytes,
+        checks=publication.checks,
+        difference=changes,
+    )
 
 
 def ordered(path: Path, given: dict[str, Any]) -> Order:
@@ -145,11 +179,15 @@ def show_difference(publication: Publication, changes: Difference) -> None:
         say(f"  = {len(changes.unchanged)} files stay as they are")
 
 
-def show_done(publication: Publication, commit: str) -> None:
+def show_end(done: Published) -> None:
     """Print where it is, and how to read it."""
-    repo, _, revision = publication.branch
-    say(f"published {repo}@{revision}, commit {commit}. What to try next:")
-    if publication.tables:
-        say(f"  agentmill inspect hf://{repo}@{commit}/{publication.tables[0]}")
+    if done.dry_run:
+        say(f"dry run: nothing was sent to {done.repo}")
+    elif done.commit is None:
+        say(f"nothing to do: {done.repo}@{done.revision} holds all of it")
     else:
-        say(f"  hf download {repo} --revision {commit}")
+        say(f"published {done.repo}@{done.revision}, commit {done.commit}. What to try next:")
+        if done.tables:
+            say(f"  agentmill inspect hf://{done.repo}@{done.commit}/{done.tables[0]}")
+        else:
+            say(f"  hf download {done.repo} --revision {done.commit}")

@@ -7,8 +7,9 @@ from itertools import chain
 from pathlib import Path
 
 import click
+import msgspec
 
-from pipelines.cli.console import log, say, table
+from pipelines.cli.console import answer, answers, example, log, say, table
 from pipelines.engine.progress import progress_for
 from pipelines.line import SUMMARY, Finish, run_plan
 from pipelines.plan import Plan, make_plan
@@ -27,12 +28,35 @@ OVERRIDES = click.argument("overrides", metavar="[KEY=VALUE]...", nargs=-1)
 REPLACE = click.option("--replace", is_flag=True, help="Make anew what was made with other parameters.")
 
 
-@click.command()
+class PlannedStep(msgspec.Struct, frozen=True, kw_only=True):
+    """A step that a run would take: ``reads`` are the outputs and entries of ``data`` that it works on."""
+
+    name: str
+    operator: str
+    reads: list[str]
+
+
+class Planned(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``--dry-run`` tells of a recipe: all the steps of a run into ``run_dir``, in their order."""
+
+    name: str
+    seed: int
+    run_dir: str
+    steps: list[PlannedStep]
+
+
+@click.command(
+    epilog=example(
+        "agentmill run configs/quickstart.yaml --dry-run",
+        "agentmill run configs/quickstart.yaml seed=1 run_dir=runs/seed-1",
+    )
+)
 @click.argument("recipe", metavar="RECIPE", type=click.Path(path_type=Path))
 @OVERRIDES
 @REPLACE
 @click.option("--dry-run", is_flag=True, help="Check the recipe and list its steps; start nothing.")
-def run(recipe: Path, overrides: tuple[str, ...], replace: bool, dry_run: bool) -> None:
+@answers(Finish, Planned)
+def run(recipe: Path, overrides: tuple[str, ...], replace: bool, dry_run: bool, as_json: bool) -> None:
     """Run a recipe: a chain of stages in one YAML file.
 
     What is finished is skipped, so the same command goes on after an interrupt. KEY=VALUE changes the recipe:
@@ -40,18 +64,28 @@ def run(recipe: Path, overrides: tuple[str, ...], replace: bool, dry_run: bool) 
     """
     plan = make_plan(read_recipe(recipe, overrides))
     if dry_run:
-        show_plan(plan)
+        answer(planned(plan), show_plan, as_json)
     else:
-        show_finish(run_plan(plan, progress_for(sys.stderr), replace))
+        answer(run_plan(plan, progress_for(sys.stderr), replace), show_finish, as_json)
 
 
-def show_plan(plan: Plan) -> None:
-    """Print the steps of a plan."""
-    rows = [
-        [step.name, step.operator, ", ".join(sorted({each.name for each in chain(*step.inputs.values())})) or "-"]
+def planned(plan: Plan) -> Planned:
+    """What is told of a plan."""
+    steps = [
+        PlannedStep(
+            name=step.name,
+            operator=step.operator,
+            reads=sorted({each.name for each in chain(*step.inputs.values())}),
+        )
         for step in plan.steps
     ]
-    table(f"{plan.recipe.name}: {len(rows)} steps, into {plan.run_dir}", ["step", "operator", "reads"], rows)
+    return Planned(name=plan.recipe.name, seed=plan.recipe.seed, run_dir=str(plan.run_dir), steps=steps)
+
+
+def show_plan(plan: Planned) -> None:
+    """Print the steps of a plan."""
+    rows = [[step.name, step.operator, ", ".join(step.reads) or "-"] for step in plan.steps]
+    table(f"{plan.name}: {len(rows)} steps, into {plan.run_dir}", ["step", "operator", "reads"], rows)
 
 
 def show_finish(finish: Finish) -> None:

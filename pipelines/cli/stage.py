@@ -7,9 +7,10 @@ from pathlib import Path
 
 import click
 
+from pipelines.cli.console import answer, answers, example
 from pipelines.cli.run import OVERRIDES, REPLACE, show_finish
 from pipelines.engine.progress import progress_for
-from pipelines.line import run_plan
+from pipelines.line import Finish, run_plan
 from pipelines.plan import make_plan
 from pipelines.recipe import read_recipe
 from schemas.errors import UserError
@@ -39,12 +40,14 @@ def stage_command(verb: str) -> click.Command:
     @click.command(
         name=verb,
         help=f"{HELP[verb]}\n\nFILE is a recipe of one step, whose operator is {' or '.join(operators)}; "
-        f"an example is configs/stages/{verb}.yaml. KEY=VALUE changes it, for example steps.0.seed=1.",
+        f"an example is configs/stages/{verb}.yaml. KEY=VALUE changes it.",
+        epilog=example(f"agentmill {verb} --config configs/stages/{verb}.yaml seed=1"),
     )
     @click.option("--config", metavar="FILE", required=True, type=click.Path(path_type=Path), help="The step to run.")
     @OVERRIDES
     @REPLACE
-    def command(config: Path, overrides: tuple[str, ...], replace: bool) -> None:
+    @answers(Finish)
+    def command(config: Path, overrides: tuple[str, ...], replace: bool, as_json: bool) -> None:
         plan = make_plan(read_recipe(config, overrides))
         found = [step.operator for step in plan.steps]
         if len(found) != 1 or found[0] not in operators:
@@ -52,7 +55,7 @@ def stage_command(verb: str) -> click.Command:
                 f"{config} has the steps {', '.join(found)}; agentmill {verb} expects one of {', '.join(operators)}\n"
                 f"for a whole recipe: agentmill run {config}"
             )
-        show_finish(run_plan(plan, progress_for(sys.stderr), replace))
+        answer(run_plan(plan, progress_for(sys.stderr), replace), show_finish, as_json)
 
     return command
 

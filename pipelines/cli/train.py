@@ -2,64 +2,93 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import click
+import msgspec
 
 from pipelines.children import run_module
+from pipelines.cli.console import answer, answers, example, say
+from pipelines.stages.training import RECORD
+from schemas.config import override, read_yaml
+from schemas.tables import Counts
+
+HELP = {
+    "sft": (
+        "Supervised fine-tuning with TRL, on rows made by export.",
+        "FILE names the table of rows, the model to start from and the folder to write",
+        "max_steps=20",
+    ),
+    "dpo": (
+        "Direct preference optimization with TRL, on pairs made by export.",
+        "FILE names the table of pairs, the model to start from, the reference it is kept close to (by default the"
+        " same) and the folder to write",
+        "beta=0.5",
+    ),
+    "kto": (
+        "Kahneman-Tversky optimization with TRL, on good and bad rows made by export.",
+        "FILE names the table of rows, the model to start from, the reference it is kept close to (by default the"
+        " same) and the folder to write",
+        "beta=0.5",
+    ),
+    "reward": (
+        "A reward model with TRL, on pairs or on conversations with values made by export.",
+        "FILE names the table of rows, the model to start from and the folder to write",
+        "margin=true",
+    ),
+}
+"""What a trainer does, what its configuration names, and a change to that."""
 
 
-@click.group()
-def train() -> None:
-    """Train a model on exported rows. The trainers also run by themselves: accelerate launch -m trainers.sft …"""
+class Trained(msgspec.Struct, frozen=True, kw_only=True):
+    """A training, as ``training.json`` beside its ``model`` has it; that file says more.
+
+    ``read = used + dropped`` rows, and ``written`` examples made of them; ``reasons`` says why rows were dropped.
+    """
+
+    model: str = ""
+    counts: Counts
+    reasons: dict[str, int]
+    steps: int
+    seconds: float
+    first_loss: float
+    last_loss: float
+    last_accuracy: float | None
+    warnings: list[str] = []
 
 
-def configured(command: Callable[..., None]) -> Any:
-    """A command of the group that takes a configuration and changes to it."""
-    file = click.option(
+def trainer_command(trainer: str) -> click.Command:
+    """The command of one trainer."""
+    does, names, change = HELP[trainer]
+    file = f"configs/stages/train_{trainer}.yaml"
+
+    @click.command(
+        name=trainer,
+        help=f"{does}\n\n{names}; an example is {file}. KEY=VALUE changes it.",
+        epilog=example(f"agentmill train {trainer} --config {file} {change}"),
+    )
+    @click.option(
         "--config", metavar="FILE", required=True, type=click.Path(path_type=Path), help="What to train, and how."
     )
-    changes = click.argument("overrides", metavar="[KEY=VALUE]...", nargs=-1)
-    return train.command()(file(changes(command)))
+    @click.argument("overrides", metavar="[KEY=VALUE]...", nargs=-1)
+    @answers(Trained)
+    def command(config: Path, overrides: tuple[str, ...], as_json: bool) -> None:
+        run_module(f"trainers.{trainer}", ["--config", str(config), *overrides])
+        model = Path(override(read_yaml(config), overrides)["output"]).expanduser()
+        record = msgspec.json.decode((model / RECORD).read_bytes(), type=Trained)
+        answer(msgspec.structs.replace(record, model=str(model)), show, as_json)
+
+    return command
 
 
-@configured
-def sft(config: Path, overrides: tuple[str, ...]) -> None:
-    """Supervised fine-tuning with TRL, on rows made by export.
-
-    FILE names the table of rows, the model to start from and the folder to write; an example is
-    configs/stages/train_sft.yaml. KEY=VALUE changes it, for example max_steps=20.
-    """
-    run_module("trainers.sft", ["--config", str(config), *overrides])
+def show(trained: Trained) -> None:
+    """Print what came of a training."""
+    went = (
+        f"{trained.steps} steps in {trained.seconds:,.1f} s, loss {trained.first_loss:.4f} to {trained.last_loss:.4f}"
+    )
+    say(f"{trained.model}: {went}")
 
 
-@configured
-def dpo(config: Path, overrides: tuple[str, ...]) -> None:
-    """Direct preference optimization with TRL, on pairs made by export.
-
-    FILE names the table of pairs, the model to start from, the reference it is kept close to (by default the same) and
-    the folder to write; an example is configs/stages/train_dpo.yaml. KEY=VALUE changes it, for example beta=0.5.
-    """
-    run_module("trainers.dpo", ["--config", str(config), *overrides])
-
-
-@configured
-def kto(config: Path, overrides: tuple[str, ...]) -> None:
-    """Kahneman-Tversky optimization with TRL, on good and bad rows made by export.
-
-    FILE names the table of rows, the model to start from, the reference it is kept close to (by default the same) and
-    the folder to write; an example is configs/stages/train_kto.yaml. KEY=VALUE changes it, for example beta=0.5.
-    """
-    run_module("trainers.kto", ["--config", str(config), *overrides])
-
-
-@configured
-def reward(config: Path, overrides: tuple[str, ...]) -> None:
-    """A reward model with TRL, on pairs or on conversations with values made by export.
-
-    FILE names the table of rows, the model to start from and the folder to write; an example is
-    configs/stages/train_reward.yaml. KEY=VALUE changes it, for example margin=true.
-    """
-    run_module("trainers.reward", ["--config", str(config), *overrides])
+@click.group(commands=[trainer_command(trainer) for trainer in HELP])
+def train() -> None:
+    """Train a model on exported rows. The trainers also run by themselves: accelerate launch -m trainers.sft …"""

@@ -35,14 +35,16 @@ def watched(
         while not over.wait(_POLL_S):
             progress.advanced(order.name, msgspec.structs.replace(counter.standing(), busy=gauge.now()))
 
-    progress.started(order.name, counter.total(chunks), counter.standing())
     thread = threading.Thread(target=report, name="progress", daemon=True)
-    thread.start()
+    total = counter.total(chunks)
     try:
+        progress.started(order.name, total, counter.standing())
+        thread.start()
         yield gauge
     except BaseException:
         over.set()
-        thread.join()
+        if thread.is_alive():
+            thread.join()
         progress.stopped(order.name)
         raise
     over.set()

@@ -7,13 +7,14 @@ an id of its own. Only positions and 64-bit hashes are held, not rows; the hashe
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
 import xxhash
 
+from pipelines.engine.meter import metered
 from pipelines.raw.files import RawFile
 from pipelines.raw.rows import decoded, rows_of
 from schemas.ids import digest
@@ -44,16 +45,17 @@ def plan_parts(files: tuple[RawFile, ...], part_bytes: int, group_by: GroupBy | 
 
     Raises ``UserError`` for a file that cannot be read as what it is said to be.
     """
-    records = singles(files) if group_by is None else grouped(files, group_by)
     seen: Counter[int] = Counter()
     parts: list[RawPart] = []
     held = Draft(files[0].kind, grouped=group_by is not None)
-    for record, size in records:
-        if held.size and held.size + size > part_bytes:
-            parts.append(held.part())
-            held = Draft(held.kind, held.grouped)
-        held.add(record, size, seen[record.hash])
-        seen[record.hash] += 1
+    with metered("finding records", None) as advance:
+        rows = located(files, advance)
+        for record, size in singles(rows) if group_by is None else grouped(rows, group_by):
+            if held.size and held.size + size > part_bytes:
+                parts.append(held.part())
+                held = Draft(held.kind, held.grouped)
+            held.add(record, size, seen[record.hash])
+            seen[record.hash] += 1
     return [*parts, held.part()] if held.size else parts
 
 
@@ -101,19 +103,19 @@ class Draft:
             self._slices.append(piece)
 
 
-def singles(files: Sequence[RawFile]) -> Iterator[tuple[Located, int]]:
+def singles(rows: Iterable[tuple[RawSlice, bytes]]) -> Iterator[tuple[Located, int]]:
     """Every row as a record, with its size in bytes."""
-    for piece, data in located(files):
+    for piece, data in rows:
         yield Located((piece,), xxhash.xxh3_64_intdigest(data)), len(data)
 
 
-def grouped(files: Sequence[RawFile], group_by: GroupBy) -> Iterator[tuple[Located, int]]:
+def grouped(rows: Iterable[tuple[RawSlice, bytes]], group_by: GroupBy) -> Iterator[tuple[Located, int]]:
     """Rows with equal keys as one record, in the order in which the first of each stands, wherever the others are.
 
     A row without one of the keys is a record by itself.
     """
     groups: dict[Any, list[tuple[Any, RawSlice, int, int]]] = {}
-    for piece, data in located(files):
+    for piece, data in rows:
         row = decoded(data)
         keys = tuple(at(row, path) for path in group_by.keys)
         key: Any = ("row", piece.row) if None in keys else msgspec.json.encode(keys)
@@ -127,10 +129,11 @@ def grouped(files: Sequence[RawFile], group_by: GroupBy) -> Iterator[tuple[Locat
         yield Located(pieces, xxhash.xxh3_64_intdigest(hashes)), sum(member[3] for member in members)
 
 
-def located(files: Sequence[RawFile]) -> Iterator[tuple[RawSlice, bytes]]:
-    """Every row with its place; rows are numbered over all files."""
+def located(files: Sequence[RawFile], advance: Callable[[int], None]) -> Iterator[tuple[RawSlice, bytes]]:
+    """Every row with its place; rows are numbered over all files. ``advance`` is told of each."""
     number = 0
     for file in files:
         for row in rows_of(file.path, file.kind):
             yield RawSlice(path=file.path, start=row.start, stop=row.stop, row=number, rows=1), row.data
             number += 1
+            advance(1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pipelines.engine.progress import spent
+from pipelines.engine.meter import spent
 from pipelines.report.charts import Bars, parts_of
 from pipelines.report.dropped import MOST_REASONS, reasons
 from pipelines.report.line_picture import line_pictures

@@ -6,11 +6,13 @@ Tables are read one batch at a time. What stays in memory is the index: ids, cod
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
 import msgspec
 
+from pipelines.engine.meter import metered
 from pipelines.view.columns import shortened
 from pipelines.view.folder import STAMP, STATIC, View, files_in, replaced, view_at
 from pipelines.view.runs import Runs, marked_items, record_json
@@ -83,22 +85,30 @@ def fill(
 ) -> None:
     """Read all tables: trajectories first, then what speaks of them."""
     marked = any(each.record in ROWS for each in found)
-    for source in of(found, "Trajectory"):
-        add_runs(source, runs, shelves["runs"], token_ids, marked)
-    for source in of(found, *KINDS):
-        add_said(source, runs, shelves["runs"])
-    for source in of(found, "Node"):
-        add_nodes(source, runs, trees, shelves["trees"])
     done: set[str] = set()
-    for source in of(found, "Task"):
-        add_tasks(source, runs.tasks, shelves["tasks"], done)
-    for source in of(found, "PreferenceRow"):
-        pairs.add(source, runs, shelves["pairs"])
+    with metered("view", sum(map(size, found))) as advance:
+        for source in of(found, "Trajectory"):
+            add_runs(source, runs, shelves["runs"], token_ids, marked, advance)
+        for source in of(found, *KINDS):
+            add_said(source, runs, shelves["runs"])
+            advance(size(source))
+        for source in of(found, "Node"):
+            add_nodes(source, runs, trees, shelves["trees"])
+            advance(size(source))
+        for source in of(found, "Task"):
+            add_tasks(source, runs.tasks, shelves["tasks"], done)
+            advance(size(source))
+        for source in of(found, "PreferenceRow"):
+            pairs.add(source, runs, shelves["pairs"])
+            advance(size(source))
 
 
-def add_runs(source: Source, runs: Runs, shelf: Shelf, token_ids: bool, marked: bool) -> None:
+def add_runs(
+    source: Source, runs: Runs, shelf: Shelf, token_ids: bool, marked: bool, advance: Callable[[int], None]
+) -> None:
     """Put the trajectories of a table into the index and on the shelf, those that are there already once more not."""
     for batch in batches(source.table):
+        advance(len(batch))
         for trajectory in batch:
             place = runs.append(trajectory)
             if place is not None:
@@ -106,6 +116,11 @@ def add_runs(source: Source, runs: Runs, shelf: Shelf, token_ids: bool, marked: 
                 if marked:
                     shelf.add(place, "marks", msgspec.json.encode(marked_items(trajectory)))
             runs.sets["table"].add(runs.known[trajectory.trajectory_id], source.name)
+
+
+def size(source: Source) -> int:
+    """How many rows a table has."""
+    return source.table.manifest.counts.written
 
 
 def of(found: list[Source], *records: str) -> list[Source]:

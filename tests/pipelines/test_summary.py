@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import msgspec
 
-from pipelines.cli.console import plain_table
 from pipelines.episodes import episode_of, episodes_of
 from pipelines.evaluation import Episode, measure, paired_difference
 from pipelines.summary import StageSummary, Summary, difference_lines, measure_rows, next_commands, stage_rows
@@ -63,11 +62,6 @@ def test_the_next_commands_are_about_what_was_made() -> None:
 def test_a_summary_survives_json() -> None:
     text = msgspec.json.encode(summary())
     assert msgspec.json.encode(msgspec.json.decode(text, type=Summary)) == text
-
-
-def test_a_plain_table_aligns_numbers_to_the_right() -> None:
-    lines = plain_table("t", ["name", "n"], [["a", "1,000"], ["long name", "-"]], [False, True])
-    assert lines == ["t", "  name           n", "  ---------  -----", "  a          1,000", "  long name      -"]
 
 
 def test_an_episode_counts_what_the_agent_did_and_what_was_refused() -> None:

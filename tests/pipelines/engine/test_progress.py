@@ -14,12 +14,13 @@ import pytest
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from rich.console import Console
 
-from pipelines.engine import progress, utilisation
+from pipelines.engine import meter, utilisation
 from pipelines.engine.chunks import plan
 from pipelines.engine.flights import FlightsFn
+from pipelines.engine.meter import BarMeter, figures, metered, time_left
 from pipelines.engine.operation import AsyncOperation, Operation
 from pipelines.engine.order import StageOrder
-from pipelines.engine.progress import BarProgress, LineProgress, figures, progress_for, time_left
+from pipelines.engine.progress import BarProgress, LineProgress, progress_for
 from pipelines.engine.run import conclude, run_stage
 from pipelines.engine.standing import Standing, standing
 from pipelines.engine.transform import StageTransform
@@ -126,8 +127,8 @@ def test_servers_say_how_busy_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_line_in_between_says_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    stream, clock = io.StringIO(), iter([0.0, 10.0, 31.0, 31.0])
-    monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
+    stream, clock = io.StringIO(), iter([0.0, 10.0, 31.0])
+    monkeypatch.setattr(meter.time, "monotonic", lambda: next(clock))
     lines = LineProgress(stream)
     lines.started("out", 110, BEFORE)
     lines.advanced("out", NOW)
@@ -196,27 +197,63 @@ def test_a_stage_that_used_nothing_warns(tmp_path: Path) -> None:
     assert stream.getvalue().splitlines()[-1].startswith("warning: out used none of its inputs")
 
 
-def test_the_bar_fits_a_narrow_terminal() -> None:
+def bar(stream: io.StringIO, width: int) -> BarMeter:
+    """A bar as on a terminal of that width."""
+    return BarMeter(Console(file=stream, force_terminal=True, width=width))
+
+
+@pytest.mark.parametrize("width", [60, 80])
+@pytest.mark.parametrize("name", ["explored", "evaluation/held_out_environments/base_constrained/trajectories"])
+def test_the_bar_fits_a_narrow_terminal(width: int, name: str) -> None:
     stream = io.StringIO()
-    shown = BarProgress(stream)
-    shown._console = Console(file=stream, force_terminal=True, width=80)
-    shown.started("round-01/explored", 1000, Standing())
-    shown.advanced("round-01/explored", msgspec.structs.replace(NOW, ended=412))
+    shown = bar(stream, width)
+    shown.begin(name, 1000, Standing())
+    shown._began -= 100
+    shown.show(msgspec.structs.replace(NOW, ended=412))
     assert shown._bar is not None
+    before = len(stream.getvalue())
     shown._bar.refresh()
-    shown._close()
-    last = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", stream.getvalue())
-    assert " 412/1000 " in last
-    for figure in ("8 in flight", "25.0 %", "tokens/s", "1.25 USD"):
-        assert figure in " ".join(last.split())
+    lines = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", stream.getvalue()[before:]).replace("\r", "").splitlines()
+    shown.end()
+    assert max(map(len, lines)) <= width
+    words = " ".join(" ".join(lines).split())
+    assert " 412/1000 " in words
+    for figure in ("left", "flight", "25.0", "tokens/s", "USD"):
+        assert figure in words, words
 
 
 def test_a_bar_on_a_terminal(tmp_path: Path) -> None:
     table = write_table(tmp_path / "tasks", [[task(i) for i in range(8)]])
     stream = io.StringIO()
-    shown = BarProgress(stream)
-    shown._console = Console(file=stream, force_terminal=True, width=120)
+    shown = BarProgress(stream, bar(stream, 120))
     run_stage(order(Explore(k=1, delay_s=0.4, window=4), table, tmp_path / "out"), shown)
     assert "/8" in stream.getvalue()
     assert "4 in flight" in stream.getvalue()
     assert "out: read 8, used 8, dropped 0, written 8" in stream.getvalue()
+
+
+def test_long_work_is_told_now_and_then_and_short_work_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(meter.time, "monotonic", lambda: clock[0])
+    stream = io.StringIO()
+    with metered("counting", 4_000, stream) as advance:
+        for _ in range(20):
+            clock[0] += 4.0
+            advance(100)
+    assert stream.getvalue().splitlines() == [
+        "counting: 900 of 4,000, 0:02:04 left",
+        "counting: 1,700 of 4,000, 0:01:32 left",
+    ]
+    short = io.StringIO()
+    with metered("counting", None, short) as advance:
+        clock[0] += 0.1
+        advance(100)
+    assert short.getvalue() == ""
+
+
+@pytest.mark.parametrize("term", ["dumb", "unknown", "xterm"])
+def test_a_terminal_that_cannot_go_back_gets_lines(term: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", term)
+    stream = io.StringIO()
+    monkeypatch.setattr(stream, "isatty", lambda: True)
+    assert isinstance(progress_for(stream), BarProgress) == (term == "xterm")
