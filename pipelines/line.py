@@ -33,8 +33,9 @@ class Finish(msgspec.Struct, frozen=True):
 
 
 def run_plan(plan: Plan, progress: StageProgress, replace: bool = False) -> Finish:
-    """Run what is not done yet, and write ``recipe.yaml`` and ``summary.json`` into the run directory.
+    """Run what is not done yet, and write ``recipe.yaml`` and, at the end, ``summary.json`` into the run directory.
 
+    From the moment when something is made until all is done there is no summary, and the recipe is that of ``plan``.
     ``revisions.json`` lies beside them if it reads from elsewhere.
 
     Raises ``UserError`` and the errors of stages, servers and trainings. Whatever ends it, servers are stopped, what
@@ -43,11 +44,16 @@ def run_plan(plan: Plan, progress: StageProgress, replace: bool = False) -> Fini
     with locked(plan.run_dir):
         reap_strays(plan.run_dir)
         recipe, text = plan.run_dir / RECIPE, dump_yaml(resolved(plan)).encode()
-        if replace or not recipe.exists():
+        if not recipe.exists():
             save(recipe, text)
+
+        def changes() -> None:
+            save(recipe, text)
+            (plan.run_dir / SUMMARY).unlink(missing_ok=True)
+
         if plan.revisions:
             save(plan.run_dir / REVISIONS, msgspec.json.format(msgspec.json.encode(plan.revisions), indent=2) + b"\n")
-        with Workbench(plan.run_dir, plan.recipe.runner, progress, replace) as workbench:
+        with Workbench(plan.run_dir, plan.recipe.runner, progress, replace, changes) as workbench:
             line = Line(plan, workbench)
             line.examine()
             for step in plan.steps:

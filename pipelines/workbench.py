@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -35,16 +35,24 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
 class Workbench:
     """A run's servers and its way of running stages. A context manager: servers are stopped on leaving it.
 
-    ``made`` counts what was not there before.
+    ``made`` counts what was not there before; ``changes`` is called before the first of these is made.
     """
 
-    def __init__(self, run_dir: Path, runner: RunnerConfig, progress: StageProgress, replace: bool) -> None:
+    def __init__(
+        self,
+        run_dir: Path,
+        runner: RunnerConfig,
+        progress: StageProgress,
+        replace: bool,
+        changes: Callable[[], None],
+    ) -> None:
         self.run_dir = run_dir
         self.replace = replace
         self.progress = progress
         self.pool = ModelPool(run_dir, self.say, runner.workers)
         self.made = 0
         self._runner = runner
+        self._changes = changes
 
     def make(self, order: Order) -> Manifest:
         """Make the table of ``order``, or find it made. Models are served only if it has to be made.
@@ -65,8 +73,14 @@ class Workbench:
         if found is not None:
             self.progress.skipped(order.name, found)
             return found
-        self.made += 1
+        self.begin()
         return job.run(self.pool.endpoints(order.models), self.progress)
+
+    def begin(self) -> None:
+        """Something is about to be made that was not there before."""
+        if not self.made:
+            self._changes()
+        self.made += 1
 
     def say(self, line: str) -> None:
         """Tell the user what is going on."""

@@ -105,7 +105,7 @@ class Training(Procedure):
         if site.record.exists():
             workbench.say(f"{assignment.name}: already done")
         else:
-            workbench.made += 1
+            workbench.begin()
             workbench.pool.stop()
             workbench.say(f"{assignment.name}: training starts; what follows is said by the trainer")
             config = {**self._settings(assignment), "seed": wanted.config["seed"], "recipe": assignment.recipe}

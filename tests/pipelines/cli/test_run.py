@@ -117,6 +117,23 @@ def test_a_changed_parameter_is_refused_and_named_unless_replaced(
     assert read_yaml(tmp_path / "run/recipe.yaml")["steps"][0]["k"] == 2
 
 
+def test_a_run_that_is_changed_has_no_summary_until_it_is_done(tmp_path: Path) -> None:
+    write_world(tmp_path)
+    summary, recipe, rows = (tmp_path / "run" / name for name in ("summary.json", "recipe.yaml", "rows"))
+    assert agentmill("run", write_recipe(tmp_path, DEMONSTRATE)) == 0
+    before = summary.read_bytes(), recipe.read_bytes()
+    assert agentmill("run", write_recipe(tmp_path, DEMONSTRATE, {**CHECK, "environments": "tasks"})) == 2
+    assert (summary.read_bytes(), recipe.read_bytes()) == before
+    rows.write_text("in the way of a table")
+    assert agentmill("run", write_recipe(tmp_path, DEMONSTRATE, CHECK, EXPORT)) == 2
+    assert (tmp_path / "run/verdicts/manifest.json").exists()
+    assert not summary.exists()
+    assert len(read_yaml(recipe)["steps"]) == 3
+    rows.unlink()
+    assert agentmill("run", recipe) == 0
+    assert set(msgspec.json.decode(summary.read_bytes())["stages"]) == {"demonstrations", "verdicts", "rows"}
+
+
 def test_iterate_writes_each_round_into_a_folder_of_its_own(tmp_path: Path) -> None:
     write_world(tmp_path)
     body = {"operator": "iterate", "rounds": 2, "steps": [DEMONSTRATE, CHECK]}
