@@ -15,7 +15,7 @@ from pipelines.engine.operation import SIDES
 from pipelines.models import ModelConfig
 from pipelines.operators import OPERATORS
 from pipelines.raw.hub import pinned
-from pipelines.recipe import FORK, ITERATE, NAME, Fork, Iterate, Recipe, one_of, output_name
+from pipelines.recipe import FORK, ITERATE, NAME, ROUND_NAME, Fork, Iterate, Recipe, one_of, output_name
 from pipelines.stages.procedure import MODEL
 from pipelines.stages.stage import Stage, StageContext
 from pipelines.stages.training import Training
@@ -180,7 +180,7 @@ class Planner:
                 f"{place.where}: {name!r} is no name; expected letters, digits, - and _, for example as: explored"
             )
         full = place.prefix + name
-        if full in self._taken:
+        if full in self._taken or ROUND_NAME.fullmatch(full):
             raise UserError(f"{place.where}: the name {full!r} is taken; give this step another one with as: …")
         self._taken.add(full)
         return full

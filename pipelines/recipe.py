@@ -34,6 +34,8 @@ from schemas.config import Config, override, read_yaml, validate
 from schemas.errors import UserError, near_match
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+ROUND_NAME = re.compile(r"round-\d+")
+"""What the folders of rounds are called."""
 Name = Annotated[str, Field(pattern=f"^{NAME.pattern}$")]
 ITERATE = "iterate"
 FORK = "fork"

@@ -133,6 +133,7 @@ def fork(*steps: dict[str, Any], other: str = "b") -> dict[str, Any]:
         ([SPEC_ENV, SPEC_ENV], "the name 'environments' is taken"),
         ([{**SPEC_ENV, "as": "a/b"}], "'a/b' is no name"),
         ([{**SPEC_ENV, "as": "logs"}], "the name 'logs' is taken"),
+        ([{**SPEC_ENV, "as": "round-02"}], "the name 'round-02' is taken"),
         ([*WORLD, {**SAMPLE, "policy": "actr"}], "unknown model 'actr'; known: actor, planner. Did you mean 'actor'?"),
         ([*WORLD, {**SAMPLE, "policy": "actor@first"}], "unknown version of a model 'first'; known: base, last"),
         ([*WORLD, {**SAMPLE, "policy": "actor@last"}], "no step before this one trains 'actor'; write actor@base"),
