@@ -81,9 +81,14 @@ def tables(address: Address) -> list[str]:
 
 
 def tables_in(paths: Iterable[str]) -> list[str]:
-    """The names of the tables among the files of a data set, sorted. A manifest at its top is none of ours."""
-    folders = (PurePosixPath(path).parent for path in paths if PurePosixPath(path).name == MANIFEST_NAME)
-    return sorted(str(folder) for folder in folders if TABLE_NAME.fullmatch(str(folder)))
+    """The names of the tables among the files of a data set, sorted. A manifest at its top is none of ours.
+
+    A table has shards, be they empty: what other programs call ``manifest.json`` makes none of a folder.
+    """
+    files = [PurePosixPath(path) for path in paths]
+    filled = {file.parent.parent for file in files if file.parent.name == "data" and file.suffix == ".parquet"}
+    named = {file.parent for file in files if file.name == MANIFEST_NAME}
+    return sorted(str(folder) for folder in named & filled if TABLE_NAME.fullmatch(str(folder)))
 
 
 def fetched(text: str) -> Path:
@@ -140,7 +145,7 @@ def cached(address: Address) -> Path | None:
 
     repo = repo_folder_name(repo_id=address.repo, repo_type="dataset")
     root = Path(constants.HF_HUB_CACHE) / repo / "snapshots" / str(address.revision)
-    held = tables_in(path.relative_to(root).as_posix() for path in root.rglob(MANIFEST_NAME))
+    held = tables_in(path.relative_to(root).as_posix() for path in root.rglob("*"))
     names = [address.path] if address.path else held
     if len(names) != 1 or names[0] not in held:
         return None

@@ -35,6 +35,10 @@ class WritingHub(FakeHub):
         self.received_bytes = 0
         self.default = "public"
         """Who sees what is made without a wish; organisations choose."""
+        self.orgs = ["org"]
+        """Those that whoever writes is a member of."""
+        self.scopes: list[dict[str, Any]] | None = None
+        """What a token that is fine-grained may do; ``None``: it may do all that its owner may."""
 
     @property
     def answers(self) -> type[Answer]:
@@ -85,8 +89,7 @@ class WritingAnswer(Answer):
             }
             self._send(401, b"{}", said)
         elif path == "/api/whoami-v2":
-            role = "write" if token == WRITER else "read"
-            self._say({"type": "user", "name": "jane", "orgs": [], "auth": {"accessToken": {"role": role}}})
+            self._say(self._who("write" if token == WRITER else "read"))
         elif self.command in ("GET", "HEAD") or "/paths-info/" in path:
             super()._answer(body)
         elif path == "/api/validate-yaml":
@@ -98,6 +101,12 @@ class WritingAnswer(Answer):
         else:
             self.fake.requests.append(f"{self.command} {self.path}")
             self._write(path, body)
+
+    def _who(self, role: str) -> dict[str, Any]:
+        orgs = [{"type": "org", "name": name, "roleInOrg": "write"} for name in self.fake.orgs]
+        fine = {"role": "fineGrained", "fineGrained": {"global": [], "scoped": self.fake.scopes}}
+        token = {"role": role} if self.fake.scopes is None else fine
+        return {"type": "user", "name": "jane", "orgs": orgs, "auth": {"accessToken": token}}
 
     def _cut(self) -> None:
         self.connection.shutdown(socket.SHUT_RDWR)

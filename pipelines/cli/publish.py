@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from pipelines.cli.console import Row, answer, answers, example, say, table
+from pipelines.publish.card import CARD
 from pipelines.publish.checks import Allowed, Check
 from pipelines.publish.difference import (
     Difference,
@@ -22,8 +23,8 @@ from pipelines.publish.difference import (
     remote,
 )
 from pipelines.publish.model import is_model, model
-from pipelines.publish.publication import COPY_FORMATS, Order, Publication, dataset
-from pipelines.publish.push import check_token, push, push_errors
+from pipelines.publish.publication import COPY_FORMATS, Order, Publication, check_copies_stay, dataset
+from pipelines.publish.push import check_card, check_token, push, push_errors
 from schemas.errors import UserError
 from schemas.hub import keep_pipes_plain
 
@@ -63,7 +64,7 @@ class Published(msgspec.Struct, frozen=True, kw_only=True):
 @click.option("--author", help="For the citation; by default the organisation.")
 @click.option("--base-model", metavar="ORG/NAME", help="What a tuned model started from, on the Hub.")
 @click.option(
-    "--replace", is_flag=True, help="Take away other tables on the Hub, and change files that somebody else wrote."
+    "--replace", is_flag=True, help="Take away other tables and copies on the Hub, and change files that others wrote."
 )
 @click.option("--allow-secrets", is_flag=True, help="Publish although something looks like a secret.")
 @click.option("--allow-leaks", is_flag=True, help="Publish although tasks or texts stand in several splits.")
@@ -73,8 +74,8 @@ def publish(path: Path, dry_run: bool, private: bool, replace: bool, as_json: bo
     """Publish a run, a table or a tuned model on the Hugging Face Hub.
 
     Tables go up as they are, with their manifests, a card that is made from these, and the recipe, in one commit. The
-    same command goes on after a failure, and does nothing where the Hub holds all of it. A dry run ends as the command
-    itself would: what stands in the way makes it fail.
+    same command goes on after a failure, and does nothing where the Hub holds all of it. A dry run fails where
+    something stands in the way, as far as the Hub tells it: whether a token may write is known for certain by writing.
     """
     from huggingface_hub import HfApi
 
@@ -82,7 +83,7 @@ def publish(path: Path, dry_run: bool, private: bool, replace: bool, as_json: bo
     api = HfApi()
     order = ordered(path, given)
     if not dry_run:
-        check_token(api, order.repo)
+        check_token(api, order.repo, order.revision)
     with tempfile.TemporaryDirectory(prefix="agentmill-publish-") as scratch:
         publication = model(order) if is_model(path) else dataset(order, Path(scratch))
         if not as_json:
@@ -97,7 +98,7 @@ def publish(path: Path, dry_run: bool, private: bool, replace: bool, as_json: bo
         check_change(api, publication, held, changes, private, replace)
         commit = None
         if dry_run:
-            check_token(api, order.repo)
+            check_token(api, order.repo, order.revision)
         elif not changes.empty:
             commit = push(api, publication.branch, publication.files, changes, held, private)
     answer(published(publication, changes, commit, dry_run), show_end, as_json)
@@ -154,9 +155,12 @@ def check_change(
     check_visibility(publication.branch.repo, held, private)
     if publication.tables:
         check_tables_stay(held, publication.tables, replace)
+        check_copies_stay(held, publication.files, replace)
     with push_errors(publication.branch.repo):
         theirs = others(api, publication.branch, held, changes)
     check_others_stay(theirs, replace)
+    if CARD in (*changes.added, *changes.changed):
+        check_card(publication.branch, publication.files[CARD])
 
 
 def show_checks(publication: Publication) -> None:

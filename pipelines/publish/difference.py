@@ -41,8 +41,8 @@ class Branch(NamedTuple):
 class Remote(msgspec.Struct, frozen=True):
     """What lies on the Hub. ``head`` is the commit that would be followed; ``None``: there is no repository yet.
 
-    ``copied``: it holds what main does, as a branch that is not there yet will when it is made, so nothing in it is
-    lost. ``files`` has, by path, the sha256 of a large file, or git's blob id of a small one. ``private`` is ``None``
+    ``copied``: the branch is not there yet and will begin with what main holds, so what goes from it is not lost.
+    ``files`` has, by path, the sha256 of a large file, or git's blob id of a small one. ``private`` is ``None``
     where there is no repository yet.
     """
 
@@ -89,13 +89,14 @@ def remote(api: HfApi, branch: Branch) -> Remote:
         info = api.repo_info(repo, repo_type=repo_type)
     except RepositoryNotFoundError:
         return Remote()
+    copied = False
     try:
         head = api.repo_info(repo, repo_type=repo_type, revision=revision).sha
     except RevisionNotFoundError:
-        head = info.sha
+        head, copied = info.sha, revision != MAIN
     listed = api.list_repo_tree(repo, repo_type=repo_type, revision=head, recursive=True)
     files = {each.path: content_id(each) for each in listed if isinstance(each, RepoFile)}
-    return Remote(head=head, private=info.private, copied=revision != MAIN and head == info.sha, files=files)
+    return Remote(head=head, private=info.private, copied=copied, files=files)
 
 
 def content_id(file: RepoFile) -> str:
@@ -104,7 +105,7 @@ def content_id(file: RepoFile) -> str:
 
 
 def difference(files: Mapping[str, LocalFile], held: Remote, replaced: Collection[str]) -> Difference:
-    """Local ``files`` against what is ``held``; ``replaced`` are the folders whose other files go.
+    """Local ``files`` against what is ``held``; ``replaced`` are paths of files and folders that hold nothing else.
 
     What somebody else put beside them (a LICENSE, ``.gitattributes``) stays.
     """
@@ -113,8 +114,14 @@ def difference(files: Mapping[str, LocalFile], held: Remote, replaced: Collectio
         added=sorted(files.keys() - there.keys()),
         changed=sorted(path for path, equal in there.items() if not equal),
         unchanged=sorted(path for path, equal in there.items() if equal),
-        removed=sorted(path for path in held.files if path not in files and PurePosixPath(path).parts[0] in replaced),
+        removed=sorted(path for path in held.files if path not in files and lies_in(path, replaced)),
     )
+
+
+def lies_in(path: str, places: Collection[str]) -> bool:
+    """Whether ``path`` is one of ``places``, or lies below one."""
+    whole = PurePosixPath(path)
+    return any(str(each) in places for each in (whole, *whole.parents))
 
 
 def same(file: LocalFile, held: str) -> bool:

@@ -27,6 +27,8 @@ OTHER = "other"
 """The Hub's word for terms that stand in the card or in LICENSE: the publisher's own, but of a source unknown ones."""
 SPEC_ENV = "spec_env"
 """The operator that makes environments of texts, ours or those of a file."""
+NORMALIZE = "normalize"
+"""The operator that reads foreign data sets; its manifest tells which one, whether a row of it was kept or not."""
 
 OBLIGATIONS: Mapping[str, frozenset[str]] = {
     **dict.fromkeys(("cc0-1.0", "unlicense", "pddl", "0bsd", "wtfpl"), frozenset()),
@@ -88,8 +90,8 @@ def sources_of(material: Material) -> list[SourceCount]:
     return sorted([*foreign(material.origins), *inspired(material.origins), *missing], key=repr)
 
 
-def foreign(tables: Iterable[Table]) -> list[SourceCount]:
-    """The foreign data sets that the trajectories of ``tables`` come from."""
+def foreign(tables: Sequence[Table]) -> list[SourceCount]:
+    """The foreign data sets that the trajectories of ``tables`` come from, and the records that were dropped."""
     columns = ["dataset", "licence", "split", "converter", "converter_version"]
     found: Counter[tuple[str | None, ...]] = Counter()
     for table in tables:
@@ -97,12 +99,23 @@ def foreign(tables: Iterable[Table]) -> list[SourceCount]:
             for shard in table.shards():
                 frame = pl.from_arrow(pq.ParquetFile(shard).read(columns=[f"source.{name}" for name in columns]))
                 assert isinstance(frame, pl.DataFrame)
-                there = frame.drop_nulls("source").unnest("source").drop_nulls("dataset")
-                found.update({tuple(row[:-1]): row[-1] for row in there.group_by(columns).len().iter_rows()})
-    return [
+                rows = frame.drop_nulls("source").unnest("source").drop_nulls("dataset")
+                found.update({tuple(row[:-1]): row[-1] for row in rows.group_by(columns).len().iter_rows()})
+    kept = [
         SourceCount(str(dataset), licence, split, f"{converter} {version}", n)
         for (dataset, licence, split, converter, version), n in found.items()
     ]
+    there = {(each.dataset, each.licence, each.split) for each in kept}
+    return kept + [each for each in read_by(tables) if (each.dataset, each.licence, each.split) not in there]
+
+
+def read_by(tables: Iterable[Table]) -> list[SourceCount]:
+    """The foreign data sets that ``tables`` were read from, by their manifests: dropped records are published, too."""
+    found = set()
+    for manifest in (table.manifest for table in tables if table.manifest.operator == NORMALIZE):
+        told = manifest.config.get
+        found.add(SourceCount(told("dataset") or manifest.table, told("licence"), told("split"), told("format")))
+    return [*found]
 
 
 def inspired(tables: Iterable[Table]) -> Iterator[SourceCount]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import msgspec
 from pipelines.documents import export_documents
 from pipelines.publish import card
 from pipelines.publish.checks import Allowed, Check, all_checks, refused
-from pipelines.publish.difference import Branch, Difference, LocalFile, Remote, difference
+from pipelines.publish.difference import Branch, Difference, LocalFile, Remote, difference, lies_in
 from pipelines.publish.licences import declared_or_common, known, sources_of, stated
 from pipelines.publish.material import COPIES, RUN_FILES, Material, Published, gather
 from pipelines.publish.survey import survey
@@ -43,7 +43,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Publication(msgspec.Struct, frozen=True, kw_only=True):
-    """What would go up. ``owned`` are the top folders and files that hold nothing else afterwards.
+    """What would go up. ``owned`` are the paths of folders and files that hold nothing else afterwards.
 
     ``left`` are patterns of what an earlier publication may have left at the top, and which must not stay either.
     """
@@ -61,9 +61,10 @@ class Publication(msgspec.Struct, frozen=True, kw_only=True):
         return sum(each.size for each in self.files.values())
 
     def difference(self, held: Remote, replace: bool) -> Difference:
-        """What would change; with ``replace``, tables that are not among these go."""
-        gone = {name.partition("/")[0] for name in tables_in(held.files)} if replace and self.tables else set()
-        stale = {path for path in held.files if any(fnmatchcase(path, pattern) for pattern in self.left)}
+        """What would change; with ``replace``, tables and copies that are not among these go."""
+        gone = {*table_places(tables_in(held.files)), *copy_places(COPY_FORMATS)} if replace and self.tables else set()
+        top = [path for path in held.files if "/" not in path]
+        stale = {path for path in top if any(fnmatchcase(path, pattern) for pattern in self.left)}
         return difference(self.files, held, self.owned | gone | stale)
 
     def check(self) -> None:
@@ -107,7 +108,7 @@ def dataset(order: Order, scratch: Path) -> Publication:
         **{name: LocalFile.of(content) for name, content in made.items()},
     }
     names = [each.name for each in material.tables]
-    owned = {*(name.partition("/")[0] for name in names), *RUN_FILES, *card.PICTURES, COPIES}
+    owned = {*table_places(names), *copy_places(order.copies), *RUN_FILES, *card.PICTURES}
     return Publication(
         branch=Branch(order.repo, "dataset", order.revision),
         checks=checks,
@@ -115,6 +116,32 @@ def dataset(order: Order, scratch: Path) -> Publication:
         owned=frozenset(owned),
         tables=names,
     )
+
+
+def table_places(names: Iterable[str]) -> set[str]:
+    """Where the tables of these names lie on the Hub; what else lies in their folders is not of them."""
+    return {f"{name}/{part}" for name in names for part in (MANIFEST_NAME, "data", "dropped")}
+
+
+def copy_places(formats: Iterable[str]) -> set[str]:
+    """Where copies in these formats lie on the Hub."""
+    return {f"{COPIES}/{name}" for name in formats}
+
+
+def check_copies_stay(held: Remote, files: Iterable[str], replace: bool) -> None:
+    """Raises ``UserError`` if copies in a format would go that ``files`` have none of, unless that is meant."""
+    gone = sorted(copied_as(held.files) - copied_as(files))
+    if gone and not replace:
+        again = " ".join(f"--copy {name}" for name in gone)
+        raise UserError(
+            f"the data set holds copies as {', '.join(gone)}, which were made of what it holds now\n"
+            f"make them anew with {again}, or pass --replace to take them away"
+        )
+
+
+def copied_as(paths: Iterable[str]) -> set[str]:
+    """The formats in which there are copies among the files of a data set."""
+    return {path.split("/")[1] for path in paths if lies_in(path, copy_places(COPY_FORMATS))}
 
 
 def table_files(tables: Sequence[Published]) -> dict[str, LocalFile]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from pipelines.publish.difference import COMMITTED, MAIN, Branch, Difference, LocalFile, Remote, remote, same
 from schemas.errors import UserError
+from schemas.record import JsonObject
 
 if TYPE_CHECKING:
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
@@ -20,15 +21,49 @@ if TYPE_CHECKING:
 
 LOG_IN = "log in with `hf auth login`, or set HF_TOKEN"
 AGAIN = "nothing of it can be seen on the Hub; run the same command again, what was sent is kept"
+EMPTY = "the repository was made, is {seen} and holds nothing yet; run the same command again, what was sent is kept"
+BEGUN = "the branch {revision} was made and holds what main does; run the same command again, what was sent is kept"
 UNKNOWN = "whether it arrived is not known; run the same command again, which looks, and what was sent is kept"
+PULL_REQUEST = "refs/pr/"
+"""How branches begin to which people write whose repository it is not."""
 
 
-def check_token(api: HfApi, repo: str) -> None:
-    """Raises ``UserError`` unless there is a token, the Hub knows it, and it may write at all."""
+def check_token(api: HfApi, repo: str, revision: str) -> None:
+    """Raises ``UserError`` if there is no token, or the Hub does not know it, or tells that it may not write there.
+
+    What the Hub does not tell of a token, such as the roles in an organisation's groups, is known by writing only.
+    """
     with push_errors(repo):
         who = api.whoami()
-        if who.get("auth", {}).get("accessToken", {}).get("role") == "read":
-            raise UserError(f"{repo}: {may_not_write(repo)}; {AGAIN}")
+    if refuses(who, repo, revision):
+        raise UserError(f"{repo}: {may_not_write(repo)}; nothing was sent")
+
+
+def refuses(who: JsonObject, repo: str, revision: str) -> bool:
+    """Whether a token may not write to a branch for certain, by what the Hub says of ``who`` has it.
+
+    The Hub finds an owner however the letters are cased.
+    """
+    token = who.get("auth", {}).get("accessToken", {})
+    places = {repo.lower(), repo.lower().partition("/")[0]}
+    scopes = token.get("fineGrained", {}).get("scoped")  # entities, each with what may be done with what is theirs
+    if token.get("role") == "read":
+        return True
+    if revision.startswith(PULL_REQUEST):
+        return False
+    if scopes is not None:
+        there = [each for each in scopes if each.get("entity", {}).get("name", "").lower() in places]
+        return not any("repo.write" in each.get("permissions", []) for each in there)
+    return "orgs" in who and not places & {each["name"].lower() for each in (who, *who["orgs"])}
+
+
+def check_card(branch: Branch, card: LocalFile) -> None:
+    """Raises ``UserError`` if the Hub does not take the metadata of a card, which it looks at without a token."""
+    from huggingface_hub import RepoCard
+
+    held = card.source if isinstance(card.source, bytes) else card.source.read_bytes()
+    with push_errors(branch.repo, "nothing was sent"):
+        RepoCard(held.decode()).validate(branch.repo_type)
 
 
 def push(
@@ -36,14 +71,13 @@ def push(
 ) -> str:
     """Make ``branch`` hold ``files``, in one commit; its id. Raises ``UserError``."""
     repo, repo_type, revision = branch
-    with push_errors(repo):
-        if held.private is None:  # without a wish, an organisation's own default holds
-            api.create_repo(repo, repo_type=repo_type, private=private or None, exist_ok=True)
-        if revision != MAIN and (held.copied or held.private is None):
-            api.create_branch(repo, repo_type=repo_type, branch=revision, revision=held.head, exist_ok=True)
-        parent = held.head or str(api.repo_info(repo, repo_type=repo_type, revision=revision).sha)
     try:
         with push_errors(repo, ""):
+            if held.private is None:  # without a wish, an organisation's own default holds
+                api.create_repo(repo, repo_type=repo_type, private=private or None, exist_ok=True)
+            if revision != MAIN and (held.copied or held.private is None):
+                api.create_branch(repo, repo_type=repo_type, branch=revision, revision=held.head, exist_ok=True)
+            parent = held.head or str(api.repo_info(repo, repo_type=repo_type, revision=revision).sha)
             commit = api.create_commit(
                 repo,
                 operations(files, changes),
@@ -54,22 +88,34 @@ def push(
             )
             return str(commit.oid)
     except UserError as error:
-        return arrived(api, branch, files, changes, parent, error)
+        return arrived(api, branch, files, changes, held, error)
 
 
 def arrived(
-    api: HfApi, branch: Branch, files: Mapping[str, LocalFile], changes: Difference, parent: str, error: UserError
+    api: HfApi, branch: Branch, files: Mapping[str, LocalFile], changes: Difference, held: Remote, error: UserError
 ) -> str:
-    """The commit, if the Hub made it although its answer was an ``error``, or was lost; else raises ``UserError``."""
+    """The commit, if the Hub made it although its answer was an ``error``, or was lost.
+
+    Else raises ``UserError``, which says what there is now that was not ``held`` before.
+    """
     try:
         with push_errors(branch.repo):
             now = remote(api, branch)
     except UserError:
         raise UserError(f"{error}; {UNKNOWN}") from None
     there = all(path in now.files and same(files[path], now.files[path]) for path in (*changes.added, *changes.changed))
-    if now.head is not None and now.head != parent and there and not now.files.keys() & set(changes.removed):
-        return now.head
-    raise UserError(f"{error}; {AGAIN if now.head == parent else UNKNOWN}") from None
+    if now.head not in (None, held.head) and there and not now.files.keys() & set(changes.removed):
+        return str(now.head)
+    raise UserError(f"{error}; {left(branch, held, now)}") from None
+
+
+def left(branch: Branch, held: Remote, now: Remote) -> str:
+    """What a command that failed left on the Hub, by what was ``held`` before and is ``now``."""
+    if held.head is None and now.head is not None:
+        return EMPTY.format(seen="private" if now.private else "public")
+    if now.head != held.head:
+        return UNKNOWN
+    return BEGUN.format(revision=branch.revision) if held.copied and not now.copied else AGAIN
 
 
 def operations(

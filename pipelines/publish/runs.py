@@ -80,7 +80,10 @@ def check_finished(run: Path, known: Mapping[str, Path]) -> None:
             raise UserError(f"{run}: {SUMMARY} tells of a table {name} with {rows:,} rows, which {state}; {resume}")
     for name in there:
         if not any(name == stage or name.startswith(f"{stage}/") for stage in summary.stages):
-            raise UserError(f"{run} has a table {name} that {SUMMARY} does not tell of; {resume}")
+            raise UserError(
+                f"{run} has a table {name} that {SUMMARY} does not tell of; "
+                "move it out of the run, or choose among its tables with --table"
+            )
 
 
 def summary_of(run: Path) -> Summary | None:

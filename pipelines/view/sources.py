@@ -77,16 +77,23 @@ def local(place: str) -> Path:
         return Path(place)
     address = pin(parse(place))
     names = tables(address)
-    if not address.path and names:
-        folders = [fetched(str(address._replace(path=name))) for name in names]
-        return folders[0].parents[names[0].count("/")]
+    if not address.path:
+        names = [name for name in names if is_table(fetched_manifest(address._replace(path=name)))]
+        if names:
+            folders = [fetched(str(address._replace(path=name))) for name in names]
+            return folders[0].parents[names[0].count("/")]
     folder = fetched(str(address))
     record = read_manifest(folder).record
     for name in names:
         other = address._replace(path=name)
-        if beside(name, address.path) and read_manifest(fetched_manifest(other)).record != record:
+        if beside(name, address.path) and speaks_otherwise(fetched_manifest(other), record):
             fetched(str(other))
     return folder
+
+
+def speaks_otherwise(folder: Path, record: str) -> bool:
+    """Whether ``folder`` holds a manifest of ours, of a table of another record."""
+    return is_table(folder) and read_manifest(folder).record != record
 
 
 def beside(name: str, table: str) -> bool:

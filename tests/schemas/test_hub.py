@@ -74,7 +74,10 @@ def test_a_path_is_no_pattern(hub: FakeHub, tmp_path: Path) -> None:
 
 
 def test_names_that_could_not_lie_in_a_data_set_are_none_of_tables() -> None:
-    assert tables_in(["a/manifest.json", "manifest.json", "b b/manifest.json", ".c/manifest.json", "a/x"]) == ["a"]
+    folders = ["a", ".", "b b", ".c", "d/e"]
+    held = [f"{folder}/{path}" for folder in folders for path in ("manifest.json", f"data/{SHARD}", "x")]
+    assert tables_in(held) == ["a", "d/e"]
+    assert tables_in(["web/manifest.json", "web/index.html", "web/data/x.json", f"a/data/{SHARD}"]) == []
 
 
 @pytest.mark.parametrize("name", ["../../secret.parquet", "/etc/secret.parquet", "..", "", "a/b.parquet", ".hidden"])

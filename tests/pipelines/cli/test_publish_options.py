@@ -90,15 +90,51 @@ def test_revision_names_a_branch_that_holds_what_is_published(
     runs = table(tmp_path / "more", trajectory())
     hub.faults[f"POST /api/datasets/{REPO}/commit"] = [500]
     assert publish(runs, "--revision", "last") == 2
+    assert "the branch last was made and holds what main does" in capsys.readouterr().err
     assert hub.files(REPO, "last") == main
-    assert publish(runs, "--revision", "last") == 0
-    assert hub.files(REPO) == main
-    assert {path.partition("/")[0] for path in hub.files(REPO, "last")} == {
-        ".gitattributes", "LICENSE", "README.md", "funnel.svg", "outcomes.svg", "trajectory"
-    }  # fmt: skip
+    refused(hub, runs, "--revision", "last")  # by now it is a branch that is there, perhaps somebody's
+    for revision, options in (("last", ["--replace"]), ("other", [])):
+        assert publish(runs, "--revision", revision, *options) == 0
+        assert hub.files(REPO) == main
+        assert {path.partition("/")[0] for path in hub.files(REPO, revision)} == {
+            ".gitattributes", "LICENSE", "README.md", "funnel.svg", "outcomes.svg", "trajectory"
+        }  # fmt: skip
+    capsys.readouterr()
     for revision in ("a/b", "-x", "", hub.branches[REPO]["main"]):
         assert publish(tasks, f"--revision={revision}") == 2
         assert "expected a branch" in capsys.readouterr().err
+
+
+def test_a_branch_that_is_as_main_is_one_that_is_there(
+    hub: WritingHub, tasks: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was taken for one that the command makes, and what was in it went without a question."""
+    assert publish(tasks) == 0
+    hub.push(REPO, {**hub.files(REPO), "README.md": hub.files(REPO)["README.md"] + b"\nread this"}, title="a word")
+    hub.branches[REPO]["v1"] = hub.branches[REPO]["main"]
+    refused(hub, table(tmp_path, trajectory()), "--revision", "v1")
+    assert "holds the tables task, which are not among trajectory" in capsys.readouterr().err
+    refused(hub, tasks, "--revision", "v1", "--title", "other")
+    assert "README.md (a word)" in capsys.readouterr().err
+
+
+def test_a_manifest_of_another_program_makes_no_table_of_its_folder(
+    hub: WritingHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = table(tmp_path, trajectory())
+    assert publish(runs) == 0
+    page: Files = {"web/manifest.json": b'{"name": "a page"}', "web/precious.txt": b"x", "trajectory/notes.txt": b"x"}
+    hub.push(REPO, {**hub.files(REPO), **page})
+    assert publish(runs, "--title", "other") == 0
+    assert publish(runs, "--title", "third", "--replace") == 0
+    assert publish(table(tmp_path, task("a")), "--replace") == 0
+    assert page.items() < hub.files(REPO).items()
+    assert not [path for path in hub.files(REPO) if path.startswith("trajectory/") and path not in page]
+    assert publish(runs, "--replace") == 0
+    hub.push(REPO, {**hub.files(REPO), "web/data/rows.parquet": b"PAR1"})  # as if it were a table
+    monkeypatch.chdir(tmp_path)
+    assert agentmill("view", f"hf://{REPO}/trajectory", "--no-serve") == 0
+    assert agentmill("view", f"hf://{REPO}", "--no-serve", "--out", "whole") == 0
 
 
 def test_what_others_wrote_and_other_tables_stay_without_replace(
@@ -107,9 +143,9 @@ def test_what_others_wrote_and_other_tables_stay_without_replace(
     theirs: Files = {"README.md": b"# mine", "recipe.yaml": b"x: 1", "copies/x.jsonl": b"{}", "LICENSE": b"MIT"}
     hub.push(REPO, theirs, title="first")
     refused(hub, tasks)
-    assert "README.md (first), copies/x.jsonl (first), recipe.yaml (first)" in capsys.readouterr().err
+    assert "README.md (first), recipe.yaml (first)" in capsys.readouterr().err
     assert publish(tasks, "--replace") == 0
-    assert set(hub.files(REPO)) & theirs.keys() == {"README.md", "LICENSE"}
+    assert set(hub.files(REPO)) & theirs.keys() == {"README.md", "LICENSE", "copies/x.jsonl"}
     assert publish(tasks, "--title", "again") == 0  # by now the card is ours
     runs = table(tmp_path, trajectory())
     refused(hub, runs)
@@ -182,7 +218,12 @@ def test_copies_are_of_trajectories_and_made_of_what_may_go_up(
         "copies/adp/trajectory/trajectories.jsonl",
         "copies/atif/trajectory/trajectories.jsonl",
     }
-    assert publish(runs, "--copy", "adp") == 0
+    refused(hub, runs, "--copy", "adp")
+    assert "holds copies as atif" in capsys.readouterr().err
+    refused(hub, runs)
+    assert "make them anew with --copy adp --copy atif, or pass --replace" in capsys.readouterr().err
+    assert publish(runs, "--copy", "adp", "--replace") == 0
+    assert "copies/adp/trajectory/trajectories.jsonl" in hub.files(REPO)
     assert "copies/atif/trajectory/trajectories.jsonl" not in hub.files(REPO)
     monkeypatch.setattr(publication, "export_documents", None)
     refused(hub, table(tmp_path / "more", trajectory(system_prompt=f"use {TOKEN}")), "--copy", "adp")
@@ -255,6 +296,18 @@ def test_a_token_that_does_not_serve_is_told_before_the_checks_and_after_a_dry_r
     captured = capsys.readouterr()
     assert said in captured.err
     assert "checks of" in captured.out
+
+
+def test_an_organisation_of_others_and_a_card_that_the_hub_refuses_fail_a_dry_run_too(
+    hub: WritingHub, tasks: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hub.faults["POST /api/validate-yaml"] = [400, 400]
+    refused(hub, tasks)
+    assert "a fault" in capsys.readouterr().err
+    assert hub.branches == {}
+    hub.orgs = ["else"]
+    refused(hub, tasks)
+    assert "the token may not write to org" in capsys.readouterr().err
 
 
 def test_a_hub_that_is_not_there_fails_a_dry_run_after_the_checks(

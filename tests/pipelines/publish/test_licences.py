@@ -68,6 +68,19 @@ def test_sources_are_counted_and_a_licence_is_said_where_they_say_none(tmp_path:
     assert [each.said for each in answered] == [False, False, True]
 
 
+def test_a_data_set_of_which_no_record_was_kept_is_a_source_as_well(tmp_path: Path) -> None:
+    """Its dropped records are published as they were; nobody asked what they are under."""
+    config = {"dataset": "org/a", "split": None, "licence": "CC-BY-NC-ND-4.0", "format": "openai"}
+    for name, row in (("lost", trajectory("a")), ("kept", run_of_source("org/a", "CC-BY-NC-ND-4.0"))):
+        table = seed_table(tmp_path / name, [row])
+        write_manifest(table.folder, msgspec.structs.replace(table.manifest, operator="normalize", config=config))
+    found = sources_of(material(Table.open(tmp_path / "lost")))
+    assert found == [SourceCount("org/a", "CC-BY-NC-ND-4.0", None, "openai", 0)]
+    assert licences("mit", found).level == "refused"
+    twice = sources_of(material(Table.open(tmp_path / "kept"), Table.open(tmp_path / "lost")))
+    assert [(each.dataset, each.trajectories) for each in twice] == [("org/a", 1)]
+
+
 @pytest.mark.parametrize(
     ("held", "declared", "kept"),
     [

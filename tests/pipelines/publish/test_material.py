@@ -66,7 +66,6 @@ def test_a_run_that_is_running_is_not(tmp_path: Path) -> None:
     [
         ({"explored": 2, "tasks": 1, "rows": 3}, "tells of a table rows with 3 rows, which is not there"),
         ({"explored": 5, "tasks": 1}, "a table explored with 5 rows, which has 2 rows"),
-        ({"explored": 2}, "has a table tasks that summary.json does not tell of"),
     ],
 )
 def test_a_run_that_is_not_as_its_summary_tells_is_not(tmp_path: Path, told: dict[str, int], said: str) -> None:
@@ -75,6 +74,16 @@ def test_a_run_that_is_not_as_its_summary_tells_is_not(tmp_path: Path, told: dic
     with pytest.raises(UserError, match=f"{said}; finish it with `agentmill run .*recipe.yaml`, or choose"):
         gather(run, [])
     assert gather(run, ["tasks"]).tables
+
+
+def test_what_its_steps_did_not_make_is_no_reason_to_run_them_again(tmp_path: Path) -> None:
+    run = finished(tmp_path / "run")
+    tell(run, explored=2)
+    with pytest.raises(UserError, match=r"has a table tasks that summary\.json does not tell of; move it out") as error:
+        gather(run, [])
+    assert "agentmill run" not in str(error.value)
+    (run / "tasks").rename(tmp_path / "tasks")
+    assert gather(run, []).tables
 
 
 def test_a_run_without_a_summary_is_not_and_a_damaged_one_is_told(tmp_path: Path) -> None:

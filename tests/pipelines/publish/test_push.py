@@ -255,9 +255,72 @@ def test_a_token_is_looked_at_before_anything_else(
     _, address = hub
     monkeypatch.setenv("HF_TOKEN", "")
     monkeypatch.setattr(constants, "HF_TOKEN_PATH", "/nowhere/token")
-    check_token(HfApi(endpoint=address, token=WRITER), REPO)
+    check_token(HfApi(endpoint=address, token=WRITER), REPO, "main")
     with pytest.raises(UserError, match=said):
-        check_token(HfApi(endpoint=address, token=token or None), REPO)
+        check_token(HfApi(endpoint=address, token=token or None), REPO, "main")
+
+
+@pytest.mark.parametrize(
+    ("repo", "scopes", "serves"),
+    [
+        ("org/data", None, True),
+        ("jane/data", None, True),
+        ("Org/data", None, True),
+        ("else/data", None, False),
+        ("org/data", [], False),
+        ("org/data", [("org", "repo.write")], True),
+        ("org/data", [("org/data", "repo.write")], True),
+        ("org/data", [("org", "repo.content.read"), ("jane", "repo.write")], False),
+        ("else/data", [("else", "repo.write")], True),
+    ],
+)
+def test_a_token_serves_where_the_hub_says_that_it_may_write(
+    hub: tuple[WritingHub, str], repo: str, scopes: list[tuple[str, str]] | None, serves: bool
+) -> None:
+    fake, address = hub
+    api = HfApi(endpoint=address, token=WRITER)
+    if scopes is not None:
+        fake.scopes = [{"entity": {"name": name}, "permissions": [what]} for name, what in scopes]
+    check_token(api, repo, "refs/pr/3")  # to which anybody may write
+    if serves:
+        check_token(api, repo, "main")
+        return
+    with pytest.raises(UserError, match=f"may not write to {repo.partition('/')[0]}; .*; nothing was sent"):
+        check_token(api, repo, "main")
+
+
+@pytest.mark.parametrize(
+    ("revision", "private", "left"),
+    [
+        ("main", False, "the repository was made, is public and holds nothing yet"),
+        ("main", True, "the repository was made, is private and holds nothing yet"),
+        ("next", False, "the repository was made, is public and holds nothing yet"),
+    ],
+)
+def test_a_repository_that_was_made_for_nothing_is_told(
+    hub: tuple[WritingHub, str], revision: str, private: bool, left: str
+) -> None:
+    fake, address = hub
+    fake.faults["POST /api/datasets/org/data/commit"] = [403]
+    with pytest.raises(UserError, match=f"may not write to org; .*; {left}; run the same command again") as error:
+        publish(address, revision=revision, private=private)
+    assert "nothing of it can be seen" not in str(error.value)
+    assert contents(fake) == {}
+    assert publish(address, revision=revision, private=private)
+    assert contents(fake, revision) == CONTENTS
+
+
+def test_a_branch_that_was_made_for_nothing_is_told_and_is_then_one_that_is_there(hub: tuple[WritingHub, str]) -> None:
+    fake, address = hub
+    publish(address)
+    api, branch = HfApi(endpoint=address, token=WRITER), Branch(REPO, "dataset", "next")
+    assert remote(api, branch).copied
+    fake.faults["POST /api/datasets/org/data/commit"] = [500]
+    with pytest.raises(UserError, match="the branch next was made and holds what main does; run the same"):
+        publish(address, {**FILES, "recipe.yaml": LocalFile.of(b"name: x\n")}, revision="next")
+    assert fake.branches[REPO]["next"] == fake.branches[REPO]["main"]
+    assert not remote(api, branch).copied
+    assert not remote(api, MAIN).copied
 
 
 def test_files_of_somebody_else_are_told_from_ours(hub: tuple[WritingHub, str]) -> None:
