@@ -179,7 +179,12 @@ def figures(before: Standing, now: Standing, seconds: float) -> list[str]:
 
 def spent(measures: Mapping[str, float], what: str) -> float:
     """What was spent, on what was dropped, too."""
-    return measures.get(what, 0) + measures.get(f"lost_{what}", 0)
+    return (cost(measures, what) or 0) + (cost(measures, f"lost_{what}") or 0)
+
+
+def cost(measures: Mapping[str, float], what: str) -> float | None:
+    """What was measured of a cost, of search trees that of whole trees and not only of the runs that they gave."""
+    return measures.get(f"tree_{what}", measures.get(what))
 
 
 def time_left(before: Standing, now: Standing, total: int | None, seconds: float) -> list[str]:

@@ -9,7 +9,6 @@ from pipelines.report.charts import Share
 from pipelines.report.pictures import Picture
 from pipelines.report.run import Run, Stage
 from pipelines.report.section import Section, Sheet
-from pipelines.report.tallies import ROUND
 from pipelines.stages.evaluate import DIFFERENCE
 from pipelines.summary import MEASURE_COLUMNS, Row, difference_lines, measure_rows, percent
 from schemas.record import JsonObject
@@ -26,8 +25,8 @@ def comparison_section(run: Run) -> Section:
         lack = f"The evaluation is not done: {', '.join(waiting)}." if waiting else "This run has no evaluation."
         return Section(anchor="models", title="Models compared", words=[lack])
     words = [
-        "Success is the share of held-out tasks, each counted once; intervals are Wilson's, those of differences are "
-        "of a paired bootstrap. They speak of new tasks drawn like these."
+        "Success is the share of the tasks of a split, each counted once; intervals are Wilson's, those of differences "
+        "are of a paired bootstrap, or exact where all differences are equal. They speak of new tasks drawn like these."
     ]
     pictures, sheets = courses(compared), []
     for stage, splits in compared:
@@ -60,12 +59,11 @@ def courses(compared: Sequence[tuple[Stage, Splits]]) -> list[Picture]:
     """How success goes on over the rounds of the evaluations of one name."""
     lines: dict[str, dict[int, Share]] = {}
     for stage, splits in compared:
-        round_ = ROUND.search(stage.name)
-        if round_ is not None:
+        if stage.step.round:
             for split, models in splits.items():
                 for share in shares(models):
-                    name = f"{ROUND.sub('', stage.name)}: {share.name}, {split}"
-                    lines.setdefault(name, {})[int(round_[1])] = share
+                    name = f"{stage.step.group}: {share.name}, {split}"
+                    lines.setdefault(name, {})[stage.step.round] = share
     shown = [(name, line) for name, line in lines.items() if len(line) > 1]
     alt = "Lines of success over rounds, one for each model and split; numbers as in the tables of models."
     pieces = [dict(shown[start : start + MOST_LINES]) for start in range(0, len(shown), MOST_LINES)]

@@ -10,7 +10,7 @@ import msgspec
 from pipelines.report import charts
 from pipelines.report.charts import Share
 from pipelines.report.pictures import Picture
-from pipelines.report.run import Run
+from pipelines.report.run import Run, Stage
 from pipelines.report.section import Section, Sheet
 from pipelines.report.tallies import LEVELS, STATUSES, Episodes, Judged, Statuses, Tasks, names_of, total
 from pipelines.summary import Row, percent
@@ -235,4 +235,9 @@ def whole_histograms(caption: str, panels: Mapping[str, Mapping[int, int]], unit
 
 def sources_of(run: Run, record: str) -> list[Source]:
     """The tables of a run that hold this record and are not empty."""
-    return [each for each in run.tables if each.record == record and each.table.manifest.counts.written]
+    return [table for stage in run.stages for table in tables_of(stage, record)]
+
+
+def tables_of(stage: Stage, record: str) -> list[Source]:
+    """Those of one stage."""
+    return [each for each in stage.tables if each.record == record and each.table.manifest.counts.written]

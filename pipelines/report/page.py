@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
+import shlex
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from pipelines.cli.console import text
 from pipelines.report.comparison import comparison_section
-from pipelines.report.contents import lengths_section, sources_of, success_section, tasks_section
+from pipelines.report.contents import lengths_section, sources_of, success_section, tables_of, tasks_section
 from pipelines.report.pictures import drawing
-from pipelines.report.run import Run, read_run
+from pipelines.report.run import STALE, Run, State, read_run
 from pipelines.report.section import Section
 from pipelines.report.stages import cost_section, dropped_section, kept_section, line_section
 from pipelines.report.tallies import episodes, judged, tasks
@@ -21,21 +23,33 @@ from schemas.errors import UserError
 from schemas.manifest import write_atomically
 
 HERE = Path(__file__).parent
-MARK = b'<meta name="generator" content="agentmill report">'
-"""What tells a report from other pages."""
+HEAD = re.compile(
+    rb'<!doctype html>\n<html lang="en">\n<head>\n(<meta [^<>]*>\n)*<meta name="generator" content="agentmill report">'
+)
+"""How a report begins, and no other file: one that only quotes it is not written over."""
 
 CELL_CHARACTERS = 300
+LACKING: dict[State, str] = {
+    "begun": "Begun",
+    "not begun": "Not begun",
+    STALE: "Made from other inputs than lie there now, and left out here",
+}
+"""What the page says before the names of stages in these states."""
 
 
 def write_report(folder: Path, file: Path) -> Run:
     """Write the report of the run in ``folder`` into ``file``; the same run gives the same bytes.
 
     Raises ``UserError`` if there is no run, or if something of it is damaged, or if ``file`` is something else than an
-    earlier report.
+    earlier report, or cannot be written.
     """
     refuse_foreign(file)
     run = read_run(folder)
-    write_atomically(file, page(run).encode(), file.parent)
+    content = page(run).encode()
+    try:
+        write_atomically(file, content, file.parent)
+    except OSError as error:
+        raise UserError(f"{file} cannot be written ({error.strerror}); give another file: --out FILE") from error
     return run
 
 
@@ -44,8 +58,11 @@ def refuse_foreign(file: Path) -> None:
     if file.is_dir():
         raise UserError(f"{file} is a folder; give a file: --out {file / 'report.html'}")
     if file.exists():
+        # Of what is no regular file, such as a pipe, a first byte may never come.
+        if not file.is_file():
+            raise UserError(f"{file} is no regular file; give another file: --out FILE")
         with file.open("rb") as opened:
-            if MARK not in opened.read(4_000):
+            if not HEAD.match(opened.read(4_000)):
                 raise UserError(f"{file} is no report, and is not written over; give another file: --out FILE")
 
 
@@ -70,7 +87,7 @@ def page(run: Run) -> str:
 
 def sections(run: Run) -> list[Section]:
     """All that is said of a run."""
-    played = [episodes(each) for each in sources_of(run, "Trajectory")]
+    played = [episodes(each, stage.step) for stage in run.stages for each in tables_of(stage, "Trajectory")]
     verdicts = [judged(each) for each in sources_of(run, "Verdict")]
     return [
         line_section(run),
@@ -89,11 +106,10 @@ def standing(run: Run) -> str:
     done = sum(stage.state == "done" for stage in run.stages)
     if run.finished:
         return f"This run is finished: {done} of {done} stages are done."
-    begun = [stage.name for stage in run.stages if stage.state == "begun"]
-    waiting = [stage.name for stage in run.stages if stage.state == "not begun"]
     parts = [f"This run is not finished: {done} of {len(run.stages)} stages are done."]
-    parts += [f"Begun: {', '.join(begun)}."] if begun else []
-    parts += [f"Not begun: {', '.join(waiting)}."] if waiting else []
+    for state, lead in LACKING.items():
+        if names := [stage.name for stage in run.stages if stage.state == state]:
+            parts.append(f"{lead}: {', '.join(names)}.")
     return " ".join([*parts, "It is still running, or it was interrupted. This page tells what is there."])
 
 
@@ -102,4 +118,8 @@ def resume(run: Run) -> str | None:
     if run.finished:
         return None
     same = Path(run.recipe.run_dir).resolve() == run.folder.resolve()
-    return f"agentmill run {run.folder}/recipe.yaml" + ("" if same else f" run_dir={run.folder}")
+    words = ["agentmill", "run", f"{run.folder}/recipe.yaml"]
+    words += [] if same else [f"run_dir={run.folder}"]
+    # Without it a run ends at the first table that was made from other inputs.
+    words += ["--replace"] if any(stage.state == STALE for stage in run.stages) else []
+    return shlex.join(words)

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Literal, TypeVar
 
 import msgspec
 
+from pipelines.engine.operation import SIDES
+from pipelines.engine.provenance import Provenance
 from pipelines.evaluation import Measures, PairedDifference
 from pipelines.line import RECIPE, SUMMARY
 from pipelines.recipe import Recipe, read_recipe
 from pipelines.report.steps import Planned, planned
 from pipelines.stages.evaluate import DIFFERENCE, RESULT, sum_counts, sum_reasons
-from pipelines.stages.training import RECORD, Report
+from pipelines.stages.training import RECORD, TRAININGS, Report
 from pipelines.summary import StageSummary, Summary
 from pipelines.view.sources import Source, found, is_table
 from schemas.errors import UserError
+from schemas.manifest import MANIFEST_NAME, read_manifest
 from schemas.record import JsonObject
 from schemas.tables import Manifest, Table
 
-State = Literal["done", "begun", "not begun"]
+State = Literal["done", "begun", "not begun", "made from other inputs"]
+STALE: Literal["made from other inputs"] = "made from other inputs"
+"""Of what is complete, but not of this run: an earlier one left it, or what it reads is being made anew."""
+
 T = TypeVar("T")
 
 
@@ -102,8 +108,7 @@ def read_run(folder: Path) -> Run:
     refuse_other(folder)
     recipe = read_recipe(folder / RECIPE, [])
     ended = (folder / SUMMARY).exists() and bool(decoded(folder / SUMMARY, Summary))
-    tables = found(folder)
-    return Run(folder, recipe, [stage_at(folder, step, tables) for step in planned(recipe)], ended)
+    return Run(folder, recipe, stages_at(folder, planned(recipe)), ended)
 
 
 def refuse_other(folder: Path) -> None:
@@ -116,10 +121,66 @@ def refuse_other(folder: Path) -> None:
         raise UserError(f"{folder} {lack}; expected what agentmill run has made, such as runs/quickstart")
 
 
-def stage_at(run: Path, step: Planned, tables: Sequence[Source]) -> Stage:
-    """What the run in the folder ``run`` has of a step."""
+def stages_at(run: Path, steps: Sequence[Planned]) -> list[Stage]:
+    """What the run in the folder ``run`` has of its steps."""
+    own = by_step(found(run), [step.name for step in steps])
+    stages: dict[str, Stage] = {}
+    for step in steps:
+        stage = stage_at(run, step, own[step.name])
+        stages[step.name] = compared(run, stage, [stages[name] for name in step.reads])
+    return list(stages.values())
+
+
+def by_step(tables: Iterable[Source], names: Sequence[str]) -> dict[str, list[Source]]:
+    """The tables of each step: one is of the step with the longest of ``names`` that it lies in, or of none."""
+    own: dict[str, list[Source]] = {name: [] for name in names}
+    for table in tables:
+        parts = table.name.split("/")
+        places = ("/".join(parts[:length]) for length in range(len(parts), 0, -1))
+        owner = next((place for place in places if place in own), None)
+        if owner is not None:
+            own[owner].append(table)
+    return own
+
+
+def compared(run: Path, stage: Stage, read: Sequence[Stage]) -> Stage:
+    """A stage without what was made from other tables than those that ``read`` and itself have now."""
+    there = {each.table.digest for known in (stage, *read) for each in known.tables}
+    there |= {Table.open(run / known.name).digest for known in read if (run / known.name / MANIFEST_NAME).is_file()}
+    step, plan = stage.step, run / TRAININGS / stage.name / "plan.json"
+    tables = [each for each in stage.tables if made_from(step, each.table.manifest.inputs, there)]
+    if stage.state != "done":
+        return msgspec.structs.replace(stage, tables=tables)
+    rows = decoded(plan, Provenance).inputs if stage.trained is not None and plan.is_file() else {}
+    complete = len(tables) == len(stage.tables) and made_from(step, rows, there)
+    if complete and all(each.state == "done" for each in read):
+        return stage
+    return Stage(step=step, state=STALE, tables=[])
+
+
+def made_from(step: Planned, inputs: Mapping[str, str], there: Set[str]) -> bool:
+    """Whether the digests of ``inputs`` can be those of the tables that are ``there``, and of tables from elsewhere.
+
+    Where it is not known what a step reads, they can.
+    """
+    strange = sum(digest not in there for digest in inputs.values())
+    return strange <= len(step.data) or not (step.reads or step.data)
+
+
+def refuse_damaged(folder: Path, step: Planned) -> None:
+    """Raises ``UserError`` if a manifest of a step is there and is none of ours: no step of a run leaves another."""
+    places = [folder, *(folder / side for side in SIDES)]
+    if step.operator == "evaluate":
+        places += [path.parent for path in folder.glob(f"*/*/*/{MANIFEST_NAME}")]
+    for place in places:
+        if (place / MANIFEST_NAME).is_file() and not is_table(place):
+            read_manifest(place)
+
+
+def stage_at(run: Path, step: Planned, own: list[Source]) -> Stage:
+    """What the run in the folder ``run`` has of a step, whose tables are ``own``."""
     folder = run / step.name
-    own = [each for each in tables if each.name == step.name or each.name.startswith(f"{step.name}/")]
+    refuse_damaged(folder, step)
     if is_table(folder):
         manifest = Table.open(folder).manifest
         summary = StageSummary.of(
@@ -169,6 +230,8 @@ def evaluation_at(folder: Path, step: Planned, tables: list[Source]) -> Stage:
 
 def check_measures(path: Path, comparison: Comparison) -> None:
     """Raises ``UserError`` unless all that was measured is there."""
+    if not comparison.splits:
+        raise damaged(path, ValueError("it compares nothing"))
     try:
         for models in comparison.splits.values():
             for model, measures in models.items():

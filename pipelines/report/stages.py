@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pipelines.engine.meter import spent
+from pipelines.engine.meter import cost, spent
 from pipelines.report.charts import Bars, parts_of
 from pipelines.report.dropped import MOST_REASONS, reasons
 from pipelines.report.line_picture import line_pictures
@@ -18,8 +18,12 @@ MOST_BARS = 30
 """Rows of bars in one picture."""
 
 SPENT = ("prompt_tokens", "completion_tokens", "cost_usd")
-TOLD_ELSEWHERE = ("episodes", "success", "turns", "passed", "scored")
-"""Figures of tables that have a section of their own."""
+COUNTED = (
+    "Tokens and money are those of the models that act in episodes, of a search those of its whole trees; what models "
+    "are asked for elsewhere, as to write environments or to judge, is not counted."
+)
+TOLD_ELSEWHERE = {"Trajectory": ("episodes", "success", "turns"), "Verdict": ("passed", "scored")}
+"""Figures of tables that have a section of their own, by their records."""
 
 
 def line_section(run: Run) -> Section:
@@ -74,10 +78,10 @@ def cost_section(run: Run) -> Section:
     if figures:
         sheets.append(Sheet("Other figures of the stages", ["table or model", "figure", "value"], figures))
     total = sum(seconds(stage) for stage in done)
-    words = [f"The stages took {total:,.1f} seconds in sum."] if done else ["No stage is done."]
+    words = [f"The stages took {total:,.1f} seconds in sum. {COUNTED}"] if done else ["No stage is done."]
     dollars = sum(spent(each.metrics, "cost_usd") for stage in done for each in stage.manifests)
     if dollars:
-        words.append(f"Models cost {dollars:,.2f} USD by the prices that were given.")
+        words.append(f"Episodes cost {dollars:,.2f} USD by the prices that were given.")
     return Section(anchor="cost", title="Time and cost", words=words, pictures=pictures, sheets=sheets)
 
 
@@ -91,12 +95,12 @@ def cost_row(stage: Stage) -> Row:
 
 def figure_rows(stage: Stage) -> list[Row]:
     """All else that the tables and the training of a stage measured."""
-    costs = {*TOLD_ELSEWHERE, *(prefix + name for prefix in ("", "lost_") for name in SPENT)}
+    costs = {prefix + name for prefix in ("", "lost_", "tree_") for name in SPENT}
     rows: list[Row] = [
         [table.name, name, whole(value)]
         for table in stage.tables
         for name, value in without_fields(table.table.manifest.metrics).items()
-        if name not in costs and isinstance(value, int | float)
+        if name not in costs and name not in TOLD_ELSEWHERE.get(table.record, ()) and isinstance(value, int | float)
     ]
     if stage.trained is not None:
         measured = ("steps", "tokens", "loss_tokens", "first_loss", "last_loss")
@@ -127,8 +131,8 @@ def seconds(stage: Stage) -> float:
 
 
 def sum_of(manifests: Iterable[Manifest], name: str) -> int | float | None:
-    """A measure of several tables together; nothing where none has it."""
-    values = [manifest.metrics[name] for manifest in manifests if name in manifest.metrics]
+    """A cost of several tables together; nothing where none has it."""
+    values = [value for manifest in manifests if (value := cost(manifest.metrics, name)) is not None]
     return whole(sum(values)) if values else None
 
 
@@ -138,7 +142,7 @@ def whole(value: float) -> int | float:
 
 
 def amount(stage: Stage, name: str) -> float:
-    """A measure of all tables of a stage; 0 where there is none."""
+    """A cost of all tables of a stage; 0 where there is none."""
     return sum_of(stage.manifests, name) or 0
 
 

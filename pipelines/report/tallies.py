@@ -5,19 +5,18 @@ What stays in memory are the counts: one for each environment, value and name, a
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 import polars as pl
 
+from pipelines.report.steps import Planned
 from pipelines.view.sources import Source, opened_file
 from schemas.tables import Table, read_columns
 from schemas.trajectory import OutcomeStatus
 
 BATCH_ROWS = 50_000
-ROUND = re.compile(r"round-(\d+)/")
 LEVELS = 20
 """Bins of the difficulty of tasks, which is in [0, 1]."""
 
@@ -67,8 +66,8 @@ def total(parts: Iterable[Statuses]) -> Statuses:
     return summed
 
 
-def episodes(source: Source) -> Episodes:
-    """Count the trajectories of a table. Raises ``UserError`` for a shard that is missing or damaged."""
+def episodes(source: Source, step: Planned) -> Episodes:
+    """Count the trajectories of a table of ``step``. Raises ``UserError`` for a shard that is missing or damaged."""
     environments: dict[str | None, Statuses] = defaultdict(Counter)
     turns: Counter[int] = Counter()
     for frame in frames(source.table, {"environment": "environment_id", "status": "outcome.status", "turn": TURN}):
@@ -76,9 +75,8 @@ def episodes(source: Source) -> Episodes:
             environments[environment][status or "unknown"] += n
         for turn, n in frame.group_by(pl.col("turn").fill_null(0)).len().iter_rows():
             turns[turn] += n
-    round_ = ROUND.search(source.name)
-    group = ROUND.sub("", source.name).removesuffix("/trajectories")
-    return Episodes(source.name, group, int(round_[1]) if round_ else 0, dict(environments), turns)
+    group = step.group + source.name.removeprefix(step.name).removesuffix("/trajectories")
+    return Episodes(source.name, group, step.round, dict(environments), turns)
 
 
 def tasks(source: Source) -> Tasks:

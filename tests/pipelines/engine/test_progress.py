@@ -108,6 +108,10 @@ def test_figures_are_those_of_the_table_but_rates_those_of_this_run() -> None:
     assert figures(Standing(), Standing(ended=3), 10.0) == []
     wasted = msgspec.structs.replace(NOW, measures={"lost_completion_tokens": 500, "lost_cost_usd": 0.5})
     assert figures(Standing(), wasted, 10.0) == ["8 in flight", "50 tokens/s", "0.50 USD"]
+    searched = msgspec.structs.replace(
+        NOW, measures={"completion_tokens": 500, "tree_completion_tokens": 2_000, "cost_usd": 0.5, "tree_cost_usd": 3.0}
+    )
+    assert figures(Standing(), searched, 10.0) == ["8 in flight", "200 tokens/s", "3.00 USD"]
     assert time_left(BEFORE, NOW, 110, 10.0) == ["0:00:40 left"]
     assert time_left(BEFORE, BEFORE, 110, 10.0) == time_left(BEFORE, NOW, None, 10.0) == []
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import os
+import shlex
 import shutil
 import unicodedata
 from html.parser import HTMLParser
@@ -15,12 +17,12 @@ from axe_playwright_python.base import AXE_SCRIPT
 from playwright.sync_api import Browser, Page
 
 from pipelines.report.line_picture import wired
-from pipelines.report.page import write_report
+from pipelines.report.page import resume, write_report
 from pipelines.report.run import Stage, read_run
 from pipelines.report.steps import Planned
 from schemas.errors import UserError
 from schemas.trajectory import Outcome
-from tests.builders import trajectory
+from tests.builders import trajectory, verdict
 from tests.pipelines.report.world import BODY, HOSTILE_REASON, STEPS, end, letter, write_recipe, write_table
 from tests.pipelines.view.browser import WIDE
 from tests.pipelines.view.world import ATTACKS
@@ -70,7 +72,8 @@ def test_the_sections_say_what_the_run_has_made(report: Path) -> None:
     assert "round-01/evaluation, held_out_tasks: tuned minus base = +33.3 points" in words
     assert "held_out_tasks tuned 3 66.7 %" in words
     assert "round-01/explored 1.5 900 100 0.25 30 - -" in words
-    assert "Models cost 0.50 USD" in words
+    assert "Episodes cost 0.50 USD by the prices that were given." in words
+    assert "what models are asked for elsewhere, as to write environments or to judge, is not counted." in words
     assert "round-02/tuned first_loss 2.5" in words
     assert "round-01/explored unreachable 5" in words
     assert "round-01/tuned too_long 1" in words
@@ -158,7 +161,8 @@ def test_a_run_that_was_moved_goes_on_where_it_is(run: Path, tmp_path: Path) -> 
 def test_lines_that_meet_are_in_lanes_of_their_own() -> None:
     reads = {"a": [], "b": ["a"], "c": ["a"], "d": ["b", "c"], "e": ["d"]}
     stages = [
-        Stage(step=Planned(name, "operator", given), state="not begun", tables=[]) for name, given in reads.items()
+        Stage(step=Planned(name, "operator", name, reads=given), state="not begun", tables=[])
+        for name, given in reads.items()
     ]
     lanes = {(wire.source, tuple(wire.readers)): wire.lane for wire in wired(stages)}
     assert lanes == {(2, (3,)): 0, (3, (4,)): 0, (0, (1, 2)): 0, (1, (3,)): 1}
@@ -170,8 +174,47 @@ def test_nothing_but_a_report_is_written_over(run: Path, tmp_path: Path) -> None
     with pytest.raises(UserError, match=r"mine.html is no report, and is not written over; give another file"):
         write_report(run, mine)
     assert mine.read_text() == "<p>mine"
+    mine.write_text("# Notes\n\n    <!doctype html>\n    " + '<meta name="generator" content="agentmill report">')
+    with pytest.raises(UserError, match=r"mine.html is no report"):
+        write_report(run, mine)
     with pytest.raises(UserError, match=r"is a folder; give a file: --out .*report.html"):
         write_report(run, tmp_path)
+
+
+def test_a_place_that_takes_no_file_is_named(run: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UserError, match=r"pipe is no regular file; give another file: --out FILE"):
+        write_report(run, tmp_path / "pipe")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=r"file/page.html cannot be written \(.*\); give another file: --out FILE"):
+        write_report(run, tmp_path / "file/page.html")
+
+
+def test_the_command_can_be_pasted_whatever_the_folder_is_called(tmp_path: Path) -> None:
+    root = write_recipe(tmp_path / "my $run; 3", STEPS[:1], run_dir="runs/elsewhere")
+    given = resume(read_run(root))
+    assert given is not None
+    assert shlex.split(given) == ["agentmill", "run", f"{root}/recipe.yaml", f"run_dir={root}"]
+
+
+def test_a_search_costs_what_its_trees_cost(tmp_path: Path) -> None:
+    root = write_recipe(tmp_path / "run", BODY[:1])
+    trees = {"tree_prompt_tokens": 9_000.0, "tree_completion_tokens": 700.0, "tree_cost_usd": 5.0, "tree_turns": 4.0}
+    costs = {"prompt_tokens": 300.0, "completion_tokens": 20.0, "cost_usd": 1.0, "lost_completion_tokens": 7.0}
+    write_table(root / "explored", [trajectory()], **trees, **costs)
+    words = made(root)
+    assert "explored 1.5 9,000 700 5 - 7 -" in words
+    assert "Episodes cost 5.00 USD" in words
+    assert "explored tree_turns 4" in words
+    assert "tree_prompt_tokens" not in words
+
+
+def test_figures_are_left_to_a_section_only_where_that_tells_them(tmp_path: Path) -> None:
+    root = write_recipe(tmp_path / "run", [BODY[1]])
+    write_table(root / "verdicts", [verdict("a")], turns=12.0, passed=1.0)
+    words = made(root)
+    assert "verdicts turns 12" in words
+    assert "verdicts passed 1" not in words
 
 
 @pytest.fixture(scope="module")

@@ -5,13 +5,18 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from pipelines.engine.provenance import provenance
 from pipelines.recipe import read_recipe
-from pipelines.report.run import read_run
+from pipelines.report.page import resume
+from pipelines.report.run import STALE, read_run
 from pipelines.report.steps import planned
 from schemas.errors import UserError
-from tests.pipelines.report.world import BODY, STEPS, compare, write_recipe, write_table
+from schemas.tables import Table, write_manifest
+from tests.builders import spec, task, verdict
+from tests.pipelines.report.world import BODY, STEPS, compare, run_of, write_recipe, write_table
 
 
 def reads_of(root: Path) -> dict[str, list[str]]:
@@ -109,6 +114,9 @@ def test_what_is_no_run_is_said(tmp_path: Path) -> None:
         ("recipe.yaml", "name: [\n"),
         ("round-01/tuned/training.json", "\xff"),
         ("round-01/evaluation/evaluation.json", '{"inputs": {}, "splits": {"all": {"base": {"n": 3}}}}'),
+        ("round-01/evaluation/evaluation.json", '{"inputs": {}, "splits": {}}'),
+        ("tasks/manifest.json", '{"record": "Task", "sch'),
+        ("round-01/evaluation/held_out_tasks/base/verdicts/manifest.json", "{"),
         ("tasks/manifest.json", '{"record": "Task", "schema_version": "1.0"}'),
     ],
 )
@@ -125,3 +133,82 @@ def test_a_table_that_no_step_makes_is_left_out(tmp_path: Path) -> None:
     write_table(root / "worlds-of-another-recipe", [])
     found = read_run(root)
     assert [(stage.name, stage.state, stage.tables) for stage in found.stages] == [("worlds", "not begun", [])]
+
+
+def test_a_table_is_of_the_step_with_the_longest_name(tmp_path: Path) -> None:
+    expert = {**BODY[0], "policy": "actor", "as": "round-01"}
+    root = write_recipe(tmp_path, [*STEPS[:2], expert, {**STEPS[2], "rounds": 1, "steps": BODY[:2]}])
+    for name in ("worlds", "tasks", "round-01", "round-01/explored", "round-01/explored/nodes"):
+        write_table(root / name, [run_of(name, True, 1)])
+    tables = {stage.name: [each.name for each in stage.tables] for stage in read_run(root).stages}
+    assert tables["round-01"] == ["round-01"]
+    assert tables["round-01/explored"] == ["round-01/explored", "round-01/explored/nodes"]
+
+
+def test_rounds_and_groups_are_those_of_the_plan(tmp_path: Path) -> None:
+    fork = {"operator": "fork", "routes": {"a-round-1": [{**STEPS[2], "steps": BODY[:2]}], "b": BODY[:1]}}
+    steps = planned(read_recipe(write_recipe(tmp_path, [*STEPS[:2], fork]) / "recipe.yaml", []))
+    assert [(step.name, step.group, step.round) for step in steps[1:]] == [
+        ("tasks", "tasks", 0),
+        ("a-round-1/round-01/explored", "a-round-1/explored", 1),
+        ("a-round-1/round-01/verdicts", "a-round-1/verdicts", 1),
+        ("a-round-1/round-02/explored", "a-round-1/explored", 2),
+        ("a-round-1/round-02/verdicts", "a-round-1/verdicts", 2),
+        ("b/explored", "b/explored", 0),
+    ]
+
+
+def made_from(table: Table, **inputs: Table) -> Table:
+    """The table as one that was made from these."""
+    held = {f"{role}/{each.folder.name}": each.digest for role, each in inputs.items()}
+    write_manifest(table.folder, msgspec.structs.replace(table.manifest, inputs=held))
+    return Table.open(table.folder)
+
+
+def states(root: Path) -> dict[str, str]:
+    return {stage.name: stage.state for stage in read_run(root).stages}
+
+
+def test_what_was_made_from_other_tables_is_not_done_nor_what_follows(tmp_path: Path) -> None:
+    root = write_recipe(tmp_path, [*STEPS[:2], *BODY[:2]])
+    worlds = write_table(root / "worlds", [spec()])
+    tasks = made_from(write_table(root / "tasks", [task()]), of=worlds)
+    explored = write_table(root / "explored", [run_of("a", True, 1)])
+    explored = made_from(explored, tasks=tasks, environments=worlds)
+    made_from(write_table(root / "verdicts", [verdict("a")]), of=explored, tasks=tasks, environments=worlds)
+    (root / "summary.json").write_bytes(msgspec.json.encode(read_run(root).summary()))
+    assert read_run(root).finished
+    made_from(write_table(root / "tasks", [task("another")]), of=worlds)
+    run = read_run(root)
+    assert not run.finished
+    assert states(root) == {"worlds": "done", "tasks": "done", "explored": STALE, "verdicts": STALE}
+    assert [each.name for each in run.tables] == ["worlds", "tasks"]
+    assert resume(run) == f"agentmill run {root}/recipe.yaml --replace"
+    (root / "tasks/manifest.json").unlink()
+    assert states(root) == {"worlds": "done", "tasks": "begun", "explored": STALE, "verdicts": STALE}
+
+
+def test_tables_from_elsewhere_are_not_compared(tmp_path: Path) -> None:
+    root = write_recipe(tmp_path, BODY[:2], data={"tasks": "/gone/tasks", "worlds": "/gone/worlds"})
+    tasks, worlds = write_table(tmp_path / "gone/tasks", [task()]), write_table(tmp_path / "gone/worlds", [spec()])
+    explored = write_table(root / "explored", [run_of("a", True, 1)])
+    explored = made_from(explored, tasks=tasks, environments=worlds)
+    made_from(write_table(root / "verdicts", [verdict("a")]), of=explored, tasks=tasks, environments=worlds)
+    assert states(root) == {"explored": "done", "verdicts": "done"}
+    write_table(root / "explored", [run_of("b", True, 1)])
+    assert states(root) == {"explored": "done", "verdicts": STALE}
+
+
+def test_a_training_on_other_rows_is_not_done(run: Path, tmp_path: Path) -> None:
+    root = tmp_path / "run"
+    shutil.copytree(run, root)
+    rows = Table.open(root / "round-02/rows")
+    plan = root / "trainings/round-02/tuned/plan.json"
+    plan.parent.mkdir(parents=True)
+    plan.write_bytes(msgspec.json.encode(provenance("train_sft", {}, {"rows": [rows]})))
+    assert read_run(root).finished
+    write_table(rows.folder, [verdict("other", name="row")])
+    assert {name for name, state in states(root).items() if state == STALE} == {
+        "round-02/tuned",
+        "round-02/evaluation",
+    }

@@ -14,12 +14,15 @@ from hypothesis import strategies as st
 from pipelines.report import dropped, tallies
 from pipelines.report.charts import bin_width, binned
 from pipelines.report.contents import spread
+from pipelines.report.steps import Planned
 from pipelines.report.text import cut, label, visible
 from pipelines.view.sources import Source
 from schemas.errors import UserError
 from schemas.task import Difficulty
 from tests.builders import outcome, spec, task, trajectory, verdict
 from tests.pipelines.report.world import letter, run_of, write_table
+
+ROUND_2 = Planned("round-02/explored", "sample", "explored", 2)
 
 
 def source(folder: Path, name: str, rows: list[Any]) -> Source:
@@ -33,7 +36,7 @@ def test_trajectories_by_outcome_environment_and_turns(tmp_path: Path, monkeypat
         run_of("b", True, 1, "env2"),
         trajectory("c", environment_id=None, outcome=outcome("unknown"), content=[]),
     ]
-    found = tallies.episodes(source(tmp_path, "round-02/explored", rows))
+    found = tallies.episodes(source(tmp_path, "round-02/explored", rows), ROUND_2)
     assert (found.group, found.round) == ("explored", 2)
     assert found.environments == {"env1": {"success": 1, "failure": 2}, "env2": {"success": 1}, None: {"unknown": 1}}
     assert found.statuses == {"success": 2, "failure": 2, "unknown": 1}
@@ -41,9 +44,11 @@ def test_trajectories_by_outcome_environment_and_turns(tmp_path: Path, monkeypat
 
 
 def test_the_tables_of_an_evaluation_go_by_split_and_model(tmp_path: Path) -> None:
-    name = "long/evaluation/held_out_tasks/base/trajectories"
-    found = tallies.episodes(source(tmp_path, name, [trajectory()]))
-    assert (found.group, found.round) == ("long/evaluation/held_out_tasks/base", 0)
+    step = Planned("long/evaluation", "evaluate", "long/evaluation")
+    for model in ("base", "round-1"):
+        name = f"long/evaluation/held_out_tasks/{model}/trajectories"
+        found = tallies.episodes(source(tmp_path, name, [trajectory()]), step)
+        assert (found.group, found.round) == (f"long/evaluation/held_out_tasks/{model}", 0)
 
 
 def test_tasks_by_level_and_plan(tmp_path: Path) -> None:
