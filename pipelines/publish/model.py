@@ -6,6 +6,8 @@ base's id on the Hub and the evaluation of the run come to it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +15,14 @@ import msgspec
 
 from pipelines.line import RECIPE
 from pipelines.publish.card import in_json
-from pipelines.publish.checks import Check, in_files, local_paths, personal, secrets
+from pipelines.publish.checks import Check, few, in_files, licences, local_paths, personal, secrets
 from pipelines.publish.difference import Branch, LocalFile
-from pipelines.publish.licences import declared_or_common
+from pipelines.publish.licences import SourceCount, declared_or_common, known, stated
 from pipelines.publish.publication import Order, Publication
 from pipelines.publish.runs import run_of, summary_of
+from pipelines.publish.survey import Finding
 from pipelines.publish.table_text import cell, code, markdown
+from pipelines.publish.trained_on import sources
 from pipelines.stages.evaluate import DIFFERENCE
 from pipelines.stages.training import RECORD
 from pipelines.summary import MEASURE_COLUMNS, Summary, difference_lines, measure_rows
@@ -28,9 +32,18 @@ from schemas.ids import file_sha256
 from schemas.record import JsonObject
 
 CARD, ADAPTER = "README.md", "adapter_config.json"
-TEXTS = (".json", ".md", ".jinja", ".txt", ".yaml")
-VOCABULARY = ("tokenizer.json", "vocab.json", "vocab.txt", "merges.txt")
-"""Files of words, in which nothing is said."""
+WEIGHTS = "*.safetensors"
+VOCABULARY = ("tokenizer.json", "vocab.json", "vocab.txt", "merges.txt", "*.tiktoken")
+"""Files of words, among which are parts of paths; no more than secrets are looked for in them."""
+BINARY = (WEIGHTS, "*.model")
+SENT = (
+    *(CARD, RECORD, ADAPTER, "LICENSE*", "NOTICE*", "USE_POLICY*"),
+    *("config.json", "generation_config.json", "*processor_config.json", "*.safetensors.index.json"),
+    *("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.json", "*.jinja"),
+    *VOCABULARY,
+    *BINARY,
+)
+"""What a model consists of. Nothing else goes up: logs, programs, pickles and checkpoints are of the machine."""
 LOADED = ("*.safetensors", "*.safetensors.index.json", ADAPTER)
 """What would be loaded if it stayed from an earlier publication: shards of other numbers, an adapter since merged."""
 TRAINING = "train_"
@@ -46,7 +59,6 @@ def model(order: Order) -> Publication:
     unfit = {
         "--table": order.tables,
         "--copy": order.copies,
-        "--source-licence": order.source_licences,
         "--title": order.title,
         "--author": order.author,
         "--allow-leaks": order.allowed.leaks,
@@ -54,25 +66,31 @@ def model(order: Order) -> Publication:
     for option, given in unfit.items():
         if given:
             raise UserError(f"{order.path} is a tuned model; {option} is for tables")
-    licence = declared_or_common(order.licence, [])
-    paths = sorted(each for each in order.path.iterdir() if each.is_file() and not each.name.startswith("."))
+    check_base(order.base_model, "--base-model")
+    said = {name: known(licence) for name, licence in order.source_licences.items()}
+    found, missing = sources(order.path)
+    found = stated(found, said)
+    licence = declared_or_common(order.licence, found)
+    seen = sorted(each for each in order.path.iterdir() if not each.name.startswith("."))
+    paths = [each for each in seen if each.is_file() and matches(each.name, SENT)]
     files = {each.name: LocalFile.of(each, file_sha256(each)) for each in paths}
-    texts = {
-        each.name: each.read_text(encoding="utf-8", errors="replace")
-        for each in paths
-        if each.suffix in TEXTS and each.name not in VOCABULARY
-    }
+    texts = {each.name: text_of(each) for each in paths if not matches(each.name, BINARY)}
+    whole = complete(order.path, paths, [each.name for each in seen if each not in paths])
     if ADAPTER in files:
         texts[ADAPTER] = adapter_config(order)
         files[ADAPTER] = LocalFile.of(texts[ADAPTER].encode())
-    findings = in_files(texts)
+    summary = run_summary(order.path)
+    texts[CARD] = model_card(order, licence, summary, [])
+    findings = findings_in(texts)
     checks = [
-        complete(order.path, paths),
+        whole,
         secrets(findings, order.allowed),
         personal(findings, order.allowed),
         local_paths(findings),
+        rows_licences(licence, found, missing),
+        Check("licence of the base", "note", "not checked: what the licence of the base model asks for"),
     ]
-    files[CARD] = LocalFile.of(model_card(order, licence, run_summary(order.path)).encode())
+    files[CARD] = LocalFile.of(model_card(order, licence, summary, checks).encode())
     return Publication(
         branch=Branch(order.repo, "model", order.revision),
         checks=checks,
@@ -83,14 +101,56 @@ def model(order: Order) -> Publication:
     )
 
 
-def complete(folder: Path, paths: list[Path]) -> Check:
-    """Whether the folder holds weights and what is needed to load them."""
+def matches(name: str, patterns: Iterable[str]) -> bool:
+    """Whether a file is called as one of ``patterns`` says."""
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def text_of(path: Path) -> str:
+    """The text of a file; what is none in UTF-8 is looked through as far as it is."""
+    return path.read_text(encoding="utf-8", errors="replace")
+
+
+def findings_in(texts: Mapping[str, str]) -> list[Finding]:
+    """What is sensitive in the texts of a model, by name."""
+    return [each for each in in_files(texts) if each.sort == "secret" or not matches(each.table, VOCABULARY)]
+
+
+def complete(folder: Path, paths: list[Path], rest: list[str]) -> Check:
+    """Whether the folder holds weights and what is needed to load them; ``rest`` is what stays here."""
     names = {each.name for each in paths}
-    weights = [each for each in paths if each.suffix == ".safetensors"]
-    if not weights or not names & {"config.json", "adapter_config.json"} or CARD not in names:
+    weights = [each for each in paths if matches(each.name, [WEIGHTS])]
+    if not weights or not names & {"config.json", ADAPTER} or CARD not in names:
         raise UserError(f"{folder} is no complete model: it has {', '.join(sorted(names))}; run its training again")
     size = sum(each.stat().st_size for each in weights) / 1e6
-    return Check("files", "passed", f"{len(paths)} files, {size:,.1f} MB of weights in safetensors")
+    told = f"{len(paths)} files, {size:,.1f} MB of weights in safetensors"
+    if rest:
+        return Check("files", "note", f"{told}; not sent, for they are no part of a model: {few(rest)}", rest)
+    return Check("files", "passed", told)
+
+
+def rows_licences(licence: str, found: Sequence[SourceCount], missing: int) -> Check:
+    """The declared licence against those of the rows, as far as these are here."""
+    check = licences(licence, found)
+    if not missing or check.level == "refused":
+        return check
+    told = f"not checked: the rows of {missing} training(s) that made it are not here, nor what they were made of"
+    return Check("licences", "note", f"{told}; {check.detail}" if found else told, check.items)
+
+
+def check_base(name: str | list[str] | None, where: str) -> None:
+    """Raises ``UserError`` unless ``name``, if there is one, is that of a model on the Hub."""
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
+
+    for each in name if isinstance(name, list) else [name]:
+        try:
+            validate_repo_id(each or "org/name")
+            fits = each is None or each.count("/") == 1
+        except HFValidationError:
+            fits = False
+        if not fits:
+            raise UserError(f"{where} {each}: expected a model on the Hub; say --base-model ORG/NAME")
 
 
 def adapter_config(order: Order) -> str:
@@ -101,7 +161,10 @@ def adapter_config(order: Order) -> str:
     path = order.path / ADAPTER
     if order.base_model is None:
         raise UserError(f"{order.path} is an adapter; say what it adapts on the Hub with --base-model ORG/NAME")
-    held = msgspec.json.decode(path.read_bytes())
+    try:
+        held = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is damaged ({error}); run its training again") from None
     told = msgspec.json.encode({**held, "base_model_name_or_path": order.base_model})
     return msgspec.json.format(told, indent=2).decode() + "\n"
 
@@ -119,18 +182,32 @@ def run_summary(folder: Path) -> Summary | None:
     return summary if trained == [folder.resolve().relative_to(run).as_posix()] else None
 
 
-def model_card(order: Order, licence: str, summary: Summary | None) -> str:
-    """The trainer's card with more metadata, and more sections."""
+def model_card(order: Order, licence: str, summary: Summary | None, checks: Sequence[Check]) -> str:
+    """The trainer's card with more metadata, and more sections. Raises ``UserError`` if it is damaged."""
     from huggingface_hub import ModelCard, ModelCardData
+    from yaml import YAMLError  # type: ignore[import-untyped]
 
-    card = ModelCard((order.path / CARD).read_text(encoding="utf-8"))
+    path = order.path / CARD
     results = {} if summary is None else {"eval_results": eval_results(summary), "model_name": order.repo}
     base = {} if order.base_model is None else {"base_model": order.base_model}
-    held: JsonObject = card.data.to_dict()  # type: ignore[no-untyped-call]
-    card.data = ModelCardData(**{**held, "license": licence, **base, **results})
-    parts = [order.description or "", card.text.strip(), evaluation_section(summary), loading_section(order, card.data)]
+    try:
+        card = ModelCard(path.read_text(encoding="utf-8"))
+        held: JsonObject = card.data.to_dict()  # type: ignore[no-untyped-call]
+        card.data = ModelCardData(**{**held, "license": licence, **base, **results})
+    except (YAMLError, ValueError, TypeError, KeyError, AttributeError) as error:
+        reason = " ".join(str(error).split())
+        raise UserError(f"{path} is damaged ({reason}); correct it, or run its training again") from None
+    check_base(card.data.base_model, f"{path}: base_model")
+    sections = [evaluation_section(summary), checks_section(checks), loading_section(order, card.data)]
+    parts = [order.description or "", card.text.strip(), *sections]
     card.text = "\n" + "\n\n".join(part for part in parts if part) + "\n"
     return str(card)
+
+
+def checks_section(checks: Sequence[Check]) -> str:
+    """What was looked at, and what came of it."""
+    rows = [[each.name, each.level, each.detail] for each in checks]
+    return "\n\n".join(["## Checks before publication", markdown(["check", "result", "what was found"], rows)])
 
 
 def eval_results(summary: Summary) -> list[Any]:

@@ -1,10 +1,11 @@
 """Secrets and personal data in texts, by patterns.
 
 A secret is what lets in whoever holds it: tokens whose issuers gave them a form that can be told (documented by GitHub,
-"token formats"; GitLab, Slack, Stripe, AWS, Google, npm, PyPI, Hugging Face, OpenAI, Anthropic) and private keys (RFC
-7468, RFC 4880). Personal data are e-mail addresses and telephone numbers in the international form (ITU-T E.123);
-names and postal addresses have no form and are not found. Local paths tell where things lie on the machine that made
-them, often with the name of its user. Patterns are in the syntax of Rust's ``regex``, which has no look-around.
+"token formats", and by those that ``SECRETS`` names), private keys (RFC 7468, RFC 4880), JSON web tokens (RFC 7519),
+bearer tokens (RFC 6750), and passwords in addresses (RFC 3986). Other passwords have no form and are not found.
+Personal data are e-mail addresses and telephone numbers in the international form (ITU-T E.123); names and postal
+addresses have no form and are not found. Local paths tell where things lie on the machine that made them, often with
+the name of its user. Patterns are in the syntax of Rust's ``regex``, which has no look-around.
 """
 
 from __future__ import annotations
@@ -19,32 +20,76 @@ Sort = Literal["secret", "personal", "path"]
 
 Kind = tuple[Sort, str]
 
+ESCAPE = r"\\[abefnrtv]|\\u[0-9a-fA-F]{4}|\\x[0-9a-fA-F]{2}|%[0-9a-fA-F]{2}|\[[0-9;]*m"
+"""What ends with a letter or digit and is none: an escape in JSON or source code, however often it was escaped, in an
+address, or of a terminal. Tool calls and dead letters are JSON in a column, where a line ends so."""
+
+EDGE = r"(?-u:\b)"
+"""Between what may be part of a name in ASCII and what may not; other scripts need no space before a token."""
+START = rf"(?:{EDGE}|_|{ESCAPE})"
+GAP = r"(?:[\s\"'`:=,>]|\\+[nrt]?)"
+"""What stands between a name and its value."""
+LINE_END = r"(?:\n|\\+[rn])"
+
 SECRETS: Mapping[str, str] = {
-    "anthropic_key": r"\bsk-ant-[a-z0-9]+-[A-Za-z0-9_-]{80,}",
-    "aws_key_id": r"\b(?:AKIA|ASIA)[A-Z2-7]{16}\b",
-    "github_token": r"\bgh[pousr]_[A-Za-z0-9]{36,}|\bgithub_pat_[A-Za-z0-9_]{82}",
-    "gitlab_token": r"\bglpat-[A-Za-z0-9_-]{20,}",
-    "google_key": r"\bAIza[A-Za-z0-9_-]{35}",
-    "huggingface_token": r"\bhf_[A-Za-z0-9]{34,}\b",
-    "npm_token": r"\bnpm_[A-Za-z0-9]{36}\b",
-    "openai_key": r"\bsk-(?:proj|svcacct|admin)-[A-Za-z0-9_-]{40,}|\bsk-[A-Za-z0-9]{20}T3BlbkFJ[A-Za-z0-9]{20}\b",
-    "private_key": r"-----BEGIN (?:[A-Z]+ ){0,2}PRIVATE KEY(?: BLOCK)?-----"
-    r"(?:\s|\\[rn]|[A-Za-z-]+: [^\n\\]*(?:\n|\\[rn]))*[A-Za-z0-9+/=]{16}",
-    "pypi_token": r"\bpypi-AgEIcHlwaS5vcmc[A-Za-z0-9_-]{50,}",
-    "slack_token": r"\bxox[abeprs]-[0-9]{6,}-[A-Za-z0-9-]{10,}",
-    "stripe_key": r"\b[rs]k_live_[A-Za-z0-9]{24,}",
+    "age_key": r"AGE-SECRET-KEY-1[A-Z0-9]{58}",
+    "anthropic_key": r"sk-ant-[a-z0-9]+-[A-Za-z0-9_-]{80,}",
+    "aws_key_id": rf"(?:AKIA|ASIA)[A-Z2-7]{{16}}{EDGE}",
+    "aws_secret_key": rf"(?:[Ss]ecret_?[Aa]ccess_?[Kk]ey|SECRET_ACCESS_KEY){GAP}+"
+    r"[A-Za-z0-9/+]{40}(?:[^A-Za-z0-9/+]|$)",
+    "azure_key": r"AccountKey=[A-Za-z0-9/+]{86}==",
+    "bearer_token": r"(?:[Bb]earer|BEARER)(?:\s|%20|\+)+[A-Za-z0-9._~+/-]{20,}",
+    "cerebras_key": rf"csk-[a-z0-9]{{40,}}{EDGE}",
+    "databricks_token": rf"dapi[0-9a-f]{{32}}{EDGE}",
+    "docker_token": r"dckr_pat_[A-Za-z0-9_-]{27}",
+    "github_token": r"gh[pousr]_[A-Za-z0-9]{36,}|github_pat_[A-Za-z0-9_]{82}",
+    "gitlab_token": r"glpat-[A-Za-z0-9_-]{20,}",
+    "google_key": r"AIza[A-Za-z0-9_-]{35}|GOCSPX-[A-Za-z0-9_-]{28}|ya29\.[A-Za-z0-9_-]{40,}",
+    "groq_key": rf"gsk_[A-Za-z0-9]{{52}}{EDGE}",
+    "huggingface_token": rf"hf_[A-Za-z0-9]{{34,}}{EDGE}",
+    "json_web_token": r"eyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{20,}",
+    "langsmith_key": r"lsv2_(?:pt|sk)_[0-9a-f]{32}_[0-9a-f]{10}",
+    "npm_token": rf"npm_[A-Za-z0-9]{{36}}{EDGE}",
+    "nvidia_key": r"nvapi-[A-Za-z0-9_-]{60,}",
+    "openai_key": r"sk-(?:proj|svcacct|admin)-[A-Za-z0-9_-]{40,}",
+    "openrouter_key": r"sk-or-v1-[0-9a-f]{64}",
+    "perplexity_key": r"pplx-[A-Za-z0-9]{40,}",
+    "private_key": r"BEGIN (?:[A-Z]+ ){0,2}PRIVATE KEY(?: BLOCK)?-----"
+    rf"(?:[^A-Za-z0-9]|\\+[nrt]|[0-9]+[^A-Za-z0-9+/=]|[A-Za-z-]+: [^\n\\]*{LINE_END})*[A-Za-z0-9+/=]{{16}}",
+    "pypi_token": r"pypi-AgEIcHlwaS5vcmc[A-Za-z0-9_-]{50,}",
+    "replicate_token": rf"r8_[A-Za-z0-9]{{37}}{EDGE}",
+    "sendgrid_key": r"SG\.[A-Za-z0-9_-]{22}\.[A-Za-z0-9_-]{43}",
+    "service_key": rf"sk-[A-Za-z0-9]{{32,}}{EDGE}",
+    "slack_token": r"xox[abeprs]-[0-9]{6,}-[A-Za-z0-9-]{10,}",
+    "stripe_key": r"[rs]k_live_[A-Za-z0-9]{24,}",
+    "together_key": r"tgp_v1_[A-Za-z0-9_-]{40,}",
+    "url_password": r"://[^\s/:@?#\"'`<>(){}\[\]\\|*^,;]*:[^\s/:@?#\"'`<>(){}\[\]\\|*^,;]+@[A-Za-z0-9][A-Za-z0-9.-]*",
+    "xai_key": rf"xai-[A-Za-z0-9]{{60,}}{EDGE}",
 }
-"""What refuses a publication."""
+"""What refuses a publication, as it reads behind ``START``. ``service_key`` has the form that many took from OpenAI."""
+
+EXAMPLE = r"EXAMPLE|x{8}|X{8}|0{8}"
+"""What issuers put into the keys of their own documentation, and others in the place of a key."""
+HARMLESS: Mapping[str, str] = {
+    "bearer_token": r"^\D*$|(?i:your|example|token[_.-])",
+    "json_web_token": r"\.eyJzdWIiOiIxMjM0NTY3ODkwIiwibmFtZSI6IkpvaG4gRG9l",
+    "url_password": r"(?i):(?:\$.*|%[s(].*|x+|\.+|changeme|admin|root|user|username|guest|test|postgres|mysql|example|"
+    r"(?:my|your|some|the|db|user)?[_-]?(?:pass|password|passwd|pwd|secret|token|(?:api|access)?[_-]?key))@"
+    r"|@(?:localhost|127\.0\.0\.1|(?:.*\.)?(?:example\.(?:com|org|net|edu)|example|test|invalid))$",
+}
+"""What has the form of a secret and is none: words, the token that jwt.io shows, and what documentation calls a
+password or a host (RFC 2606)."""
 
 EMAIL = r"[A-Za-z0-9._%+-]+@(?:[A-Za-z0-9-]+\.)+[A-Za-z]{2,}\b"
-NOBODY = r"(?i)@(?:.*\.)?(?:example\.(?:com|org|net|edu)|example|test|invalid|localhost|local)$|^git@|no-?reply"
-"""Addresses that belong to nobody: domains of RFC 2606, users of Git hosts, senders that take no answer."""
-EXAMPLE = r"EXAMPLE"
-"""What issuers put into the keys of their own documentation."""
+NOBODY = r"(?i)@(?:.*\.)?(?:example\.(?:com|org|net|edu)|example|test|invalid|localhost|local)$|^[nrt]?git@|no-?reply"
+"""Addresses that belong to nobody: domains of RFC 2606, users of Git hosts, senders that take no answer. An
+escape may lend its letter."""
+PHONE = rf"(?:^|[^A-Za-z0-9_+]|{ESCAPE})\+[1-9]\d{{0,2}}[ .-]\(?\d{{1,4}}\)?(?:[ .-]?\d{{2,4}}){{2,4}}\b"
 
-PHONE = r"(?:^|[^\w+])\+[1-9]\d{0,2}[ .-]\(?\d{1,4}\)?(?:[ .-]?\d{2,4}){2,4}\b"
-
-PATH = r"(?:^|[\s\"'=(\[,])(?:file://)?(?:/|~/)[\w.@+-]+(?:/[\w.@+-]+)+"
+PATH = (
+    rf"(?:^|[\s\"'=(\[,:]|{ESCAPE})(?:file://)?(?:\\*/|~\\*/)[\w.@+-]+(?:\\*/[\w.@+-]+)+"
+    r"|[A-Za-z]:\\+Users\\+\w"
+)
 """An absolute path of two parts or more, or one in a home directory, as a value of a file of ours."""
 SHARD = r'"shard":"/'
 """What a dead letter says in the place of an input that is large."""
@@ -52,6 +97,7 @@ SHARD = r'"shard":"/'
 EMAIL_ADDRESS, PHONE_NUMBER, LOCAL_PATH = "email_address", "phone_number", "local_path"
 
 _ANY_SECRET = "|".join(f"(?:{pattern})" for pattern in SECRETS.values())
+"""Without what must stand before, so that it is sought by the letters that it begins with."""
 
 
 def sensitive_in(values: pl.Series, path: str | None = None) -> dict[Kind, pl.Series]:
@@ -68,9 +114,13 @@ def sensitive_in(values: pl.Series, path: str | None = None) -> dict[Kind, pl.Se
 
 def secrets_in(values: pl.Series) -> dict[str, pl.Series]:
     """For every kind of secret that occurs, which of ``values`` hold one (booleans)."""
-    if not values.str.contains(_ANY_SECRET).any():
+    likely = values.str.contains(_ANY_SECRET)
+    if not likely.any():
         return {}
-    found = {kind: holds(values, values.str.contains(pattern), pattern, EXAMPLE) for kind, pattern in SECRETS.items()}
+    found = {
+        kind: holds(values, likely, f"{START}(?:{pattern})", f"{EXAMPLE}|{HARMLESS.get(kind, EXAMPLE)}")
+        for kind, pattern in SECRETS.items()
+    }
     return {kind: mask for kind, mask in found.items() if mask.any()}
 
 

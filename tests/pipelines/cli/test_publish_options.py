@@ -236,7 +236,7 @@ def test_options_that_do_not_fit_are_told(
     assert "--base-model is for these" in capsys.readouterr().err
     (tmp_path / "tuned").mkdir()
     (tmp_path / "tuned/training.json").write_text("{}")
-    for option in ("--table=x", "--copy=adp", "--source-licence=a=mit", "--title=x", "--author=x", "--allow-leaks"):
+    for option in ("--table=x", "--copy=adp", "--title=x", "--author=x", "--allow-leaks"):
         refused(hub, tmp_path / "tuned", option)
         assert f"is a tuned model; {option.partition('=')[0]} is for tables" in capsys.readouterr().err
 

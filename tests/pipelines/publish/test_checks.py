@@ -47,6 +47,21 @@ def emptied(folder: Path) -> Survey:
     return survey(Table.open(folder), folder.name)
 
 
+def add_letters(table: Table, inputs: dict[str, Any]) -> None:
+    """Let the stage that wrote ``table`` have dropped these ``inputs``, by id, as well."""
+    letters = [
+        Dropped(input_id=name, stage="s", reason="r", blamed="input", input=each) for name, each in inputs.items()
+    ]
+    written = seed_table(table.folder.parent / "letters", letters)
+    (table.folder / "dropped").mkdir()
+    written.shards()[0].rename(table.folder / "dropped/part-00000.parquet")
+    dropped = len(letters)
+    counts = Counts(read=1 + dropped, used=1, dropped=dropped, written=1)
+    changes = {"counts": counts, "reasons": {"r": dropped}}
+    manifest = msgspec.structs.replace(table.manifest, dropped_files=written.manifest.files, **changes)
+    write_manifest(table.folder, manifest)
+
+
 def run(name: str, text: str, **fields: Any) -> Any:
     return trajectory(name, content=[seen(text), said("go")], **{"task_id": f"task of {name}", **fields})
 
@@ -94,6 +109,18 @@ def test_secrets_are_told_by_row_and_never_shown(tmp_path: Path) -> None:
     assert secrets([], Allowed()).level == "passed"
 
 
+def test_secrets_at_the_start_of_a_line_are_found_in_calls_and_in_dead_letters(tmp_path: Path) -> None:
+    text = f"cat > .netrc <<E\n{TOKEN}\nE"
+    table = seed_table(tmp_path / "rows", [tool_trajectory("call", content=[called("f", x=text)])])
+    inputs = {"plain": {"text": text}, "raw": {"raw": msgspec.json.encode({"text": text}).decode()}}
+    add_letters(table, inputs)
+    found = secrets(survey(Table.open(table.folder), "rows").findings, Allowed())
+    assert found.items == [
+        "huggingface_token in 1 row of rows (call)",
+        "huggingface_token in 2 rows of rows/dropped (plain, raw)",
+    ]
+
+
 def test_personal_data_is_told_and_refused_where_that_is_asked_for(tmp_path: Path) -> None:
     found = surveyed(tmp_path / "runs", *(run(f"t{n}", f"mail jane{n}@company.org") for n in range(8))).findings
     check = personal(found, Allowed())
@@ -115,17 +142,8 @@ def test_secrets_and_local_paths_in_what_lies_beside_the_rows_are_found(tmp_path
 
 
 def test_a_dead_letter_that_says_where_its_input_lies_is_told(tmp_path: Path) -> None:
-    inputs = {"large": {"shard": "/home/jane/a.parquet", "row": 1}, "small": {"text": "/bin/sh"}}
-    letters = [
-        Dropped(input_id=name, stage="s", reason="r", blamed="input", input=each) for name, each in inputs.items()
-    ]
     table = seed_table(tmp_path / "rows", [run("a", "x")])
-    written = seed_table(tmp_path / "letters", letters)
-    (table.folder / "dropped").mkdir()
-    written.shards()[0].rename(table.folder / "dropped/part-00000.parquet")
-    changes = {"counts": Counts(read=3, used=1, dropped=2, written=1), "reasons": {"r": 2}}
-    manifest = msgspec.structs.replace(table.manifest, dropped_files=written.manifest.files, **changes)
-    write_manifest(table.folder, manifest)
+    add_letters(table, {"large": {"shard": "/home/jane/a.parquet", "row": 1}, "small": {"text": "/bin/sh"}})
     found = survey(Table.open(table.folder), "rows").findings
     assert local_paths(found).items == ["local_path in 1 row of rows/dropped (large)"]
 

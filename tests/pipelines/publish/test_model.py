@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
+from pipelines.engine.seeds import seed_table
+from pipelines.lock import LOCK
+from pipelines.publish.checks import Check
 from pipelines.publish.model import ADAPTER, model
 from pipelines.publish.publication import Order
 from schemas.errors import UserError
+from schemas.manifest import write_manifest
+from schemas.tables import Table
+from tests.builders import run_of_source, trajectory
 
 CONFIG = {"base_model_name_or_path": "/home/jane/models/base", "peft_type": "LORA", "r": 8}
 
@@ -43,3 +50,109 @@ def test_an_adapter_is_published_with_the_name_of_its_base_on_the_hub(adapter: P
 def test_an_adapter_of_a_folder_here_is_of_no_use_elsewhere(adapter: Path) -> None:
     with pytest.raises(UserError, match="say what it adapts on the Hub with --base-model ORG/NAME"):
         model(order(adapter, None))
+
+
+TOKEN = "ghp_" + "aB3d" * 9
+
+
+def checked(folder: Path, **fields: Any) -> dict[str, Check]:
+    return {each.name: each for each in model(msgspec.structs.replace(order(folder, "org/base"), **fields)).checks}
+
+
+def test_only_what_a_model_consists_of_goes_up_and_the_rest_is_named(adapter: Path) -> None:
+    for name in ("train.log", "run.py", "training_args.bin", "notes.txt", ".env"):
+        (adapter / name).write_text(TOKEN)
+    (adapter / "checkpoint-10").mkdir()
+    (adapter / "LICENSE").write_text("terms")
+    found = model(order(adapter, "org/base"))
+    sent = {"README.md", "LICENSE", "training.json", "tokenizer.json", ADAPTER, "adapter_model.safetensors"}
+    assert found.files.keys() == sent
+    checks = {each.name: each for each in found.checks}
+    assert checks["secrets"].level == "passed"
+    assert checks["files"].items == ["checkpoint-10", "notes.txt", "run.py", "train.log", "training_args.bin"]
+    card = found.files["README.md"].source
+    assert isinstance(card, bytes)
+    assert "not sent, for they are no part of a model: checkpoint-10; notes.txt" in card.decode().replace("\\", "")
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "chat_template.jinja", "LICENSE", "README.md", "training.json"])
+def test_all_text_that_goes_up_is_looked_through(adapter: Path, name: str) -> None:
+    held = (adapter / name).read_text() if (adapter / name).exists() else ""
+    ends = {"tokenizer.json": f'{{"a": "x\\n{TOKEN}"}}', "training.json": f'{{"a": "x\\n{TOKEN}"}}'}
+    (adapter / name).write_text(ends.get(name, f"{held}\n{TOKEN}\n"))
+    check = checked(adapter)["secrets"]
+    assert (check.level, check.items) == ("refused", [f"github_token in {name}"])
+
+
+def test_the_description_is_looked_through_too(adapter: Path) -> None:
+    assert checked(adapter, description=f"with {TOKEN}")["secrets"].items == ["github_token in README.md"]
+
+
+@pytest.mark.parametrize("base", ["/home/jane/base", "base", "../org/base", "org/base/x"])
+def test_a_base_is_one_on_the_hub(adapter: Path, base: str) -> None:
+    with pytest.raises(UserError, match=f"--base-model {base}: expected a model on the Hub"):
+        model(order(adapter, base))
+    (adapter / ADAPTER).unlink()
+    (adapter / "config.json").write_text("{}")
+    (adapter / "README.md").write_text(f"---\nbase_model: {base}\n---\n")
+    with pytest.raises(UserError, match=f"README.md: base_model {base}: expected a model on the Hub"):
+        model(order(adapter, None))
+    assert model(order(adapter, "org/base")).files
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        (ADAPTER, b"{"),
+        (ADAPTER, b"[]"),
+        ("README.md", b"---\nbad: [\n---\n"),
+        ("README.md", b"---\n- a\n---\n"),
+        ("README.md", b"\xff\xfe"),
+        ("training.json", b"{"),
+    ],
+)
+def test_a_damaged_file_is_named(adapter: Path, name: str, content: bytes) -> None:
+    (adapter / name).write_bytes(content)
+    with pytest.raises(UserError, match=rf"tuned/{name} is damaged \(.+\); .*run its training again"):
+        model(order(adapter, "org/base"))
+
+
+def trained(folder: Path, run: Path, licence: str | None, base: Path | str = "") -> None:
+    """Let ``folder`` be trained in ``run``, on rows that were made of runs of a foreign data set."""
+    source = seed_table(run / "found", [run_of_source("org/data", licence)])
+    rows = seed_table(run / "rows", [trajectory("a")])
+    write_manifest(rows.folder, msgspec.structs.replace(rows.manifest, inputs={"of": source.digest}))
+    (run / "recipe.yaml").write_text("name: small\n")
+    (run / LOCK).touch()
+    record = {"rows_digest": Table.open(rows.folder).digest, "settings": {"rows": str(rows.folder), "model": str(base)}}
+    (folder / "training.json").write_bytes(msgspec.json.encode(record))
+
+
+def test_licences_of_the_rows_are_held_against_that_of_the_model(adapter: Path, tmp_path: Path) -> None:
+    trained(adapter, tmp_path, "CC-BY-NC-4.0")
+    assert checked(adapter)["licences"].level == "refused"
+    assert "org/data is under CC-BY-NC-4.0: non-commercial" in checked(adapter)["licences"].detail
+    assert checked(adapter, licence="cc-by-nc-4.0")["licences"].level == "passed"
+    trained(adapter, tmp_path, None)
+    assert "say which it is with --source-licence org/data=LICENCE" in checked(adapter)["licences"].detail
+    assert checked(adapter, source_licences={"org/data": "mit"})["licences"].level == "passed"
+    assert checked(adapter, licence=None, source_licences={"org/data": "mit"})["licences"].detail.startswith("mit;")
+
+
+def test_rows_of_a_model_outside_of_the_run_and_of_its_tuned_base_count(adapter: Path, tmp_path: Path) -> None:
+    base = tmp_path / "elsewhere/first"
+    base.mkdir(parents=True)
+    trained(base, tmp_path / "one", "CC-BY-NC-4.0")
+    trained(adapter, tmp_path / "two", "MIT", base)
+    check = checked(adapter)["licences"]
+    assert check.level == "refused"
+    assert "non-commercial, which mit does not keep" in check.detail
+
+
+def test_what_was_not_checked_is_said_in_the_card(adapter: Path) -> None:
+    checks = checked(adapter)
+    assert (checks["licences"].level, checks["licence of the base"].level) == ("note", "note")
+    card = model(order(adapter, "org/base")).files["README.md"].source
+    assert isinstance(card, bytes)
+    assert "| licences | note | not checked: the rows of 1 training(s) that made it are not here" in card.decode()
+    assert "| licence of the base | note | not checked: what the licence of the base model asks for |" in card.decode()
