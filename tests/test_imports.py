@@ -31,8 +31,8 @@ ONLY_IN = {
     "accelerate": {"trainers"},
     "vllm": set(),
 }
-COME_WITH_OTHERS = {"pydantic_core", "referencing", "safetensors"}
-"""Parts of pydantic, jsonschema and transformers by names of their own."""
+COME_WITH_OTHERS = {"pydantic_core", "referencing", "safetensors", "yaml"}
+"""Parts of pydantic, jsonschema, transformers and huggingface_hub by names of their own."""
 MODULES = [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))]
 
 
