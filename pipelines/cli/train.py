@@ -9,9 +9,8 @@ import msgspec
 
 from pipelines.children import run_module
 from pipelines.cli.console import answer, answers, example, say
-from pipelines.stages.training import RECORD
+from pipelines.stages.training import RECORD, Report
 from schemas.config import override, read_yaml
-from schemas.tables import Counts
 
 HELP = {
     "sft": (
@@ -40,17 +39,14 @@ HELP = {
 """What a trainer does, what its configuration names, and a change to that."""
 
 
-class Trained(msgspec.Struct, frozen=True, kw_only=True):
+class Trained(Report, frozen=True, kw_only=True):
     """A training, as ``training.json`` beside its ``model`` has it; that file says more.
 
     ``read = used + dropped`` rows, and ``written`` examples made of them; ``reasons`` says why rows were dropped.
     """
 
     model: str = ""
-    counts: Counts
-    reasons: dict[str, int]
     steps: int
-    seconds: float
     first_loss: float
     last_loss: float
     last_accuracy: float | None

@@ -56,16 +56,7 @@ def is_model(path: Path) -> bool:
 
 def model(order: Order) -> Publication:
     """The publication of the model at ``order.path``. Raises ``UserError``."""
-    unfit = {
-        "--table": order.tables,
-        "--copy": order.copies,
-        "--title": order.title,
-        "--author": order.author,
-        "--allow-leaks": order.allowed.leaks,
-    }
-    for option, given in unfit.items():
-        if given:
-            raise UserError(f"{order.path} is a tuned model; {option} is for tables")
+    check_options(order)
     check_base(order.base_model, "--base-model")
     said = {name: known(licence) for name, licence in order.source_licences.items()}
     found, missing = sources(order.path)
@@ -99,6 +90,20 @@ def model(order: Order) -> Publication:
         tables=[],
         left=LOADED,
     )
+
+
+def check_options(order: Order) -> None:
+    """Raises ``UserError`` if something was asked for that a model has not."""
+    unfit = {
+        "--table": order.tables,
+        "--copy": order.copies,
+        "--title": order.title,
+        "--author": order.author,
+        "--allow-leaks": order.allowed.leaks,
+    }
+    for option, given in unfit.items():
+        if given:
+            raise UserError(f"{order.path} is a tuned model; {option} is for tables")
 
 
 def matches(name: str, patterns: Iterable[str]) -> bool:
