@@ -67,7 +67,8 @@ class Shard:
             if result.input_id not in missing:
                 raise self._broken(f"a second or a foreign result for input {result.input_id}")
             missing.remove(result.input_id)
-            self._measures.update(result.measures)
+            for name, figure in result.measures.items():
+                self._measures[name] += figure  # type: ignore[assignment]
             if result.dropped is None:
                 self.rows += [(result.input_id, output) for output in result.outputs]
                 for side, outputs in result.sides.items():

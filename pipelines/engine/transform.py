@@ -83,7 +83,7 @@ class RowsFn(StageFn):
                 except Exception as error:  # noqa: BLE001 - the boundary that attributes what plug-ins raise
                     shard.fail(unit, error, record, row)
                 else:
-                    lost = any(result.dropped is not None for result in results)
+                    lost = [result for result in results if result.dropped is not None]
                     shard.add(unit, results, shard.context(record, row) if lost else None)
         return self.workspace.store(self._phase, shard, operation.writes)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from typing import NamedTuple
+
+import msgspec
 
 from pipelines.raw import hub
 from pipelines.raw.rows import rows_in, shorter
@@ -13,7 +14,7 @@ from schemas.hub_errors import hub_errors
 from schemas.raw import RawPart
 
 
-class RawRecord(NamedTuple):
+class RawRecord(msgspec.Struct, frozen=True, gc=False):
     """The bytes of one record; ``row`` is that of its first row, ``occurrence`` counts equal records before it."""
 
     data: bytes

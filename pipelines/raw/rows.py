@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 import msgspec
 import pyarrow as pa
@@ -19,7 +19,7 @@ READ_BYTES = 2**20
 """Read at a time: a line is often longer than the usual 8 kB."""
 
 
-class RawRow(NamedTuple):
+class RawRow(msgspec.Struct, frozen=True, gc=False):
     """The bytes of a row, and what it is from and to in its file (see ``RawSlice``)."""
 
     data: bytes

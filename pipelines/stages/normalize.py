@@ -153,8 +153,11 @@ class Normalization(RowOperation):
                 input=self._context(raw),
             )
             return [Result(input_id=unit[0], dropped=letter)]
-        remarks = {f"remark.{name}": n for name, n in read.remarks.items() if n}
-        return [Result(input_id=unit[0], outputs=read.trajectories, measures={**read.measures, **remarks})]
+        measures = read.measures
+        for name, n in read.remarks.items():
+            if n:
+                measures[f"remark.{name}"] = n
+        return [Result(input_id=unit[0], outputs=read.trajectories, measures=measures)]
 
     def _read(self, raw: RawRecord) -> ReadRecord:
         try:

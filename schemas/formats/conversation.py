@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import msgspec
+
 from schemas.formats.format import Origin, Raw, Remarks, provenance
 from schemas.record import JsonObject
 from schemas.trajectory import AnyItem, Trajectory
@@ -41,7 +43,7 @@ class Flag(NamedTuple):
         return type(value) is type(self.no) and value in (self.no, self.yes)
 
 
-class Text(NamedTuple):
+class Text(msgspec.Struct, frozen=True, gc=False):
     """A message that is a text, of the agent or of the user, and nothing else but, of the agent, a flag."""
 
     content: str
@@ -108,10 +110,11 @@ def to_trajectory(
 
 
 def kept(talk: Conversation, name: str, row: JsonObject) -> JsonObject:
-    """What goes into ``extra``."""
+    """What goes into ``extra``, for which ``row`` is taken."""
     if talk.unnumbered:
         talk.spelling["unnumbered"] = talk.unnumbered
-    held = {"row": row} if row.keys() & RESERVED else row
-    notes = {"content": talk.fields, "tool_calls": talk.call_fields, "spelling": talk.spelling}
-    held = {**held, **{part: value for part, value in notes.items() if value}}
+    held = row if RESERVED.isdisjoint(row) else {"row": row}
+    for part, noted in (("content", talk.fields), ("tool_calls", talk.call_fields), ("spelling", talk.spelling)):
+        if noted:
+            held[part] = noted
     return {name: held} if held else {}

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -20,12 +19,11 @@ from schemas.trajectory import Source, Trajectory
 class Tally(Counter[str]):
     """A counter. Most stay empty, and a record has a dozen: so to make and to add empty ones costs little."""
 
-    def __init__(self, given: Mapping[str, int] | Iterable[str] = ()) -> None:
-        if given:
-            super().__init__(given)
+    if not TYPE_CHECKING:
+        __init__ = dict.__init__  # takes counts only, and is not written in Python
 
     def __add__(self, other: Counter[str]) -> Tally:  # type: ignore[override]
-        return Tally(super().__add__(other)) if self or other else Tally()
+        return Tally(super().__add__(other)) if self or other else self
 
     def __pos__(self) -> Tally:
         return Tally(super().__pos__())
@@ -50,7 +48,7 @@ class FormatError(ValueError):
         return type(self), (self.reason, self.detail)
 
 
-class Origin(NamedTuple):
+class Origin(msgspec.Struct, frozen=True, gc=False):
     """Where a raw record stands; ``occurrence`` counts records of equal bytes before it in the dataset's split."""
 
     dataset: str
@@ -60,7 +58,7 @@ class Origin(NamedTuple):
     occurrence: int = 0
 
 
-class Decoded(NamedTuple):
+class Decoded(msgspec.Struct, frozen=True, gc=False):
     """A raw record whose JSON value is known already, so that it is not decoded twice."""
 
     data: bytes
@@ -112,11 +110,11 @@ def decode(raw: Raw) -> Any:
     """The JSON value in ``raw``. Raises ``FormatError``: ``blank`` or ``invalid_json``."""
     if isinstance(raw, Decoded):
         return raw.value
-    if not raw or raw.isspace():
-        raise FormatError("blank", "the record is empty")
     try:
         return msgspec.json.decode(raw.removeprefix(b"\xef\xbb\xbf"))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        if not raw or raw.isspace():
+            raise FormatError("blank", "the record is empty") from error
         raise FormatError("invalid_json", str(error)) from error
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from schemas.formats.format import Remarks
 from schemas.trajectory import AnyItem, ApiAction, CodeAction, Tool
 
-_CALLS = (ApiAction, CodeAction)
+_CALLS = frozenset({ApiAction, CodeAction})
 
 
 def link_remarks(content: Sequence[AnyItem], tools: Sequence[Tool]) -> Remarks:
@@ -22,7 +22,7 @@ def link_remarks(content: Sequence[AnyItem], tools: Sequence[Tool]) -> Remarks:
     declared = {tool.name for tool in tools}
     for item in content:
         call_id = item.tool_call_id
-        if isinstance(item, _CALLS):
+        if type(item) in _CALLS:
             if declared and isinstance(item, ApiAction) and item.function not in declared:
                 remarks["undeclared_tool"] += 1
             if call_id is None:

@@ -18,6 +18,7 @@ from schemas.formats.dialects.dialect import Dialect, Spoken
 from schemas.formats.format import FormatError
 from schemas.formats.json_text import Spelling
 from schemas.formats.parts import Image, read_parts
+from schemas.formats.wording import Wording, wording
 from schemas.record import JsonObject
 from schemas.trajectory import (
     ApiAction,
@@ -34,7 +35,7 @@ REASONING = ("reasoning_content", "reasoning", "thinking")
 _REASONING = frozenset(REASONING)
 _KNOWN = frozenset({"role", "content", "name"})
 _RESULT = _KNOWN | {"tool_call_id"}
-_CALLS = (ApiAction, CodeAction)
+_CALLS = frozenset({ApiAction, CodeAction})
 
 
 class MessageReader:
@@ -53,6 +54,8 @@ class MessageReader:
         """Results without an id since then."""
         self._awaits = False
         """The last turn is answered by what comes next, whoever is said to speak."""
+        self._wordings: dict[Wording | None, list[int]] = {}
+        """Turns in the dialect, by their wording; ``None`` is the plainest."""
 
     def read(self, messages: Any) -> Conversation:
         """The conversation.
@@ -69,8 +72,7 @@ class MessageReader:
                 raise _unreadable(message, place) from error
             talk.starts.append(len(talk.content))
             reader(self, message)
-        self._link()
-        return talk
+        return self._ended()
 
     def read_texts(self, texts: Iterable[Text]) -> Conversation:
         """The conversation of messages that are a text and nothing else."""
@@ -82,8 +84,7 @@ class MessageReader:
                 self._say(text.content, talk.starts[-1], None, {"turn": talk.turn, "train": text.train})
             else:
                 self._hear(text.content)
-        self._link()
-        return talk
+        return self._ended()
 
     def _system(self, message: JsonObject) -> None:
         role = message["role"]
@@ -201,14 +202,19 @@ class MessageReader:
             message = MessageAction(content=text, reasoning_content=reasoning, **fields)
             if dialect and dialect.compose([message]) != text:
                 talk.note(index, plain=True)
+            elif dialect:
+                self._wordings.setdefault(None, []).append(index)
             talk.content.append(message)
             return
         plainest = _composed(dialect, spoken) == text if spoken.plainest is None else spoken.plainest
-        if not plainest:
+        found = None if plainest else wording(text, spoken.actions)
+        if plainest or found is not None:
+            self._wordings.setdefault(found, []).append(index)
+        else:
             talk.note(index, text=text)
         self._awaits = spoken.awaits
         for action in spoken.actions:
-            if isinstance(action, _CALLS):
+            if type(action) in _CALLS:
                 self._waiting.append(len(talk.content))
             for field, value in fields.items():
                 force_setattr(action, field, value)
@@ -225,6 +231,20 @@ class MessageReader:
             if action.tool_call_id is None:
                 self._waiting.append(len(self.talk.content))
             self.talk.content.append(action)
+
+    def _ended(self) -> Conversation:
+        """The conversation, with links to its last results, and notes on its wording."""
+        self._link()
+        if self._wordings.keys() <= {None}:
+            return self.talk
+        usual = max(self._wordings, key=lambda each: len(self._wordings[each]))
+        if usual is not None:
+            self.talk.spelling["wording"] = list(usual)
+        for found, places in self._wordings.items():
+            if found != usual:
+                for place in places:
+                    self.talk.note(place, wording=None if found is None else list(found))
+        return self.talk
 
     def _link(self) -> None:
         """Give calls without an id, and the results without one that followed them, ids that are not in use.

@@ -124,7 +124,7 @@ class MessageWriter:
             return str(note["text"])
         if "plain" in note:
             return _words(actions) or ""
-        return say(dialect, actions)
+        return say(dialect, actions, note.get("wording", self.layout.spelling.get("wording")))
 
     def _call(self, action: ApiAction, index: int) -> JsonObject:
         note = self._note(index)

@@ -24,7 +24,7 @@ from schemas.formats.message_writing import MessageWriter
 from schemas.record import JsonObject
 from schemas.trajectory import Trajectory
 
-CONVERTER_VERSION = "1"
+CONVERTER_VERSION = "2"
 NAME = "openai"
 WEIGHT = Flag("weight", 0, 1)
 
@@ -44,7 +44,9 @@ class OpenAi(WithDialect):
         talk = MessageReader("compact", WEIGHT, self.speech).read(messages)
         if style is not None:
             talk.spelling["messages"] = style
-        losses = Losses({"messages.spelling": 1} if isinstance(given, str) and style is None else {})
+        losses = Losses()
+        if isinstance(given, str) and style is None:
+            losses["messages.spelling"] = 1
         named = "functions" if "tools" not in row and isinstance(row.get("functions"), list) else "tools"
         tools, note, lost = read_tools(row.pop(named, None), "object")
         if named == "functions":

@@ -28,11 +28,14 @@ from schemas.formats.sharegpt_turns import TurnReader, TurnWriter, is_answer, re
 from schemas.record import JsonObject
 from schemas.trajectory import Outcome, Tool, Trajectory
 
-CONVERTER_VERSION = "1"
+CONVERTER_VERSION = "2"
 NAME = "sharegpt"
 LOSS = Flag("loss", False, True)
 FIELDS = ("conversations", "conversation", "messages")
 """Names of the field with the turns, the usual one first."""
+
+_LISTED = (list, str)
+_ANSWER = (dict, list)
 
 
 class ShareGpt(WithDialect):
@@ -55,18 +58,26 @@ class ShareGpt(WithDialect):
         ``unknown_part``; ``unknown_call``.
         """
         row = parse(raw)
-        field = next((name for name in FIELDS if isinstance(row.get(name), list | str)), FIELDS[0])
+        field = FIELDS[0]
+        if not isinstance(row.get(field), _LISTED):
+            field = next((name for name in FIELDS if isinstance(row.get(name), _LISTED)), FIELDS[0])
         given = row.pop(field, None)
         turns, style = read_list(given)
         if not isinstance(turns, list):
             raise FormatError("invalid", f"expected {field!r}, a list of turns, got {turns!r:.60}")
-        losses = Losses({f"{field}.spelling": 1} if isinstance(given, str) and style is None else {})
-        spelling: JsonObject = {} if field == FIELDS[0] else {"field": field}
-        spelling |= {} if style is None else {"messages": style}
+        losses, spelling = Losses(), JsonObject()
+        if isinstance(given, str) and style is None:
+            losses[f"{field}.spelling"] = 1
+        if field != FIELDS[0]:
+            spelling["field"] = field
+        if style is not None:
+            spelling["messages"] = style
         system = row.pop("system") if isinstance(row.get("system"), str) and row["system"] else None
-        spelling |= {} if system is None else {"system_field": True}
+        if system is not None:
+            spelling["system_field"] = True
         tools, note, lost = read_tools(row.pop("tools", None), "spaced")
-        spelling |= {} if note == _usual(tools) else {"tools": note}
+        if note != _usual(tools):
+            spelling["tools"] = note
         answers = _answers(row, len(turns), spelling)
         outcome = self._outcome(row, spelling)
         talk = self._talk(turns, answers[0] if answers else [], system, spelling)
@@ -157,7 +168,7 @@ class ShareGpt(WithDialect):
 
 def _answers(row: JsonObject, turns: int, spelling: JsonObject) -> list[list[Any]]:
     """The better and the worse answer, each a list of turns, if the record has them."""
-    if not isinstance(row.get("chosen"), dict | list) or not isinstance(row.get("rejected"), dict | list):
+    if not isinstance(row.get("chosen"), _ANSWER) or not isinstance(row.get("rejected"), _ANSWER):
         return []
     spelling["prompt"] = turns
     listed = [name for name in ("chosen", "rejected") if isinstance(row[name], list) and len(row[name]) == 1]

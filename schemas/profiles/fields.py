@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -38,9 +37,9 @@ def without(document: JsonObject, paths: list[str]) -> JsonObject:
 def fields_of(document: Any) -> dict[str, int]:
     """How often each field has a value: of the record, and of the objects in its lists (``[].role``)."""
     counted: dict[str, int] = {}
-    for record in document if isinstance(document, list) else [document]:
+    for record in document if isinstance(document, list) else (document,):
         if isinstance(record, dict):
-            _count([record], "", counted)
+            _count((record,), "", counted)
             for value in record.values():
                 if isinstance(value, list):
                     _count(value, ITEM, counted)
@@ -59,17 +58,19 @@ def _count(members: Sequence[Any], prefix: str, counted: dict[str, int]) -> None
         counted[prefix + name] = counted.get(prefix + name, 0) + n
 
 
-def fields_in_extra(extra: JsonObject) -> Counter[str]:
+def fields_in_extra(extra: JsonObject) -> dict[str, int]:
     """The fields that a reader put into ``extra``, by the names that ``fields_of`` gives them."""
-    counted: Counter[str] = Counter()
+    counted: dict[str, int] = {}
     for kept in extra.values():
         if not isinstance(kept, dict):
             continue
-        counted.update(name for name in kept.get("row", kept) if name not in RESERVED)
+        for name in kept.get("row", kept):
+            if name not in RESERVED:
+                counted[name] = counted.get(name, 0) + 1
         for items in (kept.get("content"), kept.get("tool_calls")):
             for member in items.values() if isinstance(items, dict) else ():
-                if isinstance(member, dict):
-                    counted.update(ITEM + name for name in member)
+                for name in member if isinstance(member, dict) else ():
+                    counted[ITEM + name] = counted.get(ITEM + name, 0) + 1
     return counted
 
 
@@ -78,8 +79,9 @@ _KINDS = ("source", "extra", "dropped")
 
 def measured(document: Any, extra: JsonObject, losses: Losses) -> dict[str, int]:
     """``source.FIELD``, ``extra.FIELD`` and ``dropped.FIELD``, with how often each was."""
-    counts = zip(_KINDS, (fields_of(document), fields_in_extra(extra), losses), strict=True)
-    return {f"{kind}.{name}": n for kind, found in counts for name, n in found.items() if n}
+    found = {f"source.{name}": n for name, n in fields_of(document).items()}
+    found |= {f"extra.{name}": n for name, n in fields_in_extra(extra).items()}
+    return found | {f"dropped.{name}": n for name, n in losses.items() if n} if losses else found
 
 
 class Kept(msgspec.Struct, frozen=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from pydantic import Field, JsonValue, field_validator
@@ -56,7 +56,7 @@ class Group(Config):
     )
 
 
-class ReadRecord(NamedTuple):
+class ReadRecord(msgspec.Struct, frozen=True, gc=False):
     """The runs of one record, and what of its fields went where (see ``fields.measured``)."""
 
     trajectories: list[Trajectory]
@@ -98,6 +98,7 @@ class ProfileReader:
     def __init__(self, profile: Profile, reader: Reader) -> None:
         self._profile = profile
         self._reader = reader
+        self._places = (profile.task_id, profile.environment_id, profile.outcome) != (None, None, None)
 
     def read(self, raw: bytes, row: int, occurrence: int) -> ReadRecord:
         """The runs of the record at ``row``. Raises ``FormatError``."""
@@ -109,7 +110,9 @@ class ProfileReader:
             raw = msgspec.json.encode(document)
         read = self._reader.read(Decoded(raw, self._shaped(document)), origin)
         first = document[0] if profile.group is not None else document
-        runs = [self._placed(run, first) for run in (read.trajectory, *read.others)]
+        runs = [read.trajectory, *read.others]
+        if self._places:
+            runs = [self._placed(run, first) for run in runs]
         return ReadRecord(runs, measured(document, read.trajectory.extra, read.losses), read.remarks)
 
     def _shaped(self, document: Any) -> Any:

@@ -12,13 +12,14 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from schemas.formats.format import FormatError
+from schemas.formats.wording import worded
 from schemas.trajectory import Action, AnyAction, ApiAction, CodeAction, MessageAction
 
 INPUT = "input"
 """The name of a call's only argument where the text names none."""
 
 
-class Spoken(NamedTuple):
+class Spoken(msgspec.Struct, frozen=True, gc=False):
     """What a text says in a dialect.
 
     ``awaits``: what comes next answers it. ``plainest``: whether it is the text that ``compose`` makes, if that is
@@ -48,12 +49,16 @@ class Block(NamedTuple):
     action: ApiAction | CodeAction
 
 
-def say(dialect: Dialect, actions: Sequence[Action]) -> str:
-    """The text of ``actions``. Raises ``FormatError`` (``unsayable``) if other calls would be read from it."""
-    text = dialect.compose(actions)
-    spoken = dialect.read(text)
-    if _calls(spoken.actions if spoken else []) != _calls(actions):
-        raise unsayable(f"the text would be read as other calls: {text!r:.80}")
+def say(dialect: Dialect, actions: Sequence[AnyAction], pieces: Sequence[str] | None = None) -> str:
+    """The text of ``actions``, in the wording that ``pieces`` are if it is theirs, or else the plainest.
+
+    Raises ``FormatError`` (``unsayable``) if other calls would be read from it.
+    """
+    text = worded(pieces, actions) if pieces is not None else None
+    if text is None or not _says(dialect, text, actions):
+        text = dialect.compose(actions)
+        if not _says(dialect, text, actions):
+            raise unsayable(f"the text would be read as other calls: {text!r:.80}")
     return text
 
 
@@ -95,6 +100,11 @@ def lines(actions: Sequence[Action], blocks: Sequence[str | None]) -> str:
 
 def _between(prose: str, first: bool) -> str:
     return prose if first else prose.removeprefix("\n")
+
+
+def _says(dialect: Dialect, text: str, actions: Sequence[Action]) -> bool:
+    spoken = dialect.read(text)
+    return _calls(spoken.actions if spoken else []) == _calls(actions)
 
 
 def _calls(actions: Sequence[Action]) -> list[tuple[Any, ...]]:

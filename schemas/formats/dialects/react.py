@@ -43,7 +43,7 @@ class React(Config):
     def read(self, text: str) -> Spoken | None:
         """The first action of ``text`` and what follows it, or its final answer; ``None`` for a thought alone."""
         action = _label(text, _ACTIONS)
-        answer = _label(text, (_ANSWERS,), action.stop if action else 0)
+        answer = _label(text, (_ANSWERS,), action.stop if action else 0) if _ANSWERS in text else None
         opening = action or answer
         if opening is None:
             return None

@@ -94,7 +94,13 @@ def told(value: Any) -> Iterator[str]:
 
 
 def held(read: ReadRecord) -> Counter[str]:
-    return words(Counter(told(msgspec.to_builtins(read.trajectories))))
+    """The words of the runs; those of the wording that the turns of a run share, for each turn."""
+    texts = Counter(told(msgspec.to_builtins(read.trajectories)))
+    for run in read.trajectories:
+        turns = len({item.turn for item in run.content if isinstance(item, Action)})
+        for kept in run.extra.values():
+            texts.update(dict.fromkeys(kept.get("spelling", {}).get("wording", ()), turns - 1))
+    return words(texts)
 
 
 def words(texts: Counter[str]) -> Counter[str]:

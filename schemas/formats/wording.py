@@ -1,0 +1,51 @@
+"""How a turn is worded around what its actions hold, so that its text can be written again and is not kept twice.
+
+A wording is the pieces of a text before, between and behind what its actions hold: of ``Thought: why Action: go[home]``
+they are ``Thought: ``, `` Action: ``, ``[`` and ``]``. Most turns of a run have the same one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+
+from schemas.trajectory import AnyAction, ApiAction
+
+Wording = tuple[str, ...]
+"""One piece more than the actions hold texts."""
+
+
+def wording(text: str, actions: Sequence[AnyAction]) -> Wording | None:
+    """How ``text`` is worded; ``None`` where it does not have all that its actions hold, in order."""
+    pieces = []
+    for held in _held(actions):
+        before, found, text = text.partition(held) if held else ("", "", text)
+        if not found and held:
+            return None
+        pieces.append(before)
+    return (*pieces, text)
+
+
+def worded(pieces: Sequence[str], actions: Sequence[AnyAction]) -> str | None:
+    """The text of ``actions`` in a wording; ``None`` if it is that of others."""
+    held = _held(actions)
+    if len(pieces) != len(held) + 1:
+        return None
+    return "".join(chain.from_iterable(zip(pieces, [*held, ""], strict=True)))
+
+
+def _held(actions: Sequence[AnyAction]) -> list[str]:
+    """What the actions hold, as it stands in a text: thoughts, names of tools, arguments that are texts, contents."""
+    held = []
+    for action in actions:
+        if action.description:
+            held.append(action.description)
+        if not isinstance(action, ApiAction):
+            held.append(action.content)
+            continue
+        held.append(action.function)
+        if action.raw_arguments is None:
+            held += [value for value in action.kwargs.values() if isinstance(value, str)]
+        else:
+            held.append(action.raw_arguments)
+    return held

@@ -1,0 +1,109 @@
+"""How turns are worded: kept once for a run, and written again to the letter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemas.formats.format import Origin
+from schemas.formats.sharegpt import ShareGpt
+from schemas.formats.wording import worded, wording
+from schemas.record import JsonObject
+from schemas.trajectory import AnyAction, ApiAction, CodeAction, MessageAction, Trajectory
+from tests.schemas.formats.test_fuzz import TEXTS
+from tests.schemas.records import texts
+
+REACT = ShareGpt(dialect="react")
+GO = (
+    "Thought: {}\nAction: go[{}]",
+    "Thought:\n{}\nAct: go({})",
+    'Thought: {}\nAction: go\nAction Input: {{"to": "{}"}}',
+)
+
+
+def read(format_: ShareGpt, said: list[str]) -> Trajectory:
+    turns = [{"from": "human", "value": "Go."}, *({"from": "gpt", "value": text} for text in said)]
+    return format_.read(msgspec.json.encode({"conversations": turns}), Origin("demo")).trajectory
+
+
+def said(document: JsonObject) -> list[Any]:
+    return [turn["value"] for turn in document["conversations"][1:]]
+
+
+def test_pieces_are_what_stands_around_what_actions_hold() -> None:
+    action = ApiAction(function="go", kwargs={"to": "home", "fast": True, "by": "car"}, description="I am tired.")
+    text = "Why: I am tired.\n>>> go(home, True, car)"
+    pieces = wording(text, [action])
+    assert pieces == ("Why: ", "\n>>> ", "(", ", True, ", ")")
+    assert worded(pieces, [action]) == text
+    assert worded(pieces, [msgspec.structs.replace(action, function="run")]) == text.replace("go", "run")
+    assert worded(pieces, [MessageAction(content="go")]) is None
+    assert wording("Why: I am tired.\n>>> go(car, True, home)", [action]) is None
+
+
+@given(st.lists(st.sampled_from("ab \n"), max_size=9).map("".join), st.lists(st.text("ab", max_size=2), max_size=4))
+def test_a_wording_gives_the_text_again(text: str, contents: list[str]) -> None:
+    actions: list[AnyAction] = [MessageAction(content=each) for each in contents]
+    actions += [CodeAction(language="x", content="b"), ApiAction(function="a", kwargs={}, raw_arguments="")]
+    pieces = wording(text, actions)
+    assert pieces is None or worded(pieces, actions) == text
+
+
+@pytest.mark.parametrize("spelled", GO[:2])
+def test_what_turns_share_is_noted_once(spelled: str) -> None:
+    texts_ = [spelled.format(why, where) for why, where in (("Tired.", "home"), ("Hungry.", "out"), ("", "in"))]
+    run = read(REACT, texts_)
+    noted = dict(run.extra["sharegpt"]["spelling"])
+    assert noted.pop("wording") == list(wording(texts_[0], run.content[1:2]) or ())
+    assert noted.keys() == {"3"}
+    assert "Tired" not in str(run.extra)
+    assert said(REACT.write(run).document) == texts_
+
+
+def test_the_usual_wording_is_that_of_most_turns() -> None:
+    texts_ = [GO[2].format("a", "b"), *(GO[0].format("c", "d"),) * 4, GO[2].format("e", "f"), "Final Answer: g", "Bye."]
+    run = read(REACT, texts_)
+    assert run.extra["sharegpt"]["spelling"] == {
+        "wording": ["Thought: ", "\nAction: ", "[", "]"],
+        "1": {"wording": None},
+        "6": {"wording": None},
+        "7": {"wording": None},
+        "8": {"plain": True},
+    }
+    assert said(REACT.write(run).document) == texts_
+
+
+def test_the_plainest_wording_is_no_note() -> None:
+    assert read(REACT, [GO[2].format("a", "b")] * 2).extra == {}
+
+
+def test_turns_that_were_changed_are_written_as_what_they_are_now() -> None:
+    run = read(REACT, [GO[0].format("a", "b"), GO[0].format("c", "d"), GO[0].format("e", "f")])
+    content = [*run.content]
+    content[1] = ApiAction(function="go", kwargs={"input": "back"}, description="No.", turn=1)
+    content[2] = MessageAction(content="Done.", turn=2)
+    content[3] = ApiAction(function="go", kwargs={"input": "x]\nAction: y[z"}, description="e", turn=3)
+    written = said(REACT.write(msgspec.structs.replace(run, content=content)).document)
+    assert written[:2] == ["Thought: No.\nAction: go[back]", "Final Answer: Done."]
+    again = read(REACT, written).content
+    assert [action.kwargs for action in again if isinstance(action, ApiAction)] == [
+        {"input": "back"},
+        {"input": "x]\nAction: y[z"},
+    ]
+
+
+def test_a_text_that_was_noted_whole_is_written_as_before() -> None:
+    run = read(REACT, ["Final Answer: x"])
+    noted = msgspec.structs.replace(run, extra={"sharegpt": {"spelling": {"1": {"text": "Final Answer:  x"}}}})
+    assert said(REACT.write(noted).document) == ["Final Answer:  x"]
+
+
+@pytest.mark.parametrize("dialect", ["react", "function_xml", "hermes", "brackets", "execute", "fenced", "webarena"])
+@given(st.lists(st.one_of(st.sampled_from(tuple(TEXTS.values())), texts), max_size=6))
+def test_texts_come_back_to_the_letter(dialect: Any, turns: list[str]) -> None:
+    format_ = ShareGpt(dialect=dialect)
+    assert said(format_.write(read(format_, turns)).document) == turns
