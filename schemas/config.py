@@ -26,7 +26,13 @@ from schemas.record import JsonObject
 class Config(BaseModel):
     """Base of every configuration: unknown keys forbidden, immutable, no NaN or infinity."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, protected_namespaces=())
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        allow_inf_nan=False,
+        protected_namespaces=(),
+        ignored_types=(type(digest),),  # that of functions which are compiled, in a wheel where they are
+    )
 
 
 C = TypeVar("C", bound=Config)

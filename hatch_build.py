@@ -1,0 +1,83 @@
+"""Building a wheel: where ``AGENTMILL_COMPILE=1`` is set, Cython compiles what reads records, just as it stands.
+
+Reading is calls of small functions, so that the interpreter itself is most of its cost. Checkouts, and wheels built
+without the variable, hold Python alone and do the same, slower.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+COMPILED = (
+    *("schemas/encoding.py", "schemas/ids.py", "schemas/profiles/fields.py", "schemas/profiles/profile.py"),
+    *(
+        f"schemas/formats/{name}.py"
+        for name in (
+            *("arguments", "call_reading", "chat_tools", "conversation", "format", "json_text", "links"),
+            *("message_reading", "openai", "sharegpt", "sharegpt_turns", "wording"),
+            *("dialects/dialect", "dialects/function_xml", "dialects/react"),
+        )
+    ),
+)
+"""Where the time of reading goes: messages, the dialects measured in ``bench_normalize.py``, fields, Arrow."""
+
+
+class CompiledReaders(BuildHookInterface[Any]):
+    """Adds the compiled modules to a wheel, beside their sources, which Python then passes over."""
+
+    def dependencies(self) -> list[str]:
+        """What has to be there to build."""
+        return ["cython>=3.1", "setuptools>=70"] if _wanted() else []
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Compile, unless a checkout is installed to be worked on: its sources would no longer count."""
+        if version == "editable" or not _wanted():
+            return
+        self._folder = Path(tempfile.mkdtemp())
+        for module in _compile(Path(self.root), self._folder):
+            build_data["force_include"][str(module)] = str(module.relative_to(self._folder / "lib"))
+        build_data["pure_python"] = False
+        build_data["infer_tag"] = True
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        """Leave nothing behind."""
+        del version, build_data, artifact_path
+        if hasattr(self, "_folder"):
+            shutil.rmtree(self._folder)
+
+
+def _wanted() -> bool:
+    return os.environ.get("AGENTMILL_COMPILE", "0") not in ("", "0")
+
+
+def _compile(root: Path, folder: Path) -> list[Path]:
+    """The compiled modules, in ``folder/lib``. Raises ``RuntimeError`` where there is no compiler."""
+    from Cython.Build import cythonize
+    from setuptools import Distribution, Extension
+    from setuptools.command.build_ext import build_ext
+    from setuptools.errors import CompileError
+
+    names = {path: path.removesuffix(".py").replace("/", ".") for path in COMPILED}
+    extensions = cythonize(
+        [Extension(name, [str(root / path)], extra_compile_args=["-O2", "-g0"]) for path, name in names.items()],
+        build_dir=str(folder / "c"),
+        quiet=True,
+        compiler_directives={"language_level": 3, "annotation_typing": False},
+    )
+    command = build_ext(Distribution({"name": "agentmill", "ext_modules": extensions}))
+    command.build_lib, command.build_temp = str(folder / "lib"), str(folder / "o")
+    command.parallel = os.cpu_count()
+    command.ensure_finalized()
+    try:
+        command.run()
+    except CompileError as error:
+        raise RuntimeError(
+            f"AGENTMILL_COMPILE needs a C compiler, such as gcc; unset it to do without: {error}"
+        ) from None
+    return sorted((folder / "lib").rglob("*.so"))
