@@ -23,7 +23,7 @@ from schemas.formats.pairs import Pair, common, pair_losses, pair_remarks, paire
 from schemas.record import JsonObject
 from schemas.trajectory import Trajectory
 
-CONVERTER_VERSION = "2"
+CONVERTER_VERSION = "1"
 NAME = "llamafactory"
 WEIGHT = Flag("loss_weight", 0.0, 1.0)
 SIDES = ("chosen_messages", "rejected_messages")
