@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
@@ -19,11 +20,14 @@ from schemas.trajectory import Source, Trajectory
 class Tally(Counter[str]):
     """A counter. Most stay empty, and a record has a dozen: so to make and to add empty ones costs little."""
 
-    if not TYPE_CHECKING:
-        __init__ = dict.__init__  # takes counts only, and is not written in Python
+    if TYPE_CHECKING:
+
+        def __init__(self, given: Mapping[str, int] = ...) -> None: ...
+    else:
+        __init__ = dict.__init__  # which is not written in Python
 
     def __add__(self, other: Counter[str]) -> Tally:  # type: ignore[override]
-        return Tally(super().__add__(other)) if self or other else self
+        return Tally(super().__add__(other)) if self or other else Tally()
 
     def __pos__(self) -> Tally:
         return Tally(super().__pos__())

@@ -50,15 +50,16 @@ class Block(NamedTuple):
 
 
 def say(dialect: Dialect, actions: Sequence[AnyAction], pieces: Sequence[str] | None = None) -> str:
-    """The text of ``actions``, in the wording that ``pieces`` are if it is theirs, or else the plainest.
+    """The text of ``actions``, in the wording that ``pieces`` are if just these are read from it, or else the plainest.
 
-    Raises ``FormatError`` (``unsayable``) if other calls would be read from it.
+    Raises ``FormatError`` (``unsayable``) if other calls would be read from that.
     """
     text = worded(pieces, actions) if pieces is not None else None
-    if text is None or not _says(dialect, text, actions):
-        text = dialect.compose(actions)
-        if not _says(dialect, text, actions):
-            raise unsayable(f"the text would be read as other calls: {text!r:.80}")
+    if text is not None and _said(_read(dialect, text)) == _said(actions):
+        return text
+    text = dialect.compose(actions)
+    if _calls(_read(dialect, text)) != _calls(actions):
+        raise unsayable(f"the text would be read as other calls: {text!r:.80}")
     return text
 
 
@@ -102,9 +103,15 @@ def _between(prose: str, first: bool) -> str:
     return prose if first else prose.removeprefix("\n")
 
 
-def _says(dialect: Dialect, text: str, actions: Sequence[Action]) -> bool:
+def _read(dialect: Dialect, text: str) -> list[AnyAction]:
     spoken = dialect.read(text)
-    return _calls(spoken.actions if spoken else []) == _calls(actions)
+    return spoken.actions if spoken else []
+
+
+def _said(actions: Sequence[AnyAction]) -> list[tuple[Any, ...]]:
+    texts = (None if isinstance(action, ApiAction) else action.content for action in actions)
+    told = zip(map(type, actions), texts, (action.description or None for action in actions), strict=True)
+    return [*told, *_calls(actions)]
 
 
 def _calls(actions: Sequence[Action]) -> list[tuple[Any, ...]]:

@@ -96,6 +96,24 @@ def test_turns_that_were_changed_are_written_as_what_they_are_now() -> None:
     ]
 
 
+def test_a_wording_that_no_longer_says_the_same_is_left() -> None:
+    run = read(REACT, ["Final Answer:A", "Thought: h\nAction: go[x]"])
+    assert run.extra["sharegpt"]["spelling"]["wording"] == ["Final ", "nswer:A"]
+    first, *rest = run.content[1:]
+    content = [msgspec.structs.replace(first, content="42"), msgspec.structs.replace(rest[0], description="We see.")]
+    written = said(REACT.write(msgspec.structs.replace(run, content=[run.content[0], *content])).document)
+    assert written == ["Final Answer: 42", 'Thought: We see.\nAction: go\nAction Input: {"input": "x"}']
+
+
+def test_another_dialect_has_its_own_wording() -> None:
+    run = read(REACT, [GO[0].format("a", "b"), "Thought: go on.\nAction: go to desk 1"])
+    written = said(ShareGpt(dialect="hermes").write(run).document)
+    assert written == [
+        'a\n<tool_call>\n{"name": "go", "arguments": {"input": "b"}}\n</tool_call>',
+        "go on.\ngo to desk 1",
+    ]
+
+
 def test_a_text_that_was_noted_whole_is_written_as_before() -> None:
     run = read(REACT, ["Final Answer: x"])
     noted = msgspec.structs.replace(run, extra={"sharegpt": {"spelling": {"1": {"text": "Final Answer:  x"}}}})
