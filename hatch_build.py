@@ -1,13 +1,12 @@
 """Building a wheel: where ``AGENTMILL_COMPILE=1`` is set, Cython compiles what reads records, just as it stands.
 
-Reading is calls of small functions, so that the interpreter itself is most of its cost. Checkouts, and wheels built
-without the variable, hold Python alone and do the same, slower.
+Reading small records is calls of small functions: the interpreter itself is most of its cost. Checkouts, and wheels
+built without the variable, hold Python alone and do the same, slower.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -15,15 +14,26 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 COMPILED = (
-    *("schemas/encoding.py", "schemas/ids.py", "schemas/profiles/fields.py", "schemas/profiles/profile.py"),
-    *(
-        f"schemas/formats/{name}.py"
-        for name in (
-            *("arguments", "call_reading", "chat_tools", "conversation", "format", "json_text", "links"),
-            *("message_reading", "openai", "sharegpt", "sharegpt_turns", "wording"),
-            *("dialects/dialect", "dialects/function_xml", "dialects/react"),
-        )
-    ),
+    "schemas/encoding.py",
+    "schemas/ids.py",
+    "schemas/formats/arguments.py",
+    "schemas/formats/call_reading.py",
+    "schemas/formats/chat_tools.py",
+    "schemas/formats/conversation.py",
+    "schemas/formats/dialects/dialect.py",
+    "schemas/formats/dialects/function_xml.py",
+    "schemas/formats/dialects/react.py",
+    "schemas/formats/format.py",
+    "schemas/formats/json_text.py",
+    "schemas/formats/links.py",
+    "schemas/formats/message_fields.py",
+    "schemas/formats/message_reading.py",
+    "schemas/formats/openai.py",
+    "schemas/formats/sharegpt.py",
+    "schemas/formats/sharegpt_turns.py",
+    "schemas/formats/wording.py",
+    "schemas/profiles/fields.py",
+    "schemas/profiles/profile.py",
 )
 """Where the time of reading goes: messages, the dialects measured in ``bench_normalize.py``, fields, Arrow."""
 
@@ -39,9 +49,11 @@ class CompiledReaders(BuildHookInterface[Any]):
         """Compile, unless a checkout is installed to be worked on: its sources would no longer count."""
         if version == "editable" or not _wanted():
             return
-        self._folder = Path(tempfile.mkdtemp())
-        for module in _compile(Path(self.root), self._folder):
-            build_data["force_include"][str(module)] = str(module.relative_to(self._folder / "lib"))
+        # Kept until the wheel is made, and gone with the hook, also where compiling fails.
+        self._folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+        folder = Path(self._folder.name)
+        for module in _compile(Path(self.root), folder):
+            build_data["force_include"][str(module)] = str(module.relative_to(folder / "lib"))
         build_data["pure_python"] = False
         build_data["infer_tag"] = True
 
@@ -49,7 +61,7 @@ class CompiledReaders(BuildHookInterface[Any]):
         """Leave nothing behind."""
         del version, build_data, artifact_path
         if hasattr(self, "_folder"):
-            shutil.rmtree(self._folder)
+            self._folder.cleanup()
 
 
 def _wanted() -> bool:

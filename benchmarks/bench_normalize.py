@@ -191,7 +191,7 @@ def compiled(arguments: Sequence[str]) -> int:
     checkout = Path(__file__).resolve().parents[1]
     with tempfile.TemporaryDirectory() as folder:
         build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, str(checkout)]
-        subprocess.run(build, check=True, capture_output=True, env={**os.environ, "AGENTMILL_COMPILE": "1"})
+        subprocess.run(build, check=True, stdout=subprocess.DEVNULL, env={**os.environ, "AGENTMILL_COMPILE": "1"})
         (wheel,) = Path(folder).glob("*.whl")
         zipfile.ZipFile(wheel).extractall(f"{folder}/wheel")
         command = [sys.executable, __file__, *arguments]
@@ -212,8 +212,8 @@ def main() -> int:
         return 0
     if given.compiled:
         return compiled([argument for argument in sys.argv[1:] if argument != "--compiled"])
-    kind = "compiled" if type(to_trajectory).__name__ == "cython_function_or_method" else "interpreted"
-    print(f"{describe('apache-beam', 'msgspec', 'pyarrow')}, {kind} readers")
+    readers = "compiled" if type(to_trajectory).__name__ == "cython_function_or_method" else "interpreted"
+    print(f"{describe('apache-beam', 'msgspec', 'pyarrow')}, {readers} readers")
     with tempfile.TemporaryDirectory() as folder:
         met = [measure(kind, given.mb, Path(folder)) for kind in TARGETS]
         met += [scale(6 * given.mb, Path(folder)), remember(given.gb, Path(folder))]

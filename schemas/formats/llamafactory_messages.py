@@ -13,7 +13,7 @@ import msgspec
 from schemas.formats.conversation import Layout, key
 from schemas.formats.format import FormatError
 from schemas.formats.json_text import Style, dumped, style_of
-from schemas.formats.message_reading import REASONING
+from schemas.formats.message_fields import REASONING
 from schemas.formats.message_writing import Told
 from schemas.record import JsonObject
 

@@ -14,11 +14,12 @@ from msgspec.structs import force_setattr
 
 from schemas.formats.call_reading import CallReader
 from schemas.formats.conversation import Conversation, Flag, Text, key
-from schemas.formats.dialects.dialect import Dialect, Spoken
+from schemas.formats.dialects.dialect import Dialect, is_plainest
 from schemas.formats.format import FormatError
 from schemas.formats.json_text import Spelling
+from schemas.formats.message_fields import REASONING, reasoning_of, rest_of, speaker_of
 from schemas.formats.parts import Image, read_parts
-from schemas.formats.wording import Wording, wording
+from schemas.formats.wording import Wordings, wording
 from schemas.record import JsonObject
 from schemas.trajectory import (
     ApiAction,
@@ -29,10 +30,6 @@ from schemas.trajectory import (
     TextObservation,
 )
 
-REASONING = ("reasoning_content", "reasoning", "thinking")
-"""Names of the field for hidden reasoning, the usual one first."""
-
-_REASONING = frozenset(REASONING)
 _KNOWN = frozenset({"role", "content", "name"})
 _RESULT = _KNOWN | {"tool_call_id"}
 _CALLS = frozenset({ApiAction, CodeAction})
@@ -54,8 +51,7 @@ class MessageReader:
         """Results without an id since then."""
         self._awaits = False
         """The last turn is answered by what comes next, whoever is said to speak."""
-        self._wordings: dict[Wording | None, list[int]] = {}
-        """Turns in the dialect, by their wording; ``None`` is the plainest."""
+        self._wordings = Wordings()
 
     def read(self, messages: Any) -> Conversation:
         """The conversation.
@@ -72,7 +68,7 @@ class MessageReader:
                 raise _unreadable(message, place) from error
             talk.starts.append(len(talk.content))
             reader(self, message)
-        return self._ended()
+        return self._finished()
 
     def read_texts(self, texts: Iterable[Text]) -> Conversation:
         """The conversation of messages that are a text and nothing else."""
@@ -84,7 +80,7 @@ class MessageReader:
                 self._say(text.content, talk.starts[-1], None, {"turn": talk.turn, "train": text.train})
             else:
                 self._hear(text.content)
-        return self._ended()
+        return self._finished()
 
     def _system(self, message: JsonObject) -> None:
         role = message["role"]
@@ -138,7 +134,7 @@ class MessageReader:
         if len(message) == 2 and isinstance(content, str):
             self.talk.content.append(TextObservation(content=content, turn=self.talk.turn, **fields))
             return
-        fields.update(turn=self.talk.turn, name=self._name(message), train=self._train(message))
+        fields.update(turn=self.talk.turn, name=speaker_of(message), train=self._train(message))
         if isinstance(content, list):
             pieces, outline = read_parts(content)
             self.talk.note(index, parts=outline)
@@ -163,10 +159,12 @@ class MessageReader:
         if isinstance(message.get("content"), str) and self._is_text(message):
             self._say(message["content"], index, None, {"turn": talk.turn, "train": self._train(message)})
             return
-        field, reasoning = self._reasoning(message)
+        field, reasoning = reasoning_of(message)
+        if field is not None and field != REASONING[0]:
+            talk.note(index, reasoning=field)
         calls = message.get("tool_calls")
         legacy = None if calls else message.get("function_call")
-        fields = {"turn": talk.turn, "agent": self._name(message), "train": self._train(message)}
+        fields = {"turn": talk.turn, "agent": speaker_of(message), "train": self._train(message)}
         known = _KNOWN | {field} if field else _KNOWN
         if legacy is not None or calls:
             content = message.get("content")
@@ -203,13 +201,13 @@ class MessageReader:
             if dialect and dialect.compose([message]) != text:
                 talk.note(index, plain=True)
             elif dialect:
-                self._wordings.setdefault(None, []).append(index)
+                self._wordings.add(index, None)
             talk.content.append(message)
             return
-        plainest = _composed(dialect, spoken) == text if spoken.plainest is None else spoken.plainest
+        plainest = is_plainest(dialect, spoken, text)
         found = None if plainest else wording(text, spoken.actions)
         if plainest or found is not None:
-            self._wordings.setdefault(found, []).append(index)
+            self._wordings.add(index, found)
         else:
             talk.note(index, text=text)
         self._awaits = spoken.awaits
@@ -232,18 +230,10 @@ class MessageReader:
                 self._waiting.append(len(self.talk.content))
             self.talk.content.append(action)
 
-    def _ended(self) -> Conversation:
+    def _finished(self) -> Conversation:
         """The conversation, with links to its last results, and notes on its wording."""
         self._link()
-        if self._wordings.keys() <= {None}:
-            return self.talk
-        usual = max(self._wordings, key=lambda each: len(self._wordings[each]))
-        if usual is not None:
-            self.talk.spelling["wording"] = list(usual)
-        for found, places in self._wordings.items():
-            if found != usual:
-                for place in places:
-                    self.talk.note(place, wording=None if found is None else list(found))
+        self._wordings.note(self.talk)
         return self.talk
 
     def _link(self) -> None:
@@ -278,23 +268,6 @@ class MessageReader:
         self.talk.note(index, parts=outline)
         return pieces[0]
 
-    def _reasoning(self, message: JsonObject) -> tuple[str | None, str | None]:
-        """The name of the field with the reasoning, and the reasoning."""
-        if _REASONING.isdisjoint(message):
-            return None, None
-        for name in REASONING:
-            if isinstance(message.get(name), str):
-                if name != REASONING[0]:
-                    self.talk.note(len(self.talk.content), reasoning=name)
-                return name, message[name]
-        return None, None
-
-    def _name(self, message: JsonObject) -> str | None:
-        name = message.get("name")
-        if name is not None and not isinstance(name, str):
-            raise FormatError("invalid", f"the name of who speaks is {name!r:.60}, expected a text")
-        return name
-
     def _train(self, message: JsonObject) -> bool | None:
         return self.flag.read(message[self.flag.field]) if self.flag.field in message else None
 
@@ -303,11 +276,7 @@ class MessageReader:
         if message.keys() <= known:
             return
         said = self.flag.field if index >= 0 and self.flag.says(message.get(self.flag.field)) else None
-        rest = {
-            field: value
-            for field, value in message.items()
-            if field not in known and field != said and value is not None
-        }
+        rest = rest_of(message, known, said)
         if rest:
             self.talk.fields[key(index)] = rest
 
@@ -329,10 +298,3 @@ def _unreadable(message: Any, place: int) -> FormatError:
     return FormatError(
         "unknown_role", f"message {place} is of role {message.get('role')!r:.60}; known: {', '.join(_READERS)}"
     )
-
-
-def _composed(dialect: Dialect, spoken: Spoken) -> str | None:
-    try:
-        return dialect.compose(spoken.actions)
-    except FormatError:
-        return None

@@ -13,7 +13,7 @@ from schemas.chat import grouped
 from schemas.formats.conversation import Flag, Layout, key
 from schemas.formats.dialects.dialect import Dialect, say
 from schemas.formats.json_text import Spelling, spelled
-from schemas.formats.message_reading import REASONING
+from schemas.formats.message_fields import REASONING
 from schemas.formats.parts import Image, spans, write_parts
 from schemas.record import JsonObject
 from schemas.trajectory import (

@@ -9,10 +9,34 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import chain
 
+from schemas.formats.conversation import Conversation
 from schemas.trajectory import AnyAction, ApiAction
 
 Wording = tuple[str, ...]
 """One piece more than the actions hold texts."""
+
+
+class Wordings:
+    """The wordings of the turns of one run; ``None`` stands for the plainest."""
+
+    def __init__(self) -> None:
+        self._places: dict[Wording | None, list[int]] = {}
+
+    def add(self, index: int, found: Wording | None) -> None:
+        """The turn whose first item is at ``index`` is worded so."""
+        self._places.setdefault(found, []).append(index)
+
+    def note(self, talk: Conversation) -> None:
+        """Note the wording of most turns for the run, and that of others for each; of the plainest run nothing."""
+        if self._places.keys() <= {None}:
+            return
+        usual = max(self._places, key=lambda each: len(self._places[each]))
+        if usual is not None:
+            talk.spelling["wording"] = list(usual)
+        for found, places in self._places.items():
+            if found != usual:
+                for place in places:
+                    talk.note(place, wording=None if found is None else list(found))
 
 
 def wording(text: str, actions: Sequence[AnyAction]) -> Wording | None:

@@ -63,6 +63,16 @@ def say(dialect: Dialect, actions: Sequence[AnyAction], pieces: Sequence[str] | 
     return text
 
 
+def is_plainest(dialect: Dialect, spoken: Spoken, text: str) -> bool:
+    """Whether ``text``, of which ``spoken`` was read, is the one that ``compose`` makes."""
+    if spoken.plainest is not None:
+        return spoken.plainest
+    try:
+        return dialect.compose(spoken.actions) == text
+    except FormatError:
+        return False
+
+
 def unsayable(detail: str) -> FormatError:
     """The error of a call that a dialect has no words for."""
     return FormatError("unsayable", detail)
