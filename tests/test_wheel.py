@@ -20,6 +20,8 @@ COMPILED: tuple[str, ...] = runpy.run_path(str(CHECKOUT / "hatch_build.py"))["CO
 IS_COMPILED = """import schemas.formats.message_reading as reading
 def test_it_is_the_compiled_one():
     assert reading.__file__.endswith(".so")
+def test_its_c_types_are_used():
+    assert not hasattr(reading.Conversation(), "__dict__")
 """
 
 

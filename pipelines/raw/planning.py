@@ -6,7 +6,6 @@ an id of its own. Only positions and 64-bit hashes are held, not rows; the hashe
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -45,7 +44,7 @@ def plan_parts(files: tuple[RawFile, ...], part_bytes: int, group_by: GroupBy | 
 
     Raises ``UserError`` for a file that cannot be read as what it is said to be.
     """
-    seen: Counter[int] = Counter()
+    seen: dict[int, int] = {}
     parts: list[RawPart] = []
     held = Draft(files[0].kind, grouped=group_by is not None)
     with metered("finding records", None) as advance:
@@ -54,8 +53,9 @@ def plan_parts(files: tuple[RawFile, ...], part_bytes: int, group_by: GroupBy | 
             if held.size and held.size + size > part_bytes:
                 parts.append(held.part())
                 held = Draft(held.kind, held.grouped)
-            held.add(record, size, seen[record.hash])
-            seen[record.hash] += 1
+            occurrence = seen.get(record.hash, 0)
+            held.add(record, size, occurrence)
+            seen[record.hash] = occurrence + 1
     return [*parts, held.part()] if held.size else parts
 
 
@@ -66,7 +66,8 @@ class Draft:
         self.kind = kind
         self.grouped = grouped
         self.size = 0
-        self._slices: list[RawSlice] = []
+        self._stretches: list[tuple[RawSlice, RawSlice]] = []
+        """Of rows next to each other, the first and the last."""
         self._groups: list[int] = []
         self._repeats: list[Repeat] = []
         self._content = xxhash.xxh3_128()
@@ -84,23 +85,27 @@ class Draft:
 
     def part(self) -> RawPart:
         """The part. Its id is that of its content and its place, not of where its files lie."""
-        places = [(piece.row, piece.rows) for piece in self._slices]
+        slices = [_joined(first, last) for first, last in self._stretches]
+        places = [(piece.row, piece.rows) for piece in slices]
         return RawPart(
             part_id=digest("part", self._content.hexdigest(), places, self._groups, self._repeats),
             kind=self.kind,
-            slices=self._slices,
+            slices=slices,
             groups=self._groups,
             repeats=self._repeats,
         )
 
     def _extend(self, piece: RawSlice) -> None:
-        last = self._slices[-1] if self._slices else None
-        here = (piece.path, piece.start, piece.row)
-        if last is not None and (last.path, last.stop, last.row + last.rows) == here:
-            stretched = msgspec.structs.replace(last, stop=piece.stop, rows=last.rows + piece.rows)
-            self._slices[-1] = stretched
+        first, last = self._stretches[-1] if self._stretches else (piece, None)
+        if last is not None and (last.path, last.stop, last.row + last.rows) == (piece.path, piece.start, piece.row):
+            self._stretches[-1] = (first, piece)
         else:
-            self._slices.append(piece)
+            self._stretches.append((piece, piece))
+
+
+def _joined(first: RawSlice, last: RawSlice) -> RawSlice:
+    """All rows from ``first`` to ``last``."""
+    return msgspec.structs.replace(first, stop=last.stop, rows=last.row + last.rows - first.row)
 
 
 def singles(rows: Iterable[tuple[RawSlice, bytes]]) -> Iterator[tuple[Located, int]]:

@@ -43,7 +43,7 @@ class Normalize(Stage, Profile):
         default=None, description="which configuration of a data set on the Hub; by default its only or default one"
     )
     whole: bool = Field(default=False, description="a JSON file that is a list is one record, such as a log of events")
-    part_mb: float = Field(default=16.0, gt=0, description="size of the raw input that becomes one shard, in MB")
+    part_mb: float = Field(default=32.0, gt=0, description="size of the raw input that becomes one shard, in MB")
 
     def writes(self, reads: Mapping[str, Sequence[str]]) -> str:
         """Trajectories, from no table."""

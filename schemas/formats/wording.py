@@ -41,13 +41,14 @@ class Wordings:
 
 def wording(text: str, actions: Sequence[AnyAction]) -> Wording | None:
     """How ``text`` is worded; ``None`` where it does not have all that its actions hold, in order."""
-    pieces = []
+    pieces, done = [], 0
     for held in _held(actions):
-        before, found, text = text.partition(held) if held else ("", "", text)
-        if not found and held:
+        start = text.find(held, done)
+        if start < 0:
             return None
-        pieces.append(before)
-    return (*pieces, text)
+        pieces.append(text[done:start])
+        done = start + len(held)
+    return (*pieces, text[done:])
 
 
 def worded(pieces: Sequence[str], actions: Sequence[AnyAction]) -> str | None:
