@@ -1,4 +1,4 @@
-"""Building a wheel: where ``AGENTMILL_COMPILE=1`` is set, Cython compiles what reads records, just as it stands.
+"""Building a wheel: where ``AGENTMILL_COMPILE=1`` is set, Cython compiles what reads records.
 
 Reading small records is calls of small functions: the interpreter itself is most of its cost. Checkouts, and wheels
 built without the variable, hold Python alone and do the same, slower.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +37,8 @@ COMPILED = (
 )
 """Where the time of reading goes: messages, the dialects measured in ``bench_normalize.py``, fields, Arrow.
 
-Where types of C pay, they stand in a ``.pxd`` file beside the module, which Cython alone reads.
+Annotations are taken as types, but for modules that turn this off in their first line: what they offer may be called by
+code whose types nobody checks, or a ``.pxd`` file beside them, which Cython alone reads, has types of C for the same.
 """
 
 
@@ -74,15 +74,19 @@ def _wanted() -> bool:
 
 def _compile(root: Path, folder: Path) -> list[Path]:
     """The compiled modules, in ``folder/lib``. Raises ``RuntimeError`` where there is no compiler."""
-    from setuptools import Distribution
+    from Cython.Build import cythonize
+    from setuptools import Distribution, Extension
     from setuptools.command.build_ext import build_ext
     from setuptools.errors import CompileError
 
-    with_c_types = [path for path in COMPILED if (root / path).with_suffix(".pxd").exists()]
-    others = [path for path in COMPILED if path not in with_c_types]
-    # Annotations are types of Python's, which those in a .pxd file would contradict.
-    extensions = _translate(root, with_c_types, folder / "c", annotation_typing=False)
-    extensions += _translate(root, others, folder / "c", annotation_typing=True)
+    names = {path: path.removesuffix(".py").replace("/", ".") for path in COMPILED}
+    extensions = cythonize(
+        [Extension(name, [str(root / path)], extra_compile_args=["-O2", "-g0"]) for path, name in names.items()],
+        include_path=[str(root)],
+        build_dir=str(folder / "c"),
+        quiet=True,
+        compiler_directives={"language_level": 3, "annotation_typing": True},
+    )
     command = build_ext(Distribution({"name": "agentmill", "ext_modules": extensions}))
     command.build_lib, command.build_temp = str(folder / "lib"), str(folder / "o")
     command.parallel = os.cpu_count()
@@ -94,19 +98,3 @@ def _compile(root: Path, folder: Path) -> list[Path]:
             f"AGENTMILL_COMPILE needs a C compiler, such as gcc; unset it to do without: {error}"
         ) from None
     return sorted((folder / "lib").rglob("*.so"))
-
-
-def _translate(root: Path, paths: Sequence[str], folder: Path, annotation_typing: bool) -> list[Any]:
-    """Extensions of C that Cython makes of the modules at ``paths``, in ``folder``."""
-    from Cython.Build import cythonize
-    from setuptools import Extension
-
-    names = {path: path.removesuffix(".py").replace("/", ".") for path in paths}
-    extensions: list[Any] = cythonize(
-        [Extension(name, [str(root / path)], extra_compile_args=["-O2", "-g0"]) for path, name in names.items()],
-        include_path=[str(root)],
-        build_dir=str(folder),
-        quiet=True,
-        compiler_directives={"language_level": 3, "annotation_typing": annotation_typing},
-    )
-    return extensions

@@ -137,7 +137,7 @@ def measure(kind: str, megabytes: float, folder: Path) -> bool:
     job(data, folder / f"{kind}-kept", kind).run()
     table = Table.open(folder / f"{kind}-kept")
     assert table.manifest.counts.used == count
-    few = count // COMPARED
+    few = max(1, count // COMPARED)
     with data.open("rb") as file:
         runs, lines = list(islice(table.rows(), few)), list(islice(file, few))
     gc.freeze()  # what only the comparison holds is nothing for the collector to look at

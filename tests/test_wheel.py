@@ -17,11 +17,12 @@ from tests.builders import trajectory
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 COMPILED: tuple[str, ...] = runpy.run_path(str(CHECKOUT / "hatch_build.py"))["COMPILED"]
-IS_COMPILED = """import schemas.formats.message_reading as reading
+IS_COMPILED = """import schemas.formats.conversation as conversation
+import schemas.formats.message_reading as reading
 def test_it_is_the_compiled_one():
     assert reading.__file__.endswith(".so")
 def test_its_c_types_are_used():
-    assert not hasattr(reading.Conversation(), "__dict__")
+    assert not hasattr(conversation.Conversation(), "__dict__")
 """
 
 

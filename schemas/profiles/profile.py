@@ -11,6 +11,7 @@ from schemas.config import Config, validate
 from schemas.errors import near_match
 from schemas.formats import FORMATS
 from schemas.formats.format import Decoded, Origin, Reader, Remarks, decode
+from schemas.formats.values import number_of
 from schemas.profiles.fields import at, measured, without
 from schemas.profiles.reshape import MessageFields, join
 from schemas.record import JsonObject
@@ -30,7 +31,8 @@ class OutcomeField(Config):
         """The outcome that ``document`` tells, on top of what its format told."""
         known = known or Outcome()
         reward = at(document, self.reward) if self.reward is not None else None
-        number = float(reward) if isinstance(reward, int | float) else known.reward
+        number = number_of(int(reward) if isinstance(reward, bool) else reward)
+        number = known.reward if number is None else number
         status = self._status(at(document, self.field))
         return msgspec.structs.replace(known, status=status or known.status, reward=number)
 

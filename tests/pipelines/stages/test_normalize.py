@@ -15,8 +15,9 @@ from pipelines.engine.runner import RunnerConfig
 from pipelines.raw import rows
 from schemas.errors import UserError
 from schemas.profiles.fields import Kept, field_report
+from schemas.profiles.profile import OutcomeField
 from schemas.tables import Table, read_shard
-from schemas.trajectory import Trajectory
+from schemas.trajectory import Outcome, Trajectory
 from schemas.verdict import Dropped
 from tests.pipelines.stages.steps import job, run
 
@@ -127,6 +128,12 @@ def test_the_profile_says_task_outcome_split_and_licence(tmp_path: Path) -> None
     assert {each.outcome.reward for each in runs if each.outcome} == {0.5}
     assert {each.task_id for each in runs} == {"a"}
     assert {(each.source.split, each.source.licence) for each in runs if each.source} == {("dev", "MIT")}
+
+
+@pytest.mark.parametrize(("told", "reward"), [(0.5, 0.5), (1, 1.0), (True, 1.0), ("0.5", 0.25), (10**400, 0.25)])
+def test_a_reward_that_is_no_number_of_ours_leaves_the_one_that_the_format_told(told: object, reward: float) -> None:
+    read = OutcomeField(field="passed", reward="score").read({"score": told}, Outcome(reward=0.25))
+    assert read == Outcome(reward=reward)
 
 
 def test_private_fields_are_stored_nowhere(tmp_path: Path) -> None:
