@@ -43,7 +43,7 @@ from schemas.trajectory import Trajectory
 TARGETS = {"swe": 1_000, "react": 8_000}
 SCALING_TARGET = 1.6
 MEMORY_TARGET_GB = 1.5
-PART_MB = 32.0
+PART_MB: float = Normalize.model_fields["part_mb"].default
 COMPARED = 4
 """Of how many records one is read without a reader, too."""
 WORDS = tuple(sorted(sys.stdlib_module_names))
@@ -112,9 +112,7 @@ def write(path: Path, kind: str, megabytes: float) -> int:
 def job(data: Path, folder: Path, kind: str, workers: int = 1) -> Job:
     """The stage over ``data``, whose records it finds by itself, whatever an earlier run found."""
     plan_parts.cache_clear()
-    stage: Normalize = validate(
-        Normalize, {"data": [str(data)], "dataset": kind, "part_mb": PART_MB, **FORMATS[kind]}, "bench"
-    )
+    stage: Normalize = validate(Normalize, {"data": [str(data)], "dataset": kind, **FORMATS[kind]}, "bench")
     runner = RunnerConfig(name="multi_processing", workers=workers) if workers > 1 else RunnerConfig()
     return Job(operator="normalize", name=folder.name, stage=stage, inputs={}, folder=folder, runner=runner)
 
