@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psutil
 import pytest
 
@@ -23,7 +24,7 @@ from synthesis.sandbox.inside import run
 from tests.synthesis.sandbox.attacks.attack import SECRET, Attack
 from tests.synthesis.sandbox.attacks.files import READING, WRITING
 from tests.synthesis.sandbox.attacks.harness import HARNESS, NETWORK, PROTOCOL
-from tests.synthesis.sandbox.attacks.processes import KERNEL, MEMORY, PROCESSES, TIME
+from tests.synthesis.sandbox.attacks.processes import KERNEL, MEMORY, PROCESSES, PROCESSOR, TIME
 
 ROOT = Path(__file__).resolve().parents[3]
 ELSEWHERE = {"PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])}
@@ -37,7 +38,7 @@ WEAKER = [
 ]
 """What the weaker backend stops as well."""
 
-LIMITS = Limits(timeout_s=30.0, cpu_s=1, memory_bytes=256 * 2**20)
+LIMITS = Limits(timeout_s=30.0, cpu_s=60, memory_bytes=256 * 2**20)
 
 
 class Host:
@@ -138,6 +139,15 @@ def test_the_weaker_backend_stops_what_is_not_about_files(attack: Attack, weaker
     assert result.value is not True
     assert re.search(attack.stopped, outcome) or "Errno 1]" in outcome, outcome
     assert host.is_untouched()
+
+
+@pytest.mark.parametrize("kind", ["bubblewrap", "seccomp"])
+@pytest.mark.parametrize("attack", PROCESSOR, ids=told)
+def test_processor_time_is_bounded(attack: Attack, kind: str, host: Host) -> None:
+    made = Session(backend(kind), msgspec.structs.replace(LIMITS, cpu_s=1))
+    with contextlib.closing(made):
+        outcome, _ = tried(attack, made, host)
+    assert re.search(attack.stopped, outcome), outcome
 
 
 @pytest.mark.parametrize("attack", [attack for attack in ATTACKS if attack.works_outside], ids=told)

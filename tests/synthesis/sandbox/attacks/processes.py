@@ -91,6 +91,9 @@ while True:
     Attack("long_sleep", "import time\ntime.sleep(3600)", TIMED_OUT, timeout_s=0.5),
     Attack("loop_in_c", "sum(range(10**15)) > 0", TIMED_OUT, timeout_s=0.5),
     Attack("regular_expression", "import re\nre.match('(a+)+$', 'a' * 60 + 'b') is None", TIMED_OUT, timeout_s=0.5),
+]
+
+PROCESSOR = [
     Attack("processor_time", "while True:\n    pass", r"cpu: the interpreter has used up its 1 s"),
     Attack(
         "processor_time_of_threads",
@@ -106,7 +109,19 @@ burn()
 """,
         r"cpu: the interpreter has used up its 1 s",
     ),
+    Attack(
+        "deep_recursion",
+        """
+import sys
+sys.setrecursionlimit(10**9)
+def dive():
+    return dive()
+dive()
+""",
+        r"died: the interpreter was ended by signal 11|memory: |RecursionError|SystemError|cpu: ",
+    ),
 ]
+"""In an interpreter that has one second of processor time."""
 
 MEMORY = [
     Attack("one_big_string", "len('a' * 10**10) > 0", NO_MEMORY),
@@ -129,17 +144,6 @@ True
     Attack("locked_memory", RAW + "system_call(149, 0, 0)", NOT_PERMITTED),
     Attack("many_pipes", "import os\npipes = [os.pipe() for _ in range(1000)]\nlen(pipes) == 1000", r"\[Errno 24\]"),
     Attack("bigger_pipes", "import fcntl, os\nfcntl.fcntl(os.pipe()[0], 1031, 2**20) > 0", NOT_PERMITTED, True),
-    Attack(
-        "deep_recursion",
-        """
-import sys
-sys.setrecursionlimit(10**9)
-def dive():
-    return dive()
-dive()
-""",
-        r"died: the interpreter was ended by signal 11|memory: |RecursionError|cpu: ",
-    ),
 ]
 
 KERNEL = [
