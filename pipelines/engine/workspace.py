@@ -146,8 +146,9 @@ class Workspace(msgspec.Struct, frozen=True):
             shutil.rmtree(folder / name, ignore_errors=True)
 
     def end(self) -> None:
-        """Remove what only an unfinished table needs."""
-        shutil.rmtree(self.path, ignore_errors=True)
+        """Remove what only an unfinished table needs, also what writers that were killed left behind."""
+        for path in (self.path, Path(self.folder) / TEMPORARY_FOLDER):
+            shutil.rmtree(path, ignore_errors=True)
 
     def finished(self, phase: Phase) -> set[int]:
         """Which chunks are done."""

@@ -75,6 +75,16 @@ def test_nothing_else_is_left_in_the_folder(tasks: Table, tmp_path: Path) -> Non
     assert sorted(entry.name for entry in (tmp_path / "explored").iterdir()) == ["data", "dropped", "manifest.json"]
 
 
+def test_what_a_kill_after_the_manifest_left_behind_goes_with_the_next_run(tasks: Table, tmp_path: Path) -> None:
+    run_stage(order(Shout(), tasks, tmp_path / "out"))
+    for name in (".tmp/data-part-00000.parquet.x", ".work/journal.sqlite"):
+        left = tmp_path / "out" / name
+        left.parent.mkdir()
+        left.write_text("left")
+    run_stage(order(Shout(), tasks, tmp_path / "out"))
+    assert sorted(entry.name for entry in (tmp_path / "out").iterdir()) == ["data", "dropped", "manifest.json"]
+
+
 def test_near_duplicates_lose_to_the_first_table_and_name_the_winner(tmp_path: Path) -> None:
     first = write_table(tmp_path / "first", [[task(50 + i, instruction=f"Do {i % 4}") for i in range(6)]])
     second = write_table(
