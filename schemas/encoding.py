@@ -1,3 +1,4 @@
+# cython: annotation_typing=False
 """Records as Arrow arrays, a whole column at a time: their types are looked at on the way.
 
 A column that is not what its layout says is refused, so that whatever is written comes back as it was.
@@ -23,10 +24,6 @@ BLOCK = 256
 """Records that are turned into columns at a time: they stay in the processor's cache."""
 
 _NULL = {NoneType}
-_TEXT = {str}
-_PLAIN = {str, bool, NoneType}
-"""Types whose values come back from JSON as they are."""
-_JSON = _PLAIN | {dict, list, int}
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -46,7 +43,7 @@ def encode(structure: Structure, records: Sequence[Any]) -> list[pa.Array]:
 
 def _check(node: Node, values: Sequence[Any]) -> bool:
     """Whether ``values`` are null throughout. Raises ``InexactError`` unless they are what ``node`` says."""
-    kinds = set(map(type, values))
+    kinds = _kinds(values)
     if not kinds <= node.kinds and not _fit(node, kinds):
         raise InexactError("a value of another type")
     if isinstance(node, Leaf) and node.choices and not node.choices.issuperset(values):
@@ -54,6 +51,17 @@ def _check(node: Node, values: Sequence[Any]) -> bool:
     if isinstance(node, Listing) and node.length and not set(map(len, filter(None, values))) <= {node.length}:
         raise InexactError("a tuple of another length")
     return kinds <= _NULL and not (isinstance(node, Leaf) and node.null_text)
+
+
+def _kinds(values: Sequence[Any]) -> set[type]:
+    """The types of ``values``, most of which are of the type of the one before."""
+    kinds: set[type] = set()
+    last: type | None = None
+    for value in values:
+        if type(value) is not last:
+            last = type(value)
+            kinds.add(last)
+    return kinds
 
 
 def _fit(node: Node, kinds: set[type]) -> bool:
@@ -101,42 +109,39 @@ def _array(node: Node, values: Sequence[Any]) -> pa.Array:
 
 def _texts(node: Leaf, values: Sequence[Any]) -> pa.Array:
     """Open-ended values as JSON text."""
-    texts: list[bytes | None] = []
-    for start in range(0, len(values), BLOCK):
-        block = values[start : start + BLOCK]
-        encode = _ENCODER.encode if _are_json(block) else _text
-        texts += [None if value is None and not node.null_text else encode(value) for value in block]
-    return pa.array(texts, node.arrow)
+    return pa.array([None if value is None and not node.null_text else _text(value) for value in values], node.arrow)
 
 
 def _text(value: Any) -> bytes:
     text = _ENCODER.encode(value)
-    if not _are_json([value]) and msgspec.json.decode(text) != value:
+    if not _is_json(value) and msgspec.json.decode(text) != value:
         raise InexactError("a value that is no JSON")
     return text
 
 
-def _are_json(values: Sequence[Any], levels: int = 20) -> bool:
-    """Whether ``values`` are made of nothing but what JSON has, so that they come back without being tried.
+def _is_json(value: Any, levels: int = 20) -> bool:
+    """Whether ``value`` is made of nothing but what JSON has, so that it comes back without being tried.
 
-    All of them are looked at together, level by level. Not said of what is nested deeper than ``levels``.
+    Not said of what is nested deeper than ``levels``, nor of floats.
     """
-    for _ in range(levels):
-        kinds = set(map(type, values))
-        if kinds <= _PLAIN:
-            return True
-        if not kinds <= _JSON or (int in kinds and not all(_is_64_bits(each) for each in values if type(each) is int)):
-            return False
-        dicts = [each for each in values if type(each) is dict]
-        if not set(map(type, chain.from_iterable(dicts))) <= _TEXT:
-            return False
-        lists = [each for each in values if type(each) is list]
-        values = list(chain.from_iterable(chain(map(dict.values, dicts), lists)))
-    return False
-
-
-def _is_64_bits(number: int) -> bool:
-    return -(2**63) <= number < 2**63
+    kind = type(value)
+    if kind is str or value is None or kind is bool:
+        return True
+    if kind is int:
+        return bool(-(2**63) <= value < 2**63)
+    if levels == 0:
+        return False
+    if kind is dict:
+        for name, each in value.items():
+            if type(name) is not str or not _is_json(each, levels - 1):
+                return False
+    elif kind is list:
+        for each in value:
+            if not _is_json(each, levels - 1):
+                return False
+    else:
+        return False
+    return True
 
 
 def _finite(array: pa.Array) -> pa.Array:

@@ -31,7 +31,7 @@ class GroupBy(NamedTuple):
     order: str | None = None
 
 
-class Located(NamedTuple):
+class Located(msgspec.Struct, frozen=True, gc=False):
     """A record that is several rows or one: its rows, and the hash of what is in them."""
 
     slices: tuple[RawSlice, ...]

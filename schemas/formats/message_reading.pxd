@@ -1,5 +1,7 @@
 # C types of message_reading.py, for a wheel in which it is compiled (hatch_build.py).
 
+cimport cython
+
 from schemas.formats.conversation cimport Conversation
 
 
@@ -13,3 +15,10 @@ cdef class MessageReader:
     cdef list _results
     cdef bint _awaits
     cdef object _wordings
+
+    cdef _hear(self, str text)
+    cdef _begin_turn(self)
+    cdef _say(self, str text, Py_ssize_t index, reasoning, dict fields)
+    cdef _finished(self)
+    @cython.locals(content=list, results=list, call=Py_ssize_t, place=Py_ssize_t, result=Py_ssize_t)
+    cdef _link(self)

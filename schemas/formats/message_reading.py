@@ -1,3 +1,4 @@
+# cython: annotation_typing=False
 """OpenAI chat messages, from which the items of a run are made. Formats that spell them otherwise translate first.
 
 An assistant message is one turn: its text, or its calls, the first of which takes text and reasoning along. A result
@@ -242,8 +243,9 @@ class MessageReader:
         Where the results are fewer, they are those of the last calls.
         """
         if self._waiting and self._results:
-            content = self.talk.content
-            for call, result in zip(self._waiting[-len(self._results) :], self._results, strict=False):
+            content, results = self.talk.content, self._results
+            for place, call in enumerate(self._waiting[-len(results) :]):
+                result = results[place]
                 name = f"call_{call}"
                 while name in self._ids:
                     name += "_"

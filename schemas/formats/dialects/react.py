@@ -1,3 +1,4 @@
+# cython: annotation_typing=False
 """``Thought:``, ``Action:``, ``Action Input:``, ``Final Answer:`` (ReAct, arXiv:2210.03629), in the spellings in use.
 
 An action is one of: a name with ``Action Input:``, JSON if it is any; a name and a fenced block of code; ``name[text]``
@@ -21,7 +22,6 @@ from schemas.rows import MessageCall
 from schemas.trajectory import Action, ApiAction, CodeAction, MessageAction
 from schemas.views.toolformats import DIALECTS
 
-_THOUGHT = re.compile(r"\s*(?:Thought|THOUGHT|Think):[ \t]*\n?")
 _INPUTS = "Action Input:"
 _INPUT = re.compile(rf"([^\n]+?)[ \t]*\n\s*{_INPUTS}(.*)", re.DOTALL)
 _CODE = re.compile(r"([^\n`]*)\n\s*(`{3,})([^\n`]*)\n(.*?)\n?\2", re.DOTALL)
@@ -29,8 +29,9 @@ _CALL = re.compile(r"([A-Za-z_][\w.-]*)(?:\[(.*)\]|\((.*)\))", re.DOTALL)
 _WORD = re.compile(r"\s*\w*\s*")
 _BLANKS = " \t"
 _ANSWERS = "Final Answer:"
+_THOUGHTS = ("Thought:", "THOUGHT:", "Think:")
 _ACTIONS = ("Action:", "ACTION:", "Act:")
-_LABELS = ("Observation:", "OBSERVATION:", "Thought:", "THOUGHT:", "Think:", *_ACTIONS, _ANSWERS)
+_LABELS = ("Observation:", "OBSERVATION:", *_THOUGHTS, *_ACTIONS, _ANSWERS)
 
 
 class React(Config):
@@ -78,9 +79,10 @@ class React(Config):
             language = found[3].strip() or found[1].strip().lower()
             return CodeAction(language=language, content=found[4], description=thought)
         if found := _CALL.fullmatch(body):
-            given = found[2] if found[2] is not None else found[3]
-            kwargs = {self.parameters.get(found[1], INPUT): given} if given else {}
-            return ApiAction(function=found[1], kwargs=kwargs, description=thought)
+            name, bracketed, given = found.groups()
+            given = given if bracketed is None else bracketed
+            kwargs = {self.parameters.get(name, INPUT): given} if given else {}
+            return ApiAction(function=name, kwargs=kwargs, description=thought)
         return None
 
 
@@ -93,7 +95,7 @@ def _parted(text: str) -> tuple[str, str]:
     return (text[: following.start].rstrip(), text[following.start :]) if following else (text, "")
 
 
-def _label(text: str, labels: Sequence[str], start: int = 0) -> slice | None:
+def _label(text: str, labels: tuple[str, ...], start: int = 0) -> slice | None:
     """The first of ``labels`` that begins a line, from ``start`` on, with the blanks before it.
 
     Looked for with ``str.find``, since a pattern would be tried at every line.
@@ -113,5 +115,7 @@ def _label(text: str, labels: Sequence[str], start: int = 0) -> slice | None:
 
 
 def _thought(text: str) -> str | None:
-    label = _THOUGHT.match(text)
-    return text[label.end() if label else 0 :].removesuffix("\n") or None
+    labelled = text.lstrip()
+    if labelled.startswith(_THOUGHTS):
+        text = labelled.partition(":")[2].lstrip(_BLANKS).removeprefix("\n")
+    return text.removesuffix("\n") or None

@@ -45,6 +45,13 @@ def test_pieces_are_what_stands_around_what_actions_hold() -> None:
     assert wording("Why: I am tired.\n>>> go(car, True, home)", [action]) is None
 
 
+def test_texts_that_begin_alike_are_told_apart() -> None:
+    text = "The door of the house is shut. The door of the house is open!"
+    found = wording(text, [MessageAction(content="The door of the house is open")])
+    assert found == ("The door of the house is shut. ", "!")
+    assert wording(text, [MessageAction(content="The door of the house is gone")]) is None
+
+
 @given(st.lists(st.sampled_from("ab \n"), max_size=9).map("".join), st.lists(st.text("ab", max_size=2), max_size=4))
 def test_a_wording_gives_the_text_again(text: str, contents: list[str]) -> None:
     actions: list[AnyAction] = [MessageAction(content=each) for each in contents]
