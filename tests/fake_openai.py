@@ -169,6 +169,19 @@ class FakeOpenAi:
         return json.dumps(answer).encode()
 
 
+class InStep(FakeOpenAi):
+    """Answers ``n`` requests at a time, so that as many are in flight however slow the machine is."""
+
+    def __init__(self, script: Script, n: int) -> None:
+        super().__init__(script)
+        self._step = threading.Barrier(n, timeout=60)
+
+    def reply_to(self, body: dict[str, Any], key: str) -> Reply:
+        reply = super().reply_to(body, key)
+        self._step.wait()
+        return reply
+
+
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     wbufsize = -1  # an answer in one piece: in two it waits for a delayed acknowledgement

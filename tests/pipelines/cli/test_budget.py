@@ -11,7 +11,7 @@ import pytest
 
 from schemas.tables import Table
 from synthesis.policies.spending import LEDGER
-from tests.fake_openai import MODEL, FakeOpenAi, Reply, status, text
+from tests.fake_openai import MODEL, FakeOpenAi, InStep, Reply, status, text
 from tests.pipelines.cli.world import DEMONSTRATE, agentmill, write_recipe, write_world
 
 SAMPLE = {**DEMONSTRATE, "operator": "sample", "policy": "actor", "max_turns": 2, "window": 2, "as": "explored"}
@@ -53,7 +53,7 @@ def test_a_stage_that_spent_its_budget_goes_on_with_a_larger_one(
 
 def test_a_budget_in_dollars(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_world(tmp_path, copies=4)
-    with FakeOpenAi([text("look")]) as server:
+    with InStep([text("look")], 2) as server:
         models = {"actor": actor(server, budget={"usd": 0.5})}
         assert agentmill("run", write_recipe(tmp_path, SAMPLE, models=models)) == 1
     assert "of 0.50 USD; the 2 inputs that have ended are kept" in capsys.readouterr().err
@@ -62,7 +62,7 @@ def test_a_budget_in_dollars(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 def test_entries_of_one_model_have_budgets_of_their_own(tmp_path: Path) -> None:
     write_world(tmp_path, copies=2)
     again = {**SAMPLE, "policy": "frugal", "as": "again"}
-    with FakeOpenAi([text("look")]) as server:
+    with InStep([text("look")], 2) as server:
         models = {"actor": actor(server, budget={"tokens": 1_000_000}), "frugal": actor(server, budget={"tokens": 1})}
         recipe = write_recipe(tmp_path, SAMPLE, again, models=models)
         assert agentmill("run", recipe) == 0, "the other entry had spent nothing when its two episodes began"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from schemas.errors import LimitReached
 from schemas.tables import Counts
 from schemas.task import EnvironmentSpec, Task
 from synthesis.environments.pddl.environment import PddlEnvironment
-from tests.fake_openai import MODEL, FakeOpenAi, Reply, status, text
+from tests.fake_openai import MODEL, FakeOpenAi, InStep, Reply, status, text
 from tests.pipelines.engine.stages import rows_of, write_table
 from tests.pipelines.stages.steps import run
 
@@ -79,19 +78,13 @@ def test_a_quota_that_is_spent_costs_no_episode_though_shorter_requests_pass(wor
 
 def test_what_halts_one_worker_halts_all(world: Path) -> None:
     """Another worker leaves word while the first four episodes are in flight, none of which has had an answer."""
-    halted = threading.Event()
-
-    class Holding(FakeOpenAi):
-        def hang(self, seconds: float) -> None:
-            halted.wait(seconds)
 
     def halting(body: dict[str, Any]) -> Reply:
         if len(server.requests) == 4:
             Workspace(str(world / "explored")).halt("the other worker says so")
-            halted.set()
-        return text("look", hang_s=60)
+        return text("look")
 
-    with Holding(halting) as server:
+    with InStep(halting, 4) as server:
         with pytest.raises(LimitReached, match="the other worker says so; the 4 inputs that have ended are kept"):
             run(world, "sample", "explored", actor(server), **ROLLOUT)
         assert len(server.requests) == 4 * 2
