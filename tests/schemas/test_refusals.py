@@ -64,8 +64,8 @@ for _ in range(5000):
         ({"content": [WebObservation(viewport_size=(1, 2, 3))]}, "content[0].viewport_size", "length 2"),  # type: ignore[arg-type]
         ({"content": [WebObservation(viewport_size=[1, 2])]}, "content[0].viewport_size", "list"),  # type: ignore[arg-type]
         ({"content": [MessageAction(content="x", tokens=tokens(True))]}, "content[0].tokens.sampled_ids[0]", "bool"),
-        ({"system_prompt": ANY}, "", "_ANY is unsupported"),  # it equals the null before it
-        ({"system_prompt": np.zeros(2)}, "", "numpy.ndarray is unsupported"),
+        ({"content": [MessageAction(content="x", reward=each) for each in (None, ANY)]}, "", "_ANY is unsupported"),
+        ({"content": [MessageAction(content="x", reward=each) for each in (None, np.zeros(2))]}, "", "ndarray"),  # type: ignore[arg-type]
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
