@@ -168,6 +168,25 @@ def test_rows_and_parts_are_those_of_the_same_files_here(world: World, tmp_path:
     assert {len(records) for _, records in expected} == {30, 40}
 
 
+def test_threads_of_arrow_get_no_file_of_the_hub(world: World) -> None:
+    """One that is the last to let go of a file of Python's, as the interpreter ends, aborts the process."""
+    data = io.BytesIO()
+    pq.write_table(pa.table({f"c{number}": range(40) for number in range(8)}), data, row_group_size=7)
+    world.hub.push("org/wide", {"rows.parquet": data.getvalue()})
+    code = """
+import json, os, sys
+import pyarrow as pa
+from pipelines.raw.rows import rows_of
+
+pa.array(range(1000))
+before = set(os.listdir("/proc/self/task"))
+rows = len(list(rows_of(json.loads(sys.argv[1]), "parquet")))
+print(json.dumps([rows, len(set(os.listdir("/proc/self/task")) - before)]))
+"""
+    path = f"hf://datasets/org/wide@{world.hub.branches['org/wide']['main']}/rows.parquet"
+    assert world.ask(code, path) == [[40, 0]]
+
+
 def test_a_worker_transfers_its_part_and_little_more(world: World) -> None:
     row = {"text": "x" * 999_000}
     world.hub.push("org/large", {"train.jsonl": lines(*([row] * 40))})
