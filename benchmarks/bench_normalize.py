@@ -6,7 +6,7 @@ cutting, reading, the dialect, checking that Arrow can hold each row, Parquet, m
 Beam takes to start. Beside it, in the same rounds, decoding, hashing, Arrow and Parquet alone on the first of the same
 records: what no reader could do without. Then, over ``--gb`` gigabytes of the first kind, two workers against one, by
 the wall and their start-up included; two processes that share nothing and read half of it each, which is what the
-machine has to give; and the most memory that a run in one process took.
+machine has to give; and the most memory that a process of these took.
 
 With ``--compiled`` it measures a wheel that it builds, whose readers Cython has compiled, instead of the checkout.
 """
@@ -19,6 +19,8 @@ import gc
 import hashlib
 import os
 import random
+import resource
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -180,7 +182,10 @@ def scale(gigabytes: float, folder: Path) -> bool:
 
 
 def run_apart(inputs: Sequence[Sequence[Path]], folder: Path, workers: int) -> tuple[float, float]:
-    """Wall seconds of a process for each of ``inputs``, all at once; the most memory that one of them had, in GB."""
+    """Wall seconds of a run for each of ``inputs``, all at once; GB of memory that the largest process of them had.
+
+    Each has loaded what it needs before that, but for the workers it starts. Raises ``SystemExit`` if one fails.
+    """
     with contextlib.ExitStack() as stack:
         children = []
         for files in inputs:
@@ -188,29 +193,37 @@ def run_apart(inputs: Sequence[Sequence[Path]], folder: Path, workers: int) -> t
             command = [sys.executable, __file__, "--run", str(workers), out, *map(str, files)]
             child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
             children.append(stack.enter_context(child))
-            child.stdout.readline()
+            if child.stdout.readline() != "ready\n":
+                raise SystemExit(f"a run has failed before its start: {shlex.join(command)}")
         began = time.monotonic()
         for child in children:
+            child.stdin.write("go\n")
             child.stdin.close()
-        peaks = [float(child.stdout.readline()) for child in children]
-        return time.monotonic() - began, max(peaks)
+        peaks = [child.stdout.readline() for child in children]
+        wall = time.monotonic() - began
+        if any(child.wait() for child in children):
+            raise SystemExit(f"a run has failed: {shlex.join(command)}")
+        return wall, max(map(float, peaks))
 
 
 def run_here(workers: int, folder: Path, data: Sequence[Path]) -> None:
-    """Load what a run needs, say so, and run when standard input ends; then print the peak memory in GB."""
+    """Load what a run needs, say so, and run when told to; then print the peak memory in GB."""
     few = folder / "few.jsonl"
     write(few, "swe", 0.1)
     job([few], folder / "few", "swe").run()
     print("ready", flush=True)
-    sys.stdin.read()
-    job(data, folder / "all", "swe", workers).run()
-    print(peak_gb())
+    if sys.stdin.readline() == "go\n":
+        job(data, folder / "all", "swe", workers).run()
+        print(peak_gb(), flush=True)
 
 
 def peak_gb() -> float:
-    """The most memory that this process had; ``getrusage`` would tell that of its parent, if that is more."""
-    status = Path("/proc/self/status").read_text()
-    return int(status.split("VmHWM:")[1].split()[0]) * 1024 / 1e9
+    """The most memory that this process had, or a worker of it that has ended, in GB.
+
+    ``getrusage`` would tell that of the parent of this process, if that is more.
+    """
+    own_kb = int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0])
+    return max(own_kb, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss) * 1024 / 1e9
 
 
 def compiled(arguments: Sequence[str]) -> int:
@@ -229,7 +242,9 @@ def main() -> int:
     """Measure both data sets, and two workers and memory."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--mb", type=float, default=960.0, help="raw input of each data set, in MB")
-    parser.add_argument("--gb", type=float, default=10.0, help="raw input of the runs of two workers, in GB")
+    parser.add_argument(
+        "--gb", type=float, default=10.0, help="raw input of one worker against two, in GB; put into TMPDIR"
+    )
     parser.add_argument("--compiled", action="store_true", help="measure a wheel built with AGENTMILL_COMPILE=1")
     parser.add_argument("--run", nargs="+", metavar="WORKERS FOLDER DATA", help=argparse.SUPPRESS)
     given = parser.parse_args()
