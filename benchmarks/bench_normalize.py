@@ -48,7 +48,8 @@ TARGETS = {"swe": 1_000, "react": 8_000}
 SCALING_TARGET = 1.6
 MEMORY_TARGET_GB = 1.5
 PART_MB: float = Normalize.model_fields["part_mb"].default
-ROUNDS = 2
+SCALINGS = 2
+"""How often one worker, two, and two processes are timed, in turns; the best of each counts."""
 COMPARED = 4
 """Of how many records one is read without a reader, too."""
 WORDS = tuple(sorted(sys.stdlib_module_names))
@@ -117,9 +118,8 @@ def write(path: Path, kind: str, megabytes: float, first: int = 0) -> int:
 def job(data: Sequence[Path], folder: Path, kind: str, workers: int = 1) -> Job:
     """The stage over ``data``, whose records it finds by itself, whatever an earlier run found."""
     plan_parts.cache_clear()
-    stage: Normalize = validate(
-        Normalize, {"data": [str(file) for file in data], "dataset": kind, **FORMATS[kind]}, "bench"
-    )
+    given = {"data": [str(file) for file in data], "dataset": kind, **FORMATS[kind]}
+    stage: Normalize = validate(Normalize, given, "bench")
     runner = RunnerConfig(name="multi_processing", workers=workers) if workers > 1 else RunnerConfig()
     return Job(operator="normalize", name=folder.name, stage=stage, inputs={}, folder=folder, runner=runner)
 
@@ -169,7 +169,7 @@ def scale(gigabytes: float, folder: Path) -> bool:
     sides = {"one": ([halves], 1), "two": ([halves], 2), "apart": ([[half] for half in halves], 1)}
     walls: dict[str, list[float]] = {name: [] for name in sides}
     peaks = []
-    for _ in range(ROUNDS):
+    for _ in range(SCALINGS):
         for name, (inputs, workers) in sides.items():
             wall, peak = run_apart(inputs, folder, workers)
             walls[name].append(wall)
@@ -239,7 +239,7 @@ def compiled(arguments: Sequence[str]) -> int:
 
 
 def main() -> int:
-    """Measure both data sets, and two workers and memory."""
+    """Measure both data sets, then two workers and memory."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--mb", type=float, default=960.0, help="raw input of each data set, in MB")
     parser.add_argument(

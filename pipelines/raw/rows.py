@@ -106,8 +106,9 @@ def _decoded(path: str, modified_ns: int) -> list[bytes]:
 
 def _parquet(path: str) -> pq.ParquetFile:
     """Arrow's threads get no file of Python's: one that lets go of it as the interpreter ends aborts the process."""
+    remote = hub.is_address(path)
     try:
-        return pq.ParquetFile(hub.opened(path), pre_buffer=False) if hub.is_address(path) else pq.ParquetFile(path)
+        return pq.ParquetFile(hub.opened(path) if remote else path, pre_buffer=not remote)
     except (pa.ArrowException, OSError) as error:
         raise UserError(f"{path} cannot be read as Parquet: {error}") from error
 

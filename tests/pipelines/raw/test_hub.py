@@ -175,12 +175,13 @@ def test_threads_of_arrow_get_no_file_of_the_hub(world: World) -> None:
     world.hub.push("org/wide", {"rows.parquet": data.getvalue()})
     code = """
 import json, os, sys
-import pyarrow as pa
+from pipelines.raw import hub
 from pipelines.raw.rows import rows_of
 
-pa.array(range(1000))
+path = json.loads(sys.argv[1])
+hub.size(path)
 before = set(os.listdir("/proc/self/task"))
-rows = len(list(rows_of(json.loads(sys.argv[1]), "parquet")))
+rows = len(list(rows_of(path, "parquet")))
 print(json.dumps([rows, len(set(os.listdir("/proc/self/task")) - before)]))
 """
     path = f"hf://datasets/org/wide@{world.hub.branches['org/wide']['main']}/rows.parquet"
