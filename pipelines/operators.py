@@ -1,15 +1,35 @@
-"""Operators by name: what the steps of a recipe may say. Each is a configuration class."""
+"""Operators by name: what the steps of a recipe may say. Each is a configuration class.
+
+Every verifier is an operator by its own name, with its own parameters.
+"""
 
 from __future__ import annotations
 
-from schemas.registry import Registry
+from typing import Any
 
-OPERATORS = Registry(
+from schemas.registry import Registry
+from synthesis.verifiers import VERIFIERS
+
+
+class Operators(Registry):
+    """Stages by name; of a verifier, the stage that runs it."""
+
+    def load(self, name: str) -> Any:
+        """The configuration class of a step. Raises ``UserError`` for an unknown name."""
+        loaded = super().load(name)
+        if name not in VERIFIERS:
+            return loaded
+        from pipelines.stages.verify import operator_of
+
+        return operator_of(loaded)
+
+
+OPERATORS = Operators(
     "operator",
     {
+        **VERIFIERS,
         "admit": "pipelines.stages.admit:Admit",
         "branch": "pipelines.stages.branch:Branch",
-        "check_outcome": "pipelines.stages.check_outcome:CheckOutcome",
         "check_tokens": "pipelines.stages.check_tokens:CheckTokens",
         "evaluate": "pipelines.stages.evaluate:Evaluate",
         "evolve": "pipelines.stages.evolve:Evolve",

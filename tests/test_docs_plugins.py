@@ -22,7 +22,7 @@ CONFORMANCE = (
     "tests/schemas/formats/test_formats.py",
     "tests/pipelines/stages/test_operators.py",
 )
-ADDED = ("dial", "persist", "steps", "label_repeats", "check_brief")
+ADDED = ("dial", "persist", "steps", "label_repeats", "brief")
 
 
 @pytest.fixture(scope="module")

@@ -14,11 +14,12 @@ from pipelines.line import Finish, run_plan
 from pipelines.plan import make_plan
 from pipelines.recipe import read_recipe
 from schemas.errors import UserError
+from synthesis.verifiers import VERIFIERS
 
 OPERATORS_OF = {
     "synthesize": ("spec_env", "admit", "propose", "evolve", "wrap_env"),
     "rollout": ("sample", "expert", "branch", "revise", "tree_search", "multi_agent", "memory", "imagine"),
-    "verify": ("check_outcome", "check_tokens", "step_value"),
+    "verify": (*VERIFIERS, "check_tokens", "step_value"),
     "normalize": ("normalize",),
     "curate": ("filter", "pick", "quality"),
     "evaluate": ("evaluate",),

@@ -18,17 +18,19 @@ from pydantic import Field, model_validator
 from pipelines.episodes import episodes_of
 from pipelines.evaluation import measure, paired_difference
 from pipelines.recipe import Name
-from pipelines.stages.check_outcome import CheckOutcome
 from pipelines.stages.procedure import Achievement, Assignment, Procedure
 from pipelines.stages.sample import Sample
 from pipelines.stages.shares import chosen
 from pipelines.stages.stage import Inputs, TableNames, expect
+from pipelines.stages.verify import Verify, operator_of
 from pipelines.workbench import Order, Workbench
+from schemas.config import validate
 from schemas.errors import UserError, near_match
 from schemas.manifest import write_atomically
 from schemas.record import JsonObject
 from schemas.tables import Counts, Manifest, Table
 from synthesis.strategies.scaffold import ScaffoldName
+from synthesis.verifiers.check_outcome import CheckOutcome
 
 RESULT = "evaluation.json"
 CONSTRAINED = "_constrained"
@@ -130,9 +132,10 @@ class Evaluate(Procedure):
         constrain: Any = "admissible" if run.constrained else "none"
         return Sample(policy=run.model, split=run.split, constrain=constrain, **parameters)
 
-    def _verification(self) -> CheckOutcome:
+    def _verification(self) -> Verify:
         """The verdicts on them."""
-        return CheckOutcome(of=["trajectories"], tasks=self.tasks, environments=self.environments)
+        given = {"of": ["trajectories"], "tasks": self.tasks, "environments": self.environments}
+        return validate(operator_of(CheckOutcome), given, "evaluate")
 
 
 class Arena(msgspec.Struct, frozen=True):
@@ -141,7 +144,7 @@ class Arena(msgspec.Struct, frozen=True):
     assignment: Assignment
     workbench: Workbench
 
-    def make(self, run: Run, table: str, stage: Sample | CheckOutcome) -> Manifest:
+    def make(self, run: Run, table: str, stage: Sample | Verify) -> Manifest:
         """Make one of the two tables of a run, or find it made."""
         given, rollout = self.assignment, isinstance(stage, Sample)
         return self.workbench.make(

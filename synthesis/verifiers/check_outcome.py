@@ -6,23 +6,30 @@ state is compared with the recorded digest at every step, and a difference is an
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import ClassVar
+
 import msgspec
 
-from schemas.config import Config
 from schemas.task import Task
 from schemas.trajectory import Trajectory
 from schemas.verdict import Verdict
 from synthesis.environments.environment import Environment
 from synthesis.strategies.replay import divergence
 from synthesis.strategies.stepping import world_at_fault
+from synthesis.verifiers.verifier import Need, Verifier
 
 
-class CheckOutcome(Config):
+class CheckOutcome(Verifier):
     """Replays a trajectory that we made and asks the environment whether the goal is met."""
+
+    needs: ClassVar[Sequence[Need]] = ("tasks", "environments")
 
     name: str = "check_outcome"
 
-    async def verify(self, task: Task, trajectory: Trajectory, environment: Environment | None = None) -> Verdict:
+    async def verify(
+        self, task: Task | None, trajectory: Trajectory, environment: Environment | None = None
+    ) -> Verdict:
         """``score`` is the share of the goal met; ``passed`` that all of it is.
 
         ``unscored`` without an environment or for a trajectory that does not say how it was made; ``error`` where the
@@ -31,7 +38,7 @@ class CheckOutcome(Config):
         verdict = Verdict(
             trajectory_id=trajectory.trajectory_id, name=self.name, status="unscored", judge="environment"
         )
-        if environment is None:
+        if task is None or environment is None:
             return msgspec.structs.replace(verdict, reason="no_environment")
         if trajectory.generation is None:
             return msgspec.structs.replace(verdict, reason="not_generated")

@@ -1,19 +1,34 @@
-"""The contract of a verifier: what is to be said of one trajectory."""
+"""The contract of a verifier: its parameters, and the verdict that it gives on one trajectory."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Sequence
+from typing import ClassVar, Literal
 
+from schemas.config import Config
 from schemas.task import Task
 from schemas.trajectory import Trajectory
 from schemas.verdict import Verdict
 from synthesis.environments.environment import Environment
 
+Need = Literal["tasks", "environments"]
 
-class Verifier(Protocol):
-    """Who judges. Holds parameters only."""
+
+class Verifier(Config):
+    """A verifier's parameters are its fields; a recipe gives them in the step that runs it. Pickles to workers."""
+
+    needs: ClassVar[Sequence[Need]] = ()
+    """The tables it needs beside the trajectories; an environment cannot be made without its ``tasks``."""
 
     name: str
+    """What its verdicts are called; two steps with the same verifier have to give different names."""
 
-    async def verify(self, task: Task, trajectory: Trajectory, environment: Environment | None = None) -> Verdict:
-        """The verdict; ``status`` is ``unscored`` where the verifier has nothing to say, ``error`` where it failed."""
+    async def verify(
+        self, task: Task | None, trajectory: Trajectory, environment: Environment | None = None
+    ) -> Verdict:
+        """The verdict; ``status`` is ``unscored`` where nothing is known, ``error`` where the verifier failed.
+
+        ``task`` is None unless ``needs`` names ``tasks``; ``environment`` is None unless it names ``environments``, or
+        where the environment of the task is unknown. It is not reset, and closed by the caller.
+        """
+        raise NotImplementedError

@@ -11,7 +11,9 @@ from pipelines.engine.operation import AsyncOperation, Operation
 from pipelines.operators import OPERATORS
 from pipelines.stages.procedure import Procedure
 from pipelines.stages.stage import Stage, StageContext
+from pipelines.stages.verify import SIDE_TABLES
 from schemas.tables import RECORDS
+from synthesis.verifiers import VERIFIERS
 from tests.pipelines.stages.steps import model, stage
 
 STAGES = sorted(name for name in OPERATORS if not issubclass(OPERATORS.load(name), Procedure))
@@ -20,10 +22,6 @@ KNOWN: dict[str, tuple[dict[str, Any], dict[str, list[str]]]] = {
     "admit": ({"of": "t", "environments": "e"}, {"of": ["Task"], "environments": ["EnvironmentSpec"]}),
     "branch": (
         {"policy": "p", "of": "x", "tasks": "t", "environments": "e"},
-        {"of": ["Trajectory"], "tasks": ["Task"], "environments": ["EnvironmentSpec"]},
-    ),
-    "check_outcome": (
-        {"of": "x", "tasks": "t", "environments": "e"},
         {"of": ["Trajectory"], "tasks": ["Task"], "environments": ["EnvironmentSpec"]},
     ),
     "check_tokens": ({"of": "x", "tokenizer": "m"}, {"of": ["Trajectory"]}),
@@ -78,6 +76,13 @@ KNOWN: dict[str, tuple[dict[str, Any], dict[str, list[str]]]] = {
     "reflection": ({"from": "x"}, {"from": ["Trajectory"]}),
     "prompts": ({"from": "x"}, {"from": ["Trajectory"]}),
     "wrap_env": ({"of": "e", "twins": 2}, {"of": ["EnvironmentSpec"]}),
+    **{
+        name: (
+            {"of": "x", **dict.fromkeys(VERIFIERS.load(name).needs, "y")},
+            {"of": ["Trajectory"], **{need: [SIDE_TABLES[need][0]] for need in VERIFIERS.load(name).needs}},
+        )
+        for name in VERIFIERS
+    },
 }
 
 
@@ -97,7 +102,7 @@ def test_roles_are_fields(name: str) -> None:
     step = known(name)
     fields = set(type(step).model_fields)
     assert {*step.table_roles, *step.model_roles.values(), *step.incidental} <= fields
-    assert {role: ["x"] for role in step.tables()} == {role: ["x"] for role in KNOWN[name][1]}
+    assert step.tables().keys() == KNOWN[name][1].keys()
     assert step.primary in ("", *(role.rstrip("_") for role in step.table_roles))
 
 

@@ -1,12 +1,13 @@
-"""``check_outcome``: one verdict per trajectory, by the task's own checker."""
+"""Verification: one verdict per trajectory, by a verifier whose parameters the step gives."""
 
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
-from pydantic import Field
+from pydantic import Field, create_model
 
 from pipelines.engine.operation import Blamed, Operation, Result, RowOperation, Unit
 from pipelines.stages.lookup import Lookup
@@ -16,36 +17,65 @@ from schemas.task import EnvironmentSpec, Task
 from schemas.trajectory import Trajectory
 from schemas.verdict import Dropped, Verdict
 from synthesis.environments import blocks, make
-from synthesis.environments.environment import Environment
 from synthesis.strategies.apart import CALL_TIMEOUT_S, Listen, WorldTimeout, done_apart, worlds_closed
-from synthesis.verifiers import VERIFIERS
+from synthesis.verifiers.verifier import Need, Verifier
 
 HUNG_IN_A_ROW = 8
 """So many worlds that hang one after the other are no accident of single ones."""
 
 
-class CheckOutcome(Stage):
-    """The outcome of each trajectory: its actions replayed, the state they lead to judged by the task's goal."""
+SIDE_TABLES: Mapping[Need, tuple[str, str]] = {
+    "tasks": ("Task", "tables of their tasks"),
+    "environments": ("EnvironmentSpec", "tables of the environments of these tasks"),
+}
+"""The record and the description of each table that a verifier may need."""
+
+
+class Verify(Stage):
+    """One verdict per trajectory. ``operator_of`` adds the parameters of a verifier and the tables that it needs."""
 
     primary: ClassVar[str] = "of"
-    table_roles: ClassVar[Sequence[str]] = ("of", "tasks", "environments")
+    table_roles: ClassVar[Sequence[str]] = ("of",)
+    verifier_type: ClassVar[type[Verifier]]
 
     of: TableNames = Field(description="tables of trajectories")
-    tasks: TableNames = Field(description="tables of their tasks")
-    environments: TableNames = Field(description="tables of the environments of these tasks")
 
     def writes(self, reads: Mapping[str, Sequence[str]]) -> str:
         """Verdicts, on trajectories."""
         expect(reads, "of", "Trajectory")
-        expect(reads, "tasks", "Task")
-        expect(reads, "environments", "EnvironmentSpec")
+        for need in self.verifier_type.needs:
+            expect(reads, need, SIDE_TABLES[need][0])
         return "Verdict"
 
     def operation(self, inputs: Inputs, context: StageContext) -> Operation:
         """The verdicts."""
         del context
-        tasks = Lookup(tables_of(inputs, "tasks"), Task)
-        return Verification("check_outcome", tasks, Lookup(tables_of(inputs, "environments"), EnvironmentSpec))
+        given = {name: getattr(self, name) for name in self.verifier_type.model_fields}
+        needs = self.verifier_type.needs
+        return Verification(
+            self.verifier_type(**given),
+            Lookup(tables_of(inputs, "tasks"), Task) if "tasks" in needs else None,
+            Lookup(tables_of(inputs, "environments"), EnvironmentSpec) if "environments" in needs else None,
+        )
+
+
+@functools.cache
+def operator_of(verifier_type: type[Verifier]) -> type[Verify]:
+    """The operator of a verifier: its fields are the parameters of the step, beside the tables that it needs."""
+    needs = verifier_type.needs
+    tables: dict[str, Any] = {need: (TableNames, Field(description=SIDE_TABLES[need][1])) for need in needs}
+    name = Field(verifier_type.model_fields["name"].default, min_length=1, description="the name of its verdicts")
+    made: type[Verify] = create_model(
+        verifier_type.__name__,
+        __base__=cast("tuple[type[Verify], ...]", (Verify, verifier_type)),
+        __doc__=verifier_type.__doc__,
+        __module__=verifier_type.__module__,
+        name=(str, name),
+        **tables,
+    )
+    made.verifier_type = verifier_type
+    made.table_roles = ("of", *needs)
+    return made
 
 
 class Verification(RowOperation):
@@ -54,18 +84,20 @@ class Verification(RowOperation):
     blamed: ClassVar[Blamed] = "verifier"
     chunk_rows: ClassVar[int] = 2_000
 
-    def __init__(self, verifier: str, tasks: Lookup[Task], environments: Lookup[EnvironmentSpec]) -> None:
-        super().__init__(verifier, Trajectory, Verdict)
+    def __init__(
+        self, verifier: Verifier, tasks: Lookup[Task] | None, environments: Lookup[EnvironmentSpec] | None
+    ) -> None:
+        super().__init__(verifier.name, Trajectory, Verdict)
+        self._verifier = verifier
         self._tasks = tasks
         self._environments = environments
-        self._verifier: Any = None
         self._hung = 0
 
     def open(self) -> None:
-        """Load tasks, environments and the verifier."""
-        self._tasks.load()
-        self._environments.load()
-        self._verifier = VERIFIERS.load(self.name)()
+        """Load tasks and environments, as far as the verifier needs them."""
+        for table in (self._tasks, self._environments):
+            if table is not None:
+                table.load()
 
     def close(self) -> None:
         """Wait for worlds that were given up and are being closed."""
@@ -77,8 +109,8 @@ class Verification(RowOperation):
         Raises ``UserError`` where world after world hangs: each takes its time, and nothing else goes on meanwhile.
         """
         (input_id,) = unit
-        task = self._tasks.get(record.task_id)
-        if task is None:
+        task = self._tasks.get(record.task_id) if self._tasks is not None else None
+        if task is None and self._tasks is not None:
             detail = f"no task {record.task_id!r} in the tables of `tasks`"
             letter = Dropped(input_id=input_id, stage=self.name, reason="no_task", blamed="input", detail=detail)
             return [Result(input_id=input_id, dropped=letter)]
@@ -99,20 +131,16 @@ class Verification(RowOperation):
         """Verdicts by what they say."""
         return {output.status: 1, "passed": int(bool(output.passed))}
 
-    async def _verdict(self, task: Task, trajectory: Trajectory) -> Verdict:
-        spec = self._environments.get(task.environment_id)
+    async def _verdict(self, task: Task | None, trajectory: Trajectory) -> Verdict:
+        spec = self._environments.get(task.environment_id) if task and self._environments else None
         if spec is None:
-            return await self._judged(task, trajectory, None)
+            return await self._verifier.verify(task, trajectory, None)
 
         async def judged(listen: Listen) -> Verdict:
             environment = listen(make(spec))
             try:
-                return await self._judged(task, trajectory, environment)
+                return await self._verifier.verify(task, trajectory, environment)
             finally:
                 environment.close()
 
         return await (done_apart(judged, CALL_TIMEOUT_S) if blocks(spec) else judged(lambda environment: environment))
-
-    async def _judged(self, task: Task, trajectory: Trajectory, environment: Environment | None) -> Verdict:
-        verdict: Verdict = await self._verifier.verify(task, trajectory, environment)
-        return verdict
