@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import msgspec
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from pipelines.engine.faults import dead_letter
 from pipelines.engine.operation import Blamed, Operation, Result, RowOperation, Unit
@@ -34,10 +34,21 @@ class WrapEnv(Stage):
     distractors: int = Field(default=0, ge=0, description="tools of another matter")
     policy: int = Field(default=0, ge=0, le=4, description="complexity of a policy document; 0 is none")
     hidden: int = Field(default=0, ge=0, description="details per task that the user tells only when asked")
+    user: Literal["tool", "person"] = Field(
+        default="tool",
+        description="who tells hidden details: the tool ask_user, or a person, a role of multi_agent with "
+        "`knows: goal.user`",
+    )
     faults: float = Field(default=0.0, ge=0, lt=1, description="share of calls that fail the first time")
     hints: bool = Field(default=False, description="refusals say what would help")
     milestones: bool = Field(default=False, description="progress is rewarded, not the end alone")
     seed: int | None = Field(default=None, description="by default derived from that of the run")
+
+    @model_validator(mode="after")
+    def _a_person_with_something_to_tell(self) -> WrapEnv:
+        if self.user == "person" and not self.hidden:
+            raise ValueError("`user: person` needs `hidden`, the number of details that it tells only when asked")
+        return self
 
     def writes(self, reads: Mapping[str, Sequence[str]]) -> str:
         """What it reads: environments or tasks."""

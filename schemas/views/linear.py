@@ -13,7 +13,7 @@ import msgspec
 
 from schemas.chat import grouped
 from schemas.trajectory import Action, AnyAction, AnyItem, MessageAction, TextObservation, Trajectory
-from schemas.views.roles import SPEAKER, Perspective, heard, perspectives
+from schemas.views.roles import SPEAKER, Perspective, heard, is_instruction, perspectives
 from schemas.views.toolformats import DIALECTS, calls_text
 from schemas.views.turns import PROPOSER
 
@@ -47,7 +47,7 @@ def _told(content: Sequence[AnyItem], place: int, names: Sequence[str], roles: d
         if speaker is None or not speaker.reviews:
             return True
         return item.agent in names and place + 1 < len(content) and _vetoes(content[place + 1], item.agent)
-    if isinstance(item, TextObservation) and item.source == "user":
+    if is_instruction(item):
         return any(roles[name].told for name in names)
     return not any(_vetoes(item, name) for name in names)
 

@@ -103,6 +103,14 @@ def seen_as(trajectory: Trajectory, name: str) -> tuple[Trajectory, list[int]]:
     return msgspec.structs.replace(trajectory, content=items, system_prompt=me.system_prompt, tools=tools), places
 
 
+def is_instruction(item: AnyItem) -> bool:
+    """Whether ``item`` is the instruction of the task, which ``told: false`` hides.
+
+    What the user answers later is an answer of the environment, seen by whoever sees those: the agent acts on it.
+    """
+    return isinstance(item, TextObservation) and item.source == "user" and item.turn == 0
+
+
 def plays(item: AnyItem, role: str) -> bool:
     """Whether ``item`` is an action of the agent, or of an agent in the role, of that name."""
     return isinstance(item, Action) and role in (item.agent, item.role)
@@ -139,7 +147,7 @@ def _sees(name: str, roles: Mapping[str, Perspective], item: AnyItem, actor: str
         return item.agent == name or _hears(name, roles, item)
     if isinstance(item, TextObservation) and item.name == name:  # its veto, which it said itself
         return False
-    if isinstance(item, TextObservation) and item.source == "user":
+    if is_instruction(item):
         return me.told
     if me.sees == "own":
         return actor == name if item.turn else me.acts

@@ -34,12 +34,17 @@ class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
 
 
 class Goal(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """``states`` are alternatives; ``forbidden`` are tools not to be used, ``asked`` what must be asked for."""
+    """``states`` are alternatives; ``forbidden`` are tools not to be used, ``asked`` what must be asked for.
+
+    ``user`` is the whole request where a person tells it, in place of the tool ``ask_user``: the agent of such a task
+    hears of it in words only.
+    """
 
     states: tuple[Changes, ...] = (Changes(),)
     answers: tuple[Answer, ...] = ()
     forbidden: tuple[str, ...] = ()
     asked: tuple[str, ...] = ()
+    user: str = ""
 
 
 class Outcome(msgspec.Struct, frozen=True):

@@ -8,6 +8,7 @@ request that the new policy forbids becomes a task to refuse it, with the rule a
 from __future__ import annotations
 
 import random
+from typing import Literal
 
 import msgspec
 
@@ -30,7 +31,9 @@ OPERATOR = "wrap_env"
 
 class Wrapping(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What is put around a toolbox: tools with a twin, tools of another matter, the level of a policy (0: none), slots
-    that the user keeps back per task, the share of calls that fail once; hints with refusals, rewards on the way."""
+    that the user keeps back per task, the share of calls that fail once; hints with refusals, rewards on the way.
+
+    ``user``: what is kept back is told by the tool ``ask_user``, or by a person, who finds it in ``goal.user``."""
 
     twins: int = 0
     distractors: int = 0
@@ -39,6 +42,12 @@ class Wrapping(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     faults: float = 0.0
     hints: bool = False
     milestones: bool = False
+    user: Literal["tool", "person"] = "tool"
+
+    @property
+    def asks(self) -> bool:
+        """Whether the agent asks by the tool ``ask_user``."""
+        return self.hidden > 0 and self.user == "tool"
 
 
 def wrap_environment(spec: EnvironmentSpec, wrapping: Wrapping, seed: int) -> EnvironmentSpec:
@@ -53,7 +62,7 @@ def wrap_environment(spec: EnvironmentSpec, wrapping: Wrapping, seed: int) -> En
         toolbox = with_policy(toolbox, wrapping.policy, chance)
     if wrapping.distractors:
         toolbox = with_distractors(toolbox, wrapping.distractors, chance)
-    settings = Settings(wrapping.hints, wrapping.milestones, wrapping.faults, wrapping.hidden > 0)
+    settings = Settings(wrapping.hints, wrapping.milestones, wrapping.faults, wrapping.asks)
     notes = {"wrapping": plain(wrapping), "twins": twins}
     return msgspec.structs.replace(
         spec,
@@ -83,7 +92,9 @@ def wrap_task(task: Task, wrapped: EnvironmentSpec, wrapping: Wrapping, seed: in
         goal, gold = found
     hidden = _hidden(request, gold, wrapping.hidden, chance)
     request = msgspec.structs.replace(request, hidden=tuple(hidden))
-    asking = [_ask(request.slots[name].label) for name in hidden]
+    asking = [_ask(request.slots[name].label) for name in hidden] if wrapping.asks else []
+    asked = tuple(hidden) if wrapping.asks else ()
+    user = msgspec.structs.replace(request, hidden=()).text() if wrapping.user == "person" else ""
     retired = tuple(twin for twin in _twins(wrapped) if twin.endswith(DEPRECATED))
     changed = msgspec.structs.replace(
         task,
@@ -91,7 +102,7 @@ def wrap_task(task: Task, wrapped: EnvironmentSpec, wrapping: Wrapping, seed: in
         environment_id=wrapped.environment_id,
         instruction=request.text(),
         initial_state={**task.initial_state, "request": plain(request)},
-        goal=plain(msgspec.structs.replace(goal, asked=tuple(hidden), forbidden=retired)),
+        goal=plain(msgspec.structs.replace(goal, asked=asked, forbidden=retired, user=user)),
         gold=[*asking, *gold],
         structure_digest=digest(task.structure_digest, wrapped.structure_digest, sorted(hidden)),
         admission=None,
