@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any, ClassVar
 
 from pydantic import Field, model_validator
 
-from pipelines.engine.operation import Operation
+from pipelines.engine.faults import dead_letter
+from pipelines.engine.operation import Operation, Result, Unit
 from pipelines.stages.acting import Acting
 from pipelines.stages.choice import SAID, Choice, Choosing
 from pipelines.stages.lookup import Lookup
@@ -19,6 +22,8 @@ from schemas.trajectory import Trajectory
 from schemas.views.evidence import Evidence
 from schemas.views.roles import several_agents
 from schemas.views.view import Unused
+from synthesis.environments.environment import WorldError
+from synthesis.policies.policy import PolicyError, Unreachable
 from synthesis.strategies.branch import Branch as BranchStrategy
 from synthesis.strategies.replay import imagined
 
@@ -63,17 +68,54 @@ class Branch(Choosing, Acting, BranchStrategy):
 
 
 class Branching(Rollout):
-    """One input per branch. A trajectory that is not chosen, or has no turn to branch from, is dropped as one input."""
+    """One input per branch. A trajectory that is not chosen, or has no turn to branch from, is dropped as one input.
+
+    Where branches are to be distinct, those of one turn are made one after the other, each compared with those before.
+    """
 
     def __init__(self, strategy: BranchStrategy, worlds: Worlds, actors: Actors, window: int, choice: Choice) -> None:
         super().__init__("branch", strategy, worlds, actors, window, reads=Trajectory)
         self._branching = strategy
         self._choice = choice
+        self._siblings: dict[str, list[Trajectory]] = {}
 
     async def open(self) -> None:
         """As ``Rollout.open``, and load what the choice rests on."""
         self._choice.load()
         await super().open()
+
+    def units(self, record: Any) -> list[Unit]:
+        """One unit per branch; if they are to be distinct, one for those of each turn."""
+        units = super().units(record)
+        together = self._branching.k if self._branching.distinct else 1
+        return [tuple(chain(*units[start : start + together])) for start in range(0, len(units), together)]
+
+    async def process(self, record: Any, unit: Unit) -> list[Result]:
+        """Explore the branches of ``unit``; one that fails, or repeats another one, is dropped alone."""
+        results: list[Result] = []
+        made: list[Trajectory] = []
+        for piece in unit:
+            self._siblings[piece] = made
+            try:
+                (result,) = await super().process(record, (piece,))
+            except (PolicyError, WorldError) as error:
+                if isinstance(error, Unreachable) or len(unit) == 1:
+                    raise
+                letter = dead_letter(error, piece, self, {"trajectory_id": record.trajectory_id})
+                result = Result(input_id=piece, dropped=letter, measures=super().lost((piece,)))
+            finally:
+                del self._siblings[piece]
+            made += result.outputs
+            results.append(result)
+        return results
+
+    def lost(self, unit: Unit) -> Mapping[str, float]:
+        """As ``Rollout.lost``, of all branches of a unit."""
+        return sum((Counter(super(Branching, self).lost((piece,))) for piece in unit), Counter())
+
+    def earlier(self, record: Any, piece: str | None = None) -> tuple[Trajectory, ...]:
+        """The trajectory that is branched from, and the branches of this turn that were made before ``piece``."""
+        return (record, *self._siblings.get(piece or "", ()))
 
     def evidence(self, record: Any) -> Evidence:
         """What is said of a trajectory and its steps. Raises ``Unused`` for one that is not chosen."""

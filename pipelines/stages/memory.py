@@ -95,8 +95,8 @@ class Remembering(Rollout):
             return Unused("nothing_recalled", "no run that was chosen can be recalled for it")
         return super().refused(record)
 
-    def _exploration(self, record: Any, task: Task, spec: EnvironmentSpec) -> Exploration:
-        return msgspec.structs.replace(super()._exploration(record, task, spec), library=self._library)
+    def _exploration(self, record: Any, task: Task, spec: EnvironmentSpec, piece: str | None = None) -> Exploration:
+        return msgspec.structs.replace(super()._exploration(record, task, spec, piece), library=self._library)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_library": None}

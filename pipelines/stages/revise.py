@@ -83,8 +83,9 @@ class Revising(Rollout):
             if attempt.outcome.status == "success":
                 self._solved.add(attempt.task_id)
 
-    def earlier(self, record: Any) -> tuple[Trajectory, ...]:
+    def earlier(self, record: Any, piece: str | None = None) -> tuple[Trajectory, ...]:
         """The attempts at a task, in order."""
+        del piece
         if self._attempts is None:
             return ()
         return tuple(self._attempts.get(name) for _, name in sorted(self._by_task[record.task_id]))

@@ -114,8 +114,9 @@ class Rollout(AsyncOperation):
         actors = self._actors
         return actors.split in (None, record.split) and chosen(str(record.task_id), actors.share)
 
-    def earlier(self, record: Any) -> tuple[Trajectory, ...]:
-        """The trajectories that the strategy goes on from."""
+    def earlier(self, record: Any, piece: str | None = None) -> tuple[Trajectory, ...]:
+        """The trajectories that the strategy goes on from, in ``piece`` or in general."""
+        del piece
         return (record,) if isinstance(record, Trajectory) else ()
 
     def evidence(self, record: Any) -> Evidence:
@@ -155,7 +156,7 @@ class Rollout(AsyncOperation):
         if task is None or spec is None:
             raise WorldError(f"no environment {task and task.environment_id!r} in the tables of `environments`")
         meter = self._meters[unit] = Budget(None, None)
-        found = await self._found(metered(self._exploration(record, task, spec), meter), piece)
+        found = await self._found(metered(self._exploration(record, task, spec, piece), meter), piece)
         del self._meters[unit]
         lived = [each for each in found if isinstance(each, Trajectory)]
         nodes = [each for each in found if isinstance(each, Node)]
@@ -204,7 +205,7 @@ class Rollout(AsyncOperation):
             *before, last = found
             return [*before, msgspec.structs.replace(last, extra={**last.extra, "stopped": error.reason})]
 
-    def _exploration(self, record: Any, task: Task, spec: EnvironmentSpec) -> Exploration:
+    def _exploration(self, record: Any, task: Task, spec: EnvironmentSpec, piece: str | None = None) -> Exploration:
         return Exploration(
             task=task,
             spec=spec,
@@ -212,7 +213,7 @@ class Rollout(AsyncOperation):
             policies=self._policies,
             seed=self._actors.seed,
             round=self._actors.round,
-            earlier=self.earlier(record),
+            earlier=self.earlier(record, piece),
             evidence=self.evidence(record),
             refused_s=lambda: refused_s(self._policies.values()),
         )

@@ -20,10 +20,8 @@ from schemas.verdict import Node
 from schemas.views.evidence import Evidence
 from schemas.views.score import score
 from schemas.views.view import Unused
+from synthesis.strategies.branch import DEPTH
 from synthesis.verifiers.step_value import Estimate, Group, ScaleName, Step, continued, returns, searched, steps_of
-
-CUT_OFF = "depth"
-"""Why a branch of one turn ended, unless the world ended it by chance."""
 
 OF_BRANCHES = ("trajectory_id", "parent_id", "branch_turn", "outcome")
 
@@ -66,7 +64,7 @@ class Continuations:
                 if branch.trajectory_id in seen:
                     raise UserError(f"branch {branch.trajectory_id} stands twice, again in {path}: give it once")
                 seen.add(branch.trajectory_id)
-                if branch.outcome.reason == CUT_OFF:
+                if branch.outcome.reason == DEPTH:
                     raise unfinished(path)
                 result = score(self._criterion, branch, self._said.of(branch.trajectory_id))
                 if row["branch_turn"] is not None and result is not None:

@@ -22,7 +22,7 @@ REASONS: Mapping[str, str] = {
     "no_loss": "nothing that carries loss is left of the rejected side where it is cut",
     "equivalent": "all others do the same, as far as both go, or another pair shows the same two actions",
     "below_min_chosen": "the better one is not good enough (min_chosen)",
-    "gap_too_small": "the scores are too close (min_gap)",
+    "gap_too_small": "the scores are too close (min_gap), or that of the preferred one is the lower",
     "capped": "others took the places (max_pairs)",
 }
 """Why a candidate is in no pair; of several reasons the one that stands last here is told: it came furthest."""
@@ -62,10 +62,12 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     """What makes a pair.
 
     The gap must exceed ``min_gap``, the better side reach ``min_chosen``; a group gives at most ``max_pairs`` pairs.
+    A preferred side wins whatever the scores are, unless ``preferred_gap`` says by how much its score must be higher.
     The rejected side keeps at most ``turns_over`` turns more than the chosen one has. ``None`` is no limit.
     """
 
     min_gap: float = 0.0
+    preferred_gap: float | None = None
     min_chosen: float | None = None
     max_pairs: int | None = None
     turns_over: int | None = None
@@ -124,14 +126,16 @@ def compare(one: Candidate, other: Candidate, rules: Rules) -> Pair | str:
     if one.opening != other.opening:
         return "other_opening"
     gap = None
-    if one.preferred != other.preferred:
-        chosen, rejected = (one, other) if one.preferred else (other, one)
-    elif one.score is None or other.score is None:
-        return "unscored"
+    preferred = one.preferred != other.preferred
+    if one.preferred if preferred else (one.score or 0.0) > (other.score or 0.0):
+        chosen, rejected = one, other
     else:
+        chosen, rejected = other, one
+    if not preferred or rules.preferred_gap is not None:
+        if chosen.score is None or rejected.score is None:
+            return "unscored"
         # Rounded, so that 0.3 exceeds 0.2 by 0.1 and not by a little less.
-        gap = abs(round(one.score - other.score, 9))
-        chosen, rejected = (one, other) if one.score > other.score else (other, one)
+        gap = round(chosen.score - rejected.score, 9)
     if gap == 0:
         return "tie"
     last_turn = rules.last_turn(chosen, rejected)

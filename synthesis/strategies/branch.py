@@ -23,6 +23,7 @@ from schemas.record import JsonObject
 from schemas.task import Task
 from schemas.trajectory import Action, AnyAction, AnyItem, ApiAction, MessageAction, Trajectory
 from schemas.views.evidence import NOTHING, Evidence
+from schemas.views.sameness import done
 from synthesis.policies.policy import Conversation, Policy, PolicyError, Turn
 from synthesis.policies.spending import Spending
 from synthesis.strategies.asking import identity_of
@@ -32,6 +33,9 @@ from synthesis.strategies.rules import EpisodeRules
 from synthesis.strategies.scaffold import Frame
 from synthesis.strategies.strategy import Exploration
 
+DEPTH = "depth"
+"""What ends a branch of one turn."""
+
 TEACHER = "teacher"
 GIVEN = "given"
 
@@ -39,15 +43,17 @@ GIVEN = "given"
 class Branch(EpisodeRules):
     """``k`` branches from each of some turns of a trajectory.
 
-    ``turns``: ``all``, the ``last``, the ``first_error`` (the first one that met an error), or with ``n`` ``even`` (the
-    n turns that follow each ``floor(turns / (n + 1))``, as in EEF) and ``every`` (turn 1 and every n-th after it).
+    ``turns``: ``all``, the ``last``, the ``first_error`` (the first one that met an error), ``after_branch`` (of a
+    branch, the turn after the one it began with: what that one is worth, as in IPR), or with ``n`` ``even`` (the n
+    turns that follow each ``floor(turns / (n + 1))``, as in EEF) and ``every`` (turn 1 and every n-th after it).
     ``depth: 1`` is one turn, ``end`` goes on to the end of the episode. A policy with the role ``teacher`` takes the
     turn at the branch point in the actor's place; so does ``given``, the value of a label of that step, where a table
     says what should have been done: a command, or with tools ``{"name": ..., "arguments": ...}``. Only turns with such
-    a label are branched from. ``then: recorded`` carries out the recorded actions after that turn.
+    a label are branched from. ``then: recorded`` carries out the recorded actions after that turn. ``distinct`` needs
+    the earlier branches of the same turn in ``Exploration.earlier``, behind the parent.
     """
 
-    turns: Literal["all", "even", "every", "first_error", "last"] = Field(
+    turns: Literal["all", "even", "every", "first_error", "last", "after_branch"] = Field(
         default="all", description="the turns to branch from, which are done anew"
     )
     n: int | None = Field(default=None, ge=1, description="how many turns for even, the distance for every")
@@ -59,6 +65,10 @@ class Branch(EpisodeRules):
         default=None,
         min_length=1,
         description="the label of steps that says what to do there in place of what was done",
+    )
+    distinct: bool = Field(
+        default=False,
+        description="drop a branch whose first turn does what was recorded there, or what another branch did there",
     )
     depth: Literal[1, "end"] = Field(default="end", description="one turn, or on to the end of the episode")
     then: Literal["actor", "recorded"] = Field(
@@ -90,12 +100,18 @@ class Branch(EpisodeRules):
             return []
         steps = first_actions(trajectory.content)
         turns = self._turns(trajectory, evidence, steps)
-        return [turn for turn in turns if self.given is None or evidence.label(self.given, steps[turn]) is not None]
+        if self.given is None:
+            return turns
+        return [turn for turn in turns if turn in steps and evidence.label(self.given, steps[turn]) is not None]
 
     def _turns(self, trajectory: Trajectory, evidence: Evidence, steps: Mapping[int, int]) -> list[int]:
         turns = sorted(steps)
         if self.turns == "last":
             return turns[-1:]
+        if self.turns == "after_branch":
+            following = (trajectory.branch_turn or 0) + 1
+            goes_on = following in steps or trajectory.outcome.reason == DEPTH
+            return [following] if trajectory.branch_turn is not None and goes_on else []
         if self.turns == "first_error":
             return [turn for turn in turns if self._failed(trajectory, evidence, steps[turn])][:1]
         if self.turns == "all" or self.n is None:
@@ -116,9 +132,12 @@ class Branch(EpisodeRules):
         return [plan.trajectory_id for plan in self._plans(exploration)]
 
     async def explore(self, exploration: Exploration, piece: str) -> AsyncIterator[Trajectory]:
-        """Yield the branch with this id. Raises ``ReplayDiverged``, too."""
+        """Yield the branch with this id.
+
+        Raises ``ReplayDiverged``, and with ``distinct`` ``PolicyError`` (``equals_recorded``, ``equals_sibling``).
+        """
         plan = next(plan for plan in self._plans(exploration) if plan.trajectory_id == piece)
-        [parent] = exploration.earlier
+        parent = exploration.earlier[0]
         before = history(parent, plan.branch_turn or 0)
         environment = exploration.make_environment()
         try:
@@ -134,10 +153,12 @@ class Branch(EpisodeRules):
         if episode.turn >= episode.plan.max_turns:
             return "max_turns"
         limit = await episode.take_turn(self._first(exploration, parent, episode.turn + 1))
+        if self.distinct:
+            demand_new(episode, parent, exploration.earlier[1:])
         if limit is not None or episode.terminated:
             return limit
         if self.depth == 1:
-            return "depth"
+            return DEPTH
         return await (_follow(episode, parent) if self.then == "recorded" else episode.play())
 
     def _first(self, exploration: Exploration, parent: Trajectory, turn: int) -> Policy | None:
@@ -149,7 +170,7 @@ class Branch(EpisodeRules):
         return None if teacher is None else Teaching(teacher)
 
     def _plans(self, exploration: Exploration) -> Iterator[EpisodePlan]:
-        [parent] = exploration.earlier
+        parent = exploration.earlier[0]
         for turn in self.points(parent, exploration.evidence):
             first = self._first(exploration, parent, turn)
             identity = f"{self.depth}:{self.then}:{first and identity_of(first)}"
@@ -211,9 +232,28 @@ def first_actions(content: Sequence[AnyItem]) -> dict[int, int]:
     return {item.turn: place for place, item in reversed(list(enumerate(content))) if acts(item) and item.turn > 0}
 
 
+def demand_new(episode: Episode, parent: Trajectory, siblings: Sequence[Trajectory]) -> None:
+    """Raises ``PolicyError`` where the first turn of a branch does what was done in its place before.
+
+    What was spent on it is counted as that of a dropped input; it is found out before anything follows the turn.
+    """
+    turn = episode.plan.branch_turn or 0
+    deed = deed_of(episode.content, turn)
+    for trajectory in (parent, *siblings):
+        if deed == deed_of(trajectory.content, turn):
+            reason = "equals_recorded" if trajectory is parent else "equals_sibling"
+            raise PolicyError(reason, f"turn {turn} does what trajectory {trajectory.trajectory_id} does there")
+
+
+def deed_of(content: Sequence[AnyItem], turn: int) -> str:
+    """Digest of what the actions of a turn do, whatever the words around them."""
+    return done(content, [place for place, item in enumerate(content) if acts(item) and item.turn == turn])
+
+
 def history(trajectory: Trajectory, turn: int) -> list[AnyItem]:
     """What precedes a turn, as a branch holds it: marked as copied, so that it carries no loss."""
-    end = next(place for place, item in enumerate(trajectory.content) if item.turn == turn and not is_mark(item))
+    content = trajectory.content
+    end = next((place for place, item in enumerate(content) if item.turn == turn and not is_mark(item)), len(content))
     return [
         item if is_mark(item) else msgspec.structs.replace(item, context_operation="copied")
         for item in trajectory.content[:end]

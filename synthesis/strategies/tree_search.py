@@ -15,6 +15,7 @@ from pydantic import Field, model_validator
 from schemas.ids import digest
 from schemas.trajectory import Trajectory
 from schemas.verdict import Node
+from synthesis.policies.policy import PolicyError
 from synthesis.strategies.asking import identity_of
 from synthesis.strategies.attempts import Attempts
 from synthesis.strategies.budget import Budget, BudgetSpent, metered
@@ -68,7 +69,10 @@ class TreeSearch(Attempts):
         return self
 
     async def explore(self, exploration: Exploration, piece: str) -> AsyncIterator[Trajectory | Node]:
-        """Yield the runs in the tree with this id, then its nodes."""
+        """Yield the runs in the tree with this id, then its nodes.
+
+        Raises ``PolicyError`` (``malformed``) where none of the critic's scores could be read.
+        """
         plan = self.plan_of(exploration, piece)
         budget = Budget(self.max_calls, self.max_steps)
         counted = metered(exploration, budget)
@@ -82,7 +86,10 @@ class TreeSearch(Attempts):
                 stopped = SOLVED
             elif budget.spent:
                 stopped = "budget"
-            about = {"stopped": stopped, "costs": budget.costs()}
+            if search.scored and search.unreadable == search.scored:
+                raise PolicyError("malformed", f"the critic gave no score that can be read for any of {search.scored}")
+            unreadable = {"unreadable_scores": search.unreadable} if search.scored else {}
+            about = {"stopped": stopped, "costs": {**budget.costs(), **unreadable}}
             for found in harvest(search, self.leaves, about):
                 yield found
         finally:

@@ -72,12 +72,12 @@ def continued(
 ) -> dict[int, Estimate]:
     """The mean of the ``results`` of continuations, given by the turn that each begins with; by item.
 
-    Behind the last step nothing can follow: it is worth the ``result`` of the run, if that is known.
+    Where nothing follows the last step, it is worth the ``result`` of the run, if that is known.
     """
     found = {}
     for step, after in zip(steps, [*steps[1:], None], strict=True):
         own = [] if result is None else [result]
-        samples = own if after is None else results.get(after.turn, ())
+        samples = results.get(step.turn + 1, own) if after is None else results.get(after.turn, ())
         if samples:
             found[step.item] = Estimate(math.fsum(samples) / len(samples), len(samples))
     return found

@@ -19,19 +19,22 @@ _SCORE = re.compile(r"score\W*(\d+(?:\.\d+)?)", re.IGNORECASE)
 _NUMBER = re.compile(r"\s*(\d+(?:\.\d+)?)\s*\.?\s*")
 
 
-async def estimate(critic: Policy, episode: Episode, seed: int) -> float:
-    """The score of a run so far, in [0, 1]. Raises ``PolicyError`` (``malformed``) after ``TRIES`` without one."""
+async def estimate(critic: Policy, episode: Episode, seed: int) -> float | None:
+    """The score of an episode so far, in [0, 1]; ``None`` if ``TRIES`` answers hold no score, or no words."""
     asked = [TextObservation(content=transcript(episode.content), source="user")]
-    said = ""
     for attempt in range(TRIES):
-        words, _ = await words_of(
-            critic, episode.plan.trajectory_id, prompt("search_critic"), asked, derive_seed(seed, attempt)
-        )
-        said = words.content
-        score = read_score(said)
+        try:
+            words, _ = await words_of(
+                critic, episode.plan.trajectory_id, prompt("search_critic"), asked, derive_seed(seed, attempt)
+            )
+        except PolicyError as error:
+            if error.reason != "no_words":
+                raise
+            continue
+        score = read_score(words.content)
         if score is not None:
             return score
-    raise PolicyError("malformed", f"the critic gave no score from 0 to {HIGHEST:.0f}: {said[:200]!r}")
+    return None
 
 
 def read_score(text: str) -> float | None:

@@ -70,7 +70,13 @@ def _run(search: Search, leaf: SearchNode, attempt: int, owners: dict[int, Traje
 
 def _record(node: SearchNode, owner: Trajectory | None, about: JsonObject) -> Node:
     tree_id = node.episode.plan.trajectory_id
-    said = {"draws": node.draws or None, "estimate": node.estimate, "reason": node.reason}
+    estimate = None if node.unreadable else node.estimate
+    said = {
+        "draws": node.draws or None,
+        "estimate": estimate,
+        "unreadable": node.unreadable or None,
+        "reason": node.reason,
+    }
     return Node(
         node_id=_node_id(tree_id, node),
         tree_id=tree_id,

@@ -48,6 +48,8 @@ class Search:
         self.nodes: list[SearchNode] = []
         self.satisfied = False
         """Whether a run has reached the goal, and that is all that is wanted."""
+        self.scored = 0
+        """How many states the critic was asked about."""
         self.root = self._node(None, episode)
 
     async def expand(self, node: SearchNode) -> Sequence[SearchNode]:
@@ -67,7 +69,10 @@ class Search:
         unknown = [node for node in nodes if not node.visits]
         asked = [node for node in unknown if self.growing.value == "critic" and not node.ended]
         for node, found in zip(asked, await all_of([self._criticism(node) for node in asked]), strict=True):
-            node.estimate = found
+            node.unreadable = found is None
+            # Without a score the search goes on as if the turn had changed nothing.
+            node.estimate = node.inherited() if found is None else found
+        self.scored += len(asked)
         for node in unknown:
             if node.estimate is None:
                 end = await self._rolled_out(node) if self.growing.value == "rollout" else node
@@ -155,7 +160,12 @@ class Search:
         self.nodes.append(node)
         return node
 
-    async def _criticism(self, node: SearchNode) -> float:
+    @property
+    def unreadable(self) -> int:
+        """Of how many of these states it gave no score that could be read."""
+        return sum(node.unreadable for node in self.nodes)
+
+    async def _criticism(self, node: SearchNode) -> float | None:
         assert self.critic is not None
         return await estimate(self.critic, node.episode, derive_seed(node.episode.plan.seed, node.number, CRITIC))
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from schemas.arrow import from_arrow, to_arrow
 from schemas.config import validate
@@ -64,7 +65,7 @@ def test_runs_of_one_task_make_a_pair() -> None:
     assert (row.chosen_id, row.rejected_id, row.chosen_score, row.rejected_score) == ("g", "b", 1.0, 0.0)
     assert (row.chosen_item, row.rejected_item) == (3, 3)
     assert (row.task_id, row.environment_id, row.split, row.weight) == ("task1", "env1", "train", 1.0)
-    assert row.view_parameters["min_gap"] == 0.0
+    assert row.view_parameters["min_gap"] is None
 
 
 def test_the_prompt_of_branches_is_what_they_share() -> None:
@@ -225,8 +226,19 @@ def test_the_expert_wins_against_the_own_action() -> None:
         ("e", "a", 1.0),
         ("e", "b", 1.0),
     ]
+    gap = {"prefer": prefer, "min_gap": 0.0, "weight": "gap"}
+    assert [(row.chosen_id, row.weight) for row in rows_of(validate(StepPairs, gap, "test"), expert, *own)] == [
+        ("a", 1.0)
+    ]
+    better = replace(expert, outcome=own[0].outcome)
+    assert [
+        (row.chosen_id, row.rejected_id, row.weight)
+        for row in rows_of(validate(StepPairs, {**gap, "min_gap": 0.5}, "test"), better, own[1])
+    ] == [("e", "b", 1.0)]
     with pytest.raises(UserError, match="`score` or `prefer` must tell which step is better"):
         validate(StepPairs, {"score": None}, "x.yaml")
+    with pytest.raises(UserError, match="`min_gap` compares scores"):
+        validate(StepPairs, {"score": None, "prefer": prefer, "min_gap": 0.5}, "x.yaml")
 
 
 def test_other_tools_are_another_prompt() -> None:

@@ -87,6 +87,21 @@ def test_the_preferred_wins_whatever_the_scores() -> None:
     assert compare(expert, candidate("f", 0.0, "e"), Rules()) == "equivalent"
 
 
+def test_a_gap_that_is_asked_for_holds_for_the_preferred_too() -> None:
+    expert = candidate("e", 0.6, preferred=True)
+    others = [candidate("a", 0.9), candidate("b", None), candidate("c", 0.1), candidate("d", 0.5), candidate("f", 0.6)]
+    rules = Rules(min_gap=0.2, preferred_gap=0.2)
+    found = [compare(expert, other, rules) for other in others]
+    assert [each.gap if isinstance(each, Pair) else each for each in found] == [
+        "gap_too_small",
+        "unscored",
+        0.5,
+        "gap_too_small",
+        "tie",
+    ]
+    assert [compare(other, expert, rules) for other in others] == found
+
+
 @pytest.mark.parametrize(("over", "last"), [(None, 5), (5, 5), (2, 4), (1, 3), (0, 2)])
 def test_the_rejected_side_is_cut(over: int | None, last: int) -> None:
     pair = compare(candidate("a", 1.0, "ab"), candidate("r", 0.0, "stuvw"), Rules(turns_over=over))
@@ -155,6 +170,7 @@ candidates = st.lists(
 rules = st.builds(
     Rules,
     min_gap=st.sampled_from([0.0, 0.1, 0.5]),
+    preferred_gap=st.none() | st.sampled_from([0.0, 0.1]),
     min_chosen=st.none() | st.just(0.9),
     max_pairs=st.none() | st.integers(1, 4),
     turns_over=st.none() | st.integers(0, 2),
@@ -191,4 +207,8 @@ def check(pair: Pair, rule: Rules) -> None:
         assert chosen.score - rejected.score > rule.min_gap
     else:
         assert chosen.preferred
+        if rule.preferred_gap is not None:
+            assert chosen.score is not None
+            assert rejected.score is not None
+            assert chosen.score - rejected.score > rule.min_gap
     assert rule.min_chosen is None or (chosen.score is not None and chosen.score >= rule.min_chosen)

@@ -37,15 +37,37 @@ async def test_a_critic_leads_the_search() -> None:
     assert found.root.extra["costs"]["actor_calls"] == len(actor.asked) == 24
 
 
-async def test_a_critic_without_a_score_is_asked_again_and_then_blamed() -> None:
-    said = iter(["hm", "12", "Score: 7", "hm", "no", "?"])
-    critic = ScriptedPolicy(
+def scripted_critic(*words: str) -> ScriptedPolicy:
+    said = iter(words)
+    return ScriptedPolicy(
         PolicySettings(policy="scripted"), lambda _: Turn(actions=[MessageAction(content=next(said))])
     )
+
+
+async def test_a_critic_without_a_score_is_asked_again() -> None:
+    critic = scripted_critic("hm", "12", "Score: 7")
     found = await search(decision_task(DEEP), None, critic, iterations=1, value="critic")
     assert found.root.extra["estimate"] == 0.7
     assert found.root.extra["costs"]["critic_calls"] == 3
-    with pytest.raises(PolicyError, match="malformed: the critic gave no score from 0 to 10: '\\?'"):
+    assert found.root.extra["costs"]["unreadable_scores"] == 0
+
+
+@pytest.mark.parametrize("words", [("hm", "no", "?"), ("", " ", "")])
+async def test_an_unreadable_score_leaves_the_state_with_that_of_the_one_before(words: tuple[str, ...]) -> None:
+    critic = scripted_critic("Score: 7", *words, *["Score: 3"] * 40)
+    found = await search(decision_task(DEEP), None, critic, method="best_first", iterations=1, value="critic")
+    assert found.root.extra["costs"]["unreadable_scores"] == 1
+    (unread,) = [node for node in found.nodes if node.extra.get("unreadable")]
+    assert "estimate" not in unread.extra, "what was not read is not stored as an estimate"
+    assert unread.q == 0.7
+    others = [node for node in found.nodes if node is not unread and node.parent_id is not None]
+    assert others
+    assert {node.extra["estimate"] for node in others} == {0.3}
+
+
+async def test_a_critic_of_which_nothing_can_be_read_drops_the_tree() -> None:
+    critic = scripted_critic(*["?"] * 3)
+    with pytest.raises(PolicyError, match="malformed: the critic gave no score that can be read for any of 1"):
         await search(decision_task(DEEP), None, critic, iterations=1, value="critic")
 
 
