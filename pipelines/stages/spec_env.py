@@ -47,6 +47,8 @@ class SpecEnv(Stage):
     def _a_model_for_llm(self) -> SpecEnv:
         if (self.backend == "llm") != (self.policy is not None):
             raise ValueError("`backend: llm` needs `policy`, an entry of models; `procedural` takes none")
+        if self.backend == "procedural" and self.repairs != type(self).model_fields["repairs"].default:
+            raise ValueError("`repairs` goes with `backend: llm`; procedural environments are not repaired")
         if f"{self.family}_{self.backend}" not in ENVIRONMENT_GENERATORS:
             raise ValueError(f"there is no `backend: {self.backend}` for family {self.family}")
         return self

@@ -107,6 +107,11 @@ def test_backend_and_model_belong_together(parameters: dict[str, str], tmp_path:
         job(tmp_path, "spec_env", "worlds", **parameters)
 
 
+def test_repairs_of_a_procedural_backend_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="`repairs` goes with `backend: llm`"):
+        job(tmp_path, "spec_env", "worlds", backend="procedural", repairs=5)
+
+
 def test_a_family_without_that_backend_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     only = Registry("environment generator", {"interpreter_procedural": "somewhere:Generator"})
     monkeypatch.setattr("pipelines.stages.spec_env.ENVIRONMENT_GENERATORS", only)
