@@ -58,7 +58,9 @@ class Export(msgspec.Struct, frozen=True, kw_only=True):
 @click.option("--verdicts", multiple=True, metavar="TABLE", help="Verdicts on them, for where=success and the like.")
 @click.option("--labels", multiple=True, metavar="TABLE", help="Labels of them or their steps.")
 @click.option("--values", multiple=True, metavar="TABLE", help="Values of them or their steps.")
-@click.option("--selections", multiple=True, metavar="TABLE", help="Selections made by curate; the rest is left out.")
+@click.option(
+    "--selections", multiple=True, metavar="TABLE", help="Selections made by curate; all that know one must keep it."
+)
 @answers(Export)
 def export(
     arguments: tuple[str, ...], target: str, folder: Path, pairs: bool, as_json: bool, **said: tuple[str, ...]
@@ -67,7 +69,8 @@ def export(
 
     TABLE is a table of trajectories; for llamafactory, sharegpt and trl it may be one of preference rows, too.
     KEY=VALUE are parameters of the target, for example where=success and rows=step for sft, version=1 for adp, or
-    dialect=fenced and dialect_options.languages=[bash] for sharegpt.
+    dialect=fenced and dialect_options.languages=[bash] for sharegpt. What one of several selections keeps is written
+    with selections='{any: [TABLE, TABLE]}', and what none knows is left out with strict: true in it.
     """
     if target not in TARGETS:
         raise UserError(f"unknown target {target!r}; known: {', '.join(TARGETS)}.{near_match(target, TARGETS)}")
@@ -104,8 +107,11 @@ def options_of(parameters: Sequence[str]) -> JsonObject:
 def export_rows(view: str, named: dict[str, list[str]], parameters: JsonObject, folder: Path) -> Export:
     """Write training rows through a view; the operator of that name does it."""
     given = {role: names for role, names in named.items() if names}
+    twice = sorted(given.keys() & parameters.keys())
+    if twice:
+        raise UserError(f"{twice[0]} is given twice, as an option and as {twice[0]}=…; expected one of them")
     stage: Stage = validate(OPERATORS.load(view), {**parameters, **given}, f"export --to {view}")
-    inputs = {role: [Table.open(name) for name in names] for role, names in given.items()}
+    inputs = {role: [Table.open(name) for name in names] for role, names in stage.tables().items()}
     stage.writes({role: [each.manifest.record for each in tables] for role, tables in inputs.items()})
     job = Job(operator=view, name=folder.name, stage=stage, inputs=inputs, folder=folder)
     manifest = job.run(progress=progress_for(sys.stderr))

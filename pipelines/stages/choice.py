@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from operator import attrgetter
 from typing import Literal
 
 from pydantic import Field, model_validator
 
-from pipelines.stages.lookup import Lookup
 from pipelines.stages.said import Said
-from pipelines.stages.stage import Inputs, Stage, TableNames, expect, tables_of
+from pipelines.stages.selection import Selected, SelectionTables, check_overlap
+from pipelines.stages.stage import Inputs, Stage, StageContext, TableNames, expect, tables_of
+from schemas.record import JsonObject
 from schemas.trajectory import Trajectory
-from schemas.verdict import Dropped, Selection
+from schemas.verdict import Dropped
 from schemas.views.evidence import Evidence
 from schemas.views.view import Unused
 
@@ -26,7 +26,9 @@ class Choosing(Stage):
     verdicts: TableNames | None = Field(default=None, description="tables of verdicts on them, for where")
     labels: TableNames | None = Field(default=None, description="tables of labels of them or their steps")
     values: TableNames | None = Field(default=None, description="tables of values of them or their steps")
-    selections: TableNames | None = Field(default=None, description="tables of selections of them")
+    selections: SelectionTables | None = Field(
+        default=None, description="tables of selections of them; each that knows one must keep it, or {any: […]}"
+    )
     where: Where = Field(default="all", description="which trajectories, by the verdict")
     verdict: str = Field(default="check_outcome", description="the verdict that where asks")
 
@@ -42,34 +44,47 @@ class Choosing(Stage):
             if role in reads:
                 expect(reads, role, record)
 
+    def names_of(self, field: str) -> list[str]:
+        """As ``Stage.names_of``; ``selections`` is a mapping."""
+        if field == "selections":
+            return [] if self.selections is None else self.selections.names
+        return super().names_of(field)
+
+    def settled(self, context: StageContext) -> JsonObject:
+        """As ``Stage.settled``, with how selections go together."""
+        rule = {} if self.selections is None else {"selections": self.selections.rule()}
+        return {**super().settled(context), **rule}
+
     def choice(self, inputs: Inputs) -> Choice:
-        """Which trajectories are taken."""
-        selections = Lookup(tables_of(inputs, "selections"), Selection, attrgetter("trajectory_id"))
-        return Choice(self.where, self.verdict, Said(inputs), selections if self.selections else None)
+        """Which trajectories are taken. Raises ``UserError`` for selections that are all of other trajectories."""
+        selected = None
+        if self.selections is not None:
+            selections = tables_of(inputs, "selections")
+            check_overlap(selections, [*tables_of(inputs, "of"), *tables_of(inputs, "from")])
+            selected = Selected(selections, self.selections)
+        return Choice(self.where, self.verdict, Said(inputs), selected)
 
 
 class Choice:
     """Which trajectories are taken, and what is said of them. Pickles to workers."""
 
-    def __init__(self, where: Where, verdict: str, said: Said, selections: Lookup[Selection] | None) -> None:
+    def __init__(self, where: Where, verdict: str, said: Said, selected: Selected | None) -> None:
         self._where = where
         self._verdict = verdict
         self._said = said
-        self._selections = selections
+        self._selected = selected
 
     def load(self) -> None:
         """Load what it rests on."""
         self._said.load()
-        if self._selections is not None:
-            self._selections.load()
+        if self._selected is not None:
+            self._selected.load()
 
     def evidence(self, trajectory_id: str) -> Evidence:
         """What is said of a trajectory that is chosen. Raises ``Unused`` for one that is left out."""
         evidence = self._said.of(trajectory_id)
-        if self._selections is not None:
-            selection = self._selections.get(trajectory_id)
-            if selection is None or not selection.kept:
-                raise Unused("not_selected", (selection and selection.reason) or "no selection")
+        if self._selected is not None:
+            self._selected.check(trajectory_id)
         if self._where == "all":
             return evidence
         verdict = evidence.verdict(self._verdict)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -12,12 +12,48 @@ from schemas.record import Record
 from schemas.tables import Table, read_shard
 
 R = TypeVar("R", bound=Record)
+K = TypeVar("K", bound=Hashable)
+
+
+class Shards(Generic[R]):
+    """The records of some tables that are joined by key. Pickles as paths.
+
+    Where two records have one key, neither the first nor the last wins: equal ones are one, others are an error.
+    """
+
+    def __init__(self, tables: Iterable[Table], record_type: type[R], columns: Sequence[str] | None = None) -> None:
+        self._places = [(str(table.folder), str(path)) for table in tables for path in table.shards()]
+        self._record_type = record_type
+        self._columns = columns
+
+    def __iter__(self) -> Iterator[R]:
+        """All records. Raises ``UserError`` for a file that cannot be read."""
+        for _, path in self._places:
+            yield from read_shard(Path(path), self._record_type, self._columns)
+
+    def put(self, known: MutableMapping[K, R], key: K, record: R, called: str) -> None:
+        """Add ``record`` to ``known``. Raises ``UserError`` where another one has its ``key``; ``called`` names it."""
+        first = known.setdefault(key, record)
+        if first is not record and first != record:
+            raise self._conflict(first, record, called)
+
+    def _conflict(self, first: R, second: R, called: str) -> UserError:
+        """The tables are searched again, since the places of all records would take more memory than the records."""
+        held = (
+            folder
+            for folder, path in self._places
+            if any(each in (first, second) for each in read_shard(Path(path), self._record_type, self._columns))
+        )
+        folders = list(dict.fromkeys(held))
+        holders = f"{' and '.join(folders)} {'hold' if len(folders) > 1 else 'holds'}"
+        return UserError(
+            f"{holders} different {self._record_type.__name__} records for {called}; expected one, or equal ones\n"
+            "name tables that do not overlap, or only the one that is meant"
+        )
 
 
 class Lookup(Generic[R]):
     """Records of some tables by id. Pickles as paths; each worker loads it once.
-
-    With ``single``, two different records under one key are an error.
 
     It holds whole records in memory: meant for environments, tasks and verdicts, not for trajectories.
     """
@@ -28,26 +64,18 @@ class Lookup(Generic[R]):
         record_type: type[R],
         key: Callable[[R], str] = identity,
         columns: Sequence[str] | None = None,
-        *,
-        single: bool = False,
     ) -> None:
-        self._paths = [str(path) for table in tables for path in table.shards()]
-        self._record_type = record_type
+        self._shards = Shards(tables, record_type, columns)
         self._key = key
-        self._columns = columns
-        self._single = single
         self._records: dict[str, R] = {}
 
     def load(self) -> None:
-        """Read the tables; of equal ids the first stays. Raises ``UserError`` for a file that cannot be read, and
-        where there are two of what must be ``single``."""
+        """Read the tables. Raises ``UserError`` for a file that cannot be read, and for two different records of one
+        id, wherever they are."""
         self._records = {}
-        for path in self._paths:
-            for record in read_shard(Path(path), self._record_type, self._columns):
-                first = self._records.setdefault(self._key(record), record)
-                if self._single and identity(first) != identity(record):
-                    told = f"{identity(first)} and {identity(record)} both stand for {self._key(record)}"
-                    raise UserError(f"{path}: {told}; expected one: name tables that do not overlap")
+        for record in self._shards:
+            key = self._key(record)
+            self._shards.put(self._records, key, record, key)
 
     def get(self, record_id: str | None) -> R | None:
         """The record with this id, or ``None``."""

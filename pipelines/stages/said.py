@@ -1,13 +1,12 @@
-"""What verdicts, labels and values say of trajectories, by trajectory."""
+"""Verdicts, labels and values, indexed by trajectory id."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
+from pipelines.stages.lookup import Shards
 from pipelines.stages.stage import Inputs, tables_of
-from schemas.tables import read_shard
 from schemas.verdict import Label, Value, Verdict
 from schemas.views.evidence import NOTHING, Evidence
 
@@ -23,20 +22,21 @@ class Said:
     """Evidence by trajectory. Pickles as paths; each worker loads it once."""
 
     def __init__(self, inputs: Inputs, roles: Sequence[str] = tuple(KINDS)) -> None:
-        self._paths = {
-            role: [str(path) for table in tables_of(inputs, role) for path in table.shards()] for role in roles
-        }
+        self._shards: dict[str, Shards[Any]] = {role: Shards(tables_of(inputs, role), *KINDS[role]) for role in roles}
         self._said: dict[str, Evidence] = {}
 
     def load(self) -> None:
-        """Read the tables. Raises ``UserError`` for a file that cannot be read."""
+        """Read the tables.
+
+        Raises ``UserError`` for a file that cannot be read, and for records that differ though they have the same
+        trajectory, item and name: no order of tables decides which of two verdicts holds.
+        """
         found: dict[str, dict[str, dict[Any, Any]]] = {}
-        for role, paths in self._paths.items():
-            record_type, columns = KINDS[role]
-            for path in paths:
-                for each in read_shard(Path(path), record_type, columns):
-                    own = found.setdefault(each.trajectory_id, {name: {} for name in KINDS})
-                    own[role][each.item, each.name] = each
+        for role, shards in self._shards.items():
+            for each in shards:
+                own = found.setdefault(each.trajectory_id, {name: {} for name in KINDS})
+                of = f"trajectory {each.trajectory_id}" + ("" if each.item is None else f", item {each.item}")
+                shards.put(own[role], (each.item, each.name), each, f"{each.name!r} of {of}")
         self._said = {trajectory_id: Evidence(**own) for trajectory_id, own in found.items()}
 
     def of(self, trajectory_id: str) -> Evidence:

@@ -115,8 +115,12 @@ class Stage(Config):
 
     def tables(self) -> dict[str, list[str]]:
         """The names of its input tables by role; roles that are not given are left out."""
-        named = {field.rstrip("_"): getattr(self, field) for field in self.table_roles}
-        return {role: list(names) for role, names in named.items() if names}
+        named = {field.rstrip("_"): self.names_of(field) for field in self.table_roles}
+        return {role: names for role, names in named.items() if names}
+
+    def names_of(self, field: str) -> list[str]:
+        """The tables that a field names."""
+        return list(getattr(self, field) or ())
 
     def policies(self) -> dict[str, str]:
         """The models it uses, by role, as the recipe calls them; roles that are not given are left out."""

@@ -12,9 +12,10 @@ import msgspec
 from pipelines.engine import stop
 from pipelines.stages.choice import Choice
 from pipelines.stages.contents import Contents
+from pipelines.stages.lookup import Shards
 from pipelines.stages.said import Said
 from schemas.errors import UserError
-from schemas.tables import read_columns, read_shard
+from schemas.tables import Table, read_columns
 from schemas.trajectory import Outcome, Trajectory
 from schemas.verdict import Node
 from schemas.views.evidence import Evidence
@@ -82,18 +83,20 @@ class Continuations:
 class Trees:
     """Nodes by the run that their turn belongs to."""
 
-    def __init__(self, paths: Sequence[str], mix: float) -> None:
-        self._paths = paths
+    def __init__(self, tables: Sequence[Table], mix: float) -> None:
+        self._shards = Shards(tables, Node, ["visits", "q", "extra"])
         self._mix = mix
         self._nodes: dict[str, list[Node]] = {}
 
     def load(self) -> None:
-        """As ``Source``."""
+        """As ``Source``. Raises ``UserError``, too, for two different nodes of one id."""
+        nodes: dict[str, Node] = {}
+        for node in self._shards:
+            self._shards.put(nodes, node.node_id, node, f"node {node.node_id}")
         self._nodes = defaultdict(list)
-        for path in self._paths:
-            for node in read_shard(Path(path), Node, ["visits", "q", "extra"]):
-                if node.trajectory_id is not None:
-                    self._nodes[node.trajectory_id].append(node)
+        for node in nodes.values():
+            if node.trajectory_id is not None:
+                self._nodes[node.trajectory_id].append(node)
 
     def estimates(self, trajectory: Trajectory, steps: Sequence[Step], evidence: Evidence) -> Estimates:
         """As ``Source``."""

@@ -95,7 +95,7 @@ class StepValue(Choosing):
             paths = [str(path) for table in tables_of(inputs, "branches") for path in table.shards()]
             return Continuations(paths, self.score, Said(inputs))
         if self.method == "tree":
-            return Trees([str(path) for table in tables_of(inputs, "nodes") for path in table.shards()], self.mix)
+            return Trees(tables_of(inputs, "nodes"), self.mix)
         if self.method == "state_group":
             return StateGroups(Contents(tables_of(inputs, "of")), choice, self.score, self.discount, self.scale)
         return Broadcast(self.score, self.discount)

@@ -68,7 +68,7 @@ class WrapEnv(Stage):
         """The wrapping of what the tables of ``of`` hold."""
         if self.environments is None:
             return EnvironmentWrapping(self._wrapping(), self._seed(context))
-        wrapped = Lookup(tables_of(inputs, "environments"), EnvironmentSpec, key=wrapped_id, single=True)
+        wrapped = Lookup(tables_of(inputs, "environments"), EnvironmentSpec, key=wrapped_id)
         return TaskWrapping(wrapped, self._seed(context))
 
     def _wrapping(self) -> Wrapping:

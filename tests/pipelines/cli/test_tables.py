@@ -14,6 +14,7 @@ from pipelines.plugins import KINDS, described
 from schemas.formats.format import Origin
 from schemas.formats.sharegpt import ShareGpt
 from schemas.tables import Table
+from schemas.verdict import Selection
 from tests.builders import called, instruction, outcome, said, seen, spec, trajectory, verdict
 from tests.pipelines.cli.world import agentmill
 
@@ -86,6 +87,31 @@ def test_export_training_rows(runs: Path, tmp_path: Path, capsys: pytest.Capture
     assert sorted(row.trajectory_id for row in table.rows()) == ["t1", "t1", "t2", "t2"]
     assert table.manifest.reasons == {"no_loss": 1, "not_success": 1}
     assert "read 4, used 2, dropped 2" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("given", "dropped"),
+    [
+        (["--selections", "a", "--selections", "b"], 2),
+        (["selections={any: [a, b]}"], 0),
+        (["selections={any: [a, b], strict: true}"], 2),
+    ],
+)
+def test_export_of_what_selections_keep(
+    given: list[str], dropped: int, runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, kept in (("a", (True, False)), ("b", (False, True))):
+        rows = [Selection(trajectory_id=f"t{k}", name="f", kept=keep) for k, keep in enumerate(kept, start=1)]
+        seed_table(runs.parent / name, rows)
+    monkeypatch.chdir(runs.parent)
+    assert agentmill("export", "runs", "--to", "text", "--out", "rows", *given) == 0
+    assert f"read 4, used {4 - dropped}, dropped {dropped}" in capsys.readouterr().out
+
+
+def test_a_table_that_is_given_as_option_and_as_parameter(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--to", "sft", "--out", runs.parent / "x", "--verdicts", runs.parent / "verdicts"]
+    assert agentmill("export", runs, *arguments, f"verdicts={runs.parent}/verdicts") == 2
+    assert "verdicts is given twice, as an option and as verdicts=…" in capsys.readouterr().err
 
 
 def test_export_adp(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -89,7 +89,7 @@ def test_every_parameter_reaches_the_view(folder: Path) -> None:
 def test_what_is_not_chosen_makes_no_pair(folder: Path) -> None:
     selections = [Selection(trajectory_id=name, name="s", kept=name != "a0") for name in ("e0", "e1", "a0", "b0", "a1")]
     write_table(folder / "selections", [selections], Selection)
-    manifest = run(folder, "trajectory_pairs", "pairs", **FROM, selections="selections")
+    manifest = run(folder, "trajectory_pairs", "pairs", **FROM, selections={"all": "selections", "strict": True})
     assert pairs_of(folder / "pairs") == {("e0", "b0")}
     assert manifest.reasons == {"not_selected": 5, "equivalent": 2}
     write_table(folder / "verdicts", [[verdict(name) for name in ("e0", "a0")]], Verdict)

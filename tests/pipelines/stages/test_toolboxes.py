@@ -86,7 +86,9 @@ def test_a_world_that_was_wrapped_twice_leaves_open_which_one_is_meant(worlds: P
     for name in ("tasks", "environments", "wrapped_environments"):
         (tmp_path / name).symlink_to(worlds / name)
     run(tmp_path, "wrap_env", "others", of="environments", hints=True)
-    with pytest.raises(UserError, match="both stand for"):
+    with pytest.raises(
+        UserError, match=r"wrapped_environments and .*others hold different EnvironmentSpec records for"
+    ):
         run(tmp_path, "wrap_env", "wrapped", of="tasks", environments=["wrapped_environments", "others"])
 
 

@@ -1,0 +1,52 @@
+"""Side tables: records that two tables have under one id."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipelines.engine.seeds import seed_table
+from pipelines.stages.lookup import Lookup
+from schemas.errors import UserError
+from schemas.record import Record
+from schemas.task import EnvironmentSpec, Task
+from tests.builders import spec, task
+
+
+def test_equal_records_of_two_tables_are_one(tmp_path: Path) -> None:
+    tables = [
+        seed_table(tmp_path / "one", [task("a"), task("b")]),
+        seed_table(tmp_path / "two", [task("b"), task("c")]),
+    ]
+    lookup = Lookup(tables, Task)
+    lookup.load()
+    assert [lookup.get(name) for name in "abcd"] == [task("a"), task("b"), task("c"), None]
+
+
+@pytest.mark.parametrize("order", [("one", "two"), ("two", "one")])
+@pytest.mark.parametrize(
+    ("kind", "records"),
+    [
+        (Task, [[task("a"), task("b")], [task("b", split="test")]]),
+        (EnvironmentSpec, [[spec("a"), spec("b")], [spec("b", source="(define)")]]),
+    ],
+)
+def test_different_records_of_one_id_name_both_tables(
+    kind: type[Task] | type[EnvironmentSpec], records: list[list[Record]], order: tuple[str, str], tmp_path: Path
+) -> None:
+    made = {name: seed_table(tmp_path / name, rows) for name, rows in zip(("one", "two"), records, strict=True)}
+    lookup = Lookup([made[name] for name in order], kind)
+    with pytest.raises(UserError) as refused:
+        lookup.load()
+    first, second = (tmp_path / name for name in order)
+    assert str(refused.value) == (
+        f"{first} and {second} hold different {kind.__name__} records for b; expected one, or equal ones\n"
+        "name tables that do not overlap, or only the one that is meant"
+    )
+
+
+def test_a_table_that_holds_two_records_of_one_id_is_named_once(tmp_path: Path) -> None:
+    lookup = Lookup([seed_table(tmp_path / "one", [task("a"), task("a", split="test")])], Task)
+    with pytest.raises(UserError, match=f"^{tmp_path}/one holds different Task records for a;"):
+        lookup.load()

@@ -1,0 +1,87 @@
+"""Verdicts, labels and values of several tables, indexed by trajectory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipelines.engine.seeds import seed_table
+from pipelines.stages.said import Said
+from pipelines.stages.step_estimates import Trees
+from schemas.errors import UserError
+from schemas.record import Record
+from schemas.verdict import Label, Node, Value
+from schemas.views.evidence import NOTHING
+from synthesis.verifiers.step_value import steps_of
+from tests.builders import trajectory, verdict
+
+
+def label(value: str, item: int | None = None) -> Label:
+    return Label(trajectory_id="t1", name="kind", value=value, labeller="rule", item=item)
+
+
+def value(number: float, n: int = 5) -> Value:
+    return Value(trajectory_id="t1", name="mc", value=number, estimator="mc", n=n, item=2)
+
+
+def said(folder: Path, role: str, *tables: list[Record]) -> Said:
+    made = [seed_table(folder / f"table{number}", rows) for number, rows in enumerate(tables)]
+    found = Said({role: made})
+    found.load()
+    return found
+
+
+def test_tables_add_up(tmp_path: Path) -> None:
+    tables = [verdict(), verdict("t2", False)], [verdict(name="judge", passed=False)], [verdict()]
+    found = said(tmp_path, "verdicts", *map(list, tables)).of("t1")
+    assert {name: each.passed for (_, name), each in found.verdicts.items()} == {"check_outcome": True, "judge": False}
+
+
+def test_one_name_may_be_of_the_whole_and_of_several_items(tmp_path: Path) -> None:
+    found = said(tmp_path, "labels", [label("good"), label("bad", 2)], [label("fair", 4)]).of("t1")
+    assert {item: each.value for (item, _), each in found.labels.items()} == {None: "good", 2: "bad", 4: "fair"}
+
+
+@pytest.mark.parametrize(
+    ("role", "one", "other", "of"),
+    [
+        (
+            "verdicts",
+            verdict(passed=True),
+            verdict(passed=False),
+            "Verdict records for 'check_outcome' of trajectory t1",
+        ),
+        (
+            "verdicts",
+            verdict(item=2),
+            verdict(item=2, judge="m"),
+            "Verdict records for 'check_outcome' of trajectory t1, item 2",
+        ),
+        ("labels", label("good", 2), label("bad", 2), "Label records for 'kind' of trajectory t1, item 2"),
+        ("values", value(0.5), value(0.25), "Value records for 'mc' of trajectory t1, item 2"),
+        ("values", value(0.5), value(0.5, n=1), "Value records for 'mc' of trajectory t1, item 2"),
+    ],
+)
+def test_different_records_of_one_name_are_refused(
+    role: str, one: Record, other: Record, of: str, tmp_path: Path
+) -> None:
+    for rows in ([one, other], [other, one]):
+        with pytest.raises(UserError) as refused:
+            said(tmp_path, role, *([row] for row in rows))
+        assert f"{tmp_path}/table0 and {tmp_path}/table1 hold different {of}; expected one" in str(refused.value)
+    with pytest.raises(UserError, match=f"{tmp_path}/table0 holds different"):
+        said(tmp_path, role, [one, other])
+
+
+def test_a_node_that_two_tables_hold_counts_once(tmp_path: Path) -> None:
+    node = Node(node_id="n", tree_id="t", parent_id=None, trajectory_id="t1", turn=1, visits=4, q=0.5)
+    tables = [seed_table(tmp_path / name, [node]) for name in ("one", "two")]
+    found = Trees(tables, 1.0)
+    found.load()
+    one = found.estimates(trajectory(), steps_of(trajectory()), NOTHING)
+    assert (one[2].value, one[2].n) == (0.5, 4)
+    other = Node(node_id="n", tree_id="t", parent_id=None, trajectory_id="t1", turn=1, visits=4, q=0.75)
+    twice = Trees([tables[0], seed_table(tmp_path / "three", [other])], 1.0)
+    with pytest.raises(UserError, match=r"one and .*three hold different Node records for node n"):
+        twice.load()
