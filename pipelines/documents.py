@@ -18,6 +18,7 @@ from typing import Any, BinaryIO, NamedTuple, NoReturn, cast
 import msgspec
 
 from pipelines.engine.meter import metered
+from pipelines.stages.lookup import check_disjoint
 from schemas.errors import UserError
 from schemas.formats import FORMATS
 from schemas.formats.format import Format, FormatError, Written
@@ -70,6 +71,7 @@ def export_documents(
             raise UserError(f"{table.folder} holds {table.manifest.record} records, expected Trajectory")
         if table.record_type is not tables[0].record_type:
             raise UserError(f"{tables[0].folder} and {table.folder} hold records of two kinds; export them one by one")
+    check_disjoint(tables)
     if folder.exists():
         raise UserError(f"{folder} is there already; choose another folder with --out, or remove it")
     entries, file = entries_of(tables, name, writer, rejoin)

@@ -18,11 +18,13 @@ from pipelines.engine.run import run_stage
 from pipelines.engine.runner import RunnerConfig
 from pipelines.engine.seeds import SEEDS, seed_table
 from pipelines.engine.workspace import Workspace
+from pipelines.stages.lookup import check_disjoint
 from pipelines.stages.stage import Stage, StageContext
 from schemas.errors import UserError
 from schemas.ids import digest
 from schemas.record import Record
 from schemas.tables import Manifest, Table
+from schemas.trajectory import Trajectory
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,11 +45,14 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     def finished(self) -> Manifest | None:
         """The manifest if the table is there already, so that no model need be served.
 
-        Raises ``UserError`` if a table stands there that was made differently, unless ``replace``.
+        Raises ``UserError`` if a table stands there that was made differently, unless ``replace``, and if it is to be
+        made of tables that share ids.
         """
         manifest = finished(self.folder, self._provenance(self._seeds()), self.replace)
         if manifest is not None:
             self._tidy()
+        else:
+            self._check_ids()
         return manifest
 
     def run(
@@ -57,6 +62,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
         Raises as ``run_stage``.
         """
+        self._check_ids()
         seeds = self._seeds()
         context = served(self.context, endpoints or {})
         order = StageOrder(
@@ -78,16 +84,21 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         Workspace(str(self.folder)).end()
         shutil.rmtree(self.folder / SEEDS, ignore_errors=True)
 
+    def _check_ids(self) -> None:
+        """Trajectories, and what is worked on, must differ in their ids; equal side records are one."""
+        for role, tables in self.inputs.items():
+            if len({table.folder.resolve() for table in tables}) < len(tables) and role == self.stage.primary:
+                raise UserError(f"stage {self.name}: a table stands twice in {role}")
+            if role == self.stage.primary or tables[0].manifest.record == Trajectory.__name__:
+                check_disjoint(tables)
+
     def _seeds(self) -> list[Record]:
         return self.stage.seeds(self.context)
 
     def _primary(self, seeds: list[Record]) -> Sequence[Table]:
         if seeds:
             return [seed_table(self.folder / SEEDS, seeds)]
-        tables = self.inputs.get(self.stage.primary, ())
-        if len({table.folder.resolve() for table in tables}) < len(tables):
-            raise UserError(f"stage {self.name}: a table stands twice in {self.stage.primary}")
-        return tables
+        return self.inputs.get(self.stage.primary, ())
 
     def _provenance(self, seeds: list[Record]) -> Provenance:
         config: dict[str, Any] = self.stage.settled(self.context)

@@ -6,10 +6,13 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, MutableMappi
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from pipelines.engine.operation import identity
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.engine.operation import identity, key_of
 from schemas.errors import UserError
 from schemas.record import Record
-from schemas.tables import Table, read_shard
+from schemas.tables import Table, read_columns, read_shard
 
 R = TypeVar("R", bound=Record)
 K = TypeVar("K", bound=Hashable)
@@ -83,3 +86,28 @@ class Lookup(Generic[R]):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_records": {}}
+
+
+def ids_of(table: Table) -> pa.ChunkedArray:
+    """The ids of a table's records; of what is said of trajectories, those of the trajectories."""
+    key = key_of(table.record_type)
+    columns = [read_columns(path, table.record_type, [key])[key] for path in table.shards()]
+    return pa.chunked_array([chunk for column in columns for chunk in column.chunks], pa.large_string())
+
+
+def check_disjoint(tables: Sequence[Table]) -> None:
+    """Raises ``UserError`` where a record of one id is in two of the tables: what is said of one would go for both."""
+    if len(tables) < 2:
+        return
+    ids = [ids_of(table) for table in tables]
+    counts = pa.chunked_array([chunk for each in ids for chunk in each.chunks], pa.large_string()).value_counts()
+    shared = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
+    if not len(shared):
+        return
+    first = shared[0]
+    folders = [str(table.folder) for table, own in zip(tables, ids, strict=True) if pc.index(own, first).as_py() >= 0]
+    holders = f"{' and '.join(folders)} {'both hold' if len(folders) > 1 else 'holds twice'}"
+    raise UserError(
+        f"{holders} {tables[0].record_type.__name__} {first} ({len(shared)} such ids); expected every id once\n"
+        "leave out one of the tables, or make one of them again, with another seed"
+    )

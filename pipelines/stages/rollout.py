@@ -211,6 +211,7 @@ class Rollout(AsyncOperation):
             spec=spec,
             make_environment=lambda: blamed(lambda: make(spec)),
             policies=self._policies,
+            entries={role: each.entry for role, each in self._actors.policies.items() if each.entry is not None},
             seed=self._actors.seed,
             round=self._actors.round,
             earlier=self.earlier(record, piece),

@@ -14,15 +14,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
+import pyarrow.compute as pc
 from pydantic import BeforeValidator, Field, model_validator
 
-from pipelines.stages.lookup import Shards
+from pipelines.stages.lookup import Shards, ids_of
 from pipelines.stages.stage import TableNames
 from schemas.config import Config
 from schemas.errors import UserError
 from schemas.record import JsonObject
-from schemas.tables import Table, read_columns
-from schemas.trajectory import Trajectory
+from schemas.tables import Table
 from schemas.verdict import Selection
 from schemas.views.view import Unused
 
@@ -111,17 +111,12 @@ def _decisions(folder: str, shards: Shards[Selection]) -> dict[str, str | None]:
 
 def check_overlap(selections: Sequence[Table], trajectories: Sequence[Table]) -> None:
     """Raises ``UserError`` for a table of selections that knows none of the trajectories, and so would do nothing."""
-    known = {each for table in trajectories for each in _ids(table, Trajectory)}
+    known = [ids_of(table) for table in trajectories]
     for table in selections:
-        ids = _ids(table, Selection)
-        if known and ids and known.isdisjoint(ids):
+        ids = ids_of(table).combine_chunks()
+        if any(map(len, known)) and len(ids) and not any(pc.any(pc.is_in(own, ids)).as_py() for own in known):
             folders = " and ".join(str(each.folder) for each in trajectories)
             raise UserError(
                 f"{table.folder} selects none of the trajectories in {folders}, but others\n"
                 "name the selections that were made of these, or leave `selections` out"
             )
-
-
-def _ids(table: Table, record_type: type[Trajectory | Selection]) -> list[str]:
-    columns = (read_columns(path, record_type, ["trajectory_id"]) for path in table.shards())
-    return [each for column in columns for each in column["trajectory_id"].to_pylist()]

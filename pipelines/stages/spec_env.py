@@ -143,6 +143,8 @@ class Specification(AsyncOperation):
         """The environment of a proposal, in its split."""
         assert self._generator is not None
         number = int(unit[0].rpartition("/")[2])
-        spec = await self._generator.propose(record, derive_seed(self._proposals.seed, number))
+        # Ids of what is written come from the seed: without the entry, two models of one name would share them.
+        author = [] if self._settings is None or self._settings.entry is None else [self._settings.entry]
+        spec = await self._generator.propose(record, derive_seed(self._proposals.seed, number, *author))
         placed = msgspec.structs.replace(spec, split=self._proposals.split(number))
         return [Result(input_id=unit[0], outputs=[placed])]

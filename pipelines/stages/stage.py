@@ -80,9 +80,9 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(settings, limits=settings.limits.share(self.workers), ledger=self.ledger)
 
     def identity(self, sampling: Mapping[str, Any]) -> JsonObject:
-        """What of it decides what it makes: not where it is served, nor how patiently it is asked."""
+        """What of it decides what it makes, ids included: not where it is served, nor how patiently it is asked."""
         settings = self.settings(sampling)
-        fields = ("policy", "name", "revision", "sampling", "turns")
+        fields = ("policy", "entry", "name", "revision", "sampling", "turns")
         server = self.config.server.identity() if self.config.managed else {}
         return {**{field: getattr(settings, field) for field in fields}, **({"server": server} if server else {})}
 

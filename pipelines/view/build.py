@@ -23,7 +23,7 @@ from schemas.ids import digest
 from schemas.manifest import disk_errors
 from schemas.record import JsonObject
 
-FORMAT = 1
+FORMAT = 2
 """Raised when the same tables come out as other data files; views of another format are made again."""
 PER_FILE = {"runs": 100, "trees": 20, "tasks": 500, "pairs": 100}
 """How many trajectories, trees, tasks and pairs a data file holds."""
@@ -74,7 +74,7 @@ def write(title: str, found: list[Source], folder: Path, wanted: str, token_ids:
         "pairs": pairs.encoded(),
     }
     (folder / "data/index.js").write_bytes(b"agentmill.start(%b);\n" % literal(msgspec.json.encode(index)))
-    numbers = (len(runs.known), len(pairs.ids), len(trees), len(found))
+    numbers = (len(runs.ids), len(pairs.ids), len(trees), len(found))
     view = View("agentmill view", wanted, *numbers, files_in(folder))
     (folder / STAMP).write_bytes(msgspec.json.encode(view))
     return view
@@ -106,16 +106,15 @@ def fill(
 def add_runs(
     source: Source, runs: Runs, shelf: Shelf, token_ids: bool, marked: bool, advance: Callable[[int], None]
 ) -> None:
-    """Put the trajectories of a table into the index and on the shelf, those that are there already once more not."""
+    """Put the trajectories of a table into the index and on the shelf; equal ones of several tables are one."""
     for batch in batches(source.table):
         advance(len(batch))
         for trajectory in batch:
-            place = runs.append(trajectory)
-            if place is not None:
-                shelf.add(place, "record", record_json(trajectory, token_ids))
+            place, called = runs.add(trajectory, source)
+            if called is not None:
+                shelf.add(place, "record", record_json(trajectory, called, token_ids))
                 if marked:
                     shelf.add(place, "marks", msgspec.json.encode(marked_items(trajectory)))
-            runs.sets["table"].add(runs.known[trajectory.trajectory_id], source.name)
 
 
 def size(source: Source) -> int:

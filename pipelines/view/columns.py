@@ -38,6 +38,11 @@ class TextSets:
         """Put a value into the set of a row."""
         self.rows[row].add(self.known.setdefault(shortened(value), len(self.known)))
 
+    def of(self, row: int) -> list[str]:
+        """The set of a row."""
+        values = list(self.known)
+        return [values[code] for code in self.rows.get(row, ())]
+
     def encoded(self, rows: int) -> dict[str, Any]:
         """As the index holds it."""
         sets: dict[tuple[int, ...], int] = {(): 0}

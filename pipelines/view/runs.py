@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Container
 from typing import Any
 
 import msgspec
 
 from pipelines.view.columns import Texts, TextSets, places, shortened
+from pipelines.view.sources import Source
 from schemas.record import JsonObject
 from schemas.rows import Message
 from schemas.trajectory import TextObservation, Trajectory
@@ -23,7 +25,9 @@ class Runs:
 
     def __init__(self, environments: dict[str, str]) -> None:
         self.environments = environments
-        self.known: dict[str, int] = {}
+        self.ids: list[str] = []
+        self._contents: dict[str, dict[bytes, int]] = {}
+        self._digests: dict[str, str] = {}
         self.tasks = Texts()
         self.titles = Texts()
         self.facets = {name: Texts() for name in FACETS}
@@ -32,11 +36,34 @@ class Runs:
         self.parents: list[str | None] = []
         self.trees: dict[int, int] = {}
 
-    def append(self, trajectory: Trajectory) -> int | None:
-        """The row of a trajectory, or ``None`` if it is there already: curated tables repeat what they keep."""
-        if trajectory.trajectory_id in self.known:
-            return None
-        row = self.known[trajectory.trajectory_id] = len(self.known)
+    def add(self, trajectory: Trajectory, source: Source) -> tuple[int, str | None]:
+        """The row of a trajectory of a table, and what it is called if it is new.
+
+        Curated tables repeat what they keep: that is one row. Another trajectory under a known id has a row of its own,
+        called ``ID (2: TABLE)``.
+        """
+        name = trajectory.trajectory_id
+        rows = self._contents.setdefault(name, {})
+        content = hashlib.blake2b(msgspec.json.encode(trajectory), digest_size=16).digest()
+        new = content not in rows
+        row = rows.setdefault(content, len(self.ids))
+        self._digests[shortened(source.name)] = source.table.digest
+        self.sets["table"].add(row, source.name)
+        if not new:
+            return row, None
+        self.ids.append(name if len(rows) == 1 else f"{name} ({len(rows)}: {source.name})")
+        self._append(trajectory)
+        return row, self.ids[row]
+
+    def rows_of(self, trajectory_id: str, inputs: Container[str]) -> list[int]:
+        """The rows of an id; of several those that are in the tables with the digests ``inputs``, if any are."""
+        rows = list(self._contents.get(trajectory_id, {}).values())
+        if len(rows) < 2:
+            return rows
+        own = [row for row in rows if any(self._digests.get(name) in inputs for name in self.sets["table"].of(row))]
+        return own or rows
+
+    def _append(self, trajectory: Trajectory) -> None:
         self.tasks.append(trajectory.task_id)
         self.titles.append(title(trajectory))
         for name, text in self.facet_values(trajectory).items():
@@ -44,7 +71,6 @@ class Runs:
         for name, number in number_values(trajectory).items():
             self.numbers[name].append(number)
         self.parents.append(trajectory.parent_id)
-        return row
 
     def facet_values(self, trajectory: Trajectory) -> dict[str, str | None]:
         """What lists are filtered by. The model stands for the policy where there is none, as in demonstrations."""
@@ -61,15 +87,16 @@ class Runs:
 
     def encoded(self) -> JsonObject:
         """As the index holds it."""
-        rows = len(self.known)
+        rows = len(self.ids)
+        first = {name: next(iter(contents.values())) for name, contents in self._contents.items()}
         return {
-            "ids": list(self.known),
+            "ids": self.ids,
             "task": self.tasks.encoded(),
             "title": self.titles.encoded(),
             "facets": {name: column.encoded() for name, column in self.facets.items()},
             "sets": {name: column.encoded(rows) for name, column in self.sets.items()},
             "numbers": self.numbers,
-            "parent": places(self.parents, self.known),
+            "parent": places(self.parents, first),
             "tree": [self.trees.get(row, -1) for row in range(rows)] if self.trees else [],
         }
 
@@ -95,9 +122,9 @@ def number_values(trajectory: Trajectory) -> dict[str, float | None]:
     }
 
 
-def record_json(trajectory: Trajectory, token_ids: bool) -> bytes:
-    """A trajectory as the page shows it: fields at rest left out, tokens counted."""
-    whole = without_rest(msgspec.to_builtins(trajectory))
+def record_json(trajectory: Trajectory, called: str, token_ids: bool) -> bytes:
+    """A trajectory as the page shows it: under the id it is ``called`` by, fields at rest left out, tokens counted."""
+    whole = without_rest({**msgspec.to_builtins(trajectory), "trajectory_id": called})
     whole["content"] = [item_object(item, token_ids) for item in whole.get("content", [])]
     return msgspec.json.encode(whole)
 

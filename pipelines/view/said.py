@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any
 
 import msgspec
@@ -30,17 +31,19 @@ ROWS = ("SftRow", "UnpairedRow")
 def add_said(source: Source, runs: Runs, shelf: Shelf) -> None:
     """Put the rows of a table that speak of trajectories beside these, and into the index what it filters by."""
     kind = KINDS[source.record]
+    inputs = frozenset(source.table.manifest.inputs.values())
     for batch in batches(source.table, ROW_COLUMNS if kind == "row" else None):
         for record in batch:
-            place = runs.known.get(record.trajectory_id)
-            if place is None:
+            places = runs.rows_of(record.trajectory_id, inputs)
+            if not places:
                 continue
             said = row_object(record) if kind == "row" else msgspec.to_builtins(record)
             del said["trajectory_id"]
-            shelf.add(place, kind, msgspec.json.encode({**said, "table": source.name}))
-            facet = facet_of(record)
-            if facet is not None:
-                runs.sets[kind].add(place, facet)
+            entry, facet = msgspec.json.encode({**said, "table": source.name}), facet_of(record)
+            for place in places:
+                shelf.add(place, kind, entry)
+                if facet is not None:
+                    runs.sets[kind].add(place, facet)
 
 
 def facet_of(record: Record) -> str | None:
@@ -83,8 +86,7 @@ def add_nodes(source: Source, runs: Runs, trees: dict[str, int], shelf: Shelf) -
             assert isinstance(node, Node)
             tree = trees.setdefault(node.tree_id, len(trees))
             shelf.add(tree, "node", msgspec.json.encode({**msgspec.to_builtins(node), "table": source.name}))
-            place = runs.known.get(node.trajectory_id or "")
-            if place is not None:
+            for place in runs.rows_of(node.trajectory_id or "", ()):
                 runs.trees[place] = tree
 
 
@@ -111,17 +113,18 @@ class Pairs:
     def add(self, source: Source, runs: Runs, shelf: Shelf) -> None:
         """Put the pairs of a table on their shelf; their tokens are left where they are."""
         columns = source.table.record_type.__struct_fields__
+        inputs = frozenset(source.table.manifest.inputs.values())
         for batch in batches(source.table, [name for name in columns if not name.endswith("_tokens")]):
             for row in batch:
                 shelf.add(len(self.ids), "pair", msgspec.json.encode(msgspec.to_builtins(row)))
-                self.append(source.name, row, runs)
+                self.append(source.name, row, runs, inputs)
 
-    def append(self, table: str, row: Any, runs: Runs) -> None:
+    def append(self, table: str, row: Any, runs: Runs, inputs: Container[str]) -> None:
         """Add a row to the columns."""
         world = row.environment_id
         self.ids.append(row.row_id)
-        self.chosen.append(runs.known.get(row.chosen_id, -1))
-        self.rejected.append(runs.known.get(row.rejected_id, -1))
+        for column, name in ((self.chosen, row.chosen_id), (self.rejected, row.rejected_id)):
+            column.append(next(iter(runs.rows_of(name, inputs)), -1))
         for name, number in (
             ("chosen_score", row.chosen_score),
             ("rejected_score", row.rejected_score),

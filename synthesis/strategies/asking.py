@@ -19,9 +19,12 @@ from synthesis.strategies.growth import Summarizer
 T = TypeVar("T")
 
 
-def identity_of(policy: Policy) -> str:
-    """What tells a policy apart from others, as a digest for the ids of what it had a part in."""
-    return digest(policy.name, policy.model, policy.revision, policy.sampling)
+def identity_of(policy: Policy, entry: str | None) -> str:
+    """What tells a policy apart from others, as a digest for the ids of what it had a part in.
+
+    ``entry`` is its name in the recipe's ``models``, ``None`` for one that is none of these.
+    """
+    return digest(policy.name, policy.model, policy.revision, policy.sampling, *([] if entry is None else [entry]))
 
 
 async def all_of(waiting: Sequence[Awaitable[T]]) -> list[T]:

@@ -173,7 +173,7 @@ class Branch(EpisodeRules):
         parent = exploration.earlier[0]
         for turn in self.points(parent, exploration.evidence):
             first = self._first(exploration, parent, turn)
-            identity = f"{self.depth}:{self.then}:{first and identity_of(first)}"
+            identity = f"{self.depth}:{self.then}:{first and identity_of(first, exploration.entries.get(TEACHER))}"
             for attempt in range(self.k):
                 yield self.plan(exploration, "branch", identity, attempt=attempt, parent=parent, branch_turn=turn)
 

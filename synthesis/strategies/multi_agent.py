@@ -90,7 +90,10 @@ class MultiAgent(Attempts):
         # Without defaults, so that a parameter that is new changes no id.
         parameters = {"roles", "max_messages", "max_vetoes", "scaffold"}
         own = self.model_dump(mode="json", include=parameters, exclude_defaults=True)
-        who = {name: identity_of(policy) for name, policy in self._policies(exploration).items()}
+        who = {
+            name: identity_of(policy, exploration.entries.get(name if name in exploration.policies else ACTOR))
+            for name, policy in self._policies(exploration).items()
+        }
         identity = digest(own, who)
         return self.plan(exploration, MULTI_AGENT, identity, attempt=attempt)
 

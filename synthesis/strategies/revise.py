@@ -111,8 +111,9 @@ class Revise(EpisodeRules):
         return self.plan(exploration, "revise", identity, attempt=number, parent=last)
 
     def _identity(self, exploration: Exploration, before: Sequence[Trajectory]) -> str:
-        critic = identity_of(exploration.policies[CRITIC]) if self.feedback == "critic" else None
-        told = digest(critic, [attempt.trajectory_id for attempt in before])
+        critic = exploration.policies[CRITIC] if self.feedback == "critic" else None
+        who = None if critic is None else identity_of(critic, exploration.entries.get(CRITIC))
+        told = digest(who, [attempt.trajectory_id for attempt in before])
         made = "" if self.aim == "revise" else f":{self.aim}"
         return f"{self.scaffold}:{self.level}:{self.feedback}:{self.pool}:{self.pool_size}:{told}{made}"
 

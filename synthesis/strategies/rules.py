@@ -100,10 +100,11 @@ class EpisodeRules(Config):
         self, exploration: Exploration, strategy: str, attempt: int, parent_id: str | None, branch_turn: int | None
     ) -> str:
         task, policy = exploration.task, exploration.policies[ACTOR]
+        entry = f"@{exploration.entries[ACTOR]}" if ACTOR in exploration.entries else ""
         max_turns = self.max_turns or task.max_turns
         return generated_id(
             task.task_id,
-            policy=f"{policy.name}:{policy.model}",
+            policy=f"{policy.name}:{policy.model}{entry}",
             revision=policy.revision,
             strategy=f"{strategy}:{self.constrain}:{max_turns}:{self.max_invalid}{self._grown(exploration)}",
             sampling=policy.sampling,
@@ -139,7 +140,7 @@ class EpisodeRules(Config):
         if self.context == "stop":
             return ""
         writer = exploration.policies.get(SUMMARIZER) if self.context in ("fold", "notes") else None
-        who = f":{identity_of(writer)}" if writer is not None else ""
+        who = f":{identity_of(writer, exploration.entries.get(SUMMARIZER))}" if writer is not None else ""
         return f":{self.context}:{self.keep_turns}:{self.context_tokens}{who}"
 
     def _differs(self, name: str) -> bool:

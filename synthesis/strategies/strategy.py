@@ -21,6 +21,7 @@ MakeEnvironment = Callable[[], Environment]
 class Exploration(msgspec.Struct, frozen=True, kw_only=True):
     """What a strategy works with: a task, its environment's spec and maker, and policies by role (``actor`` …).
 
+    ``entries`` are what the recipe's ``models`` call these policies: part of the ids of what they make.
     ``earlier`` are the trajectories of the task that a strategy goes on from, where it needs some; ``evidence`` is what
     other tables say of it, where there is one. ``library`` holds runs of whatever task, to be recalled.
     ``refused_s`` says for how long in all the providers of the policies have refused everybody, which is no time of an
@@ -31,6 +32,7 @@ class Exploration(msgspec.Struct, frozen=True, kw_only=True):
     spec: EnvironmentSpec
     make_environment: MakeEnvironment
     policies: Mapping[str, Policy]
+    entries: Mapping[str, str] = {}
     seed: int
     round: int = 0
     earlier: tuple[Trajectory, ...] = ()

@@ -122,6 +122,7 @@ class TreeSearch(Attempts):
 
     def attempt_plan(self, exploration: Exploration, attempt: int) -> EpisodePlan:
         """As ``Attempts.attempt_plan``."""
-        judge = identity_of(exploration.policies[CRITIC]) if self.value == "critic" else None
+        critic = exploration.policies[CRITIC] if self.value == "critic" else None
+        judge = None if critic is None else identity_of(critic, exploration.entries.get(CRITIC))
         identity = digest(self.model_dump(mode="json", exclude={"k", "episode_timeout_s"}), judge)
         return self.plan(exploration, "tree_search", identity, attempt=attempt)

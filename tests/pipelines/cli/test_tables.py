@@ -152,12 +152,12 @@ def test_export_rejoins_runs_that_were_read_from_pairs(
             "chosen": {"from": "gpt", "value": "yes"},
             "rejected": {"from": "gpt", "value": "no"},
         }
-        for number in range(3)
+        for number in range(4)
     ]
     read = [ShareGpt().read(json.dumps(row).encode(), Origin("d")) for row in rows]
     both = [run for each in read for run in (each.trajectory, *each.others)]
     seed_table(tmp_path / "some", [both[1], both[4], *both[2:4], both[5], both[0], trajectory()])
-    seed_table(tmp_path / "half", [read[0].trajectory])
+    seed_table(tmp_path / "half", [read[3].trajectory])
     arguments = ["--to", "sharegpt", "--pairs", "--out", tmp_path / "out"]
     assert agentmill("export", tmp_path / "some", tmp_path / "half", *arguments) == 0
     assert "read 8, used 6, dropped 2, written 3" in capsys.readouterr().out
@@ -165,7 +165,7 @@ def test_export_rejoins_runs_that_were_read_from_pairs(
     assert written == [rows[1], rows[2], rows[0]]
     dropped = [json.loads(line) for line in (tmp_path / "out/dropped.jsonl").read_text().splitlines()]
     assert [each["reason"] for each in dropped] == ["no_pair"] * 2
-    assert [each["trajectory_id"] for each in dropped] == ["t1", read[0].trajectory.trajectory_id]
+    assert [each["trajectory_id"] for each in dropped] == ["t1", read[3].trajectory.trajectory_id]
 
 
 def test_options_of_a_dialect_can_be_given(tmp_path: Path) -> None:
@@ -200,6 +200,16 @@ def test_mistakes_in_an_export(
     assert agentmill("export", runs, "--out", tmp_path / "out", *arguments) == 2
     printed = capsys.readouterr().err
     assert re.search(message, printed), printed
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_export_of_tables_that_share_trajectories_is_refused(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seed_table(tmp_path / "again", [trajectory("t2", split="test")])
+    for target in ("adp", "sft"):
+        assert agentmill("export", runs, tmp_path / "again", "--to", target, "--out", tmp_path / "out") == 2
+        assert f"{runs} and {tmp_path}/again both hold Trajectory t2 (1 such ids)" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 

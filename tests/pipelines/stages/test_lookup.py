@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.engine.seeds import seed_table
-from pipelines.stages.lookup import Lookup
+from pipelines.stages.lookup import Lookup, check_disjoint
 from schemas.errors import UserError
 from schemas.record import Record
 from schemas.task import EnvironmentSpec, Task
@@ -50,3 +50,21 @@ def test_a_table_that_holds_two_records_of_one_id_is_named_once(tmp_path: Path) 
     lookup = Lookup([seed_table(tmp_path / "one", [task("a"), task("a", split="test")])], Task)
     with pytest.raises(UserError, match=f"^{tmp_path}/one holds different Task records for a;"):
         lookup.load()
+
+
+def test_tables_without_a_common_id_are_disjoint(tmp_path: Path) -> None:
+    tables = [seed_table(tmp_path / name, [task(f"{name}{n}") for n in range(2)]) for name in "abc"]
+    check_disjoint(tables)
+    check_disjoint(tables[:1])
+    check_disjoint([])
+
+
+def test_a_common_id_names_the_tables_that_hold_it(tmp_path: Path) -> None:
+    rows = {"a": ["1", "2"], "b": ["3"], "c": ["0", "2", "1"]}
+    tables = [seed_table(tmp_path / name, [task(each) for each in ids]) for name, ids in rows.items()]
+    with pytest.raises(UserError) as refused:
+        check_disjoint(tables)
+    assert str(refused.value) == (
+        f"{tmp_path}/a and {tmp_path}/c both hold Task 1 (2 such ids); expected every id once\n"
+        "leave out one of the tables, or make one of them again, with another seed"
+    )

@@ -136,6 +136,51 @@ def test_ids_do_not_depend_on_k_nor_on_the_window(world: Path) -> None:
     assert job(world, "sample", "three", BABBLER, policy="other", split="train", k=3, window=9, **ON).finished()
 
 
+def entry(name: str, *turns: str) -> dict[str, Model]:
+    """An entry of ``models``; the name of the model is the same in all of them."""
+    return {"actor": Model.of(ModelConfig(policy="scripted", model="llama", turns=list(turns)).named(name))}
+
+
+def test_two_entries_with_one_model_name_have_other_ids(world: Path) -> None:
+    given: Any = {"policy": "actor", "split": "train", "seed": 3, "max_invalid": 1, **ON}
+    run(world, "sample", "danced", entry("dancer", "dance"), **given)
+    run(world, "sample", "sung", entry("singer", "sing"), **given)
+    ids = {row.trajectory_id for name in ("danced", "sung") for row in rows_of(world / name)}
+    assert len(ids) == 4
+    verdicts = run(world, "check_outcome", "verdicts", of=["danced", "sung"], **ON)
+    assert verdicts.counts.written == 4
+    assert {row.trajectory_id for row in rows_of(world / "verdicts")} == ids
+    with pytest.raises(UserError, match=r"models.actor.entry: dancer -> singer"):
+        job(world, "sample", "danced", entry("singer", "dance"), **given).finished()
+
+
+def test_tables_that_share_a_trajectory_are_refused(world: Path) -> None:
+    given: Any = {"policy": "actor", "split": "train", "seed": 3, "max_invalid": 1, **ON}
+    for name in ("one", "two"):
+        run(world, "sample", name, entry("dancer", "dance"), **given)
+    both = {"of": ["one", "two"]}
+    steps: list[tuple[str, dict[str, Any]]] = [
+        ("check_outcome", {**both, **ON}),
+        ("filter", {**both, "where": [{"field": "attempt", "equals": 0}]}),
+        ("pick", both),
+        ("sft", {"from": ["one", "two"]}),
+        ("trajectory_pairs", {"from": ["one", "two"]}),
+        ("revise", {**both, **ON, "policy": "actor"}),
+    ]
+    for operator, parameters in steps:
+        step = job(world, operator, "made", entry("dancer", "dance"), **parameters)
+        for begin in (step.finished, step.run):
+            with pytest.raises(UserError, match=r"/one and .*/two both hold Trajectory \w+ \(2 such ids\); expected"):
+                begin()
+    assert not (world / "made").exists()
+
+
+def test_tasks_of_two_tables_are_played_once_each(world: Path) -> None:
+    write_table(world / "more", [[row for row in rows_of(world / "tasks") if row.task_id == "b"]], Task)
+    with pytest.raises(UserError, match=r"/tasks and .*/more both hold Task b \(1 such ids\)"):
+        run(world, "sample", "s", BABBLER, policy="p", tasks=["tasks", "more"], environments="environments")
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [({"max_turns": 3}, "max_turns: null -> 3"), ({"seed": 8}, "seed: 5 -> 8"), ({"k": 2}, "k: 1 -> 2")],

@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipelines.models import ModelConfig
 from pipelines.stages.shares import falls_in
+from pipelines.stages.stage import Model
 from schemas.errors import UserError
 from schemas.registry import Registry
 from synthesis.generators.inspirations import BUILT_IN, read_inspirations
@@ -89,6 +91,14 @@ def test_a_model_writes_the_world(tmp_path: Path) -> None:
     run(tmp_path, "spec_env", "worlds", writer, backend="llm", policy="writer", n=2, held_out=0.5)
     assert [spec.name for spec in rows_of(tmp_path / "worlds")] == ["ferry", "ferry"]
     assert {spec.split for spec in rows_of(tmp_path / "worlds")} == {"train", "held_out"}
+
+
+def test_two_writers_with_one_model_name_write_worlds_with_other_ids(tmp_path: Path) -> None:
+    config = ModelConfig(policy="scripted", model="llama", turns=[prompt("pddl_world_seed")])
+    for name in ("one", "two"):
+        writer = {"generator": Model.of(config.named(name))}
+        run(tmp_path, "spec_env", name, writer, backend="llm", policy="writer", n=2, seed=3)
+    assert len({spec.environment_id for name in ("one", "two") for spec in rows_of(tmp_path / name)}) == 4
 
 
 def test_what_a_model_cannot_repair_is_kept_with_its_history(tmp_path: Path) -> None:

@@ -112,7 +112,7 @@ def test_a_branch_counts_once(ruin: Path) -> None:
     """The ids of branches do not depend on ``k``: of five and of ten, five are the same."""
     run(ruin, "branch", "five", gambler(P), policy="p", of="lost", k=5, **ON)
     run(ruin, "branch", "ten", gambler(P), policy="p", of="lost", k=10, **ON)
-    with pytest.raises(UserError, match=r"stands twice, again in .*: give it once"):
+    with pytest.raises(UserError, match=r"five and .*ten both hold Trajectory \w+ \(50 such ids\)"):
         run(ruin, "step_value", "worth", method="mc", of="lost", branches=["five", "ten"])
 
 

@@ -11,12 +11,14 @@ import msgspec
 import pytest
 
 from pipelines.engine.seeds import seed_table
-from pipelines.view.build import PER_FILE, build
+from pipelines.view.build import FORMAT, PER_FILE, build
 from pipelines.view.columns import Texts, TextSets, shortened
 from pipelines.view.folder import STAMP, STATIC
 from pipelines.view.shelf import Shelf, literal
 from schemas.errors import UserError
-from tests.builders import trajectory, verdict
+from schemas.tables import write_manifest
+from schemas.verdict import Label
+from tests.builders import outcome, trajectory, verdict
 from tests.pipelines.view.world import ATTACK, ATTACKS, HOSTILE_ID
 
 CALL = re.compile(rb"agentmill\.(?:start\(|add\('(\w+)',(\d+),'(\w+)',)'(.*)'\);")
@@ -72,6 +74,32 @@ def test_the_index_holds_each_trajectory_once(folder: Path) -> None:
     assert runs["numbers"]["turns"] == [2, 2, 1, 2, 2, 2, 2]
     assert runs["numbers"]["completion_tokens"] == [48, None, None, 48, 48, 48, 48]
     assert runs["tree"] == [-1, -1, -1, 0, 0, -1, -1]
+
+
+def test_different_trajectories_with_one_id_are_all_shown(tmp_path: Path) -> None:
+    """Tables of versions whose ids did not tell two models of one name apart."""
+    run = tmp_path / "run"
+    made = {
+        "explored": trajectory("t1"),
+        "kept": trajectory("t1"),
+        "tried": trajectory("t1", outcome=outcome("failure")),
+    }
+    for name, row in made.items():
+        table = seed_table(run / name, [row, trajectory(f"own-{name}")])
+        judged = seed_table(run / f"{name}_verdicts", [verdict("t1", row.outcome.status == "success")])
+        write_manifest(judged.folder, msgspec.structs.replace(judged.manifest, inputs={f"of/{name}": table.digest}))
+    seed_table(run / "labels", [Label(trajectory_id="t1", name="seen", value="yes", labeller="judge")])
+    seed_table(run / "later", [trajectory("child", parent_id="t1")])
+    view, _ = build(run, tmp_path / "view")
+    runs = index(tmp_path / "view")["runs"]
+    names = ["t1", "own-explored", "own-kept", "child", "t1 (2: tried)", "own-tried"]
+    assert (runs["ids"], view.trajectories) == (names, 6)
+    assert [members(runs, "table")[row] for row in (0, 4)] == [["explored", "kept"], ["tried"]]
+    assert [members(runs, "verdict")[row] for row in (0, 4)] == [["check_outcome: passed"], ["check_outcome: failed"]]
+    assert [members(runs, "label")[row] for row in (0, 4)] == [["seen: yes"], ["seen: yes"]]
+    assert runs["parent"][3] == 0
+    records = {place: each for place, kind, each in entries(tmp_path / "view", "runs") if kind == "record"}
+    assert [records[place]["trajectory_id"] for place in range(6)] == names
 
 
 def test_records_and_what_is_said_of_them_lie_at_their_place(folder: Path) -> None:
@@ -250,7 +278,7 @@ def test_a_view_that_lacks_a_file_is_made_again(tmp_path: Path, lost: str) -> No
 def test_a_view_of_another_format_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seed_table(tmp_path / "runs", [trajectory()])
     build(tmp_path, tmp_path / "view")
-    monkeypatch.setattr("pipelines.view.build.FORMAT", 2)
+    monkeypatch.setattr("pipelines.view.build.FORMAT", FORMAT + 1)
     assert build(tmp_path, tmp_path / "view")[1]
 
 

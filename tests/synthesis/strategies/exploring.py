@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from schemas.task import Task
@@ -20,6 +22,7 @@ def exploration(
     evidence: Evidence = NOTHING,
     library: Library | None = None,
     world: Any = RuinWorld,
+    entries: Mapping[str, str] = MappingProxyType({}),
     **policies: Any,
 ) -> Any:
     """An exploration by these policies, in a world of gambler's ruin or another one."""
@@ -28,6 +31,7 @@ def exploration(
         spec=world().spec,
         make_environment=world,
         policies=policies,
+        entries=entries,
         seed=seed,
         earlier=earlier,
         evidence=evidence,

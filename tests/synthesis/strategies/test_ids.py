@@ -7,10 +7,15 @@ from typing import Any
 import pytest
 
 from schemas.trajectory import Trajectory
+from synthesis.strategies.branch import Branch
 from synthesis.strategies.imagine import Imagine
 from synthesis.strategies.memory import Memory
+from synthesis.strategies.multi_agent import MultiAgent
 from synthesis.strategies.revise import Revise
+from synthesis.strategies.roles import Role
+from synthesis.strategies.sample import Sample
 from synthesis.strategies.strategy import Strategy
+from synthesis.strategies.tree_search import TreeSearch
 from tests.builders import instruction, seen, trajectory
 from tests.ruin_world import gambler
 from tests.synthesis.strategies.exploring import exploration, library
@@ -35,6 +40,32 @@ def test_each_parameter_changes_the_id(kind: type[Strategy], given: dict[str, An
     assert len(one) == len(other) == 1
     assert one != other
     assert one == kind(**given).planned(made)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "role"),
+    [
+        (Sample(), "actor"),
+        (Branch(turns="all"), "teacher"),
+        (Revise(feedback="critic", attempts=2), "critic"),
+        (TreeSearch(value="critic"), "critic"),
+        (Memory(context="notes"), "summarizer"),
+        (MultiAgent(roles=[Role(name="planner"), Role(name="doer", acts=True)]), "doer"),
+        (MultiAgent(roles=[Role(name="planner"), Role(name="doer", acts=True)]), "actor"),
+    ],
+)
+def test_each_policy_has_a_part_in_the_id_by_its_entry(strategy: Strategy, role: str) -> None:
+    """Two models of one name are told apart by what the recipe calls them, wherever they are served."""
+
+    def planned(**entries: str) -> list[str]:
+        policies = {name: gambler(0.0) for name in ("actor", role)}
+        earlier = (trajectory(task_id="t"),) if isinstance(strategy, Branch) else ()
+        made = exploration(library=library(_run("one")), earlier=earlier, entries=entries, **policies)
+        return strategy.planned(made)
+
+    one, other = planned(**{role: "a"}), planned(**{role: "b"})
+    assert len({*one, *other, *planned()}) == 3 * len(one)
+    assert one == planned(**{role: "a", "bystander": "c"})
 
 
 def _run(name: str) -> Trajectory:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -26,14 +27,14 @@ def scripted(*turns: str, script: Callable[[Conversation], Turn] | None = None) 
     return ScriptedPolicy(PolicySettings(policy="scripted", turns=list(turns)), script)
 
 
-def exploration(policy: Policy, task: Task | None = None, seed: int = 7, round: int = 0) -> Exploration:
+def exploration(policy: Policy, task: Task | None = None, seed: int = 7, **given: Any) -> Exploration:
     return Exploration(
         task=task or counting_task(),
         spec=SPEC,
         make_environment=CounterWorld,
         policies={"actor": policy},
         seed=seed,
-        round=round,
+        **given,
     )
 
 
@@ -187,6 +188,7 @@ async def test_ids_are_known_before_and_do_not_depend_on_k() -> None:
         (Sample(), exploration(scripted(), counting_task(4))),
         (Sample(max_turns=2), exploration(scripted())),
         (Sample(constrain="admissible"), exploration(scripted())),
+        (Sample(), exploration(scripted(), entries={"actor": "other"})),
         (Sample(), exploration(make_policy(PolicySettings(policy="scripted", revision="2")))),
         (Sample(), exploration(make_policy(PolicySettings(policy="scripted", name="other")))),
         (Sample(), exploration(make_policy(PolicySettings(policy="scripted", sampling={"temperature": 0.5})))),
