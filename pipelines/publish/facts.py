@@ -53,12 +53,12 @@ def funnel(material: Material) -> list[Bar]:
 
 
 def models(material: Material) -> list[JsonObject]:
-    """The models that took part, by the stages that say so."""
+    """The models that took part, by the stages that say so; two entries of a recipe are two, whatever their name."""
     found: dict[str, JsonObject] = {}
     for manifest in stages(material):
         said_of = manifest.config.get("models")
         for role, said in said_of.items() if isinstance(said_of, dict) else ():
-            identity = {key: said.get(key) for key in ("policy", "name", "revision", "sampling")}
+            identity = {key: said.get(key) for key in ("entry", "policy", "name", "revision", "sampling")}
             entry = found.setdefault(msgspec.json.encode(identity).decode(), {**identity, "stages": []})
             entry["stages"].append(f"{manifest.table} ({role})")
     return list(found.values())

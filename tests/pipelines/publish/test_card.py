@@ -193,6 +193,19 @@ def test_it_says_what_was_not_done_and_where_everything_comes_from(tmp_path: Pat
     assert "| org/a | mit (as the publisher says) | 1 | read by adp 1 |" in text
 
 
+def test_two_entries_with_one_model_name_are_two_models(tmp_path: Path) -> None:
+    same = {"policy": "openai", "name": "llama", "revision": None, "sampling": {}}
+    tables = {
+        name: changed(
+            seed_table(tmp_path / name, [trajectory(name)]), config={"models": {"actor": {**same, "entry": entry}}}
+        )
+        for name, entry in (("tried", "small"), ("played", "large"), ("again", "small"))
+    }
+    text = card(tables)[CARD]
+    assert "| small | openai | llama | – | – | again (actor), tried (actor) |" in text
+    assert "| large | openai | llama | – | – | played (actor) |" in text
+
+
 def test_environments_that_no_published_row_is_of_are_not_counted(tmp_path: Path) -> None:
     runs = seed_table(tmp_path / "runs", [trajectory("a", environment_id="env1")])
     worlds = seed_table(tmp_path / "worlds", [spec("env1", family="pddl"), spec("env2", family="pddl")])
