@@ -46,7 +46,7 @@ class RowTokens(Record):
 
     They reach from the start of the segment to the end of its last turn with loss. ``turns`` are what was sampled
     there, in order; what lies before and between them is the prompt. ``model`` and ``revision`` say whose tokens they
-    are.
+    are, ``None`` where that is not known: copied turns with loss may be another model's.
     """
 
     input_ids: list[int]

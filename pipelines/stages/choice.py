@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from pipelines.stages.lineage import Lineage
 from pipelines.stages.said import Said
 from pipelines.stages.selection import Selected, SelectionTables, check_overlap
 from pipelines.stages.stage import Inputs, Stage, StageContext, TableNames, expect, tables_of
@@ -79,6 +80,12 @@ class Choice:
         self._said.load()
         if self._selected is not None:
             self._selected.load()
+
+    def with_inherited(self, trajectory: Trajectory, evidence: Evidence, lineage: Lineage) -> Evidence:
+        """``evidence`` with what is said of the steps that the trajectory copied where they were taken first."""
+        for ancestor_id, end in lineage.sources(trajectory):
+            evidence = evidence.with_inherited(self._said.of(ancestor_id), end)
+        return evidence
 
     def evidence(self, trajectory_id: str) -> Evidence:
         """What is said of a trajectory that is chosen. Raises ``Unused`` for one that is left out."""

@@ -9,7 +9,9 @@ from pydantic import Field
 
 from pipelines.engine.operation import Blamed, Operation, Result, RowOperation, Unit
 from pipelines.stages.choice import SAID, Choice, Choosing, left_out
-from pipelines.stages.stage import Inputs, StageContext, TableNames, expect
+from pipelines.stages.lineage import Lineage
+from pipelines.stages.stage import Inputs, StageContext, TableNames, expect, tables_of
+from schemas.conditions import Condition
 from schemas.errors import UserError
 from schemas.registry import Registry
 from schemas.trajectory import Trajectory
@@ -44,7 +46,9 @@ class Rows(Choosing):
     def operation(self, inputs: Inputs, context: StageContext) -> Operation:
         """The rows."""
         del context
-        return Export(self.made_view(inputs), self.choice(inputs))
+        copies = getattr(self, "copied", "none") != "none"
+        lineage = Lineage(tables_of(inputs, "from")) if copies else None
+        return Export(self.made_view(inputs), self.choice(inputs), lineage)
 
     def made_view(self, inputs: Inputs) -> View:
         """The view, with the parameters that this step has of it."""
@@ -58,8 +62,13 @@ class Rows(Choosing):
         for field in ("score", "weight"):
             criterion = getattr(self, field, None) or ""
             yield f"{field}: {criterion}", f"{criterion.partition(':')[0]}s"
-        for condition in getattr(self, "steps", []):
-            yield from (("steps", f"{name}s") for name in condition.model_fields_set & {"verdict", "label", "value"})
+        for field in ("steps", "copied"):
+            for condition in _conditions(getattr(self, field, [])):
+                yield from ((field, f"{name}s") for name in condition.model_fields_set & {"verdict", "label", "value"})
+
+
+def _conditions(given: Any) -> list[Condition]:
+    return given if isinstance(given, list) else []
 
 
 class Export(RowOperation):
@@ -68,20 +77,26 @@ class Export(RowOperation):
     blamed: ClassVar[Blamed] = "curation"
     chunk_rows: ClassVar[int] = 5_000
 
-    def __init__(self, view: View, choice: Choice) -> None:
+    def __init__(self, view: View, choice: Choice, lineage: Lineage | None = None) -> None:
         super().__init__(view.name, Trajectory, view.record)
         self._view = view
         self._choice = choice
+        self._lineage = lineage
 
     def open(self) -> None:
         """Load what the choice rests on."""
         self._choice.load()
+        if self._lineage is not None:
+            self._lineage.load()
 
     def process(self, record: Any, unit: Unit) -> Iterable[Result]:
         """The rows of a trajectory."""
         (input_id,) = unit
         try:
-            rows = rows_of(self._view, record, self._choice.evidence(record.trajectory_id))
+            evidence = self._choice.evidence(record.trajectory_id)
+            if self._lineage is not None:
+                evidence = self._choice.with_inherited(record, evidence, self._lineage)
+            rows = rows_of(self._view, record, evidence)
         except Unused as error:
             return [Result(input_id=input_id, dropped=left_out(input_id, self.name, record, error))]
         return [Result(input_id=input_id, outputs=rows)]

@@ -37,7 +37,10 @@ class Said:
                 own = found.setdefault(each.trajectory_id, {name: {} for name in KINDS})
                 of = f"trajectory {each.trajectory_id}" + ("" if each.item is None else f", item {each.item}")
                 shards.put(own[role], (each.item, each.name), each, f"{each.name!r} of {of}")
-        self._said = {trajectory_id: Evidence(**own) for trajectory_id, own in found.items()}
+        self._said = {
+            trajectory_id: Evidence(verdicts=own["verdicts"], labels=own["labels"], values=own["values"])
+            for trajectory_id, own in found.items()
+        }
 
     def of(self, trajectory_id: str) -> Evidence:
         """What is said of a trajectory; nothing if it is not known."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
-from pydantic import Field
+from pydantic import Discriminator, Field, Tag
 
 from schemas.conditions import Condition
 from schemas.config import Config
@@ -17,16 +17,31 @@ from schemas.views.score import Criterion, score
 from schemas.views.turns import Said, is_copied, went_wrong
 from schemas.views.view import Unused
 
+# Tagged, so that a mistake in a condition is told as one, and not as "expected 'none' or 'all'".
+Copied = Annotated[
+    Annotated[Literal["none", "all"], Tag("choice")]
+    | Annotated[list[Condition], Field(min_length=1), Tag("conditions")],
+    Discriminator(lambda given: "conditions" if isinstance(given, list) else "choice"),
+]
+"""Which copied steps: none, all, or those that fulfil all of some conditions."""
+
 
 class LossRule(Config):
-    """Parameters of views that mark assistant messages. Copied items never carry loss."""
+    """Parameters of views that mark assistant messages. Copied items carry loss only where ``copied`` says so."""
 
     loss: Literal["all", "not_error", "source"] = Field(
         default="all",
         description="which assistant turns carry loss: all, those that met no error, or those the source marked",
     )
     steps: list[Condition] = Field(
-        default=[], description="conditions on a step's verdicts, labels and values; those that fulfil all carry loss"
+        default=[],
+        description="conditions on verdicts, labels and values of the agent's own steps; those that fulfil all carry "
+        "loss",
+    )
+    copied: Copied = Field(
+        default="none",
+        description="which steps that a branch copied from its parent carry loss: none, all, or those that fulfil all "
+        "of these conditions, asked of the step in the branch or else in the parent",
     )
     weight: Criterion | None = Field(
         default=None,
@@ -44,14 +59,23 @@ class LossRule(Config):
         return msgspec.structs.replace(said.message, train=True, weight=weight) if weight else said.message
 
     def _carries(self, said: Said, trajectory: Trajectory, evidence: Evidence) -> bool:
-        content = trajectory.content
-        if said.step is None or is_copied(content, said.items):
+        content, step = trajectory.content, said.step
+        if step is None or step in evidence.repeated:
+            return False
+        conditions = self._copied_conditions() if is_copied(content, said.items) else self.steps
+        if conditions is None:
             return False
         if self.loss == "source" and not all(content[item].train is True for item in said.items):
             return False
         if self.loss == "not_error" and went_wrong(content, said.items):
             return False
-        return all(condition.holds(trajectory, evidence, said.step) for condition in self.steps)
+        return all(condition.holds(trajectory, evidence, step) for condition in conditions)
+
+    def _copied_conditions(self) -> Sequence[Condition] | None:
+        """What a copied step must fulfil to carry loss; ``None``: nothing makes it."""
+        if isinstance(self.copied, str):
+            return [] if self.copied == "all" else None
+        return self.copied
 
 
 def step_weight(criterion: Criterion, trajectory: Trajectory, evidence: Evidence, step: int | None) -> float:

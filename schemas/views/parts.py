@@ -58,7 +58,8 @@ def parts(trajectory: Trajectory, evidence: Evidence) -> Iterator[tuple[Trajecto
             mark = before.index(start)
             items[mark] = msgspec.structs.replace(content[start], turn=0)
         part = msgspec.structs.replace(trajectory, content=[*items, *content[start + 1 : end]])
-        yield part, _moved(evidence, {place: number for number, place in enumerate(places)}), places
+        moved = _moved(evidence, {place: number for number, place in enumerate(places)})
+        yield part, msgspec.structs.replace(moved, repeated=frozenset(range(len(before)))), places
 
 
 def _of_whole(row: Any, places: Sequence[int]) -> Any:

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 import msgspec
 
 from schemas.rows import Message, RowTokens, SampledTurn, SftRow
 from schemas.trajectory import Action, Trajectory, TurnTokens
 from schemas.views.roles import perspectives, told_by
-from schemas.views.turns import Said, conversation
+from schemas.views.turns import Said, conversation, is_copied
 
 
 def with_tokens(rows: list[SftRow], told: Sequence[Said], trajectory: Trajectory) -> list[SftRow]:
     """The rows, whose messages are the first of ``told``, with their tokens where these are known."""
     lived = segments(told, trajectory)
-    return [msgspec.structs.replace(row, tokens=with_loss(lived, row.messages)) for row in rows]
+    copied = {place for place, said in enumerate(told) if is_copied(trajectory.content, said.items)}
+    return [
+        msgspec.structs.replace(row, tokens=[_whose(each, row, copied) for each in with_loss(lived, row.messages)])
+        for row in rows
+    ]
+
+
+def _whose(segment: RowTokens, row: SftRow, copied: Set[int]) -> RowTokens:
+    """The segment, of no model where copied turns carry loss: the run they are from may be another model's."""
+    if any(turn.message in copied and row.messages[turn.message].train for turn in segment.turns):
+        return msgspec.structs.replace(segment, model=None, revision=None)
+    return segment
 
 
 def segments(told: Sequence[Said], trajectory: Trajectory) -> list[RowTokens]:

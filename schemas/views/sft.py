@@ -20,8 +20,8 @@ from schemas.views.turns import with_system
 class Sft(LossRule, Dialogue):
     """One row per trajectory, or one per trained step that ends with it.
 
-    Copied items never carry loss. Messages after the last one with loss are left out. A row that tells what we
-    generated as it was keeps its tokens.
+    Copied items carry no loss, unless ``copied`` says so. Messages after the last one with loss are left out. A row
+    that tells what we generated as it was keeps its tokens.
     """
 
     name: ClassVar[str] = "sft"

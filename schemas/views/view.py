@@ -10,7 +10,7 @@ from schemas.record import JsonObject, Record
 from schemas.trajectory import Trajectory
 from schemas.views.evidence import Evidence
 
-LATER = frozenset({"linearize"})
+LATER = frozenset({"copied", "linearize"})
 """Parameters that views got after rows had been released: at their defaults they change no id of a row."""
 
 
@@ -25,7 +25,7 @@ class Unused(Exception):
 class View(Protocol):
     """A pure function with parameters: a ``Config`` whose fields are the parameters, each with a description.
 
-    Observations never carry loss, nor do items that a branch copied from its parent.
+    Observations never carry loss, nor do items that a branch copied from its parent, unless a parameter says so.
     """
 
     name: ClassVar[str]

@@ -30,6 +30,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"role": "01"},
         {"tool_format": "react", "system_prompts": ["{system_prompt} Be brief.", "Act."]},
         {"tool_format": "xml", "role": "01", "rows": "step"},
+        {"copied": "all", "rows": "step"},
         {"weight": "outcome", "prefix": {"success": "Good.", "failure": "Bad."}},
     ],
     "text": [{"tool_format": "react", "role": "01"}],
@@ -121,7 +122,7 @@ def test_only_what_the_agent_did_itself_is_learnt(name: str, parameters: dict[st
     role = parameters.get("role")
     for row in rows_of(made(name, parameters), run):
         for item in items_in(run, *learnt_from(row)):
-            assert item.context_operation != "copied"
+            assert item.context_operation != "copied" or parameters.get("copied") == "all"
             if name == "world_model":
                 assert isinstance(item, WebObservation) or getattr(item, "source", None) == "environment"
                 assert not item.synthetic

@@ -28,6 +28,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("sft", {}),
     ("sft", {"rows": "step"}),
     ("sft", {"loss": "not_error"}),
+    ("sft", {"copied": "all"}),
     ("reflection", {}),
     ("reflection", {"rows": "trajectory"}),
 ]

@@ -65,6 +65,23 @@ def test_what_follows_the_last_loss_is_left_out() -> None:
     ]
 
 
+def test_copied_turns_with_loss_keep_their_tokens() -> None:
+    """The first two turns are copied: the one whose loss is asked for is in ``turns`` as it was sampled."""
+    made = run(tokens(5, 6, **START), tokens(7, prompt_ids=(3,)), tokens(8, 9, prompt_ids=(4,)))
+    content = [
+        msgspec.structs.replace(item, context_operation="copied") if item.turn < 3 else item for item in made.content
+    ]
+    made = msgspec.structs.replace(made, content=content)
+    whole = of([1, 2, 5, 6, 3, 7, 4, 8, 9], (2, 2, 4), (4, 5, 6), (6, 7, 9))
+    nobodys = {"model": None, "revision": None}  # the run that was copied from may be of another model
+    for copied, trained, whose in (("none", [6], {}), ("all", [2, 4, 6], nobodys)):
+        (row,) = rows(made, copied=copied)
+        assert row.tokens == [msgspec.structs.replace(whole, **whose)]
+        assert [place for place, message in enumerate(row.messages) if message.train] == trained
+    first, *_ = rows(made, copied="all", rows="step")
+    assert first.tokens == [msgspec.structs.replace(of([1, 2, 5, 6], (2, 2, 4)), **nobodys)]
+
+
 def test_turns_without_tokens_are_in_no_segment() -> None:
     (row,) = rows(run(tokens(5, **START), None, tokens(7)))
     assert row.tokens == [of([1, 2, 5, 1, 2, 7], (2, 2, 3), (6, 5, 6))]

@@ -15,6 +15,7 @@ from schemas.rows import SftRow
 from schemas.trajectory import Trajectory
 from schemas.verdict import Label, Value
 from schemas.views.evidence import NOTHING, Evidence
+from schemas.views.parts import rows_of as part_rows
 from schemas.views.sft import Sft
 from schemas.views.view import Unused, parameters_of
 from tests.builders import called, instruction, outcome, said, seen, tool_trajectory, trajectory, verdict
@@ -110,6 +111,99 @@ def test_copied_items_never_carry_loss() -> None:
     assert trained(Sft().make_rows(trajectory(content=content), NOTHING)[0]) == ["new"]
 
 
+def branch() -> Trajectory:
+    """An expert's three steps, the second of them a mistake and the third refused, and two steps of the agent's own."""
+    expert = [
+        instruction(),
+        said("good", 1),
+        seen("ok", 1),
+        said("bad", 2, train=False),
+        seen("ok", 2),
+        said("refused", 3),
+        seen("no", 3, error=True),
+    ]
+    copied = [msgspec.structs.replace(item, context_operation="copied") for item in expert]
+    own = [said("turn back", 4), seen("ok", 4), said("win", 5), seen("won", 5)]
+    return trajectory("branch", content=[*copied, *own], parent_id="expert", branch_turn=4)
+
+
+def judged(**by_item: str) -> Evidence:
+    labels = [
+        Label(trajectory_id="branch", name="step", value=value, labeller="judge", item=int(item[1:]))
+        for item, value in by_item.items()
+    ]
+    return Evidence(labels={(label.item, label.name): label for label in labels})
+
+
+BENEFICIAL = [{"label": "step", "equals": "beneficial"}]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "texts"),
+    [
+        ({}, ["turn back", "win"]),
+        ({"copied": "none"}, ["turn back", "win"]),
+        ({"copied": "all"}, ["good", "bad", "refused", "turn back", "win"]),
+        ({"copied": "all", "loss": "not_error"}, ["good", "bad", "turn back", "win"]),
+        ({"copied": BENEFICIAL}, ["good", "turn back", "win"]),
+        ({"copied": BENEFICIAL, "steps": BENEFICIAL}, ["good", "win"]),
+        ({"copied": "all", "steps": BENEFICIAL}, ["good", "bad", "refused", "win"]),
+        ({"copied": [{"field": "outcome.status", "equals": "failure"}]}, ["turn back", "win"]),
+    ],
+)
+def test_copied_steps_carry_loss_where_it_is_asked_for(parameters: dict[str, Any], texts: list[str]) -> None:
+    """EEF: what an expert did well is trained on in the run of the agent that went on from there."""
+    evidence = judged(i1="beneficial", i3="harmful", i5="harmful", i7="harmful", i9="beneficial")
+    (row,) = sft(**parameters).make_rows(branch(), evidence)
+    assert trained(row) == texts
+    steps = sft(**parameters, rows="step").make_rows(branch(), evidence)
+    assert [trained(each) for each in steps] == [[text] for text in texts]
+
+
+def test_copied_steps_are_weighed_as_all_others() -> None:
+    values = {
+        (item, "mc"): Value(trajectory_id="branch", name="mc", value=value, estimator="mc", n=1, item=item)
+        for item, value in ((1, 0.5), (7, 1.0), (9, 1.0))
+    }
+    view = sft(copied=[{"value": "mc", "at_least": 0.1}], weight="value:mc")
+    (row,) = view.make_rows(branch(), Evidence(values=values))
+    assert [(each.content, each.weight) for each in row.messages if each.train] == [
+        ("good", 0.5),
+        ("turn back", 1.0),
+        ("win", 1.0),
+    ]
+
+
+def test_a_run_that_is_told_in_parts_trains_each_copied_step_once() -> None:
+    run = branch()
+    shortened = msgspec.structs.replace(run.content[0], context_operation="condense", turn=1, source="environment")
+    run = msgspec.structs.replace(run, content=[*run.content[:9], shortened, *run.content[9:]])
+    rows = part_rows(sft(copied="all"), run, NOTHING)
+    assert [trained(row) for row in rows] == [["good", "bad", "refused", "turn back"], ["win"]]
+    shown = [message.content for message in rows[1].messages if message.role == "assistant"]
+    assert shown == ["bad", "refused", "turn back", "win"]
+
+
+@pytest.mark.parametrize(
+    ("copied", "said"),
+    [
+        ("al", "copied.choice: expected 'none' or 'all', got 'al'. Did you mean 'all'"),
+        ([], "copied.conditions: "),
+        ([{"lable": "step"}], "unknown key 'lable' in copied.conditions.0; .* Did you mean 'label'"),
+    ],
+)
+def test_mistakes_in_what_is_asked_of_copied_steps(copied: Any, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        sft(copied=copied)
+
+
+def test_loss_on_copied_steps_makes_other_rows() -> None:
+    ids = {sft(copied=each).make_rows(branch(), NOTHING)[0].row_id for each in ("none", "all")}
+    assert len(ids) == 2
+    assert "copied" not in parameters_of(sft(copied="none"))
+    assert parameters_of(sft(copied=BENEFICIAL))["copied"] == BENEFICIAL
+
+
 def test_the_source_may_decide() -> None:
     content = [instruction(), said("a", 1, train=False), said("b", 2, train=True), said("c", 3)]
     (row,) = sft(loss="source").make_rows(trajectory(content=content), NOTHING)
@@ -139,7 +233,8 @@ def test_tools_travel_as_json_text() -> None:
 
 def test_unknown_parameters_are_refused_with_a_near_match() -> None:
     with pytest.raises(
-        UserError, match=r"x.yaml: unknown key 'lose'; known: linearize, loss, .*, weight. Did you mean 'loss'\?"
+        UserError,
+        match=r"x.yaml: unknown key 'lose'; known: copied, linearize, loss, .*, weight. Did you mean 'loss'\?",
     ):
         validate(Sft, {"lose": "all"}, "x.yaml")
     with pytest.raises(UserError, match=r"rows: expected 'trajectory' or 'step', got 'steps'. Did you mean 'step'\?"):
