@@ -81,6 +81,11 @@ class Choice:
         if self._selected is not None:
             self._selected.load()
 
+    def measures(self, trajectory_id: str) -> Mapping[str, float]:
+        """Counts a trajectory that stays because no table of selections knows it; for the manifest."""
+        unknown = self._selected is not None and not self._selected.knows(trajectory_id)
+        return {"not_in_selections": 1} if unknown else {}
+
     def with_inherited(self, trajectory: Trajectory, evidence: Evidence, lineage: Lineage) -> Evidence:
         """``evidence`` with what is said of the steps that the trajectory copied where they were taken first."""
         for ancestor_id, end in lineage.sources(trajectory):

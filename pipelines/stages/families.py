@@ -65,7 +65,7 @@ class Telling(RowOperation):
         found = self._made(self._roots[record.trajectory_id])[record.trajectory_id]
         if isinstance(found, Unused):
             return [Result(input_id=input_id, dropped=left_out(input_id, self.name, record, found))]
-        return [Result(input_id=input_id, outputs=found)]
+        return [Result(input_id=input_id, outputs=found, measures=self._choice.measures(record.trajectory_id))]
 
     def _make(self, origin: str) -> Made:
         """What becomes of each run of a tree; those that are not chosen are no part of it."""

@@ -71,7 +71,7 @@ class Pairing(RowOperation):
             raise lost
         pairs = self._pairs.get(record.trajectory_id, ())
         rows = [self._view.make_row(pair, record, self._contents.get(pair.rejected.trajectory_id)) for pair in pairs]
-        return [Result(input_id=input_id, outputs=rows)]
+        return [Result(input_id=input_id, outputs=rows, measures=self._choice.measures(record.trajectory_id))]
 
     def _candidates(self) -> Iterable[pairing.Candidate]:
         for trajectory in self._contents.scan():

@@ -99,7 +99,8 @@ class Picking(RowOperation):
 
     def process(self, record: Any, unit: Unit) -> Iterable[Result]:
         """The selection of a trajectory."""
-        return [Result(input_id=unit[0], outputs=[self._selections[record.trajectory_id]])]
+        selection, measures = self._selections[record.trajectory_id], self._choice.measures(record.trajectory_id)
+        return [Result(input_id=unit[0], outputs=[selection], measures=measures)]
 
     def measures(self, output: Any) -> Mapping[str, float]:
         """How many were kept."""

@@ -99,4 +99,4 @@ class Export(RowOperation):
             rows = rows_of(self._view, record, evidence)
         except Unused as error:
             return [Result(input_id=input_id, dropped=left_out(input_id, self.name, record, error))]
-        return [Result(input_id=input_id, outputs=rows)]
+        return [Result(input_id=input_id, outputs=rows, measures=self._choice.measures(record.trajectory_id))]

@@ -79,12 +79,15 @@ class Selected:
 
     def _decided(self, trajectory_id: str) -> bool:
         """Whether no further table changes the decision: under ``any`` one that keeps, under ``all`` one that drops."""
-        known = trajectory_id in self._reasons
-        return known and (self._reasons[trajectory_id] is None) is self._any
+        return self.knows(trajectory_id) and (self._reasons[trajectory_id] is None) is self._any
+
+    def knows(self, trajectory_id: str) -> bool:
+        """Whether any of the tables selects or drops it."""
+        return trajectory_id in self._reasons
 
     def check(self, trajectory_id: str) -> None:
         """Raises ``Unused`` for a trajectory that is not kept."""
-        if trajectory_id not in self._reasons:
+        if not self.knows(trajectory_id):
             if self._strict:
                 raise Unused("not_selected", "no selection knows it (strict: true)")
             return

@@ -130,7 +130,7 @@ class Valuing(RowOperation):
                 raise Unused("no_value", "nothing is known of any step of its own")
         except Unused as error:
             return [Result(input_id=input_id, dropped=left_out(input_id, self.name, record, error))]
-        return [Result(input_id=input_id, outputs=values)]
+        return [Result(input_id=input_id, outputs=values, measures=self._choice.measures(record.trajectory_id))]
 
     def measures(self, output: Any) -> Mapping[str, float]:
         """How many samples there were."""

@@ -108,6 +108,9 @@ def test_seeds_that_no_selection_knows_stay(folder: Path) -> None:
     manifest = run(folder, "sft", "rows", **{"from": ["seeds", "runs"]}, selections=["a", "b"])
     assert manifest.counts == Counts(read=8, used=4, dropped=4, written=4)
     assert manifest.reasons == {"not_selected": 4}
+    assert manifest.metrics == {"not_in_selections": 2}
+    picked = run(folder, "pick", "picked", of=["seeds", "runs"], selections={"any": ["a", "b"]}, k=9)
+    assert picked.metrics == {"kept": 6, "not_in_selections": 2}
 
 
 def test_a_step_takes_what_the_selections_of_its_steps_keep_in_common(folder: Path) -> None:
