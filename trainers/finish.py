@@ -8,8 +8,8 @@ import msgspec
 import torch
 
 from schemas.manifest import Manifest
+from schemas.training import LoraSettings
 from trainers.card import TrainingRecord, model_card
-from trainers.settings import LoraSettings
 from trainers.start import Start
 from trainers.weights import Task, load_merged, load_weights, save_adapter, save_whole
 from trainers.workspace import RECORD

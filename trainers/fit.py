@@ -17,13 +17,14 @@ from transformers import PrinterCallback, TrainingArguments
 from transformers.utils import logging
 
 from schemas.errors import UserError, near_match
+from schemas.training import LoraSettings
 from trainers.batches import row_order
 from trainers.card import TrainingRecord, summarize, versions
 from trainers.finish import write_model, write_record
 from trainers.loop import Loop
 from trainers.progress import Events, MarkCheckpoints, Progress, Watch
 from trainers.rows import TrainingRows
-from trainers.settings import LoraSettings, TrainSettings
+from trainers.settings import TrainSettings
 from trainers.start import Start
 from trainers.weights import SCORE, Task, load_weights
 

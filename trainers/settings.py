@@ -7,23 +7,10 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from schemas.config import Config
+from schemas.training import LoraSettings
 
 Positive = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0, lt=1)]
-
-
-class LoraSettings(Config):
-    """Low-rank adaptation (arXiv:2106.09685): the base weights stay as they are, small matrices beside them learn."""
-
-    rank: Positive = Field(16, description="Rank of the matrices.")
-    alpha: Annotated[float, Field(gt=0)] = Field(32.0, description="What they add is scaled by alpha / rank.")
-    dropout: Share = Field(0.0, description="Share of their inputs that is dropped while training.")
-    target_modules: list[str] | Literal["all-linear"] = Field(
-        "all-linear", description="Names of the layers that get them; `all-linear` is every one but the output head."
-    )
-    merge: bool = Field(
-        False, description="Write the base weights with the learnt ones added, instead of the learnt ones alone."
-    )
 
 
 class TrainSettings(Config):

@@ -20,27 +20,21 @@ from pipelines.models import model_folder
 from pipelines.stages.procedure import MODEL, Achievement, Assignment, Procedure
 from pipelines.stages.stage import StageContext, TableNames, expect
 from pipelines.workbench import Workbench
-from schemas.config import Config, dump_yaml
+from schemas.config import dump_yaml
 from schemas.errors import UserError
 from schemas.manifest import write_atomically
 from schemas.record import JsonObject
 from schemas.tables import Counts
+from schemas.training import LoraSettings
 
 TRAININGS = "trainings"
 RECORD = "training.json"
 
+NULLABLE = ("save_steps",)
+"""Settings for which null says something other than the trainer's default."""
+
 Positive = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0, lt=1)]
-
-
-class Lora(Config):
-    """Low-rank adaptation; what is not given is as the trainer has it."""
-
-    rank: Positive | None = Field(None, description="rank of the matrices")
-    alpha: Annotated[float, Field(gt=0)] | None = Field(None, description="what they add is scaled by alpha / rank")
-    dropout: Share | None = Field(None, description="share of their inputs that is dropped while training")
-    target_modules: list[str] | Literal["all-linear"] | None = Field(None, description="layers that get them")
-    merge: bool | None = Field(None, description="by default merged; false: an adapter, served beside its base")
 
 
 class Training(Procedure):
@@ -68,17 +62,17 @@ class Training(Procedure):
     weight_decay: Annotated[float, Field(ge=0)] | None = Field(None, description="weight decay of AdamW")
     max_grad_norm: Annotated[float, Field(gt=0)] | None = Field(None, description="gradients are scaled down to it")
     max_length: Annotated[int, Field(ge=16)] | None = Field(None, description="longest sequence in tokens")
-    lora: Lora | None = Field(None, description="train low-rank matrices only")
+    lora: LoraSettings | None = Field(None, description="train low-rank matrices only; merged by default")
     seed: Annotated[int, Field(ge=0)] | None = Field(None, description="by default derived from that of the run")
     precision: Literal["auto", "bf16", "fp32"] | None = Field(None, description="of the arithmetic")
     gradient_checkpointing: bool | None = Field(None, description="less memory, a third slower")
-    save_steps: Positive | None = Field(None, description="steps between checkpoints")
+    save_steps: Positive | None = Field(None, description="steps between checkpoints; null: none are written")
     tensorboard: bool | None = Field(None, description="write the loss curve for TensorBoard, to STEP.tensorboard")
 
     @property
     def keeps_adapter(self) -> bool:
         """Whether it writes an adapter of the model that it starts from, and no whole model."""
-        return self.lora is not None and self.lora.merge is False
+        return self.lora is not None and not self.lora.merge
 
     def writes(self, reads: Mapping[str, Sequence[str]]) -> str:
         """A model."""
@@ -115,17 +109,15 @@ class Training(Procedure):
         return Achievement(counts=report.counts, reasons=report.reasons, seconds=report.seconds)
 
     def _given(self) -> JsonObject:
-        """The parameters that the recipe gives, but for tables and models."""
-        return self.model_dump(mode="json", exclude={"rows", *self.model_roles.values()}, exclude_none=True)
+        """The parameters that the recipe gives, but for tables and models; null is the default but in ``NULLABLE``."""
+        given = self.model_dump(mode="json", exclude={"rows", *self.model_roles.values()}, exclude_unset=True)
+        return {name: value for name, value in given.items() if value is not None or name in NULLABLE}
 
     def _settings(self, assignment: Assignment) -> JsonObject:
-        """What the trainer reads. An adapter is merged unless it is to be kept: trainings start from whole models."""
-        given = self._given()
-        if self.lora is not None:
-            given["lora"]["merge"] = not self.keeps_adapter
+        """What the trainer reads."""
         (rows,) = assignment.inputs["rows"]
         models = {role: str(model_folder(str(assignment.models[role].model))) for role in self.policies()}
-        return {**given, **models, "rows": str(rows.folder), "output": str(assignment.folder)}
+        return {**self._given(), **models, "rows": str(rows.folder), "output": str(assignment.folder)}
 
 
 class Report(msgspec.Struct, frozen=True):

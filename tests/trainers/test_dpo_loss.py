@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch.nn.functional import logsigmoid
 
+from schemas.training import LoraSettings
 from tests.trainers.preference import (
     batch_of,
     gradients,
@@ -23,7 +24,7 @@ from tests.trainers.tables import assistant, pair, system, user
 from trainers.dpo_loss import paired
 from trainers.preferences import pair as encode_pair
 from trainers.progress import Progress
-from trainers.settings import DpoSettings, LoraSettings
+from trainers.settings import DpoSettings
 
 torch.set_num_threads(1)
 ROWS = [pair("a", 1), pair("b", 2), pair("c", 0)]

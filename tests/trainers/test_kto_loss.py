@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from schemas.training import LoraSettings
 from tests.trainers.preference import (
     batch_of,
     gradients,
@@ -23,7 +24,7 @@ from trainers.batches import UnpairedCollator
 from trainers.kto_loss import unpaired as method_of
 from trainers.preferences import labelled
 from trainers.progress import Progress
-from trainers.settings import KtoSettings, LoraSettings
+from trainers.settings import KtoSettings
 
 torch.set_num_threads(1)
 ROWS = [unpaired("a", True, 1), unpaired("b", False, 2), unpaired("c", True, 0), unpaired("d", False, 1)]

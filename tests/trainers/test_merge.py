@@ -17,7 +17,7 @@ torch.set_num_threads(1)
 
 @pytest.fixture
 def adapter(config: Path, tmp_path: Path) -> Path:
-    assert sft_main(["--config", str(config), "lora={rank: 4}", "max_steps=2"]) == 0
+    assert sft_main(["--config", str(config), "lora={rank: 4, merge: false}", "max_steps=2"]) == 0
     return tmp_path / "tuned"
 
 

@@ -70,7 +70,7 @@ def test_an_adapter_and_the_merged_model_say_the_same(config: Path, model: Path,
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
 
-    lora = ["lora={rank: 4, alpha: 8, target_modules: [q_proj, v_proj]}", "learning_rate=0.03"]
+    lora = ["lora={rank: 4, alpha: 8, target_modules: [q_proj, v_proj], merge: false}", "learning_rate=0.03"]
     assert main(["--config", str(config), *lora]) == 0
     assert main(["--config", str(config), *lora, "lora.merge=true", f"output={tmp_path / 'merged'}"]) == 0
     adapter = json.loads((tmp_path / "tuned" / "adapter_config.json").read_text())
