@@ -214,6 +214,7 @@ class Planner:
         reads = {role: [output.record for output in outputs] for role, outputs in step.inputs.items()}
         try:
             record = step.stage.writes(reads)
+            step.stage.check_models(step.models)
             if not step.inputs:
                 step.stage.foresee(StageContext(seed=step.seed, round=step.round))
         except UserError as error:

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, TypeVar
 
 from pydantic import Field, model_validator
 
+from pipelines.models import ModelConfig
 from pipelines.stages.rollout import Actors
 from pipelines.stages.stage import Stage, StageContext, TableNames, expect
 from schemas.config import Config
@@ -17,6 +18,11 @@ from synthesis.strategies.rules import EpisodeRules
 S = TypeVar("S", bound=Config)
 
 EXPERT = "expert"
+SAMPLED = ("openai", "vllm")
+"""The policies whose turns are sampled."""
+
+HELPERS = ("summarizer", "critic")
+"""Roles that take no turn."""
 
 
 class Acting(EpisodeRules, Stage):
@@ -47,6 +53,21 @@ class Acting(EpisodeRules, Stage):
         """Trajectories, in environments."""
         expect(reads, "environments", "EnvironmentSpec")
         return "Trajectory"
+
+    def check_models(self, models: Mapping[str, ModelConfig]) -> None:
+        """Raises ``UserError`` where the k episodes of a task would all be the same."""
+        k = getattr(self, "k", 1)
+        sampled = [
+            {**config.sampling.model_dump(), **self.sampling(role)}
+            for role, config in models.items()
+            if role not in HELPERS and config.policy in SAMPLED
+        ]
+        # pass@k, best-of-n and pairs over equal episodes look like results and mean nothing, so this is no warning.
+        if k > 1 and sampled and all(each["temperature"] == 0 or each["top_k"] == 1 for each in sampled):
+            raise UserError(
+                f"k: {k} with temperature 0 makes {k} equal episodes, since only the likeliest token is taken\n"
+                "give a temperature above 0 (here, or in the model's sampling), or k: 1"
+            )
 
     def sampling(self, role: str) -> JsonObject:
         """Temperature and tokens, where given, for who acts."""

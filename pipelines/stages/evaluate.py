@@ -1,8 +1,9 @@
 """``evaluate``: models side by side on the same held-out tasks, through the same rollout and verification stages.
 
 Each model plays each split once, and once more with its answers constrained to admissible actions where ``constrained``
-names it, so that skill is told apart from format. Tables lie in ``SPLIT/MODEL/{trajectories,verdicts}``, what they come
-to in ``evaluation.json``.
+names it, so that skill is told apart from format. How it plays is a rollout operator with parameters of its own, so
+that an agent is evaluated as it acts: its roles, its context, its sampling. Tables lie in
+``SPLIT/MODEL/{trajectories,verdicts}``, what they come to in ``evaluation.json``.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ from pydantic import Field, model_validator
 
 from pipelines.episodes import episodes_of
 from pipelines.evaluation import measure, paired_difference
+from pipelines.models import ModelConfig
 from pipelines.recipe import Name
+from pipelines.stages.acting import Acting
+from pipelines.stages.agent import DEFAULT, OPERATOR, agent, collect
 from pipelines.stages.procedure import Achievement, Assignment, Procedure
-from pipelines.stages.sample import Sample
 from pipelines.stages.shares import chosen
-from pipelines.stages.stage import Inputs, TableNames, expect
+from pipelines.stages.stage import Inputs, Stage, TableNames, expect
 from pipelines.stages.verify import Verify, operator_of
 from pipelines.workbench import Order, Workbench
 from schemas.config import validate
@@ -29,9 +32,10 @@ from schemas.errors import UserError, near_match
 from schemas.manifest import write_atomically
 from schemas.record import JsonObject
 from schemas.tables import Counts, Manifest, Table
-from synthesis.strategies.scaffold import ScaffoldName
 from synthesis.verifiers.check_outcome import CheckOutcome
 
+ACTOR = "actor"
+TASKS, ENVIRONMENTS = "tasks", "environments"
 RESULT = "evaluation.json"
 CONSTRAINED = "_constrained"
 DIFFERENCE = "paired_difference"
@@ -62,14 +66,22 @@ class Evaluate(Procedure):
     )
     constrained: list[str] = Field([], description="models to evaluate with admissible actions only, too")
     share: float = Field(1.0, gt=0, le=1, description="of these tasks only so many, chosen by their ids")
-    k: int = Field(1, ge=1, description="episodes per task")
-    temperature: float = Field(0.0, ge=0, description="sampling temperature; 0 takes the likeliest token")
-    max_tokens: int | None = Field(None, ge=1, description="per turn, before that of the model")
-    scaffold: ScaffoldName = Field("text", description="commands as text, with thoughts before them, or calls of tools")
-    max_turns: int | None = Field(None, ge=1, description="turns per episode; by default the task's own")
-    max_invalid: int | None = Field(5, ge=1, description="invalid actions in a row that end an episode")
-    seed: int | None = Field(None, description="by default derived from that of the run")
-    window: int | None = Field(None, ge=1, description="episodes in flight per worker")
+    rollout: dict[str, Any] = Field(
+        {OPERATOR: DEFAULT},
+        description="how the models act: `operator` (sample, expert, multi_agent or memory) and its parameters, for "
+        "example k, temperature, context, roles; these may also be given in the step itself. By default `sample`, one "
+        "episode per task, with the sampling of the models",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_the_parameters_of_the_rollout(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        try:
+            return collect(given, list(cls.model_fields))
+        except UserError as error:
+            raise ValueError(str(error)) from None
 
     @model_validator(mode="after")
     def _known_names(self) -> Evaluate:
@@ -81,17 +93,37 @@ class Evaluate(Procedure):
         labels = [*self.models, *(name + CONSTRAINED for name in self.constrained), DIFFERENCE]
         if len(set(labels)) < len(labels):
             raise ValueError(f"names ending in {CONSTRAINED} and {DIFFERENCE!r} are taken; call the models otherwise")
+        try:
+            free = self._agents()
+            constrained = [self._agent(run) for run in self.runs() if run.constrained]
+        except UserError as error:
+            raise ValueError(f"rollout: {error}") from None
+        if constrained and any(each.constrain == "admissible" for each in free.values()):
+            raise ValueError("`constrained` adds what `constrain: admissible` of the rollout asks of all; give one")
         return self
 
+    def tables(self) -> dict[str, list[str]]:
+        """Those of the step, and what else its rollout reads."""
+        return {**self._any_agent().tables(), **super().tables()}
+
     def policies(self) -> dict[str, str]:
-        """The models, by the names the results use."""
-        return dict(self.models)
+        """The models, by the names the results use; those of other roles of the rollout as ``rollout/ROLE``."""
+        others = self._any_agent().policies()
+        return {**self.models, **{f"rollout/{role}": name for role, name in others.items() if role != ACTOR}}
 
     def writes(self, reads: Mapping[str, Sequence[str]]) -> str:
         """An evaluation, which is no table."""
-        expect(reads, "tasks", "Task")
-        expect(reads, "environments", "EnvironmentSpec")
+        expect(reads, TASKS, "Task")
+        self._any_agent().writes(reads)
         return "Evaluation"
+
+    def check_models(self, models: Mapping[str, ModelConfig]) -> None:
+        """Those of each agent. Raises ``UserError`` for models that cannot play it."""
+        for name, playing in self._agents().items():
+            try:
+                playing.check_models(self.roles(name, models))
+            except UserError as error:
+                raise UserError(f"models.{name}: {error}") from error
 
     def examine(self, inputs: Inputs) -> None:
         """Every split needs tasks to play."""
@@ -108,9 +140,9 @@ class Evaluate(Procedure):
 
     def run(self, assignment: Assignment, workbench: Workbench) -> Achievement:
         """Play, judge and compare; the evaluation is split, then model, then measures."""
-        arena, runs = Arena(assignment, workbench), list(self.runs())
-        played = [arena.make(run, "trajectories", self._rollout(run)) for run in runs]
-        judged = [arena.make(run, "verdicts", self._verification()) for run in runs]
+        arena, runs = Arena(assignment, workbench, self.rollout[OPERATOR]), list(self.runs())
+        played = [arena.play(run, self._agent(run), self.roles(run.model, assignment.models)) for run in runs]
+        judged = [arena.judge(run, self._verification()) for run in runs]
         return Achievement(
             counts=sum_counts(played),
             reasons=sum_reasons(played),
@@ -125,12 +157,25 @@ class Evaluate(Procedure):
                 for split in self.splits:
                     yield Run(split, model + CONSTRAINED * constrained, model, constrained)
 
-    def _rollout(self, run: Run) -> Sample:
-        """The trajectories of one model on one split."""
-        own = {"models", "splits", "constrained"}
-        parameters: dict[str, Any] = {name: getattr(self, name) for name in Evaluate.model_fields if name not in own}
-        constrain: Any = "admissible" if run.constrained else "none"
-        return Sample(policy=run.model, split=run.split, constrain=constrain, **parameters)
+    def roles(self, name: str, models: Mapping[str, ModelConfig]) -> dict[str, ModelConfig]:
+        """The ``models`` of a rollout by role, with the one that is evaluated as ``name`` as its actor."""
+        others = [role for role in self._any_agent().policies() if role != ACTOR]
+        return {ACTOR: models[name], **{role: models[f"rollout/{role}"] for role in others}}
+
+    def _agents(self) -> dict[str, Acting]:
+        """The rollout of each model, on the first split."""
+        return {name: self._agent(Run(self.splits[0], name, name, False)) for name in self.models}
+
+    def _any_agent(self) -> Acting:
+        """The rollout of the first model: they differ in their actor only."""
+        return self._agent(next(self.runs()))
+
+    def _agent(self, run: Run) -> Acting:
+        """The rollout of one model on one split. Raises ``UserError`` for a mistake in its parameters."""
+        constrain = {"constrain": "admissible"} if run.constrained else {}
+        sources = {TASKS: self.tasks, ENVIRONMENTS: self.environments}
+        step = {"policy": run.model, "split": run.split, "share": self.share, **sources}
+        return agent({**self.rollout, **constrain}, **step)
 
     def _verification(self) -> Verify:
         """The verdicts on them."""
@@ -143,19 +188,29 @@ class Arena(msgspec.Struct, frozen=True):
 
     assignment: Assignment
     workbench: Workbench
+    operator: str
 
-    def make(self, run: Run, table: str, stage: Sample | Verify) -> Manifest:
-        """Make one of the two tables of a run, or find it made."""
-        given, rollout = self.assignment, isinstance(stage, Sample)
+    def play(self, run: Run, stage: Acting, models: Mapping[str, ModelConfig]) -> Manifest:
+        """Make the trajectories of a run, or find them made."""
+        return self._make(run, "trajectories", self.operator, stage, self.assignment.inputs, models)
+
+    def judge(self, run: Run, stage: Verify) -> Manifest:
+        """Make the verdicts on the trajectories of a run, or find them made."""
+        inputs = {role: self.assignment.inputs[role] for role in (TASKS, ENVIRONMENTS)}
+        played = [Table.open(self.folder(run, "trajectories"))]
+        return self._make(run, "verdicts", "check_outcome", stage, {**inputs, "of": played}, {})
+
+    def _make(
+        self, run: Run, table: str, operator: str, stage: Stage, inputs: Inputs, models: Mapping[str, ModelConfig]
+    ) -> Manifest:
+        given = self.assignment
         return self.workbench.make(
             Order(
-                operator="sample" if rollout else "check_outcome",
+                operator=operator,
                 name=f"{given.name}/{run.split}/{run.label}/{table}",
                 stage=stage,
-                inputs=given.inputs
-                if rollout
-                else {**given.inputs, "of": [Table.open(self.folder(run, "trajectories"))]},
-                models={"actor": given.models[run.model]} if rollout else {},
+                inputs=inputs,
+                models=models,
                 folder=self.folder(run, table),
                 seed=given.seed,
                 round=given.round,

@@ -142,6 +142,10 @@ class Stage(Config):
         del revisions
         return self
 
+    def check_models(self, models: Mapping[str, ModelConfig]) -> None:
+        """Raises ``UserError`` for models, by role, that it cannot work with; called while a run is planned."""
+        del models
+
     def seeds(self, context: StageContext) -> list[Record]:
         """The rows of a stage without input tables. Raises ``UserError``."""
         del context

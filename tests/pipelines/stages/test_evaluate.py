@@ -1,0 +1,167 @@
+"""Models are evaluated as they act: with their own sampling, and through the rollout operator that they act by."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.models import ModelConfig
+from pipelines.plan import Plan, make_plan
+from pipelines.recipe import read_recipe
+from pipelines.stages.evaluate import Evaluate, Run
+from pipelines.stages.multi_agent import MultiAgent
+from pipelines.stages.sample import Sample
+from pipelines.stages.stage import Model, StageContext
+from schemas.config import validate
+from schemas.errors import UserError
+from schemas.tables import Table
+from tests.pipelines.cli.world import COMPARE, MODELS, agentmill, write_recipe, write_world
+
+EVALUATE = {"models": {"tuned": "actor"}, "tasks": "tasks", "environments": "environments"}
+ROLES = [{"name": "planner"}, {"name": "actor", "acts": True}]
+SERVED: dict[str, Any] = {"policy": "openai", "model": "m", "endpoints": ["http://127.0.0.1:1/v1"]}
+
+
+def evaluate(**parameters: Any) -> Evaluate:
+    return validate(Evaluate, {**EVALUATE, **parameters}, "evaluate")
+
+
+def agent(**parameters: Any) -> Any:
+    """The rollout of the model ``tuned`` on the held-out tasks."""
+    return evaluate(**parameters)._agent(Run("held_out_tasks", "tuned", "tuned", False))
+
+
+def sampling(stage: Any, **of_model: Any) -> Any:
+    """The sampling of the actor, as the manifest has it."""
+    model = Model.of(ModelConfig(**SERVED, sampling=of_model))
+    return stage.settled(StageContext(models={"actor": model}))["models"]["actor"]["sampling"]
+
+
+def plan_of(folder: Path, step: dict[str, Any], **model: Any) -> Plan:
+    write_world(folder)
+    models = {**MODELS, "actor": {**SERVED, **model}}
+    return make_plan(read_recipe(write_recipe(folder, {**COMPARE, "constrained": [], **step}, models=models), []))
+
+
+def test_by_default_the_sampling_of_the_model_is_used() -> None:
+    assert sampling(agent(), temperature=0.6, top_p=0.9) == {"temperature": 0.6, "top_p": 0.9, "max_tokens": 256}
+
+
+def test_a_temperature_that_is_given_overrides_that_of_the_model() -> None:
+    assert sampling(agent(temperature=0), temperature=0.6)["temperature"] == 0
+
+
+def test_flat_parameters_are_those_of_sample() -> None:
+    stage = agent(k=4, context="sliding_window", keep_turns=2, context_tokens=900, episode_timeout_s=60, window=3)
+    assert type(stage) is Sample
+    given = (stage.k, stage.context, stage.keep_turns, stage.context_tokens, stage.episode_timeout_s, stage.window)
+    assert given == (4, "sliding_window", 2, 900, 60.0, 3)
+    assert (stage.split, stage.tasks, stage.policy) == ("held_out_tasks", ["tasks"], "tuned")
+
+
+def test_every_parameter_of_sample_is_taken() -> None:
+    set_by_the_step = {"policy", "tasks", "environments", "split", "share", "constrain"}
+    context = {"context": "fold", "summarizer": "writer", "keep_turns": 1, "context_tokens": 9}
+    given = {"scaffold": "tools", "max_turns": 3, "max_invalid": 2, "episode_timeout_s": 5.0, "k": 2, "seed": 1}
+    given = {**given, **context, "temperature": 0.3, "max_tokens": 9, "window": 1}
+    assert set(given) == set(Sample.model_fields) - set_by_the_step
+    stage = agent(**given)
+    assert {name: getattr(stage, name) for name in given} == given
+    assert agent(constrain="admissible").constrain == "admissible"
+
+
+def test_a_rollout_operator_with_its_own_parameters_plays() -> None:
+    stage = agent(rollout={"operator": "multi_agent", "roles": ROLES, "max_messages": 7}, temperature=0.4, share=0.5)
+    assert type(stage) is MultiAgent
+    assert ([role.name for role in stage.roles], stage.max_messages) == (["planner", "actor"], 7)
+    assert (stage.temperature, stage.share) == (0.4, 0.5)
+
+
+def test_models_of_other_roles_are_those_of_the_rollout(tmp_path: Path) -> None:
+    rollout = {"operator": "multi_agent", "roles": ROLES, "models": {"planner": "planner"}}
+    (step,) = plan_of(tmp_path, {"models": {"base": "babbler", "planner": "actor"}, "rollout": rollout}).steps
+    assert isinstance(step.stage, Evaluate)
+    roles = {name: step.stage.roles(name, step.models) for name in ("base", "planner")}
+    assert {name: found["actor"].policy for name, found in roles.items()} == {"base": "scripted", "planner": "openai"}
+    assert {found["planner"].policy for found in roles.values()} == {"expert"}
+
+
+def test_several_agents_are_evaluated_as_they_act(tmp_path: Path) -> None:
+    write_world(tmp_path, copies=1)
+    talker = {"policy": "scripted", "turns": ["go on"] * 40}
+    rollout = {"operator": "multi_agent", "roles": ROLES, "models": {"planner": "talker"}, "max_turns": 3}
+    step = {**COMPARE, "models": {"tuned": "babbler"}, "constrained": [], "splits": ["held_out_tasks"]}
+    recipe = write_recipe(tmp_path, {**step, "rollout": rollout}, models={**MODELS, "talker": talker})
+    assert agentmill("run", recipe) == 0
+    played = Table.open(tmp_path / "run/evaluation/held_out_tasks/tuned/trajectories")
+    assert played.manifest.operator == "multi_agent"
+    (trajectory,) = played.rows()
+    assert list(trajectory.extra["roles"]) == ["planner", "actor"]
+    assert (tmp_path / "run/evaluation/evaluation.json").exists()
+
+
+def test_tables_of_the_rollout_are_inputs_of_the_step() -> None:
+    step = evaluate(rollout={"operator": "memory", "from": "earlier", "verdicts": "judged"})
+    assert step.tables() == {
+        "tasks": ["tasks"],
+        "environments": ["environments"],
+        "from": ["earlier"],
+        "verdicts": ["judged"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"temprature": 1}, "unknown key 'temprature'.*Did you mean 'temperature'"),
+        ({"rollout": {"rolls": []}}, "unknown key 'rolls'"),
+        ({"k": 2, "rollout": {"k": 3}}, "'k' is given in the step and in its `rollout`; give it once"),
+        ({"rollout": {"policy": "actor"}}, "rollout.policy: the step around it sets this"),
+        ({"rollout": {"operator": "tree_search"}}, r"plays k episodes per task \(.*multi_agent.*got 'tree_search'"),
+        ({"rollout": {"operator": "multi_agnt"}}, "Did you mean 'multi_agent'"),
+        ({"rollout": {"operator": "multi_agent"}}, "'roles' is missing"),
+        ({"rollout": "sample"}, "rollout: expected an operator with its parameters, got 'sample'"),
+        ({"k": 0}, "k: expected greater than or equal to 1, got 0"),
+        ({"context": "fold"}, "`context: fold` and `summarizer` go together"),
+        ({"constrain": "admissible", "constrained": ["tuned"]}, "give one"),
+    ],
+)
+def test_mistakes_in_the_rollout_are_refused(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        evaluate(**given)
+
+
+@pytest.mark.parametrize(
+    ("step", "model"),
+    [
+        ({"k": 4, "temperature": 0}, {}),
+        ({"k": 4}, {"sampling": {"temperature": 0}}),
+        ({"k": 4}, {"sampling": {"top_k": 1}}),
+        ({"rollout": {"operator": "multi_agent", "roles": ROLES, "k": 4, "temperature": 0}}, {}),
+    ],
+)
+def test_several_equal_episodes_are_refused_while_planning(
+    step: dict[str, Any], model: dict[str, Any], tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match=r"models\.tuned: k: 4 with temperature 0 makes 4 equal episodes"):
+        plan_of(tmp_path, {"models": {"base": "babbler", "tuned": "actor"}, **step}, **model)
+
+
+def test_several_equal_episodes_of_sample_are_refused_too(tmp_path: Path) -> None:
+    write_world(tmp_path)
+    sample = {"operator": "sample", "policy": "actor", "tasks": "tasks", "environments": "environments"}
+    recipe = write_recipe(tmp_path, {**sample, "k": 2, "temperature": 0}, models={"actor": SERVED})
+    with pytest.raises(UserError, match=r"steps.0 \(sample\): k: 2 with temperature 0"):
+        make_plan(read_recipe(recipe, []))
+
+
+def test_a_simulated_user_that_is_sampled_makes_the_episodes_differ(tmp_path: Path) -> None:
+    rollout = {"operator": "multi_agent", "roles": ROLES, "models": {"planner": "actor"}, "k": 4, "temperature": 0}
+    assert plan_of(tmp_path, {"models": {"tuned": "actor"}, "rollout": rollout}).steps
+
+
+def test_one_episode_at_temperature_0_and_several_of_a_script_are_fine(tmp_path: Path) -> None:
+    assert plan_of(tmp_path / "a", {"models": {"tuned": "actor"}, "temperature": 0}).steps
+    assert plan_of(tmp_path / "b", {"models": {"base": "babbler"}, "k": 3, "temperature": 0}).steps
