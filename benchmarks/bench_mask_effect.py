@@ -106,11 +106,14 @@ def rows_of(split: dict[str, list[Episode]], loss: dict[str, dict[str, int]]) ->
         ours = difference(split[f"{kind}_ours"], split[arm]) if whose == "TRL" else "-"
         start = difference(split[START], split[arm]) if whose else "-"
         measured = [percent(found.success), interval(found.ci95), percent(found.invalid_action_rate)]
-        rows.append([arm, *counted, found.n, *measured, ours, start])
+        rows.append([arm, *counted, found.n, found.environments, *measured, ours, start])
     return rows
 
 
-COLUMNS = ["arm", "assistant", "user", "tool", "tasks", "success", "95 %", "invalid", "minus ours", f"minus {START}"]
+COLUMNS = [
+    *("arm", "assistant", "user", "tool", "tasks", "environments", "success", "95 %", "invalid"),
+    *("minus ours", f"minus {START}"),
+]
 
 
 def show(rows: list[list[Any]]) -> None:

@@ -35,6 +35,7 @@ def episode_of(trajectory: Trajectory, success: bool) -> Episode:
     refused = sum(item.error for item in own if not isinstance(item, Action))
     return Episode(
         task_id=trajectory.task_id or trajectory.trajectory_id,
+        environment_id=trajectory.environment_id or "",
         attempt=trajectory.attempt,
         success=success,
         actions=actions,

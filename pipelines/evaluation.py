@@ -1,14 +1,22 @@
 """The statistics of an evaluation: how well a model acts, how sure that is, and by how much one beats another.
 
-The unit is the task. A task tried k times counts once, with its share of successes, so intervals do not shrink by
-repeating the same task; they speak of new tasks drawn like these, not of new environments.
+A task tried k times counts once, with its share of successes, so intervals do not shrink by repeating the same task.
+Tasks of one environment are alike, so they do not count as independent: intervals and p-values are clustered by
+environment (E. Miller, Adding Error Bars to Evals, 2024, arXiv:2411.00640), and hold for new environments
+drawn like these. Where each task has an environment of its own they are those of independent tasks.
 
-* A model's success has a Wilson score interval (E. B. Wilson, JASA 22, 1927), which stays honest at 0 and at n of n.
-* The difference of two models on the same tasks has a paired bootstrap percentile interval (Efron and Tibshirani, An
-  Introduction to the Bootstrap, 1993, ch. 13). Pairing removes the spread between easy and hard tasks; the bootstrap
-  makes no assumption on the shape and also serves for k > 1, where tests for binary pairs do not. It says nothing
-  where all differences are equal; there an exact binomial bound takes its place.
-* Beside it stands the exact sign test on the tasks that differ, for k = 1 the exact McNemar test (Biometrika 34, 1947).
+* A model's success has a Wilson score interval (E. B. Wilson, JASA 22, 1927), which stays honest at 0 and at n of n,
+  for the effective number of tasks: n over the design effect, the ratio of the cluster-robust variance to that of
+  independent tasks (L. Kish, Survey Sampling, 1965; N. Dean and M. Pagano, J. Surv. Stat. Methodol. 3, 2015).
+* The difference of two models on the same tasks has a percentile interval of the paired bootstrap (Efron and
+  Tibshirani, An Introduction to the Bootstrap, 1993, ch. 13) that draws whole environments (A. C. Cameron and
+  D. L. Miller, A Practitioner's Guide to Cluster-Robust Inference, J. Hum. Resour. 50, 2015). Pairing removes the
+  spread between easy and hard tasks. The bootstrap says nothing where all environments differ by the same; there an
+  exact binomial bound takes its place.
+* Its p-value is of the exact sign test on the environments in which one model does better; where each task has its own
+  and k = 1, this is the exact McNemar test (Biometrika 34, 1947).
+* From few environments the spread between them cannot be told (Cameron and Miller): intervals may be far too narrow.
+  ``pipelines.summary`` warns of fewer than ten.
 * pass@k is the unbiased estimator of Chen et al. 2021 (arXiv:2107.03374, equation 1).
 """
 
@@ -26,6 +34,9 @@ import numpy as np
 CONFIDENCE = 0.95
 RESAMPLES = 10_000
 BOOTSTRAP_SEED = 20_211
+METHOD = "clustered by environment"
+"""What ``evaluation.json`` says of its intervals; one that says otherwise is made anew."""
+
 LOOP_REPEATS = 3
 """An episode loops if it takes the same action this often from the same state."""
 
@@ -36,6 +47,7 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True):
     """What evaluation needs of one finished episode. ``invalid`` counts the actions that the environment refused."""
 
     task_id: str
+    environment_id: str
     attempt: int
     success: bool
     actions: int
@@ -47,7 +59,11 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PairedDifference(msgspec.Struct, frozen=True, kw_only=True):
-    """Success of one model minus that of another on the ``n`` tasks that both tried; ``better`` and ``worse`` count."""
+    """Success of one model minus that of another on the ``n`` tasks that both tried, of so many ``environments``.
+
+    ``better`` and ``worse`` count tasks; ``p_value`` is by environments, of which so many are better and worse. What
+    is ``None`` was not counted by the version that measured it.
+    """
 
     value: float
     ci95: Interval
@@ -55,10 +71,15 @@ class PairedDifference(msgspec.Struct, frozen=True, kw_only=True):
     n: int
     better: int
     worse: int
+    environments: int | None = None
+    environments_better: int | None = None
+    environments_worse: int | None = None
 
 
 class Measures(msgspec.Struct, frozen=True, kw_only=True):
-    """One model on one split. ``n`` counts tasks; rates are in [0, 1]; ``None`` where there is nothing to divide by.
+    """One model on one split. ``n`` counts tasks and ``environments`` those they are of.
+
+    Rates are in [0, 1]; ``None`` where there is nothing to divide by.
 
     ``turns_per_success`` and ``completion_tokens_per_success`` divide what all episodes spent by the successes among
     them: the price of one success, failures included.
@@ -74,16 +95,34 @@ class Measures(msgspec.Struct, frozen=True, kw_only=True):
     truncation_rate: float | None
     turns_per_success: float | None
     completion_tokens_per_success: float | None
+    environments: int | None = None
 
 
-def wilson(successes: float, n: int, confidence: float = CONFIDENCE) -> Interval:
-    """Wilson score interval of ``successes`` out of ``n`` >= 1; ``successes`` may be a sum of shares."""
+def wilson(successes: float, n: float, confidence: float = CONFIDENCE) -> Interval:
+    """Wilson score interval of ``successes`` out of ``n`` >= 1; neither need be whole: shares, effective tasks."""
     z = NormalDist().inv_cdf((1 + confidence) / 2)
     share = successes / n
     centre = share + z * z / (2 * n)
     half = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
     scale = 1 + z * z / n
     return max(0.0, (centre - half) / scale), min(1.0, (centre + half) / scale)
+
+
+def effective_tasks(groups: Sequence[Sequence[float]]) -> float:
+    """How many independent tasks tell as much as these, whose shares of success are grouped by environment.
+
+    Between 1 and the number of tasks. As many as environments where all shares are equal, and 1 for one environment:
+    how much environments differ was not seen then.
+    """
+    shares = [share for group in groups for share in group]
+    n, mean = len(shares), fmean(shares)
+    spread = sum((share - mean) ** 2 for share in shares)
+    if len(groups) == 1 or spread == 0:
+        return len(groups)
+    independent = spread / (n * (n - 1))
+    between = sum(sum(share - mean for share in group) ** 2 for group in groups)
+    clustered = len(groups) / (len(groups) - 1) * between / n**2
+    return max(1.0, n / max(1.0, clustered / independent))
 
 
 def pass_at_k(attempts: int, successes: int, k: int) -> float:
@@ -98,22 +137,25 @@ def sign_test(better: int, worse: int) -> float:
     return min(1.0, 2 * tail)
 
 
-def bootstrap_mean(values: Sequence[float], confidence: float = CONFIDENCE, resamples: int = RESAMPLES) -> Interval:
-    """Percentile interval of the mean of ``values`` (at least one, each in [-1, 1]).
+def bootstrap_mean(
+    groups: Sequence[Sequence[float]], confidence: float = CONFIDENCE, resamples: int = RESAMPLES
+) -> Interval:
+    """Percentile interval of the mean of values in [-1, 1]; whole ``groups`` of them are drawn, none is empty.
 
-    Resamples are drawn as counts of the distinct values, so the cost does not grow with ``len(values)``. Where all
-    values are equal, n equal draws still leave room for a share ``u = 1 - (alpha / 2) ** (1 / n)`` of others.
+    Groups of equal sum and size are drawn together, so the cost does not grow with their number. Where the means of
+    all n groups are equal, n equal draws still leave room for a share ``u = 1 - (alpha / 2) ** (1 / n)`` of others.
     """
-    counts = Counter(values)
-    n = len(values)
-    alpha = 1 - confidence
-    if len(counts) == 1:
+    counts = Counter((round(sum(group), 9), len(group)) for group in groups)
+    n, alpha = len(groups), 1 - confidence
+    means = {round(total / size, 9) for total, size in counts}
+    if len(means) == 1:
         unseen = 1 - (alpha / 2) ** (1 / n)
-        centre = (1 - unseen) * values[0]
+        centre = (1 - unseen) * means.pop()
         return max(-1.0, centre - unseen), min(1.0, centre + unseen)
     levels = sorted(counts)
     draws = np.random.default_rng(BOOTSTRAP_SEED).multinomial(n, [counts[level] / n for level in levels], resamples)
-    low, high = np.quantile(draws @ np.array(levels) / n, [alpha / 2, 1 - alpha / 2])
+    totals, sizes = (draws @ np.array(column) for column in zip(*levels, strict=True))
+    low, high = np.quantile(totals / sizes, [alpha / 2, 1 - alpha / 2])
     return float(low), float(high)
 
 
@@ -125,36 +167,53 @@ def successes_by_task(episodes: Iterable[Episode]) -> dict[str, list[bool]]:
     return dict(outcomes)
 
 
+def by_environment(values: Mapping[str, float], episodes: Iterable[Episode]) -> list[list[float]]:
+    """The ``values`` of tasks, grouped by the environments of these."""
+    environments = {episode.task_id: episode.environment_id for episode in episodes}
+    groups: dict[str, list[float]] = defaultdict(list)
+    for task, value in values.items():
+        groups[environments[task]].append(value)
+    return list(groups.values())
+
+
 def paired_difference(base: Sequence[Episode], tuned: Sequence[Episode]) -> PairedDifference | None:
     """Success of ``tuned`` minus ``base`` over the tasks that both finished; ``None`` if there are none."""
     before, after = successes_by_task(base), successes_by_task(tuned)
     shared = sorted(before.keys() & after.keys())
     if not shared:
         return None
-    differences = [fmean(after[task]) - fmean(before[task]) for task in shared]
-    better = sum(difference > 0 for difference in differences)
-    worse = sum(difference < 0 for difference in differences)
+    differences = {task: fmean(after[task]) - fmean(before[task]) for task in shared}
+    groups = by_environment(differences, base)
+    means = [round(fmean(group), 9) for group in groups]
+    better, worse = (sum(sign * mean > 0 for mean in means) for sign in (1, -1))
     return PairedDifference(
-        value=fmean(differences),
-        ci95=bootstrap_mean(differences),
+        value=fmean(differences.values()),
+        ci95=bootstrap_mean(groups),
         p_value=sign_test(better, worse),
         n=len(shared),
-        better=better,
-        worse=worse,
+        better=sum(difference > 0 for difference in differences.values()),
+        worse=sum(difference < 0 for difference in differences.values()),
+        environments=len(groups),
+        environments_better=better,
+        environments_worse=worse,
     )
 
 
 def measure(episodes: Sequence[Episode]) -> Measures:
     """The measures of one model from its finished episodes."""
     outcomes = successes_by_task(episodes)
-    shares = [fmean(attempts) for attempts in outcomes.values()]
+    shares = {task: fmean(attempts) for task, attempts in outcomes.items()}
+    groups = by_environment(shares, episodes)
+    success = fmean(shares.values()) if shares else None
+    effective = effective_tasks(groups) if shares else 0.0
     successes = sum(episode.success for episode in episodes)
     tokens = [episode.completion_tokens for episode in episodes if episode.completion_tokens is not None]
     return Measures(
         n=len(outcomes),
+        environments=len(groups),
         episodes=len(episodes),
-        success=fmean(shares) if shares else None,
-        ci95=wilson(sum(shares), len(shares)) if shares else None,
+        success=success,
+        ci95=None if success is None else wilson(success * effective, effective),
         pass_at_k=pass_at_powers(outcomes),
         invalid_action_rate=ratio(sum(each.invalid for each in episodes), sum(each.actions for each in episodes)),
         loop_rate=ratio(sum(each.looped for each in episodes), len(episodes)),

@@ -56,10 +56,14 @@ def stage_rows(summary: Summary) -> list[Row]:
 
 STAGE_COLUMNS = ["stage", "operator", "read", "used", "dropped", "written", "seconds"]
 
+FEW_ENVIRONMENTS = 10
+"""Intervals from fewer environments than these come with a warning (see ``pipelines.evaluation``)."""
+
 MEASURE_COLUMNS = [
     "split",
     "model",
     "tasks",
+    "environments",
     "success",
     "95 % interval",
     "invalid",
@@ -83,6 +87,7 @@ def measure_cells(measures: Mapping[str, Any]) -> Row:
     """One model's measures as cells."""
     return [
         measures["n"],
+        measures.get("environments"),
         percent(measures["success"]),
         interval(measures["ci95"]),
         percent(measures["invalid_action_rate"]),
@@ -92,19 +97,57 @@ def measure_cells(measures: Mapping[str, Any]) -> Row:
     ]
 
 
-def difference_lines(summary: Summary) -> list[str]:
-    """What each split says of the difference between the first and the last of its models."""
+def evaluation_lines(summary: Summary) -> list[str]:
+    """What to know besides the table of models: splits with few environments, and the differences."""
+    return [*warning_lines(summary), *difference_lines(summary)]
+
+
+def warning_lines(summary: Summary) -> list[str]:
+    """A warning for each split whose intervals rest on few environments, or do not know these."""
     lines = []
     for split, models in summary.evaluation.items():
-        difference = models.get("paired_difference")
-        if difference is not None:
-            lines.append(
-                f"{split}: {difference['model']} minus {difference['reference']} = "
-                f"{100 * difference['value']:+.1f} points, 95 % interval {interval(difference['ci95'], signed=True)}, "
-                f"{difference['better']} tasks better and {difference['worse']} worse of {difference['n']}, "
-                f"p = {difference['p_value']:.2g}"
-            )
+        known = environments_of(models)
+        if known is None:
+            what = "these intervals of an earlier version take tasks of one environment as independent; run it again"
+        elif known < FEW_ENVIRONMENTS:
+            what = f"only {counted(known, 'environment')}; intervals from fewer than {FEW_ENVIRONMENTS} are often too"
+            what += " narrow, so evaluate on tasks of more environments"
+        else:
+            continue
+        lines.append(f"{split}: warning: {what}")
     return lines
+
+
+def environments_of(models: JsonObject) -> int | None:
+    """The fewest environments that a result of a split rests on; ``None`` if that is not known."""
+    return min((each["environments"] for each in models.values() if each.get("environments") is not None), default=None)
+
+
+def difference_lines(summary: Summary) -> list[str]:
+    """What each split says of the difference between the first and the last of its models."""
+    return [
+        f"{split}: {difference_line(models['paired_difference'])}"
+        for split, models in summary.evaluation.items()
+        if models.get("paired_difference") is not None
+    ]
+
+
+def difference_line(difference: Mapping[str, Any]) -> str:
+    """A paired difference in words; one of an earlier version does not know its environments."""
+    found = (
+        f"{difference['model']} minus {difference['reference']} = {100 * difference['value']:+.1f} points, "
+        f"95 % interval {interval(difference['ci95'], signed=True)}, "
+        f"{difference['better']} tasks better and {difference['worse']} worse of {difference['n']}"
+    )
+    if "environments" in difference:
+        better, worse = difference["environments_better"], difference["environments_worse"]
+        found += f", {better} better and {worse} worse of {counted(difference['environments'], 'environment')}"
+    return f"{found}, p = {difference['p_value']:.2g}"
+
+
+def counted(n: int, noun: str) -> str:
+    """A number of things."""
+    return f"{n} {noun}{'s' * (n != 1)}"
 
 
 def percent(share: float | None) -> str:

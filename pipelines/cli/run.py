@@ -18,7 +18,7 @@ from pipelines.summary import (
     MEASURE_COLUMNS,
     STAGE_COLUMNS,
     Summary,
-    difference_lines,
+    evaluation_lines,
     measure_rows,
     next_commands,
     stage_rows,
@@ -97,7 +97,7 @@ def show_finish(finish: Finish) -> None:
     if summary.evaluation:
         say()
         table("evaluation", MEASURE_COLUMNS, measure_rows(summary))
-        for line in difference_lines(summary):
+        for line in evaluation_lines(summary):
             say(line)
     say()
     show_where(summary)

@@ -15,7 +15,7 @@ from pipelines.operators import OPERATORS
 from pipelines.publish.material import Material, Published
 from pipelines.publish.pictures import Bar
 from pipelines.publish.survey import Survey
-from pipelines.summary import difference_lines, measure_rows
+from pipelines.summary import evaluation_lines, measure_rows
 from schemas.record import JsonObject
 from schemas.tables import Manifest, Table
 
@@ -165,4 +165,4 @@ def evaluation(material: Material) -> tuple[list[list[Any]], list[str]]:
     summary = material.summary
     if summary is None:
         return [], []
-    return [list(row) for row in measure_rows(summary)], difference_lines(summary)
+    return [list(row) for row in measure_rows(summary)], evaluation_lines(summary)

@@ -25,7 +25,7 @@ from pipelines.publish.table_text import cell, code, markdown
 from pipelines.publish.trained_on import sources
 from pipelines.stages.evaluate import DIFFERENCE
 from pipelines.stages.training import RECORD
-from pipelines.summary import MEASURE_COLUMNS, Summary, difference_lines, measure_rows
+from pipelines.summary import MEASURE_COLUMNS, Summary, evaluation_lines, measure_rows
 from schemas.config import read_yaml
 from schemas.errors import UserError
 from schemas.ids import file_sha256
@@ -243,7 +243,7 @@ def evaluation_section(summary: Summary | None) -> str:
     if summary is None:
         return ""
     table = markdown(MEASURE_COLUMNS, measure_rows(summary))
-    return "\n\n".join(["## Evaluation", table, *map(cell, difference_lines(summary))])
+    return "\n\n".join(["## Evaluation", table, *map(cell, evaluation_lines(summary))])
 
 
 def loading_section(order: Order, data: Any) -> str:

@@ -10,7 +10,7 @@ from pipelines.report.pictures import Picture
 from pipelines.report.run import Run, Stage
 from pipelines.report.section import Section, Sheet
 from pipelines.stages.evaluate import DIFFERENCE
-from pipelines.summary import MEASURE_COLUMNS, Row, difference_lines, measure_rows, percent
+from pipelines.summary import MEASURE_COLUMNS, Row, counted, environments_of, evaluation_lines, measure_rows, percent
 from schemas.record import JsonObject
 
 MOST_LINES = 8
@@ -26,13 +26,14 @@ def comparison_section(run: Run) -> Section:
         return Section(anchor="models", title="Models compared", words=[lack])
     words = [
         "Success is the share of the tasks of a split, each counted once; intervals are Wilson's, those of differences "
-        "are of a paired bootstrap, or exact where all differences are equal. They speak of new tasks drawn like these."
+        "are of a paired bootstrap, or exact where all differences are equal. All are clustered by environment: they "
+        "hold for tasks of new environments drawn like these."
     ]
     pictures, sheets = courses(compared), []
     for stage, splits in compared:
         summary = run.summary(splits)
         before = f"{stage.name}, " if len(compared) > 1 else ""
-        words += [before + line for line in difference_lines(summary)]
+        words += [before + line for line in evaluation_lines(summary)]
         pictures.append(side_by_side(stage, splits))
         sheets.append(Sheet(f"Models compared: {stage.name}", MEASURE_COLUMNS, measure_rows(summary)))
         sheets += pass_sheets(stage, splits)
@@ -50,9 +51,15 @@ def shares(models: JsonObject) -> list[Share]:
 
 def side_by_side(stage: Stage, splits: Splits) -> Picture:
     """An evaluation as a picture."""
-    panels = {split: shares(models) for split, models in splits.items()}
+    panels = {titled(split, models): shares(models) for split, models in splits.items()}
     alt = f"Points with intervals: success of each model by split, {stage.name}; numbers as in the table of models."
     return charts.intervals(panels).picture(f"Success of the models: {stage.name}", alt)
+
+
+def titled(split: str, models: JsonObject) -> str:
+    """A split with the number of environments that its intervals rest on, where that is known."""
+    known = environments_of(models)
+    return split if known is None else f"{split} ({counted(known, 'environment')})"
 
 
 def courses(compared: Sequence[tuple[Stage, Splits]]) -> list[Picture]:

@@ -9,7 +9,8 @@ from pydantic import Field, model_validator
 
 from pipelines.models import ModelConfig
 from pipelines.stages.rollout import Actors
-from pipelines.stages.stage import Stage, StageContext, TableNames, expect
+from pipelines.stages.shares import check_chosen
+from pipelines.stages.stage import Inputs, Stage, StageContext, TableNames, expect
 from schemas.config import Config
 from schemas.errors import UserError
 from schemas.record import JsonObject
@@ -68,6 +69,12 @@ class Acting(EpisodeRules, Stage):
                 f"k: {k} with temperature 0 makes {k} equal episodes, since only the likeliest token is taken\n"
                 "give a temperature above 0 (here, or in the model's sampling), or k: 1"
             )
+
+    def examine(self, inputs: Inputs) -> None:
+        """Of tables that hold something, ``split`` and ``share`` must leave something to play."""
+        tables = inputs[self.primary]
+        if (self.split is not None or self.share < 1) and any(table.manifest.counts.written for table in tables):
+            check_chosen(tables, [self.split], self.share)
 
     def sampling(self, role: str) -> JsonObject:
         """Temperature and tokens, where given, for who acts."""

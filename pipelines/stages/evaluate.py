@@ -17,13 +17,13 @@ import msgspec
 from pydantic import Field, model_validator
 
 from pipelines.episodes import episodes_of
-from pipelines.evaluation import measure, paired_difference
+from pipelines.evaluation import METHOD, measure, paired_difference
 from pipelines.models import ModelConfig
 from pipelines.recipe import Name
 from pipelines.stages.acting import Acting
 from pipelines.stages.agent import DEFAULT, OPERATOR, agent, collect
 from pipelines.stages.procedure import Achievement, Assignment, Procedure
-from pipelines.stages.shares import chosen
+from pipelines.stages.shares import check_chosen
 from pipelines.stages.stage import Inputs, Stage, TableNames, expect
 from pipelines.stages.verify import Verify, operator_of
 from pipelines.workbench import Order, Workbench
@@ -127,16 +127,7 @@ class Evaluate(Procedure):
 
     def examine(self, inputs: Inputs) -> None:
         """Every split needs tasks to play."""
-        found: Counter[str | None] = Counter(
-            task.split for table in inputs["tasks"] for task in table.rows() if chosen(task.task_id, self.share)
-        )
-        for split in self.splits:
-            if not found[split]:
-                there = ", ".join(f"{name} {n}" for name, n in found.items()) or "none"
-                raise UserError(
-                    f"there are no tasks of split {split!r} to play, with share: {self.share}; by split: {there}\n"
-                    "name other `splits`, or make more tasks and environments, or set aside more of them (held_out)"
-                )
+        check_chosen(inputs[TASKS], self.splits, self.share)
 
     def run(self, assignment: Assignment, workbench: Workbench) -> Achievement:
         """Play, judge and compare; the evaluation is split, then model, then measures."""
@@ -229,7 +220,7 @@ class Arena(msgspec.Struct, frozen=True):
 def settle(folder: Path, tables: Mapping[Run, tuple[Table, Table]], models: Sequence[str]) -> JsonObject:
     """The results of ``tables``, read from ``evaluation.json`` if that was made from the same, and written there."""
     inputs = {f"{run.split}/{run.label}": [table.digest for table in pair] for run, pair in tables.items()}
-    made_from = {"models": list(models), "inputs": inputs}
+    made_from = {"models": list(models), "inputs": inputs, "intervals": METHOD}
     file = folder / RESULT
     held = msgspec.json.decode(file.read_bytes()) if file.exists() else {}
     if {key: held.get(key) for key in made_from} != made_from:

@@ -10,12 +10,16 @@ from pydantic import Field, field_validator
 
 from pipelines.engine.faults import dead_letter
 from pipelines.engine.operation import AsyncOperation, Blamed, Operation, Result, Unit
-from pipelines.stages.shares import falls_in
+from pipelines.stages.shares import check_held_out, falls_in
 from pipelines.stages.stage import Inputs, Stage, StageContext, TableNames, expect
 from schemas.record import JsonObject
+from schemas.tables import Table, read_columns
 from schemas.task import EnvironmentSpec, Task
 from synthesis.generators import TASK_GENERATORS
 from synthesis.generators.generator import GenerationError, TaskGenerator
+
+HELD_OUT = "held_out"
+"""The split of environments whose tasks are all held out."""
 
 
 class Propose(Stage):
@@ -27,7 +31,7 @@ class Propose(Stage):
     of: TableNames = Field(description="tables of environments")
     n: int = Field(default=8, ge=1, description="tasks per environment")
     plan_length: tuple[int, int] = Field(default=(2, 8), description="fewest and most actions of a shortest plan")
-    held_out: float = Field(default=0.0, ge=0, lt=1, description="share of the tasks of train environments set aside")
+    held_out: float = Field(default=0.0, ge=0, lt=1, description="share of all tasks of train environments set aside")
     seed: int | None = Field(default=None, description="by default derived from that of the run")
 
     @field_validator("plan_length")
@@ -46,25 +50,45 @@ class Propose(Stage):
         """As ``Stage.settled``, with the seed that holds."""
         return {**super().settled(context), "seed": self._seed(context)}
 
+    def examine(self, inputs: Inputs) -> None:
+        """A share that is held out must be one task or more, of all environments together."""
+        check_held_out(self.n * len(train_environments(inputs["of"])), self.held_out, "tasks of train environments")
+
     def operation(self, inputs: Inputs, context: StageContext) -> Operation:
         """The proposals."""
-        del inputs
-        return Proposal(self, self._seed(context))
+        # Tasks are numbered across environments, so that a share of less than one task per environment is not lost.
+        ids = train_environments(inputs["of"]) if self.held_out else []
+        first = {environment_id: place * self.n for place, environment_id in enumerate(ids)}
+        return Proposal(self, self._seed(context), first)
 
     def _seed(self, context: StageContext) -> int:
         return context.seed if self.seed is None else self.seed
 
 
+def train_environments(tables: Sequence[Table]) -> list[str]:
+    """The ids of the environments of ``tables`` that are not held out, each once, in their order."""
+    ids: dict[str, None] = {}
+    for shard in (shard for table in tables for shard in table.shards()):
+        columns = read_columns(shard, EnvironmentSpec, ["environment_id", "split"]).to_pydict()
+        rows = zip(columns["environment_id"], columns["split"], strict=True)
+        ids.update(dict.fromkeys(environment_id for environment_id, split in rows if split != HELD_OUT))
+    return list(ids)
+
+
 class Proposal(AsyncOperation):
-    """``n`` inputs per environment, called ``ENVIRONMENT/NUMBER``, made together."""
+    """``n`` inputs per environment, called ``ENVIRONMENT/NUMBER``, made together.
+
+    ``first`` numbers the tasks of train environments: it has the number of the first task of each.
+    """
 
     blamed: ClassVar[Blamed] = "generator"
     chunk_rows: ClassVar[int] = 50
 
-    def __init__(self, parameters: Propose, seed: int) -> None:
+    def __init__(self, parameters: Propose, seed: int, first: Mapping[str, int]) -> None:
         super().__init__("propose", EnvironmentSpec, Task, window=parameters.n)
         self._n = parameters.n
         self._held_out = parameters.held_out
+        self._first = first
         self._options = {"plan_length": parameters.plan_length}
         self._seed = seed
         self._generators: dict[str, TaskGenerator] = {}
@@ -88,9 +112,10 @@ class Proposal(AsyncOperation):
         ]
 
     def _split(self, spec: EnvironmentSpec, number: int) -> str:
-        if spec.split == "held_out":
+        if spec.split == HELD_OUT:
             return "held_out_environments"
-        return "held_out_tasks" if falls_in(number, self._held_out) else "train"
+        held_out = self._held_out and falls_in(self._first[spec.environment_id] + number, self._held_out)
+        return "held_out_tasks" if held_out else "train"
 
 
 def generator_for(family: str, made: dict[str, TaskGenerator], options: Mapping[str, Any]) -> TaskGenerator:

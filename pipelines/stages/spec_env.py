@@ -10,8 +10,9 @@ import msgspec
 from pydantic import Field, model_validator
 
 from pipelines.engine.operation import AsyncOperation, Blamed, Operation, Result, Unit, identity
-from pipelines.stages.shares import falls_in
+from pipelines.stages.shares import check_held_out, falls_in
 from pipelines.stages.stage import Inputs, Stage, StageContext
+from schemas.errors import UserError
 from schemas.ids import derive_seed
 from schemas.record import JsonObject, Record
 from schemas.task import EnvironmentSpec, Inspiration
@@ -51,6 +52,14 @@ class SpecEnv(Stage):
             raise ValueError("`repairs` goes with `backend: llm`; procedural environments are not repaired")
         if f"{self.family}_{self.backend}" not in ENVIRONMENT_GENERATORS:
             raise ValueError(f"there is no `backend: {self.backend}` for family {self.family}")
+        return self
+
+    @model_validator(mode="after")
+    def _some_held_out(self) -> SpecEnv:
+        try:
+            check_held_out(self.n, self.held_out, "environments")
+        except UserError as error:
+            raise ValueError(str(error)) from None
         return self
 
     def writes(self, reads: Mapping[str, Sequence[str]]) -> str:

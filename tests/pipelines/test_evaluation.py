@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from scipy import stats
 from pipelines.evaluation import (
     Episode,
     bootstrap_mean,
+    effective_tasks,
     loops,
     measure,
     paired_difference,
@@ -22,7 +24,13 @@ from pipelines.evaluation import (
 
 def episode(task: str, success: bool, **changes: object) -> Episode:
     values = {"attempt": 0, "actions": 4, "invalid": 0, "turns": 4, "looped": False, "truncated": False}
+    values["environment_id"] = task  # an environment of its own, unless given
     return Episode(task_id=task, success=success, **{**values, **changes})  # type: ignore[arg-type]
+
+
+def alone(values: Iterable[float]) -> list[list[float]]:
+    """Each value as an environment of its own."""
+    return [[value] for value in values]
 
 
 def outcomes(*successes: bool) -> list[Episode]:
@@ -56,24 +64,24 @@ def test_pass_at_k_is_the_share_of_subsets_with_a_success(attempts: int, success
 
 def test_bootstrap_agrees_with_scipy_and_repeats_exactly() -> None:
     differences = [1.0] * 11 + [0.0] * 17 + [-1.0] * 4
-    ours = bootstrap_mean(differences)
+    ours = bootstrap_mean(alone(differences))
     reference = stats.bootstrap(
         (np.array(differences),), np.mean, method="percentile", n_resamples=20_000, rng=np.random.default_rng(1)
     ).confidence_interval
     assert ours == pytest.approx((reference.low, reference.high), abs=0.035)
-    assert ours == bootstrap_mean(list(reversed(differences)))
+    assert ours == bootstrap_mean(alone(reversed(differences)))
 
 
 def test_equal_differences_leave_room_for_unseen_tasks() -> None:
     unseen = 1 - 0.025 ** (1 / 20)
-    assert bootstrap_mean([0.0] * 20) == pytest.approx((-unseen, unseen))
-    assert bootstrap_mean([1.0] * 20) == pytest.approx((1 - 2 * unseen, 1.0))
+    assert bootstrap_mean(alone([0.0] * 20)) == pytest.approx((-unseen, unseen))
+    assert bootstrap_mean(alone([1.0] * 20)) == pytest.approx((1 - 2 * unseen, 1.0))
 
 
 def test_bootstrap_covers_the_true_difference_about_as_often_as_it_says() -> None:
     generator = np.random.default_rng(7)
     draws = generator.choice([-1.0, 0.0, 1.0], p=[0.1, 0.6, 0.3], size=(400, 40))
-    covered = sum(low <= 0.2 <= high for low, high in map(bootstrap_mean, draws.tolist()))
+    covered = sum(low <= 0.2 <= high for low, high in map(bootstrap_mean, map(alone, draws.tolist())))
     assert 0.91 <= covered / 400 <= 0.98
 
 
@@ -91,6 +99,70 @@ def test_paired_difference_pairs_by_task_and_not_by_order() -> None:
     base = outcomes(True, False, True, False)
     assert paired_difference(base, list(reversed(base))).value == 0.0  # type: ignore[union-attr]
     assert paired_difference(outcomes(True), [episode("other", True)]) is None
+
+
+def test_tasks_of_one_environment_count_as_one_where_they_are_alike() -> None:
+    alike = [episode(f"{env}-{i}", env < 3, environment_id=str(env)) for env in range(6) for i in range(20)]
+    measures = measure(alike)
+    assert (measures.n, measures.environments, measures.success) == (120, 6, 0.5)
+    low, high = measures.ci95  # type: ignore[misc]
+    assert effective_tasks([[float(env < 3)] * 20 for env in range(6)]) == pytest.approx(5, rel=0.02)
+    assert (low, high) == pytest.approx(wilson(2.5, 5), abs=0.005)
+
+
+def test_tasks_with_an_environment_each_count_as_independent() -> None:
+    assert effective_tasks(alone([1.0, 0.0, 0.0, 1.0, 1.0])) == pytest.approx(5)
+    assert measure(outcomes(True, False, True)).ci95 == pytest.approx(wilson(2, 3))
+
+
+def test_equal_outcomes_and_one_environment_tell_nothing_of_the_spread() -> None:
+    assert effective_tasks([[1.0] * 8, [1.0] * 8, [1.0]]) == 3
+    assert effective_tasks([[1.0, 0.0, 1.0, 0.0]]) == 1
+    one = [episode(f"t{i}", True, environment_id="e") for i in range(50)]
+    assert measure(one).ci95 == pytest.approx(wilson(1, 1))
+
+
+def test_environments_that_balance_out_do_not_make_more_of_the_tasks() -> None:
+    assert effective_tasks([[1.0, 0.0]] * 10) == 20
+
+
+def test_the_interval_of_a_model_covers_new_environments_as_often_as_it_says() -> None:
+    chance = np.random.default_rng(3)
+    rates = chance.beta(0.6, 0.6, size=(300, 30))  # mean 0.5: some environments are easy, some are hard
+    drawn = [[(chance.random(12) < rate).astype(float).tolist() for rate in row] for row in rates]
+
+    def covered(effective: float, groups: list[list[float]]) -> bool:
+        share = sum(map(sum, groups)) / 360
+        low, high = wilson(share * effective, effective)
+        return low <= 0.5 <= high
+
+    assert 0.91 <= sum(covered(effective_tasks(groups), groups) for groups in drawn) / 300 <= 0.99
+    assert sum(covered(360, groups) for groups in drawn) / 300 < 0.7, "as if tasks were independent"
+
+
+def test_the_interval_of_a_difference_covers_new_environments_about_as_often_as_it_says() -> None:
+    chance = np.random.default_rng(4)
+    shifts = chance.normal(0.1, 0.3, size=(200, 30)).clip(-1, 1)
+    groups = [[(chance.random(8) < abs(shift)).astype(float) * np.sign(shift) for shift in row] for row in shifts]
+    true = float(chance.normal(0.1, 0.3, 200_000).clip(-1, 1).mean())
+    covered = sum(low <= true <= high for low, high in (bootstrap_mean([g.tolist() for g in row]) for row in groups))
+    assert 0.9 <= covered / 200 <= 0.98
+
+
+def test_a_paired_difference_is_as_sure_as_its_environments_allow() -> None:
+    base = [episode(f"{env}-{i}", False, environment_id=str(env)) for env in range(4) for i in range(25)]
+    tuned = [episode(f"{env}-{i}", env > 0, environment_id=str(env)) for env in range(4) for i in range(25)]
+    difference = paired_difference(base, tuned)
+    assert difference is not None
+    assert (difference.value, difference.n, difference.better, difference.worse) == (0.75, 100, 75, 0)
+    assert (difference.environments, difference.environments_better, difference.environments_worse) == (4, 3, 0)
+    assert difference.p_value == 0.25
+    assert difference.ci95[0] <= 0.25
+
+
+def test_equal_differences_of_few_environments_are_not_sure() -> None:
+    unseen = 1 - 0.025 ** (1 / 2)
+    assert bootstrap_mean([[1.0] * 30, [1.0] * 30]) == pytest.approx((1 - 2 * unseen, 1.0))
 
 
 def test_a_task_tried_often_counts_once() -> None:

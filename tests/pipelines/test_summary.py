@@ -6,7 +6,15 @@ import msgspec
 
 from pipelines.episodes import episode_of, episodes_of
 from pipelines.evaluation import Episode, measure, paired_difference
-from pipelines.summary import StageSummary, Summary, difference_lines, measure_rows, next_commands, stage_rows
+from pipelines.summary import (
+    StageSummary,
+    Summary,
+    difference_lines,
+    evaluation_lines,
+    measure_rows,
+    next_commands,
+    stage_rows,
+)
 from schemas.tables import Counts
 from schemas.trajectory import Outcome, Usage
 from tests.builders import called, instruction, said, seen, trajectory, verdict
@@ -14,7 +22,8 @@ from tests.builders import called, instruction, said, seen, trajectory, verdict
 
 def episode(task: int, success: bool) -> Episode:
     values = {"attempt": 0, "actions": 4, "invalid": 1, "turns": 4, "looped": False, "truncated": False}
-    return Episode(task_id=f"task-{task}", success=success, completion_tokens=10, **values)  # type: ignore[arg-type]
+    ids = {"task_id": f"task-{task}", "environment_id": f"env-{task}"}
+    return Episode(**ids, success=success, completion_tokens=10, **values)  # type: ignore[arg-type]
 
 
 def summary(seed: int = 0, run_dir: str = "runs/x") -> Summary:
@@ -36,15 +45,37 @@ def test_the_table_of_stages() -> None:
 def test_the_table_of_models() -> None:
     rows = measure_rows(summary())
     assert rows == [
-        ["held_out_tasks", "base", 10, "10.0 %", "[1.8, 40.4]", "25.0 %", "0.0 %", 40.0, 100.0],
-        ["held_out_tasks", "tuned", 10, "60.0 %", "[31.3, 83.2]", "25.0 %", "0.0 %", 40 / 6, 100 / 6],
+        ["held_out_tasks", "base", 10, 10, "10.0 %", "[1.8, 40.4]", "25.0 %", "0.0 %", 40.0, 100.0],
+        ["held_out_tasks", "tuned", 10, 10, "60.0 %", "[31.3, 83.2]", "25.0 %", "0.0 %", 40 / 6, 100 / 6],
     ]
 
 
 def test_the_difference_in_words() -> None:
     (line,) = difference_lines(summary())
     assert line.startswith("held_out_tasks: tuned minus base = +50.0 points, 95 % interval [+20.0, +80.0], ")
-    assert line.endswith("5 tasks better and 0 worse of 10, p = 0.062")
+    assert line.endswith("5 tasks better and 0 worse of 10, 5 better and 0 worse of 10 environments, p = 0.062")
+
+
+def test_few_environments_are_a_warning() -> None:
+    assert evaluation_lines(summary()) == difference_lines(summary()), "ten are enough"
+    nine = [episode(task, True) for task in range(9)]
+    few = msgspec.structs.replace(summary(), evaluation={"s": {"base": msgspec.to_builtins(measure(nine))}})
+    assert evaluation_lines(few) == [
+        "s: warning: only 9 environments; intervals from fewer than 10 are often too narrow, so evaluate on tasks of "
+        "more environments"
+    ]
+
+
+def test_intervals_of_an_earlier_version_are_a_warning() -> None:
+    evaluation = summary().evaluation
+    for results in evaluation["held_out_tasks"].values():
+        for name in [name for name in results if name.startswith("environments")]:
+            del results[name]
+    old = msgspec.structs.replace(summary(), evaluation=evaluation)
+    assert [row[3] for row in measure_rows(old)] == [None, None]
+    warning, difference = evaluation_lines(old)
+    assert "of an earlier version take tasks of one environment as independent" in warning
+    assert difference.endswith("5 tasks better and 0 worse of 10, p = 0.062")
 
 
 def test_the_next_commands_are_about_what_was_made() -> None:
@@ -69,6 +100,7 @@ def test_an_episode_counts_what_the_agent_did_and_what_was_refused() -> None:
     found = episode_of(run, success=True)
     assert found == Episode(
         task_id="task1",
+        environment_id="env1",
         attempt=0,
         success=True,
         actions=2,

@@ -64,7 +64,8 @@ def test_the_summary_holds_the_evaluation(line: Path) -> None:
         assert (split["tuned"]["n"], split["tuned"]["success"], split["tuned"]["ci95"][1]) == (6, 1.0, 1.0)
         assert split["base"]["turns_per_success"] is None
         assert split["paired_difference"]["value"] == 1.0
-        assert 0 < split["paired_difference"]["ci95"][0] < 1
+        assert split["paired_difference"]["environments"] == 1
+        assert split["paired_difference"]["ci95"] == pytest.approx([-0.95, 1.0]), "one environment tells of one only"
 
 
 def test_a_second_run_does_nothing_and_says_so(line: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -212,7 +213,7 @@ def test_an_inspiration_file_that_cannot_be_read(tmp_path: Path, capsys: pytest.
 def test_an_empty_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_world(tmp_path)
     step: dict[str, Any] = {**DEMONSTRATE, "split": "test"}
-    assert "stage demonstrations has nothing to do" in fails(capsys, "run", write_recipe(tmp_path, step))
+    assert "there are no tasks of split 'test' to play" in fails(capsys, "run", write_recipe(tmp_path, step))
     assert not (tmp_path / "run/demonstrations/manifest.json").exists()
     manifest = json.loads((tmp_path / "tasks/manifest.json").read_bytes())
     manifest.update(files=[], counts={"read": 3, "used": 0, "dropped": 3, "written": 0}, reasons={"unsolvable": 3})

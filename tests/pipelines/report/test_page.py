@@ -70,7 +70,8 @@ def test_the_sections_say_what_the_run_has_made(report: Path) -> None:
     assert "round-02/explored 4 1 2 2.5 4" in words
     assert "explored 1 4 1 3 0 25.0 % explored 2 4 3 1 0 75.0 %" in words
     assert "round-01/evaluation, held_out_tasks: tuned minus base = +33.3 points" in words
-    assert "held_out_tasks tuned 3 66.7 %" in words
+    assert "held_out_tasks tuned 3 1 66.7 %" in words
+    assert "round-01/evaluation, held_out_tasks: warning: only 1 environment; intervals from fewer than 10" in words
     assert "round-01/explored 1.5 900 100 0.25 30 - -" in words
     assert "Episodes cost 0.50 USD by the prices that were given." in words
     assert "what models are asked for elsewhere, as to write environments or to judge, is not counted." in words

@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from pipelines.models import ModelConfig
 from pipelines.plan import Plan, make_plan
 from pipelines.recipe import read_recipe
-from pipelines.stages.evaluate import Evaluate, Run
+from pipelines.stages.evaluate import RESULT, Evaluate, Run, settle
 from pipelines.stages.multi_agent import MultiAgent
 from pipelines.stages.sample import Sample
 from pipelines.stages.stage import Model, StageContext
@@ -18,6 +19,7 @@ from schemas.config import validate
 from schemas.errors import UserError
 from schemas.tables import Table
 from tests.pipelines.cli.world import COMPARE, MODELS, agentmill, write_recipe, write_world
+from tests.pipelines.report.world import compare
 
 EVALUATE = {"models": {"tuned": "actor"}, "tasks": "tasks", "environments": "environments"}
 ROLES = [{"name": "planner"}, {"name": "actor", "acts": True}]
@@ -100,6 +102,21 @@ def test_several_agents_are_evaluated_as_they_act(tmp_path: Path) -> None:
     (trajectory,) = played.rows()
     assert list(trajectory.extra["roles"]) == ["planner", "actor"]
     assert (tmp_path / "run/evaluation/evaluation.json").exists()
+
+
+def test_results_of_an_earlier_version_are_made_anew(tmp_path: Path) -> None:
+    compare(tmp_path, {"base": 1})
+    place, file = tmp_path / "held_out_tasks/base", tmp_path / RESULT
+    made = msgspec.json.decode(file.read_bytes())
+    assert made["splits"]["held_out_tasks"]["base"]["environments"] == 1
+    run = Run("held_out_tasks", "base", "base", False)
+    tables = {run: (Table.open(place / "trajectories"), Table.open(place / "verdicts"))}
+    file.write_bytes(msgspec.json.encode({**made, "splits": {"marked": {}}}))
+    assert settle(tmp_path, tables, ["base"]) == {"marked": {}}, "the same tables are not measured twice"
+    old = {key: value for key, value in made.items() if key != "intervals"}
+    file.write_bytes(msgspec.json.encode({**old, "splits": {"marked": {}}}))
+    settle(tmp_path, tables, ["base"])
+    assert msgspec.json.decode(file.read_bytes()) == made
 
 
 def test_tables_of_the_rollout_are_inputs_of_the_step() -> None:

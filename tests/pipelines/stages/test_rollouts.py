@@ -77,6 +77,23 @@ async def test_worlds_that_were_given_up_are_closed_before_the_end(monkeypatch: 
     assert closed.is_set()
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            {"split": "trian"},
+            r"no tasks of split 'trian' to play, with share: 1\.0; by split: train 2, held_out_t",
+        ),
+        ({"share": 1e-9}, r"there are no tasks to play, with share: 1e-09; by split: none"),
+        ({"split": "held_out_tasks", "share": 1e-9}, "no tasks of split 'held_out_tasks' to play"),
+    ],
+)
+def test_a_choice_that_leaves_nothing_to_play_is_refused(world: Path, given: dict[str, Any], said: str) -> None:
+    step = job(world, "sample", "played", BABBLER, policy="babbler", **given, **ON)
+    with pytest.raises(UserError, match=said):
+        step.stage.examine(step.inputs)
+
+
 def test_only_tasks_of_the_split_are_read(world: Path) -> None:
     assert (
         run(world, "sample", "held_out", BABBLER, policy="babbler", split="held_out_tasks", k=3, **ON).counts.read == 3

@@ -17,7 +17,7 @@ from synthesis.generators.inspirations import BUILT_IN, read_inspirations
 from synthesis.prompts import prompt
 from synthesis.sandbox import pool
 from tests.pipelines.engine.stages import dropped_of, rows_of
-from tests.pipelines.stages.steps import job, model, run
+from tests.pipelines.stages.steps import job, model, run, stage
 
 
 @given(st.integers(0, 300), st.sampled_from([0.0, 0.1, 0.2, 0.25, 1 / 3, 0.5, 0.9]))
@@ -27,6 +27,14 @@ def test_a_share_is_spread_evenly(n: int, share: float) -> None:
 
 def test_a_quarter_is_every_fourth() -> None:
     assert [number for number in range(9) if falls_in(number, 0.25)] == [3, 7]
+
+
+def test_a_share_that_sets_nothing_aside_is_refused() -> None:
+    with pytest.raises(UserError, match=r"held_out: 0\.1 of 6 environments sets none aside.*\n.*0\.167 or more"):
+        stage("spec_env", n=6, held_out=0.1)
+    with pytest.raises(UserError, match=r"held_out: 0\.9 of 1 environments sets none aside.*\ngive a larger n"):
+        stage("spec_env", n=1, held_out=0.9)
+    stage("spec_env", n=6, held_out=0.167)
 
 
 def test_inspirations_take_turns_when_more_worlds_are_wanted(tmp_path: Path) -> None:

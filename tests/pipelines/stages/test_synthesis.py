@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from schemas.errors import UserError
 from schemas.tables import Counts
+from schemas.task import EnvironmentSpec
+from tests.builders import spec
 from tests.pipelines.engine.stages import bytes_of, dropped_of, rows_of, write_table
 from tests.pipelines.stages.steps import job, run
 
@@ -46,6 +50,25 @@ def test_tasks_of_held_out_environments_are_never_trained_on(worlds: Path) -> No
         if split == "train":
             assert per_world[environment_id, "held_out_tasks"] <= 1
             assert per_world[environment_id, "train"] <= 3
+
+
+@pytest.mark.parametrize(("n", "held_out", "expected"), [(6, 0.1, 2), (4, 0.25, 4), (1, 0.5, 2), (3, 0.9, 10)])
+def test_held_out_tasks_are_a_share_of_all_tasks(n: int, held_out: float, expected: int, tmp_path: Path) -> None:
+    specs = [spec(f"e{number}", split="train") for number in range(4)]
+    write_table(tmp_path / "environments", [specs[:1], [spec("unseen", split="held_out"), *specs[1:]]], EnvironmentSpec)
+    operation = job(tmp_path, "propose", "tasks", of="environments", n=n, held_out=held_out)
+    proposal: Any = operation.stage.operation(operation.inputs, operation.context)
+    splits = Counter(proposal._split(each, number) for each in specs for number in range(n))
+    assert splits == {"held_out_tasks": expected, "train": 4 * n - expected}
+    assert proposal._split(spec("unseen", split="held_out"), 0) == "held_out_environments"
+    operation.stage.examine(operation.inputs)
+
+
+def test_held_out_tasks_that_come_to_none_are_refused(tmp_path: Path) -> None:
+    write_table(tmp_path / "environments", [[spec("e0"), spec("unseen", split="held_out")]], EnvironmentSpec)
+    step = job(tmp_path, "propose", "tasks", of="environments", n=6, held_out=0.1)
+    with pytest.raises(UserError, match=r"held_out: 0\.1 of 6 tasks of train environments sets none aside"):
+        step.stage.examine(step.inputs)
 
 
 def test_variants_have_the_split_of_their_parent(worlds: Path) -> None:
