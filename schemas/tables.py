@@ -49,6 +49,7 @@ __all__ = [
     "read_manifest",
     "read_shard",
     "write_manifest",
+    "write_rows",
     "write_shard",
 ]
 
@@ -86,7 +87,11 @@ def write_shard(path: Path, records: Sequence[R], record_type: type[R]) -> Shard
     Raises ``RecordError`` for a record that cannot be represented, ``UserError`` if the device is full; nothing is
     written then.
     """
-    table = to_arrow(records, record_type)
+    return write_rows(path, to_arrow(records, record_type))
+
+
+def write_rows(path: Path, table: pa.Table) -> ShardFile:
+    """As ``write_shard``, of rows that are in Arrow already, in the schema of their record."""
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(sink, table.schema, compression="zstd", write_page_checksum=True) as writer:
         for group in _row_groups(table):

@@ -16,7 +16,17 @@ import msgspec
 
 from pipelines.publish import facts
 from pipelines.publish.checks import Check
-from pipelines.publish.layout import MIXED, UNSPLIT, configs, in_order, size_category, split_name, splits
+from pipelines.publish.layout import (
+    HELD_OUT,
+    SPLITS,
+    UNSPLIT,
+    configs,
+    in_order,
+    mixes,
+    size_category,
+    split_name,
+    splits,
+)
 from pipelines.publish.licences import SourceCount
 from pipelines.publish.material import Material, Published
 from pipelines.publish.pictures import bars
@@ -95,18 +105,25 @@ def dataset_card(
 
 
 def loading(material: Material, surveys: Mapping[str, Survey], says: Says) -> JsonObject:
-    """What the card says of loading it; its example is the first table that has rows."""
+    """What the card says of loading it; its example is the default configuration, or the first with rows."""
     tables = in_order(material.tables)
-    example = next((each for each in tables if surveys[each.name].rows), tables[0])
+    known = configs(material.tables, surveys)
+    default = next((each for each in known if "default" in each), known[0] if known else None)
+    config = tables[0].config if default is None else str(default["config_name"])
+    example = next(each for each in tables if config in (each.config, f"{each.config}.{HELD_OUT}"))
+    paths = f"{example.name}/data/*.parquet" if default is None else default["data_files"][0]["path"]
+    repo = f"hf://datasets/{says.repo}@{quote(says.revision, safe='')}"
     names = {split for name, each in surveys.items() for split in splits(name, each)}
     return {
         "repo": says.repo,
         "revision": says.revision,
         "cite_key": re.sub(r"\W+", "_", says.repo),
-        "example": example,
-        "scanned": f"hf://datasets/{says.repo}@{quote(says.revision, safe='')}/{example.name}/data/*.parquet",
+        "example": config,
+        "scanned": f"{repo}/{paths}" if isinstance(paths, str) else [f"{repo}/{path}" for path in paths],
         "address": f"hf://{says.repo}@REVISION/{example.name}",
-        "mixed": MIXED in names,
+        "held_out": [each["config_name"] for each in known if each["config_name"].endswith(f".{HELD_OUT}")],
+        "mixed": any(map(mixes, surveys.values())),
+        "splits_folder": SPLITS,
         "unsplit": UNSPLIT in names,
     }
 
@@ -139,7 +156,7 @@ def table_facts(each: Published, survey: Survey) -> JsonObject:
         "record": record,
         "meaning": meaning(record),
         "rows": survey.rows,
-        "splits": split_facts(each.name, survey),
+        "splits": split_facts(survey),
         "characters": survey.characters,
         "stored_tokens": survey.stored_tokens,
         "repeated": survey.repeated,
@@ -154,10 +171,9 @@ def meaning(record: str) -> str:
     return sentence[:1].lower() + sentence[1:]
 
 
-def split_facts(name: str, survey: Survey) -> str:
+def split_facts(survey: Survey) -> str:
     """The splits that ``load_dataset`` knows of a table, and how many rows tell which."""
-    told = ", ".join(f"{split_name(split)} {n:,}" for split, n in sorted(survey.splits.items()))
-    return f"{MIXED}: {told}" if MIXED in splits(name, survey) else told
+    return ", ".join(f"{split_name(split)} {n:,}" for split, n in sorted(survey.splits.items()))
 
 
 def source_facts(source: SourceCount) -> JsonObject:

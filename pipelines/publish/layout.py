@@ -1,8 +1,11 @@
 """How tables become configurations and splits, so that ``load_dataset`` and the Hub's viewer need no code.
 
-Tables go up as they are. Where every file of a table holds rows of one split only, its files are told apart by split;
-a table whose files mix splits is one split, ``mixed``, and its column ``split`` tells the rows apart. Rows that tell no
-split are ``unsplit``, for nothing says that they are to be trained on.
+Tables go up as they are. Where every file of a table holds rows of one split only, its files are told apart by split.
+Of a table whose files mix splits, the rows go up once more in ``NAME/splits/SPLIT``, and these are what is loaded. Rows
+that tell no split are ``unsplit``, for nothing says that they are to be trained on.
+
+Whoever loads a configuration as a whole may train on all of it. So splits other than ``train`` are in a configuration
+of their own, ``NAME.held_out``, and none of these is the default.
 """
 
 from __future__ import annotations
@@ -15,10 +18,16 @@ from pipelines.publish.survey import Survey
 from schemas.errors import UserError
 from schemas.record import JsonObject
 
-UNSPLIT, MIXED = "unsplit", "mixed"
+UNSPLIT, TRAIN = "unsplit", "train"
+HELD_OUT = "held_out"
+"""The end of the name of a configuration with what is not to be trained on."""
+
+SPLITS = "splits"
+"""The folder of a table with its rows by split, where its own files mix these."""
+
 TRAINING_ROWS = ("SftRow", "PreferenceRow", "UnpairedRow", "ScorerRow", "PromptRow", "TextRow")
 ORDER = (*TRAINING_ROWS, "Trajectory", "Task", "EnvironmentSpec")
-"""Which record is shown first; that of the first table is the default configuration."""
+"""Which record is shown first; the first configuration without held-out rows is the default."""
 
 SIZES = [(10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "100K<n<1M"), (10**7, "1M<n<10M"),
          (10**8, "10M<n<100M"), (10**9, "100M<n<1B"), (10**10, "1B<n<10B")]  # fmt: skip
@@ -32,18 +41,26 @@ def in_order(tables: Sequence[Published]) -> list[Published]:
 
 def splits(name: str, survey: Survey) -> Mapping[str, str | list[str]]:
     """The files of a table by split, as paths or a pattern; none where it has no rows."""
-    held = {file: found for file, found in survey.file_splits.items() if found}
-    values = {value for found in held.values() for value in found}
-    if not values:
-        return {}
+    values = values_by_split(survey)
+    if mixes(survey):
+        return {split: f"{name}/{SPLITS}/{split}/*.parquet" for split in values}
     if len(values) == 1:
-        return {split_name(values.pop()): f"{name}/data/*.parquet"}
-    if any(len(found) > 1 for found in held.values()):
-        return {MIXED: f"{name}/data/*.parquet"}
-    told: dict[str, list[str]] = {}
-    for file, (value,) in held.items():
-        told.setdefault(split_name(value), []).append(f"{name}/data/{file}")  # two may be spelt as one
-    return dict(sorted(told.items()))
+        return dict.fromkeys(values, f"{name}/data/*.parquet")
+    held = [(file, found[0]) for file, found in survey.file_splits.items() if found]
+    return {split: [f"{name}/data/{file}" for file, value in held if value in spelt] for split, spelt in values.items()}
+
+
+def values_by_split(survey: Survey) -> dict[str, list[str]]:
+    """The splits that ``load_dataset`` knows, and the values that rows tell; two of these may be spelt as one."""
+    values: dict[str, list[str]] = {}
+    for value in sorted({value for found in survey.file_splits.values() for value in found}):
+        values.setdefault(split_name(value), []).append(value)
+    return dict(sorted(values.items()))
+
+
+def mixes(survey: Survey) -> bool:
+    """Whether a file of the table holds rows of several splits."""
+    return any(len(set(map(split_name, found))) > 1 for found in survey.file_splits.values())
 
 
 def split_name(value: str) -> str:
@@ -53,22 +70,42 @@ def split_name(value: str) -> str:
 
 
 def configs(tables: Sequence[Published], surveys: Mapping[str, Survey]) -> list[JsonObject]:
-    """The entry ``configs`` of the card's metadata, the default first.
+    """The entry ``configs`` of the card's metadata; the first that holds nothing of another split is the default.
 
     Raises ``UserError`` where two tables would be one configuration.
     """
-    names = [each.config for each in tables]
-    for name in names:
-        if names.count(name) > 1:
-            same = " and ".join(each.name for each in tables if each.config == name)
-            raise UserError(f"{same} would both be the configuration {name}; name them apart: --table NAME=TABLE")
+    owners: dict[str, str] = {}
+    for each in tables:
+        claim(each.config, each.name, owners)
     found: list[JsonObject] = []
     for each in in_order(tables):
-        files = splits(each.name, surveys[each.name])
-        if files:
+        for config, files in parted(each.config, splits(each.name, surveys[each.name])).items():
+            claim(config, each.name, owners)
             named = [{"split": split, "path": path} for split, path in files.items()]
-            found.append({"config_name": each.config, "data_files": named, **({} if found else {"default": True})})
-    return found
+            found.append({"config_name": config, "data_files": named})
+    default = next((each for each in found if all(is_default(file["split"]) for file in each["data_files"])), None)
+    return [{**each, "default": True} if each is default else each for each in found]
+
+
+def claim(config: str, name: str, owners: dict[str, str]) -> None:
+    """Note that ``config`` is of the table ``name``. Raises ``UserError`` if it is of another."""
+    if owners.setdefault(config, name) != name:
+        both = f"{owners[config]} and {name}"
+        raise UserError(f"{both} would both be the configuration {config}; name them apart: --table NAME=TABLE")
+
+
+def parted(config: str, files: Mapping[str, str | list[str]]) -> dict[str, Mapping[str, str | list[str]]]:
+    """The files of a table by configuration and split. One that holds no training rows has its name alone."""
+    main = {split: path for split, path in files.items() if is_default(split)}
+    apart = {split: path for split, path in files.items() if not is_default(split)}
+    if not (main and apart):
+        return {config: files} if files else {}
+    return {config: main, f"{config}.{HELD_OUT}": apart}
+
+
+def is_default(split: str) -> bool:
+    """Whether rows of a split may be loaded by whoever names none."""
+    return split in (TRAIN, UNSPLIT)
 
 
 def size_category(rows: int) -> str:

@@ -36,7 +36,7 @@ COPIES = "copies"
 TAKEN = {COPIES, "README.md", ".gitattributes", *RUN_FILES}
 """What else has a place at the top of a data set."""
 
-INSIDE = {"data", "dropped"}
+INSIDE = {"data", "dropped", "splits"}
 """What has a place in a table."""
 ADMIT = "admit"
 

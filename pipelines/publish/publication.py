@@ -12,8 +12,10 @@ from pipelines.documents import export_documents
 from pipelines.publish import card
 from pipelines.publish.checks import Allowed, Check, all_checks, refused
 from pipelines.publish.difference import Branch, Difference, LocalFile, Remote, difference, lies_in
+from pipelines.publish.layout import SPLITS, mixes
 from pipelines.publish.licences import declared_or_common, known, sources_of, stated
 from pipelines.publish.material import COPIES, RUN_FILES, Material, Published, gather
+from pipelines.publish.split_tables import split_tables
 from pipelines.publish.survey import survey
 from schemas.config import validate
 from schemas.errors import UserError
@@ -21,6 +23,7 @@ from schemas.formats import FORMATS
 from schemas.formats.format import Format
 from schemas.hub import tables_in
 from schemas.manifest import MANIFEST_NAME
+from schemas.tables import Table
 
 COPY_FORMATS = ("adp", "atif")
 
@@ -90,7 +93,12 @@ def dataset(order: Order, scratch: Path) -> Publication:
     licence = declared_or_common(order.licence, sources)
     surveys = {each.name: survey(each.table, each.name) for each in material.tables}
     checks = all_checks(material, surveys, licence, sources, order.allowed)
-    copies, remarks = ({}, []) if refused(checks) else copied(material, order.copies, scratch)
+    by_split = {
+        each.name: split_tables(each.table, surveys[each.name], scratch / SPLITS / each.name)
+        for each in ([] if refused(checks) else material.tables)
+        if order.copies or mixes(surveys[each.name])
+    }
+    copies, remarks = ({}, []) if refused(checks) else copied(material, order.copies, scratch, by_split)
     checks += remarks
     says = card.Says(
         repo=order.repo,
@@ -103,6 +111,7 @@ def dataset(order: Order, scratch: Path) -> Publication:
     made = card.dataset_card(material, surveys, checks, sources, says, sorted(copies))
     files = {
         **table_files(material.tables),
+        **split_files({name: tables for name, tables in by_split.items() if mixes(surveys[name])}),
         **{path.name: LocalFile.of(path) for path in material.run_files},
         **{name: LocalFile.of(path) for name, path in copies.items()},
         **{name: LocalFile.of(content) for name, content in made.items()},
@@ -120,7 +129,7 @@ def dataset(order: Order, scratch: Path) -> Publication:
 
 def table_places(names: Iterable[str]) -> set[str]:
     """Where the tables of these names lie on the Hub; what else lies in their folders is not of them."""
-    return {f"{name}/{part}" for name in names for part in (MANIFEST_NAME, "data", "dropped")}
+    return {f"{name}/{part}" for name in names for part in (MANIFEST_NAME, "data", "dropped", SPLITS)}
 
 
 def copy_places(formats: Iterable[str]) -> set[str]:
@@ -155,17 +164,34 @@ def table_files(tables: Sequence[Published]) -> dict[str, LocalFile]:
     return found
 
 
-def copied(material: Material, formats: Sequence[str], scratch: Path) -> tuple[dict[str, Path], list[Check]]:
-    """Copies of the trajectory tables as JSON lines of ``formats``, by their path on the Hub, and what was left out."""
+def split_files(by_split: Mapping[str, Mapping[str, Table]]) -> dict[str, LocalFile]:
+    """The files of tables by split, by their path on the Hub."""
+    return {
+        f"{name}/{SPLITS}/{split}/{file.name}": LocalFile.of(table.folder / "data" / file.name, file.sha256)
+        for name, tables in by_split.items()
+        for split, table in tables.items()
+        for file in table.manifest.files
+    }
+
+
+def copied(
+    material: Material, formats: Sequence[str], scratch: Path, by_split: Mapping[str, Mapping[str, Table]]
+) -> tuple[dict[str, Path], list[Check]]:
+    """Copies of the trajectory tables as JSON lines of ``formats``, by their path on the Hub, and what was left out.
+
+    Foreign formats have no place for a split, so a table of several is copied by split, each in its own folder.
+    """
     files: dict[str, Path] = {}
     checks = []
     for name in dict.fromkeys(formats):
         for each in material.of("Trajectory"):
-            writer: Format = validate(FORMATS.load(name), {}, name)
-            folder = scratch / name / each.config
-            exported = export_documents([each.table], name, writer, folder)
-            files.update({f"{COPIES}/{name}/{each.config}/{path.name}": path for path in folder.iterdir()})
-            counts, lost = exported.counts, ", ".join(sorted(exported.losses)) or "nothing"
-            detail = f"{counts.written} of {counts.read} trajectories; no place in this format for: {lost}"
-            checks.append(Check(f"copy of {each.name} as {name}", "note", detail))
+            parts = {f"{each.config}/{split}": table for split, table in by_split[each.name].items()}
+            for place, table in (parts or {each.config: each.table}).items():
+                writer: Format = validate(FORMATS.load(name), {}, name)
+                folder = scratch / COPIES / name / place
+                exported = export_documents([table], name, writer, folder)
+                files.update({f"{COPIES}/{name}/{place}/{path.name}": path for path in folder.iterdir()})
+                counts, lost = exported.counts, ", ".join(sorted(exported.losses)) or "nothing"
+                detail = f"{counts.written} of {counts.read} trajectories; no place in this format for: {lost}"
+                checks.append(Check(f"copy of {place} as {name}", "note", detail))
     return files, checks

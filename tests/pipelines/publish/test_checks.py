@@ -227,7 +227,10 @@ def of_files(folder: Path, *splits: str | None) -> Survey:
 def test_files_are_told_apart_by_split_where_each_holds_one(tmp_path: Path) -> None:
     assert splits("tasks", of_files(tmp_path / "one", "train", "train")) == {"train": "tasks/data/*.parquet"}
     mixed = surveyed(tmp_path / "mixed", task("a"), task("b", split="test"))
-    assert splits("tasks", mixed) == {"mixed": "tasks/data/*.parquet"}
+    assert splits("tasks", mixed) == {
+        "test": "tasks/splits/test/*.parquet",
+        "train": "tasks/splits/train/*.parquet",
+    }
     assert splits("tasks", of_files(tmp_path / "two", "train", "held_out_tasks")) == {
         "held_out_tasks": ["tasks/data/part-00001.parquet"],
         "train": ["tasks/data/part-00000.parquet"],
