@@ -102,6 +102,7 @@ def test_the_card_tells_of_the_held_out_configurations(mixed: Path) -> None:
     assert 'load_dataset("org/data", "tasks", revision="main")' in found.text
     assert '"hf://datasets/org/data@main/tasks/splits/train/*.parquet"' in found.text
     assert "held_out_environments 1, held_out_tasks 1, train 2" in found.text
+    assert "There it holds all its splits" in found.text
 
 
 def test_copies_in_other_formats_are_made_by_split(tmp_path: Path) -> None:
