@@ -108,6 +108,8 @@ class Line:
             )
         )
         self._note(step, manifest.counts, manifest.reasons, manifest.seconds, manifest.record)
+        noted = step.stage.notes(manifest)
+        self._stages[step.name] = msgspec.structs.replace(self._stages[step.name], notes=noted)
 
     def _proceed(self, step: Step, procedure: Procedure, inputs: Inputs) -> None:
         """Run a step that is no stage of the engine."""

@@ -15,7 +15,10 @@ from schemas.tables import Counts
 
 
 class StageSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """One stage. ``read = used + dropped``; ``reasons`` says why inputs were dropped; ``where`` is its folder."""
+    """One stage. ``read = used + dropped``; ``reasons`` says why inputs were dropped; ``where`` is its folder.
+
+    ``notes`` are lines for people, such as warnings.
+    """
 
     operator: str
     read: int
@@ -26,6 +29,7 @@ class StageSummary(msgspec.Struct, frozen=True, kw_only=True):
     where: str
     record: str | None = None
     reasons: dict[str, int] = {}
+    notes: list[str] = []
 
     @classmethod
     def of(cls, counts: Counts, **others: Any) -> StageSummary:
@@ -52,6 +56,11 @@ def stage_rows(summary: Summary) -> list[Row]:
         [name, stage.operator, stage.read, stage.used, stage.dropped, stage.written, round(stage.seconds, 1)]
         for name, stage in summary.stages.items()
     ]
+
+
+def note_lines(summary: Summary) -> list[str]:
+    """The notes of all stages, each with the name of its stage."""
+    return [f"{name}: {note}" for name, stage in summary.stages.items() for note in stage.notes]
 
 
 STAGE_COLUMNS = ["stage", "operator", "read", "used", "dropped", "written", "seconds"]

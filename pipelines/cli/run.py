@@ -21,6 +21,7 @@ from pipelines.summary import (
     evaluation_lines,
     measure_rows,
     next_commands,
+    note_lines,
     stage_rows,
 )
 
@@ -94,6 +95,8 @@ def show_finish(finish: Finish) -> None:
     if not finish.made:
         log(f"nothing to do: all {len(summary.stages)} steps of {summary.name} were done before")
     table(f"{summary.name} (seed {summary.seed})", STAGE_COLUMNS, stage_rows(summary))
+    for line in note_lines(summary):
+        say(line)
     if summary.evaluation:
         say()
         table("evaluation", MEASURE_COLUMNS, measure_rows(summary))

@@ -93,6 +93,10 @@ class Operation:
         del output
         return {}
 
+    def summed(self, metrics: Mapping[str, float]) -> Mapping[str, float]:
+        """The figures of the manifest, from their sums over the table: rates, and zeros that mean something."""
+        return metrics
+
 
 class RowOperation(Operation):
     """An operation that computes: one record at a time, in the worker's own thread."""

@@ -93,6 +93,7 @@ def conclude(
     counts = Counts(**total(msgspec.structs.asdict(each.counts) for each in present))
     if counts.read == 0:
         raise UserError(f"stage {order.name} has nothing to do: no row of its input was meant for it")
+    metrics = order.operation.summed(total(each.metrics for each in present))
     utilisation = {} if busy is None else {"server_utilisation": round(busy, 3)}
     manifest = Manifest(
         table=order.name,
@@ -109,7 +110,7 @@ def conclude(
         seconds=round(seconds, 3),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         versions=versions(),
-        metrics={**dict(sorted(total(each.metrics for each in present).items())), **utilisation},
+        metrics={**dict(sorted(metrics.items())), **utilisation},
     )
     for side in order.operation.sides:
         write_manifest(order.folder / side, beside(manifest, side, [each.sides[side] for each in present]))

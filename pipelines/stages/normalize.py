@@ -15,9 +15,12 @@ from pipelines.raw.hub_plans import keep_plan, kept_plan
 from pipelines.raw.planning import GroupBy, plan_parts
 from pipelines.raw.reading import RawRecord, read_part
 from pipelines.stages.stage import Inputs, Stage, StageContext
-from schemas.errors import UserError
+from schemas.errors import UserError, near_match
 from schemas.formats.format import FormatError
 from schemas.hub_errors import hub_errors
+from schemas.manifest import Manifest
+from schemas.private import LEFT, REMOVED
+from schemas.profiles.fields import ITEM, field_report
 from schemas.profiles.profile import Profile, ReadRecord
 from schemas.raw import RawPart
 from schemas.record import JsonObject, Record
@@ -102,6 +105,10 @@ class Normalize(Stage, Profile):
     def _addresses(self) -> list[str]:
         return [each for each in self.data if hub.is_address(each)]
 
+    def notes(self, manifest: Manifest) -> list[str]:
+        """Warnings about private fields that no record has, or that remain in text."""
+        return private_notes(self.private, manifest)
+
     def operation(self, inputs: Inputs, context: StageContext) -> Operation:
         """The reading."""
         del inputs, context
@@ -171,12 +178,30 @@ class Normalization(RowOperation):
         status = "unknown" if run.outcome is None else run.outcome.status
         return {f"outcome.{status}": 1, "items": len(run.content)}
 
+    def summed(self, metrics: Mapping[str, float]) -> Mapping[str, float]:
+        """With a zero for each private path that matched nothing."""
+        return {**{f"{REMOVED}{path}": 0 for path in self._profile.private}, **metrics}
+
     def _context(self, raw: RawRecord) -> JsonObject:
         """The record itself, unless it is large or may hold what is not to be stored; and where it stands."""
         where: JsonObject = {"files": sorted({Path(piece.path).name for piece in self._part.slices}), "row": raw.row}
         if self._profile.private or len(raw.data) > LARGEST_INPUT_BYTES:
             return where
         return {**where, "raw": raw.data.decode(errors="backslashreplace")}
+
+
+def private_notes(paths: Sequence[str], manifest: Manifest) -> list[str]:
+    """A warning for each path that matched nothing, and for each name that stands in text which is no JSON."""
+    notes = []
+    known = [each.field.replace(ITEM, "") for each in field_report(manifest.metrics)]
+    known += [path for path in paths if manifest.metrics.get(f"{REMOVED}{path}")]
+    for path in paths:
+        if not manifest.metrics.get(f"{REMOVED}{path}"):
+            found = f"private {path!r} matches nothing in {manifest.counts.used} records"
+            notes.append(f"warning: {found}.{near_match(path, known)}")
+        if left := manifest.metrics.get(f"{LEFT}{path}"):
+            notes.append(f"warning: {left:.0f} texts hold {path!r} but are no JSON; they are stored as they are")
+    return notes
 
 
 def group_by(profile: Profile) -> GroupBy | None:

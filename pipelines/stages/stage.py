@@ -19,6 +19,7 @@ from pipelines.engine.operation import Operation
 from pipelines.models import ModelConfig, model_folder
 from schemas.config import Config
 from schemas.errors import UserError
+from schemas.manifest import Manifest
 from schemas.model import model_revision
 from schemas.record import JsonObject, Record
 from schemas.tables import Table
@@ -161,6 +162,11 @@ class Stage(Config):
         Raises ``UserError`` for what can be known then to fail.
         """
         del inputs
+
+    def notes(self, manifest: Manifest) -> list[str]:
+        """Lines to be read once the table is made: what it holds, and warnings."""
+        del manifest
+        return []
 
     def settled(self, context: StageContext) -> JsonObject:
         """All that decides what is in the table, but for its input tables; this goes into the manifest."""

@@ -8,6 +8,7 @@ feedback (``email``, ``token``) are never stored.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from schemas.config import Config
@@ -15,6 +16,7 @@ from schemas.formats.format import FormatError, Losses, Origin, Raw, Read, decod
 from schemas.formats.links import link_remarks
 from schemas.formats.openhands_old import OldEvents
 from schemas.formats.openhands_sdk import SdkEvents
+from schemas.private import REMOVED, PrivatePath
 from schemas.record import JsonObject
 from schemas.trajectory import Outcome, OutcomeStatus, Trajectory
 
@@ -23,6 +25,8 @@ NAME = "openhands"
 EVENTS = ("history", "trajectory", "events")
 """Where a record of a run holds its events."""
 PERSONAL = ("email", "token")
+"""Fields of a record, of its events, and of what these hold, that are never stored."""
+_PRIVATE = [PrivatePath(f"{place}.{name}") for place in ("$", "args", "extras") for name in PERSONAL]
 
 
 class OpenHands(Config):
@@ -31,8 +35,12 @@ class OpenHands(Config):
     def read(self, raw: Raw, origin: Origin) -> Read:
         """Raises ``FormatError``. Reasons: those of ``decode``; ``invalid`` for other shapes; ``empty``: no event."""
         events, record = _events(decode(raw))
-        losses = Losses({f"{key}": 1 for key in PERSONAL if record.get(key) is not None})
+        losses = Losses({key: 1 for key in PERSONAL if record.get(key) is not None})
         record = {key: value for key, value in record.items() if key not in PERSONAL}
+        for path in _PRIVATE:
+            found: Counter[str] = Counter()
+            events = path.remove(events, found)
+            losses[path.name] += found[REMOVED + path.text]
         log = (SdkEvents if any("kind" in each for each in events) else OldEvents)(losses)
         for event in events:
             log.read(event)

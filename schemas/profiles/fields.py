@@ -23,18 +23,6 @@ def at(value: Any, path: str) -> Any:
     return value
 
 
-def without(document: JsonObject, paths: list[str]) -> JsonObject:
-    """``document`` without what stands at ``paths``."""
-    kept = dict(document)
-    for path in paths:
-        name, _, rest = path.partition(".")
-        if rest and isinstance(kept.get(name), dict):
-            kept[name] = without(kept[name], [rest])
-        elif not rest:
-            kept.pop(name, None)
-    return kept
-
-
 def fields_of(document: Any) -> dict[str, int]:
     """How often each field has a value: of the record, and of the objects in its lists (``[].role``)."""
     counted: dict[str, int] = {}

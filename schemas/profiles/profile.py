@@ -12,7 +12,8 @@ from schemas.errors import near_match
 from schemas.formats import FORMATS
 from schemas.formats.format import Decoded, Origin, Reader, Remarks, decode
 from schemas.formats.values import number_of
-from schemas.profiles.fields import at, measured, without
+from schemas.private import PrivateFields
+from schemas.profiles.fields import at, measured
 from schemas.profiles.reshape import MessageFields, join
 from schemas.record import JsonObject
 from schemas.trajectory import Outcome, OutcomeStatus, Trajectory
@@ -77,7 +78,10 @@ class Profile(Config):
     group: Group | None = Field(default=None, description="which rows are one record; by default each is one")
     rename: dict[str, str] = Field(default={}, description="fields of the record, and what the format calls them")
     messages: MessageFields | None = Field(default=None, description="where chat messages lie that have other names")
-    private: list[str] = Field(default=[], description="paths of fields that are never stored")
+    private: list[str] = Field(
+        default=[],
+        description="fields that are never stored: a path (user.email, events.*.token), or a name, wherever it is",
+    )
     task_id: str | None = Field(default=None, description="path of the field that names the task")
     environment_id: str | None = Field(default=None, description="path of the field that names the environment")
     outcome: OutcomeField | None = Field(default=None, description="how a record says whether its run succeeded")
@@ -88,6 +92,12 @@ class Profile(Config):
         if name not in FORMATS:
             raise ValueError(f"unknown format {name!r}; known: {', '.join(FORMATS)}.{near_match(name, FORMATS)}")
         return name
+
+    @field_validator("private")
+    @classmethod
+    def _paths(cls, private: list[str]) -> list[str]:
+        PrivateFields(private)
+        return private
 
     def reader(self) -> ProfileReader:
         """What reads the records. Raises ``UserError`` for options that the format does not have."""
@@ -100,6 +110,7 @@ class ProfileReader:
     def __init__(self, profile: Profile, reader: Reader) -> None:
         self._profile = profile
         self._reader = reader
+        self._private = PrivateFields(profile.private)
         self._places = (profile.task_id, profile.environment_id, profile.outcome) != (None, None, None)
 
     def read(self, raw: bytes, row: int, occurrence: int) -> ReadRecord:
@@ -107,15 +118,16 @@ class ProfileReader:
         profile = self._profile
         origin = Origin(profile.dataset, profile.split, row, profile.licence, occurrence)
         document = decode(raw)
+        removed: dict[str, int] = {}
         if profile.private:
-            document = self._public(document)
+            document, removed = self._private.remove(document)
             raw = msgspec.json.encode(document)
         read = self._reader.read(Decoded(raw, self._shaped(document)), origin)
         first = document[0] if profile.group is not None else document
         runs = [read.trajectory, *read.others]
         if self._places:
             runs = [self._placed(run, first) for run in runs]
-        return ReadRecord(runs, measured(document, read.trajectory.extra, read.losses), read.remarks)
+        return ReadRecord(runs, {**measured(document, read.trajectory.extra, read.losses), **removed}, read.remarks)
 
     def _shaped(self, document: Any) -> Any:
         """The record as its format has it; ``document`` itself if it is so already."""
@@ -127,11 +139,6 @@ class ProfileReader:
         if profile.rename:
             document = {profile.rename.get(name, name): value for name, value in document.items()}
         return profile.messages.apply(document) if profile.messages is not None else document
-
-    def _public(self, document: Any) -> Any:
-        if isinstance(document, list):
-            return [self._public(each) for each in document]
-        return without(document, self._profile.private) if isinstance(document, dict) else document
 
     def _placed(self, run: Trajectory, document: Any) -> Trajectory:
         """The run with what the profile says of it, where the format does not."""

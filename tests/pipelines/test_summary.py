@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
+from pipelines.cli.run import show_finish
 from pipelines.episodes import episode_of, episodes_of
 from pipelines.evaluation import Episode, measure, paired_difference
+from pipelines.line import Finish
 from pipelines.summary import (
     StageSummary,
     Summary,
@@ -13,6 +16,7 @@ from pipelines.summary import (
     evaluation_lines,
     measure_rows,
     next_commands,
+    note_lines,
     stage_rows,
 )
 from schemas.tables import Counts
@@ -40,6 +44,15 @@ def summary(seed: int = 0, run_dir: str = "runs/x") -> Summary:
 
 def test_the_table_of_stages() -> None:
     assert stage_rows(summary())[0] == ["explored", "sample", 10, 9, 1, 9, 1.3]
+
+
+def test_notes_name_their_stage_and_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    made = summary()
+    noted = msgspec.structs.replace(made.stages["explored"], notes=["warning: mind the gap"])
+    made = msgspec.structs.replace(made, stages={**made.stages, "explored": noted})
+    assert note_lines(made) == ["explored: warning: mind the gap"]
+    show_finish(Finish(made, made=1))
+    assert "\nexplored: warning: mind the gap\n" in capsys.readouterr().out
 
 
 def test_the_table_of_models() -> None:

@@ -19,7 +19,7 @@ from schemas.profiles.profile import OutcomeField
 from schemas.tables import Table, read_shard
 from schemas.trajectory import Outcome, Trajectory
 from schemas.verdict import Dropped
-from tests.pipelines.stages.steps import job, run
+from tests.pipelines.stages.steps import job, run, stage
 
 
 def record(number: int, **fields: Any) -> dict[str, Any]:
@@ -148,6 +148,34 @@ def test_private_fields_are_stored_nowhere(tmp_path: Path) -> None:
     assert not any(word in rows or word.encode() in b"".join(files) for word in ("ann@example.org", "hunter2"))
 
 
+def test_private_paths_reach_into_lists_objects_and_json_text(tmp_path: Path) -> None:
+    events = [
+        {"source": "user", "action": "message", "args": {"content": "Hi.", "api": {"token": "hunter2"}}},
+        {"action": "initialize", "args": {"token": "hunter2", "kept": 1}},
+        {"action": "finish", "args": {"note": '{"user": {"email": "ann@example.org"}, "kept": 2}'}},
+    ]
+    data = write(tmp_path / "d.jsonl", {"trajectory": events, "token": "hunter2"})
+    private = ["token", "trajectory.args.note.user.email"]
+    manifest = run(tmp_path, "normalize", "t", data=[data], dataset="d", format="openhands", private=private)
+    rows = str(runs_of(tmp_path / "t"))
+    assert not any(word in rows for word in ("hunter2", "ann@example.org"))
+    assert "'kept': 1" in rows
+    assert '{"user": {}, "kept": 2}' in rows
+    metrics = manifest.metrics
+    assert [metrics[f"private.{path}"] for path in private] == [3, 1]
+
+
+def test_a_private_path_that_matches_nothing_is_reported(tmp_path: Path) -> None:
+    data = write(tmp_path / "d.jsonl", record(0, email="a"), record(1, note='log: {"email": "b"}'))
+    step = stage("normalize", data=[data], dataset="d", format="adp", private=["emial", "email"])
+    manifest = normalize(tmp_path, "t", data, private=["emial", "email"])
+    assert manifest.metrics["private.emial"] == 0
+    assert step.notes(manifest) == [
+        "warning: private 'emial' matches nothing in 2 records. Did you mean 'email'?",
+        "warning: 1 texts hold 'email' but are no JSON; they are stored as they are",
+    ]
+
+
 def test_what_became_of_each_field_is_counted(tmp_path: Path) -> None:
     data = write(tmp_path / "d.jsonl", record(0, note="x"), record(1))
     report = field_report(normalize(tmp_path, "t", data).metrics)
@@ -169,6 +197,7 @@ def test_another_file_makes_another_table(tmp_path: Path) -> None:
     [
         ({"format": "adb"}, "Did you mean 'adp'"),
         ({"options": {"versoin": "1"}}, "Did you mean 'version'"),
+        ({"private": ["user."]}, "expected names joined by dots"),
         ({"outcome": {"fiel": "x"}}, "the key 'field' in outcome is missing"),
         ({"data": ["nowhere/*.jsonl"]}, "no file matches"),
     ],
