@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from schemas.formats.format import FormatError
 from schemas.formats.json_text import dumped, style_of
 
 ANY = "*"
@@ -37,8 +38,14 @@ class PrivatePath:
         self._mention = re.compile(rf"""(["'])\s*{re.escape(self.name)}\s*\\*\1\s*:""")
 
     def remove(self, value: Any, found: Counter[str]) -> Any:
-        """``value`` without the field. ``found`` counts what was removed, and texts that name it and are no JSON."""
-        return self._removed(value, self._names, found)
+        """``value`` without the field. ``found`` counts what was removed, and texts that name it and are no JSON.
+
+        Raises ``FormatError`` (``too_deep``).
+        """
+        try:
+            return self._removed(value, self._names, found)
+        except RecursionError as error:
+            raise FormatError("too_deep", "values are nested deeper than can be read") from error
 
     def _removed(self, value: Any, names: Sequence[str], found: Counter[str]) -> Any:
         if isinstance(value, list):

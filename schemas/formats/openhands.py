@@ -20,7 +20,7 @@ from schemas.private import REMOVED, PrivatePath
 from schemas.record import JsonObject
 from schemas.trajectory import Outcome, OutcomeStatus, Trajectory
 
-CONVERTER_VERSION = "1"
+CONVERTER_VERSION = "2"
 NAME = "openhands"
 EVENTS = ("history", "trajectory", "events")
 """Where a record of a run holds its events."""
@@ -33,7 +33,10 @@ class OpenHands(Config):
     """OpenHands event logs, old and SDK, with the label of the record around them. They are only read."""
 
     def read(self, raw: Raw, origin: Origin) -> Read:
-        """Raises ``FormatError``. Reasons: those of ``decode``; ``invalid`` for other shapes; ``empty``: no event."""
+        """Raises ``FormatError``.
+
+        Reasons: those of ``decode``; ``invalid`` for other shapes; ``too_deep``; ``empty``: no event.
+        """
         events, record = _events(decode(raw))
         losses = Losses({key: 1 for key in PERSONAL if record.get(key) is not None})
         record = {key: value for key, value in record.items() if key not in PERSONAL}
