@@ -12,6 +12,7 @@ cdef class MessageReader:
     cdef object _call_reader
     cdef set _ids
     cdef list _waiting
+    cdef list _ending
     cdef list _results
     cdef bint _awaits
     cdef object _wordings

@@ -15,7 +15,7 @@ from msgspec.structs import force_setattr
 
 from schemas.formats.call_reading import CallReader
 from schemas.formats.conversation import Conversation, Flag, Text, key
-from schemas.formats.dialects.dialect import Dialect, is_plainest
+from schemas.formats.dialects.dialect import Dialect, is_plainest, is_terminal
 from schemas.formats.format import FormatError
 from schemas.formats.json_text import Spelling
 from schemas.formats.message_fields import REASONING, reasoning_of, rest_of, speaker_of
@@ -48,6 +48,8 @@ class MessageReader:
         """Ids in use so far."""
         self._waiting: list[int] = []
         """Calls of the last turn without an id."""
+        self._ending: list[int] = []
+        """Such calls that end a task: they get a result only where there are more results than other calls."""
         self._results: list[int] = []
         """Results without an id since then."""
         self._awaits = False
@@ -184,7 +186,7 @@ class MessageReader:
         self._rest(message, index, known)
 
     def _begin_turn(self) -> None:
-        if self._waiting or self._results:
+        if self._waiting or self._ending or self._results:
             self._link()
         self.talk.turn += 1
         self._awaits = False
@@ -211,13 +213,13 @@ class MessageReader:
             self._wordings.add(index, found)
         else:
             talk.note(index, text=text)
-        self._awaits = spoken.awaits
         for action in spoken.actions:
             if type(action) in _CALLS:
-                self._waiting.append(len(talk.content))
+                (self._ending if is_terminal(dialect, action) else self._waiting).append(len(talk.content))
             for field, value in fields.items():
                 force_setattr(action, field, value)
             talk.content.append(action)
+        self._awaits = spoken.awaits and (bool(self._waiting) or not self._ending)
         if reasoning is not None:
             force_setattr(talk.content[index], "reasoning_content", reasoning)
 
@@ -242,6 +244,8 @@ class MessageReader:
 
         Where the results are fewer, they are those of the last calls.
         """
+        if len(self._results) > len(self._waiting) and self._ending:
+            self._waiting = sorted([*self._waiting, *self._ending])
         if self._waiting and self._results:
             content, results = self.talk.content, self._results
             for place, call in enumerate(self._waiting[-len(results) :]):
@@ -252,8 +256,8 @@ class MessageReader:
                 self._ids.add(name)
                 force_setattr(content[call], "tool_call_id", name)
                 force_setattr(content[result], "tool_call_id", name)
-        if self._waiting or self._results:
-            self._waiting, self._results = [], []
+        if self._waiting or self._ending or self._results:
+            self._waiting, self._ending, self._results = [], [], []
 
     def _text(self, message: JsonObject, index: int) -> str:
         content = message.get("content")

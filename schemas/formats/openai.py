@@ -24,7 +24,7 @@ from schemas.formats.message_writing import MessageWriter
 from schemas.record import JsonObject
 from schemas.trajectory import Trajectory
 
-CONVERTER_VERSION = "2"
+CONVERTER_VERSION = "3"
 NAME = "openai"
 WEIGHT = Flag("weight", 0, 1)
 

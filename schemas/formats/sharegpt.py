@@ -28,7 +28,7 @@ from schemas.formats.sharegpt_turns import TurnReader, TurnWriter, is_answer, re
 from schemas.record import JsonObject
 from schemas.trajectory import Outcome, Tool, Trajectory
 
-CONVERTER_VERSION = "2"
+CONVERTER_VERSION = "3"
 NAME = "sharegpt"
 LOSS = Flag("loss", False, True)
 FIELDS = ("conversations", "conversation", "messages")

@@ -23,7 +23,7 @@ from schemas.formats.pairs import Pair, common, pair_losses, pair_remarks, paire
 from schemas.record import JsonObject
 from schemas.trajectory import Outcome, Trajectory
 
-CONVERTER_VERSION = "2"
+CONVERTER_VERSION = "3"
 NAME = "trl"
 WEIGHT = Flag("weight", 0, 1)
 Shape = Literal["messages", "prompt", "completion", "unpaired", "stepwise", "preference", "implicit"]

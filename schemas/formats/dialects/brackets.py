@@ -7,15 +7,25 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
-from schemas.config import Config
-from schemas.formats.dialects.dialect import INPUT, Block, Spoken, lines, unsayable, with_prose
+from schemas.formats.dialects.dialect import (
+    INPUT,
+    Block,
+    DialectConfig,
+    Spoken,
+    lines,
+    terminal_calls,
+    unsayable,
+    with_prose,
+)
 from schemas.trajectory import Action, ApiAction, CodeAction
 
 _COMMAND = re.compile(r"^([A-Za-z_][\w.-]*)\[(.*)\]$")
 
 
-class Brackets(Config):
+class Brackets(DialectConfig):
     """WebShop's commands (arXiv:2207.01206) and those like them."""
+
+    terminal: list[str] = terminal_calls("finish", "Finish")
 
     parameters: dict[str, str] = Field(
         default={}, description=f"what the argument of a command is called; {INPUT!r} if it is not said here"

@@ -10,7 +10,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
+from pydantic import Field
 
+from schemas.config import Config
 from schemas.formats.format import FormatError
 from schemas.formats.wording import worded
 from schemas.trajectory import Action, AnyAction, ApiAction, CodeAction, MessageAction
@@ -31,8 +33,28 @@ class Spoken(msgspec.Struct, frozen=True, gc=False):
     plainest: bool | None = None
 
 
+def terminal_calls(*names: str) -> list[str]:
+    """The option ``terminal`` of a dialect whose agents end a task with one of these calls."""
+    option: list[str] = Field(
+        default=list(names),
+        description="calls that end a task and get no result, by name or by their whole code; the user turn after one"
+        " is the user's",
+    )
+    return option
+
+
+class DialectConfig(Config):
+    """Base of dialects: the options that all of them have."""
+
+    terminal: list[str] = terminal_calls()
+
+
 class Dialect(Protocol):
-    """A dialect: a ``Config`` whose fields are its options."""
+    """A dialect: a ``DialectConfig`` whose fields are its options."""
+
+    @property
+    def terminal(self) -> Sequence[str]:
+        """The calls that end a task and get no result."""
 
     def read(self, text: str) -> Spoken | None:
         """The actions in ``text``; ``None`` if it says nothing in the dialect."""
@@ -47,6 +69,11 @@ class Block(NamedTuple):
     start: int
     end: int
     action: ApiAction | CodeAction
+
+
+def is_terminal(dialect: Dialect, action: AnyAction) -> bool:
+    """Whether a call ends a task, so that no result of it follows."""
+    return (action.function if isinstance(action, ApiAction) else action.content.strip()) in dialect.terminal
 
 
 def say(dialect: Dialect, actions: Sequence[AnyAction], pieces: Sequence[str] | None = None) -> str:

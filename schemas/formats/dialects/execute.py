@@ -5,16 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from schemas.config import Config
-from schemas.formats.dialects.dialect import Block, Spoken, lines, unsayable, with_prose
+from schemas.formats.dialects.dialect import Block, DialectConfig, Spoken, lines, terminal_calls, unsayable, with_prose
 from schemas.trajectory import Action, ApiAction, CodeAction
 
 _BLOCK = re.compile(r"<execute(?:_(\w+))?>(.*?)</execute(?(1)_\1)>", re.DOTALL)
 _PYTHON = (None, "ipython", "python")
 
 
-class Execute(Config):
+class Execute(DialectConfig):
     """Code in ``<execute>`` (Python), ``<execute_bash>``, ``<execute_ipython>`` … tags."""
+
+    terminal: list[str] = terminal_calls("exit", "exit()")
 
     def read(self, text: str) -> Spoken | None:
         """The code; line breaks right inside the tags, or blanks around a single line, are no part of it."""

@@ -7,14 +7,13 @@ from collections.abc import Iterator, Sequence
 
 from pydantic import Field
 
-from schemas.config import Config
-from schemas.formats.dialects.dialect import Block, Spoken, lines, unsayable, with_prose
+from schemas.formats.dialects.dialect import Block, DialectConfig, Spoken, lines, unsayable, with_prose
 from schemas.trajectory import Action, ApiAction, CodeAction
 
 _FENCE = re.compile(r"^(`{3,}|~{3,})([^\n`]*)$", re.MULTILINE)
 
 
-class Fenced(Config):
+class Fenced(DialectConfig):
     """Every fenced block is code that is run, in the language that stands on its fence (none: ``""``)."""
 
     languages: list[str] = Field(

@@ -11,8 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from schemas.config import Config
-from schemas.formats.dialects.dialect import Block, Spoken, lines, unsayable, with_prose
+from schemas.formats.dialects.dialect import Block, DialectConfig, Spoken, lines, terminal_calls, unsayable, with_prose
 from schemas.trajectory import Action, ApiAction, CodeAction
 
 _FUNCTION = "<function="
@@ -26,8 +25,10 @@ _END = re.compile(f"</parameter>{_NEXT.pattern}")
 _WRAPPER = re.compile(r"\s*</tool_call>")
 
 
-class FunctionXml(Config):
+class FunctionXml(DialectConfig):
     """Calls as ``<function=…>`` with a tag per argument; several in a text are parallel calls."""
+
+    terminal: list[str] = terminal_calls("finish")
 
     def read(self, text: str) -> Spoken | None:
         """The calls; one that is cut off, or names a parameter twice, stays prose."""

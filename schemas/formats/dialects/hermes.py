@@ -8,9 +8,8 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from schemas.config import Config
 from schemas.formats.arguments import read_arguments
-from schemas.formats.dialects.dialect import Block, Spoken, lines, unsayable, with_prose
+from schemas.formats.dialects.dialect import Block, DialectConfig, Spoken, lines, terminal_calls, unsayable, with_prose
 from schemas.formats.json_text import dumped
 from schemas.rows import MessageCall
 from schemas.trajectory import Action, ApiAction, CodeAction
@@ -21,8 +20,10 @@ _CLOSING = re.compile(r"\s*</tool_call>")
 _scan = json.JSONDecoder().raw_decode
 
 
-class Hermes(Config):
+class Hermes(DialectConfig):
     """Calls as JSON in ``<tool_call>`` tags; several in a text are parallel calls."""
+
+    terminal: list[str] = terminal_calls("finish", "Finish")
 
     def read(self, text: str) -> Spoken | None:
         """The calls; a tag around anything but an object with a ``name`` stays prose."""

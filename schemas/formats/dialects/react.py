@@ -14,9 +14,8 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
-from schemas.config import Config
 from schemas.formats.arguments import read_arguments
-from schemas.formats.dialects.dialect import INPUT, Spoken, unsayable
+from schemas.formats.dialects.dialect import INPUT, DialectConfig, Spoken, terminal_calls, unsayable
 from schemas.formats.json_text import dumped
 from schemas.rows import MessageCall
 from schemas.trajectory import Action, ApiAction, CodeAction, MessageAction
@@ -34,8 +33,10 @@ _ACTIONS = ("Action:", "ACTION:", "Act:")
 _LABELS = ("Observation:", "OBSERVATION:", *_THOUGHTS, *_ACTIONS, _ANSWERS)
 
 
-class React(Config):
+class React(DialectConfig):
     """One thought and one action to a text."""
+
+    terminal: list[str] = terminal_calls("answer", "finish", "Finish")
 
     parameters: dict[str, str] = Field(
         default={}, description=f"what the text in ``name[text]`` is called; {INPUT!r} if it is not said here"

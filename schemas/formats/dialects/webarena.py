@@ -6,8 +6,7 @@ import itertools
 import re
 from collections.abc import Sequence
 
-from schemas.config import Config
-from schemas.formats.dialects.dialect import Block, Spoken, lines, unsayable, with_prose
+from schemas.formats.dialects.dialect import Block, DialectConfig, Spoken, lines, terminal_calls, unsayable, with_prose
 from schemas.trajectory import Action, ApiAction, CodeAction
 
 _FENCE = re.compile(r"`{3,}")
@@ -32,8 +31,10 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
 """The commands, and what their arguments are called, in order; the last one of ``type`` may be left out."""
 
 
-class WebArena(Config):
+class WebArena(DialectConfig):
     """Commands of WebArena's agents and those after them, such as NNetNav's; all arguments are texts."""
+
+    terminal: list[str] = terminal_calls("stop")
 
     def read(self, text: str) -> Spoken | None:
         """The last command between fences; models open more of them than they close."""

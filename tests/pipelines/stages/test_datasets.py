@@ -163,6 +163,12 @@ def test_labels_system_prompts_ids_and_roles_are_kept(name: str) -> None:
     assert len(set(ids)) == len(ids)
 
 
+def test_the_task_after_a_demonstration_comes_from_the_user() -> None:
+    for _, read in records("agentinstruct_os"):
+        tasks = [each for each in read.trajectories[0].content if "start a new problem" in getattr(each, "content", "")]
+        assert [(each.source, each.tool_call_id) for each in tasks] == [("user", None)]  # type: ignore[union-attr]
+
+
 def rhythm(run: Trajectory) -> str:
     """What was done (``a``) and seen (``o``), each result after its call; what is seen at once counts once."""
     results = {item.tool_call_id: item for item in run.content if item.tool_call_id and not isinstance(item, Action)}

@@ -248,6 +248,63 @@ def test_commands_in_text_and_their_results() -> None:
     assert comes_back(run, react) == {"conversations": turns}
 
 
+def os_turn(task: str) -> dict[str, Any]:
+    return turn("human", f"Now, I will start a new problem in a new OS. My problem is:\n\n{task}")
+
+
+def test_a_user_turn_after_a_terminal_call_is_the_users() -> None:
+    turns = [
+        os_turn("Count the files."),
+        turn("gpt", "Think: I look.\n\nAct: bash\n\n```bash\nls | wc -l\n```"),
+        turn("human", "The output of the OS:\n3"),
+        turn("gpt", "Think: It is 3.\n\nAct: answer(3)"),
+        os_turn("Delete them."),
+        turn("gpt", "Think: I do.\n\nAct: bash\n\n```bash\nrm *\n```"),
+        turn("human", "The output of the OS:\n"),
+        turn("gpt", "Think: Done.\n\nAct: finish"),
+    ]
+    react = ShareGpt(dialect="react")
+    run = read(*turns, format_=react).trajectory
+    seen = [item for item in run.content if isinstance(item, TextObservation)]
+    assert [item.source for item in seen] == ["user", "environment", "user", "environment"]
+    assert [item.tool_call_id for item in seen] == [None, "call_1", None, "call_5"]
+    assert run.content[3].tool_call_id is None
+    assert comes_back(run, react) == {"conversations": turns}
+    answered = read(*turns, format_=ShareGpt(dialect="react", dialect_options={"terminal": []})).trajectory
+    assert answered.content[3].tool_call_id == answered.content[4].tool_call_id == "call_3"
+
+
+TERMINAL: dict[str, tuple[str, str]] = {
+    "react": ("Action: look[box]", "Action: finish[42]"),
+    "function_xml": ("<function=look>\n</function>", "<function=finish>\n</function>"),
+    "execute": ("<execute_bash>\nls\n</execute_bash>", "<execute_bash> exit </execute_bash>"),
+    "brackets": ("look[box]", "finish[42]"),
+    "webarena": ("```click [7]```", "```stop [42]```"),
+    "hermes": ('<tool_call>\n{"name": "look"}\n</tool_call>', '<tool_call>\n{"name": "finish"}\n</tool_call>'),
+    "fenced": ("```\nls\n```", "```\nsubmit\n```"),
+}
+
+
+@pytest.mark.parametrize("dialect", TERMINAL)
+def test_every_dialect_names_its_terminal_calls(dialect: Any) -> None:
+    options = {"terminal": ["submit"]} if dialect == "fenced" else {}
+    format_ = ShareGpt(dialect=dialect, dialect_options=options)
+    for call, source in zip(TERMINAL[dialect], ("environment", "user"), strict=True):
+        run = read(turn("human", "a"), turn("gpt", call), turn("human", "b"), format_=format_).trajectory
+        assert run.content[-1].source == source  # type: ignore[union-attr]
+        assert (run.content[1].tool_call_id is None) == (source == "user")
+
+
+def test_the_result_of_a_turn_with_a_terminal_call_is_that_of_the_other_call() -> None:
+    first, last = TERMINAL["function_xml"]
+    turns = [turn("human", "a"), turn("gpt", f"{first}\n{last}"), turn("human", "b")]
+    run = read(*turns, format_=ShareGpt(dialect="function_xml")).trajectory
+    assert [item.tool_call_id for item in run.content] == [None, "call_1", None, "call_1"]
+    run = read(*turns[:2], *[turn("observation", text) for text in "bc"], format_=ShareGpt(dialect="function_xml"))
+    ids = [item.tool_call_id for item in run.trajectory.content]
+    assert ids == [None, "call_1", "call_2", "call_1", "call_2"]
+
+
 def test_tools_of_ours_are_bare_functions_as_text() -> None:
     document = ShareGpt().write(tool_trajectory(tools=[tool("look")])).document
     assert json.loads(document["tools"])[0]["name"] == "look"
