@@ -24,8 +24,14 @@ from schemas.profiles.fields import ITEM, field_report
 from schemas.profiles.profile import Profile, ReadRecord
 from schemas.raw import RawPart
 from schemas.record import JsonObject, Record
-from schemas.trajectory import Trajectory
+from schemas.trajectory import ApiAction, CodeAction, Trajectory
 from schemas.verdict import Dropped
+
+TYPED = "typed_actions"
+"""Actions that are calls or code, not messages."""
+
+UNTYPED = "trajectories_without_typed_actions"
+GUESSED = "remark.guessed_source"
 
 LARGEST_INPUT_BYTES = 65_536
 """A dropped record that is longer is kept as a reference to where it stands."""
@@ -106,8 +112,8 @@ class Normalize(Stage, Profile):
         return [each for each in self.data if hub.is_address(each)]
 
     def notes(self, manifest: Manifest) -> list[str]:
-        """Warnings about private fields that no record has, or that remain in text."""
-        return private_notes(self.private, manifest)
+        """What was read as typed actions and guessed, and warnings about the profile."""
+        return [*action_notes(manifest), *private_notes(self.private, manifest)]
 
     def operation(self, inputs: Inputs, context: StageContext) -> Operation:
         """The reading."""
@@ -173,14 +179,18 @@ class Normalization(RowOperation):
             raise FormatError("too_deep", "values are nested deeper than can be read") from error
 
     def measures(self, output: Any) -> Mapping[str, float]:
-        """How the run ended, and how long it is."""
+        """How the run ended, how long it is, and how many of its actions are calls or code."""
         run: Trajectory = output
         status = "unknown" if run.outcome is None else run.outcome.status
-        return {f"outcome.{status}": 1, "items": len(run.content)}
+        typed = sum(isinstance(item, ApiAction | CodeAction) for item in run.content)
+        return {f"outcome.{status}": 1, "items": len(run.content), TYPED: typed, UNTYPED: int(not typed)}
 
     def summed(self, metrics: Mapping[str, float]) -> Mapping[str, float]:
-        """With a zero for each private path that matched nothing."""
-        return {**{f"{REMOVED}{path}": 0 for path in self._profile.private}, **metrics}
+        """With typed actions per trajectory, and a zero for what was looked for and not found."""
+        runs = sum(n for name, n in metrics.items() if name.startswith("outcome."))
+        rate = {f"{TYPED}_per_trajectory": round(metrics[TYPED] / runs, 3)} if runs else {}
+        none = {GUESSED: 0, **{f"{REMOVED}{path}": 0 for path in self._profile.private}}
+        return {**none, **metrics, **rate}
 
     def _context(self, raw: RawRecord) -> JsonObject:
         """The record itself, unless it is large or may hold what is not to be stored; and where it stands."""
@@ -188,6 +198,19 @@ class Normalization(RowOperation):
         if self._profile.private or len(raw.data) > LARGEST_INPUT_BYTES:
             return where
         return {**where, "raw": raw.data.decode(errors="backslashreplace")}
+
+
+def action_notes(manifest: Manifest) -> list[str]:
+    """How many actions are calls or code, and how many observations were taken for results by their place alone."""
+    runs, metrics = manifest.counts.written, manifest.metrics
+    if not runs:
+        return []
+    typed, untyped, guessed = (int(metrics.get(name, 0)) for name in (TYPED, UNTYPED, GUESSED))
+    found = f"{typed:,} typed actions (calls and code) in {runs:,} trajectories, {typed / runs:.1f} each"
+    notes = [f"{found}; {untyped:,} have none; the source of {guessed:,} turns was guessed"]
+    if not typed:
+        notes.append("warning: no action was read as a call or code; see options.dialect and its dialect_options")
+    return notes
 
 
 def private_notes(paths: Sequence[str], manifest: Manifest) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import math
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -49,14 +50,14 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
 """The actions, and their parameters in order: arguments without a name are those."""
 
 
-def browser_action(text: str) -> ApiAction | CodeAction:
-    """The action that ``text`` is: a call with plain values, or else code."""
+def browser_action(text: str, parameters: Mapping[str, tuple[str, ...]] = PARAMETERS) -> ApiAction | CodeAction:
+    """The action that ``text`` is: a call with plain values, or else code. ``parameters`` are those of each call."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of escapes in strings, which are taken as Python takes them
             call = ast.parse(text.strip(), mode="eval").body
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Name):
-            return ApiAction(function=call.func.id, kwargs=_arguments(call, PARAMETERS.get(call.func.id, ())))
+            return ApiAction(function=call.func.id, kwargs=_arguments(call, parameters.get(call.func.id, ())))
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
         pass
     return CodeAction(language="python", content=text)

@@ -15,9 +15,12 @@ cdef class MessageReader:
     cdef list _ending
     cdef list _results
     cdef bint _awaits
+    cdef tuple _openings
+    cdef bint _only_openings
     cdef object _wordings
 
     cdef _hear(self, str text)
+    cdef bint _is_result(self, str text)
     cdef _begin_turn(self)
     cdef _say(self, str text, Py_ssize_t index, reasoning, dict fields)
     cdef _finished(self)

@@ -19,7 +19,7 @@ from schemas.formats.dialects.dialect import Dialect, is_plainest, is_terminal
 from schemas.formats.format import FormatError
 from schemas.formats.json_text import Spelling
 from schemas.formats.message_fields import REASONING, reasoning_of, rest_of, speaker_of
-from schemas.formats.parts import Image, read_parts
+from schemas.formats.parts import Image, opening_of, read_parts
 from schemas.formats.wording import Wordings, wording
 from schemas.record import JsonObject
 from schemas.trajectory import (
@@ -54,6 +54,8 @@ class MessageReader:
         """Results without an id since then."""
         self._awaits = False
         """The last turn is answered by what comes next, whoever is said to speak."""
+        self._openings = tuple(dialect.results) if dialect else ()
+        self._only_openings = dialect is not None and dialect.only_results
         self._wordings = Wordings()
 
     def read(self, messages: Any) -> Conversation:
@@ -100,7 +102,7 @@ class MessageReader:
         content = message.get("content")
         if len(message) == 2 and isinstance(content, str):
             self._hear(content)
-        elif not self._awaits:
+        elif not self._is_result(opening_of(content)):
             self._observe(message, _KNOWN, source="user")
         else:
             self._results.append(len(self.talk.content))
@@ -109,10 +111,19 @@ class MessageReader:
     def _hear(self, text: str) -> None:
         talk = self.talk
         source: ObservationSource = "user"
-        if self._awaits:
+        if self._is_result(text):
             self._results.append(len(talk.content))
             source = "environment"
         talk.content.append(TextObservation(content=text, turn=talk.turn, source=source))
+
+    def _is_result(self, text: str) -> bool:
+        """Whether a user turn is the environment's: by how it opens, or else by a guess, as it follows a call."""
+        if self._openings and self.talk.turn and text.startswith(self._openings):
+            return True
+        guessed = self._awaits and not self._only_openings
+        if guessed:
+            self.talk.remarks["guessed_source"] += 1
+        return guessed
 
     def _result(self, message: JsonObject) -> None:
         index = len(self.talk.content)

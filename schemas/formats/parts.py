@@ -46,6 +46,13 @@ def read_parts(parts: list[Any]) -> tuple[list[str | Image], Outline]:
     return found or [""], outline
 
 
+def opening_of(content: Any) -> str:
+    """The text that the content of a message opens with, in parts or not; empty if it opens with anything else."""
+    first = content[0] if isinstance(content, list) and content else content
+    text = first.get("text") if isinstance(first, dict) else first
+    return text if isinstance(text, str) else ""
+
+
 def write_parts(found: list[str | Image], outline: Outline) -> list[JsonObject]:
     """The list of parts of which ``read_parts`` made ``found`` and ``outline``."""
     parts = []

@@ -6,7 +6,7 @@ from typing import Literal
 
 from schemas.registry import Registry
 
-DialectName = Literal["react", "function_xml", "execute", "fenced", "brackets", "hermes", "webarena"]
+DialectName = Literal["react", "function_xml", "execute", "fenced", "brackets", "hermes", "webarena", "calls"]
 
 DIALECTS = Registry(
     "dialect",
@@ -17,6 +17,7 @@ DIALECTS = Registry(
         "fenced": "schemas.formats.dialects.fenced:Fenced",
         "brackets": "schemas.formats.dialects.brackets:Brackets",
         "hermes": "schemas.formats.dialects.hermes:Hermes",
+        "calls": "schemas.formats.dialects.calls:Calls",
         "webarena": "schemas.formats.dialects.webarena:WebArena",
     },
 )

@@ -11,9 +11,11 @@ from schemas.formats.dialects.dialect import (
     INPUT,
     Block,
     DialectConfig,
+    Parameters,
     Spoken,
     lines,
     terminal_calls,
+    text_arguments,
     unsayable,
     with_prose,
 )
@@ -27,8 +29,10 @@ class Brackets(DialectConfig):
 
     terminal: list[str] = terminal_calls("finish", "Finish")
 
-    parameters: dict[str, str] = Field(
-        default={}, description=f"what the argument of a command is called; {INPUT!r} if it is not said here"
+    parameters: Parameters = Field(
+        default={},
+        description="what the argument of a command is called, or a list for several that commas separate;"
+        f" {INPUT!r} if it is not said here",
     )
 
     def read(self, text: str) -> Spoken | None:
@@ -41,7 +45,9 @@ class Brackets(DialectConfig):
     def command(self, text: str) -> ApiAction | None:
         """The command that ``text`` is, if it is one."""
         found = _COMMAND.match(text)
-        return ApiAction(function=found[1], kwargs={self.parameters.get(found[1], INPUT): found[2]}) if found else None
+        if found is None:
+            return None
+        return ApiAction(function=found[1], kwargs=text_arguments(found[2], self.parameters.get(found[1], INPUT)))
 
     def compose(self, actions: Sequence[Action]) -> str:
         """There are words for a call with one argument that is a text."""
@@ -52,7 +58,8 @@ class Brackets(DialectConfig):
             raise unsayable("code is no command in brackets")
         if not isinstance(action, ApiAction):
             return None
-        name = self.parameters.get(action.function, INPUT)
-        if list(action.kwargs) != [name] or not isinstance(action.kwargs[name], str):
-            raise unsayable(f"{action.function!r} has other arguments than a text {name!r}")
-        return f"{action.function}[{action.kwargs[name]}]"
+        names = self.parameters.get(action.function, INPUT)
+        values = [value for value in action.kwargs.values() if isinstance(value, str)]
+        if list(action.kwargs) != ([names] if isinstance(names, str) else names) or len(values) < len(action.kwargs):
+            raise unsayable(f"{action.function!r} has other arguments than the texts {names!r}")
+        return f"{action.function}[{', '.join(values)}]"

@@ -7,10 +7,10 @@ only looks like a call (cut off, no JSON, no closing tag) stays prose.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Annotated, Any, NamedTuple, Protocol
 
 import msgspec
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from schemas.config import Config
 from schemas.formats.format import FormatError
@@ -19,6 +19,16 @@ from schemas.trajectory import Action, AnyAction, ApiAction, CodeAction, Message
 
 INPUT = "input"
 """The name of a call's only argument where the text names none."""
+
+
+def _named(names: list[str]) -> list[str]:
+    if not names or len(set(names)) < len(names):
+        raise ValueError(f"{names!r} are no names of arguments; expected one or more that differ")
+    return names
+
+
+Parameters = dict[str, str | Annotated[list[str], AfterValidator(_named)]]
+"""What the text in the brackets of a call is called, or the texts that commas separate in it."""
 
 
 class Spoken(msgspec.Struct, frozen=True, gc=False):
@@ -43,10 +53,24 @@ def terminal_calls(*names: str) -> list[str]:
     return option
 
 
+def result_openings(*openings: str) -> list[str]:
+    """The option ``results`` of a dialect whose environments open what they say with one of these."""
+    option: list[str] = Field(
+        default=list(openings),
+        description="how a user turn opens that is the environment's, whether or not a call was before",
+    )
+    return option
+
+
 class DialectConfig(Config):
     """Base of dialects: the options that all of them have."""
 
     terminal: list[str] = terminal_calls()
+    results: list[str] = result_openings()
+    only_results: bool = Field(
+        default=False,
+        description="a user turn is the environment's only if it opens so; by default any is that follows a call",
+    )
 
 
 class Dialect(Protocol):
@@ -55,6 +79,14 @@ class Dialect(Protocol):
     @property
     def terminal(self) -> Sequence[str]:
         """The calls that end a task and get no result."""
+
+    @property
+    def results(self) -> Sequence[str]:
+        """How a user turn opens that is the environment's."""
+
+    @property
+    def only_results(self) -> bool:
+        """Whether no other user turn is the environment's."""
 
     def read(self, text: str) -> Spoken | None:
         """The actions in ``text``; ``None`` if it says nothing in the dialect."""
@@ -98,6 +130,23 @@ def is_plainest(dialect: Dialect, spoken: Spoken, text: str) -> bool:
         return dialect.compose(spoken.actions) == text
     except FormatError:
         return False
+
+
+def text_arguments(given: str, names: str | Sequence[str]) -> dict[str, str]:
+    """The arguments that a text between brackets holds, separated by commas, by name.
+
+    Of more commas than names the last ones count, but none inside of brackets or double quotes.
+    """
+    if isinstance(names, str):
+        return {names: given}
+    depth, quoted, commas = 0, False, []
+    for place, character in enumerate(given):
+        quoted ^= character == '"'
+        depth += 0 if quoted else (character in "([{") - (character in ")]}")
+        if character == "," and not (quoted or depth):
+            commas.append(place)
+    edges = [-1, *(commas[len(commas) - len(names) + 1 :] if len(commas) >= len(names) else commas), len(given)]
+    return {name: given[a + 1 : b].strip() for name, a, b in zip(names, edges, edges[1:], strict=False)}
 
 
 def unsayable(detail: str) -> FormatError:

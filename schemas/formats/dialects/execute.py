@@ -5,7 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from schemas.formats.dialects.dialect import Block, DialectConfig, Spoken, lines, terminal_calls, unsayable, with_prose
+from schemas.formats.dialects.dialect import (
+    Block,
+    DialectConfig,
+    Spoken,
+    lines,
+    result_openings,
+    terminal_calls,
+    unsayable,
+    with_prose,
+)
 from schemas.trajectory import Action, ApiAction, CodeAction
 
 _BLOCK = re.compile(r"<execute(?:_(\w+))?>(.*?)</execute(?(1)_\1)>", re.DOTALL)
@@ -16,6 +25,7 @@ class Execute(DialectConfig):
     """Code in ``<execute>`` (Python), ``<execute_bash>``, ``<execute_ipython>`` … tags."""
 
     terminal: list[str] = terminal_calls("exit", "exit()")
+    results: list[str] = result_openings("Observation:")
 
     def read(self, text: str) -> Spoken | None:
         """The code; line breaks right inside the tags, or blanks around a single line, are no part of it."""

@@ -14,32 +14,41 @@ _FENCE = re.compile(r"^(`{3,}|~{3,})([^\n`]*)$", re.MULTILINE)
 
 
 class Fenced(DialectConfig):
-    """Every fenced block is code that is run, in the language that stands on its fence (none: ``""``)."""
+    """Fenced blocks are code that is run, in the language that stands on the fence."""
 
     languages: list[str] = Field(
         default=[], description="blocks in these languages are run; all of them if it is empty"
     )
+    language: str | None = Field(
+        default="", description="the language of blocks on whose fence there is none; null: these are no code"
+    )
+    last: bool = Field(default=False, description="only the last such block of a turn is run")
 
     def read(self, text: str) -> Spoken | None:
-        """The blocks, all of them; an unclosed one stays prose."""
+        """The blocks that are run; all others, and an unclosed one, stay prose."""
         if "```" not in text and "~~~" not in text:
             return None
-        run = [block for block in _blocks(text) if not self.languages or _language(block) in self.languages]
-        return with_prose(text, run)
+        run = [
+            block for block in _blocks(text, self.language) if not self.languages or _language(block) in self.languages
+        ]
+        return with_prose(text, run[-1:] if self.last else run)
 
     def compose(self, actions: Sequence[Action]) -> str:
         """There are words for code, and none for tool calls."""
         return lines(actions, [_code(action) for action in actions])
 
 
-def _blocks(text: str) -> Iterator[Block]:
+def _blocks(text: str, language: str | None) -> Iterator[Block]:
+    """The closed blocks; without a language, they are in ``language``, or none."""
     opening: re.Match[str] | None = None
     for fence in _FENCE.finditer(text):
         if opening is None:
             opening = fence
         elif fence[1] == opening[1] and not fence[2].strip():
             code = text[opening.end() + 1 : fence.start()].removesuffix("\n")
-            yield Block(opening.start(), fence.end(), CodeAction(language=opening[2].strip(), content=code))
+            named = opening[2].strip() or language
+            if named is not None:
+                yield Block(opening.start(), fence.end(), CodeAction(language=named, content=code))
             opening = None
 
 

@@ -1,21 +1,32 @@
 # cython: annotation_typing=False
 """``Thought:``, ``Action:``, ``Action Input:``, ``Final Answer:`` (ReAct, arXiv:2210.03629), in the spellings in use.
 
-An action is one of: a name with ``Action Input:``, JSON if it is any; a name and a fenced block of code; ``name[text]``
-or ``name(text)``; ``Answer`` with ``Final Answer:``; or else a command in plain text, which is a message to its world.
-It ends where a line begins with the next label; what follows, such as an observation that the agent made up, is a
-message.
+An action is one of: a name with ``Action Input:``, JSON if it is any; a name and a fenced block; ``name[text]``,
+``name(text)`` or ``name(key=value)``; ``Answer`` with ``Final Answer:``; or else a command in plain text, which is a
+message to its environment unless ``commands`` has it. It ends where a line begins with the next label; what follows,
+such as an observation that the agent made up, is a message.
 """
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Sequence
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from schemas.formats.arguments import read_arguments
-from schemas.formats.dialects.dialect import INPUT, DialectConfig, Spoken, terminal_calls, unsayable
+from schemas.formats.browser_calls import browser_action
+from schemas.formats.dialects.dialect import (
+    INPUT,
+    DialectConfig,
+    Parameters,
+    Spoken,
+    result_openings,
+    terminal_calls,
+    text_arguments,
+    unsayable,
+)
 from schemas.formats.json_text import dumped
 from schemas.rows import MessageCall
 from schemas.trajectory import Action, ApiAction, CodeAction, MessageAction
@@ -27,6 +38,11 @@ _CODE = re.compile(r"([^\n`]*)\n\s*(`{3,})([^\n`]*)\n(.*?)\n?\2", re.DOTALL)
 _CALL = re.compile(r"([A-Za-z_][\w.-]*)(?:\[(.*)\]|\((.*)\))", re.DOTALL)
 _WORD = re.compile(r"\s*\w*\s*")
 _BLANKS = " \t"
+_NAME = re.compile(r"\{([A-Za-z_]\w*)\}")
+_COMMAND = re.compile(r"[^\s{}]+( [^\s{}]+| \{[A-Za-z_]\w*\})*")
+_CHOICE = re.compile(r"[A-Z]\.")
+_ACTION = "Action:"
+"""Stands for the action among the names of arguments, none of which has a colon."""
 _ANSWERS = "Final Answer:"
 _THOUGHTS = ("Thought:", "THOUGHT:", "Think:")
 _ACTIONS = ("Action:", "ACTION:", "Act:")
@@ -37,10 +53,34 @@ class React(DialectConfig):
     """One thought and one action to a text."""
 
     terminal: list[str] = terminal_calls("answer", "finish", "Finish")
-
-    parameters: dict[str, str] = Field(
-        default={}, description=f"what the text in ``name[text]`` is called; {INPUT!r} if it is not said here"
+    results: list[str] = result_openings("Observation:", "OBSERVATION:")
+    parameters: Parameters = Field(
+        default={},
+        description="what the text in ``name[text]`` is called, or a list for several that commas separate;"
+        f" {INPUT!r} if it is not said here",
     )
+    commands: list[str] = Field(
+        default=[],
+        description="actions in plain text that are calls, such as ``take {item} from {source}``: their first word is"
+        " called, what stands in the place of the names are its arguments",
+    )
+    arguments: dict[str, str] = Field(
+        default={},
+        description="labels of lines that hold an argument of the action, such as ``Value``, and what that is called",
+    )
+
+    @field_validator("commands")
+    @classmethod
+    def _templates(cls, commands: list[str]) -> list[str]:
+        for command in commands:
+            names = _NAME.findall(command)
+            if not _COMMAND.fullmatch(command) or len(set(names)) < len(names):
+                raise ValueError(f"{command!r} is no command; expected a word, then words and {{names}} that differ")
+        return commands
+
+    @functools.cached_property
+    def _patterns(self) -> list[re.Pattern[str]]:
+        return [re.compile(_pattern(each)) for each in self.commands]
 
     def read(self, text: str) -> Spoken | None:
         """The first action of ``text`` and what follows it, or its final answer; ``None`` for a thought alone."""
@@ -49,6 +89,8 @@ class React(DialectConfig):
         opening = action or answer
         if opening is None:
             return None
+        if self.arguments and (labelled := self._labelled(text)):
+            return Spoken([labelled], plainest=False)
         thought = _thought(text[: opening.start])
         if answer is not None and (action is None or _WORD.fullmatch(text, action.stop, answer.start)):
             said = text[answer.stop :].lstrip(_BLANKS)
@@ -79,12 +121,51 @@ class React(DialectConfig):
         if "```" in body and (found := _CODE.fullmatch(body)):
             language = found[3].strip() or found[1].strip().lower()
             return CodeAction(language=language, content=found[4], description=thought)
+        for pattern in self._patterns:
+            if command := pattern.fullmatch(body):
+                return ApiAction(function=body.split(" ")[0], kwargs=command.groupdict(), description=thought)
         if found := _CALL.fullmatch(body):
             name, bracketed, given = found.groups()
+            if bracketed is None and "=" in given and name not in {*self.parameters, *self.terminal}:
+                call = browser_action(body, {})
+                if isinstance(call, ApiAction):
+                    return ApiAction(function=name, kwargs=call.kwargs, description=thought)
             given = given if bracketed is None else bracketed
-            kwargs = {self.parameters.get(name, INPUT): given} if given else {}
+            kwargs = text_arguments(given, self.parameters.get(name, INPUT)) if given else {}
             return ApiAction(function=name, kwargs=kwargs, description=thought)
         return None
+
+    def _labelled(self, text: str) -> ApiAction | None:
+        """The action with arguments on lines of their own; ``None`` where there is anything else on or between these.
+
+        A letter that is chosen (``Answer: B.``) is one without the full stop.
+        """
+        thought: list[str] = []
+        found: dict[str, str] = {}
+        for line in text.rstrip().split("\n"):
+            label, colon, value = line.partition(":")
+            name = _ACTION if f"{label.strip()}:" in _ACTIONS else self.arguments.get(label.strip())
+            if not colon or name is None:
+                if found:
+                    return None
+                thought.append(line)
+            elif name in found:
+                return None
+            else:
+                found[name] = value.strip()
+        function = found.pop(_ACTION, "")
+        if not function or not found:
+            return None
+        kwargs = {name: value[:-1] if _CHOICE.fullmatch(value) else value for name, value in found.items()}
+        return ApiAction(function=function, kwargs=kwargs, description=_thought("\n".join(thought)))
+
+
+def _pattern(command: str) -> str:
+    """What matches a command, with a group for each of its names."""
+    parts = _NAME.split(command)
+    parts[::2] = map(re.escape, parts[::2])
+    parts[1::2] = [f"(?P<{name}>.+?)" for name in parts[1::2]]
+    return "".join(parts)
 
 
 def _parted(text: str) -> tuple[str, str]:

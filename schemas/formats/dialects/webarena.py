@@ -65,7 +65,11 @@ def _command(text: str) -> ApiAction | None:
         values = [arguments[1:-1]] if len(arguments) > 1 and arguments[0] == "[" and arguments[-1] == "]" else None
     else:
         values = None if arguments else []
-    return None if values is None else ApiAction(function=name, kwargs=dict(zip(parameters, values, strict=False)))
+    if values is None:
+        return None
+    # Some write ``[direction=down]`` for ``[down]``.
+    named = zip(parameters, values, strict=False)
+    return ApiAction(function=name, kwargs={each: value.removeprefix(f"{each}=") for each, value in named})
 
 
 def _written(action: Action) -> str | None:

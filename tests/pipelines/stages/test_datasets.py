@@ -21,7 +21,7 @@ from schemas.config import validate
 from schemas.formats.adp import Adp
 from schemas.formats.format import Origin
 from schemas.profiles.profile import ReadRecord
-from schemas.trajectory import Action, ApiAction, CodeAction, Trajectory
+from schemas.trajectory import Action, ApiAction, CodeAction, TextObservation, Trajectory
 from tests.schemas.formats.leaves import leaves
 
 DATASETS = Path(__file__).resolve().parents[3] / "configs/datasets"
@@ -169,13 +169,67 @@ def test_the_task_after_a_demonstration_comes_from_the_user() -> None:
         assert [(each.source, each.tool_call_id) for each in tasks] == [("user", None)]  # type: ignore[union-attr]
 
 
+TYPED = {
+    "agentinstruct_alfworld": ["go", "take"],
+    "agentinstruct_db": [],
+    "agentinstruct_kg": ["get_relations", "get_neighbors"],
+    "agentinstruct_mind2web": ["CLICK"],
+    "agentinstruct_os": ["bash", "bash"],
+    "agentinstruct_webshop": ["search", "click"],
+    "code_feedback": ["python", "python"],
+    "codeactinstruct": ["python", "python"],
+    "nebius_swe_agent": ["bash", "bash"],
+    "nnetnav_live": ["type", "stop"],
+    "nnetnav_wa": ["type", "tab_focus"],
+    "orca_agentinstruct": [],
+    "swe_gym": ["str_replace_editor", "str_replace_editor"],
+    "swe_smith": ["bash", "str_replace_editor"],
+    "synatra": ["click"],
+}
+"""The first two calls or languages of code in the first record. The sample of ``agentinstruct_db`` has answers only."""
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_actions_are_typed(name: str) -> None:
+    runs = [read.trajectories[0] for _, read in records(name)]
+    calls = [[item for item in run.content if isinstance(item, ApiAction | CodeAction)] for run in runs]
+    names = [[each.function if isinstance(each, ApiAction) else each.language for each in found] for found in calls]
+    assert names[0][:2] == TYPED[name]
+    assert all(all(found) for found in names)
+
+
+def test_arguments_in_text_are_told_apart() -> None:
+    runs = [read.trajectories[0] for _, read in records("agentinstruct_kg")]
+    calls = [item for run in runs for item in run.content if isinstance(item, ApiAction)]
+    several = [list(each.kwargs) for each in calls if each.function in ("get_neighbors", "intersection")]
+    assert (len(several), sum(map(len, several))) == (21, 42)
+    (run,) = [read.trajectories[0] for rows, read in records("nnetnav_wa") if "direction=down" in str(rows)]
+    assert {"direction": "down"} in [item.kwargs for item in run.content if isinstance(item, ApiAction)]
+
+
+@pytest.mark.parametrize(
+    ("name", "opening"), [("code_feedback", "Execution result:"), ("codeactinstruct", "Observation:")]
+)
+def test_results_that_open_as_such_are_the_environments_and_others_the_users(name: str, opening: str) -> None:
+    for _, read in records(name):
+        seen = [item for item in read.trajectories[0].content if isinstance(item, TextObservation)]
+        assert all((each.source == "environment") == each.content.startswith(opening) for each in seen)
+        assert "guessed_source" not in read.remarks
+
+
 def rhythm(run: Trajectory) -> str:
-    """What was done (``a``) and seen (``o``), each result after its call; what is seen at once counts once."""
+    """What was done (``a``) and seen (``o``), each result after its call.
+
+    What is seen at once counts once, and so do actions of one turn that nothing answers.
+    """
     results = {item.tool_call_id: item for item in run.content if item.tool_call_id and not isinstance(item, Action)}
     marks = ""
+    turn = None
     for item in run.content:
         if isinstance(item, Action):
+            marks = marks.removesuffix("a") if item.turn == turn else marks
             marks += "ao" if item.tool_call_id in results else "a"
+            turn = item.turn
         elif item.tool_call_id is None:
             # The reference has some answers of the agent among what it saw.
             marks += "a" if getattr(item, "source", None) == "agent" else "o"

@@ -170,10 +170,26 @@ def test_a_private_path_that_matches_nothing_is_reported(tmp_path: Path) -> None
     step = stage("normalize", data=[data], dataset="d", format="adp", private=["emial", "email"])
     manifest = normalize(tmp_path, "t", data, private=["emial", "email"])
     assert manifest.metrics["private.emial"] == 0
-    assert step.notes(manifest) == [
+    assert step.notes(manifest)[-2:] == [
         "warning: private 'emial' matches nothing in 2 records. Did you mean 'email'?",
         "warning: 1 texts hold 'email' but are no JSON; they are stored as they are",
     ]
+
+
+def test_typed_actions_and_guessed_sources_are_in_the_manifest_and_the_notes(tmp_path: Path) -> None:
+    act = [{"role": "assistant", "content": "Action: look[box]"}, {"role": "user", "content": "A ball."}]
+    rows = [{"messages": [{"role": "user", "content": "Look."}, *act * n]} for n in (0, 1, 2)]
+    given = {"data": [write(tmp_path / "d.jsonl", *rows)], "dataset": "d", "format": "openai"}
+    options = {"dialect": "react"}
+    manifest = run(tmp_path, "normalize", "t", **given, options=options)
+    figures = {name: manifest.metrics[name] for name in ("typed_actions", "remark.guessed_source")}
+    assert figures == {"typed_actions": 3, "remark.guessed_source": 3}
+    assert manifest.metrics["typed_actions_per_trajectory"] == 1.0
+    found = "3 typed actions (calls and code) in 3 trajectories, 1.0 each; 1 have none; "
+    assert stage("normalize", **given).notes(manifest) == [f"{found}the source of 3 turns was guessed"]
+    untyped = run(tmp_path, "normalize", "untyped", **given)
+    assert untyped.metrics["remark.guessed_source"] == untyped.metrics["typed_actions"] == 0
+    assert "warning: no action was read as a call or code" in stage("normalize", **given).notes(untyped)[1]
 
 
 def test_what_became_of_each_field_is_counted(tmp_path: Path) -> None:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import time
 from typing import Any, get_args
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from schemas.config import validate
 from schemas.errors import UserError
 from schemas.formats.dialects import DIALECTS, DialectName
 from schemas.formats.dialects.dialect import say
 from schemas.formats.dialects.option import WithDialect
-from schemas.formats.format import FormatError
-from schemas.trajectory import AnyAction, ApiAction, CodeAction, MessageAction
+from schemas.formats.format import FormatError, Origin, Read
+from schemas.formats.sharegpt import ShareGpt
+from schemas.trajectory import AnyAction, ApiAction, CodeAction, MessageAction, TextObservation
 from tests.schemas.formats.chat_records import names
 from tests.schemas.records import json_objects, texts
 
@@ -90,8 +93,24 @@ READ: list[tuple[DialectName, str, list[AnyAction]]] = [
     ("webarena", "```hover [1]``` I said.", [call("hover", id="1"), message(" I said.")]),
     ("webarena", "So:\n```\ntype [7] [a\n b]\n```", [call("type", "So:", id="7", content="a\n b")]),
     ("webarena", "```I think. ```stop [N/A]``````", [call("stop", "```I think. ", answer="N/A")]),
-    ("webarena", "```scroll [direction=down]```", [call("scroll", direction="direction=down")]),
+    ("webarena", "```scroll [direction=down]```", [call("scroll", direction="down")]),
+    (
+        "webarena",
+        "```type [7] [a] [press_enter_after=0]```",
+        [call("type", id="7", content="a", press_enter_after="0")],
+    ),
     ("webarena", "```go_back```", [call("go_back")]),
+    (
+        "calls",
+        '# step 2: As in hover(x).\nclick(element_id="93")\n# step summary: click (it)',
+        [call("click", "# step 2: As in hover(x).", element_id="93"), message("# step summary: click (it)")],
+    ),
+    ("calls", "\tscroll(0, 200.5)\nnoop()", [call("scroll", delta_x=0, delta_y=200.5), call("noop")]),
+    (
+        "calls",
+        "type(element='a\\'b', options=[\"x\", None, True])",
+        [call("type", element="a'b", options=["x", None, True])],
+    ),
     (
         "hermes",
         'Both:\n<tool_call>\n{"name": "f", "arguments": {"a": "</tool_call>"}}\n</tool_call>\n'
@@ -127,6 +146,11 @@ def test_calls_are_found(name: DialectName, text: str, actions: list[AnyAction])
         ("webarena", "```fly [1]```"),
         ("webarena", "```go_back [1]```"),
         ("webarena", "```python\nclick [1]\n```"),
+        ("calls", "click(element)"),
+        ("calls", "click('7', 'left', [], 4)"),
+        ("calls", "x = click('7')"),
+        ("calls", "# click('7')"),
+        ("calls", "click({'a': 1})"),
         ("hermes", '<tool_call>{"name": "f", "argum'),
         ("hermes", '<tool_call>{"name": "f", "arguments": {"a": NaN}}</tool_call>'),
         ("hermes", "<tool_call>[]</tool_call>"),
@@ -149,6 +173,11 @@ SAID: list[tuple[DialectName, list[AnyAction], str]] = [
     ("webarena", [call("click", "I click.", id="7")], "I click.\n```click [7]```"),
     ("webarena", [call("type", id="7", content="a", press_enter_after="1")], "```type [7] [a] [1]```"),
     ("webarena", [call("new_tab")], "```new_tab```"),
+    (
+        "calls",
+        [call("f", "Why.", a='x"\ny', n=[1.5, None]), message("So.")],
+        'Why.\nf(a="x\\"\\ny", n=[1.5, None])\nSo.',
+    ),
     ("hermes", [call("f", é="ü")], '<tool_call>\n{"name": "f", "arguments": {"é": "ü"}}\n</tool_call>'),
 ]
 
@@ -182,6 +211,11 @@ def test_calls_are_said(name: DialectName, actions: list[AnyAction], text: str) 
         ("webarena", [call("click", id="7"), call("click", id="8")]),
         ("webarena", [call("type", id="7", content="a] [1")]),
         ("webarena", [call("stop", answer="```")]),
+        ("calls", [code("x")]),
+        ("calls", [call("f", raw="x")]),
+        ("calls", [call("f", a={"b": 1})]),
+        ("calls", [call("no name", a=1)]),
+        ("calls", [message("f(a=1)")]),
         ("hermes", [code("x")]),
         ("hermes", [call("f", raw="[1, 2]")]),
     ],
@@ -222,6 +256,141 @@ def test_arguments_get_the_names_that_are_given() -> None:
         assert dialect.read(text).actions == [call("search", keywords="red")]
 
 
+ALFWORLD = ("go to {location}", "take {item} from {source}", "put {item} in/on {target}", "look")
+KNOWLEDGE = {"get_neighbors": ["variable", "relation"], "count": "variable"}
+CHOICE = {"Answer": "element", "Value": "value"}
+
+
+@pytest.mark.parametrize(
+    ("options", "text", "action"),
+    [
+        ({"commands": ALFWORLD}, "ACTION: go to shelf 1", call("go", location="shelf 1")),
+        (
+            {"commands": ALFWORLD},
+            "THOUGHT: I take it.\nACTION: take ball 2 from box from attic 1",
+            call("take", "I take it.", item="ball 2", source="box from attic 1"),
+        ),
+        ({"commands": ALFWORLD}, "ACTION: put pan 1 in/on stove 1", call("put", item="pan 1", target="stove 1")),
+        ({"commands": ALFWORLD}, "ACTION: look", call("look")),
+        ({"commands": ALFWORLD}, "ACTION: look around", message("look around")),
+        (
+            {"parameters": KNOWLEDGE},
+            "Action: get_neighbors(#2, a.b)",
+            call("get_neighbors", variable="#2", relation="a.b"),
+        ),
+        (
+            {"parameters": KNOWLEDGE},
+            "Action: get_neighbors(Lincoln, Abraham, a.b)",
+            call("get_neighbors", variable="Lincoln, Abraham", relation="a.b"),
+        ),
+        (
+            {"parameters": KNOWLEDGE},
+            'Action: get_neighbors[("a, b", c), d]',
+            call("get_neighbors", variable='("a, b", c)', relation="d"),
+        ),
+        ({"parameters": KNOWLEDGE}, "Action: get_neighbors(#2)", call("get_neighbors", variable="#2")),
+        ({}, 'Action: click(id="7", n=2, to=["a"])', call("click", id="7", n=2, to=["a"])),
+        ({}, "Action: search(a=b)", call("search", input="a=b")),
+        ({}, "Action: answer(x=5)", call("answer", input="x=5")),
+        ({"parameters": {"look": "query"}}, "Action: look(x=5)", call("look", query="x=5")),
+        ({"parameters": KNOWLEDGE}, "Action: count(#0, 1)", call("count", variable="#0, 1")),
+        (
+            {"arguments": CHOICE},
+            "Thought: I see: yes.\nSo.\nAnswer: C.\nAction: TYPE\nValue: a: b.",
+            call("TYPE", "I see: yes.\nSo.", element="C", value="a: b."),
+        ),
+        ({"arguments": CHOICE}, "Answer: C\nAction: CLICK\n", call("CLICK", element="C")),
+        (
+            {"arguments": CHOICE},
+            "Thought: x\nAnswer: C.\nSurely.\nAction: CLICK",
+            message("CLICK", "x\nAnswer: C.\nSurely."),
+        ),
+        ({"arguments": CHOICE}, "Action: search[a]", call("search", input="a")),
+    ],
+)
+def test_react_actions_get_the_arguments_that_options_name(
+    options: dict[str, Any], text: str, action: AnyAction
+) -> None:
+    dialect = validate(DIALECTS.load("react"), options, "react")
+    assert dialect.read(text).actions == [action]
+    turns = [{"from": "human", "value": "Do."}, {"from": "gpt", "value": text}]
+    format_ = ShareGpt(dialect="react", dialect_options=options)
+    run = format_.read(msgspec.json.encode({"conversations": turns}), Origin("demo")).trajectory
+    assert format_.write(run).document["conversations"] == turns
+    if isinstance(action, ApiAction):
+        assert dialect.read(say(dialect, [action])).actions == [action]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"commands": ["{item}"]},
+        {"commands": ["go  to"]},
+        {"commands": ["take {item} from {item}"]},
+        {"parameters": {"f": []}},
+        {"parameters": {"f": ["a", "a"]}},
+    ],
+)
+def test_options_that_would_lose_arguments_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match="expected"):
+        validate(DIALECTS.load("react"), options, "react")
+
+
+def test_several_arguments_in_brackets_are_separated_by_commas() -> None:
+    dialect = DIALECTS.load("brackets")(parameters={"move": ["item", "to"]})
+    action = call("move", item="red, round ball", to="box")
+    assert dialect.read("move[red, round ball, box]").actions == [action]
+    assert say(dialect, [action]) == "move[red, round ball, box]"
+    with pytest.raises(FormatError):
+        say(dialect, [call("move", item="ball", to="box, red")])
+
+
+def test_which_fenced_blocks_are_code() -> None:
+    text = "A:\n```\nls\n```\nB:\n```python\nx\n```"
+    fenced = DIALECTS.load("fenced")
+    assert fenced(language="bash").read(text).actions == [code("ls", "bash", "A:"), code("x", description="B:")]
+    tagged = code("x", description="A:\n```\nls\n```\nB:")
+    assert fenced(language=None).read(text).actions == [tagged]
+    assert fenced(language="bash", last=True).read(text).actions == [tagged]
+    assert fenced(language=None).read("```\nls\n```") is None
+
+
+def heard(dialect: DialectName, options: dict[str, Any], *turns: str) -> Read:
+    """What is read of turns of the agent and, in between, of the user."""
+    given = [{"from": ("human", "gpt")[place % 2], "value": text} for place, text in enumerate(("Do.", *turns))]
+    format_ = ShareGpt(dialect=dialect, dialect_options=options)
+    read = format_.read(msgspec.json.encode({"conversations": given}), Origin("demo"))
+    assert format_.write(read.trajectory).document["conversations"] == given
+    return read
+
+
+def sources(read: Read) -> list[tuple[str, str | None]]:
+    return [(item.source, item.tool_call_id) for item in read.trajectory.content if isinstance(item, TextObservation)]
+
+
+def test_a_user_turn_that_opens_as_a_result_is_the_environments() -> None:
+    block, result = "```python\nx\n```", "Execution result: \n1"
+    options = {"results": ["Execution result:"], "only_results": True}
+    read = heard("fenced", options, block, result, block, "Shorter, please.", "Well.", result)
+    linked = ("environment", "call_1")
+    assert sources(read) == [("user", None), linked, ("user", None), ("environment", None)]
+    assert "guessed_source" not in read.remarks
+
+
+def test_a_wrong_answer_is_told_by_the_environment() -> None:
+    wrong = "Observation:\nYour answer is wrong.\nYou have 4 steps left."
+    read = heard("execute", {}, "It is <solution> 1 </solution>", wrong, "<execute>\n2\n</execute>", "Observation:\n2")
+    assert sources(read) == [("user", None), ("environment", None), ("environment", "call_3")]
+    assert sources(heard("execute", {"results": []}, "It is 1.", wrong))[1] == ("user", None)
+    assert sources(heard("execute", {}))[0] == ("user", None)
+
+
+def test_a_source_that_only_the_place_of_a_turn_tells_is_counted() -> None:
+    read = heard("react", {}, "Action: look[a]", "A box.", "Action: look[b]", "Observation: none", "So.", "Thanks.")
+    assert sources(read)[1:] == [("environment", "call_1"), ("environment", "call_3"), ("user", None)]
+    assert read.remarks["guessed_source"] == 1
+
+
 def test_only_code_in_the_languages_that_are_run_is_a_call() -> None:
     text = "A:\n```json\n{}\n```\nB:\n```python\nx\n```"
     actions = DIALECTS.load("fenced")(languages=["python"]).read(text).actions
@@ -233,6 +402,7 @@ BLOCKS = {
     "execute": "<execute>\nx\n</execute>",
     "fenced": "```python\nx\n```",
     "hermes": '<tool_call>\n{"name": "f"}\n</tool_call>',
+    "calls": 'f(a="1")',
 }
 prose = st.text(st.sampled_from("aé .\n\t\r"), max_size=8)
 

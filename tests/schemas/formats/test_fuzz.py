@@ -39,6 +39,7 @@ TEXTS = {
     "execute": "T <execute>ls</execute>",
     "fenced": "T\n```bash\nls\n```",
     "brackets": "T\nsearch[x]",
+    "calls": 'T\nlook(a="1")',
     "webarena": "T\n```type [1] [x] [1]```",
     "hermes": 'T\n<tool_call>\n{"name": "look", "arguments": {"a": 1}}\n</tool_call>',
 }

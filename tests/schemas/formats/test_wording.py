@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from schemas.formats.dialects import DIALECTS
 from schemas.formats.format import Origin
 from schemas.formats.sharegpt import ShareGpt
 from schemas.formats.wording import worded, wording
@@ -127,7 +128,7 @@ def test_a_text_that_was_noted_whole_is_written_as_before() -> None:
     assert said(REACT.write(noted).document) == ["Final Answer:  x"]
 
 
-@pytest.mark.parametrize("dialect", ["react", "function_xml", "hermes", "brackets", "execute", "fenced", "webarena"])
+@pytest.mark.parametrize("dialect", DIALECTS)
 @given(st.lists(st.one_of(st.sampled_from(tuple(TEXTS.values())), texts), max_size=6))
 def test_texts_come_back_to_the_letter(dialect: Any, turns: list[str]) -> None:
     format_ = ShareGpt(dialect=dialect)
