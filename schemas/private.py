@@ -101,9 +101,9 @@ class PrivateFields:
         """Raises ``ValueError`` for a path without a name."""
         self._paths = [PrivatePath(path) for path in paths]
 
-    def remove(self, record: Any) -> tuple[Any, Counter[str]]:
+    def remove(self, record: Any) -> tuple[Any, dict[str, int]]:
         """The record without them, and how often each was there, by ``REMOVED`` or ``LEFT`` and its path."""
         found: Counter[str] = Counter()
         for path in self._paths:
             record = path.remove(record, found)
-        return record, +found
+        return record, {name: n for name, n in found.items() if n}

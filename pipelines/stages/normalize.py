@@ -203,8 +203,8 @@ class Normalization(RowOperation):
 def action_notes(manifest: Manifest) -> list[str]:
     """How many actions are calls or code, and how many observations were taken for results by their place alone."""
     runs, metrics = manifest.counts.written, manifest.metrics
-    if not runs:
-        return []
+    if not runs or TYPED not in metrics:
+        return []  # a table without rows, or made before there were these figures
     typed, untyped, guessed = (int(metrics.get(name, 0)) for name in (TYPED, UNTYPED, GUESSED))
     found = f"{typed:,} typed actions (calls and code) in {runs:,} trajectories, {typed / runs:.1f} each"
     notes = [f"{found}; {untyped:,} have none; the source of {guessed:,} turns was guessed"]
@@ -219,7 +219,7 @@ def private_notes(paths: Sequence[str], manifest: Manifest) -> list[str]:
     known = [each.field.replace(ITEM, "") for each in field_report(manifest.metrics)]
     known += [path for path in paths if manifest.metrics.get(f"{REMOVED}{path}")]
     for path in paths:
-        if not manifest.metrics.get(f"{REMOVED}{path}"):
+        if manifest.metrics.get(f"{REMOVED}{path}") == 0:
             found = f"private {path!r} matches nothing in {manifest.counts.used} records"
             notes.append(f"warning: {found}.{near_match(path, known)}")
         if left := manifest.metrics.get(f"{LEFT}{path}"):

@@ -7,18 +7,8 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
-from schemas.formats.dialects.dialect import (
-    INPUT,
-    Block,
-    DialectConfig,
-    Parameters,
-    Spoken,
-    lines,
-    terminal_calls,
-    text_arguments,
-    unsayable,
-    with_prose,
-)
+from schemas.formats.dialects.config import DialectConfig, Parameters, terminal_calls
+from schemas.formats.dialects.dialect import INPUT, Block, Spoken, lines, text_arguments, unsayable, with_prose
 from schemas.trajectory import Action, ApiAction, CodeAction
 
 _COMMAND = re.compile(r"^([A-Za-z_][\w.-]*)\[(.*)\]$")

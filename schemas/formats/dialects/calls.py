@@ -8,15 +8,8 @@ from collections.abc import Iterator, Sequence
 from pydantic import Field
 
 from schemas.formats.browser_calls import PARAMETERS, browser_action
-from schemas.formats.dialects.dialect import (
-    Block,
-    DialectConfig,
-    Spoken,
-    lines,
-    terminal_calls,
-    unsayable,
-    with_prose,
-)
+from schemas.formats.dialects.config import DialectConfig, terminal_calls
+from schemas.formats.dialects.dialect import Block, Spoken, lines, unsayable, with_prose
 from schemas.formats.json_text import dumped
 from schemas.trajectory import Action, ApiAction, CodeAction
 

@@ -5,16 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from schemas.formats.dialects.dialect import (
-    Block,
-    DialectConfig,
-    Spoken,
-    lines,
-    result_openings,
-    terminal_calls,
-    unsayable,
-    with_prose,
-)
+from schemas.formats.dialects.config import DialectConfig, result_openings, terminal_calls
+from schemas.formats.dialects.dialect import Block, Spoken, lines, unsayable, with_prose
 from schemas.trajectory import Action, ApiAction, CodeAction
 
 _BLOCK = re.compile(r"<execute(?:_(\w+))?>(.*?)</execute(?(1)_\1)>", re.DOTALL)

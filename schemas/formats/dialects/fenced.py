@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from pydantic import Field
 
-from schemas.formats.dialects.dialect import Block, DialectConfig, Spoken, lines, unsayable, with_prose
+from schemas.formats.dialects.config import DialectConfig
+from schemas.formats.dialects.dialect import Block, Spoken, lines, unsayable, with_prose
 from schemas.trajectory import Action, ApiAction, CodeAction
 
 _FENCE = re.compile(r"^(`{3,}|~{3,})([^\n`]*)$", re.MULTILINE)

@@ -11,7 +11,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from schemas.formats.dialects.dialect import Block, DialectConfig, Spoken, lines, terminal_calls, unsayable, with_prose
+from schemas.formats.dialects.config import DialectConfig, terminal_calls
+from schemas.formats.dialects.dialect import Block, Spoken, lines, unsayable, with_prose
 from schemas.trajectory import Action, ApiAction, CodeAction
 
 _FUNCTION = "<function="

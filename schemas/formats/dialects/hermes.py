@@ -9,7 +9,8 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from schemas.formats.arguments import read_arguments
-from schemas.formats.dialects.dialect import Block, DialectConfig, Spoken, lines, terminal_calls, unsayable, with_prose
+from schemas.formats.dialects.config import DialectConfig, terminal_calls
+from schemas.formats.dialects.dialect import Block, Spoken, lines, unsayable, with_prose
 from schemas.formats.json_text import dumped
 from schemas.rows import MessageCall
 from schemas.trajectory import Action, ApiAction, CodeAction

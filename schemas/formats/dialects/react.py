@@ -17,16 +17,8 @@ from pydantic import Field, field_validator
 
 from schemas.formats.arguments import read_arguments
 from schemas.formats.browser_calls import browser_action
-from schemas.formats.dialects.dialect import (
-    INPUT,
-    DialectConfig,
-    Parameters,
-    Spoken,
-    result_openings,
-    terminal_calls,
-    text_arguments,
-    unsayable,
-)
+from schemas.formats.dialects.config import DialectConfig, Parameters, result_openings, terminal_calls
+from schemas.formats.dialects.dialect import INPUT, Spoken, text_arguments, unsayable
 from schemas.formats.json_text import dumped
 from schemas.rows import MessageCall
 from schemas.trajectory import Action, ApiAction, CodeAction, MessageAction
@@ -87,10 +79,10 @@ class React(DialectConfig):
         action = _label(text, _ACTIONS)
         answer = _label(text, (_ANSWERS,), action.stop if action else 0) if _ANSWERS in text else None
         opening = action or answer
-        if opening is None:
-            return None
         if self.arguments and (labelled := self._labelled(text)):
             return Spoken([labelled], plainest=False)
+        if opening is None:
+            return None
         thought = _thought(text[: opening.start])
         if answer is not None and (action is None or _WORD.fullmatch(text, action.stop, answer.start)):
             said = text[answer.stop :].lstrip(_BLANKS)
@@ -138,7 +130,8 @@ class React(DialectConfig):
     def _labelled(self, text: str) -> ApiAction | None:
         """The action with arguments on lines of their own; ``None`` where there is anything else on or between these.
 
-        A letter that is chosen (``Answer: B.``) is one without the full stop.
+        A letter that is chosen (``Answer: B.``) is one without the full stop. A choice that no action follows (none of
+        those given) goes by its label.
         """
         thought: list[str] = []
         found: dict[str, str] = {}
@@ -153,10 +146,12 @@ class React(DialectConfig):
                 return None
             else:
                 found[name] = value.strip()
-        function = found.pop(_ACTION, "")
-        if not function or not found:
-            return None
+        function = found.pop(_ACTION, None)
         kwargs = {name: value[:-1] if _CHOICE.fullmatch(value) else value for name, value in found.items()}
+        if function is None:
+            function = next((label for label, name in self.arguments.items() if [name] == list(kwargs)), None)
+        if not function or not kwargs:
+            return None
         return ApiAction(function=function, kwargs=kwargs, description=_thought("\n".join(thought)))
 
 

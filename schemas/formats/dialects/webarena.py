@@ -6,7 +6,8 @@ import itertools
 import re
 from collections.abc import Sequence
 
-from schemas.formats.dialects.dialect import Block, DialectConfig, Spoken, lines, terminal_calls, unsayable, with_prose
+from schemas.formats.dialects.config import DialectConfig, terminal_calls
+from schemas.formats.dialects.dialect import Block, Spoken, lines, unsayable, with_prose
 from schemas.trajectory import Action, ApiAction, CodeAction
 
 _FENCE = re.compile(r"`{3,}")

@@ -18,6 +18,7 @@ from pipelines.raw.reading import read_part
 from pipelines.recipe import read_recipe
 from pipelines.stages.normalize import Normalize, group_by
 from schemas.config import validate
+from schemas.formats import FORMATS
 from schemas.formats.adp import Adp
 from schemas.formats.format import Origin
 from schemas.profiles.profile import ReadRecord
@@ -167,6 +168,22 @@ def test_the_task_after_a_demonstration_comes_from_the_user() -> None:
     for _, read in records("agentinstruct_os"):
         tasks = [each for each in read.trajectories[0].content if "start a new problem" in getattr(each, "content", "")]
         assert [(each.source, each.tool_call_id) for each in tasks] == [("user", None)]  # type: ignore[union-attr]
+
+
+def without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: without_nulls(each) for name, each in value.items() if each is not None}
+    return [without_nulls(each) for each in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize("name", sorted(SAMPLES.keys() - {"nebius_swe_agent", "nnetnav_live", "nnetnav_wa"}))
+def test_a_record_is_written_as_it_was(name: str) -> None:
+    """But for records that a profile puts together of rows, or of other names for the fields of messages."""
+    stage = profile(DATASETS / f"{name}.yaml")
+    format_ = validate(FORMATS.load(stage.format), stage.options, stage.format)
+    for (row,), read in records(name):
+        row = {stage.rename.get(field, field): value for field, value in row.items()}
+        assert without_nulls(format_.write(read.trajectories[0]).document) == without_nulls(row)
 
 
 TYPED = {

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import msgspec
 import pytest
 
 from pipelines.engine.runner import RunnerConfig
@@ -187,6 +188,8 @@ def test_typed_actions_and_guessed_sources_are_in_the_manifest_and_the_notes(tmp
     assert manifest.metrics["typed_actions_per_trajectory"] == 1.0
     found = "3 typed actions (calls and code) in 3 trajectories, 1.0 each; 1 have none; "
     assert stage("normalize", **given).notes(manifest) == [f"{found}the source of 3 turns was guessed"]
+    before = msgspec.structs.replace(manifest, metrics={"items": 7})
+    assert stage("normalize", **given, private=["x"]).notes(before) == []
     untyped = run(tmp_path, "normalize", "untyped", **given)
     assert untyped.metrics["remark.guessed_source"] == untyped.metrics["typed_actions"] == 0
     assert "warning: no action was read as a call or code" in stage("normalize", **given).notes(untyped)[1]

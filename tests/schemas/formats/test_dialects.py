@@ -299,6 +299,7 @@ CHOICE = {"Answer": "element", "Value": "value"}
             "Thought: I see: yes.\nSo.\nAnswer: C.\nAction: TYPE\nValue: a: b.",
             call("TYPE", "I see: yes.\nSo.", element="C", value="a: b."),
         ),
+        ({"arguments": CHOICE}, "Thought: None fits.\nAnswer: A.", call("Answer", "None fits.", element="A")),
         ({"arguments": CHOICE}, "Answer: C\nAction: CLICK\n", call("CLICK", element="C")),
         (
             {"arguments": CHOICE},
