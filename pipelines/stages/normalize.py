@@ -16,6 +16,7 @@ from pipelines.raw.planning import GroupBy, plan_parts
 from pipelines.raw.reading import RawRecord, read_part
 from pipelines.stages.stage import Inputs, Stage, StageContext
 from schemas.errors import UserError, near_match
+from schemas.formats.dialects import DIALECTS
 from schemas.formats.format import FormatError
 from schemas.hub_errors import hub_errors
 from schemas.manifest import Manifest
@@ -209,7 +210,10 @@ def action_notes(manifest: Manifest) -> list[str]:
     found = f"{typed:,} typed actions (calls and code) in {runs:,} trajectories, {typed / runs:.1f} each"
     notes = [f"{found}; {untyped:,} have none; the source of {guessed:,} turns was guessed"]
     if not typed:
-        notes.append("warning: no action was read as a call or code; see options.dialect and its dialect_options")
+        known = ", ".join(DIALECTS)
+        notes.append(
+            f"warning: no action was read as a call or code; if texts hold some, set options.dialect ({known})"
+        )
     return notes
 
 
@@ -223,7 +227,8 @@ def private_notes(paths: Sequence[str], manifest: Manifest) -> list[str]:
             found = f"private {path!r} matches nothing in {manifest.counts.used} records"
             notes.append(f"warning: {found}.{near_match(path, known)}")
         if left := manifest.metrics.get(f"{LEFT}{path}"):
-            notes.append(f"warning: {left:.0f} texts hold {path!r} but are no JSON; they are stored as they are")
+            found = f"{left:.0f} texts name {path!r} but are no JSON, so they are stored as they are"
+            notes.append(f"warning: {found}; if it stands in them, make the field of the text private")
     return notes
 
 
