@@ -196,7 +196,7 @@ class Normalization(RowOperation):
     def _context(self, raw: RawRecord) -> JsonObject:
         """The record itself, unless it is large or may hold what is not to be stored; and where it stands."""
         where: JsonObject = {"files": sorted({Path(piece.path).name for piece in self._part.slices}), "row": raw.row}
-        if self._profile.private or len(raw.data) > LARGEST_INPUT_BYTES:
+        if self._reader.sensitive or len(raw.data) > LARGEST_INPUT_BYTES:
             return where
         return {**where, "raw": raw.data.decode(errors="backslashreplace")}
 

@@ -9,7 +9,7 @@ feedback (``email``, ``token``) are never stored.
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import Any, ClassVar
 
 from schemas.config import Config
 from schemas.formats.format import FormatError, Losses, Origin, Raw, Read, decode, provenance
@@ -31,6 +31,9 @@ _PRIVATE = [PrivatePath(f"{place}.{name}") for place in ("$", "args", "extras") 
 
 class OpenHands(Config):
     """OpenHands event logs, old and SDK, with the label of the record around them. They are only read."""
+
+    personal: ClassVar[bool] = True
+    """A record may hold personal fields, so that none is stored as it is, not even one that cannot be read."""
 
     def read(self, raw: Raw, origin: Origin) -> Read:
         """Raises ``FormatError``.

@@ -111,6 +111,8 @@ class ProfileReader:
         self._profile = profile
         self._reader = reader
         self._private = PrivateFields(profile.private)
+        self.sensitive = bool(profile.private) or getattr(reader, "personal", False)
+        """Whether a record may hold what is not to be stored."""
         self._places = (profile.task_id, profile.environment_id, profile.outcome) != (None, None, None)
 
     def read(self, raw: bytes, row: int, occurrence: int) -> ReadRecord:

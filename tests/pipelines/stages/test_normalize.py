@@ -149,6 +149,14 @@ def test_private_fields_are_stored_nowhere(tmp_path: Path) -> None:
     assert not any(word in rows or word.encode() in b"".join(files) for word in ("ann@example.org", "hunter2"))
 
 
+def test_a_dropped_record_of_a_format_with_personal_fields_is_not_stored(tmp_path: Path) -> None:
+    data = write(tmp_path / "d.jsonl", {"trajectory": [1], "email": "ann@example.org", "token": "hunter2"})
+    run(tmp_path, "normalize", "t", data=[data], dataset="d", format="openhands")
+    (letter,) = dropped_of(tmp_path / "t")
+    assert letter.input == {"files": ["d.jsonl"], "row": 0}
+    assert not any(word in letter.detail for word in ("ann@example.org", "hunter2"))
+
+
 def test_private_paths_reach_into_lists_objects_and_json_text(tmp_path: Path) -> None:
     events = [
         {"source": "user", "action": "message", "args": {"content": "Hi.", "api": {"token": "hunter2"}}},

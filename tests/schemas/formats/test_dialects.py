@@ -386,6 +386,13 @@ def test_a_wrong_answer_is_told_by_the_environment() -> None:
     assert sources(heard("execute", {}))[0] == ("user", None)
 
 
+def test_a_marked_result_of_a_terminal_call_is_linked_to_it() -> None:
+    read = heard(
+        "react", {}, "Action: finish[42]", "Observation: Episode finished.", "Action: finish[43]", "Next task."
+    )
+    assert sources(read)[1:] == [("environment", "call_1"), ("user", None)]
+
+
 def test_a_source_that_only_the_place_of_a_turn_tells_is_counted() -> None:
     read = heard("react", {}, "Action: look[a]", "A box.", "Action: look[b]", "Observation: none", "So.", "Thanks.")
     assert sources(read)[1:] == [("environment", "call_1"), ("environment", "call_3"), ("user", None)]
