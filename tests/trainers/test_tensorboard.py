@@ -11,8 +11,8 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch.utils.tensorboard import SummaryWriter
 
+from schemas import extras
 from tests.trainers.test_resume import curve, kill_after_checkpoint
-from trainers import start
 from trainers.dpo import main as dpo_main
 from trainers.kto import main as kto_main
 from trainers.reward import main as reward_main
@@ -62,6 +62,6 @@ def test_a_step_that_is_made_again_counts_once(config: Path, tmp_path: Path) -> 
 
 
 def test_without_the_package(config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(start, "find_spec", lambda name: None)
+    monkeypatch.setattr(extras, "find_spec", lambda name: None)
     assert main(["--config", str(config), "tensorboard=true"]) == 2
     assert "pip install 'agentmill[tensorboard]'" in capsys.readouterr().err

