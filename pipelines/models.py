@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -20,18 +21,32 @@ from schemas.model import model_revision
 from schemas.record import JsonObject
 from synthesis.policies import POLICIES
 from synthesis.policies.limits import Limits
-from synthesis.policies.settings import PolicySettings
+from synthesis.policies.settings import FROM_ENVIRONMENT, PolicySettings
 from synthesis.policies.spending import Budget, Prices
 
 BUNDLED = "bundled:"
+HEADER = re.compile(r"[A-Za-z0-9-]+")
+SECRET = re.compile("auth|key|token|secret|cookie|password|credential", re.IGNORECASE)
+"""Names of headers whose values are secrets."""
+
+OURS = frozenset({"model", "messages", "tools", "stream", "stream_options", "n"})
+"""What of a request is decided here alone: one answer, in one piece, to one conversation."""
+
+OF_VLLM = frozenset({"seed", "logprobs", "return_token_ids", "structured_outputs"})
+
 CPU_SEQUENCES, GPU_SEQUENCES = 32, 256
 
 
 class SamplingConfig(Config):
-    """How answers are sampled; ``max_tokens`` per turn. What is not given is not sent."""
+    """How answers are sampled; ``max_tokens`` per turn. What is ``null``, or has no default, is not sent.
 
-    temperature: Annotated[float, Field(ge=0)] = 1.0
+    ``temperature: null`` is for a model that takes none: then that of a step is not sent, either. With
+    ``max_completion_tokens`` the limit of a turn goes by that name, also one that a step gives as ``max_tokens``.
+    """
+
+    temperature: Annotated[float | None, Field(ge=0)] = 1.0
     max_tokens: Annotated[int | None, Field(ge=1)] = 256
+    max_completion_tokens: Annotated[int | None, Field(ge=1)] = None
     top_p: Annotated[float | None, Field(gt=0, le=1)] = None
     top_k: Annotated[int | None, Field(ge=-1)] = None
     min_p: Annotated[float | None, Field(ge=0, le=1)] = None
@@ -41,6 +56,29 @@ class SamplingConfig(Config):
     stop: list[str] | None = None
     tool_choice: Literal["auto", "required", "none"] | None = None
     parallel_tool_calls: bool | None = None
+    response_format: dict[str, Any] | None = None
+    reasoning_effort: str | None = None
+
+    @model_validator(mode="after")
+    def _one_limit(self) -> SamplingConfig:
+        if self.max_completion_tokens is not None and "max_tokens" in self.model_fields_set and self.max_tokens:
+            raise ValueError("`max_tokens` and `max_completion_tokens` are two names of one limit; give one of them")
+        return self
+
+    def sent(self, given: Mapping[str, Any]) -> JsonObject:
+        """The parameters of a request; ``given`` are those of a step, which go first. Raises ``UserError``."""
+        given = {name: value for name, value in given.items() if name not in self.withheld(given)}
+        if self.max_completion_tokens is not None and "max_tokens" in given:
+            given["max_completion_tokens"] = given.pop("max_tokens")
+        own = self.model_dump(exclude_unset=True)
+        chosen = SamplingConfig.model_validate({**own, **given}).model_dump(exclude_none=True)
+        if self.max_completion_tokens is not None:
+            chosen.pop("max_tokens", None)
+        return chosen
+
+    def withheld(self, given: Mapping[str, Any]) -> list[str]:
+        """Which of the parameters that a step gives are not sent, for the model takes none."""
+        return ["temperature"] if self.temperature is None and given.get("temperature") is not None else []
 
 
 class ServerConfig(Config):
@@ -96,13 +134,17 @@ class ModelConfig(Config):
     ``revision`` is for models behind ``endpoints``; that of a model folder is the digest of its files. A turn may take
     ``turn_timeout_s``; a server that cannot be reached is waited for up to ``patience_s`` more, one of ours as long as
     it may take to start again, and a provider that refuses for now up to ``limits.patience_s``. ``limits`` hold
-    requests back as the provider wants it; ``budget`` is what the model may cost in a run.
+    requests back as the provider wants it; ``budget`` is what the model may cost in a run. ``extra_body`` has
+    parameters of a request that ``sampling`` has no name for, and ``headers`` those of HTTP, of which the value
+    ``env:NAME`` is read from the environment: a secret never stands in a recipe.
     """
 
     policy: str
     model: str | None = None
     endpoints: list[str] = []
     api_key_variable: str | None = None
+    headers: dict[str, str] = {}
+    extra_body: dict[str, Any] = {}
     adapter: str | None = None
     revision: str | None = None
     server: ServerConfig = ServerConfig()
@@ -132,8 +174,35 @@ class ModelConfig(Config):
                 raise ValueError(f"{url!r} is no address; expected for example http://127.0.0.1:8000/v1")
         return [url.rstrip("/") for url in endpoints]
 
+    @field_validator("headers")
+    @classmethod
+    def _no_secrets(cls, headers: dict[str, str]) -> dict[str, str]:
+        for name, value in headers.items():
+            if not HEADER.fullmatch(name) or not value.isprintable():
+                raise ValueError(f"{name!r}: {value!r} is no HTTP header; expected for example X-Title: my-run")
+            if SECRET.search(name) and not value.startswith(FROM_ENVIRONMENT):
+                raise ValueError(f"the value of {name!r} may be a secret: export it, and write {name}: env:VARIABLE")
+        return headers
+
+    @field_validator("extra_body")
+    @classmethod
+    def _extra(cls, extra_body: dict[str, Any]) -> dict[str, Any]:
+        for name in extra_body:
+            if name in SamplingConfig.model_fields:
+                raise ValueError(f"{name!r} belongs into `sampling`")
+            if name in OURS:
+                raise ValueError(f"{name!r} is set for each request and cannot be given; leave it out")
+        return extra_body
+
     @model_validator(mode="after")
     def _complete(self) -> ModelConfig:
+        asked = self.policy in ("openai", "vllm")
+        unused = sorted({"extra_body", "headers", "limits", "prices", "sampling"} & self.model_fields_set)
+        if unused and not asked:
+            raise ValueError(f"policy {self.policy!r} sends no requests, so it has no `{unused[0]}`")
+        taken = sorted(OF_VLLM & self.extra_body.keys())
+        if taken and self.policy == "vllm":
+            raise ValueError(f"`extra_body.{taken[0]}` is set for each request by policy 'vllm'; leave it out")
         if self.policy in ("openai", "vllm") and self.model is None:
             raise ValueError(f"policy {self.policy!r} needs `model`")
         if self.policy == "openai" and not self.endpoints:
@@ -187,7 +256,7 @@ class ModelConfig(Config):
 
         ``revision`` is that of the model folder; an adapter of ours adds its own.
         """
-        chosen = SamplingConfig.model_validate({**self.sampling.model_dump(exclude_unset=True), **(sampling or {})})
+        chosen = {**self.sampling.sent(sampling or {}), **self.extra_body}
         return PolicySettings(
             policy=self.policy,
             entry=self.entry,
@@ -196,7 +265,8 @@ class ModelConfig(Config):
             model=endpoints[0].model if endpoints else None,
             endpoints=[endpoint.base_url for endpoint in endpoints],
             api_key_variable=self.api_key_variable,
-            sampling=chosen.model_dump(exclude_none=True) if self.policy in ("openai", "vllm") else {},
+            headers=self.headers,
+            sampling=chosen if self.policy in ("openai", "vllm") else {},
             turn_timeout_s=self.turn_timeout_s,
             patience_s=max(self.patience_s, self.server.start_timeout_s) if self.managed else self.patience_s,
             max_retries=self.max_retries,

@@ -79,5 +79,6 @@ def server_key(config: ModelConfig) -> ServerKey:
         "prices",
         "budget",
         "turns",
+        "extra_body",
     }
     return config.model_dump_json(exclude=of_the_client | ({"adapter"} if config.managed else set()))

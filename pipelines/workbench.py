@@ -74,6 +74,10 @@ class Workbench:
             self.progress.skipped(order.name, found)
             return found
         self.begin()
+        for role, config in order.models.items():
+            for name in config.sampling.withheld(order.stage.sampling(role)):
+                model = config.entry or config.display_name
+                self.say(f"{order.name}: `{name}` is not sent to {model}, whose `sampling.{name}` is null")
         return job.run(self.pool.endpoints(order.models), self.progress)
 
     def begin(self) -> None:

@@ -13,11 +13,18 @@ class UserError(Exception):
     """
 
 
+RAISE_OR_WAIT = "raise that limit, or wait,"
+
+
 class LimitReached(Exception):
     """A limit that the user has set for a run, or a provider for the user, is reached; what was done by then is kept.
 
-    The command line prints it with the command that goes on, without a traceback, and exits with 1.
+    The command line prints it with ``advice`` and the command that goes on, without a traceback, and exits with 1.
     """
+
+    def __init__(self, message: str, advice: str = RAISE_OR_WAIT) -> None:
+        super().__init__(message)
+        self.advice = advice
 
 
 def near_match(given: str, known: Iterable[str]) -> str:

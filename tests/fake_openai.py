@@ -90,11 +90,15 @@ Script = Sequence[Reply] | Callable[[dict[str, Any]], Reply]
 
 
 class FakeOpenAi:
-    """The server in a thread of this process. ``requests`` holds the bodies it got, ``keys`` their API keys."""
+    """The server in a thread of this process. ``requests`` holds the bodies it got, ``keys`` their API keys.
+
+    ``headers`` holds those of each request, by their names in lower case.
+    """
 
     def __init__(self, script: Script, port: int = 0, with_tokens: bool = False, listing: int = 200) -> None:
         self.requests: list[dict[str, Any]] = []
         self.keys: list[str] = []
+        self.headers: list[dict[str, str]] = []
         self.running = 0
         self.closing = threading.Event()
         self._script = script
@@ -198,6 +202,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        self.server_state.headers.append({name.lower(): value for name, value in self.headers.items()})
         reply = self.server_state.reply_to(body, self.headers.get("authorization", "").removeprefix("Bearer "))
         if reply.hang_s:
             self.server_state.hang(reply.hang_s)

@@ -98,7 +98,7 @@ def invoke(arguments: list[str]) -> int:
         return report(error, str(error), USER_MISTAKE, debug)
     except LimitReached as error:
         resume = shlex.join(["agentmill", *arguments])
-        return report(error, f"{error}\nraise that limit, or wait, and go on with: {resume}", FAILED, debug)
+        return report(error, f"{error}\n{error.advice} and go on with: {resume}", FAILED, debug)
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  the outermost boundary: any failure becomes one line
         if isinstance(error, BrokenPipeError) and silenced():
             return FAILED

@@ -8,6 +8,7 @@ import random
 import socket
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from http.client import HTTPException
 from typing import Any
 
@@ -56,14 +57,16 @@ def is_healthy(base_url: str, timeout_s: float = 2.0) -> bool:
     return True
 
 
-def check_endpoint(endpoint: Endpoint, api_key: str | None, timeout_s: float = 10.0) -> None:
+def check_endpoint(
+    endpoint: Endpoint, api_key: str | None, timeout_s: float = 10.0, headers: Mapping[str, str] | None = None
+) -> None:
     """See that an address given by the user answers, and serves the model.
 
     Raises ``UserError`` if it cannot be reached, refuses, or says that it serves other models. A server that has no
     list of models, or is too busy to show it, is believed.
     """
     try:
-        body = fetch(f"{endpoint.base_url}/models", api_key, timeout_s)
+        body = fetch(f"{endpoint.base_url}/models", api_key, timeout_s, headers)
     except urllib.error.HTTPError as error:
         if error.code == 404 or error.code in BUSY:
             return
@@ -85,9 +88,11 @@ def root(base_url: str) -> str:
     return base_url.removesuffix("/v1")
 
 
-def fetch(url: str, key: str | None, timeout_s: float) -> bytes:
+def fetch(url: str, key: str | None, timeout_s: float, headers: Mapping[str, str] | None = None) -> bytes:
     """The body at ``url``; a proxy that the environment names is passed by for addresses of this machine."""
-    request = urllib.request.Request(url, headers={"authorization": f"Bearer {key}"} if key else {})
+    own = {"Authorization": f"Bearer {key}"} if key else {}
+    given = {name.capitalize(): value for name, value in (headers or {}).items()}  # as urllib writes them
+    request = urllib.request.Request(url, headers={**own, **given})
     proxy = proxy_for(url)
     handler = urllib.request.ProxyHandler({request.type: proxy} if proxy else {})
     with urllib.request.build_opener(handler).open(request, timeout=timeout_s) as response:

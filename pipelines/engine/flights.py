@@ -16,7 +16,7 @@ from pipelines.engine.shard import Shard, ShardResult
 from pipelines.engine.window import Flight, Window
 from pipelines.engine.worker import StageFn
 from pipelines.engine.workspace import Workspace
-from schemas.errors import UserError
+from schemas.errors import RAISE_OR_WAIT, UserError
 from synthesis.policies.policy import Denied, Unreachable
 
 
@@ -95,9 +95,9 @@ class FlightsFn(StageFn):
             self._halt = self._halt or self.workspace.halted() is not None
         return self._halt
 
-    def _stop_launching(self, reason: str) -> None:
+    def _stop_launching(self, reason: str, advice: str = RAISE_OR_WAIT) -> None:
         self._halt = True
-        self.workspace.halt(reason)
+        self.workspace.halt(reason, advice)
 
     def _land(self) -> list[ShardResult]:
         """Take the next unit that ends; the result of its chunk if it was the last."""
@@ -111,7 +111,7 @@ class FlightsFn(StageFn):
             if isinstance(landing.error, UserError | MemoryError):
                 raise landing.error
             if isinstance(landing.error, Denied):
-                self._stop_launching(landing.error.detail)
+                self._stop_launching(landing.error.detail, landing.error.advice)
                 return []
             if isinstance(landing.error, Unreachable):
                 raise UserError(

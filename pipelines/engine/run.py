@@ -61,10 +61,11 @@ def run_stage(order: StageOrder, progress: StageProgress | None = None) -> Manif
 
 def refuse_halted(order: StageOrder, workspace: Workspace) -> None:
     """Raises ``LimitReached`` if the workers stopped before the end, and says how far they came."""
-    reason = workspace.halted()
-    if reason is not None:
+    halt = workspace.halted()
+    if halt is not None:
         kept = ended(workspace.journal)
-        raise LimitReached(f"stage {order.name} stopped, {reason}; the {kept} inputs that have ended are kept")
+        said = f"stage {order.name} stopped, {halt.reason}; the {kept} inputs that have ended are kept"
+        raise LimitReached(said, halt.advice)
 
 
 def refuse_empty(tables: Sequence[Table], name: str) -> None:

@@ -21,7 +21,7 @@ from pipelines.engine.server_records import ServerRecords
 from pipelines.engine.vllm_command import gpu_groups, vllm_command, vllm_environment
 from pipelines.models import ModelConfig, model_folder
 from schemas.errors import UserError, is_interrupt
-from synthesis.policies.settings import api_key
+from synthesis.policies.settings import api_key, header_values
 
 LOGS = "logs"
 POLL_S = 0.5
@@ -141,10 +141,10 @@ def interrupt_main_thread() -> None:
 
 def _given(config: ModelConfig) -> list[Endpoint]:
     """The endpoints that the user gave, each of them checked."""
-    key = api_key(config.api_key_variable)
+    key, headers = api_key(config.api_key_variable), header_values(config.headers)
     endpoints = [Endpoint(base_url=url, model=config.acting_name) for url in config.endpoints]
     for endpoint in endpoints:
-        check_endpoint(endpoint, key)
+        check_endpoint(endpoint, key, headers=headers)
     return endpoints
 
 

@@ -19,6 +19,7 @@ import msgspec
 from pipelines.engine.operation import SIDES, identity
 from pipelines.engine.provenance import Provenance
 from pipelines.engine.shard import Shard, ShardResult
+from schemas.errors import RAISE_OR_WAIT
 from schemas.manifest import MANIFEST_NAME, TEMPORARY_FOLDER, disk_errors
 from schemas.record import Record
 from schemas.representable import RecordError, check
@@ -50,6 +51,7 @@ class Halt(msgspec.Struct, frozen=True, kw_only=True):
     """Why a stage ends before all its inputs have."""
 
     reason: str
+    advice: str = RAISE_OR_WAIT
 
 
 class Workspace(msgspec.Struct, frozen=True):
@@ -92,14 +94,13 @@ class Workspace(msgspec.Struct, frozen=True):
         """What ended the stage in a worker, if word of it could be left."""
         return _read(self.path / "failure.json", Failure)
 
-    def halt(self, reason: str) -> None:
+    def halt(self, reason: str, advice: str = RAISE_OR_WAIT) -> None:
         """Leave word that no worker is to start anything new."""
-        _write(self.path / "halted.json", Halt(reason=reason))
+        _write(self.path / "halted.json", Halt(reason=reason, advice=advice))
 
-    def halted(self) -> str | None:
+    def halted(self) -> Halt | None:
         """Why nothing new is to be started, if so."""
-        halt = _read(self.path / "halted.json", Halt)
-        return None if halt is None else halt.reason
+        return _read(self.path / "halted.json", Halt)
 
     def result(self, phase: Phase, index: int) -> ShardResult | None:
         """The result of a chunk, or ``None`` if it is not done."""

@@ -85,7 +85,9 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
         settings = self.settings(sampling)
         fields = ("policy", "entry", "name", "revision", "sampling", "turns")
         server = self.config.server.identity() if self.config.managed else {}
-        return {**{field: getattr(settings, field) for field in fields}, **({"server": server} if server else {})}
+        given = {"headers": settings.headers, "server": server}
+        known = {field: getattr(settings, field) for field in fields}
+        return {**known, **{name: value for name, value in given.items() if value}}
 
 
 class StageContext(msgspec.Struct, frozen=True, kw_only=True):

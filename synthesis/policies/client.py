@@ -57,9 +57,9 @@ class Refused(Exception):
 class Client:
     """Posts to ``url``. Made anywhere, used and closed in one event loop.
 
-    ``repeated`` is called before each repetition, and ``lost`` with the body of each request whose answer is not
-    waited for or breaks off: the server may have worked on it. A proxy that the environment names is not for addresses
-    of this machine.
+    ``headers`` are sent with every request, before our own of the same name. ``repeated`` is called before each
+    repetition, and ``lost`` with the body of each request whose answer is not waited for or breaks off: the server may
+    have worked on it. A proxy that the environment names is not for addresses of this machine.
     """
 
     def __init__(
@@ -68,11 +68,13 @@ class Client:
         key: str | None,
         max_retries: int,
         *,
+        headers: Mapping[str, str] = {},
         repeated: Callable[[], None] | None = None,
         lost: Callable[[JsonObject], None] = lambda _: None,
     ) -> None:
         self._url = url
-        self._headers = {"authorization": f"Bearer {key or 'none'}", "content-type": "application/json"}
+        own = {"authorization": f"Bearer {key or 'none'}", "content-type": "application/json"}
+        self._headers = {**own, **{name.lower(): value for name, value in headers.items()}}
         self._max_retries = max_retries
         self._repeated = repeated
         self._lost = lost

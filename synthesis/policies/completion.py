@@ -16,6 +16,9 @@ from schemas.trajectory import AnyAction, ApiAction, MessageAction, Usage
 from synthesis.policies.policy import Conversation, PolicyError, Turn
 from synthesis.policies.tokens import token_delta
 
+TOKEN_LIMITS = ("max_tokens", "max_completion_tokens")
+"""The names that servers have for the most tokens of an answer."""
+
 OF_TOOLS = ("tool_choice", "parallel_tool_calls")
 """Sampling parameters that say how tools are called."""
 

@@ -15,11 +15,11 @@ from schemas.errors import UserError
 from schemas.record import JsonObject
 from schemas.trajectory import Usage
 from synthesis.policies.client import PASSING, Client, Cut, NotConnected, Refused, pause_s
-from synthesis.policies.completion import read_turn, request_body
+from synthesis.policies.completion import TOKEN_LIMITS, read_turn, request_body
 from synthesis.policies.limits import BUSY, Gate
-from synthesis.policies.policy import ContextOverflow, Conversation, Denied, PolicyError, Turn, Unreachable
+from synthesis.policies.policy import ContextOverflow, Conversation, Denied, PolicyError, Rejected, Turn, Unreachable
 from synthesis.policies.routing import Router
-from synthesis.policies.settings import PolicySettings, api_key
+from synthesis.policies.settings import PolicySettings, api_key, header_values
 from synthesis.policies.spending import Spending
 
 PATH = "/chat/completions"
@@ -27,7 +27,16 @@ MALFORMED_TRIES = 3
 PAUSE_S = (0.5, 1.5)
 LETTERS_PER_TOKEN = 4
 DEFAULT_MAX_TOKENS = 256
-"""What an answer is reckoned at, before it is there, where ``sampling`` sets no ``max_tokens``."""
+"""What an answer is reckoned at, before it is there, where ``sampling`` sets no limit."""
+
+REFUSED = "refused"
+"""The reason of a request that the server takes for wrong: 400, 403, 422 and the like."""
+
+NOTHING: JsonObject = {
+    "type": "function",
+    "function": {"name": "nothing", "description": "Do nothing.", "parameters": {"type": "object", "properties": {}}},
+}
+"""The tool of a request that is to tell whether tools are taken at all."""
 
 NOT_OURS = (401, 402, 404)
 """What a server says of the key, the account or the model, whatever was asked."""
@@ -66,7 +75,16 @@ class OpenAiPolicy:
         self.gate = Gate(settings.limits)
         self._metered = settings.limits.tokens_per_minute is not None or settings.budget is not None
         key = api_key(settings.api_key_variable)
-        client = partial(Client, key=key, max_retries=settings.max_retries, repeated=self._repeated, lost=self._lost)
+        self._accepted_at: dict[bytes, float] = {}
+        self._examining = asyncio.Lock()
+        client = partial(
+            Client,
+            key=key,
+            max_retries=settings.max_retries,
+            headers=header_values(settings.headers),
+            repeated=self._repeated,
+            lost=self._lost,
+        )
         self._clients = {url: client(url) for url in settings.endpoints}
         if settings.budget is not None:
             self.spending = Spending(settings.entry or self.model, settings.budget, settings.ledger)
@@ -76,7 +94,8 @@ class OpenAiPolicy:
 
         Raises ``ContextOverflow``, ``Unreachable``, ``Denied``, or ``PolicyError`` with the reason ``timeout``,
         ``disconnected``, ``rate_limited`` (429), ``server_error`` (5xx), ``refused`` (another 4xx) or ``malformed``,
-        after all retries; ``UserError`` where the key, the account or the model is refused.
+        after all retries; ``Rejected`` where the server refuses every such request, whatever the conversation, and
+        ``UserError`` where the key, the account or the model is refused.
         """
         body = self.body(conversation)
         expected = estimate(body) if self._metered else Usage()
@@ -113,23 +132,26 @@ class OpenAiPolicy:
                 async with asyncio.timeout(timeout_s):
                     turn = await self._ask(conversation, body, started)
                 self.gate.answered()
+                self._accepted_at[kind_of(body)] = time.monotonic()
                 return turn
             except TimeoutError as error:
                 raise PolicyError("timeout", f"no turn within {timeout_s:g} s") from error
             except Denied as error:
                 refusals.append(time.monotonic())
-                wait_s = await self._pause_s(error, refusals)
+                wait_s = await self._pause_s(error, refusals, body)
             except (Unreachable, Disconnected):
                 if time.monotonic() - started >= self._settings.patience_s:
                     raise
                 wait_s = random.uniform(*PAUSE_S)
-            except PolicyError:
+            except PolicyError as error:
                 self.gate.answered()
+                if error.reason == REFUSED:
+                    await self._check_others_pass(error, body, started)
                 raise
             await asyncio.sleep(wait_s)
             self.gate.charge(1, 0)
 
-    async def _pause_s(self, error: Denied, refusals: Sequence[float]) -> float:
+    async def _pause_s(self, error: Denied, refusals: Sequence[float], body: JsonObject) -> float:
         """For how long to wait after the ``refusals`` of a turn, given by when they came.
 
         Raises ``Denied`` where patience with the provider would be over by then, and ``PolicyError`` where that with
@@ -139,7 +161,7 @@ class OpenAiPolicy:
         wait_s = pause_s(error.retry_after_s, len(refusals) - 1, math.inf)
         asked_again_at = refusals[-1] + wait_s
         if asked_again_at - self.gate.refused(refusals[-1]) > patience_s:
-            if error.retry_after_s is not None or not await self._answers_others():
+            if error.retry_after_s is not None or await self._failure(short_request(body)) is not None:
                 raise error
             self.gate.answered()
             raise PolicyError(error.reason, error.detail) from error
@@ -149,19 +171,36 @@ class OpenAiPolicy:
             self.gate.shut(error.retry_after_s)
         return wait_s
 
-    async def _answers_others(self) -> bool:
-        """Whether a request of one word is answered: then it is what was asked that is refused, and for ever.
+    async def _check_others_pass(self, error: PolicyError, body: JsonObject, asked_at: float) -> None:
+        """Raises ``Rejected`` if the server would refuse any conversation with the parameters of ``body``.
 
-        So it is with a request of more tokens than the provider allows in a minute.
+        It is asked once more with one word, unless it has answered a request of this kind since ``asked_at``.
         """
-        probe: JsonObject = {"model": self._served, "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1}
-        self._spend(estimate(probe))
+        kind = kind_of(body)
+        async with self._examining:
+            if self._accepted_at.get(kind, -math.inf) >= asked_at:
+                return
+            failure = await self._failure(same_parameters(body))
+            if failure is None:
+                self._accepted_at[kind] = time.monotonic()
+            elif failure.reason == REFUSED:
+                served = f"{self._settings.entry or self.model} at {', '.join(self._clients)}"
+                raise Rejected(REFUSED, f"{served} refuses every request: {error.detail}") from error
+
+    async def _failure(self, probe: JsonObject) -> PolicyError | None:
+        """Why ``probe``, a request of one word, is not answered; ``None`` if it is.
+
+        Then it is what was asked that is refused, and for ever, such as more tokens than are allowed in a minute.
+        """
         try:
             async with asyncio.timeout(self._settings.turn_timeout_s):
                 await self._post("probe", probe)
-        except (TimeoutError, PolicyError):
-            return False
-        return True
+        except TimeoutError:
+            return PolicyError("timeout", "no answer")
+        except PolicyError as error:
+            return error
+        self._spend(estimate(probe))
+        return None
 
     async def _ask(self, conversation: Conversation, body: JsonObject, started: float) -> Turn:
         """Ask until an answer can be read, at most ``MALFORMED_TRIES`` times."""
@@ -219,8 +258,29 @@ class OpenAiPolicy:
 def estimate(body: JsonObject) -> Usage:
     """About what a request will cost: the tokens of its letters, and as long an answer as it may have."""
     letters = len(msgspec.json.encode([body["messages"], body.get("tools")]))
-    answer_tokens = int(body.get("max_tokens", DEFAULT_MAX_TOKENS))
+    limits = [int(body[name]) for name in TOKEN_LIMITS if body.get(name) is not None]
+    answer_tokens = max(limits, default=DEFAULT_MAX_TOKENS)
     return Usage(prompt_tokens=letters // LETTERS_PER_TOKEN, completion_tokens=answer_tokens)
+
+
+def kind_of(body: JsonObject) -> bytes:
+    """Equal for requests that differ in nothing but the conversation and what its tools are."""
+    of_the_turn = ("messages", "tools", "seed", "structured_outputs")
+    parameters = {name: value for name, value in body.items() if name not in of_the_turn}
+    return msgspec.json.encode([parameters, [name in body for name in of_the_turn]], order="sorted")
+
+
+def short_request(body: JsonObject) -> JsonObject:
+    """One word in the place of a conversation, and one token of answer."""
+    limit = next((name for name in TOKEN_LIMITS if name in body), TOKEN_LIMITS[0])
+    return {"model": body["model"], "messages": [{"role": "user", "content": "Hi"}], limit: 1}
+
+
+def same_parameters(body: JsonObject) -> JsonObject:
+    """One word in the place of a conversation, with the parameters of ``body`` and a tool if it has any."""
+    system = [{**message, "content": "Be brief."} for message in body["messages"][:1] if message["role"] == "system"]
+    tools = {"tools": [NOTHING]} if "tools" in body else {}
+    return {**body, "messages": [*system, {"role": "user", "content": "Hi"}], **tools}
 
 
 def tokens_of(usage: Usage) -> int:
@@ -242,7 +302,7 @@ def _refusal(error: Refused, tried: list[str]) -> PolicyError | UserError:
             f"{tried[-1]} refuses the key, the account or the model: HTTP {error.status}: {said}\n"
             "see to it and run the same command again; what has ended is kept"
         )
-    reason = "server_error" if error.status >= 500 else "refused"
+    reason = "server_error" if error.status >= 500 else REFUSED
     if error.status == 429:
         reason = "rate_limited"
     detail = f"HTTP {error.status}: {said}"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import msgspec
 
+from schemas.errors import RAISE_OR_WAIT
 from schemas.record import JsonObject, Record
 from schemas.trajectory import AnyAction, AnyItem, Tool, Usage
 from synthesis.environments.environment import Environment
@@ -70,6 +71,15 @@ class Denied(Unreachable):
     def __init__(self, reason: str, detail: str, retry_after_s: float | None = None) -> None:
         PolicyError.__init__(self, reason, detail)
         self.retry_after_s = retry_after_s
+
+    advice: ClassVar[str] = RAISE_OR_WAIT
+    """What the user does before the run goes on, for ``LimitReached``."""
+
+
+class Rejected(Denied):
+    """The model's server refuses every request of this kind, whatever the conversation: a parameter is wrong."""
+
+    advice = "correct the model's `sampling`, `extra_body` or `headers`,"
 
 
 class Policy(Protocol):
