@@ -13,8 +13,9 @@ from typing import Any, ClassVar
 from pipelines.engine.operation import Blamed, Operation, Result, RowOperation, Unit
 from pipelines.stages.choice import Choice, left_out
 from pipelines.stages.contents import Contents
-from pipelines.stages.rows import Rows
+from pipelines.stages.rows import Rows, set_aside
 from pipelines.stages.stage import Inputs, StageContext, tables_of
+from schemas.record import Record
 from schemas.registry import Registry
 from schemas.trajectory import Trajectory
 from schemas.views import FAMILY_VIEWS
@@ -66,6 +67,10 @@ class Telling(RowOperation):
         if isinstance(found, Unused):
             return [Result(input_id=input_id, dropped=left_out(input_id, self.name, record, found))]
         return [Result(input_id=input_id, outputs=found, measures=self._choice.measures(record.trajectory_id))]
+
+    def measures(self, output: Record) -> Mapping[str, float]:
+        """Rows of splits other than ``train``."""
+        return set_aside(output)
 
     def _make(self, origin: str) -> Made:
         """What becomes of each run of a tree; those that are not chosen are no part of it."""

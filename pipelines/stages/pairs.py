@@ -7,16 +7,17 @@ of a pair is made where its chosen side is worked on, and the other side is fetc
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 from pipelines.engine import stop
 from pipelines.engine.operation import Blamed, Operation, Result, RowOperation, Unit
 from pipelines.stages.choice import Choice, left_out
 from pipelines.stages.contents import Contents
-from pipelines.stages.rows import Rows
+from pipelines.stages.rows import Rows, set_aside
 from pipelines.stages.stage import Inputs, StageContext, tables_of
 from schemas.errors import UserError
+from schemas.record import Record
 from schemas.registry import Registry
 from schemas.trajectory import Trajectory
 from schemas.views import PAIR_VIEWS, pairing
@@ -72,6 +73,10 @@ class Pairing(RowOperation):
         pairs = self._pairs.get(record.trajectory_id, ())
         rows = [self._view.make_row(pair, record, self._contents.get(pair.rejected.trajectory_id)) for pair in pairs]
         return [Result(input_id=input_id, outputs=rows, measures=self._choice.measures(record.trajectory_id))]
+
+    def measures(self, output: Record) -> Mapping[str, float]:
+        """Rows of splits other than ``train``."""
+        return set_aside(output)
 
     def _candidates(self) -> Iterable[pairing.Candidate]:
         for trajectory in self._contents.scan():

@@ -13,11 +13,17 @@ from pipelines.stages.lineage import Lineage
 from pipelines.stages.stage import Inputs, StageContext, TableNames, expect, tables_of
 from schemas.conditions import Condition
 from schemas.errors import UserError
+from schemas.record import Record
 from schemas.registry import Registry
+from schemas.tables import Manifest
 from schemas.trajectory import Trajectory
 from schemas.views import VIEWS
 from schemas.views.parts import rows_of
 from schemas.views.view import Unused, View
+
+TRAIN = "train"
+ASIDE = "rows_of_split."
+"""How the figures begin that count rows of other splits."""
 
 
 class Rows(Choosing):
@@ -43,6 +49,17 @@ class Rows(Choosing):
         kind: type[View] = self.views.load(self.view)
         return kind.record.__name__
 
+    def notes(self, manifest: Manifest) -> list[str]:
+        """A warning where rows come from tasks that were set aside: who trains on them cannot be evaluated there."""
+        aside = {name.removeprefix(ASIDE): n for name, n in manifest.metrics.items() if name.startswith(ASIDE)}
+        if not aside:
+            return []
+        counts = ", ".join(f"{n:,.0f} of {split}" for split, n in sorted(aside.items()))
+        return [
+            f"warning: of {manifest.counts.written:,} rows {counts} are not of split train; a model trained on them "
+            "cannot be judged on these tasks. Let the steps before take split: train, unless you mean it"
+        ]
+
     def operation(self, inputs: Inputs, context: StageContext) -> Operation:
         """The rows."""
         del context
@@ -65,6 +82,12 @@ class Rows(Choosing):
         for field in ("steps", "copied"):
             for condition in _conditions(getattr(self, field, [])):
                 yield from ((field, f"{name}s") for name in condition.model_fields_set & {"verdict", "label", "value"})
+
+
+def set_aside(row: Record) -> Mapping[str, float]:
+    """One row of a split other than ``train``, to be counted in the manifest; nothing for other rows."""
+    split = getattr(row, "split", None)
+    return {} if split in (None, TRAIN) else {f"{ASIDE}{split}": 1}
 
 
 def _conditions(given: Any) -> list[Condition]:
@@ -100,3 +123,7 @@ class Export(RowOperation):
         except Unused as error:
             return [Result(input_id=input_id, dropped=left_out(input_id, self.name, record, error))]
         return [Result(input_id=input_id, outputs=rows, measures=self._choice.measures(record.trajectory_id))]
+
+    def measures(self, output: Record) -> Mapping[str, float]:
+        """Rows of splits other than ``train``."""
+        return set_aside(output)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from pipelines.engine.seeds import seed_table
@@ -13,8 +14,9 @@ from pipelines.stages.rows import Rows
 from pipelines.stages.unpaired import class_weights
 from schemas.errors import UserError
 from schemas.tables import Table
+from schemas.trajectory import Outcome
 from schemas.views import VIEWS
-from tests.builders import outcome, trajectory
+from tests.builders import outcome, said, trajectory
 from tests.pipelines.stages.steps import run, stage
 
 
@@ -61,3 +63,26 @@ def test_a_class_alone_is_not_weighed() -> None:
 def test_weights_are_counted_or_given() -> None:
     with pytest.raises(UserError, match="`balanced` sets the weights, and so does `desirable_weight`"):
         stage("unpaired", **{"from": "x"}, balanced=True, desirable_weight=2.0)
+
+
+@pytest.mark.parametrize(("operator", "parameters"), [("sft", {}), ("trajectory_pairs", {"score": "reward"})])
+def test_rows_of_tasks_that_were_set_aside_are_counted_and_warned_of(
+    operator: str, parameters: dict[str, Any], tmp_path: Path
+) -> None:
+    runs = [
+        trajectory(f"{split}-{number}", task_id=str(split), split=split, outcome=Outcome(reward=float(number)))
+        for split in ("train", None, "held_out_tasks")
+        for number in range(2)
+    ]
+    runs = [msgspec.structs.replace(run, content=[*run.content, said(f"say {run.trajectory_id}", 3)]) for run in runs]
+    seed_table(tmp_path / "runs", runs)
+    manifest = run(tmp_path, operator, "rows", **{"from": "runs"}, **parameters)
+    expected = 2 if operator == "sft" else 1
+    assert {name: n for name, n in manifest.metrics.items() if "split" in name} == {
+        "rows_of_split.held_out_tasks": expected
+    }
+    (note,) = stage(operator, **{"from": "runs"}, **parameters).notes(manifest)
+    assert f"of {3 * expected} rows {expected} of held_out_tasks are not of split train" in note
+    seed_table(tmp_path / "trained", runs[:4])
+    clean = run(tmp_path, operator, "clean", **{"from": "trained"}, **parameters)
+    assert stage(operator, **{"from": "trained"}, **parameters).notes(clean) == []
