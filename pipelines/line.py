@@ -13,7 +13,7 @@ from pipelines.lock import locked
 from pipelines.plan import REVISIONS, Plan, Step
 from pipelines.stages.procedure import Assignment, Procedure
 from pipelines.stages.stage import Inputs
-from pipelines.summary import StageSummary, Summary
+from pipelines.summary import StageSummary, Summary, with_spending
 from pipelines.workbench import Order, Workbench
 from schemas.config import dump_yaml
 from schemas.errors import UserError
@@ -142,13 +142,14 @@ class Line:
     def summary(self) -> Summary:
         """What the steps so far have made."""
         recipe = self._plan.recipe
-        return Summary(
+        made = Summary(
             name=recipe.name,
             seed=recipe.seed,
             run_dir=str(self._plan.run_dir),
             stages=self._stages,
             evaluation=self._evaluation,
         )
+        return with_spending(made)
 
 
 def inputs_of(step: Step) -> set[Path]:

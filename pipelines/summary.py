@@ -5,19 +5,23 @@ It is put together from what the stages left on disk, so a second run that does 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from schemas.record import JsonObject
 from schemas.tables import Counts
+from synthesis.policies.spending import LEDGER, StepSpending, read_ledger
 
 
 class StageSummary(msgspec.Struct, frozen=True, kw_only=True):
     """One stage. ``read = used + dropped``; ``reasons`` says why inputs were dropped; ``where`` is its folder.
 
     ``notes`` are lines for people, such as warnings.
+    ``tokens`` and ``cost_usd`` (US dollars, by the prices given) are those of all requests that the step has made to
+    models, in all attempts; ``None`` if it made none, and of ``cost_usd`` if no price is known.
     """
 
     operator: str
@@ -30,6 +34,8 @@ class StageSummary(msgspec.Struct, frozen=True, kw_only=True):
     record: str | None = None
     reasons: dict[str, int] = {}
     notes: list[str] = []
+    tokens: int | None = None
+    cost_usd: float | None = None
 
     @classmethod
     def of(cls, counts: Counts, **others: Any) -> StageSummary:
@@ -38,24 +44,86 @@ class StageSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """A run. ``evaluation`` is that of the last evaluating stage: split, then model, then its measures."""
+    """A run. ``evaluation`` is that of the last evaluating stage: split, then model, then its measures.
+
+    ``tokens`` and ``cost_usd`` are the sums over its stages; ``spending_notes`` say what these leave out or guess.
+    """
 
     name: str
     seed: int
     run_dir: str
     stages: dict[str, StageSummary]
     evaluation: dict[str, JsonObject] = {}
+    tokens: int | None = None
+    cost_usd: float | None = None
+    spending_notes: list[str] = []
+
+
+def with_spending(summary: Summary) -> Summary:
+    """``summary`` with tokens and costs by stage and in sum, as the ledger of the run has them."""
+    spent: dict[str, list[StepSpending]] = {name: [] for name in summary.stages}
+    for each in read_ledger(Path(summary.run_dir) / LEDGER):
+        parts = each.step.split("/")
+        places = ("/".join(parts[:length]) for length in range(len(parts), 0, -1))
+        spent.setdefault(next((place for place in places if place in spent), ""), []).append(each)
+    stages = {
+        name: msgspec.structs.replace(stage, tokens=token_sum(spent[name]), cost_usd=cost_sum(spent[name]))
+        for name, stage in summary.stages.items()
+    }
+    everything = [each for found in spent.values() for each in found]
+    return msgspec.structs.replace(
+        summary,
+        stages=stages,
+        tokens=token_sum(everything),
+        cost_usd=cost_sum(everything),
+        spending_notes=spending_notes(everything),
+    )
+
+
+def token_sum(spent: Sequence[StepSpending]) -> int | None:
+    """All tokens; ``None`` where nothing was asked."""
+    return sum(each.prompt_tokens + each.completion_tokens for each in spent) if spent else None
+
+
+def cost_sum(spent: Sequence[StepSpending]) -> float | None:
+    """US dollars of what has prices; ``None`` where nothing has."""
+    known = [each.cost_usd for each in spent if each.cost_usd is not None]
+    return sum(known) if known else None
+
+
+def spending_notes(spent: Sequence[StepSpending]) -> list[str]:
+    """What the sums leave out, and what of them is a guess."""
+    notes, estimated = [], sum(each.estimated for each in spent)
+    unpriced = sorted({each.model for each in spent if each.cost_usd is None})
+    if unpriced and len(unpriced) < len({each.model for each in spent}):
+        notes.append(f"USD leave out {', '.join(unpriced)}, which had no `prices`")
+    if estimated:
+        total = sum(each.requests for each in spent)
+        notes.append(f"{estimated:,} of {total:,} requests came back without a count of tokens and are estimated")
+    return notes
 
 
 Row = list[str | int | float | None]
 
 
+STAGE_COLUMNS = ["stage", "operator", "read", "used", "dropped", "written", "seconds"]
+SPENDING_COLUMNS = ["tokens", "USD"]
+
+
+def stage_columns(summary: Summary) -> list[str]:
+    """The columns of the table of stages; what was spent has none where no model was asked."""
+    return STAGE_COLUMNS + SPENDING_COLUMNS * (summary.tokens is not None)
+
+
 def stage_rows(summary: Summary) -> list[Row]:
     """The rows of the table of stages."""
-    return [
-        [name, stage.operator, stage.read, stage.used, stage.dropped, stage.written, round(stage.seconds, 1)]
-        for name, stage in summary.stages.items()
-    ]
+    width = len(stage_columns(summary))
+    rows: list[Row] = []
+    for name, stage in summary.stages.items():
+        counts = [stage.read, stage.used, stage.dropped, stage.written]
+        row: Row = [name, stage.operator, *counts, round(stage.seconds, 1), stage.tokens, stage.cost_usd]
+        rows.append(row[:width])
+    return rows
 
 
 def note_lines(summary: Summary) -> list[str]:
@@ -63,7 +131,12 @@ def note_lines(summary: Summary) -> list[str]:
     return [f"{name}: {note}" for name, stage in summary.stages.items() for note in stage.notes]
 
 
-STAGE_COLUMNS = ["stage", "operator", "read", "used", "dropped", "written", "seconds"]
+def total_rows(summary: Summary) -> list[Row]:
+    """The last row of the table of stages, where a model was asked."""
+    if summary.tokens is None:
+        return []
+    return [["total", "", None, None, None, None, None, summary.tokens, summary.cost_usd]]
+
 
 FEW_ENVIRONMENTS = 10
 """Intervals from fewer environments than these come with a warning (see ``pipelines.evaluation``)."""

@@ -15,7 +15,7 @@ from pipelines.engine.progress import StageProgress
 from pipelines.engine.runner import RunnerConfig
 from pipelines.models import ModelConfig
 from pipelines.pool import ModelPool
-from pipelines.stages.stage import Inputs, Stage, StageContext
+from pipelines.stages.stage import Inputs, Model, Stage, StageContext
 from schemas.tables import Manifest
 
 
@@ -65,7 +65,7 @@ class Workbench:
             stage=order.stage,
             inputs=order.inputs,
             folder=order.folder,
-            context=StageContext(seed=order.seed, models=self.pool.known(order.models), round=order.round),
+            context=StageContext(seed=order.seed, models=self._models(order), round=order.round),
             runner=self._runner,
             replace=self.replace,
         )
@@ -79,6 +79,10 @@ class Workbench:
                 model = config.entry or config.display_name
                 self.say(f"{order.name}: `{name}` is not sent to {model}, whose `sampling.{name}` is null")
         return job.run(self.pool.endpoints(order.models), self.progress)
+
+    def _models(self, order: Order) -> dict[str, Model]:
+        known = self.pool.known(order.models)
+        return {role: msgspec.structs.replace(model, step=order.name) for role, model in known.items()}
 
     def begin(self) -> None:
         """Something is about to be made that was not there before."""

@@ -16,13 +16,14 @@ from pipelines.plan import Plan, make_plan
 from pipelines.recipe import read_recipe
 from pipelines.summary import (
     MEASURE_COLUMNS,
-    STAGE_COLUMNS,
     Summary,
     evaluation_lines,
     measure_rows,
     next_commands,
     note_lines,
+    stage_columns,
     stage_rows,
+    total_rows,
 )
 
 OVERRIDES = click.argument("overrides", metavar="[KEY=VALUE]...", nargs=-1)
@@ -94,8 +95,8 @@ def show_finish(finish: Finish) -> None:
     summary = finish.summary
     if not finish.made:
         log(f"nothing to do: all {len(summary.stages)} steps of {summary.name} were done before")
-    table(f"{summary.name} (seed {summary.seed})", STAGE_COLUMNS, stage_rows(summary))
-    for line in note_lines(summary):
+    table(f"{summary.name} (seed {summary.seed})", stage_columns(summary), [*stage_rows(summary), *total_rows(summary)])
+    for line in [*note_lines(summary), *summary.spending_notes]:
         say(line)
     if summary.evaluation:
         say()

@@ -16,7 +16,7 @@ from pipelines.recipe import Recipe, read_recipe
 from pipelines.report.steps import Planned, planned
 from pipelines.stages.evaluate import DIFFERENCE, RESULT, sum_counts, sum_reasons
 from pipelines.stages.training import RECORD, TRAININGS, Report
-from pipelines.summary import StageSummary, Summary
+from pipelines.summary import StageSummary, Summary, with_spending
 from pipelines.view.sources import Source, found, is_table
 from schemas.errors import UserError
 from schemas.manifest import MANIFEST_NAME, read_manifest
@@ -100,7 +100,8 @@ class Run(msgspec.Struct, frozen=True):
         """What is done, as ``agentmill run`` sums it up, with this evaluation."""
         stages = {stage.name: stage.summary for stage in self.stages if stage.summary is not None}
         name, seed, folder = self.recipe.name, self.recipe.seed, str(self.folder)
-        return Summary(name=name, seed=seed, run_dir=folder, stages=stages, evaluation=dict(evaluation or {}))
+        made = Summary(name=name, seed=seed, run_dir=folder, stages=stages, evaluation=dict(evaluation or {}))
+        return with_spending(made)
 
 
 def read_run(folder: Path) -> Run:

@@ -10,7 +10,7 @@ from pipelines.report.dropped import MOST_REASONS, reasons
 from pipelines.report.line_picture import line_pictures
 from pipelines.report.run import Run, Stage
 from pipelines.report.section import Section, Sheet
-from pipelines.summary import STAGE_COLUMNS, Row, stage_rows
+from pipelines.summary import Row, stage_columns, stage_rows, total_rows
 from schemas.profiles.fields import without_fields
 from schemas.tables import Manifest
 
@@ -20,7 +20,8 @@ MOST_BARS = 30
 SPENT = ("prompt_tokens", "completion_tokens", "cost_usd")
 COUNTED = (
     "Tokens and money are those of the models that act in episodes, of a search those of its whole trees; what models "
-    "are asked for elsewhere, as to write environments or to judge, is not counted."
+    "are asked for elsewhere, as to write environments or to judge, is not counted. "
+    "The table of stages has the tokens and US dollars of every request."
 )
 TOLD_ELSEWHERE = {"Trajectory": ("episodes", "success", "turns"), "Verdict": ("passed", "scored")}
 """Figures of tables that have a section of their own, by their records."""
@@ -28,16 +29,19 @@ TOLD_ELSEWHERE = {"Trajectory": ("episodes", "success", "turns"), "Verdict": ("p
 
 def line_section(run: Run) -> Section:
     """Every stage with its counts."""
-    known = {str(row[0]): row for row in stage_rows(run.summary())}
+    summary = run.summary()
+    known = {str(row[0]): row for row in stage_rows(summary)}
     rows: list[Row] = []
     for stage in run.stages:
-        counted = known.get(stage.name, [stage.name, stage.step.operator, None, None, None, None, None])
+        counted = known.get(stage.name, [stage.name, stage.step.operator, *[None] * (len(stage_columns(summary)) - 2)])
         elsewhere = [f"{name} (from elsewhere)" for name in stage.step.data]
         rows.append([*counted, stage.state, ", ".join([*stage.step.reads, *elsewhere])])
     words = [
         "Every input of a stage is used or dropped exactly once; what is made of those that are used is counted apart."
     ]
-    sheet = Sheet("Stages", [*STAGE_COLUMNS, "state", "made from"], rows)
+    rows += [[*row, "", ""] for row in total_rows(summary)]
+    words += [f"{note}." for note in summary.spending_notes]
+    sheet = Sheet("Stages", [*stage_columns(summary), "state", "made from"], rows)
     return Section(anchor="line", title="The line", words=words, pictures=line_pictures(run.stages), sheets=[sheet])
 
 

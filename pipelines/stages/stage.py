@@ -44,7 +44,7 @@ Inputs = Mapping[str, Sequence[Table]]
 class Model(msgspec.Struct, frozen=True, kw_only=True):
     """A model that a step uses. ``revision`` tells its weights; ``endpoints`` are known only while it is served.
 
-    ``workers`` worker processes share its limits, and the ``ledger`` of what it has cost.
+    ``workers`` worker processes share its limits, and the ``ledger`` of what it has cost, by ``step``.
     """
 
     config: ModelConfig
@@ -52,6 +52,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     endpoints: list[Endpoint] = []
     workers: int = 1
     ledger: str | None = None
+    step: str = ""
 
     @classmethod
     def of(cls, config: ModelConfig, workers: int = 1, ledger: str | None = None) -> Model:
@@ -78,7 +79,9 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     def settings(self, sampling: Mapping[str, Any]) -> PolicySettings:
         """The policy as data; entries of ``sampling`` go before those of the config."""
         settings = self.config.settings(self.endpoints, self.revision, sampling)
-        return msgspec.structs.replace(settings, limits=settings.limits.share(self.workers), ledger=self.ledger)
+        return msgspec.structs.replace(
+            settings, limits=settings.limits.share(self.workers), ledger=self.ledger, step=self.step
+        )
 
     def identity(self, sampling: Mapping[str, Any]) -> JsonObject:
         """What of it decides what it makes, ids included: not where it is served, nor how patiently it is asked."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from functools import partial
 
 import msgspec
@@ -17,10 +18,19 @@ from schemas.trajectory import Usage
 from synthesis.policies.client import PASSING, Client, Cut, NotConnected, Refused, pause_s
 from synthesis.policies.completion import TOKEN_LIMITS, read_turn, request_body
 from synthesis.policies.limits import BUSY, Gate
-from synthesis.policies.policy import ContextOverflow, Conversation, Denied, PolicyError, Rejected, Turn, Unreachable
+from synthesis.policies.policy import (
+    ContextOverflow,
+    Conversation,
+    Denied,
+    OverBudget,
+    PolicyError,
+    Rejected,
+    Turn,
+    Unreachable,
+)
 from synthesis.policies.routing import Router
 from synthesis.policies.settings import PolicySettings, api_key, header_values
-from synthesis.policies.spending import Spending
+from synthesis.policies.spending import Spending, tokens_of
 
 PATH = "/chat/completions"
 MALFORMED_TRIES = 3
@@ -73,7 +83,6 @@ class OpenAiPolicy:
         self._served = settings.model
         self._router = Router(settings.endpoints)
         self.gate = Gate(settings.limits)
-        self._metered = settings.limits.tokens_per_minute is not None or settings.budget is not None
         key = api_key(settings.api_key_variable)
         self._accepted_at: dict[bytes, float] = {}
         self._examining = asyncio.Lock()
@@ -86,8 +95,9 @@ class OpenAiPolicy:
             lost=self._lost,
         )
         self._clients = {url: client(url) for url in settings.endpoints}
-        if settings.budget is not None:
-            self.spending = Spending(settings.entry or self.model, settings.budget, settings.ledger)
+        if settings.budget is not None or settings.ledger is not None:
+            entry = settings.entry or self.model
+            self.spending = Spending(entry, settings.budget, settings.ledger, settings.step)
 
     async def act(self, conversation: Conversation) -> Turn:
         """The model's next turn.
@@ -98,13 +108,13 @@ class OpenAiPolicy:
         ``UserError`` where the key, the account or the model is refused.
         """
         body = self.body(conversation)
-        expected = estimate(body) if self._metered else Usage()
-        async with self.gate.entered(tokens_of(expected)):
+        expected = estimate(body)
+        async with self.gate.entered(tokens_of(expected)), self._reserved(expected):
             turn = await self._patiently(conversation, body)
-        counted = tokens_of(turn.usage)
-        if counted:
-            self.gate.charge(0, counted - tokens_of(expected))
-        self._spend(turn.usage if counted else expected)
+            counted = tokens_of(turn.usage)
+            if counted:
+                self.gate.charge(0, counted - tokens_of(expected))
+            self._spend(*completed(turn.usage, expected))
         if self._settings.prices is None or not counted:
             return turn
         usage = msgspec.structs.replace(turn.usage, cost_usd=self._settings.prices.cost_usd(turn.usage))
@@ -123,6 +133,27 @@ class OpenAiPolicy:
             raise PolicyError("unsupported", f"policy {self.name!r} cannot choose among given answers; `vllm` can")
         return request_body(conversation, self._served, self.sampling)
 
+    @contextlib.asynccontextmanager
+    async def _reserved(self, expected: Usage) -> AsyncIterator[None]:
+        """Around a request that may cost ``expected``. Raises ``OverBudget`` if nothing of the budget is left."""
+        if self.spending is None:
+            yield
+            return
+        tokens, usd = tokens_of(expected), self._cost_usd(expected) or 0.0
+        reason = await self.spending.reserve(tokens, usd)
+        if reason is not None:
+            raise OverBudget(reason)
+        try:
+            yield
+        finally:
+            self.spending.release(tokens, usd)
+
+    def _check_budget(self) -> None:
+        """Before a request is repeated that may have been paid for already."""
+        reason = self.spending.exhausted() if self.spending is not None else None
+        if reason is not None:
+            raise OverBudget(reason)
+
     async def _patiently(self, conversation: Conversation, body: JsonObject) -> Turn:
         """Ask until the turn's time is over; who is being started again or refuses for now, until patience is."""
         started, timeout_s = time.monotonic(), self._settings.turn_timeout_s
@@ -136,6 +167,8 @@ class OpenAiPolicy:
                 return turn
             except TimeoutError as error:
                 raise PolicyError("timeout", f"no turn within {timeout_s:g} s") from error
+            except OverBudget:
+                raise
             except Denied as error:
                 refusals.append(time.monotonic())
                 wait_s = await self._pause_s(error, refusals, body)
@@ -149,6 +182,7 @@ class OpenAiPolicy:
                     await self._check_others_pass(error, body, started)
                 raise
             await asyncio.sleep(wait_s)
+            self._check_budget()
             self.gate.charge(1, 0)
 
     async def _pause_s(self, error: Denied, refusals: Sequence[float], body: JsonObject) -> float:
@@ -199,7 +233,7 @@ class OpenAiPolicy:
             return PolicyError("timeout", "no answer")
         except PolicyError as error:
             return error
-        self._spend(estimate(probe))
+        self._spend(estimate(probe), True)
         return None
 
     async def _ask(self, conversation: Conversation, body: JsonObject, started: float) -> Turn:
@@ -211,9 +245,10 @@ class OpenAiPolicy:
             try:
                 return read_turn(text, conversation, time.monotonic() - started)
             except PolicyError:
-                self._spend(estimate(body))
+                self._spend(estimate(body), True)
                 if tries == 0:
                     raise
+                self._check_budget()
             self.gate.charge(1, tokens_of(estimate(body)))
 
     async def _post(self, episode_id: str, body: JsonObject) -> bytes:
@@ -242,17 +277,20 @@ class OpenAiPolicy:
             self.gate.charge(1, 0)
 
     def _repeated(self) -> None:
+        self._check_budget()
         self.gate.charge(1, 0)
 
     def _lost(self, body: JsonObject) -> None:
         """Nobody says what a request cost whose answer did not come; the provider may well count it."""
         if self.spending is not None:
-            self._spend(estimate(body))
+            self._spend(estimate(body), True)
 
-    def _spend(self, usage: Usage) -> None:
+    def _spend(self, usage: Usage, estimated: bool) -> None:
         if self.spending is not None:
-            prices = self._settings.prices
-            self.spending.add(tokens_of(usage), prices.cost_usd(usage) if prices else 0.0)
+            self.spending.add(usage, self._cost_usd(usage), estimated)
+
+    def _cost_usd(self, usage: Usage) -> float | None:
+        return None if self._settings.prices is None else self._settings.prices.cost_usd(usage)
 
 
 def estimate(body: JsonObject) -> Usage:
@@ -283,9 +321,17 @@ def same_parameters(body: JsonObject) -> JsonObject:
     return {**body, "messages": [*system, {"role": "user", "content": "Hi"}], **tools}
 
 
-def tokens_of(usage: Usage) -> int:
-    """All tokens of a turn; 0 if the server did not count them."""
-    return (usage.prompt_tokens or 0) + (usage.completion_tokens or 0)
+def completed(usage: Usage, expected: Usage) -> tuple[Usage, bool]:
+    """``usage`` with what the server did not count as ``expected``, and whether there was such."""
+    prompt, answer = usage.prompt_tokens, usage.completion_tokens
+    if not prompt and not answer:
+        return expected, True
+    filled = msgspec.structs.replace(
+        usage,
+        prompt_tokens=expected.prompt_tokens if prompt is None else prompt,
+        completion_tokens=expected.completion_tokens if answer is None else answer,
+    )
+    return filled, prompt is None or answer is None
 
 
 def _broken(error: NotConnected | Cut, tried: list[str]) -> PolicyError:

@@ -76,6 +76,13 @@ class Denied(Unreachable):
     """What the user does before the run goes on, for ``LimitReached``."""
 
 
+class OverBudget(Denied):
+    """The model's budget is spent: nothing more is asked in this run."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__("budget_spent", detail)
+
+
 class Rejected(Denied):
     """The model's server refuses every request of this kind, whatever the conversation: a parameter is wrong."""
 
@@ -90,7 +97,7 @@ class Policy(Protocol):
     revision: str | None
     sampling: JsonObject
     spending: Spending | None
-    """What it has cost, for a policy with a budget. Whoever begins episodes asks it; a turn is never refused."""
+    """What it has cost, for a policy with a budget. ``act`` raises ``OverBudget`` once it is spent."""
 
     async def act(self, conversation: Conversation) -> Turn:
         """The next turn. Raises ``PolicyError`` if none can be had, ``ContextOverflow`` if the context is full."""

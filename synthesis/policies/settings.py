@@ -22,7 +22,7 @@ class PolicySettings(Record):
     ``turn_timeout_s`` bounds a turn with all its retries, but for the time that a server which cannot be reached is
     waited for, at most ``patience_s``, and a provider that refuses, at most ``limits.patience_s``.
     ``limits`` are those of one worker; ``ledger`` is the file in which the workers of a run share what was spent of
-    ``budget``. ``turns`` is the script of ``scripted``.
+    ``budget``, by ``step``. ``turns`` is the script of ``scripted``.
     """
 
     policy: str
@@ -41,6 +41,7 @@ class PolicySettings(Record):
     prices: Prices | None = None
     budget: Budget | None = None
     ledger: str | None = None
+    step: str = ""
     turns: list[str] = []
 
 

@@ -6,11 +6,16 @@ run share a ledger in its folder, which a run that goes on takes up again.
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import threading
 import time
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
 from typing import Annotated
 
+import msgspec
 from pydantic import Field, model_validator
 
 from schemas.config import Config
@@ -23,6 +28,16 @@ _SYNC_S = 1.0
 _BUSY_TIMEOUT_S = 60.0
 _MILLION = 1e6
 _TABLE = "CREATE TABLE IF NOT EXISTS spent (model TEXT PRIMARY KEY, tokens INTEGER, usd REAL)"
+_STEPS = (
+    "CREATE TABLE IF NOT EXISTS steps (model TEXT, step TEXT, prompt_tokens INTEGER, completion_tokens INTEGER,"
+    " cost_usd REAL, requests INTEGER, estimated INTEGER, PRIMARY KEY (model, step))"
+)
+_ADD_STEP = (
+    "INSERT INTO steps VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (model, step) DO UPDATE"
+    " SET prompt_tokens = prompt_tokens + excluded.prompt_tokens,"
+    " completion_tokens = completion_tokens + excluded.completion_tokens, cost_usd = cost_usd + excluded.cost_usd,"
+    " requests = requests + excluded.requests, estimated = estimated + excluded.estimated"
+)
 _ADD = (
     "INSERT INTO spent VALUES (?, ?, ?) ON CONFLICT (model) DO UPDATE"
     " SET tokens = tokens + excluded.tokens, usd = usd + excluded.usd RETURNING tokens, usd"
@@ -40,14 +55,15 @@ class Prices(Config):
         """What a turn cost, in US dollars; tokens that were not reported are free."""
         cached = usage.cached_tokens or 0
         cached_price = self.input if self.cached_input is None else self.cached_input
-        fresh = (usage.prompt_tokens or 0) - cached
+        fresh = max(0, (usage.prompt_tokens or 0) - cached)
         return (fresh * self.input + cached * cached_price + (usage.completion_tokens or 0) * self.output) / _MILLION
 
 
 class Budget(Config):
     """What a model may cost in a run: ``tokens`` read and written, or ``usd`` by its ``prices``.
 
-    When it is spent no new episode begins; those in flight end, so a little more than the budget is spent.
+    It is looked at before every request, with those in flight at what they may cost. When it is spent the stage ends;
+    episodes that are in the middle then are played again when the run goes on.
     """
 
     tokens: Annotated[int | None, Field(ge=1)] = None
@@ -63,16 +79,18 @@ class Budget(Config):
 class Spending:
     """What ``model``, an entry of a recipe, has cost in the run whose ledger lies at ``ledger``. Thread-safe.
 
-    Without a ledger only this process is counted.
+    ``step`` is what asks it now. Without a ledger only this process is counted; without a ``budget`` nothing is spent.
     """
 
-    def __init__(self, model: str, budget: Budget, ledger: str | None) -> None:
-        self._model = model
-        self._budget = budget
+    def __init__(self, model: str, budget: Budget | None, ledger: str | None, step: str = "") -> None:
+        self._model, self._step = model, step
+        self._budget = budget or Budget.model_construct()
         self._lock = threading.Lock()
         self._tokens, self._usd = 0, 0.0
-        self._new_tokens, self._new_usd = 0, 0.0
+        self._new: list[tuple[Usage, float | None, bool]] = []
         self._synced_at = -_SYNC_S
+        self._in_flight, self._reserved_tokens, self._reserved_usd = 0, 0, 0.0
+        self._settled = asyncio.Event()
         self._ledger: sqlite3.Connection | None = None
         if ledger is not None:
             self._ledger = sqlite3.connect(
@@ -80,24 +98,45 @@ class Spending:
             )
             self._ledger.execute("PRAGMA synchronous=OFF")  # a kill loses nothing, and an event loop may wait for it
             self._ledger.execute(_TABLE)
+            self._ledger.execute(_STEPS)
 
-    def add(self, tokens: int, usd: float) -> None:
-        """Count a turn."""
+    def add(self, usage: Usage, usd: float | None, estimated: bool = False) -> None:
+        """Count a request; ``usd`` is ``None`` without prices, and ``estimated`` says that the server did not count."""
         with self._lock:
-            self._new_tokens += tokens
-            self._new_usd += usd
+            self._new.append((usage, usd, estimated))
             self._sync_if_due()
+
+    async def reserve(self, tokens: int, usd: float) -> str | None:
+        """Wait until a request that may cost so much fits beside those in flight; the words of ``exhausted`` if spent.
+
+        One request may always go while anything is left, so the budget is overshot by one request at most in each
+        process. Call ``release`` with the same figures once its cost is added.
+        """
+        while True:
+            with self._lock:
+                reason = self._reason(at_once=True)
+                if reason is not None:
+                    return reason
+                if not self._in_flight or self._fits(tokens, usd):
+                    self._in_flight += 1
+                    self._reserved_tokens += tokens
+                    self._reserved_usd += usd
+                    return None
+                self._settled.clear()
+            await self._settled.wait()
+
+    def release(self, tokens: int, usd: float) -> None:
+        """A request that was reserved has ended."""
+        with self._lock:
+            self._in_flight -= 1
+            self._reserved_tokens -= tokens
+            self._reserved_usd -= usd
+            self._settled.set()
 
     def exhausted(self) -> str | None:
         """That the budget is spent, in words; ``None`` while it is not."""
         with self._lock:
-            self._sync_if_due()
-            tokens, usd = self._tokens + self._new_tokens, self._usd + self._new_usd
-        if self._budget.tokens is not None and tokens >= self._budget.tokens:
-            return f"the budget of {self._model} is spent: {tokens:,} of {self._budget.tokens:,} tokens"
-        if self._budget.usd is not None and usd >= self._budget.usd:
-            return f"the budget of {self._model} is spent: {usd:,.2f} of {self._budget.usd:,.2f} USD"
-        return None
+            return self._reason(at_once=False)
 
     def close(self) -> None:
         """Write what is not yet in the ledger, and close it. Safe to call twice."""
@@ -107,15 +146,82 @@ class Spending:
                 self._ledger.close()
                 self._ledger = None
 
+    def _reason(self, at_once: bool) -> str | None:
+        limits = self._budget
+        if limits.tokens is None and limits.usd is None:
+            return None
+        self._sync() if at_once else self._sync_if_due()
+        tokens = self._tokens + sum(tokens_of(usage) for usage, _, _ in self._new)
+        usd = self._usd + sum(cost or 0.0 for _, cost, _ in self._new)
+        if limits.tokens is not None and tokens >= limits.tokens:
+            return f"the budget of {self._model} is spent: {tokens:,} of {limits.tokens:,} tokens"
+        if limits.usd is not None and usd >= limits.usd:
+            return f"the budget of {self._model} is spent: {dollars(usd)} of {dollars(limits.usd)} USD"
+        return None
+
+    def _fits(self, tokens: int, usd: float) -> bool:
+        limits = self._budget
+        if limits.tokens is not None:
+            return self._tokens + self._reserved_tokens + tokens <= limits.tokens
+        return limits.usd is None or self._usd + self._reserved_usd + usd <= limits.usd
+
     def _sync_if_due(self) -> None:
         if time.monotonic() - self._synced_at >= _SYNC_S:
             self._sync()
 
     def _sync(self) -> None:
-        new = (self._new_tokens, self._new_usd)
+        tokens, usd = sum(tokens_of(each) for each, _, _ in self._new), sum(cost or 0.0 for _, cost, _ in self._new)
         if self._ledger is None:
-            self._tokens, self._usd = self._tokens + new[0], self._usd + new[1]
+            self._tokens, self._usd = self._tokens + tokens, self._usd + usd
         else:
-            self._tokens, self._usd = self._ledger.execute(_ADD, (self._model, *new)).fetchone()
-        self._new_tokens, self._new_usd = 0, 0.0
+            if self._new:
+                self._ledger.execute(_ADD_STEP, (self._model, self._step, *_summed(self._new)))
+            self._tokens, self._usd = self._ledger.execute(_ADD, (self._model, tokens, usd)).fetchone()
+        self._new = []
         self._synced_at = time.monotonic()
+
+
+class StepSpending(msgspec.Struct, frozen=True):
+    """What a step has asked of a model in all attempts; ``cost_usd`` is ``None`` where a price was missing.
+
+    ``estimated`` requests had no usage in their answer, or no answer, and count as what they may have cost.
+    """
+
+    model: str
+    step: str
+    prompt_tokens: int
+    completion_tokens: int
+    cost_usd: float | None
+    requests: int
+    estimated: int
+
+
+def read_ledger(ledger: Path) -> list[StepSpending]:
+    """What the steps of a run have spent; empty where there is no ledger, or one from before steps were counted."""
+    if not ledger.is_file():
+        return []
+    with closing(sqlite3.connect(ledger, timeout=_BUSY_TIMEOUT_S)) as connection:
+        if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'steps'").fetchone():
+            return []
+        return [StepSpending(*row) for row in connection.execute("SELECT * FROM steps ORDER BY step, model")]
+
+
+def tokens_of(usage: Usage) -> int:
+    """All tokens of a request; 0 if the server did not count them."""
+    return (usage.prompt_tokens or 0) + (usage.completion_tokens or 0)
+
+
+def dollars(usd: float) -> str:
+    """An amount with cents, or with four digits where it is less than a dollar and no whole number of cents."""
+    return f"{usd:,.2f}" if usd >= 1 or round(usd, 2) == usd else f"{usd:.4g}"
+
+
+def _summed(requests: Sequence[tuple[Usage, float | None, bool]]) -> tuple[int, int, float | None, int, int]:
+    costs = [cost for _, cost, _ in requests if cost is not None]
+    return (
+        sum(usage.prompt_tokens or 0 for usage, _, _ in requests),
+        sum(usage.completion_tokens or 0 for usage, _, _ in requests),
+        sum(costs) if len(costs) == len(requests) else None,
+        len(requests),
+        sum(estimated for _, _, estimated in requests),
+    )

@@ -7,11 +7,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from schemas.tables import Table
-from synthesis.policies.spending import LEDGER
-from tests.fake_openai import MODEL, FakeOpenAi, InStep, Reply, status, text
+from synthesis.policies.spending import LEDGER, read_ledger
+from tests.fake_openai import MODEL, FakeOpenAi, Reply, status, text
 from tests.pipelines.cli.world import DEMONSTRATE, agentmill, write_recipe, write_world
 
 SAMPLE = {**DEMONSTRATE, "operator": "sample", "policy": "actor", "max_turns": 2, "window": 2, "as": "explored"}
@@ -33,17 +34,24 @@ def test_a_stage_that_spent_its_budget_goes_on_with_a_larger_one(
         assert agentmill("run", recipe) == 1
         said = capsys.readouterr().err
         asked = len(server.requests)
-        assert asked % 2 == 0, "an episode that was in flight was cut short"
-        kept = asked // 2
-        assert 1 <= kept <= 2 * int(runner.get("workers", 1))
+        assert 1 <= asked <= int(runner.get("workers", 1)), "one request more than the budget at most for each worker"
         assert "stage explored stopped, the budget of actor is spent: " in said
-        assert f"the {kept} inputs that have ended are kept\n" in said
+        assert "the 0 inputs that have ended are kept\n" in said
         assert said.splitlines()[-1] == f"raise that limit, or wait, and go on with: agentmill run {recipe}"
         assert not (tmp_path / "run/explored/manifest.json").exists()
         assert agentmill("run", recipe) == 1
         assert len(server.requests) == asked, "nothing is begun with a budget that was spent before"
         assert agentmill("run", recipe, "models.actor.budget.tokens=1000000") == 0
-        assert len(server.requests) == 24, "each episode was lived once"
+        assert len(server.requests) == 24 + asked, "what was cut short is played again"
+        finish = capsys.readouterr().out
+    (spent,) = read_ledger(tmp_path / "run" / LEDGER)
+    assert (spent.model, spent.step, spent.requests) == ("actor", "explored", 24 + asked)
+    summary = msgspec.json.decode((tmp_path / "run/summary.json").read_bytes())
+    assert summary["stages"]["explored"]["tokens"] == summary["tokens"] == spent.prompt_tokens + spent.completion_tokens
+    assert summary["cost_usd"] == spent.cost_usd
+    cells = {line.split()[0]: line.split() for line in finish.splitlines() if line.split()}
+    row, total = cells["explored"], cells["total"]
+    assert row[-2:] == total[-2:] == [f"{summary['tokens']:,}", f"{spent.cost_usd:,.0f}"]
     table = Table.open(tmp_path / "run/explored")
     assert table.manifest.counts.written == 12
     rows = list(table.rows())
@@ -53,19 +61,21 @@ def test_a_stage_that_spent_its_budget_goes_on_with_a_larger_one(
 
 def test_a_budget_in_dollars(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_world(tmp_path, copies=4)
-    with InStep([text("look")], 2) as server:
+    with FakeOpenAi([text("look")]) as server:
         models = {"actor": actor(server, budget={"usd": 0.5})}
         assert agentmill("run", write_recipe(tmp_path, SAMPLE, models=models)) == 1
-    assert "of 0.50 USD; the 2 inputs that have ended are kept" in capsys.readouterr().err
+    assert len(server.requests) == 1
+    assert "of 0.50 USD; the 0 inputs that have ended are kept" in capsys.readouterr().err
 
 
 def test_entries_of_one_model_have_budgets_of_their_own(tmp_path: Path) -> None:
     write_world(tmp_path, copies=2)
     again = {**SAMPLE, "policy": "frugal", "as": "again"}
-    with InStep([text("look")], 2) as server:
+    with FakeOpenAi([text("look")]) as server:
         models = {"actor": actor(server, budget={"tokens": 1_000_000}), "frugal": actor(server, budget={"tokens": 1})}
         recipe = write_recipe(tmp_path, SAMPLE, again, models=models)
-        assert agentmill("run", recipe) == 0, "the other entry had spent nothing when its two episodes began"
+        assert agentmill("run", recipe) == 1
+    assert len(server.requests) == 4 + 1, "the other entry had spent nothing when it first asked"
     with closing(sqlite3.connect(tmp_path / "run" / LEDGER)) as ledger:
         spent = dict(ledger.execute("SELECT model, tokens FROM spent").fetchall())
     assert sorted(spent) == ["actor", "frugal"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,10 @@ from schemas.config import validate
 from schemas.errors import UserError
 from schemas.trajectory import Usage
 from synthesis.policies import make_policy
-from synthesis.policies.policy import Conversation, PolicyError, exhausted
+from synthesis.policies.openai import completed
+from synthesis.policies.policy import Conversation, OverBudget, PolicyError, Turn, exhausted
 from synthesis.policies.settings import PolicySettings
-from synthesis.policies.spending import Budget, Prices, Spending
+from synthesis.policies.spending import Budget, Prices, Spending, StepSpending, read_ledger
 from tests import fake_openai as fake
 from tests.fake_openai import FakeOpenAi, Reply
 
@@ -40,13 +42,13 @@ def test_cached_tokens_are_as_dear_as_others_unless_said() -> None:
 def test_processes_share_a_ledger_which_outlives_them(tmp_path: Path) -> None:
     ledger, budget = str(tmp_path / "spending.sqlite"), Budget(tokens=100)
     one, other = Spending("m", budget, ledger), Spending("m", budget, ledger)
-    one.add(60, 0.0)
+    one.add(Usage(prompt_tokens=60), 0.0)
     assert one.exhausted() is None
     one.close()
     one.close()
-    other.add(39, 0.0)
+    other.add(Usage(prompt_tokens=39), 0.0)
     assert other.exhausted() is None
-    other.add(1, 0.0)
+    other.add(Usage(prompt_tokens=1), 0.0)
     assert other.exhausted() == "the budget of m is spent: 100 of 100 tokens"
     other.close()
     again = Spending("m", budget, ledger)
@@ -60,8 +62,80 @@ def test_dollars_are_counted_without_a_ledger_too() -> None:
     spending = Spending("m", Budget(usd=0.5), None)
     for _ in range(5):
         assert spending.exhausted() is None
-        spending.add(1000, 0.1)
+        spending.add(Usage(prompt_tokens=1000), 0.1)
     assert spending.exhausted() == "the budget of m is spent: 0.50 of 0.50 USD"
+
+
+async def test_budget_is_looked_at_before_every_request_with_those_in_flight_reserved() -> None:
+    """Of forty requests at once, each of which may use up the budget, one is sent."""
+    with FakeOpenAi([fake.text("add 1", hang_s=0.05)]) as server:
+        dear = Prices(input=0, output=1_000)
+        settings = PolicySettings(
+            policy="openai",
+            model="m",
+            endpoints=[server.url],
+            prices=dear,
+            budget=Budget(usd=0.002),
+            sampling={"max_tokens": 50},
+        )
+        policy = make_policy(settings)
+        asked = [
+            policy.act(Conversation(episode_id=str(n), system_prompt="s", content=(), tools=[], seed=n))
+            for n in range(40)
+        ]
+        ended = await asyncio.gather(*asked, return_exceptions=True)
+        await policy.close()
+    assert len(server.requests) == 1
+    assert [type(each) for each in ended].count(OverBudget) == 39
+    assert exhausted([policy]) == "the budget of m is spent: 0.008 of 0.002 USD"
+
+
+async def test_requests_wait_for_those_in_flight_and_use_the_whole_budget() -> None:
+    """What may be answered is reckoned at 50 tokens, and is 8: the budget ends by what is counted, not reserved."""
+    with FakeOpenAi([fake.text("add 1", hang_s=0.02)]) as server:
+        budget = Budget(tokens=36 * 4)
+        policy = make_policy(PolicySettings(policy="openai", model="m", endpoints=[server.url], budget=budget))
+        asked = [
+            policy.act(Conversation(episode_id=str(n), system_prompt="Count.", content=(), tools=[], seed=n))
+            for n in range(10)
+        ]
+        ended = await asyncio.gather(*asked, return_exceptions=True)
+        await policy.close()
+    assert sum(isinstance(each, Turn) for each in ended) == 4
+    assert len(server.requests) == 4
+
+
+@pytest.mark.parametrize(("reply", "fields"), [(fake.cut(), {"max_retries": 8}), (fake.raw(b"{}"), {})])
+async def test_repeated_request_looks_at_the_budget_again(reply: Reply, fields: dict[str, Any]) -> None:
+    with FakeOpenAi([reply]) as server:
+        settings = PolicySettings(
+            policy="openai", model="m", endpoints=[server.url], budget=Budget(tokens=1), patience_s=60.0, **fields
+        )
+        policy = make_policy(settings)
+        with pytest.raises(OverBudget):
+            await policy.act(Conversation(episode_id="e", system_prompt="s", content=(), tools=[], seed=0))
+        await policy.close()
+    assert len(server.requests) == 1
+
+
+def test_ledger_says_what_each_step_has_spent(tmp_path: Path) -> None:
+    ledger = tmp_path / "spending.sqlite"
+    assert read_ledger(ledger) == []
+    for step, usd in (("a", 0.5), ("b", None), ("a", 0.25)):
+        spending = Spending("m", None, str(ledger), step)
+        spending.add(Usage(prompt_tokens=10, completion_tokens=2), usd, estimated=step == "b")
+        spending.close()
+    assert read_ledger(ledger) == [
+        StepSpending("m", "a", 20, 4, 0.75, 2, 0),
+        StepSpending("m", "b", 10, 2, None, 1, 1),
+    ]
+
+
+def test_usage_that_is_half_counted_is_completed_by_the_estimate() -> None:
+    expected = Usage(prompt_tokens=30, completion_tokens=50)
+    assert completed(Usage(completion_tokens=4), expected) == (Usage(prompt_tokens=30, completion_tokens=4), True)
+    assert completed(Usage(prompt_tokens=3, completion_tokens=0), expected)[1] is False
+    assert completed(Usage(), expected) == (expected, True)
 
 
 @pytest.mark.parametrize("given", [{}, {"tokens": 1, "usd": 1}])
@@ -74,7 +148,7 @@ async def test_a_policy_reports_costs_and_counts_what_came_to_nothing() -> None:
     asked = Conversation(episode_id="e", system_prompt="Count.", content=(), tools=[], seed=0)
     with FakeOpenAi([fake.text("add 1"), fake.raw(b"{"), fake.raw(b"{"), fake.raw(b"{")]) as server:
         settings = PolicySettings(
-            policy="openai", model="fake", endpoints=[server.url], prices=PRICES, budget=Budget(tokens=500)
+            policy="openai", model="fake", endpoints=[server.url], prices=PRICES, budget=Budget(tokens=800)
         )
         policy = make_policy(settings)
         turn = await policy.act(asked)
@@ -105,11 +179,12 @@ async def test_requests_without_a_usable_answer_are_spent_at_what_they_may_cost(
     """Each is reckoned at 11 tokens of prompt and the 50 that it may answer, each at its own price."""
     asked = Conversation(episode_id="e", system_prompt="Count.", content=(), tools=[], seed=0)
     dear = Prices(input=1_000_000, output=100_000_000)
+    tokens, usd = 61 * requests, 5_011 * requests
     given = {"prices": dear, "patience_s": 0.0, "sampling": {"max_tokens": 50}, **fields}
     with FakeOpenAi([reply]) as server:
         policies = [
             make_policy(PolicySettings(policy="openai", model="m", endpoints=[server.url], budget=budget, **given))
-            for budget in (Budget(tokens=1), Budget(usd=0.01))
+            for budget in (Budget(tokens=tokens or 1), Budget(usd=usd or 1))
         ]
         for policy in policies:
             with pytest.raises(PolicyError):
@@ -120,8 +195,7 @@ async def test_requests_without_a_usable_answer_are_spent_at_what_they_may_cost(
     if not requests:
         assert said == [None, None]
         return
-    tokens, usd = 61 * requests, 5_011 * requests
     assert said == [
-        f"the budget of m is spent: {tokens:,} of 1 tokens",
-        f"the budget of m is spent: {usd:,.2f} of 0.01 USD",
+        f"the budget of m is spent: {tokens:,} of {tokens:,} tokens",
+        f"the budget of m is spent: {usd:,.2f} of {usd:,.2f} USD",
     ]
