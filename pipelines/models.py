@@ -16,6 +16,7 @@ from pipelines.engine.endpoints import Endpoint
 from pipelines.engine.vllm_build import on_cpu
 from schemas.config import Config
 from schemas.errors import UserError, near_match
+from schemas.extras import require
 from schemas.ids import digest
 from schemas.model import model_revision
 from schemas.record import JsonObject
@@ -288,6 +289,7 @@ def model_folder(model: str) -> Path:
     Raises ``UserError`` where there is no model.
     """
     if model.startswith(BUNDLED):
+        require("train")
         command = [sys.executable, "-m", "trainers.bundled", model.removeprefix(BUNDLED)]
         environment = {**os.environ, "PYTHONSAFEPATH": "1"}
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

@@ -41,12 +41,17 @@ def install_command(extra: str) -> str:
     return f"pip install 'agentmill[{extra}]'"
 
 
+def missing_extra(error: BaseException) -> UserError | None:
+    """What to install if ``error`` says that a module of an extra is missing; ``None`` for any other error."""
+    module = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    return missing(module) if module in MODULES else None
+
+
 def missing(module: str) -> UserError:
-    """The error for a module of an extra that is not there."""
-    top = module.partition(".")[0]
-    extra = MODULES[top]
+    """The error for a module of an extra, one of ``MODULES``, that is not installed."""
+    extra = MODULES[module]
     return UserError(
-        f"the Python module {top!r} is not installed; needed for {EXTRAS[extra]}\n"
+        f"the Python module {module!r} is not installed; needed for {EXTRAS[extra]}\n"
         f"install it with: {install_command(extra)}"
     )
 
@@ -64,6 +69,7 @@ def missing_modules_explained() -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in MODULES:
+        mistake = missing_extra(error)
+        if mistake is None:
             raise
-        raise missing(str(error.name)) from error
+        raise mistake from error

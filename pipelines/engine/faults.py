@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from pipelines.engine.operation import Blamed, Operation
+from schemas.extras import missing_extra
 from schemas.record import JsonObject, Record
 from schemas.verdict import Dropped
 from synthesis.environments.environment import WorldError
@@ -24,7 +25,13 @@ class EngineError(Exception):
 
 
 def dead_letter(error: Exception, input_id: str, operation: Operation, context: JsonObject) -> Dropped:
-    """The dead letter of an input whose processing raised ``error``."""
+    """The dead letter of an input whose processing raised ``error``.
+
+    Raises ``UserError`` where a module of an extra is missing: no input is at fault for that.
+    """
+    mistake = missing_extra(error)
+    if mistake is not None:
+        raise mistake from error
     reason, blamed = attribute(error, operation.blamed)
     if isinstance(error, GenerationError) and error.history:
         context = {**context, "history": error.history}

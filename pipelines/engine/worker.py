@@ -14,6 +14,7 @@ from pipelines.engine.operation import Operation
 from pipelines.engine.shard import ShardResult
 from pipelines.engine.workspace import Failure, Workspace
 from schemas.errors import UserError
+from schemas.extras import missing_extra
 
 
 class StageFn(beam.DoFn):
@@ -34,8 +35,9 @@ class StageFn(beam.DoFn):
         try:
             yield
         except Exception as error:
-            text = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
-            failure = Failure(user=isinstance(error, UserError), text=text, trace=traceback.format_exc())
+            mistake = error if isinstance(error, UserError) else missing_extra(error)
+            text = f"{type(error).__name__}: {error}" if mistake is None else str(mistake)
+            failure = Failure(user=mistake is not None, text=text, trace=traceback.format_exc())
             with suppress(OSError, UserError):
                 self.workspace.fail(failure)
             raise

@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from pipelines.engine.faults import dead_letter
+from pipelines.engine.operation import RowOperation
 from schemas import extras
 from schemas.errors import UserError
 from schemas.extras import EXTRAS, MODULES, missing_modules_explained, require
+from schemas.task import Task
 
 PYPROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
 OFFERED: dict[str, list[str]] = tomllib.loads(PYPROJECT.read_text())["project"]["optional-dependencies"]
@@ -40,6 +43,12 @@ def test_other_import_errors_are_passed_on() -> None:
         raise ModuleNotFoundError("No module named 'plugin'", name="plugin")
     with pytest.raises(ImportError, match="cannot import"), missing_modules_explained():
         raise ImportError("cannot import name 'x' from 'torch'", name="torch")
+
+
+def test_a_module_that_a_worker_lacks_drops_no_input() -> None:
+    operation = RowOperation("check", Task, Task)
+    with pytest.raises(UserError, match=r"agentmill\[envs-pddl\]"):
+        dead_letter(ModuleNotFoundError("no", name="unified_planning.io"), "a", operation, {})
 
 
 def test_require_looks_for_every_module_of_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
