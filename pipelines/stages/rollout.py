@@ -24,6 +24,7 @@ from synthesis.policies.policy import Policy, PolicyError, Unreachable, exhauste
 from synthesis.policies.settings import PolicySettings
 from synthesis.strategies.apart import CALL_TIMEOUT_S, gathered, worlds_closed
 from synthesis.strategies.budget import Budget, metered, tokens_of
+from synthesis.strategies.revise import SILENT
 from synthesis.strategies.stepping import blamed
 from synthesis.strategies.strategy import Exploration, Strategy
 
@@ -181,11 +182,13 @@ class Rollout(AsyncOperation):
             return {"nodes": 1, **{f"tree_{name}": value for name, value in costs.items()}}
         own = (item for item in output.content if item.context_operation != "copied")
         turns = {item.turn for item in own if isinstance(item, Action) and item.turn > 0}
+        silent = output.extra.get(SILENT)
         return {
             "episodes": 1,
             "success": int(output.outcome.status == "success"),
             "truncated": int(output.outcome.truncated),
             "turns": len(turns),
+            **({SILENT: silent} if silent else {}),
             **tokens_of(output.usage),
         }
 

@@ -12,7 +12,9 @@ from pipelines.stages.acting import Acting
 from pipelines.stages.lookup import Lookup
 from pipelines.stages.rollout import NODES, Rollout, Worlds
 from pipelines.stages.stage import Inputs, StageContext, TableNames, expect, tables_of
+from schemas.tables import Manifest
 from schemas.task import EnvironmentSpec
+from synthesis.strategies.tree_search import UNSCORED
 from synthesis.strategies.tree_search import TreeSearch as TreeSearchStrategy
 
 
@@ -38,6 +40,13 @@ class TreeSearch(Acting, TreeSearchStrategy):
         """Trajectories, from tasks."""
         expect(reads, "tasks", "Task")
         return super().writes(reads)
+
+    def notes(self, manifest: Manifest) -> list[str]:
+        """A warning where the critic left states without a score."""
+        unscored, nodes = manifest.metrics.get(f"tree_{UNSCORED}", 0), manifest.metrics.get("nodes", 0)
+        if not unscored:
+            return []
+        return [f"warning: the critic gave no score that can be read for {unscored:,.0f} of {nodes:,.0f} states"]
 
     def operation(self, inputs: Inputs, context: StageContext) -> Operation:
         """The trees."""

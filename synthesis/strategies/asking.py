@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from schemas.chat import to_messages
 from schemas.errors import UserError
-from schemas.ids import digest
+from schemas.ids import derive_seed, digest
 from schemas.trajectory import AnyItem, MessageAction, TextObservation, Usage
 from schemas.views.toolformats import DIALECTS, calls_text
 from synthesis.environments.environment import WorldError
@@ -17,6 +17,9 @@ from synthesis.prompts import prompt
 from synthesis.strategies.growth import Summarizer
 
 T = TypeVar("T")
+
+TRIES = 3
+"""How often a policy is asked for words before its silence counts."""
 
 
 def identity_of(policy: Policy, entry: str | None) -> str:
@@ -51,16 +54,42 @@ async def words_of(
 ) -> tuple[MessageAction, Usage]:
     """What the policy says to ``content`` and what it cost; it is given no tools.
 
-    Raises ``PolicyError``, also (``no_words``) if it says nothing.
+    Raises ``PolicyError``, also (``no_words``) if it says nothing in ``TRIES`` answers.
     """
-    conversation = Conversation(
-        episode_id=episode_id, system_prompt=system_prompt, content=tuple(content), tools=[], seed=seed
-    )
-    said: Turn = await turn_of(policy, conversation)
-    words = next((action for action in said.actions if isinstance(action, MessageAction)), None)
-    if words is None or not words.content.strip():
-        raise PolicyError("no_words", f"policy {policy.name!r} was asked for words and gave none")
-    return words, said.usage
+    words, usage = await words_if_any(policy, episode_id, system_prompt, content, seed)
+    if words is None:
+        raise PolicyError("no_words", f"policy {policy.name!r} was asked for words and gave none, {TRIES} times")
+    return words, usage
+
+
+async def words_if_any(
+    policy: Policy, episode_id: str, system_prompt: str, content: Sequence[AnyItem], seed: int
+) -> tuple[MessageAction | None, Usage]:
+    """As ``words_of``, with ``None`` where the policy says nothing; each try has a seed of its own."""
+    usage = Usage()
+    for attempt in range(TRIES):
+        conversation = Conversation(
+            episode_id=episode_id,
+            system_prompt=system_prompt,
+            content=tuple(content),
+            tools=[],
+            seed=derive_seed(seed, attempt) if attempt else seed,
+        )
+        said: Turn = await turn_of(policy, conversation)
+        usage = total(usage, said.usage)
+        words = next((action for action in said.actions if isinstance(action, MessageAction)), None)
+        if words is not None and words.content.strip():
+            return words, usage
+    return None, usage
+
+
+def total(left: Usage, right: Usage) -> Usage:
+    """Both together, field by field; what neither reports stays ``None``."""
+    values = {}
+    for name in Usage.__struct_fields__:
+        parts = [value for value in (getattr(left, name), getattr(right, name)) if value is not None]
+        values[name] = sum(parts) if parts else None
+    return Usage(**values)
 
 
 def summarizer(policy: Policy, episode_id: str, seed: int, asked_by: str = "summarizer") -> Summarizer:

@@ -9,7 +9,7 @@ import msgspec
 from schemas.record import JsonObject
 from schemas.trajectory import Usage
 from synthesis.policies.policy import Conversation, Policy, PolicyError, Turn
-from synthesis.strategies.episode import total
+from synthesis.strategies.asking import total
 from synthesis.strategies.strategy import Exploration
 
 

@@ -27,7 +27,7 @@ from schemas.trajectory import (
 )
 from synthesis.environments.environment import Check, Environment, Transition
 from synthesis.policies.policy import ContextOverflow, Conversation, Policy, Turn
-from synthesis.strategies.asking import all_of, turn_of
+from synthesis.strategies.asking import all_of, total, turn_of
 from synthesis.strategies.clock import within
 from synthesis.strategies.ending import trajectory_of
 from synthesis.strategies.growth import Growth, Summarizer
@@ -269,12 +269,3 @@ def numbered(action: AnyAction, turn: int, index: int) -> AnyAction:
     if isinstance(action, ApiAction):
         return msgspec.structs.replace(action, turn=turn, tool_call_id=f"call{turn:03d}{index:02d}")
     return msgspec.structs.replace(action, turn=turn)
-
-
-def total(left: Usage, right: Usage) -> Usage:
-    """Both together, field by field; what neither reports stays ``None``."""
-    values = {}
-    for name in Usage.__struct_fields__:
-        parts = [value for value in (getattr(left, name), getattr(right, name)) if value is not None]
-        values[name] = sum(parts) if parts else None
-    return Usage(**values)

@@ -25,10 +25,10 @@ from synthesis.environments.environment import Environment
 from synthesis.generators.generator import GenerationError
 from synthesis.policies.policy import PolicyError
 from synthesis.prompts import prompt
-from synthesis.strategies.asking import words_of
+from synthesis.strategies.asking import total, words_of
 from synthesis.strategies.attempts import Attempts
 from synthesis.strategies.clock import within
-from synthesis.strategies.episode import EpisodePlan, begin, total
+from synthesis.strategies.episode import EpisodePlan, begin
 from synthesis.strategies.memory import recalled
 from synthesis.strategies.recall import Recall, retold
 from synthesis.strategies.replay import ACTOR

@@ -22,14 +22,16 @@ from schemas.task import Task
 from schemas.trajectory import Action, AnyItem, ObservationSource, TextObservation, Trajectory, Usage
 from synthesis.policies.policy import ContextOverflow
 from synthesis.prompts import prompt
-from synthesis.strategies.asking import identity_of, transcript, words_of
-from synthesis.strategies.episode import Episode, EpisodePlan, begin, run_episode, total
+from synthesis.strategies.asking import identity_of, total, transcript, words_if_any, words_of
+from synthesis.strategies.episode import Episode, EpisodePlan, begin, run_episode
 from synthesis.strategies.replay import ACTOR
 from synthesis.strategies.rules import EpisodeRules
 from synthesis.strategies.strategy import Exploration
 
 CRITIC = "critic"
 REFLECTOR = "reflector"
+SILENT = "silent_critic"
+"""The role of feedback of the environment in place of that of a critic who gave none; ``extra`` counts it."""
 
 
 class Revise(EpisodeRules):
@@ -37,8 +39,9 @@ class Revise(EpisodeRules):
 
     They follow the earlier trajectories of the exploration, or else a first attempt without feedback, which counts. The
     prompt shows the ``last`` of what was tried or the ``pool_size`` ``best`` by success and reward. Feedback comes from
-    the environment (how it ended), a policy with the role ``critic``, or the actor itself, whose reflection is an
-    action of turn 0 with the role ``reflector``. Each attempt has the one before it as parent.
+    the environment (how it ended), a policy with the role ``critic`` (where that says nothing, from the environment,
+    and ``extra.silent_critic`` counts it), or the actor itself, whose reflection is an action of turn 0 with the role
+    ``reflector``. Each attempt has the one before it as parent.
 
     ``aim`` is what is asked for: to do better than what is shown, to ``recombine`` its best parts (of a lone
     attempt there are none: it is revised), or to ``refine`` it, which does not end with a success.
@@ -134,7 +137,10 @@ class Revise(EpisodeRules):
             episode.usage = total(episode.usage, usage)
             play = self._corrected(episode, exploration) if self.level == "step" else episode.play()
             lived = await run_episode(episode, play)
-            return msgspec.structs.replace(lived, extra=self._revised(before))
+            silent = sum(item.role == SILENT for item in lived.content)
+            return msgspec.structs.replace(
+                lived, extra={**self._revised(before), **({SILENT: silent} if silent else {})}
+            )
         finally:
             environment.close()
 
@@ -150,7 +156,9 @@ class Revise(EpisodeRules):
         if self.feedback == "critic":
             critic = exploration.policies[CRITIC]
             asked = [instruction, tried]
-            said, usage = await words_of(critic, plan.trajectory_id, prompt(f"{aim}_critic"), asked, seed)
+            said, usage = await words_if_any(critic, plan.trajectory_id, prompt(f"{aim}_critic"), asked, seed)
+            if said is None:
+                return [tried, _words(prompt(f"{aim}_again"), "user", role=SILENT)], usage
             return [tried, _words(said.content, "agent", role=CRITIC)], usage
         asked = [instruction, tried, _words(prompt(f"{aim}_reflect"), "user")]
         actor = exploration.policies[ACTOR]
@@ -190,7 +198,9 @@ class Revise(EpisodeRules):
         asked = [_words(transcript(episode.content), "user")]
         seed = derive_seed(episode.plan.seed, episode.plan.trajectory_id, CRITIC, episode.turn)
         critic = exploration.policies[CRITIC]
-        said, usage = await words_of(critic, episode.plan.trajectory_id, prompt("revise_step_critic"), asked, seed)
+        said, usage = await words_if_any(critic, episode.plan.trajectory_id, prompt("revise_step_critic"), asked, seed)
+        if said is None:
+            return _words(prompt("revise_step"), "user", role=SILENT), usage
         return _words(said.content, "agent", role=CRITIC), usage
 
 

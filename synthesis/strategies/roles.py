@@ -15,7 +15,7 @@ from schemas.views.roles import Perspective, Sees, perceived
 from synthesis.environments.environment import WorldError
 from synthesis.policies.policy import Conversation, Policy, Turn
 from synthesis.prompts import prompt
-from synthesis.strategies.episode import total
+from synthesis.strategies.asking import total
 from synthesis.strategies.scaffold import Frame
 
 NAME = r"[A-Za-z0-9][A-Za-z0-9_-]*"

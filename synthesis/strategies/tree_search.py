@@ -15,7 +15,6 @@ from pydantic import Field, model_validator
 from schemas.ids import digest
 from schemas.trajectory import Trajectory
 from schemas.verdict import Node
-from synthesis.policies.policy import PolicyError
 from synthesis.strategies.asking import identity_of
 from synthesis.strategies.attempts import Attempts
 from synthesis.strategies.budget import Budget, BudgetSpent, metered
@@ -27,6 +26,9 @@ from synthesis.strategies.search.methods import SOLVED, beam, best_first, mcts
 from synthesis.strategies.search.search import Growing, ReturnName, Search, ValueName
 from synthesis.strategies.search.tree import PriorName, SelectionName
 from synthesis.strategies.strategy import Exploration
+
+UNSCORED = "unscored_nodes"
+"""The cost of a tree that counts the states of which its critic gave no score."""
 
 MethodName = Literal["mcts", "best_first", "beam"]
 
@@ -69,10 +71,7 @@ class TreeSearch(Attempts):
         return self
 
     async def explore(self, exploration: Exploration, piece: str) -> AsyncIterator[Trajectory | Node]:
-        """Yield the runs in the tree with this id, then its nodes.
-
-        Raises ``PolicyError`` (``malformed``) where none of the critic's scores could be read.
-        """
+        """Yield the runs in the tree with this id, then its nodes."""
         plan = self.plan_of(exploration, piece)
         budget = Budget(self.max_calls, self.max_steps)
         counted = metered(exploration, budget)
@@ -86,10 +85,8 @@ class TreeSearch(Attempts):
                 stopped = SOLVED
             elif budget.spent:
                 stopped = "budget"
-            if search.scored and search.unreadable == search.scored:
-                raise PolicyError("malformed", f"the critic gave no score that can be read for any of {search.scored}")
-            unreadable = {"unreadable_scores": search.unreadable} if search.scored else {}
-            about = {"stopped": stopped, "costs": {**budget.costs(), **unreadable}}
+            unscored = {UNSCORED: search.unscored} if search.unscored else {}
+            about = {"stopped": stopped, "costs": {**budget.costs(), **unscored}}
             for found in harvest(search, self.leaves, about):
                 yield found
         finally:

@@ -6,13 +6,12 @@ import re
 
 from schemas.ids import derive_seed
 from schemas.trajectory import TextObservation
-from synthesis.policies.policy import Policy, PolicyError
+from synthesis.policies.policy import ContextOverflow, Policy
 from synthesis.prompts import prompt
-from synthesis.strategies.asking import transcript, words_of
+from synthesis.strategies.asking import TRIES, transcript, words_if_any
 from synthesis.strategies.episode import Episode
 
 CRITIC = "critic"
-TRIES = 3
 HIGHEST = 10.0
 
 _SCORE = re.compile(r"score\W*(\d+(?:\.\d+)?)", re.IGNORECASE)
@@ -20,18 +19,19 @@ _NUMBER = re.compile(r"\s*(\d+(?:\.\d+)?)\s*\.?\s*")
 
 
 async def estimate(critic: Policy, episode: Episode, seed: int) -> float | None:
-    """The score of an episode so far, in [0, 1]; ``None`` if ``TRIES`` answers hold no score, or no words."""
+    """The score of a run so far, in [0, 1]; ``None`` if the critic gives none in ``TRIES`` answers, or cannot read it.
+
+    Raises ``PolicyError`` where the critic cannot be asked, or its budget is spent.
+    """
     asked = [TextObservation(content=transcript(episode.content), source="user")]
     for attempt in range(TRIES):
         try:
-            words, _ = await words_of(
+            words, _ = await words_if_any(
                 critic, episode.plan.trajectory_id, prompt("search_critic"), asked, derive_seed(seed, attempt)
             )
-        except PolicyError as error:
-            if error.reason != "no_words":
-                raise
-            continue
-        score = read_score(words.content)
+        except ContextOverflow:  # the transcript does not get shorter
+            return None
+        score = None if words is None else read_score(words.content)
         if score is not None:
             return score
     return None

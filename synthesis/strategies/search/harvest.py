@@ -16,8 +16,8 @@ from schemas.ids import part_id
 from schemas.record import JsonObject
 from schemas.trajectory import Trajectory, Usage
 from schemas.verdict import Node
+from synthesis.strategies.asking import total
 from synthesis.strategies.branch import history
-from synthesis.strategies.episode import total
 from synthesis.strategies.search.search import Search
 from synthesis.strategies.search.tree import SearchNode
 
@@ -70,12 +70,11 @@ def _run(search: Search, leaf: SearchNode, attempt: int, owners: dict[int, Traje
 
 def _record(node: SearchNode, owner: Trajectory | None, about: JsonObject) -> Node:
     tree_id = node.episode.plan.trajectory_id
-    estimate = None if node.unreadable else node.estimate
     said = {
         "draws": node.draws or None,
-        "estimate": estimate,
-        "unreadable": node.unreadable or None,
+        "estimate": node.estimate,
         "reason": node.reason,
+        "unscored": node.unscored or None,
     }
     return Node(
         node_id=_node_id(tree_id, node),

@@ -22,7 +22,7 @@ async def mcts(search: Search, iterations: int, rule: SelectionName, c: float) -
         node = search.root
         while node.expanded and not node.ended:
             node = select(node, rule, c)
-        if node.visits and not node.ended and await search.expand(node):
+        if (node.visits or node.unscored) and not node.ended and await search.expand(node):
             node = select(node, rule, c)
         if node.visits:
             node.backup(search.worth(node))
@@ -71,5 +71,6 @@ async def beam(search: Search, width: int) -> str:
 
 
 def value(node: SearchNode) -> float:
-    """What a node was found to be worth itself, whatever was found below it."""
-    return node.estimate or 0.0
+    """What a node was found to be worth itself, whatever was found below it; without a score, as much as its parent."""
+    scored = (each.estimate for each in node.path() if each.estimate is not None)
+    return next(scored, 0.0)

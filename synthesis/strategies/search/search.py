@@ -48,8 +48,6 @@ class Search:
         self.nodes: list[SearchNode] = []
         self.satisfied = False
         """Whether a run has reached the goal, and that is all that is wanted."""
-        self.scored = 0
-        """How many states the critic was asked about."""
         self.root = self._node(None, episode)
 
     async def expand(self, node: SearchNode) -> Sequence[SearchNode]:
@@ -65,15 +63,17 @@ class Search:
         return node.children
 
     async def evaluate(self, nodes: Sequence[SearchNode]) -> None:
-        """Find a value for each of ``nodes`` that has none, and back it up. Raises ``BudgetSpent``."""
-        unknown = [node for node in nodes if not node.visits]
+        """Find a value for each of ``nodes`` that has none, and back it up. Raises ``BudgetSpent``.
+
+        A node that the critic does not score stays without a value, and nothing is backed up.
+        """
+        unknown = [node for node in nodes if not node.visits and not node.unscored]
         asked = [node for node in unknown if self.growing.value == "critic" and not node.ended]
         for node, found in zip(asked, await all_of([self._criticism(node) for node in asked]), strict=True):
-            node.unreadable = found is None
-            # Without a score the search goes on as if the turn had changed nothing.
-            node.estimate = node.inherited() if found is None else found
-        self.scored += len(asked)
+            node.estimate, node.unscored = found, found is None
         for node in unknown:
+            if node.unscored:
+                continue
             if node.estimate is None:
                 end = await self._rolled_out(node) if self.growing.value == "rollout" else node
                 node.estimate = self.worth(end)
@@ -161,9 +161,9 @@ class Search:
         return node
 
     @property
-    def unreadable(self) -> int:
-        """Of how many of these states it gave no score that could be read."""
-        return sum(node.unreadable for node in self.nodes)
+    def unscored(self) -> int:
+        """How many nodes the critic was asked about in vain."""
+        return sum(node.unscored for node in self.nodes)
 
     async def _criticism(self, node: SearchNode) -> float | None:
         assert self.critic is not None

@@ -26,8 +26,8 @@ class SearchNode:
     ``number`` counts the nodes of a tree in the order they were made; ``deed`` tells what its turn does apart from
     what its siblings do, ``draws`` how often the actor said that, ``logprob`` how likely it was the first time.
     ``drawn`` turns were drawn from here. ``reason`` is what cut the run short here, ``check`` what the environment says
-    of the state if it was asked. ``estimate`` is the value that this very state was given, if it was; an
-    ``unreadable`` answer of the critic leaves it with that of the state before.
+    of the state if it was asked. ``estimate`` is the value that this very state was given, if it was; ``unscored`` says
+    that the critic was asked for one and gave none.
     """
 
     number: int
@@ -46,7 +46,7 @@ class SearchNode:
     visits: int = 0
     total: float = 0.0
     estimate: float | None = None
-    unreadable: bool = False
+    unscored: bool = False
     children: list[SearchNode] = field(default_factory=list)
 
     @property
@@ -58,10 +58,6 @@ class SearchNode:
     def q(self) -> float | None:
         """The mean of all values found here and below, if there is one."""
         return self.total / self.visits if self.visits else None
-
-    def inherited(self) -> float:
-        """The estimate of the nearest node above that has one, or 0."""
-        return next((node.estimate for node in self.path() if node.estimate is not None), 0.0)
 
     def child(self, deed: str) -> SearchNode | None:
         """The child that does ``deed``."""

@@ -326,6 +326,19 @@ async def test_who_is_asked_for_words_and_gives_none_is_blamed() -> None:
         await explore(Revise(feedback="self"), exploration(earlier=(first,), actor=actor))
 
 
+@pytest.mark.parametrize("level", ["episode", "step"])
+async def test_a_silent_critic_is_replaced_by_the_environment_and_counted(level: Any) -> None:
+    failed = await only(Sample(), exploration(actor=gambler(0.0)))
+    actor = ScriptedPolicy(PolicySettings(policy="scripted", turns=["jump", "right", "right"]))
+    earlier = (failed,) if level == "episode" else ()
+    run = await only(
+        Revise(level=level, feedback="critic"), exploration(earlier=earlier, actor=actor, critic=sayer(" "))
+    )
+    assert run.outcome.status == "success"
+    assert run.extra["silent_critic"] == 1
+    assert [item.source for item in run.content if item.role == "silent_critic"] == ["user"]  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [

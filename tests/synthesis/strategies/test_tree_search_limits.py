@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from schemas.trajectory import MessageAction, Usage
 from schemas.verdict import Node
-from synthesis.policies.policy import Conversation, PolicyError, Turn
+from synthesis.policies.policy import ContextOverflow, Conversation, PolicyError, Turn
 from synthesis.policies.scripted import ScriptedPolicy
 from synthesis.policies.settings import PolicySettings
 from synthesis.strategies.strategy import Exploration
@@ -22,6 +22,7 @@ from tests.decision_world import (
     DecisionWorld,
     Failing,
     decision_task,
+    place,
 )
 from tests.synthesis.strategies.searching import DEEP, exploration, search
 
@@ -37,38 +38,44 @@ async def test_a_critic_leads_the_search() -> None:
     assert found.root.extra["costs"]["actor_calls"] == len(actor.asked) == 24
 
 
-def scripted_critic(*words: str) -> ScriptedPolicy:
-    said = iter(words)
-    return ScriptedPolicy(
+async def test_a_critic_without_a_score_is_asked_again() -> None:
+    said = iter(["hm", "12", "Score: 7"])
+    critic = ScriptedPolicy(
         PolicySettings(policy="scripted"), lambda _: Turn(actions=[MessageAction(content=next(said))])
     )
-
-
-async def test_a_critic_without_a_score_is_asked_again() -> None:
-    critic = scripted_critic("hm", "12", "Score: 7")
     found = await search(decision_task(DEEP), None, critic, iterations=1, value="critic")
     assert found.root.extra["estimate"] == 0.7
     assert found.root.extra["costs"]["critic_calls"] == 3
-    assert found.root.extra["costs"]["unreadable_scores"] == 0
 
 
-@pytest.mark.parametrize("words", [("hm", "no", "?"), ("", " ", "")])
-async def test_an_unreadable_score_leaves_the_state_with_that_of_the_one_before(words: tuple[str, ...]) -> None:
-    critic = scripted_critic("Score: 7", *words, *["Score: 3"] * 40)
-    found = await search(decision_task(DEEP), None, critic, method="best_first", iterations=1, value="critic")
-    assert found.root.extra["costs"]["unreadable_scores"] == 1
-    (unread,) = [node for node in found.nodes if node.extra.get("unreadable")]
-    assert "estimate" not in unread.extra, "what was not read is not stored as an estimate"
-    assert unread.q == 0.7
-    others = [node for node in found.nodes if node is not unread and node.parent_id is not None]
-    assert others
-    assert {node.extra["estimate"] for node in others} == {0.3}
+class Mumbling(Appraiser):
+    """Gives no score of the state ``b``: it says something else, nothing, or cannot read it."""
+
+    def __init__(self, kind: str, **scores: float) -> None:
+        super().__init__(**scores)
+        self._kind = kind
+
+    async def act(self, conversation: Conversation) -> Turn:
+        if place(conversation) != "b":
+            return await super().act(conversation)
+        if self._kind == "overflow":
+            raise ContextOverflow("too long")
+        return Turn(actions=[MessageAction(content="hm" if self._kind == "words" else " ")])
 
 
-async def test_a_critic_of_which_nothing_can_be_read_drops_the_tree() -> None:
-    critic = scripted_critic(*["?"] * 3)
-    with pytest.raises(PolicyError, match="malformed: the critic gave no score that can be read for any of 1"):
-        await search(decision_task(DEEP), None, critic, iterations=1, value="critic")
+@pytest.mark.parametrize("kind", ["words", "silence", "overflow"])
+@pytest.mark.parametrize("method", ["mcts", "best_first", "beam"])
+async def test_an_unreadable_score_leaves_the_node_unscored_and_the_tree_whole(method: str, kind: str) -> None:
+    scores = {"a": 0.2, "aa": 0.2, "ab": 0.2, "ba": 0.8, "bb": 0.1}
+    critic = Mumbling(kind, start=0.5, **scores)
+    found = await search(decision_task(DEEP), None, critic, value="critic", **METHODS[method])
+    assert found.runs
+    node = found.by_place["b"]
+    assert node.extra["unscored"] is True
+    assert "estimate" not in node.extra
+    assert found.root.extra["costs"]["unscored_nodes"] == 1
+    assert found.by_place["ba"].extra["estimate"] == 0.8
+    assert all("unscored" not in each.extra for each in found.nodes if each is not node)
 
 
 METHODS: dict[str, dict[str, Any]] = {
