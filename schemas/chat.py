@@ -1,4 +1,4 @@
-"""Trajectories as chat: messages, the two spellings of them that servers and templates want, and segments for loss.
+"""Trajectories as chat: messages, and the two spellings of them that servers and templates want.
 
 Consecutive actions of one turn make one assistant message. The role of an observation follows its link: one that
 answers an earlier tool call is a ``tool`` message, any other a ``user`` message.
@@ -24,21 +24,6 @@ from schemas.trajectory import (
     TextObservation,
     Tool,
 )
-
-Render = Callable[[list[JsonObject], list[JsonObject] | None, bool], str]
-"""``(messages, tools, add_generation_prompt) -> text``: a chat template at work."""
-
-
-class TemplateError(ValueError):
-    """A chat template under which a message cannot be trained as it would be generated."""
-
-
-class Segment(msgspec.Struct, frozen=True):
-    """A stretch of rendered text; tokenised by itself. ``train``: its tokens carry loss, times ``weight``."""
-
-    text: str
-    train: bool
-    weight: float = 1.0
 
 
 def to_messages(system_prompt: str | None, content: Sequence[AnyItem]) -> list[Message]:
@@ -87,110 +72,6 @@ def to_template(messages: Sequence[Message]) -> list[JsonObject]:
     Arguments that are no JSON object become ``{}``, which is what a vLLM server shows to the model in their place.
     """
     return [_plain(message, index, "reasoning_content", _object) for index, message in enumerate(messages)]
-
-
-def segments(
-    messages: Sequence[Message], tools: list[JsonObject] | None, render: Render, end_of_turn: str | None = None
-) -> list[Segment]:
-    """The rendered conversation, cut so that each trained message is exactly what a model would generate.
-
-    A trained segment starts after the generation prompt and ends with the end-of-turn token: the text ``end_of_turn``,
-    or without it the last of the message's rendering that is no white space. What the template adds after it belongs
-    to the next, untrained segment. The texts join to the whole rendering.
-
-    Raises ``TemplateError`` where the template shows a trained message, or what precedes it, otherwise than at
-    generation (templates that strip earlier reasoning do), where it leaves out a part of a trained message (tool calls,
-    in a template that knows none; arguments that are no JSON object) or closes it with nothing, and ``ValueError`` for
-    a trained message of another role.
-    """
-    plain = to_template(messages)
-    whole = render(plain, tools, False)
-    result: list[Segment] = []
-    done = 0
-    for index, message in enumerate(messages):
-        if not message.train:
-            continue
-        if message.role != "assistant":
-            raise ValueError(f"message {index} is of role {message.role!r}: only assistant messages carry loss")
-        prompt = render(plain[:index], tools, True)
-        start = len(prompt)
-        shown = render(plain[: index + 1], tools, False)
-        turn = _up_to_end_of_turn(shown, start, end_of_turn)
-        if not turn.startswith(prompt):
-            raise TemplateError(f"the chat template renders assistant message {index} otherwise than it prompts for it")
-        if not whole.startswith(turn):
-            raise TemplateError(
-                f"the chat template shows assistant message {index}, or what precedes it, otherwise than at generation;"
-                " train each turn on its own prompt (rows: step)"
-            )
-        marked = _marked(message)
-        part = unsaid(message, turn[start:])
-        if part is None:
-            part = _unsaid(message, marked, render(to_template([*messages[:index], marked]), tools, False))
-        if part is not None:
-            raise TemplateError(f"the chat template does not show {part[:60]!r} of assistant message {index}")
-        _check_rest(message, index, turn[start:])
-        result += [Segment(whole[done:start], False), Segment(whole[start : len(turn)], True, message.weight)]
-        done = len(turn)
-    result.append(Segment(whole[done:], False))
-    return [segment for segment in result if segment.text]
-
-
-def unsaid(message: Message, text: str) -> str | None:
-    """The first part of an assistant message (reasoning, content, names of calls) that ``text`` does not hold."""
-    return _unsaid(message, message, text)
-
-
-def _unsaid(message: Message, marked: Message, text: str) -> str | None:
-    """The first part of ``message`` whose counterpart in ``marked`` is not in ``text``."""
-    pairs = zip(_parts(message), _parts(marked), strict=True)
-    return next((part for part, counterpart in pairs if counterpart not in text), None)
-
-
-def _parts(message: Message) -> list[str]:
-    texts = [(message.reasoning_content or "").strip(), (message.content or "").strip()]
-    return [*filter(None, texts), *(call.name for call in message.tool_calls)]
-
-
-def _up_to_end_of_turn(text: str, start: int, end_of_turn: str | None) -> str:
-    if end_of_turn is None:
-        return text[:start] + text[start:].rstrip()
-    position = text.rfind(end_of_turn, start)
-    if position < 0:
-        raise TemplateError(f"the chat template does not close an assistant message with {end_of_turn!r}")
-    return text[: position + len(end_of_turn)]
-
-
-def _check_rest(message: Message, index: int, text: str) -> None:
-    """Raises ``TemplateError`` for arguments of calls that no template shows, and for a turn that does not end."""
-    for call in message.tool_calls:
-        if not isinstance(_decoded(call.arguments), dict):
-            raise TemplateError(
-                f"the arguments of {call.name!r} in assistant message {index} are no JSON object, so no chat template"
-                " shows them as they were written"
-            )
-    content = (message.content or "").strip()
-    if not message.tool_calls and not text[text.find(content) + len(content) :].strip():
-        raise TemplateError(f"the chat template closes assistant message {index} with nothing that a model could learn")
-
-
-def _marked(message: Message) -> Message:
-    """The message with a mark before and after each of its parts, all of them different.
-
-    A text may stand in a rendering by chance, as a word of another part or of the template; with its marks it does not.
-    """
-    names = ("reasoning_content", "content")
-    texts = {name: getattr(message, name).strip() for name in names if (getattr(message, name) or "").strip()}
-    marked = {name: _between_marks(text, name) for name, text in texts.items()}
-    calls = [
-        msgspec.structs.replace(call, name=_between_marks(call.name, f"call{number}"))
-        for number, call in enumerate(message.tool_calls)
-    ]
-    return msgspec.structs.replace(message, tool_calls=calls, **marked)
-
-
-def _between_marks(text: str, name: str) -> str:
-    return f"mark_{name}_{text}_{name}_mark"
 
 
 def _groups(content: Sequence[AnyItem], called: frozenset[str | None]) -> Iterator[list[int]]:
@@ -283,11 +164,11 @@ def _plain(message: Message, index: int, reasoning: str, arguments: Callable[[st
 
 
 def _object(arguments: str) -> JsonObject:
-    value = _decoded(arguments)
+    value = decoded_json(arguments)
     return value if isinstance(value, dict) else {}
 
 
-def _decoded(arguments: str) -> Any:
+def decoded_json(arguments: str) -> Any:
     """The value of JSON text; ``None`` if it is none."""
     try:
         return msgspec.json.decode(arguments)

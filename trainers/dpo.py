@@ -44,7 +44,7 @@ def train(settings: DpoSettings) -> None:
     def make(row: PreferenceRow) -> Made[Pair]:
         return pair(row, start.tokenizer, start.max_length)
 
-    rows = load_rows(table, make, start.tokenizer, settings.seed)
+    rows = load_rows(table, make, start.tokenizer, settings.seed, max_dropped=settings.max_dropped)
     check_weights(settings, rows)
     tell(rows, "pairs")
 

@@ -42,7 +42,7 @@ def train(settings: KtoSettings) -> None:
     def make(row: UnpairedRow) -> Made[Labelled]:
         return labelled(row, start.tokenizer, start.max_length)
 
-    rows = load_rows(table, make, start.tokenizer, settings.seed)
+    rows = load_rows(table, make, start.tokenizer, settings.seed, max_dropped=settings.max_dropped)
     check_labels(settings, rows)
     tell(rows, "rows")
     tell_balance(settings, rows)

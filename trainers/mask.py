@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from schemas.chat import unsaid
 from schemas.errors import UserError
+from schemas.rendering import unsaid
 from schemas.rows import Message
 from trainers.tokens import IGNORED, Encoded
 

@@ -47,7 +47,8 @@ def train(settings: RewardSettings) -> None:
             return comparison(row, start.tokenizer, start.max_length, settings.margin)
         return valued(row, start.tokenizer, start.max_length)
 
-    rows = load_rows(table, make, start.tokenizer, settings.seed, masked=False)
+    allowed = settings.max_dropped
+    rows = load_rows(table, make, start.tokenizer, settings.seed, masked=False, max_dropped=allowed)
     tell(rows, "pairs" if pairs else "conversations")
     if not pairs:
         tell_values(rows)

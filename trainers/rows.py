@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -73,29 +74,35 @@ def open_rows(path: str, wanted: type[Record] | tuple[type[Record], ...], views:
 
 
 def load_rows(
-    table: Table, make: Callable[[Any], Made[E]], tokenizer: Any, seed: int, masked: bool = True
+    table: Table,
+    make: Callable[[Any], Made[E]],
+    tokenizer: Any,
+    seed: int,
+    masked: bool = True,
+    max_dropped: float = 1.0,
 ) -> TrainingRows[E]:
     """Encode the rows with ``make``, which drops one by a ``RowError``, and run the mask self-test.
 
     Where no message carries loss, since conversations are scored as a whole, nothing is ``masked`` and not tested.
-    Raises ``UserError`` if nothing is left to train on or the self-test fails.
+    Raises ``UserError`` if nothing is left to train on, a larger share than ``max_dropped`` is dropped, or the
+    self-test fails.
     """
     made: list[Made[E]] = []
     views: list[tuple[str, dict[str, Any]]] = []
     reasons: Counter[str] = Counter()
-    example = ""
+    examples_of: dict[str, str] = {}
     for row in paced(table.rows(), table.manifest.counts.written, "reading rows"):
         try:
             made.append(make(row))
         except RowError as error:
             reasons[error.reason] += 1
-            example = example or f"row {row.row_id}: {error}"
+            examples_of.setdefault(error.reason, f"row {row.row_id}: {error}")
             continue
         if (row.view, row.view_parameters) not in views:
             views.append((row.view, row.view_parameters))
     used, dropped = len(made), sum(reasons.values())
-    if not used:
-        raise UserError(f"none of the {dropped} rows of {table.folder} can be trained on: {dict(reasons)}; {example}")
+    if not used or dropped > max_dropped * (used + dropped):
+        raise UserError(too_many_dropped(table, used, reasons, examples_of, max_dropped))
     examples = [each for one in made for each in one.examples]
     sequences = [each for one in made for each in one.sequences]
     whole = [each for one in made for each in one.whole]
@@ -114,3 +121,24 @@ def load_rows(
         views=views,
         tokens_from={"stored": stored, "text": len(whole) - stored},
     )
+
+
+def too_many_dropped(
+    table: Table, used: int, reasons: Counter[str], examples: dict[str, str], max_dropped: float
+) -> str:
+    """Why a training does not start: the rows it would drop by reason, an example of the most frequent, what to do."""
+    dropped = reasons.total()
+    told = ", ".join(f"{number} {reason}" for reason, number in reasons.most_common())
+    example = examples[reasons.most_common(1)[0][0]]
+    if not used:
+        return f"none of the {dropped} rows of {table.folder} can be trained on ({told})\nFor example {example}"
+    share = dropped / (used + dropped)
+    return (
+        f"{dropped} of {used + dropped} rows of {table.folder} would be dropped ({told}): {share:.1%}, more than"
+        f" max_dropped={max_dropped:.1%}\nFor example {example}; mend the rows, or set max_dropped={_above(share)}"
+    )
+
+
+def _above(share: float) -> float:
+    """The share, rounded up to hundredths."""
+    return min(1.0, math.ceil(share * 100) / 100)

@@ -35,6 +35,13 @@ class TrainSettings(Config):
     max_length: Annotated[int, Field(ge=16)] = Field(
         2048, description="Longest sequence in tokens; never more than the model's own context."
     )
+    chat_template: str | None = Field(
+        None,
+        description="`training`: TRL's version of the model's, which keeps earlier turns; or a file. Saved with it.",
+    )
+    max_dropped: Annotated[float, Field(ge=0, le=1)] = Field(
+        0.05, description="Largest share of rows that may be dropped; with more the training does not start."
+    )
     lora: LoraSettings | None = Field(None, description="Train low-rank matrices; `null`: all weights.")
 
     seed: Annotated[int, Field(ge=0)] = Field(0, description="Seed of the row order, dropout and new weights.")

@@ -38,7 +38,7 @@ def train(settings: SftSettings) -> None:
     def make(row: SftRow) -> Made[Encoded]:
         return sequences(row, start.tokenizer, settings.long_rows, start.max_length)
 
-    rows = load_rows(table, make, start.tokenizer, settings.seed)
+    rows = load_rows(table, make, start.tokenizer, settings.seed, max_dropped=settings.max_dropped)
     tell(rows, "sequences")
 
     from trainers.fit import fit

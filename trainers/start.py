@@ -16,9 +16,13 @@ from schemas.tables import Table
 from trainers.command import say
 from trainers.rows import TrainingRows
 from trainers.settings import TrainSettings
+from trainers.template import TRAINING, template_file, training_template
 from trainers.workspace import Workspace
 
-NOT_IDENTITY = {"rows", "model", "reference", "output", "recipe", "save_steps", "resume", "log_steps", "tensorboard"}
+NOT_IDENTITY = {
+    *("rows", "model", "reference", "output", "recipe"),
+    *("max_dropped", "save_steps", "resume", "log_steps", "tensorboard"),
+}
 """Settings that do not change what comes out; rows and models count by what is in them."""
 
 
@@ -61,7 +65,8 @@ def begin(trainer: str, settings: TrainSettings, table: Table, base: Path, **rev
     if settings.resume:
         workspace.check()
     max_length = min(settings.max_length, context_length(base) or settings.max_length)
-    return Start(table, base, workspace, load_tokenizer(base), max_length)
+    tokenizer = load_tokenizer(base, settings.chat_template)
+    return Start(table, base, workspace, tokenizer, max_length)
 
 
 def keep_to_one_gpu(environment: MutableMapping[str, str]) -> None:
@@ -73,16 +78,23 @@ def keep_to_one_gpu(environment: MutableMapping[str, str]) -> None:
         environment["CUDA_VISIBLE_DEVICES"] = environment.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]
 
 
-def load_tokenizer(base: Path) -> Any:
-    """The model's tokenizer. Raises ``UserError`` if it cannot render a conversation or place its tokens in it."""
+def load_tokenizer(base: Path, template: str | None = None) -> Any:
+    """The model's tokenizer, with the chat template that ``template`` names (``TrainSettings.chat_template``).
+
+    Raises ``UserError`` if it cannot render a conversation or place its tokens in it.
+    """
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(base)
+    if template is not None and template != TRAINING:
+        tokenizer.chat_template = template_file(template)
     if not tokenizer.chat_template:
         raise UserError(
-            f"the tokenizer in {base} has no chat template; save one in it as `chat_template.jinja`,"
+            f"the tokenizer in {base} has no chat template; name a file with one as `chat_template`,"
             " or start from an instruct model"
         )
+    if template == TRAINING:
+        tokenizer.chat_template = training_template(tokenizer)
     if not tokenizer.is_fast:
         raise UserError(f"the tokenizer in {base} does not tell where its tokens stand; convert it to tokenizer.json")
     return tokenizer

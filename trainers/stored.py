@@ -6,34 +6,26 @@ A text has many tokenisations, and a model's own need not be the one that its te
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import jinja2
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.chat import to_template, unsaid
+from schemas.chat import to_template
+from schemas.rendering import TemplateError, unsaid
 from schemas.rows import Message, RowTokens, SampledTurn
-from trainers.tokens import (
-    IGNORED,
-    Conversation,
-    Encoded,
-    RowError,
-    encode,
-    encode_messages,
-    message_ends,
-    renderer,
-)
+from trainers.template import renderer
+from trainers.tokens import IGNORED, Conversation, Encoded, RowError, encode, encode_texts, message_ends, trained_at
 
 
 def encode_row(row: Conversation, tokenizer: Any) -> list[tuple[Sequence[Message], Encoded]]:
     """The conversations that a row is trained as, with their messages: each message with loss has it in one of them.
 
-    There is one for each stored segment that the tokenizer reads as the row tells it, and one made of text for the
-    messages with loss that are in none of these. Raises ``RowError`` as ``encode_messages`` does, and
-    ``damaged_tokens`` where the stored ones are not as ``RowTokens`` says.
+    There is one for each stored segment that the tokenizer reads as the row tells it, and for the messages with loss
+    that are in none of these as few made of text as the chat template allows. Raises ``RowError`` as ``encode_texts``
+    does, and ``damaged_tokens`` where the stored ones are not as ``RowTokens`` says.
     """
     check_turns(row)
     whole: list[tuple[Sequence[Message], Encoded]] = []
@@ -46,10 +38,10 @@ def encode_row(row: Conversation, tokenizer: Any) -> list[tuple[Sequence[Message
             whole.append((messages, encode_segment(row.row_id, segment, messages, places)))
             rest -= sampled
     if not whole:
-        return [(row.messages, encode(row, tokenizer))]
+        return encode_texts(row.row_id, row.messages, row.tools, tokenizer)
     if rest:
         messages = trained_at(row.messages[: max(rest) + 1], rest)
-        whole.append((messages, encode_messages(row.row_id, messages, row.tools, tokenizer)))
+        whole += encode_texts(row.row_id, messages, row.tools, tokenizer)
     return whole
 
 
@@ -76,11 +68,6 @@ def check_turns(row: Conversation) -> None:
             end, message = turn.end, turn.message
         if not end == len(segment.input_ids) > 0 or min(segment.input_ids) < 0:
             raise RowError("damaged_tokens", f"{len(segment.input_ids)} stored tokens, of which turns reach to {end}")
-
-
-def trained_at(messages: Sequence[Message], places: Collection[int]) -> list[Message]:
-    """The messages, with loss on those at ``places`` only."""
-    return [msgspec.structs.replace(message, train=place in places) for place, message in enumerate(messages)]
 
 
 def encode_segment(row_id: str, segment: RowTokens, messages: Sequence[Message], places: NDArray[np.int32]) -> Encoded:
@@ -114,7 +101,7 @@ def message_of_tokens(row: Conversation, segment: RowTokens, tokenizer: Any) -> 
     try:
         text = render(before, tools, True)
         ends = message_ends(before, tools, render)
-    except jinja2.TemplateError:
+    except TemplateError:
         return None
     found: list[NDArray[np.int32]] = []
     last: SampledTurn | None = None

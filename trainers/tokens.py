@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise, zip_longest
 from typing import Any, Protocol
 
-import jinja2
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.chat import Render, TemplateError, segments, to_template
+from schemas.chat import to_template
 from schemas.record import JsonObject
+from schemas.rendering import Render, Rendered, Segment, TemplateError, as_one, texts
 from schemas.rows import Message, RowTokens
+from trainers.template import chat_template, renderer
 
 IGNORED = -100
 """The label of a token without loss."""
@@ -88,21 +90,74 @@ def encode(row: Conversation, tokenizer: Any) -> Encoded:
 def encode_messages(
     row_id: str, messages: Sequence[Message], functions: str | None, tokenizer: Any, silent: bool = False
 ) -> Encoded:
-    """A conversation under the tokenizer's chat template, each segment tokenised by itself.
+    """A conversation under the tokenizer's chat template, as one sequence, each segment tokenised by itself.
 
-    ``functions`` is JSON text, as in a row. Raises ``RowError``: ``loss_outside_assistant``, ``template`` (the template
-    refuses the conversation, or shows a trained message otherwise than at generation), ``no_loss`` unless it may be
-    ``silent``.
+    ``functions`` is JSON text, as in a row. Raises ``RowError`` as ``encode_texts`` does, ``template`` also where the
+    template shows a trained message otherwise than at generation; not ``no_loss`` if it may be ``silent``.
     """
-    render = renderer(tokenizer)
-    tools = msgspec.json.decode(functions) if functions else None
+    with _row_errors():
+        return _encoded(row_id, messages, functions, tokenizer, as_one, silent)[0][1]
+
+
+def encode_texts(
+    row_id: str, messages: Sequence[Message], functions: str | None, tokenizer: Any
+) -> list[tuple[Sequence[Message], Encoded]]:
+    """A conversation as few sequences as the chat template allows, each message with loss in one, with its messages.
+
+    Raises ``RowError``: ``loss_outside_assistant``, ``template`` (the template fails or refuses the conversation, or
+    cannot show a trained message as it is generated), ``no_loss``, ``damaged_tools``.
+    """
+    with _row_errors():
+        return _encoded(row_id, messages, functions, tokenizer, texts)
+
+
+@contextmanager
+def _row_errors() -> Iterator[None]:
     try:
-        parts = segments(messages, tools, render)
-        ends = message_ends(to_template(messages), tools, render)
-    except (TemplateError, jinja2.TemplateError) as error:
+        yield
+    except TemplateError as error:
         raise RowError("template", str(error)) from error
     except ValueError as error:
         raise RowError("loss_outside_assistant", str(error)) from error
+
+
+def _encoded(
+    row_id: str,
+    messages: Sequence[Message],
+    functions: str | None,
+    tokenizer: Any,
+    render: Callable[..., Rendered | list[Rendered]],
+    silent: bool = False,
+) -> list[tuple[Sequence[Message], Encoded]]:
+    if not silent and not any(message.train for message in messages):
+        raise RowError("no_loss", "no assistant message of the row is trained")
+    try:
+        tools = msgspec.json.decode(functions) if functions else None
+    except msgspec.DecodeError as error:
+        raise RowError("damaged_tools", f"the tools of the row are no JSON: {error}") from error
+    rendered = render(messages, tools, chat_template(tokenizer))
+    result: list[tuple[Sequence[Message], Encoded]] = []
+    for each in rendered if isinstance(rendered, list) else [rendered]:
+        shown = messages if each.verbatim else trained_at(messages[: each.count], each.spans)
+        ends = _ends(each, shown, tools, tokenizer)
+        result.append((shown, _tokenized(row_id, each.segments(shown), ends, shown, tokenizer)))
+    return result
+
+
+def _ends(rendered: Rendered, messages: Sequence[Message], tools: Any, tokenizer: Any) -> list[int]:
+    """Where each message ends in the text."""
+    ends = message_ends(to_template(messages), tools, renderer(tokenizer), rendered.text)
+    if not rendered.verbatim:
+        # The template shows these otherwise by themselves, so that where they end cannot be seen from that.
+        for index, (start, end) in rendered.spans.items():
+            ends[:index] = [min(start, each) for each in ends[:index]]
+            ends[index:] = [end, *(max(end, each) for each in ends[index + 1 :])]
+    return ends
+
+
+def _tokenized(
+    row_id: str, parts: Sequence[Segment], ends: Sequence[int], messages: Sequence[Message], tokenizer: Any
+) -> Encoded:
     ids: list[int] = []
     labels: list[int] = []
     weights: list[float] = []
@@ -115,8 +170,6 @@ def encode_messages(
         weights += [part.weight if part.train else 0.0] * len(tokens["input_ids"])
         starts += [position + start for start, _ in tokens["offset_mapping"]]
         position += len(part.text)
-    if not silent and all(label == IGNORED for label in labels):
-        raise RowError("no_loss", "no assistant message of the row is trained")
     return Encoded(
         row_id=row_id,
         input_ids=np.array(ids, np.int32),
@@ -127,31 +180,33 @@ def encode_messages(
     )
 
 
-def renderer(tokenizer: Any) -> Render:
-    """The tokenizer's chat template as a function to text."""
-
-    def render(messages: list[JsonObject], tools: list[JsonObject] | None, add_generation_prompt: bool) -> str:
-        text: str = tokenizer.apply_chat_template(
-            messages, tools=tools, add_generation_prompt=add_generation_prompt, tokenize=False
-        )
-        return text
-
-    return render
+def trained_at(messages: Sequence[Message], places: Collection[int]) -> list[Message]:
+    """The messages, with loss on those at ``places`` only."""
+    return [msgspec.structs.replace(message, train=place in places) for place, message in enumerate(messages)]
 
 
-def message_ends(messages: Sequence[JsonObject], tools: list[JsonObject] | None, render: Render) -> list[int]:
-    """Where each message ends in the whole rendering, in characters, found by rendering what comes up to it.
+def message_ends(
+    messages: Sequence[JsonObject], tools: list[JsonObject] | None, render: Render, whole: str | None = None
+) -> list[int]:
+    """Where each message ends in the text ``whole``, in characters; by default that of all messages.
 
-    Where a template refuses to render a part of the conversation, the message counts with the next one.
+    It is found by rendering what comes up to it. Where a template renders a part of the conversation otherwise, the
+    message ends after its content; where it refuses to render it, the message counts with the next one.
     """
-    whole = render(list(messages), tools, False)
+    if whole is None:
+        whole = render(list(messages), tools, False)
     ends = [0]
     for count in range(1, len(messages)):
         try:
             part = render(list(messages[:count]), tools, False)
-        except jinja2.TemplateError:
+        except TemplateError:
             part = ""
-        ends.append(max(ends[-1], _common(part, whole)))
+        end = _common(part, whole)
+        content = str(messages[count - 1].get("content") or "").strip()
+        if part and end < len(part.rstrip()) and content:
+            found = whole.find(content, ends[-1])
+            end = max(end, found + len(content) if found >= 0 else 0)
+        ends.append(max(ends[-1], end))
     return [*ends[1:], len(whole)]
 
 

@@ -62,6 +62,8 @@ class Training(Procedure):
     weight_decay: Annotated[float, Field(ge=0)] | None = Field(None, description="weight decay of AdamW")
     max_grad_norm: Annotated[float, Field(gt=0)] | None = Field(None, description="gradients are scaled down to it")
     max_length: Annotated[int, Field(ge=16)] | None = Field(None, description="longest sequence in tokens")
+    chat_template: str | None = Field(None, description="`training`: TRL's version of the model's; or a file")
+    max_dropped: Annotated[float, Field(ge=0, le=1)] | None = Field(None, description="share of rows it may drop")
     lora: LoraSettings | None = Field(None, description="train low-rank matrices only; merged by default")
     seed: Annotated[int, Field(ge=0)] | None = Field(None, description="by default derived from that of the run")
     precision: Literal["auto", "bf16", "fp32"] | None = Field(None, description="of the arithmetic")

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from schemas.chat import unsaid
 from schemas.context import is_mark
+from schemas.rendering import unsaid
 from schemas.trajectory import Action, Trajectory, TurnTokens
 from schemas.verdict import Verdict
 from schemas.views.turns import Said, conversation

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import pytest
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from schemas.chat import Render
+from schemas.rendering import Render
 
 CHATML = """
 {%- for message in messages %}

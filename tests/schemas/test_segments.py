@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.chat import Render, Segment, TemplateError, segments, to_functions, to_messages, to_template
+from schemas.chat import to_functions, to_messages, to_template
 from schemas.record import JsonObject
+from schemas.rendering import Render, Segment, TemplateError, segments
 from schemas.rows import Message
 from schemas.trajectory import Trajectory
 from tests.builders import called, instruction, said, seen, tool_trajectory, trajectory
@@ -118,12 +119,6 @@ def test_templates_that_drop_tool_calls_are_refused(name: str) -> None:
     run = tool_trajectory()
     with pytest.raises(TemplateError, match="does not show 'look' of assistant message 2"):
         segments(conversation(run), tools_of(run), real(name))
-
-
-def test_templates_that_prompt_for_reasoning_which_a_message_lacks_are_refused() -> None:
-    run = trajectory(content=[instruction(), said("one", 1)])
-    with pytest.raises(TemplateError, match="renders assistant message 2 otherwise than it prompts for it"):
-        segments(conversation(run), None, real("nemotron_3_nano"))
 
 
 def test_templates_that_drop_reasoning_are_refused() -> None:

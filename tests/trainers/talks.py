@@ -21,7 +21,7 @@ from schemas.views.view import Unused
 from synthesis.policies.tokens import token_delta, token_sequence
 from tests.builders import called, instruction, outcome, said, seen, tool, trajectory
 from tests.trainers.speech import Speech
-from trainers.tokens import renderer
+from trainers.template import renderer
 
 Row = SftRow | PreferenceRow | UnpairedRow
 

@@ -130,7 +130,7 @@ def test_rows_that_cannot_be_trained_on_are_counted(dpo_config: Path, tmp_path: 
         pair("b6", chosen=[assistant("a", weight=0.5)]),
     ]
     table = write_table(tmp_path / "mixed", [*good, *bad], PreferenceRow)
-    assert main(["--config", str(dpo_config), f"rows={table}", "max_steps=1"]) == 0
+    assert main(["--config", str(dpo_config), f"rows={table}", "max_steps=1", "max_dropped=1"]) == 0
     record = record_of(tmp_path / "tuned")
     assert record["counts"] == {"read": 14, "used": 8, "dropped": 6, "written": 8}
     reasons = ("no_loss", "no_prompt", "loss_in_prompt", "same", "too_long", "message_weight")

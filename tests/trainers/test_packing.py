@@ -126,6 +126,7 @@ def test_windows_and_dropped_rows_count_as_without_packing(config: Path, tmp_pat
     silent = row([user("Go."), assistant("no", train=False)], "silent")
     table = write_table(tmp_path / "few", [turns(1, "short"), turns(9, "long"), silent, turns(2, "short2")])
     options = ["--config", str(config), f"rows={table}", "max_steps=null", "batch_size=1", "max_length=220"]
+    options.append("max_dropped=0.25")
     assert main(options) == 0
     assert main([*options, "packing=true", f"output={tmp_path / 'packed'}"]) == 0
     alone, together = (json.loads((tmp_path / name / "training.json").read_bytes()) for name in ("tuned", "packed"))

@@ -149,7 +149,7 @@ def test_a_killed_training_ends_as_an_unbroken_one(
 def test_rows_that_cannot_be_scored_are_counted(value_config: Path, tmp_path: Path) -> None:
     bad = [scored("b1", None), scored("b2", 1.0, turns=40), scored("b3", 1.0, messages=[])]
     table = write_table(tmp_path / "mixed", [*scored_rows(8), *bad], ScorerRow)
-    assert main(["--config", str(value_config), f"rows={table}", "max_steps=1"]) == 0
+    assert main(["--config", str(value_config), f"rows={table}", "max_steps=1", "max_dropped=1"]) == 0
     record = record_of(tmp_path / "tuned")
     assert record["counts"] == {"read": 11, "used": 8, "dropped": 3, "written": 8}
     assert record["reasons"] == {"no_value": 1, "too_long": 1, "no_messages": 1}
@@ -163,7 +163,7 @@ def test_pairs_that_cannot_be_compared_are_counted(pair_config: Path, tmp_path: 
          rejected=silent), pair("b2", 40)],
         PreferenceRow,
     )  # fmt: skip
-    assert main(["--config", str(pair_config), f"rows={table}", "max_steps=1", "batch_size=1"]) == 0
+    assert main(["--config", str(pair_config), f"rows={table}", "max_steps=1", "batch_size=1", "max_dropped=1"]) == 0
     record = record_of(tmp_path / "tuned")
     assert record["counts"] == {"read": 5, "used": 3, "dropped": 2, "written": 3}
     assert record["reasons"] == {"same": 1, "too_long": 1}

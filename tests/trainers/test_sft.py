@@ -119,7 +119,7 @@ def test_schedules(config: Path) -> None:
 
 def test_long_rows_are_cut_or_dropped_and_counted(config: Path, tmp_path: Path) -> None:
     write_table(tmp_path / "long", [*rows(6), turns(12, "long", words=12), tool_row()])
-    long = [f"rows={tmp_path / 'long'}", "max_length=200", "max_steps=2", "save_steps=null"]
+    long = [f"rows={tmp_path / 'long'}", "max_length=200", "max_steps=2", "save_steps=null", "max_dropped=1"]
     assert main(["--config", str(config), *long]) == 0
     cut = record_of(config)
     assert cut["counts"]["read"] == cut["counts"]["used"] == 8

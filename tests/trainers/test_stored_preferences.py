@@ -299,6 +299,7 @@ def test_dpo_trains_on_what_was_sampled(
     broken = msgspec.structs.replace(row, rejected_tokens=row.rejected_tokens * 2)
     table = write_table(tmp_path / "stored", [row, preferred(good, BAD), broken], PreferenceRow)
     short = [f"rows={table}", "max_steps=2", "batch_size=2", "save_steps=null", "learning_rate=1e-3"]
+    short.append("max_dropped=0.5")
     assert dpo(["--config", str(dpo_config), *short]) == 0
     told, record, card = trained(tmp_path / "tuned", capsys)
     assert "read 3 = used 2 + dropped 1 (1 damaged_tokens)" in told
@@ -319,7 +320,7 @@ def test_kto_trains_on_what_was_sampled(
     rows = [*map(judged, runs), judged(BAD)]
     broken = msgspec.structs.replace(rows[0], tokens=[damaged("overlapping")])
     table = write_table(tmp_path / "stored", [*rows, broken], UnpairedRow)
-    short = [f"rows={table}", "max_steps=2", "batch_size=2", "save_steps=null"]
+    short = [f"rows={table}", "max_steps=2", "batch_size=2", "save_steps=null", "max_dropped=0.25"]
     assert kto(["--config", str(kto_config), *short]) == 0
     told, record, card = trained(tmp_path / "tuned", capsys)
     assert "read 4 = used 3 + dropped 1 (1 damaged_tokens)" in told

@@ -342,6 +342,7 @@ def test_training_tells_which_tokens_it_took(
     broken = msgspec.structs.replace(row, tokens=row.tokens[:1] * 2)
     write_table(tmp_path / "stored", [row, msgspec.structs.replace(row, tokens=[]), broken])
     short = [f"rows={tmp_path / 'stored'}", "max_steps=1", "batch_size=1", "save_steps=null"]
+    short.append("max_dropped=0.5")
     assert main(["--config", str(config), *short]) == 0
     said = capsys.readouterr().err
     assert "read 3 = used 2 + dropped 1 (1 damaged_tokens)" in said

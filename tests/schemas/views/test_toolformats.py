@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from schemas.chat import segments
+from schemas.rendering import segments
 from schemas.trajectory import ApiAction
 from schemas.views.evidence import NOTHING
 from schemas.views.sft import Sft

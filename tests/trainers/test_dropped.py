@@ -1,0 +1,82 @@
+"""A training does not start where too many rows would be dropped; it says how many, and why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from schemas.errors import UserError
+from schemas.rows import SftRow
+from schemas.tables import Table
+from tests.trainers.families import tokenizer_of
+from tests.trainers.tables import assistant, row, turns, user, write_table
+from trainers.rows import TrainingRows, load_rows
+from trainers.sft import sequences
+from trainers.start import load_tokenizer
+from trainers.tokens import Encoded, encode_texts
+
+
+def load(folder: Path, rows: list[SftRow], tokenizer: Any, max_dropped: float) -> TrainingRows[Encoded]:
+    table = Table.open(write_table(folder / "rows", rows))
+    return load_rows(
+        table, lambda each: sequences(each, tokenizer, "window", 10**6), tokenizer, seed=0, max_dropped=max_dropped
+    )
+
+
+def silent(row_id: str) -> SftRow:
+    return row([user("Go."), assistant("fly", train=False)], row_id)
+
+
+def test_too_many_dropped_rows_stop_the_training_with_counts(tmp_path: Path, tokenizer: Any) -> None:
+    damaged = msgspec.structs.replace(turns(1, "bad"), messages=[msgspec.structs.replace(user("x"), train=True)])
+    rows = [*(turns(2, f"r{number}") for number in range(17)), silent("s1"), silent("s2"), damaged]
+    with pytest.raises(UserError) as caught:
+        load(tmp_path, rows, tokenizer, 0.05)
+    first, second = str(caught.value).splitlines()
+    assert first.startswith("3 of 20 rows of ")
+    assert first.endswith("would be dropped (2 no_loss, 1 loss_outside_assistant): 15.0%, more than max_dropped=5.0%")
+    assert second == (
+        "For example row s1: no assistant message of the row is trained; mend the rows, or set max_dropped=0.15"
+    )
+
+
+def test_as_many_as_the_limit_are_dropped_and_counted(tmp_path: Path, tokenizer: Any) -> None:
+    made = load(tmp_path, [*(turns(2, f"r{number}") for number in range(19)), silent("s1")], tokenizer, 0.05)
+    assert (made.counts.read, made.counts.used, made.counts.dropped) == (20, 19, 1)
+    assert made.reasons == {"no_loss": 1}
+
+
+def test_conversations_under_a_template_that_rewrites_the_past_are_all_trained_on(
+    tmp_path: Path, tokenizer: Any
+) -> None:
+    own = tokenizer_of("qwen3", tokenizer)
+    made = load(tmp_path, [turns(3, f"r{number}") for number in range(20)], own, 0.0)
+    assert (made.counts.used, made.counts.dropped, made.counts.written) == (20, 0, 60)
+    assert made.lost_tokens == 0
+
+
+def test_the_training_version_of_a_template_keeps_a_conversation_in_one_sequence(
+    tmp_path: Path, model: Path, tokenizer: Any
+) -> None:
+    tokenizer_of("qwen3", tokenizer).save_pretrained(tmp_path / "model")
+    each = turns(3)
+    own = load_tokenizer(tmp_path / "model")
+    assert len(encode_texts(each.row_id, each.messages, each.tools, own)) == 3
+    trained = load_tokenizer(tmp_path / "model", "training")
+    [(_, sequence)] = encode_texts(each.row_id, each.messages, each.tools, trained)
+    text = trained.decode(sequence.labels[sequence.mask].tolist())
+    assert text.count("<think>\n\n</think>\n\nmove the box") == 3
+    assert "generation" not in trained.chat_template.replace("add_generation_prompt", "").partition("#}")[2]
+
+
+def test_a_file_may_hold_the_chat_template(tmp_path: Path, model: Path) -> None:
+    file = tmp_path / "own.jinja"
+    file.write_text("{{ 'own' }}")
+    assert load_tokenizer(model, str(file)).chat_template == "{{ 'own' }}"
+    with pytest.raises(UserError, match=r"chat_template: nowhere is no file; expected `training` or the path"):
+        load_tokenizer(model, "nowhere")
+    with pytest.raises(UserError, match="TRL has no training version of the model's chat template"):
+        load_tokenizer(model, "training")

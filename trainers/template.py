@@ -1,0 +1,145 @@
+"""A tokenizer's chat template at work: how it renders, what ends a turn, and which version of it is trained with."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from schemas.errors import UserError
+from schemas.record import JsonObject
+from schemas.rendering import ChatTemplate, Render, TemplateError
+
+REASONING_NAMES = {name: re.compile(rf"message\.{name}\b|\[['\"]{name}['\"]\]") for name in ("thinking", "reasoning")}
+"""What templates call the reasoning, besides ``reasoning_content`` (gpt-oss has ``thinking``)."""
+
+
+TRAINING = "training"
+"""The ``chat_template`` setting for TRL's version of the model's template."""
+
+GENERATION = re.compile(r"\{%-?\s*(?:end)?generation\s*-?%\}")
+
+
+def training_template(tokenizer: Any) -> str:
+    """TRL's version of the tokenizer's chat template, which shows earlier turns as they were generated.
+
+    It is without the marks of what the model generates, which not every server can read. Raises ``UserError`` where
+    TRL has none for the template.
+    """
+    from trl.chat_template_utils import get_training_chat_template
+
+    try:
+        template = get_training_chat_template(tokenizer) or tokenizer.chat_template
+    except ValueError as error:
+        raise UserError(
+            "chat_template: TRL has no training version of the model's chat template\n"
+            "Leave the setting out (a conversation then becomes several sequences), or name a file with a template."
+        ) from error
+    return GENERATION.sub(_without_mark, str(template))
+
+
+def _without_mark(mark: re.Match[str]) -> str:
+    """What trims the same white space as a mark that is taken out."""
+    left, right = mark[0].startswith("{%-"), mark[0].endswith("-%}")
+    return (
+        f"{{%{'-' if left else ''} if true {'-' if right else ''}%}}"
+        if "end" not in mark[0]
+        else (f"{{%{'-' if left else ''} endif {'-' if right else ''}%}}")
+    )
+
+
+def template_file(path: str) -> str:
+    """The chat template in a file. Raises ``UserError`` if there is none."""
+    file = Path(path).expanduser()
+    if not file.is_file():
+        raise UserError(f"chat_template: {path} is no file; expected `{TRAINING}` or the path of a Jinja template")
+    return file.read_text(encoding="utf-8")
+
+
+def chat_template(tokenizer: Any) -> ChatTemplate:
+    """The tokenizer's chat template."""
+    return _chat_template(tokenizer, str(tokenizer.chat_template))
+
+
+@lru_cache(maxsize=8)
+def _chat_template(tokenizer: Any, source: str) -> ChatTemplate:
+    added = (token.content for token in tokenizer.added_tokens_decoder.values() if token.special)
+    stops = sorted({*added, *tokenizer.all_special_tokens}, key=len, reverse=True)
+    render = renderer(tokenizer)
+    return ChatTemplate(
+        render=render,
+        end_of_turn=_end_of_turn(render, stops),
+        stops=tuple(stops),
+        thinking={
+            thinking: renderer(tokenizer, enable_thinking=thinking)
+            for thinking in ((True, False) if "enable_thinking" in source else ())
+        },
+    )
+
+
+def _end_of_turn(render: Render, stops: list[str]) -> str | None:
+    """The first special token after an answer where a template adds more of them, as Phi-3 at the end of all."""
+    conversation: list[JsonObject] = [
+        {"role": "user", "content": "question"},
+        {"role": "assistant", "content": "the answer"},
+    ]
+    try:
+        tail = render(conversation, None, False).rpartition("the answer")[2]
+    except TemplateError:
+        return None
+    special = "|".join(map(re.escape, stops))
+    found = re.fullmatch(rf"\s*({special})\s*(?:(?:{special})\s*)+", tail) if stops else None
+    return found[1] if found else None
+
+
+def renderer(tokenizer: Any, **options: Any) -> Render:
+    """The tokenizer's chat template as a function to text. It raises ``TemplateError`` where the template fails."""
+
+    def apply(messages: list[JsonObject], tools: list[JsonObject] | None, add_generation_prompt: bool) -> str:
+        text: str = tokenizer.apply_chat_template(
+            messages, tools=tools, add_generation_prompt=add_generation_prompt, tokenize=False, **options
+        )
+        return text
+
+    def render(messages: list[JsonObject], tools: list[JsonObject] | None, add_generation_prompt: bool) -> str:
+        shown = _with_reasoning_names(messages, tokenizer.chat_template)
+        try:
+            try:
+                return apply(shown, tools, add_generation_prompt)
+            except TypeError:
+                # DeepSeek's templates join the arguments of calls to other texts.
+                return apply([_with_text_arguments(each) for each in shown], tools, add_generation_prompt)
+        except Exception as error:  # a template is a program of others
+            told = " ".join(str(error).split())[:200]
+            raise TemplateError(
+                f"the chat template fails on the conversation: {type(error).__name__}: {told}"
+            ) from error
+
+    return render
+
+
+def _with_reasoning_names(messages: list[JsonObject], source: Any) -> list[JsonObject]:
+    names = [name for name, pattern in REASONING_NAMES.items() if pattern.search(str(source))]
+    if not names:
+        return messages
+    return [
+        {**each, **dict.fromkeys(names, each["reasoning_content"])} if "reasoning_content" in each else each
+        for each in messages
+    ]
+
+
+def _with_text_arguments(message: JsonObject) -> JsonObject:
+    if "tool_calls" not in message:
+        return message
+    calls = [
+        {**call, "function": {**call["function"], "arguments": _text(call["function"]["arguments"])}}
+        for call in message["tool_calls"]
+    ]
+    return {**message, "tool_calls": calls}
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
