@@ -30,7 +30,8 @@ class TrainingRecord(Record):
     """``training.json`` of a model folder: what was trained, on what, and how it went.
 
     ``identity`` is what decides the result; ``loss_curve`` has the points that TRL logged; ``lost_tokens`` would
-    carry loss but stand in turns too long for a window; ``roles`` are tokens and tokens with loss by role over all
+    carry loss but are in turns too long for a window or in rows dropped for their length; ``cut_contexts`` counts the
+    windows whose context is cut within a message; ``roles`` are tokens and tokens with loss by role over all
     ``counts.written`` examples (sequences, pairs or rows); ``tokens_from`` counts the conversations whose tokens are
     ``stored`` as they were sampled, and those made of ``text``; ``tokens`` and ``loss_tokens`` are those trained on
     over all steps, without padding; ``tokens_per_second`` counts the former; memory is the peak of the first process
@@ -72,6 +73,7 @@ class TrainingRecord(Record):
     drift: dict[str, float] = {}
     warnings: list[str] = []
     packs: int | None = None
+    cut_contexts: int = 0
 
     @property
     def method(self) -> tuple[str, str, str]:

@@ -134,6 +134,7 @@ def make_record(
         counts=rows.counts,
         reasons=rows.reasons,
         lost_tokens=rows.lost_tokens,
+        cut_contexts=rows.cut_contexts,
         roles=rows.roles,
         tokens_from=rows.tokens_from,
         steps=arguments.max_steps,

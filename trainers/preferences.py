@@ -102,7 +102,9 @@ def encoded(side: Completed, tokenizer: Any, limit: int) -> tuple[Sequence[Messa
     except RowError as error:
         raise RowError(error.reason, f"{side.row_id}: {error}") from error
     if len(whole) > limit:
-        raise RowError("too_long", f"{side.row_id}: {len(whole)} tokens, more than max_length {limit}")
+        raise RowError(
+            "too_long", f"{side.row_id}: {len(whole)} tokens, more than max_length {limit}", whole.loss_tokens
+        )
     return messages, whole
 
 

@@ -38,9 +38,10 @@ class TrainingRows(Generic[E]):
     """What is trained on and how it came about.
 
     ``counts.written`` is the number of examples; ``longest`` is the length of the longest sequence, in tokens;
-    ``lost_tokens`` would carry loss but are in no window; ``roles`` holds tokens and tokens with loss by role;
-    ``texts`` is some decoded loss; ``views`` are the views that made the rows, with their parameters. ``tokens_from``
-    counts the conversations whose tokens are ``stored`` ones, and those that are tokenised from ``text``.
+    ``lost_tokens`` would carry loss but are in turns too long for a window, or in rows dropped for their length;
+    ``cut_contexts`` counts the windows whose context is cut within a message; ``roles`` holds tokens and tokens with
+    loss by role; ``texts`` is some decoded loss; ``views`` are the views that made the rows, with their parameters.
+    ``tokens_from`` counts the conversations whose tokens are ``stored`` ones, and those tokenised from ``text``.
     """
 
     examples: list[E]
@@ -48,6 +49,7 @@ class TrainingRows(Generic[E]):
     reasons: dict[str, int]
     longest: int
     lost_tokens: int
+    cut_contexts: int
     roles: dict[str, dict[str, int]]
     texts: list[str]
     views: list[tuple[str, dict[str, Any]]]
@@ -90,12 +92,14 @@ def load_rows(
     made: list[Made[E]] = []
     views: list[tuple[str, dict[str, Any]]] = []
     reasons: Counter[str] = Counter()
+    lost = 0
     examples_of: dict[str, str] = {}
     for row in paced(table.rows(), table.manifest.counts.written, "reading rows"):
         try:
             made.append(make(row))
         except RowError as error:
             reasons[error.reason] += 1
+            lost += error.lost_tokens
             examples_of.setdefault(error.reason, f"row {row.row_id}: {error}")
             continue
         if (row.view, row.view_parameters) not in views:
@@ -115,7 +119,8 @@ def load_rows(
         counts=Counts(read=used + dropped, used=used, dropped=dropped, written=len(examples)),
         reasons=dict(reasons),
         longest=max(map(len, sequences)),
-        lost_tokens=sum(each.loss_tokens for _, each in whole) - sum(each.loss_tokens for each in sequences),
+        lost_tokens=lost + sum(each.loss_tokens for _, each in whole) - sum(each.loss_tokens for each in sequences),
+        cut_contexts=sum(each.cut for each in sequences),
         roles=roles,
         texts=check_texts(whole, tokenizer, seed) if masked else [],
         views=views,

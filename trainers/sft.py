@@ -59,7 +59,9 @@ def sequences(row: SftRow, tokenizer: Any, long_rows: str, max_length: int) -> M
     cut = long_rows == "window" or longest <= max_length
     parts = [part for _, each in whole for part in windows(each, max_length)] if cut else []
     if not parts:
-        raise RowError("too_long", f"{longest} tokens, more than max_length {max_length}, and no turn fits alone")
+        reason = ", and no turn fits alone" if cut else ""
+        lost = sum(each.loss_tokens for _, each in whole)
+        raise RowError("too_long", f"{longest} tokens, more than max_length {max_length}{reason}", lost)
     return Made(parts, parts, whole)
 
 

@@ -110,7 +110,9 @@ def tell(rows: TrainingRows[Any], examples: str) -> None:
     )
     say(f"tokens: {rows.tokens_from['stored']} conversations as sampled, {rows.tokens_from['text']} from their text")
     if rows.lost_tokens:
-        say(f"{rows.lost_tokens} tokens that should carry loss are in turns too long for max_length, and left out")
+        say(f"{rows.lost_tokens} tokens that should carry loss are in turns or rows too long for max_length: left out")
+    if rows.cut_contexts:
+        say(f"{rows.cut_contexts} sequences begin within a message, since with all of it their turn would not fit")
     if not rows.texts:
         return
     told = ", ".join(f"{role} {count['loss']:,} of {count['tokens']:,}" for role, count in rows.roles.items())

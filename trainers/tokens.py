@@ -24,11 +24,15 @@ IGNORED = -100
 
 
 class RowError(Exception):
-    """A row that cannot be trained on; ``reason`` is a short code that is counted."""
+    """A row that cannot be trained on; ``reason`` is a short code that is counted.
 
-    def __init__(self, reason: str, detail: str) -> None:
+    ``lost_tokens`` of it would carry loss, where it is dropped for its length.
+    """
+
+    def __init__(self, reason: str, detail: str, lost_tokens: int = 0) -> None:
         super().__init__(detail)
         self.reason = reason
+        self.lost_tokens = lost_tokens
 
 
 class Conversation(Protocol):
@@ -57,7 +61,7 @@ class Encoded:
 
     ``messages`` is the index of the message that a token belongs to, the generation prompt counted with the message
     that it opens; ``roles`` are those of the messages. ``stored``: the tokens are those that were sampled, as they were
-    stored, and not made of text.
+    stored, and not made of text. ``cut``: the context before its turn is cut within a message.
     """
 
     row_id: str
@@ -67,6 +71,7 @@ class Encoded:
     messages: NDArray[np.int32]
     roles: tuple[str, ...]
     stored: bool = False
+    cut: bool = False
 
     def __len__(self) -> int:
         return len(self.input_ids)

@@ -49,6 +49,16 @@ def test_as_many_as_the_limit_are_dropped_and_counted(tmp_path: Path, tokenizer:
     assert made.reasons == {"no_loss": 1}
 
 
+def test_tokens_of_turns_and_rows_that_are_too_long_are_counted(tmp_path: Path, tokenizer: Any) -> None:
+    each = row([user("Go."), assistant("push " * 99), user("Well."), assistant("stop")])
+    long = row([user("Go."), assistant("push " * 99)], "r2")
+    table = Table.open(write_table(tmp_path / "rows", [each, long]))
+    made = load_rows(table, lambda one: sequences(one, tokenizer, "window", 60), tokenizer, seed=0)
+    wanted = sum(sequences(one, tokenizer, "window", 10**6).sequences[0].loss_tokens for one in (each, long))
+    assert made.lost_tokens == wanted - sum(example.loss_tokens for example in made.examples)
+    assert made.reasons == {"too_long": 1}
+
+
 def test_conversations_under_a_template_that_rewrites_the_past_are_all_trained_on(
     tmp_path: Path, tokenizer: Any
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.trainers.tables import tool_row, turns
+from tests.trainers.tables import assistant, row, system, tool_row, turns, user
 from trainers.tokens import IGNORED, Encoded, blocks, encode
 from trainers.windows import windows
 
@@ -53,12 +53,52 @@ def test_a_later_window_shows_what_its_first_turn_answers(tokenizer: Any) -> Non
 def test_a_call_is_never_cut(tokenizer: Any) -> None:
     encoded = encode(tool_row(), tokenizer)
     (_, opening), (_, call), (_, end) = blocks(encoded)
-    for max_length in (call, end - 1):
-        (window,) = windows(encoded, max_length)
-        assert window.input_ids.tolist() == encoded.input_ids[:call].tolist()
-    assert windows(encoded, call - 1) == []
     assert opening < call
+    for max_length in range(call - opening, end):
+        cut = windows(encoded, max_length)
+        assert sum(window.loss_tokens for window in cut) == encoded.loss_tokens
+        assert all(len(window) <= max_length for window in cut)
 
 
-def test_an_opening_that_fills_the_window_leaves_nothing(tokenizer: Any) -> None:
-    assert windows(encode(turns(3), tokenizer), 20) == []
+def observed(words: list[int], said: int = 4) -> Any:
+    """Turns of ``said`` words after observations of so many ``words``."""
+    messages = [system(), user("Move.")]
+    for turn, number in enumerate(words):
+        messages += [assistant(f"move the box {turn} " + "push " * said), user(f"at {turn} " + "wall " * number)]
+    return row([*messages, assistant("move the box end")])
+
+
+def test_a_turn_that_does_not_fit_with_the_last_turn_follows_the_last_observation(tokenizer: Any) -> None:
+    encoded = encode(observed([40, 40, 40]), tokenizer)
+    (_, opening), *parts = blocks(encoded)
+    max_length = opening + max(end - start for start, end in parts) + 8
+    cut = windows(encoded, max_length)
+    assert sum(window.loss_tokens for window in cut) == encoded.loss_tokens
+    assert all(len(window) <= max_length for window in cut)
+    assert not any(window.cut for window in cut)
+    for turn, window in enumerate(cut[1:]):
+        first = int(np.flatnonzero(window.mask)[0])
+        assert window.input_ids[:opening].tolist() == encoded.input_ids[:opening].tolist()
+        assert f"at {turn} wall" in tokenizer.decode(window.input_ids[opening:first])
+
+
+@pytest.mark.parametrize("beyond", [0, 1, 10, 30])
+def test_every_turn_that_fits_alone_is_trained_with_what_fits_before_it(beyond: int, tokenizer: Any) -> None:
+    encoded = encode(observed([60, 60, 60], said=20), tokenizer)
+    places = [np.flatnonzero(encoded.mask & (encoded.messages == index)) for index in (2, 4, 6, 8)]
+    starts = [int(np.searchsorted(encoded.messages, index)) for index in (2, 4, 6, 8)]
+    max_length = beyond + max(int(here[-1]) + 1 - start for here, start in zip(places, starts, strict=True))
+    cut = windows(encoded, max_length)
+    assert sum(window.loss_tokens for window in cut) == encoded.loss_tokens
+    assert max(map(len, cut)) == max_length
+    assert cut[1].cut
+    first = int(np.flatnonzero(cut[1].mask)[0])
+    context = tokenizer.decode(cut[1].input_ids[:first])
+    assert context.endswith("<|im_start|>assistant\n")
+
+
+def test_a_turn_that_is_too_long_alone_is_in_no_window(tokenizer: Any) -> None:
+    encoded = encode(row([system(), user("Go."), assistant("push " * 99), user("Well."), assistant("stop")]), tokenizer)
+    (window,) = windows(encoded, 60)
+    assert tokenizer.decode(window.labels[window.mask].tolist()) == "stop<|im_end|>"
+    assert windows(encode(row([user("Go."), assistant("push " * 99)]), tokenizer), 60) == []
