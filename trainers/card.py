@@ -31,13 +31,14 @@ class TrainingRecord(Record):
 
     ``identity`` is what decides the result; ``loss_curve`` has the points that TRL logged; ``lost_tokens`` would
     carry loss but are in turns too long for a window or in rows dropped for their length; ``cut_contexts`` counts the
-    windows whose context is cut within a message; ``roles`` are tokens and tokens with loss by role over all
-    ``counts.written`` examples (sequences, pairs or rows); ``tokens_from`` counts the conversations whose tokens are
-    ``stored`` as they were sampled, and those made of ``text``; ``tokens`` and ``loss_tokens`` are those trained on
-    over all steps, without padding; ``tokens_per_second`` counts the former; memory is the peak of the first process
-    in GiB (of the GPU, where there is one). ``packs`` is into how many packs the sequences were put, where they were;
-    ``rows_per_step`` then counts packs. ``drift`` is how far the model went from the reference at the end (a reward
-    model: how far its scores are apart, or from the values), and ``warnings`` what was warned of (``trainers.watch``).
+    windows whose context is cut within a message, ``control_rows`` the rows in which messages spell control tokens;
+    ``roles`` are tokens and tokens with loss by role over all ``counts.written`` examples (sequences, pairs or rows);
+    ``tokens_from`` counts the conversations whose tokens are ``stored`` as they were sampled, and those made of
+    ``text``; ``tokens`` and ``loss_tokens`` are those trained on over all steps, without padding;
+    ``tokens_per_second`` counts the former; memory is the peak of the first process in GiB (of the GPU, where there is
+    one). ``packs`` is into how many packs the sequences were put, where they were; ``rows_per_step`` then counts packs.
+    ``drift`` is how far the model went from the reference at the end (a reward model: how far its scores are apart, or
+    from the values), and ``warnings`` what was warned of (``trainers.watch``).
     """
 
     identity: JsonObject
@@ -74,6 +75,7 @@ class TrainingRecord(Record):
     warnings: list[str] = []
     packs: int | None = None
     cut_contexts: int = 0
+    control_rows: int = 0
 
     @property
     def method(self) -> tuple[str, str, str]:

@@ -17,9 +17,9 @@ from schemas.rows import PreferenceRow
 from trainers.command import run, say
 from trainers.models import model_folder
 from trainers.preferences import Pair, pair, reference_folder
-from trainers.rows import Made, TrainingRows, load_rows, open_rows
+from trainers.rows import Made, TrainingRows, open_rows
 from trainers.settings import DpoSettings
-from trainers.start import begin, tell
+from trainers.start import begin, read_rows, tell
 from trainers.workspace import space_errors
 
 SORTING = {"aot", "aot_unpaired"}
@@ -44,7 +44,7 @@ def train(settings: DpoSettings) -> None:
     def make(row: PreferenceRow) -> Made[Pair]:
         return pair(row, start.tokenizer, start.max_length)
 
-    rows = load_rows(table, make, start.tokenizer, settings.seed, max_dropped=settings.max_dropped)
+    rows = read_rows(start, settings, make)
     check_weights(settings, rows)
     tell(rows, "pairs")
 

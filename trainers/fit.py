@@ -135,6 +135,7 @@ def make_record(
         reasons=rows.reasons,
         lost_tokens=rows.lost_tokens,
         cut_contexts=rows.cut_contexts,
+        control_rows=rows.control_rows,
         roles=rows.roles,
         tokens_from=rows.tokens_from,
         steps=arguments.max_steps,

@@ -18,9 +18,9 @@ from schemas.rows import UnpairedRow
 from trainers.command import run, say
 from trainers.models import model_folder
 from trainers.preferences import Labelled, labelled, reference_folder
-from trainers.rows import Made, TrainingRows, load_rows, open_rows
+from trainers.rows import Made, TrainingRows, open_rows
 from trainers.settings import KtoSettings
-from trainers.start import begin, tell
+from trainers.start import begin, read_rows, tell
 from trainers.workspace import space_errors
 
 
@@ -42,7 +42,7 @@ def train(settings: KtoSettings) -> None:
     def make(row: UnpairedRow) -> Made[Labelled]:
         return labelled(row, start.tokenizer, start.max_length)
 
-    rows = load_rows(table, make, start.tokenizer, settings.seed, max_dropped=settings.max_dropped)
+    rows = read_rows(start, settings, make)
     check_labels(settings, rows)
     tell(rows, "rows")
     tell_balance(settings, rows)

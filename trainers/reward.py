@@ -17,10 +17,10 @@ from schemas.errors import UserError
 from schemas.rows import PreferenceRow, ScorerRow
 from trainers.command import run, say
 from trainers.models import model_folder
-from trainers.rows import Made, TrainingRows, load_rows, open_rows
+from trainers.rows import Made, TrainingRows, open_rows
 from trainers.scored import Valued, comparison, spread, valued
 from trainers.settings import RewardSettings
-from trainers.start import Start, begin, tell
+from trainers.start import Start, begin, read_rows, tell
 from trainers.workspace import space_errors
 
 FOR_PAIRS = ("margin", "center_rewards_coefficient")
@@ -47,8 +47,7 @@ def train(settings: RewardSettings) -> None:
             return comparison(row, start.tokenizer, start.max_length, settings.margin)
         return valued(row, start.tokenizer, start.max_length)
 
-    allowed = settings.max_dropped
-    rows = load_rows(table, make, start.tokenizer, settings.seed, masked=False, max_dropped=allowed)
+    rows = read_rows(start, settings, make, masked=False)
     tell(rows, "pairs" if pairs else "conversations")
     if not pairs:
         tell_values(rows)

@@ -39,9 +39,10 @@ class TrainingRows(Generic[E]):
 
     ``counts.written`` is the number of examples; ``longest`` is the length of the longest sequence, in tokens;
     ``lost_tokens`` would carry loss but are in turns too long for a window, or in rows dropped for their length;
-    ``cut_contexts`` counts the windows whose context is cut within a message; ``roles`` holds tokens and tokens with
-    loss by role; ``texts`` is some decoded loss; ``views`` are the views that made the rows, with their parameters.
-    ``tokens_from`` counts the conversations whose tokens are ``stored`` ones, and those tokenised from ``text``.
+    ``cut_contexts`` counts the windows whose context is cut within a message, ``control_rows`` the rows in which
+    messages spell control tokens; ``roles`` holds tokens and tokens with loss by role; ``texts`` is some decoded loss;
+    ``views`` are the views that made the rows, with their parameters. ``tokens_from`` counts the conversations whose
+    tokens are ``stored`` ones, and those tokenised from ``text``.
     """
 
     examples: list[E]
@@ -50,6 +51,7 @@ class TrainingRows(Generic[E]):
     longest: int
     lost_tokens: int
     cut_contexts: int
+    control_rows: int
     roles: dict[str, dict[str, int]]
     texts: list[str]
     views: list[tuple[str, dict[str, Any]]]
@@ -82,26 +84,33 @@ def load_rows(
     seed: int,
     masked: bool = True,
     max_dropped: float = 1.0,
+    control_tokens: str = "text",
 ) -> TrainingRows[E]:
     """Encode the rows with ``make``, which drops one by a ``RowError``, and run the mask self-test.
 
     Where no message carries loss, since conversations are scored as a whole, nothing is ``masked`` and not tested.
+    Rows in which messages spell control tokens are dropped if ``control_tokens`` is ``drop``.
     Raises ``UserError`` if nothing is left to train on, a larger share than ``max_dropped`` is dropped, or the
     self-test fails.
     """
     made: list[Made[E]] = []
     views: list[tuple[str, dict[str, Any]]] = []
     reasons: Counter[str] = Counter()
-    lost = 0
+    lost = control_rows = 0
     examples_of: dict[str, str] = {}
     for row in paced(table.rows(), table.manifest.counts.written, "reading rows"):
         try:
-            made.append(make(row))
+            one = make(row)
+            controls = sum(each.controls for _, each in one.whole)
+            if controls and control_tokens == "drop":
+                raise RowError("control_tokens", "a message spells control tokens of the tokenizer")
         except RowError as error:
             reasons[error.reason] += 1
             lost += error.lost_tokens
             examples_of.setdefault(error.reason, f"row {row.row_id}: {error}")
             continue
+        made.append(one)
+        control_rows += controls > 0
         if (row.view, row.view_parameters) not in views:
             views.append((row.view, row.view_parameters))
     used, dropped = len(made), sum(reasons.values())
@@ -120,6 +129,7 @@ def load_rows(
         reasons=dict(reasons),
         longest=max(map(len, sequences)),
         lost_tokens=lost + sum(each.loss_tokens for _, each in whole) - sum(each.loss_tokens for each in sequences),
+        control_rows=control_rows,
         cut_contexts=sum(each.cut for each in sequences),
         roles=roles,
         texts=check_texts(whole, tokenizer, seed) if masked else [],

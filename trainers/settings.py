@@ -39,6 +39,9 @@ class TrainSettings(Config):
         None,
         description="`training`: TRL's version of the model's, which keeps earlier turns; or a file. Saved with it.",
     )
+    control_tokens: Literal["text", "drop"] = Field(
+        "text", description="Control tokens that a message spells out stay text, or the row is dropped."
+    )
     max_dropped: Annotated[float, Field(ge=0, le=1)] = Field(
         0.05, description="Largest share of rows that may be dropped; with more the training does not start."
     )

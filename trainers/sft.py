@@ -14,9 +14,9 @@ from typing import Any
 from schemas.rows import SftRow
 from trainers.command import run, say
 from trainers.models import model_folder
-from trainers.rows import Made, load_rows, open_rows
+from trainers.rows import Made, open_rows
 from trainers.settings import SftSettings
-from trainers.start import begin, tell
+from trainers.start import begin, read_rows, tell
 from trainers.stored import encode_row
 from trainers.tokens import Encoded, RowError
 from trainers.windows import windows
@@ -38,7 +38,7 @@ def train(settings: SftSettings) -> None:
     def make(row: SftRow) -> Made[Encoded]:
         return sequences(row, start.tokenizer, settings.long_rows, start.max_length)
 
-    rows = load_rows(table, make, start.tokenizer, settings.seed, max_dropped=settings.max_dropped)
+    rows = read_rows(start, settings, make)
     tell(rows, "sequences")
 
     from trainers.fit import fit

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from schemas.errors import UserError
 from schemas.extras import require
@@ -14,10 +14,12 @@ from schemas.model import context_length, model_revision
 from schemas.record import JsonObject
 from schemas.tables import Table
 from trainers.command import say
-from trainers.rows import TrainingRows
+from trainers.rows import Made, TrainingRows, load_rows
 from trainers.settings import TrainSettings
 from trainers.template import TRAINING, template_file, training_template
 from trainers.workspace import Workspace
+
+E = TypeVar("E")
 
 NOT_IDENTITY = {
     *("rows", "model", "reference", "output", "recipe"),
@@ -100,6 +102,21 @@ def load_tokenizer(base: Path, template: str | None = None) -> Any:
     return tokenizer
 
 
+def read_rows(
+    start: Start, settings: TrainSettings, make: Callable[[Any], Made[E]], masked: bool = True
+) -> TrainingRows[E]:
+    """``load_rows`` with what the settings say of rows."""
+    return load_rows(
+        start.table,
+        make,
+        start.tokenizer,
+        settings.seed,
+        masked=masked,
+        max_dropped=settings.max_dropped,
+        control_tokens=settings.control_tokens,
+    )
+
+
 def tell(rows: TrainingRows[Any], examples: str) -> None:
     """Say what is trained on, ``examples`` of what kind, and that the mask is right."""
     counts = rows.counts
@@ -111,6 +128,11 @@ def tell(rows: TrainingRows[Any], examples: str) -> None:
     say(f"tokens: {rows.tokens_from['stored']} conversations as sampled, {rows.tokens_from['text']} from their text")
     if rows.lost_tokens:
         say(f"{rows.lost_tokens} tokens that should carry loss are in turns or rows too long for max_length: left out")
+    if rows.control_rows:
+        say(
+            f"messages of {rows.control_rows} rows spell control tokens: they are text, in stored tokens as they were"
+            " sampled; control_tokens=drop drops such rows"
+        )
     if rows.cut_contexts:
         say(f"{rows.cut_contexts} sequences begin within a message, since with all of it their turn would not fit")
     if not rows.texts:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from schemas.chat import to_template
 from schemas.rendering import TemplateError, unsaid
 from schemas.rows import Message, RowTokens, SampledTurn
+from trainers.controls import shielded
 from trainers.template import renderer
 from trainers.tokens import IGNORED, Conversation, Encoded, RowError, encode, encode_texts, message_ends, trained_at
 
@@ -35,7 +36,9 @@ def encode_row(row: Conversation, tokenizer: Any) -> list[tuple[Sequence[Message
         places = message_of_tokens(row, segment, tokenizer) if sampled else None
         if places is not None:
             messages = trained_at(row.messages[: segment.turns[-1].message + 1], sampled)
-            whole.append((messages, encode_segment(row.row_id, segment, messages, places)))
+            tools = msgspec.json.decode(row.tools) if row.tools else None
+            controls = shielded(messages, tools, tokenizer).count
+            whole.append((messages, encode_segment(row.row_id, segment, messages, places, controls)))
             rest -= sampled
     if not whole:
         return encode_texts(row.row_id, row.messages, row.tools, tokenizer)
@@ -70,7 +73,9 @@ def check_turns(row: Conversation) -> None:
             raise RowError("damaged_tokens", f"{len(segment.input_ids)} stored tokens, of which turns reach to {end}")
 
 
-def encode_segment(row_id: str, segment: RowTokens, messages: Sequence[Message], places: NDArray[np.int32]) -> Encoded:
+def encode_segment(
+    row_id: str, segment: RowTokens, messages: Sequence[Message], places: NDArray[np.int32], controls: int = 0
+) -> Encoded:
     """The stored tokens, with loss on what was sampled for the trained messages; ``places`` are those of each token.
 
     A turn that was cut short has no end-of-turn token, and gets none.
@@ -83,7 +88,7 @@ def encode_segment(row_id: str, segment: RowTokens, messages: Sequence[Message],
             labels[turn.start : turn.end] = ids[turn.start : turn.end]
             weights[turn.start : turn.end] = messages[turn.message].weight
     roles = tuple(message.role for message in messages)
-    return Encoded(row_id, ids, labels, weights, places, roles, stored=True)
+    return Encoded(row_id, ids, labels, weights, places, roles, stored=True, controls=controls)
 
 
 def message_of_tokens(row: Conversation, segment: RowTokens, tokenizer: Any) -> NDArray[np.int32] | None:

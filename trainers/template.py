@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -65,14 +66,20 @@ def chat_template(tokenizer: Any) -> ChatTemplate:
 
 
 @lru_cache(maxsize=8)
-def _chat_template(tokenizer: Any, source: str) -> ChatTemplate:
+def control_tokens(tokenizer: Any) -> tuple[str, ...]:
+    """The texts of the tokenizer's special tokens, the longest first."""
     added = (token.content for token in tokenizer.added_tokens_decoder.values() if token.special)
-    stops = sorted({*added, *tokenizer.all_special_tokens}, key=len, reverse=True)
+    return tuple(sorted({*added, *tokenizer.all_special_tokens}, key=len, reverse=True))
+
+
+@lru_cache(maxsize=8)
+def _chat_template(tokenizer: Any, source: str) -> ChatTemplate:
+    stops = control_tokens(tokenizer)
     render = renderer(tokenizer)
     return ChatTemplate(
         render=render,
         end_of_turn=_end_of_turn(render, stops),
-        stops=tuple(stops),
+        stops=stops,
         thinking={
             thinking: renderer(tokenizer, enable_thinking=thinking)
             for thinking in ((True, False) if "enable_thinking" in source else ())
@@ -80,7 +87,7 @@ def _chat_template(tokenizer: Any, source: str) -> ChatTemplate:
     )
 
 
-def _end_of_turn(render: Render, stops: list[str]) -> str | None:
+def _end_of_turn(render: Render, stops: Sequence[str]) -> str | None:
     """The first special token after an answer where a template adds more of them, as Phi-3 at the end of all."""
     conversation: list[JsonObject] = [
         {"role": "user", "content": "question"},

@@ -17,6 +17,7 @@ from schemas.chat import to_template
 from schemas.record import JsonObject
 from schemas.rendering import Render, Rendered, Segment, TemplateError, as_one, texts
 from schemas.rows import Message, RowTokens
+from trainers.controls import Shielded, shielded, text_ids
 from trainers.template import chat_template, renderer
 
 IGNORED = -100
@@ -62,6 +63,7 @@ class Encoded:
     ``messages`` is the index of the message that a token belongs to, the generation prompt counted with the message
     that it opens; ``roles`` are those of the messages. ``stored``: the tokens are those that were sampled, as they were
     stored, and not made of text. ``cut``: the context before its turn is cut within a message.
+    ``controls``: how many control tokens of the tokenizer the messages and tools spell out.
     """
 
     row_id: str
@@ -72,6 +74,7 @@ class Encoded:
     roles: tuple[str, ...]
     stored: bool = False
     cut: bool = False
+    controls: int = 0
 
     def __len__(self) -> int:
         return len(self.input_ids)
@@ -110,7 +113,8 @@ def encode_texts(
     """A conversation as few sequences as the chat template allows, each message with loss in one, with its messages.
 
     Raises ``RowError``: ``loss_outside_assistant``, ``template`` (the template fails or refuses the conversation, or
-    cannot show a trained message as it is generated), ``no_loss``, ``damaged_tools``.
+    cannot show a trained message as it is generated), ``no_loss``, ``damaged_tools``,
+    ``control_tokens`` (a message spells one that the tokenizer cannot write as text).
     """
     with _row_errors():
         return _encoded(row_id, messages, functions, tokenizer, texts)
@@ -140,18 +144,20 @@ def _encoded(
         tools = msgspec.json.decode(functions) if functions else None
     except msgspec.DecodeError as error:
         raise RowError("damaged_tools", f"the tools of the row are no JSON: {error}") from error
-    rendered = render(messages, tools, chat_template(tokenizer))
+    shield = shielded(messages, tools, tokenizer)
+    rendered = render(shield.messages, shield.tools, chat_template(tokenizer))
     result: list[tuple[Sequence[Message], Encoded]] = []
     for each in rendered if isinstance(rendered, list) else [rendered]:
         shown = messages if each.verbatim else trained_at(messages[: each.count], each.spans)
-        ends = _ends(each, shown, tools, tokenizer)
-        result.append((shown, _tokenized(row_id, each.segments(shown), ends, shown, tokenizer)))
+        ends = _ends(each, shield, tokenizer)
+        result.append((shown, _tokenized(row_id, each.segments(shown), ends, shown, shield, tokenizer)))
     return result
 
 
-def _ends(rendered: Rendered, messages: Sequence[Message], tools: Any, tokenizer: Any) -> list[int]:
+def _ends(rendered: Rendered, shield: Shielded, tokenizer: Any) -> list[int]:
     """Where each message ends in the text."""
-    ends = message_ends(to_template(messages), tools, renderer(tokenizer), rendered.text)
+    shown = to_template(shield.messages[: rendered.count])
+    ends = message_ends(shown, shield.tools, renderer(tokenizer), rendered.text)
     if not rendered.verbatim:
         # The template shows these otherwise by themselves, so that where they end cannot be seen from that.
         for index, (start, end) in rendered.spans.items():
@@ -161,7 +167,12 @@ def _ends(rendered: Rendered, messages: Sequence[Message], tools: Any, tokenizer
 
 
 def _tokenized(
-    row_id: str, parts: Sequence[Segment], ends: Sequence[int], messages: Sequence[Message], tokenizer: Any
+    row_id: str,
+    parts: Sequence[Segment],
+    ends: Sequence[int],
+    messages: Sequence[Message],
+    shield: Shielded,
+    tokenizer: Any,
 ) -> Encoded:
     ids: list[int] = []
     labels: list[int] = []
@@ -169,12 +180,13 @@ def _tokenized(
     starts: list[int] = []
     position = 0
     for part in parts:
-        tokens = tokenizer(part.text, add_special_tokens=False, return_offsets_mapping=True)
-        ids += tokens["input_ids"]
-        labels += tokens["input_ids"] if part.train else [IGNORED] * len(tokens["input_ids"])
-        weights += [part.weight if part.train else 0.0] * len(tokens["input_ids"])
-        starts += [position + start for start, _ in tokens["offset_mapping"]]
-        position += len(part.text)
+        for piece in shield.pieces(part.text):
+            found, places = _piece_tokens(piece, shield, tokenizer)
+            ids += found
+            labels += found if part.train else [IGNORED] * len(found)
+            weights += [part.weight if part.train else 0.0] * len(found)
+            starts += [position + place for place in places]
+            position += len(piece)
     return Encoded(
         row_id=row_id,
         input_ids=np.array(ids, np.int32),
@@ -182,7 +194,20 @@ def _tokenized(
         weights=np.array(weights, np.float32),
         messages=np.array([min(bisect_right(ends, start), len(ends) - 1) for start in starts], np.int32),
         roles=tuple(message.role for message in messages),
+        controls=shield.count,
     )
+
+
+def _piece_tokens(piece: str, shield: Shielded, tokenizer: Any) -> tuple[list[int], list[int]]:
+    """The tokens of a piece of text, and where each begins in it. Raises ``RowError`` (``control_tokens``)."""
+    control = shield.texts.get(piece)
+    if control is None:
+        tokens = tokenizer(piece, add_special_tokens=False, return_offsets_mapping=True)
+        return tokens["input_ids"], [start for start, _ in tokens["offset_mapping"]]
+    ids = text_ids(control, tokenizer)
+    if ids is None:
+        raise RowError("control_tokens", f"a message spells {control!r}, which the tokenizer cannot write as text")
+    return ids, [0] * len(ids)
 
 
 def trained_at(messages: Sequence[Message], places: Collection[int]) -> list[Message]:
