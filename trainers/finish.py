@@ -10,18 +10,20 @@ import torch
 from schemas.manifest import Manifest
 from schemas.training import LoraSettings
 from trainers.card import TrainingRecord, model_card
+from trainers.settings import TrainSettings
 from trainers.start import Start
 from trainers.weights import Task, load_merged, load_weights, save_adapter, save_whole
 from trainers.workspace import RECORD
 
 
-def write_model(start: Start, lora: LoraSettings | None, task: Task) -> None:
-    """Make ``workspace.model`` from ``workspace.raw``: all weights, in the base model's type, or the adapter."""
+def write_model(start: Start, settings: TrainSettings, task: Task) -> None:
+    """Make ``workspace.model`` from ``workspace.raw``: the adapter, or all weights as ``save_dtype`` says."""
     raw, folder = start.workspace.raw, start.workspace.model
-    if lora is None:
-        save_whole(load_weights(raw, task, torch.float32), start.tokenizer, start.base, folder)
-    elif lora.merge:
-        save_whole(load_merged(start.base, raw, task), start.tokenizer, start.base, folder)
+    if settings.lora is None:
+        model = load_weights(raw, task, torch.float32)
+        save_whole(model, start.tokenizer, start.base, folder, settings.save_dtype)
+    elif settings.lora.merge:
+        save_whole(load_merged(start.base, raw, task), start.tokenizer, start.base, folder, settings.save_dtype)
     else:
         save_adapter(raw, start.tokenizer, folder)
 

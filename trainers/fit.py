@@ -79,7 +79,7 @@ def fit(settings: TrainSettings, start: Start, rows: TrainingRows[Any], method: 
     curve = [{key: point[key] for key in (*POINT, *method.measured)} for point in points]
 
     if arguments.process_index == 0:
-        write_model(start, settings.lora, method.task)
+        write_model(start, settings, method.task)
         facts = {"precision": precision, "packs": method.packs, **parameters, **summarize(curve)}
         record = make_record(settings, start, rows, arguments, facts)
         write_record(start.workspace.model, record, start.table.manifest)

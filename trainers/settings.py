@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -51,11 +51,22 @@ class TrainSettings(Config):
     precision: Literal["auto", "bf16", "fp32"] = Field(
         "auto", description="Of the arithmetic; weights are kept in fp32. `auto`: bf16 where the processor has it."
     )
+    save_dtype: Literal["bf16", "fp16", "fp32"] | None = Field(
+        None, description="Type of the weights that are written; `null`: that of the model to start from."
+    )
     gradient_checkpointing: bool = Field(False, description="Recompute activations: less memory, a third slower.")
     save_steps: Positive | None = Field(50, description="Steps between checkpoints; `null`: none are written.")
     resume: bool = Field(True, description="Continue from the checkpoints of the same training; false: start over.")
     log_steps: Positive = Field(1, description="Steps between the points of the recorded loss curve.")
     tensorboard: bool = Field(False, description="Also write the loss curve for TensorBoard, to `OUTPUT.tensorboard`.")
+
+    @model_validator(mode="after")
+    def _writes_weights(self) -> Self:
+        if self.save_dtype and self.lora and not self.lora.merge:
+            raise ValueError(
+                "save_dtype is of whole models, and an adapter is written; leave it out, or set lora.merge"
+            )
+        return self
 
 
 class SftSettings(TrainSettings):

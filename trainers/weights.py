@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import math
 import shutil
+from collections import Counter
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 import torch
 from peft import PeftModel
-from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification
 from trl.trainer.reward_trainer import suppress_seqcls_warning
 
 from schemas.errors import UserError
 
 Task = Literal["CAUSAL_LM", "SEQ_CLS"]
 """What a model is for, in PEFT's words: to go on with text, or to give one number for all of it."""
+
+DTYPES = {"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32, "F64": torch.float64}
+"""By their names in the header of a safetensors file."""
 
 SCORE = "score"
 """The layer that makes the number."""
@@ -43,13 +48,28 @@ def load_merged(base: Path, adapter: Path, task: Task) -> Any:
     return PeftModel.from_pretrained(load_weights(base, task, torch.float32), adapter).merge_and_unload()
 
 
-def save_whole(model: Any, tokenizer: Any, base: Path, folder: Path) -> None:
-    """Write ``model`` and its tokenizer to ``folder``, the weights in the type that those of ``base`` are kept in."""
+def kept_dtype(base: Path) -> torch.dtype:
+    """The type that most weights of the model in ``base`` have in its files, or that its configuration names."""
+    sizes: Counter[torch.dtype] = Counter()
+    for path in base.glob("*.safetensors"):
+        with path.open("rb") as file:
+            header = msgspec.json.decode(file.read(int.from_bytes(file.read(8), "little")))
+        for name, tensor in header.items():
+            if name != "__metadata__" and tensor["dtype"] in DTYPES:
+                sizes[DTYPES[tensor["dtype"]]] += math.prod(tensor["shape"])
+    if sizes:
+        return sizes.most_common(1)[0][0]
+    config = AutoConfig.from_pretrained(base)
+    named = config.dtype or config.get_text_config().dtype or torch.float32
+    return named if isinstance(named, torch.dtype) else getattr(torch, named)
+
+
+def save_whole(model: Any, tokenizer: Any, base: Path, folder: Path, dtype: str | None = None) -> None:
+    """Write ``model`` and its tokenizer to ``folder``, the weights as ``dtype``, by default that of ``base``."""
     if hasattr(model, SCORE):
         # By it the model finds the last token of what it scores.
         model.config.get_text_config().pad_token_id = tokenizer.pad_token_id
-    kept = msgspec.json.decode((base / "config.json").read_bytes()).get("dtype") or "float32"
-    model.to(getattr(torch, kept)).save_pretrained(folder)
+    model.to(DTYPES[dtype.upper().replace("FP", "F")] if dtype else kept_dtype(base)).save_pretrained(folder)
     save_tokenizer(tokenizer, folder)
 
 

@@ -68,6 +68,7 @@ class Training(Procedure):
     lora: LoraSettings | None = Field(None, description="train low-rank matrices only; merged by default")
     seed: Annotated[int, Field(ge=0)] | None = Field(None, description="by default derived from that of the run")
     precision: Literal["auto", "bf16", "fp32"] | None = Field(None, description="of the arithmetic")
+    save_dtype: Literal["bf16", "fp16", "fp32"] | None = Field(None, description="by default that of the model")
     gradient_checkpointing: bool | None = Field(None, description="less memory, a third slower")
     save_steps: Positive | None = Field(None, description="steps between checkpoints; null: none are written")
     tensorboard: bool | None = Field(None, description="write the loss curve for TensorBoard, to STEP.tensorboard")
