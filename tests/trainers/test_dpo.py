@@ -160,7 +160,7 @@ def test_mistakes_are_told_at_once(
     unpaired = write_table(tmp_path / "unpaired", unpaired_rows(), UnpairedRow)
     said = refused(capsys, dpo_config, f"rows={unpaired}")
     assert "is a table of UnpairedRow, expected PreferenceRow" in said
-    assert "{'too_long': 16}" in refused(capsys, dpo_config, "max_length=32")
+    assert "(16 too_long)" in refused(capsys, dpo_config, "max_length=32")
     assert "Did you mean 'sigmoid'?" in refused(capsys, dpo_config, "loss_type=[sigmoidd]")
     assert "loss_weights has 2 weights for 1 losses" in refused(capsys, dpo_config, "loss_weights=[1, 2]")
     assert "needs label_smoothing" in refused(capsys, dpo_config, "loss_type=[exo_pair]")

@@ -47,8 +47,8 @@ def test_rows_that_cannot_be_trained_on(config: Path, tmp_path: Path, capsys: py
     silent = write_table(tmp_path / "silent", [row([user("Go."), assistant("fly", train=False)])])
     said = refused(capsys, config, f"rows={silent}")
     assert "none of the 1 rows of" in said
-    assert "{'no_loss': 1}" in said
-    assert "{'too_long': 24}" in refused(capsys, config, "max_length=16")
+    assert "(1 no_loss)" in said
+    assert "(14 too_long): 58.3%, more than max_dropped=5.0%" in refused(capsys, config, "max_length=16")
 
 
 def test_model(config: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

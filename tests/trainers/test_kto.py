@@ -69,7 +69,8 @@ def test_weights_and_long_rows(kto_config: Path, tmp_path: Path, capsys: pytest.
     rows = [*unpaired_rows(8), unpaired("heavy", False, weight=4.0), unpaired("long", True, 40)]
     rows.append(unpaired("silent", True, completion=[*side(1, "box")[:-1], assistant("x", train=False)]))
     table = write_table(tmp_path / "mixed", rows, UnpairedRow)
-    assert main(["--config", str(kto_config), f"rows={table}", "max_steps=2", "desirable_weight=0.5"]) == 0
+    given = [f"rows={table}", "max_steps=2", "desirable_weight=0.5", "max_dropped=0.1"]
+    assert main(["--config", str(kto_config), *given]) == 0
     said = capsys.readouterr().err
     assert "labels: 5 good, weighing 2.5, and 5 bad, weighing 8.0" in said
     assert "desirable_weight=1.6 would balance them" in said

@@ -179,7 +179,7 @@ def test_mistakes_are_told_at_once(
     assert "margin is about pairs" in refused(capsys, value_config, "margin=true")
     alike = write_table(tmp_path / "alike", [scored("a", 1.0), scored("b", 1.0)], ScorerRow)
     assert "all 2 rows have the value 1" in refused(capsys, value_config, f"rows={alike}")
-    assert "{'too_long': 24}" in refused(capsys, value_config, "max_length=32")
+    assert "(24 too_long)" in refused(capsys, value_config, "max_length=32")
     assert "no layer 'score'" in refused(capsys, value_config, "lora={rank: 4, target_modules: [score]}")
 
     other = Path(shutil.copytree(model, tmp_path / "other"))
