@@ -57,7 +57,7 @@ class Rendered:
     """A text of a conversation: that of its first ``count`` messages, of which those in ``spans`` are trained.
 
     ``spans`` are the start and end of each trained message, in characters, by its index. ``verbatim``: the template
-    renders the whole conversation to this text.
+    renders the whole conversation to this text, and each turn ends with its message.
     """
 
     text: str
@@ -130,7 +130,8 @@ def texts(messages: Sequence[Message], tools: list[JsonObject] | None, template:
         last = group[-1]
         spans = {turn.index: (len(turn.prompt), len(turn.text)) for turn in group}
         if last.index == trained[-1] and whole.startswith(last.text):
-            result.append(Rendered(whole, len(messages), spans, len(group) == len(trained)))
+            verbatim = len(group) == len(trained) and not shown.stops_by_role
+            result.append(Rendered(whole, len(messages), spans, verbatim))
         else:
             result.append(Rendered(last.text, last.index + 1, spans, False))
         left = [turn for turn in left if turn.index not in spans]
@@ -237,10 +238,10 @@ class _Shown:
     def _closed(self, turn: _Turn) -> _Turn:
         """The turn with what the model stops with, where the template closes it with nothing."""
         message = self.messages[turn.index]
-        if self._stops_by_role:
+        if self.stops_by_role:
             answers = [*(each.role for each in self.messages[turn.index + 1 : turn.index + 2])]
             role = answers[0] if answers else "tool" if message.tool_calls else "user"
-            return _Turn(turn.index, turn.prompt, turn.text + self._stops_by_role.get(role, ""))
+            return _Turn(turn.index, turn.prompt, turn.text + self.stops_by_role.get(role, ""))
         if not message.tool_calls and not _after(message, turn.text[len(turn.prompt) :]):
             raise TemplateError(
                 f"the chat template closes assistant message {turn.index} with nothing that a model could learn"
@@ -248,7 +249,7 @@ class _Shown:
         return turn
 
     @cached_property
-    def _stops_by_role(self) -> dict[str, str]:
+    def stops_by_role(self) -> dict[str, str]:
         """Where the template writes nothing after an answer: the special token that opens a message, by its role."""
         question: JsonObject = {"role": "user", "content": "question"}
         answer: JsonObject = {"role": "assistant", "content": "the answer"}

@@ -139,6 +139,12 @@ def test_glm_stops_with_the_token_that_opens_the_next_message(tokenizer: Any) ->
     assert ends == {True: "<|observation|>", False: "<|user|>"}
 
 
+@pytest.mark.parametrize("name", FAMILIES)
+def test_what_follows_the_last_turn_carries_no_loss(name: str, tokenizer: Any) -> None:
+    own = tokenizer_of(name, tokenizer)
+    assert kept(row([user("Go."), assistant("fly"), user("No."), assistant("walk"), user("Yes.")]), own) > 0
+
+
 def test_phi_stops_with_the_end_of_its_turn_and_not_with_that_of_the_text(tokenizer: Any) -> None:
     own = tokenizer_of("phi3", tokenizer)
     [(_, sequence)] = encode_row(KINDS["text"](0), own)
