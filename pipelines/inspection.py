@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from pipelines.dropped import Reason, reasons, without_empty
 from pipelines.engine.meter import metered
 from pipelines.engine.operation import SIDES
 from pipelines.quality import summary
@@ -56,6 +57,7 @@ class Inspection(msgspec.Struct, frozen=True, kw_only=True):
 
     ``beside`` are the folders of tables that its stage wrote beside it, ``metrics`` the figures that it summed;
     ``quality`` sums up a table of ``Quality``, and ``fields`` tells what became of the fields of foreign records.
+    ``dropped`` has examples of the most frequent reasons, if they were asked for.
     """
 
     path: str
@@ -75,10 +77,11 @@ class Inspection(msgspec.Struct, frozen=True, kw_only=True):
     categories: dict[str, dict[str, int]]
     spreads: dict[str, Spread]
     rows: list[Any]
+    dropped: list[Reason] = []
 
 
-def inspect_table(table: Table, rows: int) -> Inspection:
-    """Look at every shard of ``table``, and at its first ``rows`` rows in full.
+def inspect_table(table: Table, rows: int, dropped: bool = False) -> Inspection:
+    """Look at every shard of ``table``, at its first ``rows`` rows in full, and at examples of ``dropped`` inputs.
 
     Raises ``UserError`` for a shard that is missing, damaged or of a newer version.
     """
@@ -86,12 +89,13 @@ def inspect_table(table: Table, rows: int) -> Inspection:
     for shard in shards:
         read_columns(shard, table.record_type, [])
     try:
-        return look(table, shards, rows)
+        found = look(table, shards, rows)
     except (pa.ArrowException, OSError) as error:
         reason = str(error).partition("\n")[0]
         raise UserError(
             f"{table.folder}: a data page is damaged ({reason}); run again what writes the table"
         ) from error
+    return msgspec.structs.replace(found, dropped=reasons(table.manifest.table, table)) if dropped else found
 
 
 def look(table: Table, shards: Sequence[Path], rows: int) -> Inspection:
@@ -251,14 +255,3 @@ def first_rows(table: Table, shards: Sequence[Path], n: int) -> list[Any]:
             records = from_arrow(pa.Table.from_batches([batch]), table.record_type) if batch is not None else []
             found += [without_empty(msgspec.to_builtins(record)) for record in records]
     return found
-
-
-def without_empty(value: Any) -> Any:
-    """``value`` without the keys whose value is null, an empty list or an empty object."""
-    if isinstance(value, dict):
-        return {
-            key: without_empty(inner) for key, inner in value.items() if inner is not None and inner not in ([], {})
-        }
-    if isinstance(value, list):
-        return [without_empty(inner) for inner in value]
-    return value

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from pipelines.dropped import unused_notes
 from pipelines.engine.progress import StageProgress
 from pipelines.engine.server_records import reap_strays
 from pipelines.lock import locked
@@ -108,7 +109,7 @@ class Line:
             )
         )
         self._note(step, manifest.counts, manifest.reasons, manifest.seconds, manifest.record)
-        noted = step.stage.notes(manifest)
+        noted = [*step.stage.notes(manifest), *unused_notes(manifest)]
         self._stages[step.name] = msgspec.structs.replace(self._stages[step.name], notes=noted)
 
     def _proceed(self, step: Step, procedure: Procedure, inputs: Inputs) -> None:

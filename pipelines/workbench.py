@@ -10,13 +10,14 @@ from typing import Self
 
 import msgspec
 
+from pipelines.dropped import refuse_unused
 from pipelines.engine.job import Job
 from pipelines.engine.progress import StageProgress
 from pipelines.engine.runner import RunnerConfig
 from pipelines.models import ModelConfig
 from pipelines.pool import ModelPool
 from pipelines.stages.stage import Inputs, Model, Stage, StageContext
-from schemas.tables import Manifest
+from schemas.tables import Manifest, Table
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,7 +58,8 @@ class Workbench:
     def make(self, order: Order) -> Manifest:
         """Make the table of ``order``, or find it made. Models are served only if it has to be made.
 
-        Raises ``UserError``, ``StageFailed``, ``EngineError``, ``ServerError``.
+        Raises ``UserError``, ``StageFailed``, ``EngineError``, ``ServerError``, and ``NothingUsed`` for a table that
+        dropped all its inputs, whenever it was made.
         """
         job = Job(
             operator=order.operator,
@@ -70,15 +72,23 @@ class Workbench:
             replace=self.replace,
         )
         found = job.finished()
+        if found is None:
+            self.begin()
+            self._say_withheld(order)
+            manifest = job.run(self.pool.endpoints(order.models), self.progress)
+        else:
+            manifest = found
+        refuse_unused(order.name, Table(order.folder, manifest), in_round=order.round > 0)
         if found is not None:
             self.progress.skipped(order.name, found)
-            return found
-        self.begin()
+        return manifest
+
+    def _say_withheld(self, order: Order) -> None:
+        """Tell the user which sampling parameters of the step a model does not take."""
         for role, config in order.models.items():
             for name in config.sampling.withheld(order.stage.sampling(role)):
                 model = config.entry or config.display_name
                 self.say(f"{order.name}: `{name}` is not sent to {model}, whose `sampling.{name}` is null")
-        return job.run(self.pool.endpoints(order.models), self.progress)
 
     def _models(self, order: Order) -> dict[str, Model]:
         known = self.pool.known(order.models)

@@ -27,10 +27,23 @@ class LimitReached(Exception):
         self.advice = advice
 
 
+class NothingUsed(Exception):
+    """A stage dropped all its inputs: the reasons, an example of each, and what to do next, in a few lines.
+
+    The command line prints it without a traceback and exits with 1.
+    """
+
+
+def nearest(given: str, known: Iterable[str]) -> str | None:
+    """The name of ``known`` that is most like ``given``, if one is."""
+    close = difflib.get_close_matches(given, list(known), n=1, cutoff=0.5)
+    return close[0] if close else None
+
+
 def near_match(given: str, known: Iterable[str]) -> str:
     """``" Did you mean 'x'?"`` for the nearest of ``known``, or an empty string."""
-    close = difflib.get_close_matches(given, list(known), n=1, cutoff=0.5)
-    return f" Did you mean {close[0]!r}?" if close else ""
+    close = nearest(given, known)
+    return "" if close is None else f" Did you mean {close!r}?"
 
 
 def is_interrupt(error: BaseException) -> bool:

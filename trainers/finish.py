@@ -8,7 +8,6 @@ import msgspec
 import torch
 
 from schemas.manifest import Manifest
-from schemas.training import LoraSettings
 from trainers.card import TrainingRecord, model_card
 from trainers.settings import TrainSettings
 from trainers.start import Start

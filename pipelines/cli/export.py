@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,13 +11,14 @@ import click
 import msgspec
 
 from pipelines.cli.console import Row, answer, answers, example, say, table
-from pipelines.documents import export_documents
+from pipelines.documents import DROPPED, Exported, export_documents
+from pipelines.dropped import refuse_unused
 from pipelines.engine.job import Job
 from pipelines.engine.progress import progress_for
 from pipelines.operators import OPERATORS
 from pipelines.stages.stage import Stage
 from schemas.config import override, validate
-from schemas.errors import UserError, near_match
+from schemas.errors import NothingUsed, UserError, near_match
 from schemas.formats import FORMATS, READ_ONLY
 from schemas.formats.format import Format
 from schemas.record import JsonObject
@@ -89,6 +91,7 @@ def export(
     else:
         writer: Format = validate(FORMATS.load(target), options_of(parameters), target)
         made = export_documents([Table.open(each) for each in tables], target, writer, folder, pairs)
+        refuse_unwritten(target, made, folder)
         exported = Export(target=target, folder=str(folder), **msgspec.structs.asdict(made))
     answer(exported, show, as_json)
 
@@ -115,9 +118,20 @@ def export_rows(view: str, named: dict[str, list[str]], parameters: JsonObject, 
     stage.writes({role: [each.manifest.record for each in tables] for role, tables in inputs.items()})
     job = Job(operator=view, name=folder.name, stage=stage, inputs=inputs, folder=folder)
     manifest = job.run(progress=progress_for(sys.stderr))
+    refuse_unused(folder.name, Table(folder, manifest), again="export to another --out")
     return Export(
         target=view, folder=str(folder), record=manifest.record, counts=manifest.counts, reasons=manifest.reasons
     )
+
+
+def refuse_unwritten(target: str, made: Exported, folder: Path) -> None:
+    """Raises ``NothingUsed`` if no trajectory could be written in a foreign format."""
+    if made.counts.read and not made.counts.used:
+        why = ", ".join(f"{reason} {n:,}" for reason, n in Counter(made.reasons).most_common())
+        raise NothingUsed(
+            f"export to {target} used none of its {made.counts.read:,} inputs ({why})\n"
+            f"{folder / DROPPED} has every reason in words; correct that and export to another --out"
+        )
 
 
 def show(exported: Export) -> None:

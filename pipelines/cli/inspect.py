@@ -6,7 +6,9 @@ import click
 import msgspec
 
 from pipelines.cli.console import Row, answer, answers, example, say, table
+from pipelines.dropped import Reason
 from pipelines.inspection import Inspection, inspect_table
+from pipelines.report.text import visible
 from schemas.tables import Table
 
 SHOWN_CHARACTERS = 2_000
@@ -15,14 +17,15 @@ SHOWN_CHARACTERS = 2_000
 @click.command(epilog=example("agentmill inspect runs/quickstart/tasks"))
 @click.argument("folder", metavar="TABLE")
 @click.option("--rows", type=click.IntRange(min=0), default=1, show_default=True, help="Sample rows to show.")
+@click.option("--dropped", is_flag=True, help="Show examples of dropped inputs, for the most frequent reasons.")
 @answers(Inspection)
-def inspect(folder: str, rows: int, as_json: bool) -> None:
+def inspect(folder: str, rows: int, dropped: bool, as_json: bool) -> None:
     """Show a table: counts, schema, histograms, sample rows.
 
     TABLE is a folder that holds data/ and manifest.json, such as runs/quickstart/tasks, or one on the Hub:
     hf://org/name@revision/tasks.
     """
-    answer(inspect_table(Table.open(folder), rows), show, as_json)
+    answer(inspect_table(Table.open(folder), rows, dropped), show, as_json)
 
 
 def show(inspection: Inspection) -> None:
@@ -36,6 +39,9 @@ def show(inspection: Inspection) -> None:
     if inspection.reasons:
         say()
         table("dropped, by reason", ["reason", "n"], list(inspection.reasons.items()))
+    for reason in inspection.dropped:
+        say()
+        show_reason(reason)
     if inspection.metrics:
         say()
         table("figures", ["what", "n"], list(inspection.metrics.items()))
@@ -60,6 +66,14 @@ def show(inspection: Inspection) -> None:
     for row in inspection.rows:
         say()
         say(short(msgspec.json.format(msgspec.json.encode(row), indent=2).decode(), SHOWN_CHARACTERS))
+
+
+def show_reason(reason: Reason) -> None:
+    """Print examples of what was dropped for a reason."""
+    say(f"{reason.reason}, {reason.n:,} inputs, such as")
+    for each in reason.examples:
+        say(visible(f"  {each.input_id} ({each.blamed}){each.detail and f': {each.detail}'}"))
+        say(visible("\n".join(f"    {line}" for line in each.input.splitlines())))
 
 
 def spread_row(path: str, inspection: Inspection) -> Row:

@@ -20,7 +20,7 @@ from typing import NoReturn
 import click
 
 from pipelines.cli.lazy import LazyGroup
-from schemas.errors import LimitReached, UserError, is_interrupt
+from schemas.errors import LimitReached, NothingUsed, UserError, is_interrupt
 from schemas.extras import missing_modules_explained
 
 FAILED = 1
@@ -96,6 +96,8 @@ def invoke(arguments: list[str]) -> int:
         return USER_MISTAKE
     except UserError as error:
         return report(error, str(error), USER_MISTAKE, debug)
+    except NothingUsed as error:
+        return report(error, str(error), FAILED, debug)
     except LimitReached as error:
         resume = shlex.join(["agentmill", *arguments])
         return report(error, f"{error}\n{error.advice} and go on with: {resume}", FAILED, debug)

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from pipelines.dropped import used_nothing
 from pipelines.engine.endpoints import Endpoint
 from pipelines.engine.operation import identity
 from pipelines.engine.order import StageOrder
@@ -45,10 +46,13 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     def finished(self) -> Manifest | None:
         """The manifest if the table is there already, so that no model need be served.
 
-        Raises ``UserError`` if a table stands there that was made differently, unless ``replace``, and if it is to be
-        made of tables that share ids.
+        With ``replace``, a table that was made differently or of no input is to be made anew. Raises ``UserError`` for
+        one that was made differently, otherwise, and for a table that is to be made of tables that share ids.
         """
         manifest = finished(self.folder, self._provenance(self._seeds()), self.replace)
+        if manifest is not None and self.replace and used_nothing(manifest):
+            Workspace(str(self.folder)).clear()
+            manifest = None
         if manifest is not None:
             self._tidy()
         else:

@@ -97,6 +97,13 @@ class Operation:
         """The figures of the manifest, from their sums over the table: rates, and zeros that mean something."""
         return metrics
 
+    def check(self, metrics: Mapping[str, float]) -> None:
+        """Raises ``UserError`` if the figures show that the parameters fit none of the inputs.
+
+        Called with the sums over the table before its manifest is written; there is no table then.
+        """
+        del metrics
+
 
 class RowOperation(Operation):
     """An operation that computes: one record at a time, in the worker's own thread."""

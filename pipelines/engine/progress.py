@@ -50,8 +50,6 @@ class LineProgress:
         """As ``StageProgress``."""
         self._meter.end()
         self._say(f"{name}: {summary(manifest)} in {manifest.seconds:.1f} s")
-        if manifest.counts.used == 0:
-            self._say(f"warning: {name} used none of its inputs; what follows from it has nothing to work on")
 
     def skipped(self, name: str, manifest: Manifest) -> None:
         """As ``StageProgress``."""

@@ -94,7 +94,13 @@ def conclude(
     counts = Counts(**total(msgspec.structs.asdict(each.counts) for each in present))
     if counts.read == 0:
         raise UserError(f"stage {order.name} has nothing to do: no row of its input was meant for it")
-    metrics = order.operation.summed(total(each.metrics for each in present))
+    sums = total(each.metrics for each in present)
+    try:
+        order.operation.check(sums)
+    except UserError:
+        workspace.clear()
+        raise
+    metrics = order.operation.summed(sums)
     utilisation = {} if busy is None else {"server_utilisation": round(busy, 3)}
     manifest = Manifest(
         table=order.name,

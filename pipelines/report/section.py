@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from pipelines.report.dropped import Reason
+from pipelines.dropped import Reason
 from pipelines.report.pictures import Picture
 from pipelines.summary import Row
 

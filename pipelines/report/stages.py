@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from pipelines.dropped import MOST_REASONS, reasons
 from pipelines.engine.meter import cost, spent
 from pipelines.report.charts import Bars, parts_of
-from pipelines.report.dropped import MOST_REASONS, reasons
 from pipelines.report.line_picture import line_pictures
 from pipelines.report.run import Run, Stage
 from pipelines.report.section import Section, Sheet

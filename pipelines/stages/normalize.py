@@ -22,6 +22,7 @@ from schemas.hub_errors import hub_errors
 from schemas.manifest import Manifest
 from schemas.private import LEFT, REMOVED
 from schemas.profiles.fields import ITEM, field_report
+from schemas.profiles.paths import absent, place_notes
 from schemas.profiles.profile import Profile, ReadRecord
 from schemas.raw import RawPart
 from schemas.record import JsonObject, Record
@@ -114,7 +115,8 @@ class Normalize(Stage, Profile):
 
     def notes(self, manifest: Manifest) -> list[str]:
         """What was read as typed actions and guessed, and warnings about the profile."""
-        return [*action_notes(manifest), *private_notes(self.private, manifest)]
+        named = place_notes(self.places(), manifest.metrics)
+        return [*action_notes(manifest), *named, *private_notes(self.private, manifest)]
 
     def operation(self, inputs: Inputs, context: StageContext) -> Operation:
         """The reading."""
@@ -166,7 +168,7 @@ class Normalization(RowOperation):
                 detail=error.detail.encode(errors="backslashreplace").decode(),
                 input=self._context(raw),
             )
-            return [Result(input_id=unit[0], dropped=letter)]
+            return [Result(input_id=unit[0], dropped=letter, measures=self._reader.places_in(raw.data))]
         measures = read.measures
         for name, n in read.remarks.items():
             if n:
@@ -185,6 +187,12 @@ class Normalization(RowOperation):
         status = "unknown" if run.outcome is None else run.outcome.status
         typed = sum(isinstance(item, ApiAction | CodeAction) for item in run.content)
         return {f"outcome.{status}": 1, "items": len(run.content), TYPED: typed, UNTYPED: int(not typed)}
+
+    def check(self, metrics: Mapping[str, float]) -> None:
+        """Refuses a profile that names a field which no record has."""
+        found = absent(self._profile.places(), metrics)
+        if found:
+            raise UserError(f"{'; '.join(found)}\ncorrect that in the profile, or leave it out, and run it again")
 
     def summed(self, metrics: Mapping[str, float]) -> Mapping[str, float]:
         """With typed actions per trajectory, and a zero for what was looked for and not found."""

@@ -10,10 +10,11 @@ from pydantic import Field, JsonValue, field_validator
 from schemas.config import Config, validate
 from schemas.errors import near_match
 from schemas.formats import FORMATS
-from schemas.formats.format import Decoded, Origin, Reader, Remarks, decode
+from schemas.formats.format import Decoded, FormatError, Origin, Reader, Remarks, decode
 from schemas.formats.values import number_of
 from schemas.private import PrivateFields
 from schemas.profiles.fields import at, measured
+from schemas.profiles.paths import UNREAD, Place, measured_places, places_of
 from schemas.profiles.reshape import MessageFields, join
 from schemas.record import JsonObject
 from schemas.trajectory import Outcome, OutcomeStatus, Trajectory
@@ -99,6 +100,10 @@ class Profile(Config):
         PrivateFields(private)
         return private
 
+    def places(self) -> list[Place]:
+        """The fields of records that it names."""
+        return places_of(self)
+
     def reader(self) -> ProfileReader:
         """What reads the records. Raises ``UserError`` for options that the format does not have."""
         return ProfileReader(self, validate(FORMATS.load(self.format), self.options, f"options of {self.format}"))
@@ -113,7 +118,9 @@ class ProfileReader:
         self._private = PrivateFields(profile.private)
         self.sensitive = bool(profile.private) or getattr(reader, "personal", False)
         """Whether a record may hold what is not to be stored."""
-        self._places = (profile.task_id, profile.environment_id, profile.outcome) != (None, None, None)
+        self._places = profile.places()
+        self._status = f"{UNREAD}{Place('outcome.field', (profile.outcome.field,)).label}" if profile.outcome else ""
+        self._placing = (profile.task_id, profile.environment_id, profile.outcome) != (None, None, None)
 
     def read(self, raw: bytes, row: int, occurrence: int) -> ReadRecord:
         """The runs of the record at ``row``. Raises ``FormatError``."""
@@ -127,9 +134,22 @@ class ProfileReader:
         read = self._reader.read(Decoded(raw, self._shaped(document)), origin)
         first = document[0] if profile.group is not None else document
         runs = [read.trajectory, *read.others]
-        if self._places:
+        if self._placing:
             runs = [self._placed(run, first) for run in runs]
-        return ReadRecord(runs, {**measured(document, read.trajectory.extra, read.losses), **removed}, read.remarks)
+        measures = {**measured(document, read.trajectory.extra, read.losses), **removed}
+        measures |= measured_places(self._places, first)
+        if self._status and runs[0].outcome is not None and runs[0].outcome.status == "unknown":
+            measures[self._status] = 1
+        return ReadRecord(runs, measures, read.remarks)
+
+    def places_in(self, raw: bytes) -> dict[str, int]:
+        """Which fields that the profile names are in a record that could not be read."""
+        try:
+            document = decode(raw)
+        except FormatError:
+            return {}
+        grouped = self._profile.group is not None
+        return measured_places(self._places, document[0] if grouped and document else document)
 
     def _shaped(self, document: Any) -> Any:
         """The record as its format has it; ``document`` itself if it is so already."""

@@ -194,13 +194,6 @@ class Costly(Explore):
         return {"episodes": 1, "cost_usd": 0.25}
 
 
-def test_a_stage_that_used_nothing_warns(tmp_path: Path) -> None:
-    table = write_table(tmp_path / "tasks", [[task(1, "world")]])
-    stream = io.StringIO()
-    run_stage(order(Shout(), table, tmp_path / "out"), LineProgress(stream))
-    assert stream.getvalue().splitlines()[-1].startswith("warning: out used none of its inputs")
-
-
 def bar(stream: io.StringIO, width: int) -> BarMeter:
     """A bar as on a terminal of that width."""
     return BarMeter(Console(file=stream, force_terminal=True, width=width))

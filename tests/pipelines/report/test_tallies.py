@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.report import dropped, tallies
+from pipelines import dropped
+from pipelines.report import tallies
 from pipelines.report.charts import bin_width, binned
 from pipelines.report.contents import spread
 from pipelines.report.steps import Planned

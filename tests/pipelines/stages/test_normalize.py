@@ -186,6 +186,70 @@ def test_a_private_path_that_matches_nothing_is_reported(tmp_path: Path) -> None
     ]
 
 
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (
+            {"outcome": {"field": "resolvd"}},
+            "outcome.field 'resolvd' is in none of 2 records. Did you mean 'resolved'?",
+        ),
+        (
+            {"outcome": {"field": "resolved", "reward": "info.scor"}},
+            "outcome.reward 'info.scor' is in none of 2 records.",
+        ),
+        ({"outcome": {"field": "resolved", "reward": "info.scor"}}, "Did you mean 'info.score'?"),
+        ({"task_id": "instance"}, "task_id 'instance' is in none of 2 records. Did you mean 'instance_id'?"),
+        ({"environment_id": "zzz"}, "environment_id 'zzz' is in none of 2 records\n"),
+        ({"rename": {"contnet": "content"}}, "rename 'contnet' is in none of 2 records. Did you mean 'content'?"),
+    ],
+)
+def test_a_field_that_no_record_has_is_refused(tmp_path: Path, given: dict[str, Any], words: str) -> None:
+    fields = {"resolved": True, "info": {"score": 1}, "instance_id": "a"}
+    data = write(tmp_path / "d.jsonl", record(0, **fields), {"no content": 1, **fields})
+    for _ in range(2):
+        with pytest.raises(UserError) as error:
+            normalize(tmp_path, "t", data, **given)
+        assert words in str(error.value)
+        assert len(str(error.value).splitlines()) == 2
+        assert not (tmp_path / "t/manifest.json").exists()
+        assert not (tmp_path / "t/data").exists()
+
+
+def test_a_key_of_groups_that_no_row_has_is_refused(tmp_path: Path) -> None:
+    rows = [{"run": {"id": 1}, "step": {"nr": place}} for place in range(3)]
+    given = {"data": [write(tmp_path / "d.jsonl", *rows)], "dataset": "d", "format": "go_browse"}
+    with pytest.raises(UserError) as error:
+        run(tmp_path, "normalize", "t", **given, group={"by": ["run.idd"], "order": "stepp.nr"})
+    told = "group.by 'run.idd' is in none of 3 records. Did you mean 'run.id'?; group.order 'stepp.nr' is in none of"
+    assert str(error.value).startswith(told)
+
+
+def test_a_part_of_a_message_that_no_message_has_is_refused(tmp_path: Path) -> None:
+    row = {"chat": [{"role": "user", "txt": "Hi."}, {"role": "assistant", "txt": "Ho."}]}
+    given = {"data": [write(tmp_path / "d.jsonl", row)], "dataset": "d", "format": "openai", "rename": {"chat": "talk"}}
+    messages = {"of": "talk", "content": ["text"], "train": "mask"}
+    with pytest.raises(UserError) as error:
+        run(tmp_path, "normalize", "t", **given, messages=messages)
+    assert str(error.value).partition("\n")[0] == (
+        "messages.content 'text' is in none of 1 records. Did you mean 'txt'?; messages.train 'mask' is in none of"
+        " 1 records"
+    )
+
+
+def test_a_field_that_some_records_lack_and_values_that_mean_nothing_are_reported(tmp_path: Path) -> None:
+    data = write(tmp_path / "d.jsonl", record(0, task=1, solved="yes"), record(1, solved="no"))
+    given = {"task_id": "task", "outcome": {"field": "solved"}}
+    manifest = normalize(tmp_path, "t", data, **given)
+    assert stage("normalize", data=[data], dataset="d", format="adp", **given).notes(manifest)[2:] == [
+        "task_id 'task' is missing in 1 of 2 records",
+        "warning: outcome.field 'solved' tells of no run whether it succeeded; its values are none of those that mean"
+        " so: set outcome.success, outcome.failure or outcome.success_from",
+    ]
+    read = normalize(tmp_path, "read", data, outcome={"field": "solved", "success": ["yes"]})
+    assert not any(name.startswith(("missing.", "near.")) for name in read.metrics)
+    assert read.metrics["unread.outcome.field 'solved'"] == 1
+
+
 def test_typed_actions_and_guessed_sources_are_in_the_manifest_and_the_notes(tmp_path: Path) -> None:
     act = [{"role": "assistant", "content": "Action: look[box]"}, {"role": "user", "content": "A ball."}]
     rows = [{"messages": [{"role": "user", "content": "Look."}, *act * n]} for n in (0, 1, 2)]

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pyarrow as pa
 
-from pipelines.inspection import without_empty
-from pipelines.report.text import cut
+from pipelines.report.text import cut, label
 from pipelines.view.sources import opened_file
 from schemas.arrow import from_arrow
+from schemas.errors import NothingUsed
+from schemas.manifest import Manifest
 from schemas.tables import Table, read_columns
 from schemas.verdict import Dropped
 
@@ -20,6 +22,8 @@ EXAMPLES = 2
 DETAIL_CHARACTERS = 400
 INPUT_CHARACTERS = 1_000
 BATCH_ROWS = 200
+TOLD_REASONS = 3
+TOLD_CHARACTERS = 300
 
 
 class Example(msgspec.Struct, frozen=True):
@@ -88,3 +92,49 @@ def example(letter: Dropped) -> Example:
         cut(letter.detail, DETAIL_CHARACTERS),
         cut(text, INPUT_CHARACTERS),
     )
+
+
+def without_empty(value: Any) -> Any:
+    """``value`` without the keys whose value is null, an empty list or an empty object."""
+    if isinstance(value, dict):
+        return {
+            key: without_empty(inner) for key, inner in value.items() if inner is not None and inner not in ([], {})
+        }
+    if isinstance(value, list):
+        return [without_empty(inner) for inner in value]
+    return value
+
+
+def used_nothing(manifest: Manifest) -> bool:
+    """Whether inputs were read and all of them were dropped."""
+    return manifest.counts.read > 0 and manifest.counts.used == 0
+
+
+def refuse_unused(name: str, table: Table, in_round: bool = False, again: str = "run with --replace") -> None:
+    """Raises ``NothingUsed``, with the most frequent reasons, if stage ``name`` dropped all its inputs.
+
+    In a round of an ``iterate`` a table may be empty where the recipe itself chose none of the inputs
+    (``blamed: curation``), since other rounds may give some. ``again`` says how to make the table anew.
+    """
+    if not used_nothing(table.manifest) or (in_round and _all_by_choice(table)):
+        return
+    lines = [f"stage {name} used none of its {table.manifest.counts.read:,} inputs; why, with an example each:"]
+    for each in reasons(name, table)[:TOLD_REASONS]:
+        first = each.examples[0]
+        told = f": {label(first.detail, TOLD_CHARACTERS)}" if first.detail else ""
+        lines.append(f"  {each.reason} {each.n:,}, as {label(first.input_id, TOLD_CHARACTERS)}{told}")
+    lines.append(f"correct that and {again}; more examples: agentmill inspect {table.folder} --dropped")
+    raise NothingUsed("\n".join(lines))
+
+
+def unused_notes(manifest: Manifest) -> list[str]:
+    """A warning if no input was used, which is accepted in a round of an ``iterate``."""
+    if not used_nothing(manifest):
+        return []
+    why = ", ".join(f"{reason} {n}" for reason, n in manifest.reasons.items())
+    return [f"warning: none of its {manifest.counts.read:,} inputs was used ({why})"]
+
+
+def _all_by_choice(table: Table) -> bool:
+    found = (read_columns(shard, Dropped, ["blamed"])["blamed"].unique() for shard in table.dropped_shards())
+    return all(column.to_pylist() == ["curation"] for column in found if len(column))

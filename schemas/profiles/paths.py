@@ -1,0 +1,129 @@
+"""Whether the fields that a profile names are in its records: a misspelt path reads nothing, and must not be silent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from schemas.errors import nearest
+
+if TYPE_CHECKING:
+    from schemas.profiles.profile import Profile
+
+PRESENT = "present."
+MISSING = "missing."
+NEAR = "near."
+UNREAD = "unread."
+"""Before the label of a place: records that have it, and that do not; the nearest path instead, after the label; and
+records in which its value means nothing."""
+
+
+class Place(NamedTuple):
+    """What a setting of a profile names: one of ``paths``, in the record or in the objects of its list ``within``."""
+
+    setting: str
+    paths: tuple[str, ...]
+    within: str | None = None
+
+    @property
+    def label(self) -> str:
+        """The setting and what it says, as in messages."""
+        return f"{self.setting} {' or '.join(map(repr, self.paths))}"
+
+
+def places_of(profile: Profile) -> list[Place]:
+    """Every place that ``profile`` names, except for those without which no record can be read at all."""
+    group, outcome, messages = profile.group, profile.outcome, profile.messages
+    found: list[tuple[str, str | None]] = [
+        ("task_id", profile.task_id),
+        ("environment_id", profile.environment_id),
+        ("outcome.field", outcome.field if outcome else None),
+        ("outcome.reward", outcome.reward if outcome else None),
+        *(("group.by", path) for path in (group.by if group else ())),
+        ("group.order", group.order if group else None),
+    ]
+    places = [Place(setting, (path,)) for setting, path in found if path is not None]
+    places += [Place("rename", (name,)) for name in profile.rename]
+    if messages is not None:
+        given = next((old for old, new in profile.rename.items() if new == messages.of), messages.of)
+        places += [
+            Place("messages.role", (messages.role,), given),
+            Place("messages.content", (*messages.content,), given),
+        ]
+        places += [Place("messages.train", (messages.train,), given)] if messages.train is not None else []
+    return places
+
+
+def measured_places(places: Sequence[Place], document: Any) -> dict[str, int]:
+    """``PRESENT`` or ``MISSING`` with the label of each place, and ``NEAR`` with what may be meant instead."""
+    found: dict[str, int] = {}
+    for place in places:
+        members = _members(document, place.within)
+        if any(_is_there(member, place, path) for member in members for path in place.paths):
+            found[PRESENT + place.label] = 1
+            continue
+        found[MISSING + place.label] = 1
+        near = _near(members[0], place.paths[0]) if members else None
+        if near is not None:
+            found[f"{NEAR}{place.label} {near}"] = 1
+    return found
+
+
+def absent(places: Sequence[Place], metrics: Mapping[str, float]) -> list[str]:
+    """In words, the places that no record has, with what may be meant."""
+    found = []
+    for place in places:
+        missing = metrics.get(MISSING + place.label, 0)
+        if missing and not metrics.get(PRESENT + place.label):
+            start = f"{NEAR}{place.label} "
+            near = {name.removeprefix(start): n for name, n in metrics.items() if name.startswith(start)}
+            hint = f". Did you mean {max(near, key=lambda name: near[name])!r}?" if near else ""
+            found.append(f"{place.label} is in none of {missing:.0f} records{hint}")
+    return found
+
+
+def place_notes(places: Sequence[Place], metrics: Mapping[str, float]) -> list[str]:
+    """What is to be said of places that some records lack, or whose values mean nothing."""
+    notes = []
+    for place in places:
+        present, missing = metrics.get(PRESENT + place.label, 0), metrics.get(MISSING + place.label, 0)
+        if present and missing:
+            notes.append(f"{place.label} is missing in {missing:.0f} of {present + missing:.0f} records")
+        if present and metrics.get(UNREAD + place.label) == present:
+            told = f"{place.label} tells of no run whether it succeeded; its values are none of those that mean so"
+            notes.append(f"warning: {told}: set outcome.success, outcome.failure or outcome.success_from")
+    return notes
+
+
+def _members(document: Any, within: str | None) -> list[Any]:
+    if within is None:
+        return [document]
+    members = document.get(within) if isinstance(document, dict) else None
+    return members if isinstance(members, list) else []
+
+
+def _is_there(value: Any, place: Place, path: str) -> bool:
+    for name in (path,) if place.setting == "rename" else path.split("."):
+        if not isinstance(value, dict) or name not in value:
+            return False
+        value = value[name]
+    return True
+
+
+def _near(value: Any, path: str) -> str | None:
+    """The path with the nearest known name in the place of the first that is unknown."""
+    names = path.split(".")
+    for place, name in enumerate(names):
+        if not isinstance(value, dict):
+            return None
+        if name not in value:
+            known = _nearest(name, tuple(value))
+            return known and ".".join([*names[:place], known, *names[place + 1 :]])
+        value = value[name]
+    return None
+
+
+@lru_cache(maxsize=1024)
+def _nearest(name: str, known: tuple[str, ...]) -> str | None:
+    return nearest(name, known)
