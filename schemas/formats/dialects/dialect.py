@@ -75,7 +75,7 @@ def say(dialect: Dialect, actions: Sequence[AnyAction], pieces: Sequence[str] | 
     if text is not None and _said(_read(dialect, text)) == _said(actions):
         return text
     text = dialect.compose(actions)
-    if _calls(_read(dialect, text)) != _calls(actions):
+    if calls_of(_read(dialect, text)) != calls_of(actions):
         raise unsayable(f"the text would be read as other calls: {text!r:.80}")
     return text
 
@@ -155,10 +155,11 @@ def _read(dialect: Dialect, text: str) -> list[AnyAction]:
 def _said(actions: Sequence[AnyAction]) -> list[tuple[Any, ...]]:
     texts = (None if isinstance(action, ApiAction) else action.content for action in actions)
     told = zip(map(type, actions), texts, (action.description or None for action in actions), strict=True)
-    return [*told, *_calls(actions)]
+    return [*told, *calls_of(actions)]
 
 
-def _calls(actions: Sequence[Action]) -> list[tuple[Any, ...]]:
+def calls_of(actions: Sequence[Action]) -> list[tuple[Any, ...]]:
+    """What tells the calls among ``actions`` from others."""
     found: list[tuple[Any, ...]] = []
     for action in actions:
         if isinstance(action, ApiAction):
