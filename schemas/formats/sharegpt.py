@@ -7,7 +7,7 @@ turns and results as ``observation``, a ``system`` field or turn, ``tools`` as J
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from pydantic import Field
@@ -23,7 +23,7 @@ from schemas.formats.message_reading import MessageReader
 from schemas.formats.message_writing import MessageWriter
 from schemas.formats.openai import read_list
 from schemas.formats.pairs import Pair, pair_losses, pair_remarks, paired, prompt_length
-from schemas.formats.sharegpt_order import alternating
+from schemas.formats.sharegpt_order import LoadableOrder
 from schemas.formats.sharegpt_turns import TurnReader, TurnWriter, is_answer, read_texts
 from schemas.record import JsonObject
 from schemas.trajectory import Outcome, Tool, Trajectory
@@ -45,10 +45,10 @@ class ShareGpt(WithDialect):
         default="kto_tag", description="the field that says whether the answer is good (true or false)"
     )
     labelled: bool = Field(default=False, description="write the outcome of every run as ``kto_tag``")
-    alternating: bool = Field(
-        default=False,
-        description="write only what LLaMA-Factory trains on: turns of one side are joined, turns after the last answer"
-        " left out, and what still breaks its order refused",
+    order: Literal["llamafactory", "as_said"] = Field(
+        default="llamafactory",
+        description="the order of written turns: the one that LLaMA-Factory loads, where neighbours of one side are"
+        " joined, or as they were said, which loses nothing and of which it may skip rows",
     )
 
     def read(self, raw: Raw, origin: Origin) -> Read:
@@ -94,11 +94,16 @@ class ShareGpt(WithDialect):
         """One conversation. Raises ``FormatError``.
 
         Reasons: ``unsayable`` for a call that the dialect has no words for; ``unknown_outcome`` where it is to be
-        written; those of ``alternating``.
+        written; those of ``LoadableOrder``. What was joined for the order is among the losses.
         """
-        document = self._document(trajectory, self._turns(trajectory))
+        turns, merged = self._turns(trajectory), Losses()
+        if self.order == "llamafactory":
+            writer = TurnWriter(layout(trajectory, NAME))
+            order = LoadableOrder(writer.names, writer.aliases, writer.style)
+            turns, merged = order.write(turns), order.merged
+        document = self._document(trajectory, turns)
         back = self.read(msgspec.json.encode(document), Origin("")).trajectory
-        return Written(document, differences(trajectory, back, NAME))
+        return Written(document, differences(trajectory, back, NAME) + merged)
 
     def write_pair(self, chosen: Trajectory, rejected: Trajectory) -> Written:
         """One row of two runs: what they begin with, and the two answers. Raises what ``write`` does."""
@@ -139,9 +144,7 @@ class ShareGpt(WithDialect):
         told = MessageWriter(held, "object", LOSS, self.speech).write(trajectory)
         if held.spelling.get("system_field"):
             told = told[1:]
-        writer = TurnWriter(held)
-        turns = writer.write(told)
-        return alternating(turns, writer.names) if self.alternating else turns
+        return TurnWriter(held).write(told)
 
     def _document(self, trajectory: Trajectory, turns: list[JsonObject]) -> JsonObject:
         held = layout(trajectory, NAME)

@@ -104,7 +104,7 @@ class TurnReader:
         elif kind == "function_call":
             note |= self._call(message)
         elif kind == "assistant" and isinstance(content, str) and content.startswith(_OPEN):
-            reasoning, text = _thought(content)
+            reasoning, text = without_thought(content)
             message |= {"content": text} if reasoning is None else {"content": text, REASONING[0]: reasoning}
         return message, note
 
@@ -112,7 +112,7 @@ class TurnReader:
         text = message.get("content")
         if not isinstance(text, str):
             raise FormatError("invalid", f"a function call is {text!r:.60}, expected JSON text")
-        reasoning, body = _thought(text)
+        reasoning, body = without_thought(text)
         try:
             value = msgspec.json.decode(body)
         except (msgspec.DecodeError, RecursionError):
@@ -177,14 +177,13 @@ class TurnWriter:
         message.pop("tool_call_id", None)
         calls = message.pop("tool_calls", None)
         reasoning = message.pop(REASONING[0], None)
-        thought = "" if reasoning is None else f"{_OPEN}{reasoning}{_CLOSE}"
         content = message.pop("content", _ABSENT)
         if calls is None:
-            content = thought + content if isinstance(content, str) else content
+            content = with_thought(reasoning, content) if isinstance(content, str) else content
             return [self._turn(kind, note, content, message)]
         functions = [call["function"] for call in calls]
         body = note.get("value") or dumped(functions[0] if len(functions) == 1 else functions, self.style)
-        call = self._turn("function_call", note, thought + body, message)
+        call = self._turn("function_call", note, with_thought(reasoning, body), message)
         return [call] if not content else [self._turn("assistant", {}, content, {}), call]
 
     def _turn(self, kind: str, note: JsonObject, content: Any, rest: JsonObject) -> JsonObject:
@@ -201,7 +200,12 @@ def is_answer(turn: JsonObject, names: Names) -> bool:
     return KINDS[turn[names.speaker]] in ("assistant", "function_call")
 
 
-def _thought(text: str) -> tuple[str | None, str]:
+def with_thought(reasoning: str | None, text: str) -> str:
+    """``text`` after the reasoning that led to it, if there is any."""
+    return text if reasoning is None else f"{_OPEN}{reasoning}{_CLOSE}{text}"
+
+
+def without_thought(text: str) -> tuple[str | None, str]:
     """Reasoning at the beginning of ``text``, and the rest."""
     if not text.startswith(_OPEN):
         return None, text

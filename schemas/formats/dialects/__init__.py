@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from schemas.registry import Registry
-
-DialectName = Literal["react", "function_xml", "execute", "fenced", "brackets", "hermes", "webarena", "calls"]
 
 DIALECTS = Registry(
     "dialect",

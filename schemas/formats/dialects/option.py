@@ -8,7 +8,7 @@ from pydantic import Field, field_validator
 
 from schemas.config import Config, validate
 from schemas.errors import UserError, near_match
-from schemas.formats.dialects import DIALECTS, DialectName
+from schemas.formats.dialects import DIALECTS
 from schemas.formats.dialects.dialect import Dialect
 from schemas.formats.dialects.several import SeveralDialects
 from schemas.record import JsonObject
@@ -17,7 +17,7 @@ from schemas.record import JsonObject
 class WithDialect(Config):
     """Base of formats whose assistants may call in text."""
 
-    dialect: DialectName | list[DialectName] | None = Field(
+    dialect: str | list[str] | None = Field(
         default=None,
         description="how calls are written in what assistants say, or several ways: the first that reads a text counts;"
         " none: what they say is a message",
@@ -29,7 +29,11 @@ class WithDialect(Config):
     @field_validator("dialect")
     @classmethod
     def _differ(cls, dialect: str | list[str] | None) -> str | list[str] | None:
-        if isinstance(dialect, list) and (not dialect or len(set(dialect)) < len(dialect)):
+        names = [] if dialect is None else [dialect] if isinstance(dialect, str) else dialect
+        for name in names:
+            if name not in DIALECTS:
+                raise ValueError(f"expected {', '.join(DIALECTS)}, got {name!r}.{near_match(name, DIALECTS)}")
+        if isinstance(dialect, list) and (not names or len(set(names)) < len(names)):
             raise ValueError(f"{dialect!r} are no dialects to try in turn; expected one or more that differ")
         return dialect
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any, get_args
+from typing import Any
 
 import msgspec
 import pytest
@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from schemas.config import validate
 from schemas.errors import UserError
-from schemas.formats.dialects import DIALECTS, DialectName
+from schemas.formats.dialects import DIALECTS
 from schemas.formats.dialects.dialect import say
-from schemas.formats.dialects.option import WithDialect
 from schemas.formats.format import FormatError, Origin, Read
 from schemas.formats.sharegpt import ShareGpt
 from schemas.trajectory import AnyAction, ApiAction, CodeAction, MessageAction, TextObservation
@@ -34,7 +33,7 @@ def message(content: str, description: str | None = None) -> MessageAction:
     return MessageAction(content=content, description=description)
 
 
-READ: list[tuple[DialectName, str, list[AnyAction]]] = [
+READ: list[tuple[str, str, list[AnyAction]]] = [
     ("react", 'Thought: hm\nAction: f\nAction Input: {"a": "01"}', [call("f", "hm", a="01")]),
     ("react", "Action: f\nAction Input: two words", [call("f", raw="two words")]),
     ("react", "Thought:\nI look.\n\nAction:\nsearch[red shoes]", [call("search", "I look.\n", input="red shoes")]),
@@ -123,7 +122,7 @@ READ: list[tuple[DialectName, str, list[AnyAction]]] = [
 
 
 @pytest.mark.parametrize(("name", "text", "actions"), READ)
-def test_calls_are_found(name: DialectName, text: str, actions: list[AnyAction]) -> None:
+def test_calls_are_found(name: str, text: str, actions: list[AnyAction]) -> None:
     spoken = DIALECTS.load(name)().read(text)
     assert spoken.actions == actions
     assert spoken.awaits == ("Final Answer" not in text)
@@ -157,11 +156,11 @@ def test_calls_are_found(name: DialectName, text: str, actions: list[AnyAction])
         ("hermes", '<tool_call>{"name": "f"}'),
     ],
 )
-def test_what_only_looks_like_a_call_is_none(name: DialectName, text: str) -> None:
+def test_what_only_looks_like_a_call_is_none(name: str, text: str) -> None:
     assert DIALECTS.load(name)().read(text) is None
 
 
-SAID: list[tuple[DialectName, list[AnyAction], str]] = [
+SAID: list[tuple[str, list[AnyAction], str]] = [
     ("react", [call("f", "hm", a=1)], 'Thought: hm\nAction: f\nAction Input: {"a": 1}'),
     ("react", [message("yes")], "Final Answer: yes"),
     ("function_xml", [call("f", "x", a="1")], "x\n<function=f>\n<parameter=a>1</parameter>\n</function>"),
@@ -183,7 +182,7 @@ SAID: list[tuple[DialectName, list[AnyAction], str]] = [
 
 
 @pytest.mark.parametrize(("name", "actions", "text"), SAID)
-def test_calls_are_said(name: DialectName, actions: list[AnyAction], text: str) -> None:
+def test_calls_are_said(name: str, actions: list[AnyAction], text: str) -> None:
     dialect = DIALECTS.load(name)()
     assert say(dialect, actions) == text
     assert dialect.read(text).actions == actions
@@ -220,7 +219,7 @@ def test_calls_are_said(name: DialectName, actions: list[AnyAction], text: str) 
         ("hermes", [call("f", raw="[1, 2]")]),
     ],
 )
-def test_what_a_dialect_has_no_words_for_is_refused(name: DialectName, actions: list[AnyAction]) -> None:
+def test_what_a_dialect_has_no_words_for_is_refused(name: str, actions: list[AnyAction]) -> None:
     with pytest.raises(FormatError) as caught:
         say(DIALECTS.load(name)(), actions)
     assert caught.value.reason == "unsayable"
@@ -315,7 +314,7 @@ def test_react_actions_get_the_arguments_that_options_name(
     dialect = validate(DIALECTS.load("react"), options, "react")
     assert dialect.read(text).actions == [action]
     turns = [{"from": "human", "value": "Do."}, {"from": "gpt", "value": text}]
-    format_ = ShareGpt(dialect="react", dialect_options=options)
+    format_ = ShareGpt(order="as_said", dialect="react", dialect_options=options)
     run = format_.read(msgspec.json.encode({"conversations": turns}), Origin("demo")).trajectory
     assert format_.write(run).document["conversations"] == turns
     if isinstance(action, ApiAction):
@@ -356,10 +355,10 @@ def test_which_fenced_blocks_are_code() -> None:
     assert fenced(language=None).read("```\nls\n```") is None
 
 
-def heard(dialect: DialectName, options: dict[str, Any], *turns: str) -> Read:
+def heard(dialect: str, options: dict[str, Any], *turns: str) -> Read:
     """What is read of turns of the agent and, in between, of the user."""
     given = [{"from": ("human", "gpt")[place % 2], "value": text} for place, text in enumerate(("Do.", *turns))]
-    format_ = ShareGpt(dialect=dialect, dialect_options=options)
+    format_ = ShareGpt(order="as_said", dialect=dialect, dialect_options=options)
     read = format_.read(msgspec.json.encode({"conversations": given}), Origin("demo"))
     assert format_.write(read.trajectory).document["conversations"] == given
     return read
@@ -449,7 +448,6 @@ def test_function_xml_says_any_texts(kwargs: dict[str, str]) -> None:
 
 
 def test_the_option_is_checked() -> None:
-    assert set(get_args(DialectName)) == set(DIALECTS)
     assert WithDialect().speech is None
     with pytest.raises(UserError, match="dialect hermes"):
         _ = WithDialect(dialect="hermes", dialect_options={"parameters": {}}).speech

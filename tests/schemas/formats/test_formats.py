@@ -19,6 +19,7 @@ from tests.schemas.formats.adp_rules import broken
 from tests.schemas.formats.log_records import BROWSED, RECORDS
 from tests.schemas.formats.sound_records import sound_records
 
+AS_SAID = {"sharegpt": {"order": "as_said"}}
 formats = pytest.mark.parametrize("name", FORMATS)
 
 
@@ -34,7 +35,7 @@ def a_record(name: str) -> bytes:
 
 @writers
 def test_a_format_writes_and_reads_what_it_can_say(name: str) -> None:
-    format_ = FORMATS.load(name)()
+    format_ = FORMATS.load(name)(**AS_SAID.get(name, {}))
     for run in (trajectory(), tool_trajectory()):
         document, losses = format_.write(run)
         assert all(count > 0 for count in losses.values())

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from schemas.formats.format import FormatError, Origin, Read
+from schemas.formats.openai import OpenAi
 from schemas.formats.sharegpt import ShareGpt
+from schemas.formats.toolbench import ToolBench
 from schemas.ids import part_id
+from schemas.record import JsonObject
 from schemas.trajectory import ApiAction, MessageAction, TextObservation, Trajectory
-from tests.builders import called, instruction, said, seen, tool, tool_trajectory, trajectory
+from tests.builders import instruction, said, seen, tool, tool_trajectory, trajectory
 
 ORIGIN = Origin("demo")
 TOOL = {"name": "f", "description": "d", "parameters": {"type": "object", "properties": {}}}
@@ -27,7 +33,7 @@ def read(*turns: Any, format_: ShareGpt | None = None, **row: Any) -> Read:
 
 
 def comes_back(run: Trajectory, format_: ShareGpt | None = None) -> Any:
-    written = (format_ or ShareGpt()).write(run)
+    written = (format_ or ShareGpt(order="as_said")).write(run)
     assert not written.losses
     return written.document
 
@@ -177,54 +183,141 @@ def test_what_is_said_beside_a_call_is_a_turn_of_its_own_or_said_in_a_dialect() 
             said("Nowhere.", 2),
         ]
     )
-    plain = ShareGpt().write(run)
+    plain = ShareGpt(order="as_said").write(run)
     assert [each["from"] for each in plain.document["conversations"]] == [
         *("system", "human", "gpt", "function_call", "observation", "gpt")
     ]
     lost = {"content.description": 1, "content.turn": 1, "content.tool_call_id": 2}
     assert plain.losses == Counter({"outcome": 1, **lost})
-    with pytest.raises(FormatError, match="text_beside_call"):
-        ShareGpt(alternating=True).write(run)
-    hermes = ShareGpt(dialect="hermes", alternating=True).write(run)
+    hermes = ShareGpt(dialect="hermes").write(run)
     assert [each["from"] for each in hermes.document["conversations"]] == ["system", "human", "gpt", "human", "gpt"]
     assert hermes.losses == Counter({"outcome": 1, "content.tool_call_id": 2})
+    loadable = ShareGpt().write(run)
+    assert loadable.document["conversations"][2] == {
+        "from": "function_call",
+        "value": '<think>\nI look.\n</think>\n\n{"name": "look", "arguments": {"where": "box"}}',
+    }
+    assert {name: n for name, n in loadable.losses.items() if name.startswith("order.")} == {
+        "order.joined_turns": 1,
+        "order.text_in_reasoning": 1,
+    }
+    assert loadable.losses["content.description"] == 1
 
 
-def alternated(*content: Any) -> list[tuple[str, str]]:
-    run = tool_trajectory(content=list(content), system_prompt=None)
-    turns = ShareGpt(alternating=True).write(run).document["conversations"]
-    return [(each["from"], each["value"]) for each in turns]
+def ordered(*turns: JsonObject) -> tuple[list[JsonObject], dict[str, int]]:
+    """What is written of these turns, and what had to be merged."""
+    written = ShareGpt().write(read(*turns).trajectory)
+    found: list[JsonObject] = written.document["conversations"]
+    assert is_loaded(found)
+    return found, {name: n for name, n in written.losses.items() if name.startswith("order.")}
 
 
-def test_the_order_of_llamafactory() -> None:
-    two = [called("f", 1, "a"), called("g", 1, "b"), seen("1", 1, tool_call_id="a"), seen("2", 1, tool_call_id="b")]
-    calls = '[{"name": "f", "arguments": {}}, {"name": "g", "arguments": {}}]'
-    assert alternated(instruction("x"), seen("y"), *two, said("z", 2), seen("end", 2)) == [
-        ("human", "x\ny"),
-        ("function_call", calls),
-        ("observation", "1\n2"),
-        ("gpt", "z"),
-    ]
+def is_loaded(turns: list[JsonObject]) -> bool:
+    """Whether LLaMA-Factory's loader takes a row with these turns; it skips others."""
+    rest = turns[1:] if turns and turns[0]["from"] == "system" else turns
+    sides = (("human", "observation"), ("gpt", "function_call"))
+    for place, each in enumerate(rest):
+        if each["from"] not in sides[place % 2]:
+            return False
+        if each["from"] == "function_call":
+            json.loads(re.sub("<think>.*?</think>", "", each["value"], flags=re.DOTALL))
+    return len(rest) > 0 and len(rest) % 2 == 0
+
+
+F, G = '{"name": "f", "arguments": {}}', '{"name": "g", "arguments": {}}'
+ORDERS: list[tuple[str, list[tuple[str, str]], list[tuple[str, str]], dict[str, int]]] = [
+    (
+        "turns_to_the_model",
+        [
+            *[("human", "x"), ("human", "y"), ("function_call", f"[{F}, {G}]"), ("observation", "1")],
+            *[("observation", "2"), ("gpt", "z"), ("human", "end")],
+        ],
+        [("human", "x\ny"), ("function_call", f"[{F}, {G}]"), ("observation", "1\n2"), ("gpt", "z")],
+        {"joined_turns": 2, "turns_after_the_last_answer": 1},
+    ),
+    (
+        "turns_of_the_model",
+        [
+            *[("human", "x"), ("gpt", "a"), ("gpt", "<think>\nhm\n</think>\n\nb"), ("function_call", F)],
+            *[("function_call", G), ("observation", "1"), ("human", "y"), ("gpt", "c"), ("gpt", "d")],
+        ],
+        [
+            *[("human", "x"), ("function_call", f"<think>\na\nhm\nb\n</think>\n\n[{F}, {G}]")],
+            *[("observation", "1\ny"), ("gpt", "c\nd")],
+        ],
+        {"joined_turns": 5, "text_in_reasoning": 2},
+    ),
+    (
+        "a_model_that_speaks_first",
+        [("system", "s"), ("gpt", "Hello."), ("human", "x"), ("function_call", F), ("gpt", "Done.")],
+        [
+            *[("system", "s"), ("human", ""), ("gpt", "Hello."), ("human", "x")],
+            ("gpt", f"<tool_call>\n{F}\n</tool_call>\nDone."),
+        ],
+        {"empty_turn": 1, "joined_turns": 1, "call_in_text": 1},
+    ),
+    (
+        "a_system_turn_in_between",
+        [("human", "x"), ("gpt", "a"), ("system", "Now shout."), ("gpt", "B")],
+        [("human", "x"), ("gpt", "a"), ("human", "Now shout."), ("gpt", "B")],
+        {"role": 1},
+    ),
+    (
+        "two_names_of_one_side",
+        [("human", "x"), ("gpt", "a"), ("user", "y"), ("gpt", "b")],
+        [("human", "x"), ("gpt", "a"), ("human", "y"), ("gpt", "b")],
+        {"role": 1},
+    ),
+    ("in_order", [("system", "s"), ("human", "x"), ("gpt", "a")], [("system", "s"), ("human", "x"), ("gpt", "a")], {}),
+]
 
 
 @pytest.mark.parametrize(
-    ("content", "reason"),
+    ("given", "written", "merged"), [case[1:] for case in ORDERS], ids=[case[0] for case in ORDERS]
+)
+def test_rows_are_written_in_the_order_that_llamafactory_loads(
+    given: list[tuple[str, str]], written: list[tuple[str, str]], merged: dict[str, int]
+) -> None:
+    turns, losses = ordered(*(turn(speaker, text) for speaker, text in given))
+    assert [(each["from"], each["value"]) for each in turns] == written
+    assert losses == {f"order.{name}": n for name, n in merged.items()}
+    as_said = ShareGpt(order="as_said")
+    back = as_said.write(read(*(turn(*each) for each in given)).trajectory).document["conversations"]
+    assert [(each["from"], each["value"]) for each in back] == given
+
+
+@pytest.mark.parametrize(
+    ("turns", "reason"),
     [
-        ([instruction()], "no_answer"),
+        ([turn("human", "x")], "no_answer"),
         ([], "no_answer"),
-        ([said("x"), instruction(), said("y", 2)], "turn_order"),
-        ([instruction(), said("x"), said("y", 2)], "turn_order"),
-        (
-            [instruction(), called("f", 1, "a"), seen("1", 1, tool_call_id="a"), instruction(), said("x", 2)],
-            "turn_order",
-        ),
-        ([instruction(), said("x"), called("f", 2, "a")], "text_beside_call"),
+        ([turn("human", "x"), turn("function_call", "no JSON"), turn("function_call", F)], "turn_order"),
     ],
 )
-def test_what_llamafactory_would_skip_is_refused(content: list[Any], reason: str) -> None:
+def test_what_llamafactory_cannot_load_in_any_order_is_refused(turns: list[JsonObject], reason: str) -> None:
     with pytest.raises(FormatError) as caught:
-        alternated(*content)
+        ordered(*turns)
     assert caught.value.reason == reason
+
+
+@pytest.mark.parametrize(
+    ("form", "pattern", "n"),
+    [(OpenAi(), "adp/swe-smith/raw.jsonl", 2), (ToolBench(), "toolbench/*.json", 70)],
+    ids=["swe_smith", "toolbench"],
+)
+def test_runs_of_other_formats_are_loaded_by_llamafactory(form: Any, pattern: str, n: int) -> None:
+    files = sorted(Path(os.environ.get("AGENTMILL_SAMPLES", "/nowhere")).glob(pattern))
+    if not files:
+        pytest.skip("AGENTMILL_SAMPLES names no folder with these sample records")
+    rows = [
+        row
+        for file in files
+        for row in (file.read_bytes().splitlines() if file.suffix == ".jsonl" else [file.read_bytes()])
+    ]
+    runs = [form.read(raw, ORIGIN) for raw in rows]
+    written = [ShareGpt().write(run).document for each in runs for run in (each.trajectory, *each.others)]
+    assert len(written) >= n
+    assert all(is_loaded(each["conversations"]) for each in written)
 
 
 def test_commands_in_text_and_their_results() -> None:
@@ -238,7 +331,7 @@ def test_commands_in_text_and_their_results() -> None:
         turn("human", "A new question."),
     ]
     options = {"parameters": {"search": "keywords"}}
-    react = ShareGpt(dialect="react", dialect_options=options)
+    react = ShareGpt(dialect="react", dialect_options=options, order="as_said")
     run = read(*turns, format_=react).trajectory
     assert isinstance(run.content[1], ApiAction)
     assert run.content[1].kwargs == {"keywords": "shoes"}

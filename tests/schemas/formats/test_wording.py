@@ -18,7 +18,7 @@ from schemas.trajectory import AnyAction, ApiAction, CodeAction, MessageAction, 
 from tests.schemas.formats.test_fuzz import TEXTS
 from tests.schemas.records import texts
 
-REACT = ShareGpt(dialect="react")
+REACT = ShareGpt(order="as_said", dialect="react")
 GO = (
     "Thought: {}\nAction: go[{}]",
     "Thought:\n{}\nAct: go({})",
@@ -115,7 +115,7 @@ def test_a_wording_that_no_longer_says_the_same_is_left() -> None:
 
 def test_another_dialect_has_its_own_wording() -> None:
     run = read(REACT, [GO[0].format("a", "b"), "Thought: go on.\nAction: go to desk 1"])
-    written = said(ShareGpt(dialect="hermes").write(run).document)
+    written = said(ShareGpt(order="as_said", dialect="hermes").write(run).document)
     assert written == [
         'a\n<tool_call>\n{"name": "go", "arguments": {"input": "b"}}\n</tool_call>',
         "go on.\ngo to desk 1",
@@ -131,5 +131,5 @@ def test_a_text_that_was_noted_whole_is_written_as_before() -> None:
 @pytest.mark.parametrize("dialect", DIALECTS)
 @given(st.lists(st.one_of(st.sampled_from(tuple(TEXTS.values())), texts), max_size=6))
 def test_texts_come_back_to_the_letter(dialect: Any, turns: list[str]) -> None:
-    format_ = ShareGpt(dialect=dialect)
+    format_ = ShareGpt(order="as_said", dialect=dialect)
     assert said(format_.write(read(format_, turns)).document) == turns
