@@ -14,6 +14,7 @@ from schemas.config import validate
 from schemas.errors import UserError
 from schemas.formats.dialects import DIALECTS
 from schemas.formats.dialects.dialect import say
+from schemas.formats.dialects.option import WithDialect
 from schemas.formats.format import FormatError, Origin, Read
 from schemas.formats.sharegpt import ShareGpt
 from schemas.trajectory import AnyAction, ApiAction, CodeAction, MessageAction, TextObservation
