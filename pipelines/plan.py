@@ -16,9 +16,7 @@ from pipelines.models import ModelConfig
 from pipelines.operators import OPERATORS
 from pipelines.raw.hub import pinned
 from pipelines.recipe import FORK, ITERATE, NAME, ROUND_NAME, Fork, Iterate, Recipe, one_of, output_name
-from pipelines.stages.acting import check_actions, families_of
 from pipelines.stages.procedure import MODEL
-from pipelines.stages.spec_env import SpecEnv
 from pipelines.stages.stage import Stage, StageContext
 from pipelines.stages.training import Training
 from schemas.config import validate
@@ -103,7 +101,6 @@ class Planner:
         self._models = {name: {BASE: model.named(name)} for name, model in recipe.models.items()}
         self._will_be_trained: set[str] = set()
         self._adapters: set[str] = set()
-        self._families: dict[Path, set[str]] = {}
         self._taken: set[str] = {*RESERVED, *recipe.data}
 
     def expand(self, steps: list[dict[str, Any]], place: Place) -> Iterator[Step]:
@@ -218,9 +215,6 @@ class Planner:
         try:
             record = step.stage.writes(reads)
             step.stage.check_models(step.models)
-            families = self._note_families(step)
-            if step.stage.chooses_actions:
-                check_actions(families)
             if not step.inputs:
                 step.stage.foresee(StageContext(seed=step.seed, round=step.round))
         except UserError as error:
@@ -232,19 +226,6 @@ class Planner:
             check_trainable(step)
         if isinstance(step.stage, Training) and record == MODEL:
             self._note_training(step, step.stage, name)
-
-    def _note_families(self, step: Step) -> set[str]:
-        """The families of the environments that a step reads, as far as the steps before it tell; and what it makes."""
-        read = [each.folder for each in step.inputs.get("environments", step.inputs.get("of", []))]
-        if step.stage.chooses_actions:
-            for folder in set(read) & set(self.data.values()):
-                self._families.setdefault(folder, families_of([Table.open(folder)]))
-        known = [self._families[folder] for folder in read if folder in self._families]
-        families = set().union(*known) if len(known) == len(read) else set[str]()
-        made: set[str] = {step.stage.family} if isinstance(step.stage, SpecEnv) else families
-        if made:
-            self._families[step.folder] = made
-        return families
 
     def _note_training(self, step: Step, training: Training, name: str) -> None:
         """From now on what ``step`` makes is a model by its ``name``, and ``@last`` of the model that it trains."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 from pydantic import Field, model_validator
@@ -14,25 +14,7 @@ from pipelines.stages.stage import Inputs, Stage, StageContext, TableNames, expe
 from schemas.config import Config
 from schemas.errors import UserError
 from schemas.record import JsonObject
-from schemas.tables import Table
-from synthesis.environments import ENVIRONMENTS, lists_actions
 from synthesis.strategies.rules import EpisodeRules
-
-
-def families_of(tables: Iterable[Table]) -> set[str]:
-    """The families of the environments in some tables."""
-    return {spec.family for table in tables for spec in table.rows()}
-
-
-def check_actions(families: Collection[str]) -> None:
-    """Raises ``UserError`` if there are ``families`` and none of them lists its admissible actions."""
-    if families and not any(map(lists_actions, families)):
-        able = ", ".join(name for name in ENVIRONMENTS if lists_actions(name))
-        raise UserError(
-            f"only admissible actions are to be chosen, and family {', '.join(sorted(families))} lists none\n"
-            f"leave out `constrain: admissible` (of evaluate `constrained`), or take environments of: {able}"
-        )
-
 
 S = TypeVar("S", bound=Config)
 
@@ -88,15 +70,8 @@ class Acting(EpisodeRules, Stage):
                 "give a temperature above 0 (here, or in the model's sampling), or k: 1"
             )
 
-    @property
-    def chooses_actions(self) -> bool:
-        """As ``constrain`` says."""
-        return self.constrain == "admissible"
-
     def examine(self, inputs: Inputs) -> None:
-        """``split`` and ``share`` must leave something to play, ``constrain`` something to choose from."""
-        if self.chooses_actions:
-            check_actions(families_of(inputs.get("environments", ())))
+        """Of tables that hold something, ``split`` and ``share`` must leave something to play."""
         tables = inputs[self.primary]
         if (self.split is not None or self.share < 1) and any(table.manifest.counts.written for table in tables):
             check_chosen(tables, [self.split], self.share)

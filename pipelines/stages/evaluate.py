@@ -20,7 +20,7 @@ from pipelines.episodes import episodes_of
 from pipelines.evaluation import METHOD, measure, paired_difference
 from pipelines.models import ModelConfig
 from pipelines.recipe import Name
-from pipelines.stages.acting import Acting, check_actions, families_of
+from pipelines.stages.acting import Acting
 from pipelines.stages.agent import DEFAULT, OPERATOR, agent, collect
 from pipelines.stages.procedure import Achievement, Assignment, Procedure
 from pipelines.stages.shares import check_chosen
@@ -125,15 +125,8 @@ class Evaluate(Procedure):
             except UserError as error:
                 raise UserError(f"models.{name}: {error}") from error
 
-    @property
-    def chooses_actions(self) -> bool:
-        """As ``constrained`` says, or ``constrain`` of the rollout."""
-        return bool(self.constrained) or self._any_agent().chooses_actions
-
     def examine(self, inputs: Inputs) -> None:
-        """Every split needs tasks to play, and ``constrained`` models actions to choose from."""
-        if self.chooses_actions:
-            check_actions(families_of(inputs.get(ENVIRONMENTS, ())))
+        """Every split needs tasks to play."""
         check_chosen(inputs[TASKS], self.splits, self.share)
 
     def run(self, assignment: Assignment, workbench: Workbench) -> Achievement:

@@ -16,7 +16,7 @@ from schemas.trajectory import Action, Trajectory
 from schemas.verdict import Dropped, Node
 from schemas.views.evidence import NOTHING, Evidence
 from schemas.views.view import Unused
-from synthesis.environments import blocks, lists_actions, make
+from synthesis.environments import blocks, make
 from synthesis.environments.environment import WorldError
 from synthesis.policies import make_policies
 from synthesis.policies.limits import refused_s
@@ -129,14 +129,7 @@ class Rollout(AsyncOperation):
         """Why a record that is wanted is nothing to work on; it is then one input, and dropped."""
         if self._worlds.task(record) is None:
             return Unused("no_task", f"no task {record.task_id!r} in the tables of `tasks`")
-        return self._without_actions(self._worlds.task(record))
-
-    def _without_actions(self, task: Task | None) -> Unused | None:
-        """Why a task has no actions to choose among, where only admissible ones may be chosen."""
-        spec = None if task is None else self._worlds.environments.get(task.environment_id)
-        if spec is None or getattr(self._strategy, "constrain", "none") != "admissible" or lists_actions(spec.family):
-            return None
-        return Unused("no_admissible_actions", f"family {spec.family} lists no admissible actions to choose among")
+        return None
 
     def units(self, record: Any) -> list[Unit]:
         """One unit per piece; pieces that cannot be begun are numbered."""

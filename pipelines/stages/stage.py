@@ -173,11 +173,6 @@ class Stage(Config):
         del manifest
         return []
 
-    @property
-    def chooses_actions(self) -> bool:
-        """Whether agents choose among admissible actions, which the family of the environments must list."""
-        return False
-
     def settled(self, context: StageContext) -> JsonObject:
         """All that decides what is in the table, but for its input tables; this goes into the manifest."""
         sampling = {role: self.sampling(role) for role in self.policies()}

@@ -28,11 +28,6 @@ def blocks(spec: EnvironmentSpec) -> bool:
     return bool(getattr(ENVIRONMENTS.load(spec.family), "blocking", False))
 
 
-def lists_actions(family: str) -> bool:
-    """Whether environments of a family know their admissible actions. Raises ``UserError`` for an unknown family."""
-    return family != DESCRIBED and bool(getattr(ENVIRONMENTS.load(family), "lists_actions", True))
-
-
 def make(spec: EnvironmentSpec) -> Environment:
     """A world of ``spec``. Raises ``UserError`` for an unknown family, ``WorldError`` for a spec that is broken."""
     if spec.family == DESCRIBED:

@@ -75,7 +75,7 @@ class Environment(Protocol):
         """Judge the current state by the task's goal."""
 
     def admissible(self) -> list[ApiAction]:
-        """The actions that are legal now, in a fixed order; a family that cannot tell has ``lists_actions = False``."""
+        """The actions that are legal now, in a fixed order; empty if the family cannot tell."""
 
     def command(self, action: ApiAction) -> str:
         """``action`` as the text command that ``step`` accepts in a ``MessageAction``."""

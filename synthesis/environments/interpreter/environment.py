@@ -72,7 +72,6 @@ class InterpreterEnvironment:
 
     blocking = True
     runs_code = True
-    lists_actions = False
 
     def __init__(self, spec: EnvironmentSpec) -> None:
         self.spec = spec
