@@ -12,6 +12,7 @@ from pipelines.engine.progress import StageProgress
 from pipelines.engine.server_records import reap_strays
 from pipelines.lock import locked
 from pipelines.plan import REVISIONS, Plan, Step
+from pipelines.stages.annotations import Names, check_names, names_in
 from pipelines.stages.procedure import Assignment, Procedure
 from pipelines.stages.stage import Inputs
 from pipelines.summary import StageSummary, Summary, with_spending
@@ -87,7 +88,9 @@ class Line:
         self._waiting = [step for step in self._waiting if step not in ready]
         for step in ready:
             try:
-                step.stage.examine(opened(step))
+                inputs = opened(step)
+                check_names(step.stage, held_names(step, inputs))
+                step.stage.examine(inputs)
             except UserError as error:
                 raise UserError(f"{step.where}: {error}") from error
 
@@ -151,6 +154,17 @@ class Line:
             evaluation=self._evaluation,
         )
         return with_spending(made)
+
+
+def held_names(step: Step, inputs: Inputs) -> dict[str, list[Names]]:
+    """The names of the annotations that a step reads, by role; where no step declares them, those in the tables."""
+    return {
+        role: [
+            output.names if output.names is not None else names_in(table)
+            for output, table in zip(step.inputs[role], tables, strict=True)
+        ]
+        for role, tables in inputs.items()
+    }
 
 
 def inputs_of(step: Step) -> set[Path]:

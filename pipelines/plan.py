@@ -5,7 +5,7 @@ Planning starts nothing and writes nothing; what it lets through can only fail f
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from pipelines.models import ModelConfig
 from pipelines.operators import OPERATORS
 from pipelines.raw.hub import pinned
 from pipelines.recipe import FORK, ITERATE, NAME, ROUND_NAME, Fork, Iterate, Recipe, one_of, output_name
+from pipelines.stages.annotations import Names, check_names, expect_asked, families_in, names_in
 from pipelines.stages.procedure import MODEL
 from pipelines.stages.stage import Stage, StageContext
 from pipelines.stages.training import Training
@@ -23,6 +24,7 @@ from schemas.config import validate
 from schemas.errors import UserError
 from schemas.ids import derive_seed
 from schemas.tables import Table
+from synthesis.environments import check_admissible
 
 BASE, LAST = "base", "last"
 REVISIONS = "revisions.json"
@@ -33,11 +35,16 @@ RESERVED = ("logs", "trainings")
 
 
 class Output(msgspec.Struct, frozen=True):
-    """A table that a step may read; ``record`` names the type of its rows."""
+    """A table that a step may read; ``record`` names the type of its rows.
+
+    ``names`` are those of the annotations it holds, ``families`` those of its environments; ``None``: not known yet.
+    """
 
     name: str
     folder: Path
     record: str
+    names: Names = None
+    families: frozenset[str] | None = None
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -215,11 +222,18 @@ class Planner:
         try:
             record = step.stage.writes(reads)
             step.stage.check_models(step.models)
+            expect_asked(step.stage, reads)
+            check_names(step.stage, {role: [each.names for each in outputs] for role, outputs in step.inputs.items()})
+            families = check_families(step)
             if not step.inputs:
                 step.stage.foresee(StageContext(seed=step.seed, round=step.round))
         except UserError as error:
             raise UserError(f"{step.where}: {error}") from error
-        self._outputs[name] = Output(name, step.folder, record)
+        annotations = step.stage.annotations()
+        names = None if annotations is None else frozenset(annotations)
+        self._outputs[name] = Output(
+            name, step.folder, record, names, families if record == "EnvironmentSpec" else None
+        )
         for side in step.stage.sides:
             self._outputs[f"{name}/{side}"] = Output(f"{name}/{side}", step.folder / side, SIDES[side].__name__)
         if isinstance(step.stage, Training):
@@ -253,6 +267,23 @@ class Planner:
         if not (config.managed and adapters):
             return config
         return serving(config, {**adapters, **config.server.lora}, config.adapter)
+
+
+def check_families(step: Step) -> frozenset[str] | None:
+    """The families of the environments that ``step`` writes, as far as they are known.
+
+    Raises ``UserError`` where it wants admissible actions of families that do not list them.
+    """
+    asked = step.stage.wants_admissible()
+    if asked is not None:
+        check_admissible(asked, families_of(step.inputs.get("environments", ())) or ())
+    return step.stage.families(families_of(step.inputs.get(step.stage.primary, ())))
+
+
+def families_of(outputs: Sequence[Output]) -> frozenset[str] | None:
+    """The families of all environments of some tables that are known; ``None`` if none is."""
+    known = [each.families for each in outputs if each.families is not None]
+    return frozenset[str]().union(*known) if known else None
 
 
 def check_trainable(step: Step) -> None:
@@ -292,6 +323,7 @@ def external(name: str, path: str, revisions: dict[str, str]) -> Output:
     """
     try:
         table = Table.open(pinned(path, revisions))
-        return Output(name, table.folder, table.record_type.__name__)
+        record = table.record_type.__name__
+        return Output(name, table.folder, record, names_in(table), families_in(table))
     except UserError as error:
         raise UserError(f"data.{name}: {error}") from error

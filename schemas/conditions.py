@@ -6,29 +6,49 @@
 - {value: mc, at_least: 0.5}
 - {field: outcome.truncated, equals: false}
 - {field: usage.completion_tokens, at_most: 2000}
+
+The score of a verdict is progress (``check_outcome``: the share of the goal that is met); ``passed`` is success.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from pydantic import Field, model_validator
 
 from schemas.config import Config
+from schemas.errors import near_match
+from schemas.field_types import FieldType, field_type, kind_of
 from schemas.record import Record
+from schemas.trajectory import Trajectory
 from schemas.views.evidence import Evidence
 
-SUBJECTS = ("verdict", "label", "value", "field")
+ANNOTATIONS = ("verdict", "label", "value")
+SUBJECTS = (*ANNOTATIONS, "field")
+
+COMPARED = {
+    "verdict": FieldType(frozenset({"number"})),
+    "label": FieldType(frozenset({"text"})),
+    "value": FieldType(frozenset({"number"})),
+}
+"""What each kind of annotation is compared by: the score of a verdict, the text of a label, the number of a value."""
 
 
 class Condition(Config):
-    """One thing that must hold. What is unknown (no verdict, an unscored one, a null field) fulfils nothing."""
+    """One thing that must hold. What is unknown (no verdict, an unscored one, a null field) fulfils nothing.
 
-    verdict: str | None = Field(default=None, description="name of a verdict, compared by its score")
+    A condition that no trajectory could fulfil is refused: on a field that trajectories do not have, or on a value of
+    another type than the field, the score or the label has.
+    """
+
+    verdict: str | None = Field(
+        default=None, description="name of a verdict, compared by its score (progress), or asked by passed (success)"
+    )
     label: str | None = Field(default=None, description="name of a label, compared by its value")
     value: str | None = Field(default=None, description="name of a value, an estimate of what is to come")
     field: str | None = Field(default=None, description="a field of the row, with dots")
-    passed: bool | None = Field(default=None, description="what the verdict says")
+    passed: bool | None = Field(default=None, description="what the verdict says: success or not")
     equals: Any = Field(default=None, description="the value must be this")
     one_of: list[Any] | None = Field(default=None, description="the value must be among these")
     at_least: float | None = Field(default=None, description="the value must be this or more")
@@ -45,6 +65,34 @@ class Condition(Config):
         if "passed" in tests and self.verdict is None:
             raise ValueError("`passed` is asked of a `verdict`")
         return self
+
+    @model_validator(mode="after")
+    def _can_hold(self) -> Condition:
+        (subject,) = (name for name in SUBJECTS if getattr(self, name) is not None)
+        asked = f"`{subject}: {getattr(self, subject)}`"
+        held = field_type(Trajectory, self.field) if self.field is not None else COMPARED[subject]
+        for bound in ("at_least", "at_most"):
+            if getattr(self, bound) is not None and held.kinds and "number" not in held.kinds:
+                raise ValueError(
+                    f"`{bound}` compares numbers, {asked} is {_kinds(held)}; expected `equals` or `one_of`"
+                )
+        for value in self._values():
+            _check_value(value, held, asked, subject)
+        if self.one_of is not None and len({kind_of(each) for each in self.one_of if each is not None}) > 1:
+            raise ValueError(f"`one_of` mixes types: {self.one_of}; expected texts, or numbers")
+        if self.one_of == []:
+            raise ValueError("`one_of` is empty, so nothing fulfils it; expected a list of values")
+        if self.at_least is not None and self.at_most is not None and self.at_least > self.at_most:
+            raise ValueError(f"no number is at least {self.at_least:g} and at most {self.at_most:g}")
+        return self
+
+    def annotations(self) -> Iterator[tuple[str, str]]:
+        """The annotation that it asks for, as (``verdict``, ``label`` or ``value``, its name); none for a field."""
+        return ((kind, getattr(self, kind)) for kind in ANNOTATIONS if getattr(self, kind) is not None)
+
+    def _values(self) -> list[Any]:
+        """The values that something is compared with."""
+        return [*([self.equals] if "equals" in self.model_fields_set else []), *(self.one_of or [])]
 
     def holds(self, row: Record, evidence: Evidence, item: int | None = None) -> bool:
         """Whether it is fulfilled, by ``row`` and what is said of it or of its ``item``."""
@@ -88,3 +136,25 @@ class Condition(Config):
             return False
         low = self.at_least is None or value >= self.at_least
         return low and (self.at_most is None or value <= self.at_most)
+
+
+def _kinds(held: FieldType) -> str:
+    return " or ".join(sorted(held.kinds))
+
+
+def _check_value(value: Any, held: FieldType, asked: str, subject: str) -> None:
+    """Raises ``ValueError`` for a value that what is ``held`` never equals."""
+    if value is None and not held.nullable:
+        raise ValueError(f"{asked} is never null; expected {_kinds(held)}")
+    if value is None or not held.kinds:
+        return
+    if kind_of(value) not in held.kinds:
+        hint = ""
+        if isinstance(value, bool) and "text" in held.kinds:
+            hint = f"; for the text write '{str(value).lower()}', in quotes"
+        elif isinstance(value, bool) and subject == "verdict":
+            hint = f"; whether it passed is asked by `passed: {str(value).lower()}`"
+        raise ValueError(f"{asked} is {_kinds(held)}, which never equals {value!r} ({type(value).__name__}){hint}")
+    if held.choices and isinstance(value, str) and value not in held.choices:
+        known = ", ".join(held.choices)
+        raise ValueError(f"{asked} is never {value!r}; it is one of {known}.{near_match(value, held.choices)}")

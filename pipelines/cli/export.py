@@ -16,6 +16,7 @@ from pipelines.dropped import refuse_unused
 from pipelines.engine.job import Job
 from pipelines.engine.progress import progress_for
 from pipelines.operators import OPERATORS
+from pipelines.stages.annotations import check_names, names_in
 from pipelines.stages.stage import Stage
 from schemas.config import override, validate
 from schemas.errors import NothingUsed, UserError, near_match
@@ -116,6 +117,7 @@ def export_rows(view: str, named: dict[str, list[str]], parameters: JsonObject, 
     stage: Stage = validate(OPERATORS.load(view), {**parameters, **given}, f"export --to {view}")
     inputs = {role: [Table.open(name) for name in names] for role, names in stage.tables().items()}
     stage.writes({role: [each.manifest.record for each in tables] for role, tables in inputs.items()})
+    check_names(stage, {role: [names_in(each) for each in tables] for role, tables in inputs.items()})
     job = Job(operator=view, name=folder.name, stage=stage, inputs=inputs, folder=folder)
     manifest = job.run(progress=progress_for(sys.stderr))
     refuse_unused(folder.name, Table(folder, manifest), again="export to another --out")

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, TypeVar
 from pydantic import Field, model_validator
 
 from pipelines.models import ModelConfig
+from pipelines.stages.annotations import check_constrained
 from pipelines.stages.rollout import Actors
 from pipelines.stages.shares import check_chosen
 from pipelines.stages.stage import Inputs, Stage, StageContext, TableNames, expect
@@ -70,8 +71,13 @@ class Acting(EpisodeRules, Stage):
                 "give a temperature above 0 (here, or in the model's sampling), or k: 1"
             )
 
+    def wants_admissible(self) -> str | None:
+        """As ``Stage.wants_admissible``."""
+        return "constrain: admissible" if self.constrain == "admissible" else None
+
     def examine(self, inputs: Inputs) -> None:
-        """Of tables that hold something, ``split`` and ``share`` must leave something to play."""
+        """``split`` and ``share`` must leave something to play, ``constrain`` something to choose from."""
+        check_constrained(self, inputs)
         tables = inputs[self.primary]
         if (self.split is not None or self.share < 1) and any(table.manifest.counts.written for table in tables):
             check_chosen(tables, [self.split], self.share)

@@ -16,7 +16,6 @@ from pipelines.stages.choice import SAID, Choice, Choosing
 from pipelines.stages.lookup import Lookup
 from pipelines.stages.rollout import Actors, Rollout, Worlds
 from pipelines.stages.stage import Inputs, StageContext, TableNames, expect, tables_of
-from schemas.errors import UserError
 from schemas.task import EnvironmentSpec, Task
 from schemas.trajectory import Trajectory
 from schemas.views.evidence import Evidence
@@ -50,11 +49,6 @@ class Branch(Choosing, Acting, BranchStrategy):
         expect(reads, "of", "Trajectory")
         expect(reads, "tasks", "Task")
         self.expect_said(reads)
-        if self.given is not None and "labels" not in reads:
-            raise UserError(f"`given: {self.given}` needs `labels`")
-        for subject in ("verdict", "label", "value"):
-            if self.error is not None and getattr(self.error, subject) is not None and f"{subject}s" not in reads:
-                raise UserError(f"`error: {self.error}` needs `{subject}s`")
         return super().writes(reads)
 
     def operation(self, inputs: Inputs, context: StageContext) -> Operation:

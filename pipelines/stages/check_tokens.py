@@ -12,7 +12,7 @@ from pipelines.stages.quality import load_tokenizer
 from pipelines.stages.stage import Inputs, Stage, StageContext, TableNames, expect
 from schemas.trajectory import Trajectory
 from schemas.verdict import Verdict
-from synthesis.verifiers.check_tokens import Codec, check_tokens
+from synthesis.verifiers.check_tokens import NAME, Codec, check_tokens
 
 
 class CheckTokens(Stage):
@@ -28,6 +28,10 @@ class CheckTokens(Stage):
         """Verdicts, on trajectories."""
         expect(reads, "of", "Trajectory")
         return "Verdict"
+
+    def annotations(self) -> Sequence[str]:
+        """Its verdicts."""
+        return [NAME]
 
     def operation(self, inputs: Inputs, context: StageContext) -> Operation:
         """The verdicts."""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 from pydantic import Field, model_validator
 
+from pipelines.stages.annotations import expect_asked
 from pipelines.stages.lineage import Lineage
 from pipelines.stages.said import Said
 from pipelines.stages.selection import Selected, SelectionTables, check_overlap
 from pipelines.stages.stage import Inputs, Stage, StageContext, TableNames, expect, tables_of
+from schemas.asked import Asked
 from schemas.record import JsonObject
 from schemas.trajectory import Trajectory
 from schemas.verdict import Dropped
@@ -31,7 +33,9 @@ class Choosing(Stage):
         default=None, description="tables of selections of them; each that knows one must keep it, or {any: […]}"
     )
     where: Where = Field(default="all", description="which trajectories, by the verdict")
-    verdict: str = Field(default="check_outcome", description="the verdict that where asks")
+    verdict: str = Field(
+        default="check_outcome", description="the verdict that where asks: whether it passed, not its score"
+    )
 
     @model_validator(mode="after")
     def _verdicts_where_asked(self) -> Choosing:
@@ -40,10 +44,17 @@ class Choosing(Stage):
         return self
 
     def expect_said(self, reads: Mapping[str, Sequence[str]]) -> None:
-        """Raises ``UserError`` for tables that do not say what their role promises."""
+        """Raises ``UserError`` for tables that do not say what their role promises, and for a role that is missing."""
         for role, record in SAID.items():
             if role in reads:
                 expect(reads, role, record)
+        expect_asked(self, reads)
+
+    def asked(self) -> Iterator[Asked]:
+        """As ``Stage.asked``, with the verdict that ``where`` asks."""
+        yield from super().asked()
+        if self.where != "all" and self.verdicts:
+            yield Asked(f"where: {self.where}", "verdict", self.verdict)
 
     def names_of(self, field: str) -> list[str]:
         """As ``Stage.names_of``; ``selections`` is a mapping."""

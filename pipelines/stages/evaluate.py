@@ -22,6 +22,7 @@ from pipelines.models import ModelConfig
 from pipelines.recipe import Name
 from pipelines.stages.acting import Acting
 from pipelines.stages.agent import DEFAULT, OPERATOR, agent, collect
+from pipelines.stages.annotations import check_constrained
 from pipelines.stages.procedure import Achievement, Assignment, Procedure
 from pipelines.stages.shares import check_chosen
 from pipelines.stages.stage import Inputs, Stage, TableNames, expect
@@ -125,8 +126,14 @@ class Evaluate(Procedure):
             except UserError as error:
                 raise UserError(f"models.{name}: {error}") from error
 
+    def wants_admissible(self) -> str | None:
+        """As ``Stage.wants_admissible``, of ``constrained`` models or of the rollout."""
+        constrained = f"constrained: {', '.join(self.constrained)}" if self.constrained else None
+        return constrained or self._any_agent().wants_admissible()
+
     def examine(self, inputs: Inputs) -> None:
-        """Every split needs tasks to play."""
+        """Every split needs tasks to play; a constrained model needs environments that list admissible actions."""
+        check_constrained(self, inputs)
         check_chosen(inputs[TASKS], self.splits, self.share)
 
     def run(self, assignment: Assignment, workbench: Workbench) -> Achievement:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from pipelines.engine.operation import Blamed, Operation, Result, RowOperation, Unit
+from pipelines.stages.annotations import expect_asked
 from pipelines.stages.said import Said
 from pipelines.stages.stage import Inputs, Stage, StageContext, TableNames, expect
 from schemas.conditions import Condition
@@ -34,7 +35,12 @@ class Filter(Stage):
         for role, record in (("verdicts", "Verdict"), ("labels", "Label"), ("values", "Value")):
             if role in reads:
                 expect(reads, role, record)
+        expect_asked(self, reads)
         return "Selection"
+
+    def annotations(self) -> Sequence[str]:
+        """Its selections."""
+        return [self.name]
 
     def operation(self, inputs: Inputs, context: StageContext) -> Operation:
         """The selections."""

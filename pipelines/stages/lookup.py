@@ -84,6 +84,10 @@ class Lookup(Generic[R]):
         """The record with this id, or ``None``."""
         return None if record_id is None else self._records.get(record_id)
 
+    def all(self) -> Iterable[R]:
+        """All records that were loaded."""
+        return self._records.values()
+
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_records": {}}
 
@@ -93,6 +97,12 @@ def ids_of(table: Table) -> pa.ChunkedArray:
     key = key_of(table.record_type)
     columns = [read_columns(path, table.record_type, [key])[key] for path in table.shards()]
     return pa.chunked_array([chunk for column in columns for chunk in column.chunks], pa.large_string())
+
+
+def distinct(table: Table, column: str) -> frozenset[str]:
+    """The different texts of one column of a table; only that column is read. Raises ``UserError``."""
+    found = (read_columns(path, table.record_type, [column])[column].unique() for path in table.shards())
+    return frozenset(text for texts in found for text in texts.to_pylist() if text is not None)
 
 
 def check_disjoint(tables: Sequence[Table]) -> None:

@@ -17,7 +17,6 @@ from pipelines.engine.operation import Blamed, Operation, Result, RowOperation, 
 from pipelines.stages.choice import SAID, Choice, Choosing
 from pipelines.stages.contents import Contents
 from pipelines.stages.stage import Inputs, StageContext, TableNames, expect, tables_of
-from schemas.errors import UserError
 from schemas.trajectory import Action, Trajectory
 from schemas.verdict import Selection
 from schemas.views.evidence import Evidence
@@ -39,17 +38,20 @@ class Pick(Choosing):
         description="by score, by turns, by completion tokens, or the first; equal ones by attempt",
     )
     k: int = Field(default=1, ge=1, description="how many stay per task")
-    score: Criterion = Field(default="outcome", description="what tells the best")
+    score: Criterion = Field(
+        default="outcome", description="the best by this: passed:NAME is success, verdict:NAME a score (progress)"
+    )
     name: str = Field(default="pick", description="what the selection is called")
 
     def writes(self, reads: Mapping[str, Sequence[str]]) -> str:
         """Selections, of trajectories."""
         expect(reads, "of", "Trajectory")
         self.expect_said(reads)
-        role = f"{self.score.partition(':')[0]}s"
-        if self.by == "best" and ":" in self.score and role not in reads:
-            raise UserError(f"`score: {self.score}` needs `{role}`")
         return "Selection"
+
+    def annotations(self) -> Sequence[str]:
+        """Its selections."""
+        return [self.name]
 
     def operation(self, inputs: Inputs, context: StageContext) -> Operation:
         """The selections."""

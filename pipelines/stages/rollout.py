@@ -16,7 +16,7 @@ from schemas.trajectory import Action, Trajectory
 from schemas.verdict import Dropped, Node
 from schemas.views.evidence import NOTHING, Evidence
 from schemas.views.view import Unused
-from synthesis.environments import blocks, make
+from synthesis.environments import blocks, check_admissible, make
 from synthesis.environments.environment import WorldError
 from synthesis.policies import make_policies
 from synthesis.policies.limits import refused_s
@@ -93,6 +93,8 @@ class Rollout(AsyncOperation):
     async def open(self) -> None:
         """Load tasks and environments and make the policies."""
         self._worlds.load()
+        if getattr(self._strategy, "constrain", "none") == "admissible":
+            check_admissible("constrain: admissible", {each.family for each in self._worlds.environments.all()})
         self._policies = make_policies(self._actors.policies)
 
     async def close(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from pydantic import Field
@@ -11,8 +11,6 @@ from pipelines.engine.operation import Blamed, Operation, Result, RowOperation, 
 from pipelines.stages.choice import SAID, Choice, Choosing, left_out
 from pipelines.stages.lineage import Lineage
 from pipelines.stages.stage import Inputs, StageContext, TableNames, expect, tables_of
-from schemas.conditions import Condition
-from schemas.errors import UserError
 from schemas.record import Record
 from schemas.registry import Registry
 from schemas.tables import Manifest
@@ -43,9 +41,6 @@ class Rows(Choosing):
         """The rows of the view, from trajectories."""
         expect(reads, "from", "Trajectory")
         self.expect_said(reads)
-        for parameter, role in self._asked():
-            if role in SAID and role not in reads:
-                raise UserError(f"`{parameter}` needs `{role}`")
         kind: type[View] = self.views.load(self.view)
         return kind.record.__name__
 
@@ -74,24 +69,11 @@ class Rows(Choosing):
         view: View = kind(**{name: getattr(self, name) for name in kind.model_fields})
         return view
 
-    def _asked(self) -> Iterator[tuple[str, str]]:
-        """Parameters that ask what is said of trajectories, and the role of the tables that may hold it."""
-        for field in ("score", "weight"):
-            criterion = getattr(self, field, None) or ""
-            yield f"{field}: {criterion}", f"{criterion.partition(':')[0]}s"
-        for field in ("steps", "copied"):
-            for condition in _conditions(getattr(self, field, [])):
-                yield from ((field, f"{name}s") for name in condition.model_fields_set & {"verdict", "label", "value"})
-
 
 def set_aside(row: Record) -> Mapping[str, float]:
     """One row of a split other than ``train``, to be counted in the manifest; nothing for other rows."""
     split = getattr(row, "split", None)
     return {} if split in (None, TRAIN) else {f"{ASIDE}{split}": 1}
-
-
-def _conditions(given: Any) -> list[Condition]:
-    return given if isinstance(given, list) else []
 
 
 class Export(RowOperation):

@@ -67,6 +67,11 @@ class SpecEnv(Stage):
         del reads
         return "EnvironmentSpec"
 
+    def families(self, reads: frozenset[str] | None) -> frozenset[str]:
+        """The one family."""
+        del reads
+        return frozenset([self.family])
+
     def seeds(self, context: StageContext) -> list[Record]:
         """The inspirations, as many of them as are needed."""
         del context

@@ -7,7 +7,7 @@ resolves them and hands them back.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from itertools import chain
 from typing import Annotated, Any, ClassVar, Self
 
@@ -17,6 +17,7 @@ from pydantic import BeforeValidator, Field
 from pipelines.engine.endpoints import Endpoint
 from pipelines.engine.operation import Operation
 from pipelines.models import ModelConfig, model_folder
+from schemas.asked import Asked, asked
 from schemas.config import Config
 from schemas.errors import UserError
 from schemas.manifest import Manifest
@@ -139,6 +140,22 @@ class Stage(Config):
         Raises ``UserError`` for tables that it cannot work on.
         """
         raise NotImplementedError
+
+    def annotations(self) -> Sequence[str] | None:
+        """The names of the verdicts, labels, values or selections that its table holds; ``None``: not known before."""
+        return None
+
+    def families(self, reads: frozenset[str] | None) -> frozenset[str] | None:
+        """The families of the environments it writes, given those that its primary tables hold; ``None``: not known."""
+        return reads
+
+    def asked(self) -> Iterator[Asked]:
+        """The annotations that its parameters ask for."""
+        return asked(self)
+
+    def wants_admissible(self) -> str | None:
+        """The parameter, as written, that lets an agent choose among admissible actions only; ``None`` if none does."""
+        return None
 
     def pinned(self, revisions: MutableMapping[str, str]) -> Self:
         """The same stage with whatever it names that may change elsewhere at one revision.

@@ -14,7 +14,6 @@ from pipelines.stages.contents import Contents
 from pipelines.stages.said import Said
 from pipelines.stages.stage import Inputs, StageContext, TableNames, expect, tables_of
 from pipelines.stages.step_estimates import Broadcast, Continuations, Source, StateGroups, Trees, unfinished
-from schemas.errors import UserError
 from schemas.trajectory import Trajectory
 from schemas.verdict import Value
 from schemas.views.score import Criterion
@@ -72,10 +71,11 @@ class StepValue(Choosing):
             if role in reads:
                 expect(reads, role, record)
         self.expect_said(reads)
-        role = f"{self.score.partition(':')[0]}s"
-        if ":" in self.score and role not in reads:
-            raise UserError(f"`score: {self.score}` needs `{role}`")
         return "Value"
+
+    def annotations(self) -> Sequence[str]:
+        """Its values."""
+        return [self.name]
 
     def examine(self, inputs: Inputs) -> None:
         """See that the branches were played to their end. Raises ``UserError``."""

@@ -13,6 +13,7 @@ from pipelines.engine.operation import Blamed, Operation, Result, RowOperation, 
 from pipelines.stages.lookup import Lookup
 from pipelines.stages.stage import Inputs, Stage, StageContext, TableNames, expect, tables_of
 from schemas.errors import UserError
+from schemas.record import JsonObject
 from schemas.task import EnvironmentSpec, Task
 from schemas.trajectory import Trajectory
 from schemas.verdict import Dropped, Verdict
@@ -47,13 +48,20 @@ class Verify(Stage):
             expect(reads, need, SIDE_TABLES[need][0])
         return "Verdict"
 
+    def annotations(self) -> Sequence[str]:
+        """Its verdicts."""
+        return [str(self.parameters()["name"])]
+
+    def parameters(self) -> JsonObject:
+        """Those of the verifier."""
+        return {name: getattr(self, name) for name in self.verifier_type.model_fields}
+
     def operation(self, inputs: Inputs, context: StageContext) -> Operation:
         """The verdicts."""
         del context
-        given = {name: getattr(self, name) for name in self.verifier_type.model_fields}
         needs = self.verifier_type.needs
         return Verification(
-            self.verifier_type(**given),
+            self.verifier_type(**self.parameters()),
             Lookup(tables_of(inputs, "tasks"), Task) if "tasks" in needs else None,
             Lookup(tables_of(inputs, "environments"), EnvironmentSpec) if "environments" in needs else None,
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from schemas.annotation_names import VerdictName
 from schemas.config import Config
 from schemas.trajectory import Trajectory
 from schemas.views.evidence import Evidence
@@ -19,7 +20,7 @@ class Prefix(Config):
 
     success: str = Field(description="added to the system prompt of a success")
     failure: str = Field(description="added to the system prompt of a failure")
-    verdict: str = Field(
+    verdict: VerdictName = Field(
         default="check_outcome", description="the verdict that tells; without it, the outcome of the run"
     )
 

@@ -11,6 +11,7 @@ from typing import ClassVar
 import msgspec
 from pydantic import Field
 
+from schemas.annotation_names import LabelName, VerdictName
 from schemas.rows import ScorerRow
 from schemas.trajectory import Trajectory
 from schemas.views.dialogue import Dialogue
@@ -38,8 +39,10 @@ class ScorerRows(Dialogue):
 
     rows: Per = Field(default="trajectory", description="one row per trajectory, or per step")
     score: Criterion | None = Field(default="outcome", description="the score that is the row's value")
-    label: str | None = Field(default=None, description="name of the label that is the row's label")
-    critique: str | None = Field(default=None, description="name of the verdict whose reason is the row's critique")
+    label: LabelName | None = Field(default=None, description="name of the label that is the row's label")
+    critique: VerdictName | None = Field(
+        default=None, description="name of the verdict whose reason is the row's critique"
+    )
 
     def make_rows(self, trajectory: Trajectory, evidence: Evidence) -> list[ScorerRow]:
         """The rows of one trajectory. Raises ``Unused`` if nothing is known of it, or of its steps."""

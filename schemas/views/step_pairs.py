@@ -105,7 +105,7 @@ class StepPairs(Preferences):
         if self.score is None:
             return None
         found = score(self.score, trajectory, evidence, item)
-        if found is None and self.score.startswith("verdict:"):
+        if found is None and self.score.startswith(("verdict:", "passed:")):
             return score(self.score, trajectory, evidence)
         return found
 

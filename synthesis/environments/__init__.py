@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from schemas.errors import UserError
 from schemas.registry import Registry
 from schemas.task import EnvironmentSpec
 from synthesis.environments.environment import Environment, Family, WorldError
@@ -26,6 +29,23 @@ def blocks(spec: EnvironmentSpec) -> bool:
     if spec.family == DESCRIBED:
         return False
     return bool(getattr(ENVIRONMENTS.load(spec.family), "blocking", False))
+
+
+def check_admissible(asked: str, families: Iterable[str]) -> None:
+    """Raises ``UserError`` where ``asked`` lets an agent choose among admissible actions in a family that hides some.
+
+    A family whose packages are not installed is believed: who makes its environments says what is missing.
+    """
+    for family in sorted(families):
+        try:
+            lists_all = family != DESCRIBED and getattr(ENVIRONMENTS.load(family), "lists_admissible", True)
+        except ModuleNotFoundError:
+            continue
+        if not lists_all:
+            raise UserError(
+                f"`{asked}`: environments of family {family!r} do not list all legal actions to choose from\n"
+                "leave it out, or use environments of a family that lists all of them, such as pddl"
+            )
 
 
 def make(spec: EnvironmentSpec) -> Environment:

@@ -75,7 +75,7 @@ class Environment(Protocol):
         """Judge the current state by the task's goal."""
 
     def admissible(self) -> list[ApiAction]:
-        """The actions that are legal now, in a fixed order; empty if the family cannot tell."""
+        """The actions that are legal now, in a fixed order; some or none if the family cannot tell all of them."""
 
     def command(self, action: ApiAction) -> str:
         """``action`` as the text command that ``step`` accepts in a ``MessageAction``."""
@@ -92,7 +92,8 @@ class Family(Protocol):
 
     A family whose worlds wait for something (a browser, a container, a server) says so by an attribute
     ``blocking = True``; its episodes are then lived in threads, each world in one. One that runs code actions in Python
-    says so by ``runs_code = True``; all others refuse them.
+    says so by ``runs_code = True``; all others refuse them. One whose ``admissible`` does not list all legal actions
+    says so by ``lists_admissible = False``: no agent can be held to a list that leaves actions out.
     """
 
     def __call__(self, spec: EnvironmentSpec) -> Environment:

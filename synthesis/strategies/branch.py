@@ -16,6 +16,7 @@ from typing import Literal
 import msgspec
 from pydantic import Field, model_validator
 
+from schemas.annotation_names import LabelName
 from schemas.conditions import Condition
 from schemas.context import is_mark
 from schemas.ids import digest
@@ -61,7 +62,7 @@ class Branch(EpisodeRules):
     error: Condition | None = Field(
         default=None, description="what makes a step the first_error; null: that it met one in the environment"
     )
-    given: str | None = Field(
+    given: LabelName | None = Field(
         default=None,
         min_length=1,
         description="the label of steps that says what to do there in place of what was done",

@@ -12,6 +12,7 @@ from pipelines.plan import Plan, make_plan
 from pipelines.recipe import read_recipe
 from schemas.config import dump_yaml
 from schemas.errors import UserError
+from schemas.verdict import Label
 from tests.builders import spec, task, trajectory
 
 SPEC_ENV = {"operator": "spec_env", "n": 2, "as": "environments"}
@@ -20,6 +21,27 @@ SAMPLE = {"operator": "sample", "policy": "actor", "tasks": "tasks", "environmen
 SFT = {"operator": "sft", "from": "explored", "as": "rows"}
 TRAIN = {"operator": "train_sft", "rows": "rows", "model": "actor", "as": "tuned"}
 WORLD = [SPEC_ENV, PROPOSE]
+CHECK = {
+    "operator": "check_outcome",
+    "of": "explored",
+    "tasks": "tasks",
+    "environments": "environments",
+    "as": "verdicts",
+}
+JUDGED = [*WORLD, SAMPLE, CHECK]
+PICK = {"operator": "pick", "of": "explored", "verdicts": "verdicts"}
+VALUES = {"operator": "step_value", "of": "explored", "method": "broadcast", "name": "v", "as": "values"}
+EVALUATE = {"operator": "evaluate", "models": {"a": "actor"}, "tasks": "tasks", "environments": "environments"}
+
+
+def select(**condition: Any) -> dict[str, Any]:
+    return {"operator": "filter", "of": "explored", "verdicts": "verdicts", "where": [condition]}
+
+
+def toolboxes(family: str = "toolbox") -> list[dict[str, Any]]:
+    """Environments of ``family``, admitted, with tasks."""
+    admit = {"operator": "admit", "of": "proposed", "as": "environments"}
+    return [{**SPEC_ENV, "family": family, "as": "proposed"}, admit, PROPOSE]
 
 
 def plan_of(folder: Path, steps: list[dict[str, Any]], *overrides: str, **changes: Any) -> Plan:
@@ -149,6 +171,30 @@ def fork(*steps: dict[str, Any], other: str = "b") -> dict[str, Any]:
         ([fork(SPEC_ENV), PROPOSE], "unknown table 'environments'; known: a/environments, b/there"),
         ([fork({**SPEC_ENV, "m": 3})], r"steps.0.routes.a.0 \(spec_env\): unknown key 'm'"),
         ([{**SPEC_ENV, "inspiration": "no/such.txt"}], "no/such.txt"),
+        ([*JUDGED, select(field="misfits", equals=1)], r"steps.4 \(filter\): where.0: .*has no field 'misfits'"),
+        (
+            [*JUDGED, select(verdict="judge", passed=True)],
+            "steps.4.*asks for the verdict 'judge', .*no table of `verdicts`",
+        ),
+        ([*JUDGED, select(verdict="check_outcom", passed=True)], "Did you mean 'check_outcome'"),
+        ([*JUDGED, select(value="mc", at_least=1)], "`where: {value: mc}` needs `values`"),
+        ([*JUDGED, {**PICK, "score": "verdict:judge"}], "`score: verdict:judge` asks for the verdict 'judge'"),
+        ([*JUDGED, {**PICK, "score": "passed:judge"}], "`score: passed:judge` asks for the verdict 'judge'"),
+        ([*JUDGED, {**SFT, "verdicts": "verdicts", "where": "success", "verdict": "judge"}], "`where: success` asks"),
+        (
+            [*JUDGED, VALUES, {**SFT, "values": "values", "weight": "value:mc"}],
+            "asks for the value 'mc'.*\nvalues there: v",
+        ),
+        (
+            [*JUDGED, VALUES, {**SFT, "values": "values", "copied": [{"value": "mc", "at_least": 0}]}],
+            "`copied: {value: mc}`",
+        ),
+        (
+            [*toolboxes(), {**SAMPLE, "constrain": "admissible"}],
+            "`constrain: admissible`: environments of family 'toolbox'",
+        ),
+        ([*toolboxes("codegym"), {**SAMPLE, "constrain": "admissible"}], "family 'codegym'"),
+        ([*toolboxes("interpreter"), {**EVALUATE, "constrained": ["a"]}], "`constrained: a`: .* family 'interpreter'"),
     ],
 )
 def test_mistakes_in_steps(tmp_path: Path, steps: list[dict[str, Any]], message: str) -> None:
@@ -192,6 +238,42 @@ def test_a_table_of_another_record_is_refused(tmp_path: Path) -> None:
     seed_table(tmp_path / "t", [trajectory()])
     with pytest.raises(UserError, match="of holds Trajectory records, expected EnvironmentSpec"):
         plan_of(tmp_path, [{**PROPOSE, "of": "given"}], data={"given": str(tmp_path / "t")})
+
+
+def test_names_that_a_step_writes_can_be_asked_for(tmp_path: Path) -> None:
+    asked = {"values": "values", "verdicts": "verdicts", "weight": "value:v", "where": "success", "as": "weighted"}
+    steps = [*JUDGED, VALUES, {**SFT, **asked}, {**PICK, "score": "passed:check_outcome"}]
+    plan = plan_of(tmp_path, [*steps, {**SAMPLE, "constrain": "admissible", "as": "constrained"}])
+    assert [step.name for step in plan.steps[5:]] == ["weighted", "pick", "constrained"]
+
+
+def test_a_verifier_writes_verdicts_of_the_name_it_is_given(tmp_path: Path) -> None:
+    named = [*WORLD, SAMPLE, {**CHECK, "name": "goal"}]
+    assert plan_of(tmp_path, [*named, {**PICK, "score": "passed:goal"}]).steps[-1].name == "pick"
+    with pytest.raises(UserError, match=r"asks for the verdict 'check_outcome', .*\nverdicts there: goal"):
+        plan_of(tmp_path, [*named, {**PICK, "score": "passed:check_outcome"}])
+
+
+def test_names_in_tables_made_elsewhere_are_read_from_them(tmp_path: Path) -> None:
+    seed_table(tmp_path / "runs", [trajectory()])
+    seed_table(tmp_path / "labels", [Label(trajectory_id="t1", name="quality", value="good", labeller="me")])
+    data = {"explored": str(tmp_path / "runs"), "labels": str(tmp_path / "labels")}
+    step = {"operator": "filter", "of": "explored", "labels": "labels"}
+    plan = plan_of(tmp_path, [{**step, "where": [{"label": "quality", "equals": "good"}]}], data=data)
+    assert plan.steps[0].inputs["labels"][0].names == {"quality"}
+    with pytest.raises(
+        UserError, match=r"asks for the label 'qualty'.*\nlabels there: quality. Did you mean 'quality'"
+    ):
+        plan_of(tmp_path, [{**step, "where": [{"label": "qualty", "equals": "good"}]}], data=data)
+
+
+def test_families_of_tables_made_elsewhere_are_read_from_them(tmp_path: Path) -> None:
+    seed_table(tmp_path / "worlds", [spec(), spec("env2", family="toolbox")])
+    seed_table(tmp_path / "chores", [task()])
+    data = {"environments": str(tmp_path / "worlds"), "tasks": str(tmp_path / "chores")}
+    assert plan_of(tmp_path, [SAMPLE], data=data).steps[0].inputs["environments"][0].families == {"pddl", "toolbox"}
+    with pytest.raises(UserError, match="family 'toolbox' do not list all legal actions"):
+        plan_of(tmp_path, [{**SAMPLE, "constrain": "admissible"}], data=data)
 
 
 def test_the_quickstart_is_a_valid_recipe() -> None:

@@ -62,6 +62,7 @@ class CodegymEnvironment:
     """Family ``codegym``. Raises ``WorldError`` for a problem that cannot be used; code that fails is found later."""
 
     blocking = True
+    lists_admissible = False
 
     def __init__(self, spec: EnvironmentSpec) -> None:
         self.spec = spec

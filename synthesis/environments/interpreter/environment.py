@@ -71,6 +71,7 @@ class InterpreterEnvironment:
     """Family ``interpreter``. Source that does not run is found by ``reset``, in the sandbox: ``WorldError``."""
 
     blocking = True
+    lists_admissible = False
     runs_code = True
 
     def __init__(self, spec: EnvironmentSpec) -> None:

@@ -41,6 +41,8 @@ _CALLS_TRIED = 8
 class ToolboxEnvironment:
     """Family ``toolbox``. Raises ``WorldError`` for a toolbox that cannot be used."""
 
+    lists_admissible = False
+
     def __init__(self, spec: EnvironmentSpec) -> None:
         self.spec = spec
         try:

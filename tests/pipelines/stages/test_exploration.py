@@ -300,7 +300,7 @@ def test_mistakes_are_found_before_anything_runs(operator: str, parameters: dict
     ("parameters", "message"),
     [
         ({"given": "fix"}, "`given: fix` needs `labels`"),
-        ({"turns": "first_error", "error": {"value": "q", "at_most": 0.1}}, "`error: q` needs `values`"),
+        ({"turns": "first_error", "error": {"value": "q", "at_most": 0.1}}, "`error: {value: q}` needs `values`"),
     ],
 )
 def test_what_is_asked_of_a_table_needs_the_table(parameters: dict[str, Any], message: str, world: Path) -> None:

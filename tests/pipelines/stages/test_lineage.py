@@ -89,7 +89,7 @@ def test_by_default_copied_steps_carry_no_loss(tmp_path: Path) -> None:
 
 def test_a_condition_on_copied_steps_needs_its_table(tmp_path: Path) -> None:
     seed_table(tmp_path / "runs", [AGENT])
-    with pytest.raises(UserError, match="`copied` needs `labels`"):
+    with pytest.raises(UserError, match=r"`copied: \{label: step\}` needs `labels`"):
         job(tmp_path, "sft", "rows", **{"from": "runs"}, copied=BENEFICIAL)
 
 

@@ -111,6 +111,12 @@ def test_it_writes_a_known_record_from_what_it_reads(name: str) -> None:
     assert known(name).writes(KNOWN[name][1]) in RECORDS
 
 
+@pytest.mark.parametrize("name", STAGES)
+def test_it_declares_the_names_of_the_annotations_that_it_writes(name: str) -> None:
+    writes_annotations = known(name).writes(KNOWN[name][1]) in ("Verdict", "Label", "Value", "Selection")
+    assert bool(known(name).annotations()) is writes_annotations
+
+
 @pytest.mark.parametrize("name", [name for name in STAGES if name != "admit"])
 def test_its_operation_travels(name: str) -> None:
     step = known(name)

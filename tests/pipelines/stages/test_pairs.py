@@ -109,7 +109,7 @@ def test_scores_come_from_other_tables(folder: Path) -> None:
     assert reasons_of(folder / "pairs")["a0"] == "gap_too_small"
     with pytest.raises(UserError, match="`score: value:mc` needs `values`"):
         job(folder, "step_pairs", "none", **FROM, score="value:mc")
-    with pytest.raises(UserError, match="`prefer` needs `labels`"):
+    with pytest.raises(UserError, match=r"`prefer: .label: kind.` needs `labels`"):
         job(folder, "step_pairs", "none", **FROM, prefer={"label": "kind", "equals": "fixed"})
 
 

@@ -55,6 +55,25 @@ def world(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.parametrize("family", ["toolbox", "codegym", "interpreter"])
+def test_admissible_actions_are_refused_where_a_family_does_not_list_them(family: str, world: Path) -> None:
+    (spec, _), _ = PddlEnvironment.examples()
+    write_table(world / "mixed", [[spec, replaced(spec, environment_id="other", family=family)]], EnvironmentSpec)
+    order = job(world, "sample", "s", PLANNER, policy="p", tasks="tasks", environments="mixed", constrain="admissible")
+    said = f"`constrain: admissible`: environments of family '{family}' do not list all legal actions"
+    with pytest.raises(UserError, match=said):
+        order.stage.examine(order.inputs)
+    with pytest.raises(UserError, match=said):
+        asyncio.run(order.stage.operation(order.inputs, order.context).open())  # type: ignore[attr-defined]
+
+
+def test_admissible_actions_are_for_families_that_list_them(world: Path) -> None:
+    given = {"constrain": "admissible", "split": "train", "max_turns": 1, **ON}
+    order = job(world, "sample", "s", BABBLER, policy="p", **given)
+    order.stage.examine(order.inputs)
+    assert order.run().counts.used == 2
+
+
 def test_experts_succeed(world: Path) -> None:
     manifest = run(world, "expert", "shown", PLANNER, policy="planner", split="train", **ON)
     assert manifest.counts == Counts(read=2, used=2, dropped=0, written=2)

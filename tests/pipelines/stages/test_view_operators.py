@@ -32,7 +32,11 @@ def test_every_view_is_an_operator_with_its_parameters(name: str) -> None:
 @pytest.mark.parametrize(
     ("operator", "parameters", "said"),
     [
-        ("sft", {"steps": [{"label": "step_judge", "equals": "critical"}]}, "`steps` needs `labels`"),
+        (
+            "sft",
+            {"steps": [{"label": "step_judge", "equals": "critical"}]},
+            "`steps: {label: step_judge}` needs `labels`",
+        ),
         ("sft", {"weight": "value:mc"}, "`weight: value:mc` needs `values`"),
         ("unpaired", {"score": "verdict:judge"}, "`score: verdict:judge` needs `verdicts`"),
     ],
