@@ -22,7 +22,7 @@ CONFORMANCE = (
     "tests/schemas/formats/test_formats.py",
     "tests/pipelines/stages/test_operators.py",
 )
-ADDED = ("dial", "persist", "steps", "label_repeats", "brief")
+ADDED = ("dial", "persist", "moves", "label_repeats", "brief")
 
 
 @pytest.fixture(scope="module")
@@ -96,12 +96,12 @@ import sys, msgspec
 from schemas.formats import FORMATS
 from schemas.formats.format import Origin
 from tests.builders import tool_trajectory
-steps = FORMATS.load("steps")()
-written = steps.write(tool_trajectory())
-read = steps.read(msgspec.json.encode({**written.document, "more": 1}), Origin("d"))
+moves = FORMATS.load("moves")()
+written = moves.write(tool_trajectory())
+read = moves.read(msgspec.json.encode({**written.document, "more": 1}), Origin("d"))
 sys.stdout.buffer.write(msgspec.json.encode([written.document, written.losses, read.trajectory.extra]))
 """
     document, losses, extra = msgspec.json.decode(python(extended, "-c", code))
-    assert document["steps"][1] == {"call": "look", "with": {"where": "box"}}
+    assert document["moves"][1] == {"call": "look", "with": {"where": "box"}}
     assert {"tools", "system_prompt", "outcome", "content.tool_call_id"} <= set(losses)
-    assert extra == {"steps": {"more": 1}}
+    assert extra == {"moves": {"more": 1}}

@@ -190,8 +190,9 @@ RECORDS: dict[str, Any] = {
     "mind2web": MIND2WEB,
     "openhands": OPENHANDS,
     "otel": OTEL,
+    "steps": [{"action": "look(where='box')", "reward": 1}, {"action": "stop()", "seen": "empty"}],
     "swe_agent": SWE_AGENT,
     "toolbench": TOOLBENCH,
 }
-BROWSED = frozenset({"go_browse", "mind2web"})
+BROWSED = frozenset({"go_browse", "mind2web", "steps"})
 """Those whose runs see web pages: one before the first action, and no system prompt."""

@@ -1,0 +1,243 @@
+"""Step records: what was seen and what was done on it, a record or row per step, in fields that options name.
+
+A data set of such records needs a profile and no code. The steps of a run are the rows of a group, the objects of a
+list, or the places of several lists. What a step shows is what the action before it led to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from pydantic import Field, model_validator
+
+from schemas.config import Config
+from schemas.formats.dialects.option import WithDialect
+from schemas.formats.format import FormatError, Losses, Origin, Raw, Read, decode, provenance
+from schemas.formats.links import link_remarks
+from schemas.formats.step_paths import opened, shared_fields, value_at, without
+from schemas.formats.transcript import Transcript
+from schemas.formats.values import number_of
+from schemas.record import JsonObject
+from schemas.trajectory import (
+    AnyAction,
+    AnyObservation,
+    ApiAction,
+    CodeAction,
+    ImageObservation,
+    MessageAction,
+    TextObservation,
+    Trajectory,
+    WebObservation,
+)
+
+CONVERTER_VERSION = "1"
+NAME = "steps"
+_PAGE = ("html", "axtree", "url")
+
+
+class SeenFields(Config):
+    """Where a step holds what the agent saw before it acted."""
+
+    text: str | None = Field(default=None, description="path of a text")
+    html: str | None = Field(default=None, description="path of the HTML of a page")
+    axtree: str | None = Field(default=None, description="path of the accessibility tree of a page or screen")
+    url: str | None = Field(default=None, description="path of the address of a page")
+    image: str | None = Field(default=None, description="path of the path or address of an image")
+    error: str | None = Field(default=None, description="path of what went wrong with the action before, if anything")
+
+    def named(self) -> dict[str, str]:
+        """The paths that are given, by what stands there."""
+        return {name: path for name, path in self.model_dump().items() if path is not None}
+
+
+class ActionFields(Config):
+    """Where a step holds what the agent did: a text, code, or a name with arguments."""
+
+    text: str | None = Field(default=None, description="path of a text, which is read in the dialect")
+    code: str | None = Field(default=None, description="path of code")
+    language: str = Field(default="python", description="the language of code")
+    name: str | None = Field(default=None, description="path of the name of a call")
+    arguments: str | dict[str, str] | None = Field(
+        default=None, description="path of an object with the arguments of the call, or the path of each by its name"
+    )
+
+    @model_validator(mode="after")
+    def _one(self) -> ActionFields:
+        given = [name for name in ("text", "code", "name") if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError(f"expected one of text, code and name, got {' and '.join(given) or 'none of them'}")
+        if self.arguments is not None and self.name is None:
+            raise ValueError("arguments are those of a call, whose `name` is missing")
+        return self
+
+
+class Steps(WithDialect):
+    """Records of steps. They are only read."""
+
+    of: str | None = Field(default=None, description="path of the list of steps; none: rows are steps")
+    lists: list[str] = Field(
+        default=[], description="fields with lists that go along together: a step has a member of each, by its name"
+    )
+    goal: str | None = Field(default=None, description="path of the task, in the record or in the first of its rows")
+    observation: SeenFields = Field(default=SeenFields(), description="where a step holds what was seen")
+    action: ActionFields = Field(default=ActionFields(text="action"), description="where a step holds what was done")
+    thought: str | None = Field(default=None, description="path of what the agent thought before, in a step")
+    reward: str | None = Field(default=None, description="path of the reward of the action, in a step")
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Steps:
+        if self.of is not None and self.lists:
+            raise ValueError("`of` and `lists` both say where the steps are; expected one of them")
+        return self
+
+    def read(self, raw: Raw, origin: Origin) -> Read:
+        """The run of a record, or of the rows of one. Raises ``FormatError``: those of ``decode``; ``invalid``."""
+        kept, steps, first = self._steps(decode(raw))
+        transcript = Transcript()
+        goal = None if self.goal is None else value_at(first, self.goal)
+        if isinstance(goal, str):
+            transcript.add(TextObservation(content=goal, source="user"), {})
+        self._read_steps(transcript, steps)
+        if transcript.turn == 0:
+            raise FormatError("invalid", f"no step has an action at {_action_path(self.action)!r}")
+        for path in self._step_paths():
+            if all(value_at(step, path) is None for step in steps):
+                transcript.remarks[f"no_value_at.{path}"] += 1
+        if self.goal is not None and not isinstance(goal, str):
+            transcript.remarks[f"no_value_at.{self.goal}"] += 1
+        trajectory_id, source = provenance(raw, origin, NAME, CONVERTER_VERSION)
+        run = Trajectory(
+            trajectory_id=trajectory_id,
+            content=transcript.content,
+            source=source,
+            extra={NAME: {**kept, **transcript.notes()}},
+        )
+        return Read(run, Losses(), remarks=transcript.remarks + link_remarks(run.content, ()))
+
+    def _steps(self, document: Any) -> tuple[JsonObject, list[JsonObject], Any]:
+        """What is said of the whole run, its steps, and the object in which its goal stands."""
+        goal = () if self.goal is None else (self.goal,)
+        if self.of is None and not self.lists:
+            rows = _objects(document if isinstance(document, list) else [document], "rows")
+            shared = shared_fields(rows)
+            used = {path.partition(".")[0] for path in self._step_paths()}
+            shared = {name: value for name, value in shared.items() if name not in used}
+            steps = [without(row, [*shared, *goal] if _same(row, rows[0], goal) else [*shared]) for row in rows]
+            return without(shared, goal), steps, rows[0]
+        (record,) = _objects([document], "a record")
+        if self.of is not None:
+            steps = _objects(value_at(record, self.of), repr(self.of))
+            return without(record, [self.of, *goal]), steps, record
+        columns = {name: opened(record.get(name)) for name in self.lists}
+        for name, column in columns.items():
+            if not isinstance(column, list):
+                raise FormatError("invalid", f"expected {name!r}, a list, got {column!r:.60}")
+        n = max(map(len, columns.values()))
+        steps = [{name: column[i] for name, column in columns.items() if i < len(column)} for i in range(n)]
+        return without(record, [*self.lists, *goal]), steps, record
+
+    def _read_steps(self, transcript: Transcript, steps: Sequence[JsonObject]) -> None:
+        """Add what each step shows and what was done on it. What else it holds is kept with its first item."""
+        seen = [self._seen(step) for step in steps]
+        call_id = None
+        for place, step in enumerate(steps):
+            shown, taken = seen[place]
+            actions, used = self._done(step)
+            rest = without(step, [*taken, *used])
+            for item in shown:
+                transcript.add(msgspec.structs.replace(item, tool_call_id=call_id), rest)
+                rest = {}
+            call_id = None
+            transcript.turn += bool(actions)
+            for action in actions:
+                last = action is actions[-1] and place + 1 < len(steps) and seen[place + 1][0]
+                if last and isinstance(action, ApiAction | CodeAction):
+                    call_id = transcript.call_id(None, rest)
+                    action = msgspec.structs.replace(action, tool_call_id=call_id)
+                transcript.add(action, rest)
+                rest = {}
+            if rest and transcript.rest:
+                transcript.rest[-1] = {**transcript.rest[-1], **rest}
+
+    def _seen(self, step: JsonObject) -> tuple[list[AnyObservation], list[str]]:
+        """The observations of a step, and the paths whose values they hold."""
+        paths = self.observation.named()
+        found = {name: value_at(step, path) for name, path in paths.items()}
+        texts = {name: value for name, value in found.items() if isinstance(value, str) and name != "error"}
+        error = bool(found.get("error"))
+        taken = [paths[name] for name in texts] + ([paths["error"]] if found.get("error") is True else [])
+        image = ImageObservation(content=texts["image"], source="environment") if texts.get("image") else None
+        items: list[AnyObservation] = []
+        if "text" in texts:
+            items.append(TextObservation(content=texts["text"], source="environment", error=error))
+        if not texts.keys().isdisjoint(_PAGE):
+            html, axtree, url = map(texts.get, _PAGE)
+            items.append(WebObservation(html=html, axtree=axtree, url=url, image_observation=image, error=error))
+        elif image is not None:
+            items.append(image)
+        return items, taken
+
+    def _done(self, step: JsonObject) -> tuple[list[AnyAction], list[str]]:
+        """The actions of a step, and the paths whose values they hold."""
+        thought = value_at(step, self.thought) if self.thought is not None else None
+        actions, taken = self._acted(step)
+        if isinstance(thought, str) and thought:
+            if not actions:
+                actions, taken = [MessageAction(content=thought)], [str(self.thought)]
+            elif actions[0].description is None:
+                actions[0] = msgspec.structs.replace(actions[0], description=thought)
+                taken = [*taken, str(self.thought)]
+        reward = number_of(value_at(step, self.reward)) if self.reward is not None else None
+        if reward is not None and actions:
+            actions[-1] = msgspec.structs.replace(actions[-1], reward=reward)
+            taken = [*taken, str(self.reward)]
+        return actions, taken
+
+    def _acted(self, step: JsonObject) -> tuple[list[AnyAction], list[str]]:
+        path = _action_path(self.action)
+        value = value_at(step, path)
+        if not isinstance(value, str) or not value:
+            return [], []
+        if self.action.code is not None:
+            return [CodeAction(language=self.action.language, content=value)], [path]
+        if self.action.text is not None:
+            spoken = self.speech.read(value) if self.speech is not None else None
+            return list(spoken.actions) if spoken is not None else [MessageAction(content=value)], [path]
+        kwargs, taken = _arguments(step, self.action, path)
+        return [ApiAction(function=value, kwargs=kwargs)], [path, *taken]
+
+    def _step_paths(self) -> list[str]:
+        arguments = self.action.arguments
+        paths = [*self.observation.named().values(), _action_path(self.action), self.thought, self.reward]
+        paths += [arguments] if isinstance(arguments, str) else list((arguments or {}).values())
+        return [path for path in paths if path is not None]
+
+
+def _arguments(step: JsonObject, fields: ActionFields, name: str) -> tuple[JsonObject, list[str]]:
+    """The arguments of a call, and the paths whose values they are. The name itself is no argument."""
+    if isinstance(fields.arguments, str):
+        given = opened(value_at(step, fields.arguments))
+        if not isinstance(given, dict):
+            return {}, []
+        inside = name.removeprefix(f"{fields.arguments}.")
+        return {key: value for key, value in given.items() if key != inside or inside == name}, [fields.arguments]
+    found = {key: (path, value_at(step, path)) for key, path in (fields.arguments or {}).items()}
+    known = {key: (path, value) for key, (path, value) in found.items() if value not in (None, "")}
+    return {key: value for key, (_, value) in known.items()}, [path for path, _ in known.values()]
+
+
+def _action_path(fields: ActionFields) -> str:
+    return fields.text or fields.code or fields.name or ""
+
+
+def _objects(value: Any, what: str) -> list[JsonObject]:
+    value = opened(value)
+    if not isinstance(value, list) or not value or not all(isinstance(each, dict) for each in value):
+        raise FormatError("invalid", f"expected {what}: objects, one or more, got {value!r:.60}")
+    return value
+
+
+def _same(row: JsonObject, first: JsonObject, paths: Sequence[str]) -> bool:
+    return all(value_at(row, path) == value_at(first, path) for path in paths)

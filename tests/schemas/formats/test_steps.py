@@ -1,0 +1,292 @@
+"""Records of steps, as several data sets publish them, are read by a profile alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from schemas.arrow import from_arrow, to_arrow
+from schemas.config import validate
+from schemas.errors import UserError
+from schemas.formats.format import FormatError, Origin, Read
+from schemas.formats.go_browse import GoBrowse
+from schemas.formats.mind2web import Mind2Web
+from schemas.formats.step_paths import value_at, without
+from schemas.formats.steps import Steps
+from schemas.trajectory import (
+    ApiAction,
+    CodeAction,
+    ImageObservation,
+    MessageAction,
+    Outcome,
+    TextObservation,
+    Trajectory,
+    WebObservation,
+)
+from tests.pipelines.stages.steps import run as run_step
+from tests.pipelines.stages.test_normalize import runs_of, write
+from tests.schemas.formats.leaves import held, leaves
+from tests.schemas.formats.log_records import GO_BROWSE, MIND2WEB
+from tests.schemas.formats.test_browsing import words
+
+
+def read(record: Any, **options: Any) -> Read:
+    form: Steps = validate(Steps, options, "options of steps")
+    return form.read(json.dumps(record).encode(), Origin("d"))
+
+
+CLICK_PAGE = {"action_type": "click", "x": 313, "y": 708}
+ANDROID: dict[str, Any] = {
+    "episode_id": 7,
+    "goal": "Open the clock.",
+    "screenshots": ["7/0.png", "7/1.png", "7/2.png"],
+    "accessibility_trees": ["home", "apps", "clock"],
+    "actions": [json.dumps(CLICK_PAGE), json.dumps({"action_type": "open_app", "app_name": "Clock"})],
+    "step_instructions": ["Click on the menu.", "Open Clock."],
+}
+"""An episode in the fields of AndroidControl: lists that go along together, with one screen more than actions."""
+
+ANDROID_OPTIONS: dict[str, Any] = {
+    "lists": ["screenshots", "accessibility_trees", "actions", "step_instructions"],
+    "goal": "goal",
+    "observation": {"axtree": "accessibility_trees", "image": "screenshots"},
+    "action": {"name": "actions.action_type", "arguments": "actions"},
+    "thought": "step_instructions",
+}
+
+OMNIACT: dict[str, Any] = {
+    "task": "Highlight the first email",
+    "image": "data/desktop/outlook/screen_1.png",
+    "box": "data/metadata/outlook/boxes/screen_1.json",
+    "script": "pyautogui.moveTo(1563.0, 288.0)\npyautogui.click()",
+}
+OMNIACT_OPTIONS: dict[str, Any] = {"goal": "task", "observation": {"image": "image"}, "action": {"code": "script"}}
+
+TURKING: list[dict[str, Any]] = [
+    {
+        "task": "Sentiment",
+        "instance": 3,
+        "step": 1,
+        "html": "<p>Good!</p>",
+        "action": "modify_radio(input='q', value='1')",
+    },
+    {
+        "task": "Sentiment",
+        "instance": 3,
+        "step": 2,
+        "html": "<p>Sure?</p>",
+        "action": "modify_text(input='why', value='so')",
+    },
+]
+TURKING_OPTIONS: dict[str, Any] = {
+    "goal": "task",
+    "observation": {"html": "html"},
+    "action": {"text": "action"},
+    "dialect": "calls",
+}
+
+WEBLINX: list[dict[str, Any]] = [
+    {
+        "demo": "apfyesq",
+        "turn": 2,
+        "utterances": "[00:07] Find a recipe.",
+        "clean_html": "<html data-webtasks-id='a'>",
+        "viewport": "746h x 1536w",
+        "candidates": "(uid = 67e2) [[tag]] a",
+        "action": 'say(speaker="navigator", utterance="Sure.")',
+    },
+    {
+        "demo": "apfyesq",
+        "turn": 3,
+        "utterances": "[00:07] Find a recipe.",
+        "clean_html": "<html data-webtasks-id='b'>",
+        "viewport": "746h x 1536w",
+        "candidates": "(uid = 67e3) [[tag]] b",
+        "action": 'click(uid="67e3")',
+    },
+]
+WEBLINX_OPTIONS: dict[str, Any] = {
+    "goal": "utterances",
+    "observation": {"html": "clean_html"},
+    "action": {"text": "action"},
+    "dialect": "calls",
+}
+
+NAMES = {"input", "value", "speaker", "utterance"}
+"""Of arguments."""
+
+SETS = {
+    "android": (ANDROID, ANDROID_OPTIONS),
+    "omniact": (OMNIACT, OMNIACT_OPTIONS),
+    "turking": (TURKING, TURKING_OPTIONS),
+    "weblinx": (WEBLINX, WEBLINX_OPTIONS),
+}
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_nothing_is_lost_and_runs_are_sound_in_tables(name: str) -> None:
+    record, options = SETS[name]
+    found = read(record, **options)
+    assert words(leaves(record)) - NAMES <= words(held([found.trajectory]))
+    assert from_arrow(to_arrow([found.trajectory], Trajectory), Trajectory) == [found.trajectory]
+    assert not any(reason.startswith("no_value_at") for reason in found.remarks)
+
+
+def test_lists_that_go_along_together_are_steps() -> None:
+    found = read(ANDROID, **ANDROID_OPTIONS)
+    goal, home, click, apps, open_app, clock = found.trajectory.content
+    assert goal == TextObservation(content="Open the clock.", source="user")
+    assert isinstance(home, WebObservation)
+    assert home.image_observation == ImageObservation(content="7/0.png", source="environment")
+    assert isinstance(click, ApiAction)
+    assert (click.function, click.kwargs, click.description) == ("click", {"x": 313, "y": 708}, "Click on the menu.")
+    assert isinstance(apps, WebObservation)
+    assert (apps.axtree, apps.tool_call_id, apps.turn) == ("apps", click.tool_call_id, 1)
+    assert isinstance(open_app, ApiAction)
+    assert (open_app.function, open_app.kwargs) == ("open_app", {"app_name": "Clock"})
+    assert (clock.tool_call_id, clock.turn) == (open_app.tool_call_id, 2)
+    assert found.trajectory.extra == {"steps": {"episode_id": 7}}
+
+
+def test_a_record_may_be_one_step_of_code() -> None:
+    found = read(OMNIACT, **OMNIACT_OPTIONS).trajectory
+    goal, screen, script = found.content
+    assert goal == TextObservation(content="Highlight the first email", source="user")
+    assert screen == ImageObservation(content="data/desktop/outlook/screen_1.png", source="environment")
+    assert script == CodeAction(language="python", content=OMNIACT["script"], turn=1)
+    assert found.extra == {"steps": {"content": {"1": {"box": OMNIACT["box"]}}}}
+
+
+def test_rows_of_a_group_are_steps_by_profile(tmp_path: Path) -> None:
+    rows = [*reversed(WEBLINX), {**WEBLINX[0], "demo": "other", "action": "load(url='x')"}]
+    data = write(tmp_path / "d.jsonl", *rows)
+    run_step(
+        *(tmp_path, "normalize", "t"),
+        data=[data],
+        dataset="McGill-NLP/WebLINX",
+        format="steps",
+        options=WEBLINX_OPTIONS,
+        group={"by": ["demo"], "order": "turn"},
+        task_id="demo",
+    )
+    first, other = runs_of(tmp_path / "t")
+    assert [each.task_id for each in (first, other)] == ["apfyesq", "other"]
+    goal, page, say, after, click = first.content
+    assert isinstance(goal, TextObservation)
+    assert (goal.content, goal.source) == ("[00:07] Find a recipe.", "user")
+    assert isinstance(page, WebObservation)
+    assert isinstance(say, ApiAction)
+    assert (say.function, say.kwargs) == ("say", {"speaker": "navigator", "utterance": "Sure."})
+    assert (after.tool_call_id, after.turn) == (say.tool_call_id, 1)
+    assert isinstance(click, ApiAction)
+    assert (click.function, click.kwargs, click.turn) == ("click", {"uid": "67e3"}, 2)
+    kept = first.extra["steps"]
+    assert (kept["demo"], kept["viewport"]) == ("apfyesq", "746h x 1536w")
+    assert kept["content"]["3"] == {"turn": 3, "candidates": "(uid = 67e3) [[tag]] b"}
+
+
+def test_pages_and_calls_of_annotation_tasks() -> None:
+    goal, page, radio, after, text = read(TURKING, **TURKING_OPTIONS).trajectory.content
+    assert page == WebObservation(html="<p>Good!</p>")
+    assert isinstance(radio, ApiAction)
+    assert (radio.function, radio.kwargs) == ("modify_radio", {"input": "q", "value": "1"})
+    assert isinstance(after, WebObservation)
+    assert isinstance(text, ApiAction)
+    assert text.kwargs == {"input": "why", "value": "so"}
+    assert isinstance(goal, TextObservation)
+    assert goal.content == "Sentiment"
+
+
+def test_go_browse_and_mind2web_are_step_records() -> None:
+    obs = "step_data.obs"
+    browse = {
+        "goal": "traj_data.goal",
+        "observation": {
+            "axtree": f"{obs}.axtree_txt",
+            "html": f"{obs}.pruned_html",
+            "error": f"{obs}.last_action_error",
+        },
+        "action": {"text": "step_data.parsed_action"},
+        "dialect": "calls",
+        "thought": "step_data.thought",
+    }
+    raw = json.dumps(GO_BROWSE).encode()
+    ours, own = read(GO_BROWSE, **browse).trajectory, GoBrowse().read(raw, Origin("d")).trajectory
+    assert (ours.trajectory_id, ours.content) == (own.trajectory_id, own.content)
+    element = "pos_candidates[is_original_target=true].backend_node_id"
+    arguments = {"backend_node_id": element, "value": "operation.value"}
+    demonstration = {
+        "of": "actions",
+        "goal": "confirmed_task",
+        "observation": {"html": "raw_html"},
+        "action": {"name": "operation.op", "arguments": arguments},
+    }
+    raw = json.dumps(MIND2WEB).encode()
+    ours, own = read(MIND2WEB, **demonstration).trajectory, Mind2Web().read(raw, Origin("d")).trajectory
+    assert (ours.trajectory_id, ours.content) == (own.trajectory_id, own.content)
+    assert words(leaves(MIND2WEB)) <= words(held([ours]))
+
+
+def test_thoughts_rewards_errors_and_steps_without_an_action() -> None:
+    rows = [
+        {"see": "a hall", "do": "go(to='box')", "why": "I look.", "r": 0},
+        {"see": "nothing", "bad": "no way", "do": None, "why": "Hm."},
+        {"see": "a box", "bad": "", "do": "Found it.", "r": 1.5},
+    ]
+    options = {
+        "observation": {"text": "see", "error": "bad"},
+        "action": {"text": "do"},
+        "thought": "why",
+        "reward": "r",
+    }
+    found = read(rows, **options, dialect="calls")
+    hall, go, nothing, hm, box, last = found.trajectory.content
+    assert isinstance(hall, TextObservation)
+    assert hall.source == "environment"
+    assert (go.description, go.reward) == ("I look.", 0.0) if isinstance(go, ApiAction) else None
+    assert (nothing.error, nothing.tool_call_id) == (True, go.tool_call_id)
+    assert hm == MessageAction(content="Hm.", turn=2)
+    assert not box.error
+    assert last == MessageAction(content="Found it.", turn=3, reward=1.5)
+    assert found.trajectory.extra["steps"]["content"]["2"] == {"bad": "no way", "do": None}
+    assert found.trajectory.outcome == Outcome()
+
+
+def test_a_path_without_any_value_is_counted_and_no_action_at_all_is_refused() -> None:
+    found = read(TURKING, **{**TURKING_OPTIONS, "thought": "thougt", "goal": "tsk"})
+    assert (found.remarks["no_value_at.thougt"], found.remarks["no_value_at.tsk"]) == (1, 1)
+    for record in (TURKING, [], {}, [5]):
+        with pytest.raises(FormatError, match="invalid"):
+            read(record, action={"text": "acton"})
+    with pytest.raises(FormatError, match="expected 'screens', a list"):
+        read(ANDROID, lists=["screens", "actions"])
+    with pytest.raises(FormatError, match="expected 'actons': objects"):
+        read(MIND2WEB, of="actons")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"action": {}}, "expected one of text, code and name, got none of them"),
+        ({"action": {"text": "a", "code": "b"}}, "got text and code"),
+        ({"action": {"text": "a", "arguments": "b"}}, "whose `name` is missing"),
+        ({"of": "a", "lists": ["b"]}, "expected one of them"),
+        ({"observation": {"htm": "a"}}, "Did you mean 'html'"),
+    ],
+)
+def test_mistakes_in_the_options_are_told(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        read([], **options)
+
+
+def test_paths_enter_lists_and_json_text() -> None:
+    step = {"a": '{"b": [{"k": 1, "v": "x"}, {"k": true, "v": "y"}]}', "c": {"d": 1}}
+    assert value_at(step, "a.b.1.v") == "y"
+    assert value_at(step, "a.b[k=true].v") == "y"
+    assert value_at(step, "a.b[k=1].v") == "x"
+    assert value_at(step, "a.b[k=2].v") is None
+    assert value_at(step, "a.b.7") is None
+    assert without(step, ["c.d", "a.b"]) == {"a": step["a"]}
