@@ -22,7 +22,7 @@ from schemas.hub_errors import hub_errors
 from schemas.manifest import Manifest
 from schemas.private import LEFT, REMOVED
 from schemas.profiles.fields import ITEM, field_report
-from schemas.profiles.paths import absent, place_notes
+from schemas.profiles.paths import REMARK, absent, absent_options, place_notes
 from schemas.profiles.profile import Profile, ReadRecord
 from schemas.raw import RawPart
 from schemas.record import JsonObject, Record
@@ -33,7 +33,7 @@ TYPED = "typed_actions"
 """Actions that are calls or code, not messages."""
 
 UNTYPED = "trajectories_without_typed_actions"
-GUESSED = "remark.guessed_source"
+GUESSED = f"{REMARK}guessed_source"
 
 LARGEST_INPUT_BYTES = 65_536
 """A dropped record that is longer is kept as a reference to where it stands."""
@@ -172,7 +172,7 @@ class Normalization(RowOperation):
         measures = read.measures
         for name, n in read.remarks.items():
             if n:
-                measures[f"remark.{name}"] = n
+                measures[f"{REMARK}{name}"] = n
         return [Result(input_id=unit[0], outputs=read.trajectories, measures=measures)]
 
     def _read(self, raw: RawRecord) -> ReadRecord:
@@ -190,13 +190,13 @@ class Normalization(RowOperation):
 
     def check(self, metrics: Mapping[str, float]) -> None:
         """Refuses a profile that names a field which no record has."""
-        found = absent(self._profile.places(), metrics)
+        found = [*absent(self._profile.places(), metrics), *absent_options(metrics, runs_in(metrics))]
         if found:
             raise UserError(f"{'; '.join(found)}\ncorrect that in the profile, or leave it out, and run it again")
 
     def summed(self, metrics: Mapping[str, float]) -> Mapping[str, float]:
         """With typed actions per trajectory, and a zero for what was looked for and not found."""
-        runs = sum(n for name, n in metrics.items() if name.startswith("outcome."))
+        runs = runs_in(metrics)
         rate = {f"{TYPED}_per_trajectory": round(metrics[TYPED] / runs, 3)} if runs else {}
         none = {GUESSED: 0, **{f"{REMOVED}{path}": 0 for path in self._profile.private}}
         return {**none, **metrics, **rate}
@@ -207,6 +207,11 @@ class Normalization(RowOperation):
         if self._reader.sensitive or len(raw.data) > LARGEST_INPUT_BYTES:
             return where
         return {**where, "raw": raw.data.decode(errors="backslashreplace")}
+
+
+def runs_in(metrics: Mapping[str, float]) -> float:
+    """How many trajectories the metrics are of: each has an outcome, be it ``unknown``."""
+    return sum(n for name, n in metrics.items() if name.startswith("outcome."))
 
 
 def action_notes(manifest: Manifest) -> list[str]:

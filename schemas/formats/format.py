@@ -41,6 +41,10 @@ Remarks = Tally
 """Reason codes of what is odd about a record, with how often it is."""
 
 
+NO_FIELD = "no_field."
+"""Before a path that an option of a format names, as a remark on a record that has nothing there."""
+
+
 class FormatError(ValueError):
     """A record that cannot be read, or a trajectory that cannot be written. ``reason`` is a short code."""
 

@@ -41,6 +41,13 @@ def opened(value: Any) -> Any:
     return value
 
 
+def is_there(value: Any, path: str) -> bool:
+    """Whether ``path`` leads to something, be it null."""
+    head, _, last = path.rpartition(".")
+    parent = opened(value_at(value, head) if head else value)
+    return (isinstance(parent, dict) and last in parent) or value_at(value, path) is not None
+
+
 def _fits(member: Any, chosen: re.Match[str]) -> bool:
     """Whether an object of a list has the value that is asked for."""
     if not isinstance(member, dict) or chosen["field"] not in member:

@@ -14,9 +14,9 @@ from pydantic import Field, model_validator
 
 from schemas.config import Config
 from schemas.formats.dialects.option import WithDialect
-from schemas.formats.format import FormatError, Losses, Origin, Raw, Read, decode, provenance
+from schemas.formats.format import NO_FIELD, FormatError, Losses, Origin, Raw, Read, decode, provenance
 from schemas.formats.links import link_remarks
-from schemas.formats.step_paths import opened, shared_fields, value_at, without
+from schemas.formats.step_paths import is_there, opened, shared_fields, value_at, without
 from schemas.formats.transcript import Transcript
 from schemas.formats.values import number_of
 from schemas.record import JsonObject
@@ -103,10 +103,10 @@ class Steps(WithDialect):
         if transcript.turn == 0:
             raise FormatError("invalid", f"no step has an action at {_action_path(self.action)!r}")
         for path in self._step_paths():
-            if all(value_at(step, path) is None for step in steps):
-                transcript.remarks[f"no_value_at.{path}"] += 1
-        if self.goal is not None and not isinstance(goal, str):
-            transcript.remarks[f"no_value_at.{self.goal}"] += 1
+            if not any(is_there(step, path) for step in steps):
+                transcript.remarks[f"{NO_FIELD}{path}"] += 1
+        if self.goal is not None and not is_there(first, self.goal):
+            transcript.remarks[f"{NO_FIELD}{self.goal}"] += 1
         trajectory_id, source = provenance(raw, origin, NAME, CONVERTER_VERSION)
         run = Trajectory(
             trajectory_id=trajectory_id,

@@ -6,10 +6,15 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from schemas.errors import nearest
+from schemas.errors import near_match, nearest
+from schemas.formats.format import NO_FIELD
+from schemas.profiles.fields import ITEM, field_report
 
 if TYPE_CHECKING:
     from schemas.profiles.profile import Profile
+
+REMARK = "remark."
+"""Before the name of a remark, in the metrics of a table."""
 
 PRESENT = "present."
 MISSING = "missing."
@@ -80,6 +85,18 @@ def absent(places: Sequence[Place], metrics: Mapping[str, float]) -> list[str]:
             near = {name.removeprefix(start): n for name, n in metrics.items() if name.startswith(start)}
             hint = f". Did you mean {max(near, key=lambda name: near[name])!r}?" if near else ""
             found.append(f"{place.label} is in none of {missing:.0f} records{hint}")
+    return found
+
+
+def absent_options(metrics: Mapping[str, float], runs: float) -> list[str]:
+    """In words, the paths in the options of a format that are in none of the records, which gave ``runs``."""
+    start = f"{REMARK}{NO_FIELD}"
+    paths = [name.removeprefix(start) for name, n in metrics.items() if name.startswith(start) and n == runs]
+    known = [each.field.removeprefix(ITEM) for each in field_report(metrics)]
+    found = []
+    for path in paths:
+        near = near_match(path, known)
+        found.append(f"options name {path!r}, which is in none of {runs:.0f} records{near and f'.{near}'}")
     return found
 
 

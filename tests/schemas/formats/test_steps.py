@@ -132,7 +132,7 @@ def test_nothing_is_lost_and_runs_are_sound_in_tables(name: str) -> None:
     found = read(record, **options)
     assert words(leaves(record)) - NAMES <= words(held([found.trajectory]))
     assert from_arrow(to_arrow([found.trajectory], Trajectory), Trajectory) == [found.trajectory]
-    assert not any(reason.startswith("no_value_at") for reason in found.remarks)
+    assert not any(reason.startswith("no_field") for reason in found.remarks)
 
 
 def test_lists_that_go_along_together_are_steps() -> None:
@@ -255,9 +255,20 @@ def test_thoughts_rewards_errors_and_steps_without_an_action() -> None:
     assert found.trajectory.outcome == Outcome()
 
 
-def test_a_path_without_any_value_is_counted_and_no_action_at_all_is_refused() -> None:
+def test_a_path_that_no_record_has_is_refused(tmp_path: Path) -> None:
+    data = write(tmp_path / "d.jsonl", *({**row, "note": None} for row in TURKING))
+    given = {"data": [data], "dataset": "d", "format": "steps", "group": {"by": ["task"]}}
+    with pytest.raises(UserError) as error:
+        run_step(tmp_path, "normalize", "t", **given, options={**TURKING_OPTIONS, "thought": "nte"})
+    told = str(error.value).splitlines()
+    assert told[0] == "options name 'nte', which is in none of 1 records. Did you mean 'note'?"
+    assert len(told) == 2
+    run_step(tmp_path, "normalize", "t", **given, options={**TURKING_OPTIONS, "thought": "note"})
+
+
+def test_a_path_that_a_record_lacks_is_counted_and_no_action_at_all_is_refused() -> None:
     found = read(TURKING, **{**TURKING_OPTIONS, "thought": "thougt", "goal": "tsk"})
-    assert (found.remarks["no_value_at.thougt"], found.remarks["no_value_at.tsk"]) == (1, 1)
+    assert (found.remarks["no_field.thougt"], found.remarks["no_field.tsk"]) == (1, 1)
     for record in (TURKING, [], {}, [5]):
         with pytest.raises(FormatError, match="invalid"):
             read(record, action={"text": "acton"})
