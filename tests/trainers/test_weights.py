@@ -71,4 +71,4 @@ def test_an_adapter_has_no_type_to_be_asked_for() -> None:
     given = {"rows": "r", "model": "m", "output": "o", "save_dtype": "fp32"}
     assert SftSettings(**given, lora=LoraSettings(merge=True)).save_dtype == "fp32"
     with pytest.raises(ValidationError, match="save_dtype is of whole models"):
-        SftSettings(**given, lora=LoraSettings())
+        SftSettings(**given, lora=LoraSettings(merge=False))
