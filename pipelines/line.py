@@ -11,7 +11,9 @@ from pipelines.dropped import unused_notes
 from pipelines.engine.progress import StageProgress
 from pipelines.engine.server_records import reap_strays
 from pipelines.lock import locked
-from pipelines.plan import REVISIONS, Plan, Step
+from pipelines.plan import REVISIONS, Plan, Step, make_plan
+from pipelines.preflight import check_run
+from pipelines.recipe import read_recipe
 from pipelines.stages.annotations import Names, check_names, names_in
 from pipelines.stages.procedure import Assignment, Procedure
 from pipelines.stages.stage import Inputs
@@ -40,9 +42,12 @@ def run_plan(plan: Plan, progress: StageProgress, replace: bool = False) -> Fini
     From the moment when something is made until all is done there is no summary, and the recipe is that of ``plan``.
     ``revisions.json`` lies beside them if it reads from elsewhere.
 
+    All that the unfinished steps need is looked at before any of them starts (``pipelines.preflight``).
+
     Raises ``UserError`` and the errors of stages, servers and trainings. Whatever ends it, servers are stopped, what
     is finished stays, and the same call goes on from there.
     """
+    check_run(plan, steps_before(plan.run_dir) if replace else None)
     with locked(plan.run_dir):
         reap_strays(plan.run_dir)
         recipe, text = plan.run_dir / RECIPE, dump_yaml(resolved(plan)).encode()
@@ -63,6 +68,15 @@ def run_plan(plan: Plan, progress: StageProgress, replace: bool = False) -> Fini
         save(recipe, text)
         save(plan.run_dir / SUMMARY, msgspec.json.format(msgspec.json.encode(line.summary()), indent=2) + b"\n")
         return Finish(line.summary(), workbench.made)
+
+
+def steps_before(run_dir: Path) -> dict[str, Step]:
+    """The steps by which a run directory was made so far, by name; none where its recipe cannot be read."""
+    try:
+        recipe = read_recipe(run_dir / RECIPE, [f"run_dir={run_dir}"])
+        return {step.name: step for step in make_plan(recipe).steps}
+    except UserError:
+        return {}
 
 
 class Line:

@@ -14,6 +14,7 @@ from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from pipelines.engine.endpoints import Endpoint
 from pipelines.engine.vllm_build import on_cpu
+from schemas.bundled import BUNDLED as BUNDLED_MODELS
 from schemas.config import Config
 from schemas.errors import UserError, near_match
 from schemas.extras import require
@@ -35,6 +36,8 @@ OURS = frozenset({"model", "messages", "tools", "stream", "stream_options", "n"}
 
 OF_VLLM = frozenset({"seed", "logprobs", "return_token_ids", "structured_outputs"})
 
+WEIGHTS = (".safetensors", ".bin", ".pt", ".gguf")
+TOKENIZERS = {"tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json", "tekken.json"}
 CPU_SEQUENCES, GPU_SEQUENCES = 32, 256
 
 
@@ -283,6 +286,32 @@ class ModelConfig(Config):
         return f"{revision}+{model_revision(Path(self.server.lora[self.adapter]))}"
 
 
+def model_path(model: str) -> Path:
+    """Where a model that is not bundled lies, or should."""
+    return Path(model).expanduser().resolve()
+
+
+def check_model(model: str) -> None:
+    """See that ``model`` names a bundled model, or a folder with a whole one; nothing is fetched or loaded.
+
+    Raises ``UserError``.
+    """
+    if model.startswith(BUNDLED):
+        name = model.removeprefix(BUNDLED)
+        if name not in BUNDLED_MODELS:
+            known = ", ".join(f"{BUNDLED}{each}" for each in sorted(BUNDLED_MODELS))
+            raise UserError(f"there is no bundled model {name!r}; known: {known}.{near_match(name, BUNDLED_MODELS)}")
+        return
+    folder = model_folder(model)
+    held = {path.name for path in folder.iterdir()}
+    if not any(Path(name).suffix in WEIGHTS for name in held):
+        raise UserError(f"the model folder {model} holds no weights; expected {' or '.join(WEIGHTS)} files in it")
+    if not held & TOKENIZERS:
+        raise UserError(
+            f"the model folder {model} holds no tokenizer; expected {' or '.join(sorted(TOKENIZERS))} in it"
+        )
+
+
 def model_folder(model: str) -> Path:
     """The folder that ``model`` names; a bundled model is fetched and converted on its first use.
 
@@ -297,7 +326,7 @@ def model_folder(model: str) -> Path:
             lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
             raise UserError("\n".join(lines[-2:]))
         return Path(done.stdout.strip().splitlines()[-1])
-    folder = Path(model).expanduser().resolve()
+    folder = model_path(model)
     if not (folder / "config.json").is_file():
         wrong = "holds no config.json" if folder.is_dir() else "does not exist"
         raise UserError(f"the model folder {model} {wrong}; expected a transformers model folder or {BUNDLED}NAME.")

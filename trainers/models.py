@@ -6,9 +6,10 @@ from pathlib import Path
 
 import msgspec
 
+from schemas.bundled import BUNDLED
 from schemas.errors import UserError
 from schemas.record import JsonObject
-from trainers.bundled import BUNDLED, bundled_model
+from trainers.bundled import bundled_model
 
 PREFIX = "bundled:"
 

@@ -13,6 +13,7 @@ from pipelines.cli.console import answer, answers, example, log, say, table
 from pipelines.engine.progress import progress_for
 from pipelines.line import SUMMARY, Finish, run_plan
 from pipelines.plan import Plan, make_plan
+from pipelines.preflight import check_dry
 from pipelines.recipe import read_recipe
 from pipelines.summary import (
     MEASURE_COLUMNS,
@@ -39,12 +40,17 @@ class PlannedStep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Planned(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``--dry-run`` tells of a recipe: all the steps of a run into ``run_dir``, in their order."""
+    """What ``--dry-run`` tells of a recipe: all the steps of a run into ``run_dir``, in their order.
+
+    ``missing`` is what this machine lacks for them; ``unchecked`` is what only a run asks, over the network.
+    """
 
     name: str
     seed: int
     run_dir: str
     steps: list[PlannedStep]
+    missing: list[str] = []
+    unchecked: list[str] = []
 
 
 @click.command(
@@ -72,7 +78,8 @@ def run(recipe: Path, overrides: tuple[str, ...], replace: bool, dry_run: bool, 
 
 
 def planned(plan: Plan) -> Planned:
-    """What is told of a plan."""
+    """What is told of a plan. Raises ``UserError`` for models that are not there."""
+    found = check_dry(plan)
     steps = [
         PlannedStep(
             name=step.name,
@@ -81,13 +88,24 @@ def planned(plan: Plan) -> Planned:
         )
         for step in plan.steps
     ]
-    return Planned(name=plan.recipe.name, seed=plan.recipe.seed, run_dir=str(plan.run_dir), steps=steps)
+    return Planned(
+        name=plan.recipe.name,
+        seed=plan.recipe.seed,
+        run_dir=str(plan.run_dir),
+        steps=steps,
+        missing=found.missing,
+        unchecked=found.unchecked,
+    )
 
 
 def show_plan(plan: Planned) -> None:
     """Print the steps of a plan."""
     rows = [[step.name, step.operator, ", ".join(step.reads) or "-"] for step in plan.steps]
     table(f"{plan.name}: {len(rows)} steps, into {plan.run_dir}", ["step", "operator", "reads"], rows)
+    for line in plan.missing:
+        log(f"warning: this machine cannot run it: {line}")
+    for line in plan.unchecked:
+        log(f"not checked: {line}")
 
 
 def show_finish(finish: Finish) -> None:

@@ -20,6 +20,7 @@ class CheckTokens(Stage):
 
     primary: ClassVar[str] = "of"
     table_roles: ClassVar[Sequence[str]] = ("of",)
+    tokenizers: ClassVar[Sequence[str]] = ("tokenizer",)
 
     of: TableNames = Field(description="tables of trajectories")
     tokenizer: str = Field(description="folder with the tokenizer.json of the model that sampled them")

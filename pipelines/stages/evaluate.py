@@ -54,6 +54,7 @@ class Run(msgspec.Struct, frozen=True):
 class Evaluate(Procedure):
     """Success, invalid actions, loops and costs of models on held-out tasks, and the paired difference of two."""
 
+    result: ClassVar[str] = RESULT
     primary: ClassVar[str] = "tasks"
     table_roles: ClassVar[Sequence[str]] = ("tasks", "environments")
 

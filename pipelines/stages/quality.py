@@ -24,6 +24,7 @@ class Quality(Stage):
 
     primary: ClassVar[str] = "of"
     table_roles: ClassVar[Sequence[str]] = ("of",)
+    tokenizers: ClassVar[Sequence[str]] = ("tokenizer",)
 
     of: TableNames = Field(description="tables of trajectories")
     tokenizer: str | None = Field(default=None, description="folder with the tokenizer.json that counts tokens")

@@ -20,7 +20,7 @@ from pipelines.models import ModelConfig, model_folder
 from schemas.asked import Asked, asked
 from schemas.config import Config
 from schemas.errors import UserError
-from schemas.manifest import Manifest
+from schemas.manifest import MANIFEST_NAME, Manifest
 from schemas.model import model_revision
 from schemas.record import JsonObject, Record
 from schemas.tables import Table
@@ -116,6 +116,12 @@ class Stage(Config):
 
     sides: ClassVar[Sequence[str]] = ()
     """Tables that it writes beside its own: entries of ``SIDES``, which later steps know as ``NAME/SIDE``."""
+
+    tokenizers: ClassVar[Sequence[str]] = ()
+    """The fields that name a folder with a tokenizer."""
+
+    result: ClassVar[str] = MANIFEST_NAME
+    """The file in its folder that is there when it is finished."""
 
     incidental: ClassVar[Sequence[str]] = ()
     """Fields that change how fast the table is made, never what is in it."""

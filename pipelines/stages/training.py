@@ -46,6 +46,7 @@ class Training(Procedure):
     record: ClassVar[str]
     """The record that the rows are."""
 
+    result: ClassVar[str] = RECORD
     primary: ClassVar[str] = "rows"
     table_roles: ClassVar[Sequence[str]] = ("rows",)
     model_roles: ClassVar[Mapping[str, str]] = {"model": "model"}

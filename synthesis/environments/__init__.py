@@ -48,6 +48,16 @@ def check_admissible(asked: str, families: Iterable[str]) -> None:
             )
 
 
+def extra_of(family: str) -> str | None:
+    """The extra of the package that environments of a family need, if any."""
+    return None if family not in ENVIRONMENTS else getattr(ENVIRONMENTS.load(family), "extra", None)
+
+
+def is_sandboxed(family: str) -> bool:
+    """Whether environments of a family run code in a sandbox."""
+    return family in ENVIRONMENTS and bool(getattr(ENVIRONMENTS.load(family), "sandboxed", False))
+
+
 def make(spec: EnvironmentSpec) -> Environment:
     """A world of ``spec``. Raises ``UserError`` for an unknown family, ``WorldError`` for a spec that is broken."""
     if spec.family == DESCRIBED:

@@ -93,7 +93,9 @@ class Family(Protocol):
     A family whose worlds wait for something (a browser, a container, a server) says so by an attribute
     ``blocking = True``; its episodes are then lived in threads, each world in one. One that runs code actions in Python
     says so by ``runs_code = True``; all others refuse them. One whose ``admissible`` does not list all legal actions
-    says so by ``lists_admissible = False``: no agent can be held to a list that leaves actions out.
+    says so by ``lists_admissible = False``: no agent can be held to a list that leaves actions out. ``extra`` is the
+    extra of the package that a family needs, ``sandboxed = True`` says that it runs code in a sandbox; both are looked
+    at before a run starts.
     """
 
     def __call__(self, spec: EnvironmentSpec) -> Environment:

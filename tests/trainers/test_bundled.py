@@ -19,6 +19,7 @@ import torch
 
 from pipelines.engine.servers import serve
 from pipelines.models import ModelConfig, ServerConfig
+from schemas.bundled import BUNDLED
 from schemas.chat import to_template
 from schemas.config import dump_yaml
 from schemas.errors import UserError
@@ -32,7 +33,7 @@ from tests.pipelines.cli.world import agentmill
 from tests.trainers.tables import write_table
 from tests.trainers.test_resume import curve, kill_after_checkpoint
 from trainers import dpo, kto, sft
-from trainers.bundled import BUNDLED, bundled_model, main
+from trainers.bundled import bundled_model, main
 from trainers.start import load_tokenizer
 
 REAL = "smollm2-135m-instruct"

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from schemas.bundled import BUNDLED
 from schemas.chat import to_template
 from schemas.rendering import TemplateError
 from schemas.rows import Message, PreferenceRow, SftRow, UnpairedRow
@@ -18,7 +19,6 @@ from schemas.views import FAMILY_VIEWS, PAIR_VIEWS, VIEWS
 from tests.builders import called, instruction, said, seen, tool, trajectory
 from tests.trainers.speech import SPEECHES, Speech
 from tests.trainers.talks import CASES, Row, families, rows_of
-from trainers.bundled import BUNDLED
 from trainers.mask import check_roles, check_texts, count_by_role
 from trainers.preferences import labelled, pair
 from trainers.sft import sequences

@@ -63,6 +63,7 @@ class CodegymEnvironment:
 
     blocking = True
     lists_admissible = False
+    sandboxed = True
 
     def __init__(self, spec: EnvironmentSpec) -> None:
         self.spec = spec

@@ -36,6 +36,8 @@ class Parameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class GymnasiumEnvironment:
     """Family ``gymnasium``. Raises ``WorldError`` for a game that cannot be made."""
 
+    extra = "envs-gymnasium"
+
     def __init__(self, spec: EnvironmentSpec) -> None:
         self.spec = spec
         try:

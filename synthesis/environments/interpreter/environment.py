@@ -72,6 +72,7 @@ class InterpreterEnvironment:
 
     blocking = True
     lists_admissible = False
+    sandboxed = True
     runs_code = True
 
     def __init__(self, spec: EnvironmentSpec) -> None:

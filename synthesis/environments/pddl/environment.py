@@ -51,6 +51,8 @@ class World(msgspec.Struct, frozen=True, eq=False):
 class PddlEnvironment:
     """Family ``pddl``. Raises ``WorldError`` for a domain or a wording that cannot be used."""
 
+    extra = "envs-pddl"
+
     def __init__(self, spec: EnvironmentSpec) -> None:
         self.spec = spec
         try:

@@ -265,7 +265,8 @@ def resize(folder: Path, shard: Path) -> None:
 def test_a_port_in_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_world(tmp_path)
     (tmp_path / "model").mkdir()
-    (tmp_path / "model/config.json").write_text("{}")
+    for name in ("config.json", "tokenizer.json", "model.safetensors"):
+        (tmp_path / "model" / name).write_text("{}")
     (tmp_path / "model/chat_template.jinja").write_text("{{ tools }}")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

