@@ -41,6 +41,8 @@ class Choosing(Stage):
     def _verdicts_where_asked(self) -> Choosing:
         if self.where != "all" and not self.verdicts:
             raise ValueError(f"`where: {self.where}` needs `verdicts`")
+        if self.where == "all" and "verdict" in self.model_fields_set:
+            raise ValueError(f"`verdict: {self.verdict}` is asked by `where: success` or `failure`; `all` asks nothing")
         return self
 
     def expect_said(self, reads: Mapping[str, Sequence[str]]) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import msgspec
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from pipelines.engine import stop
 from pipelines.engine.operation import Blamed, Operation, Result, RowOperation, Unit
@@ -42,6 +42,12 @@ class Pick(Choosing):
         default="outcome", description="the best by this: passed:NAME is success, verdict:NAME a score (progress)"
     )
     name: str = Field(default="pick", description="what the selection is called")
+
+    @model_validator(mode="after")
+    def _a_score_for_the_best(self) -> Pick:
+        if self.by != "best" and "score" in self.model_fields_set:
+            raise ValueError(f"`score: {self.score}` tells the best; `by: {self.by}` asks no score, so leave it out")
+        return self
 
     def writes(self, reads: Mapping[str, Sequence[str]]) -> str:
         """Selections, of trajectories."""

@@ -48,6 +48,18 @@ def test_what_is_asked_must_be_given(operator: str, parameters: dict[str, Any], 
     assert stage("sft", **{"from": "x"}, weight="reward").writes({"from": ["Trajectory"]}) == "SftRow"
 
 
+@pytest.mark.parametrize(
+    ("operator", "parameters", "said"),
+    [
+        ("sft", {"from": "x", "verdicts": "v", "verdict": "judge"}, "`verdict: judge` is asked by `where: success`"),
+        ("pick", {"of": "x", "by": "shortest", "score": "reward"}, "`by: shortest` asks no score"),
+    ],
+)
+def test_a_name_that_nothing_would_ask_is_refused(operator: str, parameters: dict[str, Any], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        stage(operator, **parameters)
+
+
 def test_balanced_classes_weigh_the_same(tmp_path: Path) -> None:
     runs = [trajectory(f"t{n}", outcome=outcome("success" if n < 3 else "failure")) for n in range(4)]
     unknown = trajectory("t4", outcome=outcome("unknown"))
