@@ -186,7 +186,8 @@ def test_what_broke_off_goes_on_and_ends_the_same(world: Path, monkeypatch: pyte
     [
         ({"shots": 2}, "`shots` goes with `from`"),
         ({"selections": "s"}, "`selections` goes with `from`"),
-        ({"verdict": "judge"}, "`verdict` goes with `from`"),
+        ({"verdict": "judge"}, "`verdict: judge` is asked by `where: success`"),
+        ({"verdicts": "v", "where": "success", "verdict": "judge"}, "`verdicts` goes with `from`"),
         ({"max_invalid": 3}, "`max_invalid` is of episodes that are lived"),
         ({"repairs": -1}, "repairs"),
         ({"wold": 1}, "unknown key 'wold'"),
