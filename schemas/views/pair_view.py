@@ -49,9 +49,7 @@ class Preferences(Dialogue):
     name: ClassVar[str]
     record: ClassVar[type[PreferenceRow]] = PreferenceRow
 
-    min_gap: float | None = Field(
-        default=None, ge=0, description="the scores must differ by more than this; by default they must differ at all"
-    )
+    min_gap: float = Field(default=0.0, ge=0, description="the scores must differ by more than this")
     weight: Literal["none", "gap"] = Field(
         default="none", description="weight of a row: 1, or the gap between the scores (1 where no score decided)"
     )

@@ -36,7 +36,7 @@ class StepPairs(Preferences):
     prefer: Condition | None = Field(
         default=None,
         description="a step whose run fulfils this, or which does itself, is better than one that does not, "
-        "whatever the scores; with min_gap its score must be higher by more than that",
+        "whatever the scores; with a min_gap above 0 its score must be higher by more than that",
     )
     unit: Literal["action", "suffix"] = Field(
         default="action", description="what a side holds: the step alone, or all that follows it in its run, too"
@@ -49,14 +49,14 @@ class StepPairs(Preferences):
     def _something_tells(self) -> StepPairs:
         if self.score is None and self.prefer is None:
             raise ValueError("`score` or `prefer` must tell which step is better")
-        if self.score is None and self.min_gap is not None:
+        if self.score is None and self.min_gap > 0:
             raise ValueError("`min_gap` compares scores; name a `score`, or leave `min_gap` out")
         return self
 
     @property
     def rules(self) -> Rules:
         """What makes a pair."""
-        return Rules(min_gap=self.min_gap or 0.0, preferred_gap=self.min_gap, max_pairs=self.max_pairs)
+        return Rules(min_gap=self.min_gap, preferred_gap=self.min_gap or None, max_pairs=self.max_pairs)
 
     def candidates(self, trajectory: Trajectory, evidence: Evidence) -> list[Candidate]:
         """The agent's own steps. Raises ``Unused`` if there are none."""

@@ -46,9 +46,7 @@ class TrajectoryPairs(Preferences):
     def rules(self) -> Rules:
         """What makes a pair."""
         turns_over = None if self.cut_rejected is None else int(self.cut_rejected.partition("+")[2])
-        return Rules(
-            min_gap=self.min_gap or 0.0, min_chosen=self.min_chosen, max_pairs=self.max_pairs, turns_over=turns_over
-        )
+        return Rules(min_gap=self.min_gap, min_chosen=self.min_chosen, max_pairs=self.max_pairs, turns_over=turns_over)
 
     def candidates(self, trajectory: Trajectory, evidence: Evidence) -> list[Candidate]:
         """The run. Raises ``Unused`` if the agent does nothing of its own in it."""

@@ -65,7 +65,7 @@ def test_runs_of_one_task_make_a_pair() -> None:
     assert (row.chosen_id, row.rejected_id, row.chosen_score, row.rejected_score) == ("g", "b", 1.0, 0.0)
     assert (row.chosen_item, row.rejected_item) == (3, 3)
     assert (row.task_id, row.environment_id, row.split, row.weight) == ("task1", "env1", "train", 1.0)
-    assert row.view_parameters["min_gap"] is None
+    assert row.view_parameters["min_gap"] == 0.0
 
 
 def test_the_prompt_of_branches_is_what_they_share() -> None:
@@ -226,7 +226,7 @@ def test_the_expert_wins_against_the_own_action() -> None:
         ("e", "a", 1.0),
         ("e", "b", 1.0),
     ]
-    gap = {"prefer": prefer, "min_gap": 0.0, "weight": "gap"}
+    gap = {"prefer": prefer, "min_gap": 0.1, "weight": "gap"}
     assert [(row.chosen_id, row.weight) for row in rows_of(validate(StepPairs, gap, "test"), expert, *own)] == [
         ("a", 1.0)
     ]
