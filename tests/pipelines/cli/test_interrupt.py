@@ -157,6 +157,8 @@ def test_a_server_that_starts_is_interrupted(tmp_path: Path) -> None:
     model.mkdir()
     (model / "config.json").write_text(json.dumps({"architectures": ["LlamaForCausalLM"], "model_type": "llama"}))
     (model / "chat_template.jinja").write_text("{{ messages }} {{ tools }}")
+    for name in ("tokenizer.json", "model.safetensors"):
+        (model / name).write_text("{}")
     models = {"actor": {"policy": "vllm", "model": str(model)}}
     step = {**DEMONSTRATE, "operator": "sample", "policy": "actor"}
     process = started("run", write_recipe(tmp_path, step, models=models))
