@@ -18,12 +18,10 @@ FORMATS = Registry(
         "toolbench": "schemas.formats.toolbench:ToolBench",
         "xlam": "schemas.formats.xlam:XLam",
         "otel": "schemas.formats.otel:Otel",
-        "go_browse": "schemas.formats.go_browse:GoBrowse",
-        "mind2web": "schemas.formats.mind2web:Mind2Web",
         "steps": "schemas.formats.steps:Steps",
     },
 )
 """Formats that are read, and written but for those in ``READ_ONLY``."""
 
-READ_ONLY = frozenset({"go_browse", "mind2web", "openhands", "otel", "steps", "swe_agent", "toolbench"})
+READ_ONLY = frozenset({"openhands", "otel", "steps", "swe_agent", "toolbench"})
 """Formats of ``FORMATS`` that are logs of other tools: there is nothing to write them for."""

@@ -7,7 +7,7 @@ list, or the places of several lists. What a step shows is what the action befor
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from pydantic import Field, model_validator
@@ -56,12 +56,18 @@ class ActionFields(Config):
     """Where a step holds what the agent did: a text, code, or a name with arguments."""
 
     text: str | None = Field(default=None, description="path of a text, which is read in the dialect")
+    unread: Literal["message", "code"] = Field(
+        default="message", description="what a text is in which the dialect finds no action"
+    )
     code: str | None = Field(default=None, description="path of code")
     language: str = Field(default="python", description="the language of code")
     name: str | None = Field(default=None, description="path of the name of a call")
-    arguments: str | dict[str, str] | None = Field(
-        default=None, description="path of an object with the arguments of the call, or the path of each by its name"
+    arguments: str | dict[str, str | list[str]] | None = Field(
+        default=None,
+        description="path of an object with the arguments of the call, or the path of each by its name; of several"
+        " paths, the first that has a value counts",
     )
+    message: str | None = Field(default=None, description="path of what the agent said, for steps without an action")
 
     @model_validator(mode="after")
     def _one(self) -> ActionFields:
@@ -70,7 +76,16 @@ class ActionFields(Config):
             raise ValueError(f"expected one of text, code and name, got {' and '.join(given) or 'none of them'}")
         if self.arguments is not None and self.name is None:
             raise ValueError("arguments are those of a call, whose `name` is missing")
+        if self.unread != "message" and self.text is None:
+            raise ValueError("unread is about `text`, which is missing")
+        if not all(self.arguments_by_name().values()):
+            raise ValueError("an argument has no path")
         return self
+
+    def arguments_by_name(self) -> dict[str, list[str]]:
+        """The paths of each argument, in the order in which they are tried; none if an object holds them all."""
+        given = self.arguments if isinstance(self.arguments, dict) else {}
+        return {name: [paths] if isinstance(paths, str) else paths for name, paths in given.items()}
 
 
 class Steps(WithDialect):
@@ -102,9 +117,9 @@ class Steps(WithDialect):
         self._read_steps(transcript, steps)
         if transcript.turn == 0:
             raise FormatError("invalid", f"no step has an action at {_action_path(self.action)!r}")
-        for path in self._step_paths():
-            if not any(is_there(step, path) for step in steps):
-                transcript.remarks[f"{NO_FIELD}{path}"] += 1
+        for paths in self._step_paths():
+            if not any(is_there(step, path) for step in steps for path in paths):
+                transcript.remarks[f"{NO_FIELD}{paths[0]}"] += 1
         if self.goal is not None and not is_there(first, self.goal):
             transcript.remarks[f"{NO_FIELD}{self.goal}"] += 1
         trajectory_id, source = provenance(raw, origin, NAME, CONVERTER_VERSION)
@@ -122,7 +137,7 @@ class Steps(WithDialect):
         if self.of is None and not self.lists:
             rows = _objects(document if isinstance(document, list) else [document], "rows")
             shared = shared_fields(rows)
-            used = {path.partition(".")[0] for path in self._step_paths()}
+            used = {path.partition(".")[0] for paths in self._step_paths() for path in paths}
             shared = {name: value for name, value in shared.items() if name not in used}
             steps = [without(row, [*shared, *goal] if _same(row, rows[0], goal) else [*shared]) for row in rows]
             return without(shared, goal), steps, rows[0]
@@ -181,14 +196,16 @@ class Steps(WithDialect):
 
     def _done(self, step: JsonObject) -> tuple[list[AnyAction], list[str]]:
         """The actions of a step, and the paths whose values they hold."""
-        thought = value_at(step, self.thought) if self.thought is not None else None
+        thought = _text_at(step, self.thought)
+        message = _text_at(step, self.action.message)
         actions, taken = self._acted(step)
-        if isinstance(thought, str) and thought:
-            if not actions:
-                actions, taken = [MessageAction(content=thought)], [str(self.thought)]
-            elif actions[0].description is None:
-                actions[0] = msgspec.structs.replace(actions[0], description=thought)
-                taken = [*taken, str(self.thought)]
+        if thought and not actions:
+            actions, taken = [MessageAction(content=thought)], [str(self.thought)]
+        elif thought and actions[0].description is None:
+            actions[0] = msgspec.structs.replace(actions[0], description=thought)
+            taken = [*taken, str(self.thought)]
+        elif message and not actions:
+            actions, taken = [MessageAction(content=message)], [str(self.action.message)]
         reward = number_of(value_at(step, self.reward)) if self.reward is not None else None
         if reward is not None and actions:
             actions[-1] = msgspec.structs.replace(actions[-1], reward=reward)
@@ -197,22 +214,27 @@ class Steps(WithDialect):
 
     def _acted(self, step: JsonObject) -> tuple[list[AnyAction], list[str]]:
         path = _action_path(self.action)
-        value = value_at(step, path)
-        if not isinstance(value, str) or not value:
+        value = _text_at(step, path)
+        if not value:
             return [], []
         if self.action.code is not None:
             return [CodeAction(language=self.action.language, content=value)], [path]
         if self.action.text is not None:
             spoken = self.speech.read(value) if self.speech is not None else None
-            return list(spoken.actions) if spoken is not None else [MessageAction(content=value)], [path]
+            if spoken is not None:
+                return list(spoken.actions), [path]
+            if self.action.unread == "message":
+                return [MessageAction(content=value)], [path]
+            return [CodeAction(language=self.action.language, content=value)], [path]
         kwargs, taken = _arguments(step, self.action, path)
         return [ApiAction(function=value, kwargs=kwargs)], [path, *taken]
 
-    def _step_paths(self) -> list[str]:
-        arguments = self.action.arguments
-        paths = [*self.observation.named().values(), _action_path(self.action), self.thought, self.reward]
-        paths += [arguments] if isinstance(arguments, str) else list((arguments or {}).values())
-        return [path for path in paths if path is not None]
+    def _step_paths(self) -> list[list[str]]:
+        """The paths inside of a step that the options name; those of one list are tried in turn."""
+        action = self.action
+        single = [*self.observation.named().values(), _action_path(action), action.message, self.thought, self.reward]
+        single += [action.arguments] if isinstance(action.arguments, str) else []
+        return [[path] for path in single if path is not None] + list(action.arguments_by_name().values())
 
 
 def _arguments(step: JsonObject, fields: ActionFields, name: str) -> tuple[JsonObject, list[str]]:
@@ -223,9 +245,19 @@ def _arguments(step: JsonObject, fields: ActionFields, name: str) -> tuple[JsonO
             return {}, []
         inside = name.removeprefix(f"{fields.arguments}.")
         return {key: value for key, value in given.items() if key != inside or inside == name}, [fields.arguments]
-    found = {key: (path, value_at(step, path)) for key, path in (fields.arguments or {}).items()}
-    known = {key: (path, value) for key, (path, value) in found.items() if value not in (None, "")}
-    return {key: value for key, (_, value) in known.items()}, [path for path, _ in known.values()]
+    kwargs, taken = {}, []
+    for key, paths in fields.arguments_by_name().items():
+        for path in paths:
+            if (value := value_at(step, path)) not in (None, ""):
+                kwargs[key] = value
+                taken.append(path)
+                break
+    return kwargs, taken
+
+
+def _text_at(step: JsonObject, path: str | None) -> str | None:
+    value = value_at(step, path) if path is not None else None
+    return value if isinstance(value, str) else None
 
 
 def _action_path(fields: ActionFields) -> str:

@@ -217,7 +217,7 @@ def test_a_field_that_no_record_has_is_refused(tmp_path: Path, given: dict[str, 
 
 def test_a_key_of_groups_that_no_row_has_is_refused(tmp_path: Path) -> None:
     rows = [{"run": {"id": 1}, "step": {"nr": place}} for place in range(3)]
-    given = {"data": [write(tmp_path / "d.jsonl", *rows)], "dataset": "d", "format": "go_browse"}
+    given = {"data": [write(tmp_path / "d.jsonl", *rows)], "dataset": "d", "format": "steps"}
     with pytest.raises(UserError) as error:
         run(tmp_path, "normalize", "t", **given, group={"by": ["run.idd"], "order": "stepp.nr"})
     told = "group.by 'run.idd' is in none of 3 records. Did you mean 'run.id'?; group.order 'stepp.nr' is in none of"

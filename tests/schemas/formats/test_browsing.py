@@ -1,4 +1,4 @@
-"""Runs on web pages: Go-Browse's step rows, Mind2Web's demonstrations, and BrowserGym's calls."""
+"""Runs on web pages: Go-Browse's step rows and Mind2Web's demonstrations by their profiles, BrowserGym's calls."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ import pytest
 from schemas.arrow import from_arrow, to_arrow
 from schemas.formats.adp import Adp
 from schemas.formats.browser_calls import browser_action
-from schemas.formats.format import FormatError, Origin, Read
-from schemas.formats.go_browse import GoBrowse
-from schemas.formats.mind2web import Mind2Web
+from schemas.formats.format import FormatError
+from schemas.profiles.profile import ReadRecord
 from schemas.trajectory import (
     ApiAction,
     CodeAction,
@@ -25,14 +24,21 @@ from schemas.trajectory import (
     Trajectory,
     WebObservation,
 )
+from tests.pipelines.stages.test_datasets import DATASETS, profile
 from tests.schemas.formats.adp_rules import broken
 from tests.schemas.formats.leaves import held, leaves
 from tests.schemas.formats.log_records import GO_BROWSE, MIND2WEB, TASK
 
 
-def read(format_: Any, record: Any) -> Read:
-    found: Read = format_.read(json.dumps(record).encode(), Origin("d"))
-    return found
+def read(name: str, record: Any) -> ReadRecord:
+    """What the profile of a data set makes of one record."""
+    return profile(DATASETS / f"{name}.yaml").reader().read(json.dumps(record).encode(), 0, 0)
+
+
+def run(name: str, record: Any) -> Trajectory:
+    """The one trajectory of a record."""
+    (only,) = read(name, record).trajectories
+    return only
 
 
 def words(texts: Iterable[str]) -> set[str]:
@@ -83,8 +89,8 @@ def test_anything_else_stays_code(text: str) -> None:
 
 
 def test_steps_of_go_browse_are_a_run() -> None:
-    found = read(GoBrowse(), GO_BROWSE)
-    task, page, click, after, fill = found.trajectory.content
+    found = run("go_browse", GO_BROWSE)
+    task, page, click, after, fill = found.content
     assert task == TextObservation(content=TASK, source="user")
     assert page == WebObservation(axtree="[0] link 'Find'", html="<a bid='0'>")
     assert isinstance(click, ApiAction)
@@ -92,35 +98,31 @@ def test_steps_of_go_browse_are_a_run() -> None:
     assert isinstance(after, WebObservation)
     assert (after.tool_call_id, after.turn, after.error) == (click.tool_call_id, 1, True)
     assert (fill.tool_call_id, fill.turn) == (None, 2)
-    assert found.trajectory.outcome == Outcome(status="failure", reward=0.0)
-    kept = found.trajectory.extra["go_browse"]
-    assert kept["traj_data"] == {"misc": {}, "response": "N/A", "traj_num": 3}
-    assert kept["content"]["3"] == {"axtree_visible_only_txt": "[1] link", "last_action_error": "no such element"}
-    assert kept["content"]["4"] == {"misc": {"model_usage": {"total_tokens": 7}}}
-    assert found.remarks == {"unanswered_call": 1}
-    assert not found.losses
+    assert found.outcome == Outcome(status="failure", reward=0.0)
+    assert found.task_id == TASK
+    kept = found.extra["steps"]
+    assert kept["traj_data"]["traj_num"] == 3
+    assert kept["content"]["3"]["step_data"]["obs"]["last_action_error"] == "no such element"
+    assert read("go_browse", GO_BROWSE).remarks == {"unanswered_call": 1}
 
 
-def test_what_a_step_says_otherwise_is_kept() -> None:
-    row = {**GO_BROWSE[0], "graph_data": {"domain": "shop"}}
-    assert read(GoBrowse(), [GO_BROWSE[0], row]).trajectory.extra["go_browse"]["content"]["3"]["graph_data"] == {
-        "domain": "shop"
-    }
-    found = read(GoBrowse(), changed(0, action="Well: click", thought=None)).trajectory
-    assert found.extra["go_browse"]["content"]["2"]["action"] == "Well: click"
-    assert found.extra["go_browse"]["content"]["3"]["last_action"] == GO_BROWSE[1]["step_data"]["obs"]["last_action"]
-    silent = read(GoBrowse(), changed(1, parsed_action="", action="I give up.", thought=None)).trajectory
+def test_what_a_step_of_go_browse_says_otherwise_is_kept() -> None:
+    odd = run("go_browse", changed(0, parsed_action="click(bid)"))
+    assert odd.content[2] == CodeAction(
+        language="python", content="click(bid)", description="Look.", turn=1, tool_call_id="call_2"
+    )
+    silent = run("go_browse", changed(1, parsed_action="", action="I give up.", thought=None))
     assert silent.content[-1] == MessageAction(content="I give up.", turn=2)
-    ended = read(GoBrowse(), changed(1, parsed_action=None, action=None, thought=None)).trajectory
+    ended = run("go_browse", changed(1, parsed_action=None, action=None, thought=None))
     assert [type(item) for item in ended.content[-2:]] == [ApiAction, WebObservation]
-    for refused in ([], [{}], changed(0, parsed_action=5, action=5, thought=5)[:1]):
+    for refused in ([{}], changed(0, parsed_action=5, action=5, thought=5)[:1]):
         with pytest.raises(FormatError, match="invalid"):
-            read(GoBrowse(), refused)
+            read("go_browse", refused)
 
 
 def test_a_demonstration_of_mind2web_is_a_run() -> None:
-    found = read(Mind2Web(), MIND2WEB)
-    task, page, click, after, typed = found.trajectory.content
+    found = run("mind2web", MIND2WEB)
+    task, page, click, after, typed = found.content
     assert task == TextObservation(content=TASK, source="user")
     assert page == WebObservation(html="<input backend_node_id=1>")
     assert isinstance(click, ApiAction)
@@ -128,19 +130,28 @@ def test_a_demonstration_of_mind2web_is_a_run() -> None:
     assert (after.tool_call_id, after.turn) == (click.tool_call_id, 1)
     assert isinstance(typed, ApiAction)
     assert (typed.function, typed.kwargs) == ("TYPE", {"backend_node_id": "2", "value": "floor"})
-    assert found.trajectory.outcome == Outcome()
-    kept = found.trajectory.extra["mind2web"]
+    assert found.outcome == Outcome()
+    kept = found.extra["steps"]
     assert kept["action_reprs"] == MIND2WEB["action_reprs"]
     assert kept["content"]["3"]["neg_candidates"] == MIND2WEB["actions"][1]["neg_candidates"]
-    assert kept["content"]["4"] == {"original_op": "TYPE"}
     for refused in ({"actions": []}, {"actions": [{}]}, {**MIND2WEB, "actions": None}):
         with pytest.raises(FormatError, match="invalid"):
-            read(Mind2Web(), refused)
+            read("mind2web", refused)
 
 
-@pytest.mark.parametrize(("format_", "record"), [(GoBrowse(), GO_BROWSE), (Mind2Web(), MIND2WEB)])
-def test_nothing_is_lost_and_runs_are_sound_in_tables_and_in_adp(format_: Any, record: Any) -> None:
-    run = read(format_, record).trajectory
-    assert words(leaves(record)) <= words(held([run]))
-    assert from_arrow(to_arrow([run], Trajectory), Trajectory) == [run]
-    assert broken(Adp().write(run).document, "1.5") == []
+def test_an_element_of_mind2web_that_is_no_original_target_is_the_first_that_would_do() -> None:
+    record = copy.deepcopy(MIND2WEB)
+    for step in record["actions"]:
+        step["pos_candidates"] = [{"backend_node_id": "7"}, {"backend_node_id": "8"}]
+    found = read("mind2web", record)
+    calls = [item for item in found.trajectories[0].content if isinstance(item, ApiAction)]
+    assert [each.kwargs["backend_node_id"] for each in calls] == ["7", "7"]
+    assert not any(name.startswith("no_field") for name in found.remarks)
+
+
+@pytest.mark.parametrize(("name", "record"), [("go_browse", GO_BROWSE), ("mind2web", MIND2WEB)])
+def test_nothing_is_lost_and_runs_are_sound_in_tables_and_in_adp(name: str, record: Any) -> None:
+    found = run(name, record)
+    assert words(leaves(record)) <= words(held([found]))
+    assert from_arrow(to_arrow([found], Trajectory), Trajectory) == [found]
+    assert broken(Adp().write(found).document, "1.5") == []

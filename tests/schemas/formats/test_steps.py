@@ -12,8 +12,6 @@ from schemas.arrow import from_arrow, to_arrow
 from schemas.config import validate
 from schemas.errors import UserError
 from schemas.formats.format import FormatError, Origin, Read
-from schemas.formats.go_browse import GoBrowse
-from schemas.formats.mind2web import Mind2Web
 from schemas.formats.step_paths import value_at, without
 from schemas.formats.steps import Steps
 from schemas.trajectory import (
@@ -29,7 +27,7 @@ from schemas.trajectory import (
 from tests.pipelines.stages.steps import run as run_step
 from tests.pipelines.stages.test_normalize import runs_of, write
 from tests.schemas.formats.leaves import held, leaves
-from tests.schemas.formats.log_records import GO_BROWSE, MIND2WEB
+from tests.schemas.formats.log_records import MIND2WEB
 from tests.schemas.formats.test_browsing import words
 
 
@@ -200,36 +198,6 @@ def test_pages_and_calls_of_annotation_tasks() -> None:
     assert goal.content == "Sentiment"
 
 
-def test_go_browse_and_mind2web_are_step_records() -> None:
-    obs = "step_data.obs"
-    browse = {
-        "goal": "traj_data.goal",
-        "observation": {
-            "axtree": f"{obs}.axtree_txt",
-            "html": f"{obs}.pruned_html",
-            "error": f"{obs}.last_action_error",
-        },
-        "action": {"text": "step_data.parsed_action"},
-        "dialect": "calls",
-        "thought": "step_data.thought",
-    }
-    raw = json.dumps(GO_BROWSE).encode()
-    ours, own = read(GO_BROWSE, **browse).trajectory, GoBrowse().read(raw, Origin("d")).trajectory
-    assert (ours.trajectory_id, ours.content) == (own.trajectory_id, own.content)
-    element = "pos_candidates[is_original_target=true].backend_node_id"
-    arguments = {"backend_node_id": element, "value": "operation.value"}
-    demonstration = {
-        "of": "actions",
-        "goal": "confirmed_task",
-        "observation": {"html": "raw_html"},
-        "action": {"name": "operation.op", "arguments": arguments},
-    }
-    raw = json.dumps(MIND2WEB).encode()
-    ours, own = read(MIND2WEB, **demonstration).trajectory, Mind2Web().read(raw, Origin("d")).trajectory
-    assert (ours.trajectory_id, ours.content) == (own.trajectory_id, own.content)
-    assert words(leaves(MIND2WEB)) <= words(held([ours]))
-
-
 def test_thoughts_rewards_errors_and_steps_without_an_action() -> None:
     rows = [
         {"see": "a hall", "do": "go(to='box')", "why": "I look.", "r": 0},
@@ -284,6 +252,8 @@ def test_a_path_that_a_record_lacks_is_counted_and_no_action_at_all_is_refused()
         ({"action": {}}, "expected one of text, code and name, got none of them"),
         ({"action": {"text": "a", "code": "b"}}, "got text and code"),
         ({"action": {"text": "a", "arguments": "b"}}, "whose `name` is missing"),
+        ({"action": {"name": "a", "arguments": {"b": []}}}, "an argument has no path"),
+        ({"action": {"name": "a", "unread": "code"}}, "unread is about `text`"),
         ({"of": "a", "lists": ["b"]}, "expected one of them"),
         ({"observation": {"htm": "a"}}, "Did you mean 'html'"),
     ],
