@@ -186,13 +186,11 @@ MIND2WEB: dict[str, Any] = {
 }
 
 RECORDS: dict[str, Any] = {
-    "go_browse": GO_BROWSE,
-    "mind2web": MIND2WEB,
     "openhands": OPENHANDS,
     "otel": OTEL,
     "steps": [{"action": "look(where='box')", "reward": 1}, {"action": "stop()", "seen": "empty"}],
     "swe_agent": SWE_AGENT,
     "toolbench": TOOLBENCH,
 }
-BROWSED = frozenset({"go_browse", "mind2web", "steps"})
+BROWSED = frozenset({"steps"})
 """Those whose runs see web pages: one before the first action, and no system prompt."""
