@@ -8,13 +8,12 @@ the model is there. Exit codes: 0 done, 2 a mistake to correct, 130 interrupted.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 
 from schemas.errors import UserError
 from schemas.model import model_revision
 from schemas.rows import PreferenceRow
-from trainers.command import run, say
+from trainers.command import leave, run, say
 from trainers.models import model_folder
 from trainers.preferences import Pair, pair, reference_folder
 from trainers.rows import Made, TrainingRows, open_rows
@@ -70,4 +69,4 @@ def check_weights(settings: DpoSettings, rows: TrainingRows[Pair]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    leave(main())

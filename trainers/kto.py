@@ -9,13 +9,12 @@ the model is there. Exit codes: 0 done, 2 a mistake to correct, 130 interrupted.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Sequence
 
 from schemas.errors import UserError
 from schemas.model import model_revision
 from schemas.rows import UnpairedRow
-from trainers.command import run, say
+from trainers.command import leave, run, say
 from trainers.models import model_folder
 from trainers.preferences import Labelled, labelled, reference_folder
 from trainers.rows import Made, TrainingRows, open_rows
@@ -91,4 +90,4 @@ def tell_balance(settings: KtoSettings, rows: TrainingRows[Labelled]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    leave(main())

@@ -9,13 +9,12 @@ once the model is there. Exit codes: 0 done, 2 a mistake to correct, 130 interru
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import Any
 
 from schemas.errors import UserError
 from schemas.rows import PreferenceRow, ScorerRow
-from trainers.command import run, say
+from trainers.command import leave, run, say
 from trainers.models import model_folder
 from trainers.rows import Made, TrainingRows, open_rows
 from trainers.scored import Valued, comparison, spread, valued
@@ -96,4 +95,4 @@ def tell_values(rows: TrainingRows[Valued]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    leave(main())

@@ -7,12 +7,11 @@ once the model is there. Exit codes: 0 done, 2 a mistake to correct, 130 interru
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import Any
 
 from schemas.rows import SftRow
-from trainers.command import run, say
+from trainers.command import leave, run, say
 from trainers.models import model_folder
 from trainers.rows import Made, open_rows
 from trainers.settings import SftSettings
@@ -66,4 +65,4 @@ def sequences(row: SftRow, tokenizer: Any, long_rows: str, max_length: int) -> M
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    leave(main())

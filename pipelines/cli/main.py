@@ -51,6 +51,10 @@ COMMANDS = {
     "report": ("pipelines.cli.report:report", "Sum up a run on one page: counts, success, models compared, costs."),
     "list": ("pipelines.cli.list:list_", "List what can be named in a recipe."),
     "check": ("pipelines.cli.check:check", "Check plug-ins against their contract."),
+    "chaos": (
+        "pipelines.cli.chaos:chaos",
+        "Try faults on a recipe: kills, pauses, a full disk; each run must end well.",
+    ),
     "doctor": ("pipelines.cli.doctor:doctor", "Look at what is installed, GPU, sandbox, disk and ports."),
 }
 

@@ -43,6 +43,17 @@ def session_members(leader: int) -> list[int]:
     return found
 
 
+def children_of(ancestor: int) -> list[int]:
+    """The live processes that come from ``ancestor``: its children, theirs, and so on."""
+    parents = {pid: int(fields[1]) for pid in _pids() if (fields := _stat(pid)) is not None and fields[0] not in "ZX"}
+    found: list[int] = []
+    new = [ancestor]
+    while new:
+        new = [pid for pid, parent in parents.items() if parent in new]
+        found += new
+    return found
+
+
 def end_session(leader: int, grace_s: float) -> None:
     """End all others in the session of ``leader``: SIGTERM, then SIGKILL to what is left after ``grace_s``."""
     _signal_all(leader, signal.SIGTERM)

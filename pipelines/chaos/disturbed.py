@@ -1,0 +1,143 @@
+"""One run of a recipe with a fault in each of its steps: the same command is started until it ends by itself."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from pipelines.chaos.command import TRACEBACK, Command, words_of
+from pipelines.chaos.device import Device
+from pipelines.chaos.faults import FAULTS, Scene, wake
+from pipelines.plan import Step
+from pipelines.stages.procedure import Procedure
+
+GRACE_S = 60.0
+"""Workers of a launcher that was killed end within this time."""
+
+_POLL_S = 0.02
+PROCEDURE_S = 4.0
+"""A training, which may say nothing at its start, has begun after so long."""
+
+
+class Tried(msgspec.Struct, kw_only=True):
+    """A fault that came to a step: how the command ended, and what is wrong with what followed; empty for nothing."""
+
+    run: int
+    fault: str
+    step: str
+    operator: str
+    exit: int | None = None
+    wrong: list[str] = []
+
+
+class Broken(Exception):
+    """A run does not come to its end any more; the message says why."""
+
+
+class Disturbed:
+    """A run into ``folder``; ``start`` starts its command, which may take ``limit_s`` at a time.
+
+    ``tell`` is called with each fault when its command has ended.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        folder: Path,
+        device: Device | None,
+        start: Callable[[], Command],
+        tell: Callable[[Tried], None],
+        limit_s: float,
+    ) -> None:
+        self.tried: list[Tried] = []
+        self.done = False
+        """Whether the command has ended by itself, with nothing left to do."""
+        self._number = number
+        self._folder = folder if device is None else device.outside
+        self._device = device
+        self._start = start
+        self._tell = tell
+        self._limit_s = limit_s
+        self._paused: Sequence[int] = ()
+
+    def befall(self, step: Step, seconds: float, kinds: list[str], chance: random.Random) -> None:
+        """Start the command and bring about the first of ``kinds`` that can come to ``step``, in the middle of it.
+
+        That kind goes to the end of the list. Nothing is tried where the step ends too soon. ``seconds`` is how long
+        it takes when nothing disturbs it. Raises ``Broken`` if the run does not get there.
+        """
+        command = self._start()
+        began = self._begins(command, step)
+        if began:
+            command.wait(chance.uniform(0.0, seconds))
+        scene = Scene(
+            command=command,
+            run_dir=self._folder,
+            folder=self._folder / step.name,
+            chance=chance,
+            device=self._device,
+        )
+        for kind in [*kinds] if began and command.runs() else ():
+            paused = FAULTS[kind].befall(scene)
+            if paused is not None:
+                kinds.append(kinds.pop(kinds.index(kind)))
+                tried = Tried(run=self._number, fault=kind, step=step.name, operator=step.operator)
+                self.tried.append(tried)
+                tried.exit = command.wait(self._limit_s)
+                tried.wrong = self._mistakes(command, FAULTS[kind].exits, paused)
+                self._tell(tried)
+                self.done = tried.exit == 0
+                return
+        self._go_through(command)
+
+    def finish(self) -> None:
+        """Run the command to its end. Raises ``Broken`` if it does not end as it should."""
+        self._go_through(self._start())
+
+    def _go_through(self, command: Command) -> None:
+        """Wait for the end of a command that nothing disturbs any more. Raises ``Broken``."""
+        command.wait(self._limit_s)
+        wrong = self._mistakes(command, frozenset(), ())
+        if wrong:
+            raise Broken("; ".join(wrong))
+        self.done = True
+
+    def _begins(self, command: Command, step: Step) -> bool:
+        """Wait for ``step`` to begin; whether it did before the command ended."""
+        until = time.monotonic() + self._limit_s
+        ready = None
+        while command.runs() and time.monotonic() < until:
+            if command.says(f"{step.name}: started"):
+                return True
+            if isinstance(step.stage, Procedure) and (self._folder / step.name).parent.exists():
+                ready = ready or time.monotonic()
+                if command.says(f"{step.name}:") or time.monotonic() - ready > PROCEDURE_S:
+                    return True
+            time.sleep(_POLL_S)
+        return False
+
+    def _mistakes(self, command: Command, exits: frozenset[int], paused: Sequence[int]) -> list[str]:
+        """What is wrong with the end of a command: besides 0, ``exits`` are right. Kills what is left of it.
+
+        The processes that have stood still since the command before are woken, and have to end, too.
+        """
+        wrong = []
+        code = command.wait(0.0)
+        if code is None:
+            wrong.append(f"the command did not end within {self._limit_s:.0f} s")
+        elif code not in {0, *exits}:
+            right = " or ".join(map(str, sorted({0, *exits})))
+            wrong.append(f"exit code {code}, expected {right}")
+        if TRACEBACK in command.said():
+            wrong.append("a traceback was printed")
+        wake(self._paused)
+        left = command.left(GRACE_S, apart_from=paused)
+        if left:
+            wrong.append(f"{len(left)} processes were left after {GRACE_S:.0f} s: {words_of(left[0]):.120}")
+        command.end(apart_from=paused)
+        self._paused = paused
+        return [f"{each}, see {command.log}" for each in wrong]

@@ -1,0 +1,133 @@
+"""Trying faults on a recipe: it is run once undisturbed and then again and again, a fault in each of its steps.
+
+Each run must end as the undisturbed one did: with the same rows and weights, no file more or less, no process left.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import msgspec
+
+from pipelines.chaos.command import Command, adopt_orphans
+from pipelines.chaos.device import Device
+from pipelines.chaos.disturbed import Broken, Disturbed, Tried
+from pipelines.chaos.fingerprint import differences, fingerprint
+from pipelines.line import SUMMARY
+from pipelines.plan import Plan
+from pipelines.summary import Summary
+from schemas.errors import UserError
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """How faults are tried: ``faults`` of them, of the ``kinds``, in runs below ``folder``.
+
+    ``limit_s`` is how long the command may take at a time. With ``device_mb`` each run has a device of that size and
+    a network of its own.
+    """
+
+    folder: Path
+    faults: int
+    kinds: Sequence[str]
+    seed: int
+    limit_s: float
+    device_mb: int | None
+
+
+IDLE_RUNS = 3
+"""So many runs in a row without a fault that could be tried end the experiment."""
+
+
+class Experiment:
+    """Runs of one recipe under faults. ``arguments`` are those of ``agentmill run``, without a run directory."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        arguments: Sequence[str],
+        settings: Settings,
+        tell: Callable[[Tried], None],
+        say: Callable[[str], None],
+    ) -> None:
+        self._plan = plan
+        self._arguments = list(arguments)
+        self._settings = settings
+        self._tell = tell
+        self._say = say
+        self._chance = random.Random(settings.seed)
+        self._kinds = self._chance.sample(list(settings.kinds), len(settings.kinds))
+        self._commands = 0
+
+    def run(self) -> list[Tried]:
+        """Try as many faults as are asked for. Raises ``UserError`` if the recipe does not run undisturbed."""
+        adopt_orphans()
+        folder = self._settings.folder
+        folder.mkdir(parents=True, exist_ok=True)
+        calm = folder / "undisturbed"
+        command = self._start(calm, None)
+        code = command.wait(self._settings.limit_s)
+        command.end()
+        if code != 0:
+            raise UserError(
+                f"the recipe does not run undisturbed: exit code {code}, see {command.log}\n"
+                "faults are tried on a recipe that ends with exit code 0"
+            )
+        expected = fingerprint(calm)
+        stages = msgspec.json.decode((calm / SUMMARY).read_bytes(), type=Summary).stages
+        seconds = {name: stage.seconds or 0.0 for name, stage in stages.items()}
+        tried: list[Tried] = []
+        idle, number = 0, 0
+        while len(tried) < self._settings.faults:
+            number += 1
+            found = self._disturb(number, self._settings.faults - len(tried), expected, seconds)
+            idle = 0 if found else idle + 1
+            if idle == IDLE_RUNS:
+                raise UserError(
+                    f"no fault of {', '.join(self._settings.kinds)} could come to a step in {IDLE_RUNS} runs\n"
+                    "the steps may be too short, or have no such process: try other kinds, or more inputs"
+                )
+            tried += found
+        return tried
+
+    def _disturb(
+        self, number: int, most: int, expected: Mapping[str, str], seconds: Mapping[str, float]
+    ) -> list[Tried]:
+        """One run with a fault in each of its steps, at ``most`` so many, and the comparison at its end.
+
+        Each run begins one step later with them, since what survives a fault in one command goes on to the end.
+        """
+        folder = self._settings.folder / f"run-{number:04d}"
+        with ExitStack() as stack:
+            size = self._settings.device_mb
+            device = stack.enter_context(Device(folder, size)) if size is not None else None
+            run = Disturbed(
+                number, folder, device, lambda: self._start(folder, device), self._tell, self._settings.limit_s
+            )
+            try:
+                for step in self._plan.steps[(number - 1) % len(self._plan.steps) :]:
+                    if len(run.tried) < most and not run.done:
+                        run.befall(step, seconds[step.name], self._kinds, self._chance)
+                run.finish()
+                wrong = differences(expected, fingerprint(folder if device is None else device.outside))
+            except (Broken, UserError) as error:
+                wrong = [str(error)]
+            for each in run.tried:
+                each.wrong = [*each.wrong, *wrong]
+            if wrong:
+                self._say(f"run {number} did not end as the undisturbed one: {'; '.join(wrong[:5])}")
+            held = not any(each.wrong for each in run.tried)
+            if device is not None and not held:
+                shutil.copytree(device.outside, folder, dirs_exist_ok=True)
+        if held:
+            shutil.rmtree(folder, ignore_errors=True)
+        return run.tried
+
+    def _start(self, run_dir: Path, device: Device | None) -> Command:
+        self._commands += 1
+        log = self._settings.folder / f"command-{self._commands:05d}.log"
+        arguments = ["run", *self._arguments, f"run_dir={run_dir}"]
+        return Command(arguments, log, () if device is None else device.inside)

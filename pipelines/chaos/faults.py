@@ -1,0 +1,170 @@
+"""The faults that a run has to survive, each with the exit codes that it may end with.
+
+A fault of which a step has no process, such as a worker where the runner is embedded, is not tried there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from pipelines.chaos.command import Command, kill
+from pipelines.chaos.device import Device
+from pipelines.engine.processes import pid_of
+from pipelines.engine.server_records import ServerRecords
+from schemas.manifest import MANIFEST_NAME
+
+FAILED, MISTAKE, INTERRUPTED, TERMINATED, KILLED = 1, 2, 130, 143, -int(signal.SIGKILL)
+
+
+class Scene(msgspec.Struct, frozen=True):
+    """What a fault befalls: a command in the middle of a step, whose table or model lies in ``folder``."""
+
+    command: Command
+    run_dir: Path
+    folder: Path
+    chance: random.Random
+    device: Device | None
+
+
+Befall = Callable[[Scene], Sequence[int] | None]
+"""Brings a fault about. Returns the processes that stand still until the next run of the command has ended, or ``None``
+where the step has nothing that the fault could befall; then nothing was done."""
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """A kind of fault. Besides 0, for what was overcome or came too late, ``exits`` are the right exit codes."""
+
+    says: str
+    exits: frozenset[int]
+    befall: Befall
+    needs_device: bool = False
+
+
+def signals_launcher(number: signal.Signals) -> Befall:
+    """A signal to the process that the user started."""
+
+    def befall(scene: Scene) -> Sequence[int]:
+        kill(scene.command.pid, number)
+        return ()
+
+    return befall
+
+
+def signals_group(number: signal.Signals) -> Befall:
+    """A signal to all processes of its group at once, as a terminal or a scheduler sends it."""
+
+    def befall(scene: Scene) -> Sequence[int]:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(scene.command.pid, number)
+        return ()
+
+    return befall
+
+
+def kill_worker(scene: Scene) -> Sequence[int] | None:
+    """SIGKILL to one worker process, as for want of memory."""
+    return kill_one(scene, scene.command.workers())
+
+
+def kill_server(scene: Scene) -> Sequence[int] | None:
+    """SIGKILL to one process of a model server."""
+    records = ServerRecords(scene.run_dir).read()
+    return kill_one(scene, [pid_of(member) for record in records for member in record.members])
+
+
+def kill_one(scene: Scene, processes: Sequence[int]) -> Sequence[int] | None:
+    """SIGKILL to one of ``processes``, of which there may be none."""
+    if not processes:
+        return None
+    kill(scene.chance.choice(processes), signal.SIGKILL)
+    return ()
+
+
+def pause(scene: Scene) -> Sequence[int]:
+    """All processes stand still for a while, as when a laptop sleeps."""
+    paused = stop_all(scene.command.processes())
+    time.sleep(scene.chance.uniform(0.5, 2.0))
+    wake(paused)
+    return ()
+
+
+def wake_workers(scene: Scene) -> Sequence[int] | None:
+    """Workers stand still while their launcher is killed, and wake when the next run of the command has ended."""
+    workers = scene.command.workers()
+    if not workers:
+        return None
+    stop_all(workers)
+    kill(scene.command.pid, signal.SIGKILL)
+    return workers
+
+
+def corrupt(scene: Scene) -> Sequence[int] | None:
+    """A bit of the newest file of an unfinished table flips, and all processes are killed."""
+    paused = stop_all(scene.command.processes())
+    files = [path for path in scene.folder.rglob("*.parquet") if path.stat().st_size]
+    if not files or (scene.folder / MANIFEST_NAME).exists():
+        wake(paused)
+        return None
+    newest = max(files, key=lambda path: path.stat().st_mtime_ns)
+    data = bytearray(newest.read_bytes())
+    data[scene.chance.randrange(len(data))] ^= 1 << scene.chance.randrange(8)
+    newest.write_bytes(data)
+    for pid in paused:
+        kill(pid, signal.SIGKILL)
+    return ()
+
+
+def fill_device(scene: Scene) -> Sequence[int] | None:
+    """No space is left on the device of the run, until the command has ended or for a while."""
+    if scene.device is None:
+        return None
+    with scene.device.filled():
+        scene.command.wait(10.0)
+    return ()
+
+
+def cut_network(scene: Scene) -> Sequence[int] | None:
+    """No packet passes for a while, not even between the processes of the run."""
+    if scene.device is None:
+        return None
+    with scene.device.cut():
+        scene.command.wait(scene.chance.uniform(0.5, 3.0))
+    return ()
+
+
+def stop_all(processes: Sequence[int]) -> Sequence[int]:
+    """Make processes stand still."""
+    for pid in processes:
+        kill(pid, signal.SIGSTOP)
+    return processes
+
+
+def wake(processes: Sequence[int]) -> None:
+    """Let processes that stand still go on."""
+    for pid in processes:
+        kill(pid, signal.SIGCONT)
+
+
+FAULTS: Mapping[str, Fault] = {
+    "kill_launcher": Fault("SIGKILL to the launcher", frozenset({KILLED}), signals_launcher(signal.SIGKILL)),
+    "kill_group": Fault("SIGKILL to the process group", frozenset({KILLED}), signals_group(signal.SIGKILL)),
+    "kill_worker": Fault("SIGKILL to a worker", frozenset({FAILED}), kill_worker),
+    "kill_server": Fault("SIGKILL to a process of a model server", frozenset(), kill_server),
+    "terminate": Fault("SIGTERM to the launcher", frozenset({TERMINATED}), signals_launcher(signal.SIGTERM)),
+    "terminate_group": Fault("SIGTERM to the process group", frozenset({TERMINATED}), signals_group(signal.SIGTERM)),
+    "interrupt": Fault("SIGINT to the process group", frozenset({INTERRUPTED}), signals_group(signal.SIGINT)),
+    "pause": Fault("all processes stand still for up to 2 s", frozenset(), pause),
+    "wake_workers": Fault("workers of a killed launcher wake after the next run", frozenset({KILLED}), wake_workers),
+    "corrupt": Fault("a bit of the newest file flips, all are killed", frozenset({KILLED}), corrupt),
+    "fill_device": Fault("no space is left on the device", frozenset({MISTAKE}), fill_device, needs_device=True),
+    "cut_network": Fault("no packet passes for up to 3 s", frozenset({FAILED}), cut_network, needs_device=True),
+}
+"""All kinds of faults, by name."""
