@@ -24,7 +24,7 @@ from schemas.bundled import cache_folder
 from schemas.errors import UserError
 from schemas.extras import require
 from synthesis.environments import extra_of, is_sandboxed
-from synthesis.policies.settings import api_key
+from synthesis.policies.settings import api_key, header_values
 
 ASKED_AT_ONCE = 8
 
@@ -149,22 +149,26 @@ def needs_of_managed(config: ModelConfig, trained: set[str], *, serves: bool) ->
 
 
 def needs_of_endpoints(config: ModelConfig) -> Iterator[Need]:
-    """What a model behind endpoints needs: the key, and that they answer and serve it."""
-    variable = config.api_key_variable
+    """What a model behind endpoints needs: the key, the headers, and that they answer and serve it."""
+    variable, headers = config.api_key_variable, config.headers
     if variable is not None:
         yield Need(("key", variable), "machine", partial(_discard, partial(api_key, variable)))
+    for name, value in headers.items():
+        yield Need(("header", name, value), "machine", partial(_discard, partial(header_values, {name: value})))
+    named = {**headers, **({"key": f"env:{variable}"} if variable else {})}
+    sent = [f"with {name}: {value}" for name, value in sorted(named.items())]
     for url in config.endpoints:
         endpoint = Endpoint(base_url=url, model=config.acting_name)
-        yield Need((url, "serves", endpoint.model), "network", partial(ask, endpoint, variable))
+        yield Need((url, "serves", endpoint.model, *sent), "network", partial(ask, endpoint, variable, headers))
 
 
-def ask(endpoint: Endpoint, variable: str | None) -> None:
-    """See that an endpoint answers and serves the model. Without the key that it wants it is not asked."""
+def ask(endpoint: Endpoint, variable: str | None, headers: Mapping[str, str]) -> None:
+    """See that an endpoint answers and serves the model. Without the key or headers that it wants it is not asked."""
     try:
-        key = api_key(variable)
+        key, sent = api_key(variable), header_values(headers)
     except UserError:
         return
-    check_endpoint(endpoint, key)
+    check_endpoint(endpoint, key, headers=sent)
 
 
 def check_tokenizer(field: str, folder: str) -> None:

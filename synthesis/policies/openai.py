@@ -104,7 +104,8 @@ class OpenAiPolicy:
 
         Raises ``ContextOverflow``, ``Unreachable``, ``Denied``, or ``PolicyError`` with the reason ``timeout``,
         ``disconnected``, ``rate_limited`` (429), ``server_error`` (5xx), ``refused`` (another 4xx) or ``malformed``,
-        after all retries; ``Rejected`` where the server refuses every such request, whatever the conversation, and
+        after all retries; ``Rejected`` where the server refuses every such request, whatever the conversation (also
+        for its length, as where the limit of an answer is above the context), and
         ``UserError`` where the key, the account or the model is refused.
         """
         body = self.body(conversation)
@@ -180,6 +181,9 @@ class OpenAiPolicy:
                 self.gate.answered()
                 if error.reason == REFUSED:
                     await self._check_others_pass(error, body, started)
+                if isinstance(error, ContextOverflow):
+                    # Conversations grow too long all the time; a limit on answers that is too high shows at once.
+                    await self._check_others_pass(error, body, -math.inf)
                 raise
             await asyncio.sleep(wait_s)
             self._check_budget()
@@ -212,12 +216,12 @@ class OpenAiPolicy:
         """
         kind = kind_of(body)
         async with self._examining:
-            if self._accepted_at.get(kind, -math.inf) >= asked_at:
+            if kind in self._accepted_at and self._accepted_at[kind] >= asked_at:
                 return
             failure = await self._failure(same_parameters(body))
             if failure is None:
                 self._accepted_at[kind] = time.monotonic()
-            elif failure.reason == REFUSED:
+            elif failure.reason == REFUSED or isinstance(failure, ContextOverflow):
                 served = f"{self._settings.entry or self.model} at {', '.join(self._clients)}"
                 raise Rejected(REFUSED, f"{served} refuses every request: {error.detail}") from error
 

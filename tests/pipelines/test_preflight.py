@@ -149,6 +149,22 @@ def test_a_key_that_is_not_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert said.startswith(f"steps.0 (sample), explored: the environment variable {KEY!r}")
 
 
+def test_an_endpoint_is_asked_with_the_headers_of_its_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[dict[str, str] | None] = []
+    monkeypatch.setattr(preflight, "check_endpoint", lambda *_, headers: seen.append(headers))
+    actor = {"policy": "openai", "model": "m", "endpoints": ["http://127.0.0.1:9/v1"]}
+    headers = {"api-key": f"env:{KEY}", "X-Title": "mill"}
+    monkeypatch.setenv(KEY, "hidden")
+    plan = plan_of(tmp_path, SAMPLE, **actor, headers=headers)
+    check_run(plan)
+    assert seen == [{"api-key": "hidden", "X-Title": "mill"}]
+    monkeypatch.delenv(KEY)
+    (said,) = refused(plan)
+    assert said.startswith(f"steps.0 (sample), explored: the environment variable {KEY!r}, named by the header")
+    assert check_dry(plan).missing == [said]
+    assert len(seen) == 1, "an endpoint is not asked without the headers that it wants"
+
+
 def test_a_run_that_is_refused_leaves_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_world(tmp_path)
     url = f"http://127.0.0.1:{free_ports(1)[0]}/v1"

@@ -166,7 +166,7 @@ async def test_what_stays_is_an_error_with_its_reason(reply: Reply, reason: str)
 
 
 async def test_context_overflow_is_told_apart_from_other_refusals() -> None:
-    error = await failure_of([fake.overflow(128)])
+    error = await failure_of([fake.overflow(128), fake.text("a")])
     assert isinstance(error, ContextOverflow)
     assert "maximum context length is 128 tokens" in error.detail
     assert not isinstance(await failure_of([fake.status(400)]), ContextOverflow)

@@ -46,7 +46,10 @@ async def test_who_refuses_one_request_alone_is_told_apart() -> None:
 
 
 async def test_what_is_refused_for_good_is_not_waited_for_beside_an_endpoint_that_is_busy() -> None:
-    with FakeOpenAi([fake.status(429)]) as busy, FakeOpenAi([fake.overflow(128)]) as other:
+    def refuse_long(body: dict[str, Any]) -> Reply:
+        return fake.text("Hello") if body["messages"][-1]["content"] == "Hi" else fake.overflow(128)
+
+    with FakeOpenAi([fake.status(429)]) as busy, FakeOpenAi(refuse_long) as other:
         policy = policy_for(busy, other, limits=Limits(patience_s=60.0))
         async with asyncio.timeout(20):
             for number in range(4):

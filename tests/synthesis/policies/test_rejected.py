@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from schemas.trajectory import TextObservation
-from synthesis.policies.policy import PolicyError, Rejected
+from synthesis.policies.policy import ContextOverflow, PolicyError, Rejected
 from tests import fake_openai as fake
 from tests.fake_openai import FakeOpenAi, Reply
 from tests.synthesis.policies.asking import ADD, conversation, policy_for
@@ -54,6 +54,28 @@ async def test_server_that_begins_to_refuse_every_request_is_noticed() -> None:
         with pytest.raises(Rejected, match="max_completion_tokens"):
             await policy.act(conversation())
         await policy.close()
+
+
+async def test_limit_of_answers_above_the_context_is_refused_for_every_conversation() -> None:
+    with FakeOpenAi([fake.overflow(128)]) as server:
+        policy = policy_for(server, sampling={"max_tokens": 5000})
+        with pytest.raises(Rejected, match="maximum context length is 128 tokens"):
+            await policy.act(conversation())
+        await policy.close()
+    assert [body["max_tokens"] for body in server.requests] == [5000, 5000]
+
+
+async def test_conversation_that_is_too_long_is_examined_once_at_most() -> None:
+    def refuse(body: dict[str, Any]) -> Reply:
+        return fake.overflow() if body["messages"][-1]["content"] == "unlucky" else fake.text("a")
+
+    with FakeOpenAi(refuse) as server:
+        policy = policy_for(server)
+        for _ in range(3):
+            with pytest.raises(ContextOverflow):
+                await policy.act(conversation(unlucky()))
+        await policy.close()
+    assert len(server.requests) == 3 + 1
 
 
 async def test_server_without_tools_refuses_every_request_with_tools() -> None:
