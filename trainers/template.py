@@ -17,6 +17,8 @@ from schemas.rendering import ChatTemplate, Render, TemplateError
 REASONING_NAMES = {name: re.compile(rf"message\.{name}\b|\[['\"]{name}['\"]\]") for name in ("thinking", "reasoning")}
 """What templates call the reasoning, besides ``reasoning_content`` (gpt-oss has ``thinking``)."""
 
+CONTROL = re.compile(r"<\|.+\|>|<｜.+｜>")
+"""How control tokens look in most vocabularies."""
 
 TRAINING = "training"
 """The ``chat_template`` setting for TRL's version of the model's template."""
@@ -67,9 +69,13 @@ def chat_template(tokenizer: Any) -> ChatTemplate:
 
 @lru_cache(maxsize=8)
 def control_tokens(tokenizer: Any) -> tuple[str, ...]:
-    """The texts of the tokenizer's special tokens, the longest first."""
-    added = (token.content for token in tokenizer.added_tokens_decoder.values() if token.special)
-    return tuple(sorted({*added, *tokenizer.all_special_tokens}, key=len, reverse=True))
+    """The texts of the tokenizer's special tokens and of those that look so, the longest first.
+
+    DeepSeek's tokens that open a message are added to the vocabulary, but not marked as special.
+    """
+    added = tokenizer.added_tokens_decoder.values()
+    texts = {token.content for token in added if token.special or CONTROL.fullmatch(token.content)}
+    return tuple(sorted(texts.union(tokenizer.all_special_tokens), key=len, reverse=True))
 
 
 @lru_cache(maxsize=8)
