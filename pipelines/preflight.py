@@ -14,7 +14,7 @@ from typing import Literal
 import msgspec
 
 from pipelines.doctor import sandbox
-from pipelines.engine.chat_template import check_template
+from pipelines.engine.chat_template import chat_template, check_template
 from pipelines.engine.endpoints import Endpoint, check_endpoint
 from pipelines.engine.vllm_command import gpu_groups
 from pipelines.models import BUNDLED, ModelConfig, check_model, model_path
@@ -23,6 +23,7 @@ from pipelines.stages.training import Training
 from schemas.bundled import cache_folder
 from schemas.errors import UserError
 from schemas.extras import require
+from schemas.training import TRAINING_TEMPLATE, template_text
 from synthesis.environments import extra_of, is_sandboxed
 from synthesis.policies.settings import api_key, header_values
 
@@ -112,6 +113,8 @@ def needs_of(step: Step, trained: set[str]) -> Iterator[Need]:
         yield Need(("extra", "train"), "machine", partial(require, "train"))
     if isinstance(step.stage, Training) and step.stage.tensorboard:
         yield Need(("extra", "tensorboard"), "machine", partial(require, "tensorboard"))
+    if isinstance(step.stage, Training):
+        yield from needs_of_template(step.stage, step.models["model"], trained)
     for field in step.stage.tokenizers:
         folder = getattr(step.stage, field)
         if folder is not None and folder not in trained:
@@ -121,12 +124,27 @@ def needs_of(step: Step, trained: set[str]) -> Iterator[Need]:
             yield from needs_of_managed(model, trained, serves=not training)
         else:
             yield from needs_of_endpoints(model)
-    for family in sorted(families_of([each for outputs in step.inputs.values() for each in outputs]) or ()):
+    for family in sorted(families_used(step)):
         extra = extra_of(family)
         if extra is not None:
             yield Need(("extra", extra), "machine", partial(require, extra))
         if is_sandboxed(family):
             yield Need(("sandbox",), "machine", check_sandbox)
+
+
+def needs_of_template(training: Training, base: ModelConfig, trained: set[str]) -> Iterator[Need]:
+    """What a training needs to render conversations: the file it names, or the chat template of its model."""
+    given, model = training.chat_template, str(base.model)
+    if given not in (None, TRAINING_TEMPLATE):
+        yield Need(("template file", given), "recipe", partial(_discard, partial(template_text, given)))
+    elif not model.startswith(BUNDLED) and model not in trained:
+        yield Need(("trained template", model), "recipe", partial(check_own_template, model))
+
+
+def families_used(step: Step) -> frozenset[str]:
+    """The families of the environments that a step reads, and of those that it has a model write and then tries."""
+    read = families_of([each for outputs in step.inputs.values() for each in outputs]) or frozenset()
+    return read | ((step.stage.families(None) or frozenset()) if step.models else frozenset())
 
 
 def needs_of_managed(config: ModelConfig, trained: set[str], *, serves: bool) -> Iterator[Need]:
@@ -188,6 +206,16 @@ def check_chat_template(model: str) -> None:
     folder = model_path(model)
     if (folder / "config.json").is_file():
         check_template(folder)
+
+
+def check_own_template(model: str) -> None:
+    """Raises ``UserError`` for a model without a chat template; of one that is not there another check speaks."""
+    folder = model_path(model)
+    if (folder / "config.json").is_file() and not chat_template(folder):
+        raise UserError(
+            f"the model folder {model} has no chat template, so it cannot be trained on conversations\n"
+            "name a file with one as `chat_template` of the training, or start from an instruct model"
+        )
 
 
 def check_sandbox() -> None:

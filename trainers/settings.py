@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from schemas.config import Config
-from schemas.training import LoraSettings
+from schemas.training import LoraSettings, check_crossed, check_losses, check_written
 
 Positive = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0, lt=1)]
@@ -62,10 +62,7 @@ class TrainSettings(Config):
 
     @model_validator(mode="after")
     def _writes_weights(self) -> Self:
-        if self.save_dtype and self.lora and not self.lora.merge:
-            raise ValueError(
-                "save_dtype is of whole models, and an adapter is written; leave it out, or set lora.merge"
-            )
+        check_written(self.save_dtype, self.lora)
         return self
 
 
@@ -144,10 +141,7 @@ class DpoSettings(PreferenceSettings):
 
     @model_validator(mode="after")
     def _losses_fit(self) -> DpoSettings:
-        if self.loss_weights is not None and len(self.loss_weights) != len(self.loss_type):
-            raise ValueError(f"loss_weights has {len(self.loss_weights)} weights for {len(self.loss_type)} losses")
-        if "exo_pair" in self.loss_type and not self.label_smoothing:
-            raise ValueError("the loss exo_pair needs label_smoothing above 0; its paper has 1e-3")
+        check_losses(self.loss_type, self.loss_weights, self.label_smoothing)
         return self
 
 
@@ -160,9 +154,5 @@ class KtoSettings(PreferenceSettings):
 
     @model_validator(mode="after")
     def _crosses_rows(self) -> KtoSettings:
-        if self.loss_type == "kto" and self.batch_size < 2:
-            raise ValueError(
-                "batch_size: expected 2 or more, since KTO estimates the distance to the reference by crossing the"
-                " rows of a batch; with less memory take batch_size=2 and more gradient_accumulation"
-            )
+        check_crossed(self.loss_type, self.batch_size)
         return self

@@ -13,10 +13,11 @@ from schemas.extras import require
 from schemas.model import context_length, model_revision
 from schemas.record import JsonObject
 from schemas.tables import Table
+from schemas.training import TRAINING_TEMPLATE, template_identity, template_text
 from trainers.command import say
 from trainers.rows import Made, TrainingRows, load_rows
 from trainers.settings import TrainSettings
-from trainers.template import TRAINING, template_file, training_template
+from trainers.template import training_template
 from trainers.workspace import Workspace
 
 E = TypeVar("E")
@@ -54,7 +55,8 @@ def begin(trainer: str, settings: TrainSettings, table: Table, base: Path, **rev
 
     identity: JsonObject = {
         "trainer": trainer,
-        "settings": settings.model_dump(exclude=NOT_IDENTITY),
+        "settings": settings.model_dump(exclude=NOT_IDENTITY)
+        | {"chat_template": template_identity(settings.chat_template)},
         "rows_digest": table.digest,
         "base_revision": model_revision(base),
         **revisions,
@@ -88,14 +90,14 @@ def load_tokenizer(base: Path, template: str | None = None) -> Any:
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(base)
-    if template is not None and template != TRAINING:
-        tokenizer.chat_template = template_file(template)
+    if template is not None and template != TRAINING_TEMPLATE:
+        tokenizer.chat_template = template_text(template)
     if not tokenizer.chat_template:
         raise UserError(
             f"the tokenizer in {base} has no chat template; name a file with one as `chat_template`,"
             " or start from an instruct model"
         )
-    if template == TRAINING:
+    if template == TRAINING_TEMPLATE:
         tokenizer.chat_template = training_template(tokenizer)
     if not tokenizer.is_fast:
         raise UserError(f"the tokenizer in {base} does not tell where its tokens stand; convert it to tokenizer.json")

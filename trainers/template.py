@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -19,9 +18,6 @@ REASONING_NAMES = {name: re.compile(rf"message\.{name}\b|\[['\"]{name}['\"]\]") 
 
 CONTROL = re.compile(r"<\|.+\|>|<｜.+｜>")
 """How control tokens look in most vocabularies."""
-
-TRAINING = "training"
-"""The ``chat_template`` setting for TRL's version of the model's template."""
 
 GENERATION = re.compile(r"\{%-?\s*(?:end)?generation\s*-?%\}")
 
@@ -52,14 +48,6 @@ def _without_mark(mark: re.Match[str]) -> str:
         if "end" not in mark[0]
         else (f"{{%{'-' if left else ''} endif {'-' if right else ''}%}}")
     )
-
-
-def template_file(path: str) -> str:
-    """The chat template in a file. Raises ``UserError`` if there is none."""
-    file = Path(path).expanduser()
-    if not file.is_file():
-        raise UserError(f"chat_template: {path} is no file; expected `{TRAINING}` or the path of a Jinja template")
-    return file.read_text(encoding="utf-8")
 
 
 def chat_template(tokenizer: Any) -> ChatTemplate:

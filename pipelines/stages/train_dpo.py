@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from pipelines.stages.preference import PreferenceTraining
+from schemas.training import check_losses
 
 PairLoss = Literal[
     "sigmoid",
@@ -40,3 +41,8 @@ class TrainDpo(PreferenceTraining):
     label_smoothing: Annotated[float, Field(ge=0, lt=0.5)] | None = Field(
         None, description="share of pairs taken to be in the wrong order"
     )
+
+    @model_validator(mode="after")
+    def _losses_fit(self) -> Self:
+        check_losses(self.loss_type, self.loss_weights, self.label_smoothing)
+        return self

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from pipelines.stages.preference import PreferenceTraining
+from schemas.training import check_crossed
 
 
 class TrainKto(PreferenceTraining):
@@ -18,3 +19,8 @@ class TrainKto(PreferenceTraining):
     loss_type: Literal["kto", "apo_zero_unpaired"] | None = Field(None, description="the loss, in TRL's words")
     desirable_weight: Annotated[float, Field(gt=0)] | None = Field(None, description="weight of the loss of good rows")
     undesirable_weight: Annotated[float, Field(gt=0)] | None = Field(None, description="weight of the loss of bad rows")
+
+    @model_validator(mode="after")
+    def _crosses_rows(self) -> Self:
+        check_crossed(self.loss_type, self.batch_size)
+        return self

@@ -9,10 +9,10 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
 import msgspec
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from pipelines.children import run_module
 from pipelines.engine.provenance import Provenance, changed, provenance
@@ -25,7 +25,7 @@ from schemas.errors import UserError
 from schemas.manifest import write_atomically
 from schemas.record import JsonObject
 from schemas.tables import Counts
-from schemas.training import LoraSettings
+from schemas.training import LoraSettings, check_written, template_identity
 
 TRAININGS = "trainings"
 RECORD = "training.json"
@@ -74,6 +74,11 @@ class Training(Procedure):
     save_steps: Positive | None = Field(None, description="steps between checkpoints; null: none are written")
     tensorboard: bool | None = Field(None, description="write the loss curve for TensorBoard, to STEP.tensorboard")
 
+    @model_validator(mode="after")
+    def _writes_weights(self) -> Self:
+        check_written(self.save_dtype, self.lora)
+        return self
+
     @property
     def keeps_adapter(self) -> bool:
         """Whether it writes an adapter of the model that it starts from, and no whole model."""
@@ -91,7 +96,10 @@ class Training(Procedure):
             role: {"name": context.models[role].config.display_name, "revision": context.models[role].revision}
             for role in self.policies()
         }
-        return {**self._given(), "seed": seed, **models}
+        given = self._given()
+        if self.chat_template is not None:
+            given["chat_template"] = template_identity(self.chat_template)
+        return {**given, "seed": seed, **models}
 
     def run(self, assignment: Assignment, workbench: Workbench) -> Achievement:
         """Train, or find it trained. A killed training goes on from its checkpoints."""

@@ -71,12 +71,31 @@ def test_a_model_folder_that_is_not_whole(tmp_path: Path, files: list[str], said
     )
 
 
-def test_a_model_folder_without_a_chat_template_cannot_be_asked_but_trained(tmp_path: Path) -> None:
+def test_a_model_folder_without_a_chat_template_cannot_be_asked_and_is_trained_with_one_that_is_named(
+    tmp_path: Path,
+) -> None:
     folder = model_folder(tmp_path / "m", "config.json", "tokenizer.json", "model.safetensors")
     plan = plan_of(tmp_path, SAMPLE, ROWS, TRAIN, policy="vllm", model=str(folder))
-    assert next(line for line in refused(plan) if "chat template" in line).startswith("steps.0 (sample), explored: ")
-    shown = {**DEMONSTRATE, "as": "explored"}
-    check_dry(plan_of(tmp_path, shown, ROWS, TRAIN, policy="vllm", model=str(folder)))
+    first, last = (line for line in refused(plan) if "no chat template" in line)
+    assert first.startswith("steps.0 (sample), explored: ")
+    assert last.startswith(f"steps.2 (train_sft), tuned: the model folder {folder} has no chat template")
+    shown, file = {**DEMONSTRATE, "as": "explored"}, tmp_path / "template.jinja"
+    plan = plan_of(tmp_path, shown, ROWS, {**TRAIN, "chat_template": str(file)}, policy="vllm", model=str(folder))
+    (said,) = refused(plan)
+    assert said.startswith(f"steps.2 (train_sft), tuned: chat_template: {file} is no file; expected `training` or")
+    file.write_text("{{ messages }}", encoding="utf-8")
+    check_run(plan)
+
+
+@pytest.mark.parametrize("family", ["codegym", "interpreter"])
+def test_environments_that_a_model_writes_are_tried_out_in_the_sandbox(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, family: str
+) -> None:
+    gone = Finding(name="sandbox", state="missing", detail="no bubblewrap", advice="install it")
+    monkeypatch.setattr(preflight, "sandbox", lambda: gone)
+    write = {"operator": "spec_env", "backend": "llm", "family": family, "n": 1, "policy": "actor", "as": "written"}
+    said, _ = refused(plan_of(tmp_path, write, policy="scripted", turns=["go"]))
+    assert said == "steps.0 (spec_env), written: these environments run code in a sandbox: no bubblewrap"
 
 
 def test_all_mistakes_are_said_with_the_names_of_their_steps_also_inside_iterate_and_fork(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from pipelines.stages.train_sft import TrainSft
 from pipelines.stages.training import NULLABLE, Training
 from schemas.config import read_yaml, validate
 from schemas.errors import UserError
+from schemas.training import template_identity
 from tests.model import tiny_model
 from tests.pipelines.cli.world import CHECK, DEMONSTRATE, EXPORT, MODELS, agentmill, write_recipe, write_world
 from trainers.settings import DpoSettings, KtoSettings, RewardSettings, SftSettings, TrainSettings
@@ -69,6 +70,33 @@ def test_a_step_takes_the_values_that_the_trainer_takes(step: type[Training], se
             ]
             if not isinstance(value, list):  # losses and weights also have to fit each other, which the trainer checks
                 assert taken[0] == taken[1] or name == "batch_size", (name, value)
+
+
+@pytest.mark.parametrize(
+    ("index", "given"),
+    [
+        (0, {"save_dtype": "bf16", "lora": {"merge": False}}),
+        (1, {"loss_weights": [1.0, 2.0]}),
+        (1, {"loss_type": ["sigmoid", "sft"], "loss_weights": [1.0]}),
+        (1, {"loss_type": ["exo_pair"]}),
+        (2, {"batch_size": 1}),
+    ],
+)
+def test_settings_that_do_not_go_together_are_refused_before_a_run(index: int, given: dict[str, Any]) -> None:
+    step, settings = SETTINGS[index]
+    assert not accepts(settings, {"rows": "rows", "model": "m", "output": "o", **given})
+    assert not accepts(step, {"rows": "rows", "model": "actor", **given})
+
+
+def test_a_chat_template_counts_by_what_is_in_its_file(tmp_path: Path) -> None:
+    file = tmp_path / "template.jinja"
+    step = TrainSft.model_validate({"rows": "rows", "model": "actor", "chat_template": str(file)})
+    found = []
+    for text in ("{{ messages }}", "{{ messages }}", "{{ tools }}"):
+        file.write_text(text, encoding="utf-8")
+        found.append(template_identity(step.chat_template))
+    assert found[0] == found[1] != found[2]
+    assert (template_identity(None), template_identity("training")) == (None, "training")
 
 
 def accepts(config: type[Training] | type[TrainSettings], given: dict[str, Any]) -> bool:
