@@ -135,6 +135,8 @@ def needs_of(step: Step, trained: set[str]) -> Iterator[Need]:
 def needs_of_template(training: Training, base: ModelConfig, trained: set[str]) -> Iterator[Need]:
     """What a training needs to render conversations: the file it names, or the chat template of its model."""
     given, model = training.chat_template, str(base.model)
+    if given is not None and training.keeps_adapter:
+        yield Need(("served template", model, given), "recipe", partial(check_served_template, base, given))
     if given not in (None, TRAINING_TEMPLATE):
         yield Need(("template file", given), "recipe", partial(_discard, partial(template_text, given)))
     elif not model.startswith(BUNDLED) and model not in trained:
@@ -206,6 +208,15 @@ def check_chat_template(model: str) -> None:
     folder = model_path(model)
     if (folder / "config.json").is_file():
         check_template(folder)
+
+
+def check_served_template(base: ModelConfig, given: str) -> None:
+    """Raises ``UserError`` where an adapter of ``base`` is trained with another template than it is served with."""
+    if base.server.chat_template != given:
+        raise UserError(
+            f"chat_template: {given} is not what an adapter is served with, which is the template of its model\n"
+            "set lora.merge, or name the same file as `server.chat_template` of the model"
+        )
 
 
 def check_own_template(model: str) -> None:

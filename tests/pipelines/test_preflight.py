@@ -18,6 +18,7 @@ from pipelines.recipe import read_recipe
 from schemas.errors import UserError
 from tests.builders import spec, task, trajectory
 from tests.fake_openai import MODEL, FakeOpenAi, text
+from tests.model import tiny_model
 from tests.pipelines.cli.world import DEMONSTRATE, agentmill, write_recipe, write_world
 
 SAMPLE = {"operator": "sample", "policy": "actor", "tasks": "tasks", "environments": "environments", "as": "explored"}
@@ -85,6 +86,18 @@ def test_a_model_folder_without_a_chat_template_cannot_be_asked_and_is_trained_w
     assert said.startswith(f"steps.2 (train_sft), tuned: chat_template: {file} is no file; expected `training` or")
     file.write_text("{{ messages }}", encoding="utf-8")
     check_run(plan)
+
+
+def test_an_adapter_is_trained_with_the_template_that_it_is_served_with(tmp_path: Path) -> None:
+    file = tmp_path / "template.jinja"
+    file.write_text("{{ messages }} {{ tools }}", encoding="utf-8")
+    actor: dict[str, Any] = {"policy": "vllm", "model": str(tiny_model())}
+    steps = [{**DEMONSTRATE, "as": "explored"}, ROWS, {**TRAIN, "lora": {"merge": False}, "chat_template": str(file)}]
+    said, advice = refused(plan_of(tmp_path, *steps, **actor))
+    assert said.startswith(f"steps.2 (train_sft), tuned: chat_template: {file} is not what an adapter is served with")
+    assert advice == "set lora.merge, or name the same file as `server.chat_template` of the model"
+    check_run(plan_of(tmp_path, *steps, **actor, server={"chat_template": str(file)}))
+    check_run(plan_of(tmp_path, *steps[:2], {**steps[2], "lora": {}}, **actor))
 
 
 @pytest.mark.parametrize("family", ["codegym", "interpreter"])
