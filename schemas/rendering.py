@@ -99,7 +99,7 @@ def as_one(messages: Sequence[Message], tools: list[JsonObject] | None, template
     if more:
         raise TemplateError(
             f"the chat template shows assistant message {min(first.spans)}, or what precedes it, otherwise than at"
-            " generation; train each turn on its own prompt (rows: step)"
+            " generation; train with `chat_template: training`, or on pairs of steps (step_pairs)"
         )
     return first
 

@@ -66,9 +66,10 @@ def pair(row: PreferenceRow, tokenizer: Any, max_length: int) -> Made[Pair]:
         Completed(f"{row.row_id}/chosen", row.prompt, row.chosen, row.tools, row.chosen_tokens),
         Completed(f"{row.row_id}/rejected", row.prompt, row.rejected, row.tools, row.rejected_tokens),
     ]
-    whole = [encoded(side, tokenizer, max_length) for side in sides]
+    whole = [encoded(side, tokenizer) for side in sides]
     if any(each.stored for _, each in whole) and not same_prompt(whole, row.prompt, tokenizer):
-        whole = [encoded(replace(side, tokens=[]), tokenizer, max_length) for side in sides]
+        whole = [encoded(replace(side, tokens=[]), tokenizer) for side in sides]
+    check_length([each for _, each in whole], max_length)
     if not same_prompt(whole, row.prompt, tokenizer):
         raise RowError("prefix", "the chat template shows the prompt differently before chosen and rejected")
     chosen, rejected = (each for _, each in whole)
@@ -80,16 +81,17 @@ def pair(row: PreferenceRow, tokenizer: Any, max_length: int) -> Made[Pair]:
 def labelled(row: UnpairedRow, tokenizer: Any, max_length: int) -> Made[Labelled]:
     """The row as tokens, whole: what is judged good or bad is all of it. Raises ``RowError`` as ``encoded``."""
     side = Completed(row.row_id, row.prompt, row.completion, row.tools, row.tokens)
-    messages, sequence = encoded(side, tokenizer, max_length)
+    messages, sequence = encoded(side, tokenizer)
+    check_length([sequence], max_length)
     made = Labelled(sequence, prompt_length(sequence, row.prompt), row.label, row.weight)
     return Made([made], [sequence], [(messages, sequence)])
 
 
-def encoded(side: Completed, tokenizer: Any, limit: int) -> tuple[Sequence[Message], Encoded]:
+def encoded(side: Completed, tokenizer: Any) -> tuple[Sequence[Message], Encoded]:
     """A prompt and its completion as one conversation, with its messages. Raises ``RowError`` as ``encode_whole``, and:
 
     ``no_prompt``, ``loss_in_prompt``, ``message_weight`` (the loss is one of whole completions, so its messages cannot
-    weigh differently), ``too_long`` for more than ``limit`` tokens.
+    weigh differently).
     """
     if not side.prompt:
         raise RowError("no_prompt", "the row has no prompt, so there is nothing to prefer an answer to")
@@ -98,14 +100,17 @@ def encoded(side: Completed, tokenizer: Any, limit: int) -> tuple[Sequence[Messa
     if any(message.train and message.weight != 1 for message in side.completion):
         raise RowError("message_weight", "a message has a weight of its own; preferences weigh whole completions")
     try:
-        messages, whole = encode_whole(side, tokenizer)
+        return encode_whole(side, tokenizer)
     except RowError as error:
         raise RowError(error.reason, f"{side.row_id}: {error}") from error
-    if len(whole) > limit:
-        raise RowError(
-            "too_long", f"{side.row_id}: {len(whole)} tokens, more than max_length {limit}", whole.loss_tokens
-        )
-    return messages, whole
+
+
+def check_length(sequences: Sequence[Encoded], limit: int) -> None:
+    """Raises ``RowError`` (``too_long``) for a row with a sequence of more than ``limit`` tokens: all of it is lost."""
+    longest = max(sequences, key=len)
+    if len(longest) > limit:
+        lost = sum(each.loss_tokens for each in sequences)
+        raise RowError("too_long", f"{longest.row_id}: {len(longest)} tokens, more than max_length {limit}", lost)
 
 
 def same_prompt(whole: Sequence[tuple[Any, Encoded]], prompt: Sequence[Message], tokenizer: Any) -> bool:

@@ -108,7 +108,7 @@ def test_templates_that_rewrite_history_are_refused_but_for_the_last_turn(name: 
             said("two", 2, reasoning_content="r2"),
         ]
     )
-    with pytest.raises(TemplateError, match=r"assistant message 2, .* otherwise than at generation; train each turn"):
+    with pytest.raises(TemplateError, match=r"assistant message 2, .* otherwise than at generation; train with"):
         segments(conversation(run), None, real(name))
     found = check(conversation(run, trained={4}), None, real(name))
     assert [segment.text.endswith("two<|im_end|>") for segment in found if segment.train] == [True]

@@ -140,7 +140,7 @@ def test_rows_that_cannot_be_trained_on_are_counted(dpo_config: Path, tmp_path: 
 def test_why_a_pair_cannot_be_trained_on(tokenizer: Any) -> None:
     with pytest.raises(RowError, match=r"p1/rejected: no assistant message of the row is trained"):
         encode_pair(pair(rejected=[assistant("no", train=False)]), tokenizer, 512)
-    with pytest.raises(RowError, match=r"p1/chosen: \d+ tokens, more than max_length 64"):
+    with pytest.raises(RowError, match=r"p1/rejected: \d+ tokens, more than max_length 64"):
         encode_pair(pair(), tokenizer, 64)
     with pytest.raises(RowError, match="only assistant messages"):
         encode_pair(pair(chosen=[user("x"), assistant("y")], rejected=[_trained(answered("z"))]), tokenizer, 512)

@@ -12,11 +12,12 @@ from schemas.errors import UserError
 from schemas.rows import SftRow
 from schemas.tables import Table
 from tests.trainers.families import tokenizer_of
-from tests.trainers.tables import assistant, row, turns, user, write_table
+from tests.trainers.tables import assistant, pair, row, turns, user, write_table
+from trainers.preferences import pair as pair_of
 from trainers.rows import TrainingRows, load_rows
 from trainers.sft import sequences
 from trainers.start import load_tokenizer
-from trainers.tokens import Encoded, encode_texts
+from trainers.tokens import Encoded, RowError, encode_texts
 
 
 def load(folder: Path, rows: list[SftRow], tokenizer: Any, max_dropped: float) -> TrainingRows[Encoded]:
@@ -57,6 +58,15 @@ def test_tokens_of_turns_and_rows_that_are_too_long_are_counted(tmp_path: Path, 
     wanted = sum(sequences(one, tokenizer, "window", 10**6).sequences[0].loss_tokens for one in (each, long))
     assert made.lost_tokens == wanted - sum(example.loss_tokens for example in made.examples)
     assert made.reasons == {"too_long": 1}
+
+
+def test_a_pair_that_is_too_long_loses_the_tokens_of_both_sides(tokenizer: Any) -> None:
+    row = pair(turns=2)
+    sides = pair_of(row, tokenizer, 10**6).sequences
+    for longest in (max(map(len, sides)), min(map(len, sides))):
+        with pytest.raises(RowError, match="more than max_length") as caught:
+            pair_of(row, tokenizer, longest - 1)
+        assert caught.value.lost_tokens == sum(each.loss_tokens for each in sides) > 0
 
 
 def test_conversations_under_a_template_that_rewrites_the_past_are_all_trained_on(
