@@ -106,9 +106,9 @@ def read_turn(text: str | bytes, conversation: Conversation, seconds: float) -> 
     try:
         completion = msgspec.json.decode(text, type=Completion)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise PolicyError("malformed", f"the answer is no chat completion: {error}") from error
+        raise PolicyError("malformed", f"the answer is no chat completion: {error}{_quoted(text)}") from error
     if not completion.choices:
-        raise PolicyError("malformed", "the answer has no choices")
+        raise PolicyError("malformed", f"the answer has no choices{_quoted(text)}")
     choice = completion.choices[0]
     actions = _actions(choice.message)
     if completion.prompt_token_ids is not None and choice.token_ids is not None:
@@ -119,6 +119,12 @@ def read_turn(text: str | bytes, conversation: Conversation, seconds: float) -> 
         actions[0] = msgspec.structs.replace(actions[0], tokens=tokens)
     usage = _usage(completion.usage or Counts(), seconds)
     return Turn(actions=actions, finish_reason=choice.finish_reason or "stop", usage=usage)
+
+
+def _quoted(text: str | bytes) -> str:
+    """The beginning of an answer: some providers say there why they refuse a request, with status 200."""
+    words = (text if isinstance(text, str) else text.decode(errors="replace")).split()
+    return f": {' '.join(words)[:200]}" if words else ""
 
 
 def _actions(answer: Answer) -> list[AnyAction]:

@@ -110,7 +110,7 @@ class Spending:
         """Wait until a request that may cost so much fits beside those in flight; the words of ``exhausted`` if spent.
 
         One request may always go while anything is left, so the budget is overshot by one request at most in each
-        process. Call ``release`` with the same figures once its cost is added.
+        process, where none costs more than it may. Call ``release`` with the same figures once its cost is added.
         """
         while True:
             with self._lock:

@@ -172,6 +172,13 @@ async def test_context_overflow_is_told_apart_from_other_refusals() -> None:
     assert not isinstance(await failure_of([fake.status(400)]), ContextOverflow)
 
 
+@pytest.mark.parametrize("body", ['{"error": {"message":  "quota gone"}}', '{"choices": [], "error": "quota gone"}'])
+async def test_an_answer_that_is_no_completion_is_quoted(body: str) -> None:
+    error = await failure_of([fake.raw(body.encode())])
+    assert error.reason == "malformed"
+    assert error.detail.endswith(f": {' '.join(body.split())}")
+
+
 async def test_a_server_that_hangs_costs_one_turn_and_no_more() -> None:
     started = time.monotonic()
     error = await failure_of([fake.hang()], turn_timeout_s=0.3, max_retries=5)
