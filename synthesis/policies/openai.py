@@ -85,6 +85,7 @@ class OpenAiPolicy:
         self.gate = Gate(settings.limits)
         key = api_key(settings.api_key_variable)
         self._accepted_at: dict[bytes, float] = {}
+        self._rejected_at: dict[bytes, float] = {}
         self._examining = asyncio.Lock()
         client = partial(
             Client,
@@ -179,11 +180,8 @@ class OpenAiPolicy:
                 wait_s = random.uniform(*PAUSE_S)
             except PolicyError as error:
                 self.gate.answered()
-                if error.reason == REFUSED:
+                if error.reason == REFUSED or isinstance(error, ContextOverflow):
                     await self._check_others_pass(error, body, started)
-                if isinstance(error, ContextOverflow):
-                    # Conversations grow too long all the time; a limit on answers that is too high shows at once.
-                    await self._check_others_pass(error, body, -math.inf)
                 raise
             await asyncio.sleep(wait_s)
             self._check_budget()
@@ -212,18 +210,24 @@ class OpenAiPolicy:
     async def _check_others_pass(self, error: PolicyError, body: JsonObject, asked_at: float) -> None:
         """Raises ``Rejected`` if the server would refuse any conversation with the parameters of ``body``.
 
-        It is asked once more with one word, unless it has answered a request of this kind since ``asked_at``.
+        It is asked once more with one word, unless it has answered a request of this kind since ``asked_at``, or has
+        been found to refuse all. Conversations grow too long all the time, so it is asked so after ``ContextOverflow``
+        only while it has never answered: a limit of answers that is too high shows at once.
         """
         kind = kind_of(body)
+        since = -math.inf if isinstance(error, ContextOverflow) else asked_at
         async with self._examining:
-            if kind in self._accepted_at and self._accepted_at[kind] >= asked_at:
+            if kind in self._accepted_at and self._accepted_at[kind] >= since:
                 return
-            failure = await self._failure(same_parameters(body))
-            if failure is None:
-                self._accepted_at[kind] = time.monotonic()
-            elif failure.reason == REFUSED or isinstance(failure, ContextOverflow):
-                served = f"{self._settings.entry or self.model} at {', '.join(self._clients)}"
-                raise Rejected(REFUSED, f"{served} refuses every request: {error.detail}") from error
+            if self._rejected_at.get(kind, -math.inf) < asked_at:
+                failure = await self._failure(same_parameters(body))
+                if failure is None:
+                    self._accepted_at[kind] = time.monotonic()
+                if failure is None or not (failure.reason == REFUSED or isinstance(failure, ContextOverflow)):
+                    return
+                self._rejected_at[kind] = time.monotonic()
+            served = f"{self._settings.entry or self.model} at {', '.join(self._clients)}"
+            raise Rejected(REFUSED, f"{served} refuses every request: {error.detail}") from error
 
     async def _failure(self, probe: JsonObject) -> PolicyError | None:
         """Why ``probe``, a request of one word, is not answered; ``None`` if it is.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -54,6 +55,16 @@ async def test_server_that_begins_to_refuse_every_request_is_noticed() -> None:
         with pytest.raises(Rejected, match="max_completion_tokens"):
             await policy.act(conversation())
         await policy.close()
+
+
+async def test_server_is_examined_once_for_all_that_it_refused_before() -> None:
+    with FakeOpenAi([fake.status(400, message=WORDS)]) as server:
+        policy = policy_for(server)
+        asked = [policy.act(conversation(episode_id=str(number))) for number in range(8)]
+        found = await asyncio.gather(*asked, return_exceptions=True)
+        await policy.close()
+    assert [type(each) for each in found] == [Rejected] * 8
+    assert len(server.requests) == 8 + 1
 
 
 async def test_limit_of_answers_above_the_context_is_refused_for_every_conversation() -> None:
