@@ -13,7 +13,7 @@ import msgspec
 
 from schemas.record import JsonObject
 from schemas.tables import Counts
-from synthesis.policies.spending import LEDGER, StepSpending, read_ledger
+from synthesis.policies.spending import LEDGER, StepSpending, dollars, read_ledger
 
 
 class StageSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,6 +78,14 @@ def with_spending(summary: Summary) -> Summary:
         cost_usd=cost_sum(everything),
         spending_notes=spending_notes(everything),
     )
+
+
+def spending_of(run_dir: Path) -> str:
+    """What a run has spent in all attempts, in words; empty where it asked no model."""
+    spent = read_ledger(run_dir / LEDGER)
+    tokens, cost = token_sum(spent), cost_sum(spent)
+    priced = "" if cost is None else f", {dollars(cost)} USD"
+    return "" if tokens is None else f"the models of this run have taken {tokens:,} tokens{priced}"
 
 
 def token_sum(spent: Sequence[StepSpending]) -> int | None:

@@ -22,6 +22,7 @@ from pipelines.summary import (
     measure_rows,
     next_commands,
     note_lines,
+    spending_of,
     stage_columns,
     stage_rows,
     total_rows,
@@ -74,7 +75,18 @@ def run(recipe: Path, overrides: tuple[str, ...], replace: bool, dry_run: bool, 
     if dry_run:
         answer(planned(plan), show_plan, as_json)
     else:
-        answer(run_plan(plan, progress_for(sys.stderr), replace), show_finish, as_json)
+        answer(carried_out(plan, replace), show_finish, as_json)
+
+
+def carried_out(plan: Plan, replace: bool) -> Finish:
+    """Run a plan. Whatever ends it before its time, what it has cost by then is told."""
+    before = spending_of(plan.run_dir)
+    try:
+        return run_plan(plan, progress_for(sys.stderr), replace)
+    except BaseException:
+        if (spent := spending_of(plan.run_dir)) != before:
+            log(f"so far {spent}")
+        raise
 
 
 def planned(plan: Plan) -> Planned:

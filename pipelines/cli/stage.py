@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
 
 from pipelines.cli.console import answer, answers, example
-from pipelines.cli.run import OVERRIDES, REPLACE, show_finish
-from pipelines.engine.progress import progress_for
-from pipelines.line import Finish, run_plan
+from pipelines.cli.run import OVERRIDES, REPLACE, carried_out, show_finish
+from pipelines.line import Finish
 from pipelines.plan import make_plan
 from pipelines.recipe import read_recipe
 from schemas.errors import UserError
@@ -56,7 +54,7 @@ def stage_command(verb: str) -> click.Command:
                 f"{config} has the steps {', '.join(found)}; agentmill {verb} expects one of {', '.join(operators)}\n"
                 f"for a whole recipe: agentmill run {config}"
             )
-        answer(run_plan(plan, progress_for(sys.stderr), replace), show_finish, as_json)
+        answer(carried_out(plan, replace), show_finish, as_json)
 
     return command
 

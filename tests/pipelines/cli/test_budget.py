@@ -68,6 +68,18 @@ def test_a_budget_in_dollars(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert "of 0.50 USD; the 0 inputs that have ended are kept" in capsys.readouterr().err
 
 
+def test_a_run_that_stops_says_what_it_has_cost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_world(tmp_path, copies=1)
+    with FakeOpenAi([text("look"), status(400, message="no more")]) as server:
+        recipe = write_recipe(tmp_path, SAMPLE, models={"actor": actor(server)})
+        assert agentmill("run", recipe) == 1
+        (spent,) = read_ledger(tmp_path / "run" / LEDGER)
+        told = f"so far the models of this run have taken {spent.prompt_tokens + spent.completion_tokens:,} tokens, "
+        assert capsys.readouterr().err.splitlines()[-3].startswith(told)
+        assert agentmill("run", recipe, "models.actor.sampling.max_tokens=0") == 2
+        assert "so far" not in capsys.readouterr().err
+
+
 def test_entries_of_one_model_have_budgets_of_their_own(tmp_path: Path) -> None:
     write_world(tmp_path, copies=2)
     again = {**SAMPLE, "policy": "frugal", "as": "again"}
