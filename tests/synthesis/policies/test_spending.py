@@ -12,7 +12,7 @@ from schemas.config import validate
 from schemas.errors import UserError
 from schemas.trajectory import Usage
 from synthesis.policies import make_policy
-from synthesis.policies.openai import completed
+from synthesis.policies.estimates import completed
 from synthesis.policies.policy import Conversation, OverBudget, PolicyError, Turn, exhausted
 from synthesis.policies.settings import PolicySettings
 from synthesis.policies.spending import Budget, Prices, Spending, StepSpending, read_ledger
