@@ -36,6 +36,11 @@ OURS = frozenset({"model", "messages", "tools", "stream", "stream_options", "n"}
 
 OF_VLLM = frozenset({"seed", "logprobs", "return_token_ids", "structured_outputs"})
 
+OF_REQUESTS = frozenset({"endpoints", "api_key_variable", "turn_timeout_s", "patience_s", "max_retries"})
+OF_ONE_POLICY = {"turns": "scripted", "server": "vllm"}
+BUILT_IN = ("expert", "openai", "scripted", "vllm")
+"""Policies that are no plug-ins: what they do not use is refused."""
+
 WEIGHTS = (".safetensors", ".bin", ".pt", ".gguf")
 TOKENIZERS = {"tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json", "tekken.json"}
 CPU_SEQUENCES, GPU_SEQUENCES = 32, 256
@@ -202,8 +207,14 @@ class ModelConfig(Config):
     def _complete(self) -> ModelConfig:
         asked = self.policy in ("openai", "vllm")
         unused = sorted({"extra_body", "headers", "limits", "prices", "sampling"} & self.model_fields_set)
+        unused += sorted(OF_REQUESTS & self.model_fields_set) if self.policy in ("expert", "scripted") else []
         if unused and not asked:
             raise ValueError(f"policy {self.policy!r} sends no requests, so it has no `{unused[0]}`")
+        for name, policy in OF_ONE_POLICY.items():
+            if name in self.model_fields_set and self.policy != policy and self.policy in BUILT_IN:
+                raise ValueError(f"`{name}` is for policy {policy!r}, and this one is {self.policy!r}; leave it out")
+        if self.managed and self.revision is not None:
+            raise ValueError("`revision` is for models behind `endpoints`; that of a folder is the digest of its files")
         taken = sorted(OF_VLLM & self.extra_body.keys())
         if taken and self.policy == "vllm":
             raise ValueError(f"`extra_body.{taken[0]}` is set for each request by policy 'vllm'; leave it out")

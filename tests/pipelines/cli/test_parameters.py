@@ -103,6 +103,10 @@ def test_limit_of_a_step_goes_by_the_name_that_the_model_wants() -> None:
         ({"policy": "vllm", "extra_body": {"seed": 1}}, "`extra_body.seed` is set for each request by policy 'vllm'"),
         ({"policy": "expert", "headers": {"X-Title": "a"}}, "sends no requests, so it has no `headers`"),
         ({"policy": "expert", "sampling": {"temperature": 0}}, "sends no requests, so it has no `sampling`"),
+        ({"policy": "expert"}, "sends no requests, so it has no `endpoints`"),
+        ({"turns": ["go"]}, "`turns` is for policy 'scripted', and this one is 'openai'; leave it out"),
+        ({"server": {"max_model_len": 99}}, "`server` is for policy 'vllm', and this one is 'openai'"),
+        ({"policy": "vllm", "endpoints": [], "revision": "r1"}, "`revision` is for models behind `endpoints`"),
         ({"sampling": {"max_tokens": 5, "max_completion_tokens": 6}}, "two names of one limit"),
     ],
 )
