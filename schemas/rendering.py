@@ -22,6 +22,8 @@ Render = Callable[[list[JsonObject], list[JsonObject] | None, bool], str]
 """``(messages, tools, add_generation_prompt) -> text``: a chat template at work."""
 
 OPENS_REASONING = re.compile(r"<think>\s*\Z")
+INLINE = re.compile(r"(<think>\s*)(.*?)(\s*</think>\s*)(.*)", re.DOTALL)
+"""Content that begins with its reasoning, as many data sets have it; templates take it apart."""
 
 
 class TemplateError(ValueError):
@@ -167,14 +169,16 @@ class _Shown:
     def turn(self, index: int) -> _Turn:
         """The trained message at ``index`` as a model would generate it. Raises ``TemplateError``."""
         message = self.messages[index]
-        reasoning = bool((message.reasoning_content or "").strip())
+        reasoning = bool(_apart(message)[0])
         turn, rendered = self._prompted(index), message
         if turn is None and self.template.thinking:
             turn = self._prompted(index, reasoning)
         if turn is None:
             turn = self._alone(index)
         if turn is None:
-            turn, rendered = self._reasoned(index), msgspec.structs.replace(message, reasoning_content=None)
+            content = _apart(message)[1]
+            turn = self._reasoned(index)
+            rendered = msgspec.structs.replace(message, reasoning_content=None, content=content)
         if turn is None:
             raise TemplateError(f"the chat template renders assistant message {index} otherwise than it prompts for it")
         part = unsaid(message, turn.text[len(turn.prompt) :])
@@ -221,7 +225,7 @@ class _Shown:
         rest = text[len(stem) :]
         if rest.startswith("<think>"):
             return _Turn(index, prompt, prompt + rest.removeprefix("<think>").lstrip())
-        reasoning = (self.messages[index].reasoning_content or "").strip()
+        reasoning, _ = _apart(self.messages[index])
         return _Turn(index, prompt, f"{prompt}{reasoning}\n</think>\n\n{rest.lstrip()}")
 
     def _up_to_end(self, index: int, start: int, thinking: bool | None = None) -> str:
@@ -292,13 +296,19 @@ def _unsaid(message: Message, marked: Message, text: str) -> str | None:
 
 
 def _parts(message: Message) -> list[str]:
-    texts = [(message.reasoning_content or "").strip(), (message.content or "").strip()]
-    return [*filter(None, texts), *(call.name for call in message.tool_calls)]
+    return [*filter(None, _apart(message)), *(call.name for call in message.tool_calls)]
+
+
+def _apart(message: Message) -> tuple[str, str]:
+    """The reasoning and the content of a message, also where the one is written at the beginning of the other."""
+    reasoning, content = (message.reasoning_content or "").strip(), (message.content or "").strip()
+    inline = None if reasoning else INLINE.fullmatch(content)
+    return (inline[2], inline[4]) if inline else (reasoning, content)
 
 
 def _after(message: Message, text: str) -> str:
     """What ``text`` has after the content of a message."""
-    content = (message.content or "").strip()
+    _, content = _apart(message)
     return text[text.find(content) + len(content) :].strip()
 
 
@@ -320,6 +330,12 @@ def _marked(message: Message) -> Message:
     names = ("reasoning_content", "content")
     texts = {name: getattr(message, name).strip() for name in names if (getattr(message, name) or "").strip()}
     marked = {name: _between_marks(text, name) for name, text in texts.items()}
+    inline = INLINE.fullmatch(texts["content"]) if list(texts) == ["content"] else None
+    if inline:
+        opening, thought, closing, rest = inline.groups()
+        thought = thought and _between_marks(thought, "thought")
+        rest = rest and _between_marks(rest, "content")
+        marked["content"] = f"{opening}{thought}{closing}{rest}"
     calls = [
         msgspec.structs.replace(call, name=_between_marks(call.name, f"call{number}"))
         for number, call in enumerate(message.tool_calls)

@@ -166,6 +166,21 @@ def test_arguments_as_text_for_templates_that_join_them(tokenizer: Any) -> None:
     assert '```json\n{"where":"box"}\n```' in own.decode(sequence.labels[sequence.mask].tolist())
 
 
+INLINE = {"qwen3", "qwen3_5_think", "qwen3_6", "glm4moe", "nemotron_3_nano", "qwen2_5", "tiny", "smollm2"}
+
+
+@pytest.mark.parametrize("name", sorted(INLINE))
+def test_reasoning_that_is_written_into_the_content_is_trained_on(name: str, tokenizer: Any) -> None:
+    own = tokenizer_of(name, tokenizer)
+    said = "<think>\nbecause\n</think>\n\nwalk"
+    example = row([system(), user("Go."), assistant(said), user("On."), assistant(said.replace("walk", "run"))])
+    assert kept(example, own) > 0
+    for messages, sequence in encode_row(example, own):
+        for index in (index for index, message in enumerate(messages) if message.train):
+            text = own.decode(sequence.labels[sequence.mask & (sequence.messages == index)].tolist())
+            assert text.index("because") < text.index("</think>") < text.index("run" if index == 4 else "walk")
+
+
 @pytest.mark.parametrize("fault", ["{{ 1 + 'x' }}", "{{ 1 / 0 }}", "{{ raise_exception('no') }}", "{{ x.y.z }}"])
 def test_a_template_that_fails_drops_the_row(fault: str, tokenizer: Any) -> None:
     own = tokenizer_of("smollm2", tokenizer)
