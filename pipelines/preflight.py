@@ -120,6 +120,7 @@ def needs_of(step: Step, trained: set[str]) -> Iterator[Need]:
         if folder is not None and folder not in trained:
             yield Need(("tokenizer", folder), "recipe", partial(check_tokenizer, field, folder))
     for model in step.models.values():
+        yield from needs_of_requests(model)
         if model.managed:
             yield from needs_of_managed(model, trained, serves=not training)
         else:
@@ -168,13 +169,18 @@ def needs_of_managed(config: ModelConfig, trained: set[str], *, serves: bool) ->
         yield Need(("chat template", model), "recipe", partial(check_chat_template, model))
 
 
-def needs_of_endpoints(config: ModelConfig) -> Iterator[Need]:
-    """What a model behind endpoints needs: the key, the headers, and that they answer and serve it."""
-    variable, headers = config.api_key_variable, config.headers
+def needs_of_requests(config: ModelConfig) -> Iterator[Need]:
+    """What the requests of a model take from the environment: the key, and headers."""
+    variable = config.api_key_variable
     if variable is not None:
         yield Need(("key", variable), "machine", partial(_discard, partial(api_key, variable)))
-    for name, value in headers.items():
+    for name, value in config.headers.items():
         yield Need(("header", name, value), "machine", partial(_discard, partial(header_values, {name: value})))
+
+
+def needs_of_endpoints(config: ModelConfig) -> Iterator[Need]:
+    """What a model behind endpoints needs: that they answer and serve it."""
+    variable, headers = config.api_key_variable, config.headers
     named = {**headers, **({"key": f"env:{variable}"} if variable else {})}
     sent = [f"with {name}: {value}" for name, value in sorted(named.items())]
     for url in config.endpoints:

@@ -197,6 +197,13 @@ def test_an_endpoint_is_asked_with_the_headers_of_its_model(tmp_path: Path, monk
     assert len(seen) == 1, "an endpoint is not asked without the headers that it wants"
 
 
+def test_headers_of_a_server_of_ours_are_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(KEY, raising=False)
+    headers = {"api-key": f"env:{KEY}"}
+    lines = refused(plan_of(tmp_path, SAMPLE, policy="vllm", model=str(tiny_model()), headers=headers))
+    assert any(f"the environment variable {KEY!r}, named by the header 'api-key'" in line for line in lines)
+
+
 def test_a_run_that_is_refused_leaves_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_world(tmp_path)
     url = f"http://127.0.0.1:{free_ports(1)[0]}/v1"
