@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipelines.engine.processes import PROC, children_of
+from pipelines.engine.processes import children_of, words_of
 from pipelines.engine.supervise import PR_SET_CHILD_SUBREAPER
 
 POLL_S = 0.02
@@ -102,11 +102,3 @@ def kill(pid: int, number: signal.Signals) -> None:
     """Send a signal to a process, which may be gone."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
-
-
-def words_of(pid: int) -> str:
-    """The command line of a process; empty for one that is gone."""
-    try:
-        return (PROC / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-    except OSError:
-        return ""

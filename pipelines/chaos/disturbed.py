@@ -9,9 +9,10 @@ from pathlib import Path
 
 import msgspec
 
-from pipelines.chaos.command import TRACEBACK, Command, words_of
+from pipelines.chaos.command import TRACEBACK, Command
 from pipelines.chaos.device import Device
 from pipelines.chaos.faults import FAULTS, Scene, wake
+from pipelines.engine.processes import words_of
 from pipelines.plan import Step
 from pipelines.stages.procedure import Procedure
 
@@ -115,7 +116,7 @@ class Disturbed:
                 return True
             if isinstance(step.stage, Procedure) and (self._folder / step.name).parent.exists():
                 ready = ready or time.monotonic()
-                if command.says(f"{step.name}:") or time.monotonic() - ready > PROCEDURE_S:
+                if command.says(step.name) or time.monotonic() - ready > PROCEDURE_S:
                     return True
             time.sleep(_POLL_S)
         return False

@@ -156,7 +156,7 @@ def wake(processes: Sequence[int]) -> None:
 FAULTS: Mapping[str, Fault] = {
     "kill_launcher": Fault("SIGKILL to the launcher", frozenset({KILLED}), signals_launcher(signal.SIGKILL)),
     "kill_group": Fault("SIGKILL to the process group", frozenset({KILLED}), signals_group(signal.SIGKILL)),
-    "kill_worker": Fault("SIGKILL to a worker", frozenset({FAILED}), kill_worker),
+    "kill_worker": Fault("SIGKILL to a worker", frozenset(), kill_worker),
     "kill_server": Fault("SIGKILL to a process of a model server", frozenset(), kill_server),
     "terminate": Fault("SIGTERM to the launcher", frozenset({TERMINATED}), signals_launcher(signal.SIGTERM)),
     "terminate_group": Fault("SIGTERM to the process group", frozenset({TERMINATED}), signals_group(signal.SIGTERM)),

@@ -78,6 +78,8 @@ def main() -> NoReturn:
         interrupt(frame)
 
     signal.signal(signal.SIGTERM, terminate)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in `agentmill … &` of a script: it is asked for by kill
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

@@ -3,27 +3,42 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
+import socket
+import tempfile
+import threading
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from pipelines.engine import stop
 from pipelines.engine.chunks import Chunk
+from pipelines.engine.liveness import Beat, Watchdog
 from pipelines.engine.order import StageOrder
 from pipelines.engine.runner import quiet_beam
 from pipelines.engine.workspace import Workspace
 from schemas.errors import UserError
 
 _POLL_S = 0.2
+_CANCEL_S = 5.0
 
 
 class StageFailed(Exception):
     """A stage could not be finished for no fault of the user; what it had done stays and is taken up again."""
 
 
-def execute(order: StageOrder, chunks: Sequence[Chunk], workspace: Workspace) -> None:
-    """Run the pipeline to its end. Raises what a worker left word of, or ``StageFailed``."""
+class WorkerLost(Exception):
+    """A worker ended or fell silent while it had work; what was done stays, and another attempt may do the rest."""
+
+
+def execute(order: StageOrder, chunks: Sequence[Chunk], workspace: Workspace, done: Callable[[], int]) -> None:
+    """Run the pipeline to its end. Raises what a worker left word of, ``WorkerLost`` or ``StageFailed``.
+
+    ``done`` tells how far the stage is, as a number that grows.
+    """
     with quiet_beam():
         import apache_beam as beam
         from apache_beam.runners.worker import sdk_worker
@@ -33,23 +48,55 @@ def execute(order: StageOrder, chunks: Sequence[Chunk], workspace: Workspace) ->
         vars(sdk_worker)["print"] = say_unless_stopped
 
         runner = order.runner.beam_runner(workspace.path / "workers.log", workspace.stop_file)
-        pipeline = beam.Pipeline(runner, order.runner.beam_options())
+        with temporary_files_in(workspace.path):
+            pipeline = beam.Pipeline(runner, order.runner.beam_options())
         _ = pipeline | StageTransform(order.operation, chunks, workspace)
+        result = None
+        watchdog = Watchdog(workspace, order.runner.stall_timeout_s, done, give_up)
         try:
-            result = pipeline.run()
-            if order.runner.remote:
-                await_worker(result, order, workspace)
-            result.wait_until_finish()
+            with watchdog.watching():
+                result = pipeline.run()
+                if order.runner.remote:
+                    await_worker(result, order, workspace)
+                result.wait_until_finish()
         except StageFailed:
             raise
         except (Exception, KeyboardInterrupt) as error:
             if stop.lost:
-                raise worker_lost(order) from None
+                cancel(result)
+                raise WorkerLost(stop.lost[0]) from None
             if stop.stopped.is_set():
                 raise KeyboardInterrupt from None
             if isinstance(error, KeyboardInterrupt):
                 raise
             raise explained(error, order, workspace) from error
+
+
+def cancel(result: Any) -> None:
+    """Cancel a job elsewhere, without waiting long for a service that may be gone; a local one has ended."""
+    if result is not None:
+        thread = threading.Thread(target=result.cancel, name="cancel", daemon=True)
+        thread.start()
+        thread.join(_CANCEL_S)
+
+
+@contextlib.contextmanager
+def temporary_files_in(folder: Path) -> Iterator[None]:
+    """Let temporary files be made in ``folder``: Beam leaves some behind where it is killed."""
+    before, tempfile.tempdir = tempfile.tempdir, str(folder)
+    try:
+        yield
+    finally:
+        tempfile.tempdir = before
+
+
+def give_up(worker: Beat, silent_s: float) -> None:
+    """End a worker that is silent, if it is on this machine, and with it the attempt."""
+    if worker.host == socket.gethostname():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(worker.pid, signal.SIGKILL)
+    chunks = ", ".join(map(str, worker.chunks[:4]))
+    stop.lose(f"worker {worker.pid} on {worker.host} has been silent for {silent_s:.0f} s, with chunk {chunks}")
 
 
 def say_unless_stopped(*words: object, **options: Any) -> None:
@@ -75,10 +122,10 @@ def await_worker(result: Any, order: StageOrder, workspace: Workspace) -> None:
         time.sleep(_POLL_S)
 
 
-def worker_lost(order: StageOrder) -> StageFailed:
-    """What is said of a worker process that ended by itself."""
+def worker_lost(order: StageOrder, error: WorkerLost, attempts: int) -> StageFailed:
+    """What is said of a stage that lost a worker in each of its ``attempts``."""
     return StageFailed(
-        f"stage {order.name} failed: {stop.lost[0]} (-9: killed, as for want of memory)\n"
+        f"stage {order.name} failed in {attempts} attempts: {error} (-9: killed, as for want of memory)\n"
         f"what is done stays; run the same command, perhaps with fewer runner.workers than {order.runner.workers}"
     )
 

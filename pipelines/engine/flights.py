@@ -39,6 +39,7 @@ class FlightsFn(StageFn):
     def process(self, chunk: Chunk) -> Iterator[ShardResult]:
         """Launch the units of ``chunk``; give the results of whatever chunks get finished meanwhile."""
         results: list[ShardResult] = []
+        self.take(chunk.index)
         with self.boundary():
             done = self.workspace.result("results", chunk.index)
             results += [self.counted(done)] if done else self._launch_all(chunk)

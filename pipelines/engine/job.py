@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from pipelines.dropped import used_nothing
+from pipelines.engine import attempts
 from pipelines.engine.endpoints import Endpoint
 from pipelines.engine.operation import identity
 from pipelines.engine.order import StageOrder
@@ -18,7 +19,6 @@ from pipelines.engine.provenance import Provenance, finished, provenance
 from pipelines.engine.run import run_stage
 from pipelines.engine.runner import RunnerConfig
 from pipelines.engine.seeds import SEEDS, seed_table
-from pipelines.engine.workspace import Workspace
 from pipelines.stages.lookup import check_disjoint
 from pipelines.stages.stage import Stage, StageContext
 from schemas.errors import UserError
@@ -51,7 +51,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         """
         manifest = finished(self.folder, self._provenance(self._seeds()), self.replace)
         if manifest is not None and self.replace and used_nothing(manifest):
-            Workspace(str(self.folder)).clear()
+            attempts.clear(self.folder)
             manifest = None
         if manifest is not None:
             self._tidy()
@@ -85,7 +85,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
     def _tidy(self) -> None:
         """Remove what only a table in the making needs, also after a kill between its manifest and this."""
-        Workspace(str(self.folder)).end()
+        attempts.end(self.folder)
         shutil.rmtree(self.folder / SEEDS, ignore_errors=True)
 
     def _check_ids(self) -> None:

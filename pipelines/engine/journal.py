@@ -129,6 +129,34 @@ class Journal:
         self._database.close()
 
 
+def renew(path: Path) -> None:
+    """Replace a journal by a copy, so that who still has the old one open writes into nothing.
+
+    Raises ``UserError`` if it cannot be read, or the device is full.
+    """
+    if not path.exists():
+        return
+    fresh = path.with_suffix(".new")
+    fresh.unlink(missing_ok=True)
+    try:
+        with (
+            contextlib.closing(sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S)) as held,
+            contextlib.closing(sqlite3.connect(fresh)) as copied,
+        ):
+            held.backup(copied)
+            copied.execute("DELETE FROM flying")
+            copied.commit()
+    except sqlite3.DatabaseError as error:
+        fresh.unlink(missing_ok=True)
+        raise UserError(
+            f"{path}, what the run before has kept, cannot be taken over: {error}\n"
+            "free space and run the same command, or delete it: what it holds is then made again"
+        ) from error
+    for old in (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")):
+        old.unlink(missing_ok=True)
+    fresh.rename(path)
+
+
 def entry_type(writes: type[Record], sides: Sequence[str]) -> Any:
     """The type of an entry: the measures of an input, its outputs, and what it gave to each of ``sides``."""
     lists = [GenericAlias(list, (record_type,)) for record_type in (writes, *(SIDES[side] for side in sides))]

@@ -54,6 +54,14 @@ def children_of(ancestor: int) -> list[int]:
     return found
 
 
+def words_of(pid: int) -> str:
+    """The command line of a process; empty for one that is gone."""
+    try:
+        return (PROC / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return ""
+
+
 def end_session(leader: int, grace_s: float) -> None:
     """End all others in the session of ``leader``: SIGTERM, then SIGKILL to what is left after ``grace_s``."""
     _signal_all(leader, signal.SIGTERM)

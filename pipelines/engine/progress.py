@@ -27,6 +27,9 @@ class StageProgress(Protocol):
     def stopped(self, name: str) -> None:
         """The stage failed or was interrupted."""
 
+    def retried(self, name: str, why: str, attempt: int) -> None:
+        """The stage starts once more, for the ``attempt``-th time, with what is done."""
+
 
 class LineProgress:
     """Quiet lines for logs: one at the start and the end of a stage, and one each half minute between."""
@@ -59,6 +62,10 @@ class LineProgress:
         """As ``StageProgress``."""
         self._meter.end()
         self._say(f"{name}: stopped")
+
+    def retried(self, name: str, why: str, attempt: int) -> None:
+        """As ``StageProgress``."""
+        self._say(f"{name}: {why}; attempt {attempt}")
 
     def _say(self, line: str) -> None:
         print(line, file=self._stream, flush=True)

@@ -13,20 +13,23 @@ from typing import Any
 
 import msgspec
 
-from pipelines.engine import stop
+from pipelines.engine import attempts, stop
 from pipelines.engine.chunks import Chunk, plan
-from pipelines.engine.execute import execute
+from pipelines.engine.execute import WorkerLost, execute, worker_lost
 from pipelines.engine.faults import EngineError
 from pipelines.engine.journal import ended
 from pipelines.engine.operation import SIDES
 from pipelines.engine.order import StageOrder
 from pipelines.engine.progress import StageProgress
 from pipelines.engine.provenance import finished
-from pipelines.engine.watch import watched
+from pipelines.engine.watch import Tracker, watched
 from pipelines.engine.workspace import Plan, Workspace
 from schemas.errors import LimitReached, UserError
 from schemas.record import SCHEMA_VERSION
 from schemas.tables import Counts, Manifest, ShardFile, Table, write_manifest
+
+ATTEMPTS = 3
+"""A stage that lost a worker is tried so often in all."""
 
 _PACKAGES = ("agentmill", "apache-beam", "pyarrow", "msgspec")
 
@@ -39,9 +42,8 @@ def run_stage(order: StageOrder, progress: StageProgress | None = None) -> Manif
     ``KeyboardInterrupt`` passes through once the workers have been told to stop.
     """
     manifest = finished(order.folder, order.provenance, order.replace)
-    workspace = Workspace(str(order.folder))
     if manifest is not None:
-        workspace.end()
+        attempts.end(order.folder)
         if progress is not None:
             progress.skipped(order.name, manifest)
         return manifest
@@ -49,14 +51,35 @@ def run_stage(order: StageOrder, progress: StageProgress | None = None) -> Manif
     refuse_empty(order.primary, order.name)
     chunks = plan(order.primary, order.operation.chunk_rows)
     began = time.monotonic()
-    workspace.begin(Plan(provenance=order.provenance, chunks=len(chunks)))
-    with watched(order, chunks, workspace, progress) as gauge, stop.interruptible(workspace.stop_file):
-        execute(order, chunks, workspace)
-        refuse_halted(order, workspace)
-    manifest = conclude(order, chunks, workspace, time.monotonic() - began, gauge.mean())
+    for number in range(1, ATTEMPTS + 1):
+        workspace = attempts.begin(order.folder, Plan(provenance=order.provenance, chunks=len(chunks)))
+        try:
+            busy = work(order, chunks, workspace, progress)
+            break
+        except WorkerLost as error:
+            stop.end_workers(workspace.stop_file)
+            if number == ATTEMPTS:
+                raise worker_lost(order, error, ATTEMPTS) from None
+            if progress is not None:
+                progress.retried(order.name, str(error), number + 1)
+    manifest = conclude(order, chunks, workspace, time.monotonic() - began, busy)
     if progress is not None:
         progress.finished(order.name, manifest)
     return manifest
+
+
+def work(
+    order: StageOrder, chunks: Sequence[Chunk], workspace: Workspace, progress: StageProgress | None
+) -> float | None:
+    """One attempt. Returns the mean utilisation of the servers, if it is known. Raises as ``execute``."""
+    tracker = Tracker(order.operation, workspace)
+    with (
+        watched(order, chunks, tracker, progress) as gauge,
+        stop.interruptible(workspace.stop_file),
+    ):
+        execute(order, chunks, workspace, lambda: tracker.standing().ended)
+        refuse_halted(order, workspace)
+    return gauge.mean()
 
 
 def refuse_halted(order: StageOrder, workspace: Workspace) -> None:
@@ -98,7 +121,7 @@ def conclude(
     try:
         order.operation.check(sums)
     except UserError:
-        workspace.clear()
+        attempts.clear(order.folder)
         raise
     metrics = order.operation.summed(sums)
     utilisation = {} if busy is None else {"server_utilisation": round(busy, 3)}
@@ -119,10 +142,11 @@ def conclude(
         versions=versions(),
         metrics={**dict(sorted(metrics.items())), **utilisation},
     )
+    workspace.publish(present)
     for side in order.operation.sides:
         write_manifest(order.folder / side, beside(manifest, side, [each.sides[side] for each in present]))
     write_manifest(order.folder, manifest)
-    workspace.end()
+    attempts.end(order.folder)
     return manifest
 
 

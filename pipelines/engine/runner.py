@@ -42,6 +42,9 @@ class RunnerConfig(Config):
     name: RunnerName = Field(default="embedded", description="the runner")
     workers: int = Field(default=1, ge=1, le=256, description="worker processes or threads of a local runner")
     start_timeout_s: float = Field(default=600.0, gt=0, description="seconds a cluster has to start a worker")
+    stall_timeout_s: float = Field(
+        default=120.0, ge=10, description="seconds without progress after which a silent worker is given up"
+    )
     options: dict[str, Any] = Field(default={}, description="pipeline options of Beam, such as job_endpoint")
 
     @property
@@ -105,7 +108,8 @@ def _local_runner(name: str, log: Path, stop_file: Path) -> Any:
     if name == "multi_threading":
         return FnApiRunner(default_environment=environments.EmbeddedPythonGrpcEnvironment.default())
     worker = [sys.executable, "-P", "-m", "pipelines.engine.worker_process", str(os.getpid()), str(stop_file)]
-    command = f"exec {shlex.join(worker)} >>{shlex.quote(str(log))} 2>&1"
+    # Signals to the process group are for the launcher, also while the worker is not there yet.
+    command = f"trap '' INT TERM; exec {shlex.join(worker)} >>{shlex.quote(str(log))} 2>&1"
     return FnApiRunner(default_environment=environments.SubprocessSDKEnvironment.from_command_string(command))
 
 

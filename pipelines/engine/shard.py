@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 import msgspec
@@ -25,9 +25,13 @@ class Claim(msgspec.Struct, frozen=True):
 
 
 class ShardResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one chunk: small enough to pass between workers, and the mark that its shard is written."""
+    """What became of one chunk: small enough to pass between workers, and the mark that its shard is written.
+
+    ``place`` is the folder of its files in that of the attempt.
+    """
 
     chunk: Chunk
+    place: str
     counts: Counts
     reasons: dict[str, int]
     data: ShardFile
@@ -36,6 +40,14 @@ class ShardResult(msgspec.Struct, frozen=True, kw_only=True):
     metrics: dict[str, float]
     seconds: float
     claims: list[Claim] = []
+
+    def files(self) -> Iterator[tuple[str, ShardFile]]:
+        """Its files, each with the folder of the table that it belongs to."""
+        yield "data", self.data
+        if self.dropped is not None:
+            yield "dropped", self.dropped
+        for side, file in self.sides.items():
+            yield f"{side}/data", file
 
 
 class Shard:
@@ -143,8 +155,10 @@ class Shard:
             rows.sort(key=lambda row: (identity(row[1]), row[0]))
         return [output for _, output in rows]
 
-    def result(self, data: ShardFile, sides: dict[str, ShardFile], dropped: ShardFile | None) -> ShardResult:
-        """The result, once the files are written."""
+    def result(
+        self, place: str, data: ShardFile, sides: dict[str, ShardFile], dropped: ShardFile | None
+    ) -> ShardResult:
+        """The result, once the files are written at ``place``."""
         metrics = Counter(self._measures)
         for _, output in chain(self.rows, *self.sides.values()):
             for name, value in self._operation.measures(output).items():
@@ -152,6 +166,7 @@ class Shard:
         lost = len(self.dropped)
         return ShardResult(
             chunk=self.chunk,
+            place=place,
             counts=Counts(read=self._read, used=self._read - lost, dropped=lost, written=len(self.rows)),
             reasons=dict(Counter(letter.reason for letter in self.dropped)),
             data=data,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import signal
@@ -11,12 +12,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
+from pipelines.engine.processes import children_of, words_of
+
 _POLL_S = 0.3
 
 _WORKER_THREAD = "run_worker"
 """The thread of Beam's local runner that waits for the end of a worker process."""
 
-_RUNNER_THREADS = (_WORKER_THREAD, "beam_control_read", "read_grpc_client_inputs")
+_RUNNER_GRACE_S = 10.0
+
+_RUNNER_THREADS = (_WORKER_THREAD, "beam_control_read", "read_grpc_client_inputs", "wait_until_finish_read", "cancel")
 """It and those that break with it."""
 
 stopped = threading.Event()
@@ -25,6 +30,10 @@ stopped = threading.Event()
 
 lost: list[str] = []
 """What was said of worker processes that ended by themselves in the run that winds down."""
+
+
+_loops: set[asyncio.AbstractEventLoop] = set()
+"""Event loops in which episodes of this process run."""
 
 
 class Stopped(BaseException):
@@ -57,12 +66,12 @@ def interruptible(stop_file: Path) -> Iterator[None]:
             stop_file.touch()
         if callable(previous):
             previous(signum, frame)
+        raise KeyboardInterrupt  # where SIGINT was ignored, as in `command &` of a script
 
     def report(arguments: threading.ExceptHookArgs) -> None:
         name = arguments.thread.name if arguments.thread else ""
         if name == _WORKER_THREAD and not stopped.is_set():
-            lost.append(str(arguments.exc_value))
-            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+            lose(str(arguments.exc_value))
         elif name not in _RUNNER_THREADS:
             hook(arguments)
 
@@ -74,6 +83,49 @@ def interruptible(stop_file: Path) -> Iterator[None]:
         signal.signal(signal.SIGINT, previous)
         if not stopped.is_set():
             threading.excepthook = hook
+
+
+def lose(worker: str) -> None:
+    """Give the attempt up for a worker that ended or fell silent: ``lost`` says so, and the main thread is woken."""
+    lost.append(worker)
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+
+@contextlib.contextmanager
+def running(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+    """Around the life of an event loop whose episodes have to wait where a worker may ask no model."""
+    _loops.add(loop)
+    try:
+        yield
+    finally:
+        _loops.discard(loop)
+
+
+@contextlib.contextmanager
+def held_loops() -> Iterator[None]:
+    """Keep all episodes of this process where they are."""
+    free = threading.Event()
+    for loop in list(_loops):
+        with contextlib.suppress(RuntimeError):  # it has just been closed
+            loop.call_soon_threadsafe(free.wait)
+    try:
+        yield
+    finally:
+        free.set()
+
+
+def end_workers(stop_file: Path) -> None:
+    """End all worker processes of an attempt that is given up, and wait until the runner has noticed.
+
+    What the runner says of their end belongs to that attempt.
+    """
+    for pid in children_of(os.getpid()):
+        if str(stop_file) in words_of(pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+    for thread in threading.enumerate():
+        if thread.name == _WORKER_THREAD:
+            thread.join(timeout=_RUNNER_GRACE_S)
 
 
 def follow(launcher: int, stop_file: Path) -> None:

@@ -62,10 +62,13 @@ class RowsFn(StageFn):
 
     def process(self, chunk: Chunk) -> Iterator[ShardResult]:
         """The result of ``chunk``; one that is done is not done again."""
+        self.take(chunk.index)
         with self.boundary(), rare_collection():
             result = self.workspace.result(self._phase, chunk.index) or self._write(chunk)
             if self._phase == "results":
                 self.counted(result)
+            else:
+                self.release(chunk.index)
         yield result
 
     def _write(self, chunk: Chunk) -> ShardResult:
@@ -100,6 +103,7 @@ class SettleFn(StageFn):
     def process(self, element: tuple[int, dict[str, Iterable[Any]]]) -> Iterator[ShardResult]:
         """The result of a chunk, from its candidate result and its losers."""
         index, found = element
+        self.take(index)
         with self.boundary():
             candidate = next(iter(found["candidate"]))
             done = self.workspace.result("results", index)

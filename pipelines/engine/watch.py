@@ -22,14 +22,14 @@ _POLL_S = 0.5
 
 @contextlib.contextmanager
 def watched(
-    order: StageOrder, chunks: Sequence[Chunk], workspace: Workspace, progress: StageProgress | None
+    order: StageOrder, chunks: Sequence[Chunk], counter: Tracker, progress: StageProgress | None
 ) -> Iterator[Gauge]:
-    """Tell ``progress`` how far a stage is, from what lies in its workspace, until it ends; gauge its servers."""
+    """Tell ``progress`` how far a stage is, by ``counter``, until it ends; gauge its servers."""
     gauge = Gauge(order.slots)
     if progress is None:
         yield gauge
         return
-    counter, over = Tracker(order.operation, workspace), threading.Event()
+    over = threading.Event()
 
     def report() -> None:
         while not over.wait(_POLL_S):

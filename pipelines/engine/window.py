@@ -104,7 +104,8 @@ class Window:
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         try:
-            self._loop.run_forever()
+            with stop.running(self._loop):
+                self._loop.run_forever()
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         finally:
             self._loop.close()

@@ -10,6 +10,7 @@ import apache_beam as beam
 import msgspec
 from apache_beam.metrics.metric import Metrics
 
+from pipelines.engine.liveness import Pulse, pulse
 from pipelines.engine.operation import Operation
 from pipelines.engine.shard import ShardResult
 from pipelines.engine.workspace import Failure, Workspace
@@ -23,11 +24,23 @@ class StageFn(beam.DoFn):
     def __init__(self, operation: Operation, workspace: Workspace) -> None:
         self.operation = operation
         self.workspace = workspace
+        self._pulse: Pulse | None = None
 
     def setup(self) -> None:
-        """Report that this worker has started."""
+        """Report that this worker has started, and begin to give signs of life."""
+        self._pulse = pulse(self.workspace)
         with suppress(OSError):
             self.workspace.report()
+
+    def take(self, chunk: int) -> None:
+        """Say that this worker works on a chunk, until its result is ``counted`` or it is ``released``."""
+        if self._pulse is not None:
+            self._pulse.take(chunk)
+
+    def release(self, chunk: int) -> None:
+        """Say that this worker has done a chunk."""
+        if self._pulse is not None:
+            self._pulse.release(chunk)
 
     @contextmanager
     def boundary(self) -> Iterator[None]:
@@ -47,6 +60,7 @@ class StageFn(beam.DoFn):
 
         Counters of a bundle that fails are lost with it, while its results are found again when it is retried.
         """
+        self.release(result.chunk.index)
         counts: dict[str, int] = msgspec.to_builtins(result.counts)
         reasons = {f"dropped_{reason}": n for reason, n in result.reasons.items()}
         for name, n in {**counts, **reasons, **counters(result.metrics)}.items():

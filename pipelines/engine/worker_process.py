@@ -8,19 +8,44 @@ table that the next run has taken over. Everything else is Beam's own worker.
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sys
 from pathlib import Path
+from typing import TextIO, cast
 
 from pipelines.engine import stop
+
+
+class Log:
+    """A stream that loses what cannot be written.
+
+    Beam reports what broke a worker after it has logged it: with a full device the report would never come.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write what can be written."""
+        with contextlib.suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Write what is buffered, if that can be."""
+        with contextlib.suppress(OSError):
+            self._stream.flush()
 
 
 def main(launcher: int, stop_file: Path) -> None:
     """Work until the runner has no more to do, ``launcher`` is gone or ``stop_file`` is there.
 
-    An interrupt from the terminal reaches the launcher as well, which then says when to stop.
+    A signal to the process group reaches the launcher as well, which then says when to stop.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)  # not ignored, which processes that are started here would inherit
+    sys.stdout = sys.stderr = cast(TextIO, Log(sys.stderr))
     stop.follow(launcher, stop_file)
 
     from apache_beam.runners.worker import sdk_worker_main

@@ -1,16 +1,21 @@
-"""The unfinished part of a table: which of its chunks are done, so that a killed stage goes on where it stopped.
+"""The unfinished part of a table: what its attempt has done, so that a killed stage goes on where it stopped.
 
-``NAME/.work/`` holds it and goes when the manifest is written. A chunk is done when its result file is there, which is
-written last; every file is written under a temporary name and renamed, and names depend on the chunk alone, so work
-that is done twice leaves the same files. Workers on other machines need the folder under the same path.
+``NAME/.work/ATTEMPT/`` holds all that workers write; ``NAME/data/`` is filled by the launcher alone, at the end. A new
+attempt renames or removes the folder of the one before, so a worker that outlived its own attempt has nowhere left to
+write to, and what is read never changes under a manifest. A chunk is done when its note is there: it is created once,
+the first one counts, and it names the files and their digests. Workers on other machines need the folder under the
+same path.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
+import secrets
 import shutil
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -19,14 +24,18 @@ import msgspec
 from pipelines.engine.operation import SIDES, identity
 from pipelines.engine.provenance import Provenance
 from pipelines.engine.shard import Shard, ShardResult
+from pipelines.engine.stop import Stopped
 from schemas.errors import RAISE_OR_WAIT
-from schemas.manifest import MANIFEST_NAME, TEMPORARY_FOLDER, disk_errors
+from schemas.manifest import disk_errors
 from schemas.record import Record
 from schemas.representable import RecordError, check
 from schemas.tables import ShardFile, read_shard, write_shard
 from schemas.verdict import Dropped
 
 S = TypeVar("S", bound=msgspec.Struct)
+
+WORK = ".work"
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV)
 
 Phase = Literal["results", "candidates"]
 """``results``: final shards. ``candidates``: shards that still await a decision over all rows."""
@@ -37,6 +46,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     provenance: Provenance
     chunks: int
+
+
+class Superseded(Stopped):
+    """Another attempt has taken the table over: what this worker does is of no use any more."""
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,14 +68,19 @@ class Halt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Workspace(msgspec.Struct, frozen=True):
-    """The folder of a table in the making."""
+    """The folder of a table in the making. ``attempt`` names the part of it that one launcher and its workers use.
+
+    ``launcher`` is the process that began the attempt, by its identity.
+    """
 
     folder: str
+    attempt: str
+    launcher: str = ""
 
     @property
     def path(self) -> Path:
-        """Where what is only needed until the table is finished lies."""
-        return Path(self.folder) / ".work"
+        """Where all lies that is only needed until the table is finished."""
+        return Path(self.folder) / WORK / self.attempt
 
     @property
     def journal(self) -> Path:
@@ -73,6 +91,11 @@ class Workspace(msgspec.Struct, frozen=True):
     def stop_file(self) -> Path:
         """Worker processes end when this file is there."""
         return self.path / "stop"
+
+    @property
+    def lease(self) -> Path:
+        """A file that the launcher touches again and again while it lives."""
+        return self.path / "lease"
 
     def report(self) -> None:
         """Say that a worker has started."""
@@ -88,93 +111,129 @@ class Workspace(msgspec.Struct, frozen=True):
 
     def fail(self, failure: Failure) -> None:
         """Leave word of what ended the stage."""
-        _write(self.path / "failure.json", failure)
+        write_note(self.path / "failure.json", failure)
 
     def failure(self) -> Failure | None:
         """What ended the stage in a worker, if word of it could be left."""
-        return _read(self.path / "failure.json", Failure)
+        return read_note(self.path / "failure.json", Failure)
 
     def halt(self, reason: str, advice: str = RAISE_OR_WAIT) -> None:
         """Leave word that no worker is to start anything new."""
-        _write(self.path / "halted.json", Halt(reason=reason, advice=advice))
+        write_note(self.path / "halted.json", Halt(reason=reason, advice=advice))
 
     def halted(self) -> Halt | None:
         """Why nothing new is to be started, if so."""
-        return _read(self.path / "halted.json", Halt)
+        return read_note(self.path / "halted.json", Halt)
 
     def result(self, phase: Phase, index: int) -> ShardResult | None:
         """The result of a chunk, or ``None`` if it is not done."""
-        return _read(self._result_path(phase, index), ShardResult)
+        return read_note(self._result_path(phase, index), ShardResult)
 
     def store(self, phase: Phase, shard: Shard, writes: type[Record]) -> ShardResult:
-        """Write the files of a chunk, then its result. What no table can hold is dropped. Raises ``UserError``
-        if the device is full.
+        """Write the files of a chunk, then its note; returns the result that counts, which another worker may have
+        stored before. What no table can hold is dropped.
+
+        Raises ``UserError`` if the device is full, ``Superseded`` if another attempt has taken over.
         """
-        base = self.path / "candidates" if phase == "candidates" else Path(self.folder)
+        if not self.path.is_dir():
+            raise Superseded
+        place = f"{shard.chunk.index:05d}-{secrets.token_hex(4)}"
+        base = self.path / place
         data, sides = _write_outputs(base, shard, writes)
         letters = sorted(shard.dropped, key=identity)
         dropped = write_shard(base / "dropped" / shard.chunk.name, letters, Dropped) if letters else None
-        result = shard.result(data, sides, dropped)
-        _write(self._result_path(phase, shard.chunk.index), result)
+        result = shard.result(place, data, sides, dropped)
+        path = self._result_path(phase, shard.chunk.index)
+        while not create_note(path, result):
+            first = read_note(path, ShardResult)
+            if first is not None:
+                shutil.rmtree(base, ignore_errors=True)
+                return first
+            path.unlink(missing_ok=True)  # a power failure cut it
         return result
 
     def candidates(self, result: ShardResult, writes: type[Record]) -> tuple[Sequence[Any], Sequence[Dropped]]:
         """The outputs and dead letters of a candidate shard."""
-        base = self.path / "candidates"
+        base = self.path / result.place
         outputs = read_shard(base / "data" / result.chunk.name, writes)
         dropped = read_shard(base / "dropped" / result.chunk.name, Dropped) if result.dropped else []
         return outputs, dropped
 
-    def plan(self) -> Plan | None:
-        """The plan of the unfinished table, or ``None`` if there is none, or none that can be read."""
-        return _read(self.path / "plan.json", Plan)
-
-    def begin(self, plan: Plan) -> None:
-        """Make ready for ``plan``: keep what an equal plan has done, remove what another one has."""
-        for path in (self.stop_file, self._started, self.path / "failure.json", self.path / "halted.json"):
-            path.unlink(missing_ok=True)
-        if self.plan() == plan:
-            return
-        self.clear()
-        _write(self.path / "plan.json", plan)
-
-    def clear(self) -> None:
-        """Remove the table: the manifest first, so that what is left at any moment is no table."""
-        folder = Path(self.folder)
-        (folder / MANIFEST_NAME).unlink(missing_ok=True)
-        (self.path / "plan.json").unlink(missing_ok=True)
-        for name in (".work", "data", "dropped", *SIDES, TEMPORARY_FOLDER):
-            shutil.rmtree(folder / name, ignore_errors=True)
-
-    def end(self) -> None:
-        """Remove what only an unfinished table needs, also what writers that were killed left behind."""
-        for path in (self.path, Path(self.folder) / TEMPORARY_FOLDER):
-            shutil.rmtree(path, ignore_errors=True)
+    def publish(self, results: Sequence[ShardResult]) -> None:
+        """Put the files of all chunks where the table's readers find them. Raises ``UserError`` if that cannot be."""
+        for result in results:
+            for part, file in result.files():
+                target = Path(self.folder) / part / file.name
+                with disk_errors(target):
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    put(self.path / result.place / part / file.name, target)
 
     def finished(self, phase: Phase) -> set[int]:
         """Which chunks are done."""
-        folder = self.path / phase / "done"
-        return {int(path.stem) for path in folder.glob("*.json")} if folder.exists() else set()
+        return {int(path.stem) for path in (self.path / phase).glob("*.json")}
 
     def _result_path(self, phase: Phase, index: int) -> Path:
-        return self.path / phase / "done" / f"{index:05d}.json"
+        return self.path / phase / f"{index:05d}.json"
 
 
-def _read(path: Path, content_type: type[S]) -> S | None:
-    """What ``_write`` wrote; ``None`` if it did not, or a power failure undid it."""
+def read_note(path: Path, content_type: type[S]) -> S | None:
+    """The small file that ``write_note`` wrote; ``None`` if it did not, or a power failure undid it."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=content_type)
     except (FileNotFoundError, msgspec.DecodeError):
         return None
 
 
-def _write(path: Path, content: msgspec.Struct) -> None:
-    """Write a small file that appears whole, without waiting for the disk: what is lost with it is done again."""
-    with disk_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}")
-        temporary.write_bytes(msgspec.json.encode(content))
+def write_note(path: Path, content: msgspec.Struct) -> None:
+    """Write a small file that appears whole, without waiting for the disk: what is lost with it is done again.
+
+    Raises ``UserError`` if the device is full, ``Superseded`` if the folder is gone.
+    """
+    with _note(path, content) as temporary:
         temporary.replace(path)
+
+
+def create_note(path: Path, content: msgspec.Struct) -> bool:
+    """As ``write_note``, if there is no file at ``path``; whether it was so."""
+    with _note(path, content) as temporary:
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            return False
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            if path.exists():
+                return False
+            temporary.replace(path)
+    return True
+
+
+@contextlib.contextmanager
+def _note(path: Path, content: msgspec.Struct) -> Iterator[Path]:
+    """A temporary file beside ``path`` that holds ``content``; it is gone afterwards."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}")
+    try:
+        with disk_errors(path):
+            temporary.write_bytes(msgspec.json.encode(content))
+            yield temporary
+    except FileNotFoundError:
+        raise Superseded from None
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def put(source: Path, target: Path) -> None:
+    """Let ``target`` be the file ``source``, by a link, or a copy where the file system has none."""
+    if target.exists() and target.samefile(source):
+        return
+    target.unlink(missing_ok=True)
+    try:
+        os.link(source, target)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        shutil.copyfile(source, target)
 
 
 def _write_outputs(base: Path, shard: Shard, writes: type[Record]) -> tuple[ShardFile, dict[str, ShardFile]]:

@@ -17,7 +17,6 @@ import psutil
 import pytest
 
 from pipelines.children import run_module
-from pipelines.engine.journal import ended
 from schemas.tables import Table
 from tests.fake_openai import MODEL, FakeOpenAi, text
 from tests.model import tiny_model
@@ -34,6 +33,7 @@ from tests.pipelines.cli.world import (
     write_recipe,
     write_world,
 )
+from tests.pipelines.engine.stages import ended_in
 
 MANY = 4_000
 SPEC_ENV = {"operator": "spec_env", "n": MANY, "as": "environments2"}
@@ -50,23 +50,34 @@ def interrupted(
     stage: str,
     ready: Callable[[], bool] = lambda: True,
     number: signal.Signals = signal.SIGINT,
+    group: bool = False,
 ) -> tuple[int, str]:
-    """Send a signal when ``stage`` has started and is ``ready``; returns exit code and what stood on stderr."""
+    """Send a signal when ``stage`` has started and is ``ready``; returns exit code and what stood on stderr.
+
+    It goes to the process, or to its whole ``group``.
+    """
+    lines = read_until_started(process, stage)
+    wait_for(ready)
+    children = psutil.Process(process.pid).children(recursive=True)
+    if group:
+        os.killpg(process.pid, number)
+    else:
+        process.send_signal(number)
+    _, rest = process.communicate(timeout=120)
+    _, alive = psutil.wait_procs(children, timeout=30)
+    assert not alive
+    return process.returncode, lines + rest
+
+
+def read_until_started(process: subprocess.Popen[str], stage: str) -> str:
+    """What stands on stderr until ``stage`` has started."""
     assert process.stderr is not None
     lines: list[str] = []
     for line in process.stderr:
         lines.append(line)
         if line.startswith((f"{stage}: started", f"{stage}: training starts")):
-            break
-    else:
-        pytest.fail("".join(lines))
-    wait_for(ready)
-    children = psutil.Process(process.pid).children(recursive=True)
-    process.send_signal(number)
-    _, rest = process.communicate(timeout=120)
-    _, alive = psutil.wait_procs(children, timeout=30)
-    assert not alive
-    return process.returncode, "".join(lines) + rest
+            return "".join(lines)
+    pytest.fail("".join(lines))
 
 
 @pytest.mark.parametrize("step", [SPEC_ENV, PROPOSE, EVOLVE, ADMIT, {**DEMONSTRATE, "k": 40}], ids=itemgetter("as"))
@@ -126,11 +137,42 @@ def test_sigterm_stops_a_stage_in_the_same_way(tmp_path: Path) -> None:
     assert (code, "Traceback" in said) == (143, False)
 
 
+TWO = {"runner": {"name": "multi_processing", "workers": 2}}
+
+
+def worker_processes(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    children = psutil.Process(process.pid).children(recursive=True)
+    return [each for each in children if "pipelines.engine.worker_process" in " ".join(each.cmdline())]
+
+
+def test_sigterm_to_the_process_group_ends_all_of_it(tmp_path: Path) -> None:
+    write_world(tmp_path, copies=100)
+    process = started("run", write_recipe(tmp_path, {**DEMONSTRATE, "k": 40}, **TWO))
+    code, said = interrupted(
+        process, "demonstrations", lambda: bool(worker_processes(process)), signal.SIGTERM, group=True
+    )
+    assert (code, "Traceback" in said, "Worker subprocess" in said) == (143, False, False)
+
+
+def test_a_command_in_the_background_survives_a_lost_worker_and_can_be_interrupted(tmp_path: Path) -> None:
+    write_world(tmp_path, copies=100)
+    step = {**DEMONSTRATE, "k": 40}
+    process = started("run", write_recipe(tmp_path, step, **TWO), in_background=True)
+    told = read_until_started(process, "demonstrations")
+    wait_for(lambda: bool(worker_processes(process)))
+    worker_processes(process)[0].kill()
+    code, said = interrupted(process, "demonstrations")
+    assert code == 130, told + said
+    assert "demonstrations: Worker subprocess exited with return code -9; attempt 2" in said
+    assert "Traceback" not in said
+
+
 def test_the_command_that_was_interrupted_goes_on(tmp_path: Path) -> None:
     write_world(tmp_path, copies=100)
     recipe = write_recipe(tmp_path, {**DEMONSTRATE, "k": 3}, CHECK)
-    journal = tmp_path / "run/demonstrations/.work/journal.sqlite"
-    code, said = interrupted(started("run", recipe), "demonstrations", lambda: ended(journal) > 3)
+    code, said = interrupted(
+        started("run", recipe), "demonstrations", lambda: ended_in(tmp_path / "run/demonstrations") > 3
+    )
     assert code == 130, said
     again = started("run", recipe)
     printed, said = again.communicate(timeout=120)

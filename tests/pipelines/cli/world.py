@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -84,12 +85,20 @@ def agentmill(*arguments: str | Path) -> int:
     return invoke([str(argument) for argument in arguments])
 
 
-def started(*arguments: str | Path) -> subprocess.Popen[str]:
-    """Run a command in a process of its own."""
+def started(*arguments: str | Path, in_background: bool = False) -> subprocess.Popen[str]:
+    """Run a command in a process of its own, in a group of its own; SIGINT is ignored as for ``command &`` of a script
+    if ``in_background``.
+    """
+
+    def ignore() -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
     return subprocess.Popen(
         [str(PROGRAM), *map(str, arguments)],
         env={**os.environ, "PYTHONSAFEPATH": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        process_group=0,
+        preexec_fn=ignore if in_background else None,
     )

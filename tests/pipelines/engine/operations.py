@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -30,7 +31,7 @@ FAULTS: dict[str, Callable[[], Exception]] = {
 }
 
 ALIVE = Path(os.environ.get("TEST_ALIVE", "/nowhere"))
-"""A worker process whose task says ``die`` dies unless this file is there."""
+"""Unless this file is there, a worker process whose task says ``die`` dies; ``stop`` makes the file, then it stops."""
 
 
 class Shout(RowOperation):
@@ -48,6 +49,9 @@ class Shout(RowOperation):
             raise FAULTS[fault]()
         if fault == "die" and not ALIVE.exists():
             os._exit(9)
+        if fault == "stop" and not ALIVE.exists():
+            ALIVE.touch()
+            os.kill(os.getpid(), signal.SIGSTOP)
         if fault == "skip":
             letter = Dropped(input_id=input_id, stage=self.name, reason="skipped", blamed="input")
             return [Result(input_id=input_id, dropped=letter)]

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from pipelines.engine import attempts
+from pipelines.engine.journal import ended
 from pipelines.engine.operation import Operation
 from pipelines.engine.order import StageOrder
 from pipelines.engine.provenance import provenance
@@ -79,3 +81,9 @@ def bytes_of(folder: Path) -> dict[str, bytes]:
     files = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     files.pop("manifest.json")
     return {name: content for name, content in files.items() if not name.endswith("/manifest.json")}
+
+
+def ended_in(folder: Path) -> int:
+    """How many inputs have ended in the unfinished table ``folder``."""
+    workspace = attempts.current(folder)
+    return 0 if workspace is None else ended(workspace.journal)

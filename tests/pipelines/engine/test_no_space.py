@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from pipelines.engine import attempts
 from pipelines.engine.operation import Operation
 from pipelines.engine.run import run_stage
 from schemas.errors import UserError
@@ -30,7 +31,7 @@ def small_device(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-@pytest.mark.parametrize("runner", ["embedded", "bundle_retry"])
+@pytest.mark.parametrize("runner", ["embedded", "bundle_retry", "multi_processing"])
 @pytest.mark.parametrize("operation", [Shout(), Distinct(), Explore()])
 def test_a_full_device(operation: Operation, runner: str, small_device: Path, tmp_path: Path) -> None:
     chance = random.Random(0)
@@ -42,10 +43,14 @@ def test_a_full_device(operation: Operation, runner: str, small_device: Path, tm
         run_stage(request)
     assert len(str(caught.value).splitlines()) == 1
     assert not (small_device / "out" / "manifest.json").exists()
-    done = sorted((small_device / "out" / "data").glob("*"))
+    left = attempts.current(small_device / "out")
+    assert left is not None
+    results = [left.result("results", index) for index in left.finished("results")]
+    done = {each.data.name: left.path / each.place / "data" / each.data.name for each in results if each is not None}
+    stamps = {name: path.stat().st_mtime_ns for name, path in done.items()}
     subprocess.run(["mount", "-o", "remount,size=16m", str(small_device)], check=True)
-    stamps = [path.stat().st_mtime_ns for path in done]
     manifest = run_stage(request)
     assert manifest.counts.written == len(rows_of(small_device / "out")) in (60, 120)
-    assert [path.stat().st_mtime_ns for path in done] == stamps, "finished chunks were done again"
+    after = {name: (small_device / "out/data" / name).stat().st_mtime_ns for name in stamps}
+    assert after == stamps, "finished chunks were done again"
     Table.open(small_device / "out").shards()

@@ -14,7 +14,7 @@ import pytest
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from rich.console import Console
 
-from pipelines.engine import meter, utilisation
+from pipelines.engine import attempts, meter, utilisation
 from pipelines.engine.chunks import plan
 from pipelines.engine.flights import FlightsFn
 from pipelines.engine.meter import BarMeter, figures, metered, time_left
@@ -27,7 +27,7 @@ from pipelines.engine.transform import StageTransform
 from pipelines.engine.utilisation import Gauge
 from pipelines.engine.watch import Tracker
 from pipelines.engine.worker import counters
-from pipelines.engine.workspace import Plan, Workspace
+from pipelines.engine.workspace import Plan
 from schemas.errors import UserError
 from schemas.tables import Manifest
 from tests.fake_openai import FakeOpenAi
@@ -83,7 +83,9 @@ def test_a_resumed_stage_tells_what_was_done_before(tmp_path: Path) -> None:
     with pytest.raises(UserError):
         run_stage(request, recorder)
     assert ("started", "out", 25, 16) in recorder.events
-    assert Tracker(request.operation, Workspace(str(tmp_path / "out"))).standing() == Standing(ended=16)
+    left = attempts.current(tmp_path / "out")
+    assert left is not None
+    assert Tracker(request.operation, left).standing() == Standing(ended=16)
 
 
 def test_quiet_lines(tmp_path: Path) -> None:
@@ -150,8 +152,8 @@ def test_the_runner_counts_what_the_manifest_says(tmp_path: Path, kind: Callable
     tasks = [task(i, "policy" if i == 3 else "", instruction=f"do thing {i // 2}") for i in range(12)]
     table = write_table(tmp_path / "tasks", [tasks])
     request: StageOrder = order(kind(), table, tmp_path / "out")
-    workspace, chunks = Workspace(str(tmp_path / "out")), plan([table], 5)
-    workspace.begin(Plan(provenance=request.provenance, chunks=len(chunks)))
+    chunks = plan([table], 5)
+    workspace = attempts.begin(tmp_path / "out", Plan(provenance=request.provenance, chunks=len(chunks)))
     for _ in range(runs):
         pipeline = beam.Pipeline(FnApiRunner())
         _ = pipeline | StageTransform(request.operation, chunks, workspace)
@@ -175,8 +177,8 @@ def test_who_has_nothing_more_to_do_has_nothing_in_flight(tmp_path: Path) -> Non
     seen: list[int] = []
     table = write_table(tmp_path / "tasks", [[task(i) for i in range(12)]])
     request: StageOrder = order(Explore(k=1, delay_s=0.6), table, tmp_path / "out")
-    workspace, chunks = Workspace(str(tmp_path / "out")), plan([table], 5)
-    workspace.begin(Plan(provenance=request.provenance, chunks=len(chunks)))
+    chunks = plan([table], 5)
+    workspace = attempts.begin(tmp_path / "out", Plan(provenance=request.provenance, chunks=len(chunks)))
     assert isinstance(request.operation, AsyncOperation)
     worker = FlightsFn(request.operation, workspace)
     worker.start_bundle()

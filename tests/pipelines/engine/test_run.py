@@ -9,6 +9,7 @@ import polars
 import pyarrow.parquet
 import pytest
 
+from pipelines.engine import attempts
 from pipelines.engine.execute import StageFailed
 from pipelines.engine.progress import summary
 from pipelines.engine.run import run_stage
@@ -186,7 +187,9 @@ def test_a_broken_contract_fails_the_stage(fault: str, said: str, runner: str, t
     table = write_table(tmp_path / "tasks", [[task(0), task(1, fault)]])
     with pytest.raises(StageFailed, match=said):
         run_stage(order(Shout(), table, tmp_path / "out", runner={"name": runner}))
-    assert "EngineError" in (tmp_path / "out" / ".work" / "failure.txt").read_text()
+    left = attempts.current(tmp_path / "out")
+    assert left is not None
+    assert "EngineError" in (left.path / "failure.txt").read_text()
     with pytest.raises(UserError, match="is no table"):
         Table.open(tmp_path / "out")
 

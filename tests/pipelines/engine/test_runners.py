@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import os
+import re
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ import pytest
 
 from pipelines.engine.execute import StageFailed
 from pipelines.engine.operation import Operation
+from pipelines.engine.progress import LineProgress
 from pipelines.engine.run import run_stage
 from pipelines.engine.runner import RunnerConfig, quiet_beam
 from schemas.config import validate
@@ -82,16 +85,37 @@ def test_same_bytes_on_every_runner(tmp_path: Path) -> None:
             assert all(files == found["embedded"] for files in found.values()), operation.name
 
 
-def test_a_worker_process_that_dies_ends_in_an_error_and_the_stage_can_go_on(
+def test_a_worker_process_that_dies_in_every_attempt_is_an_error_and_the_stage_can_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TEST_ALIVE", str(tmp_path / "alive"))
     table = write_table(tmp_path / "tasks", [[task(i, "die" if i == 15 else "") for i in range(20)]])
     request = order(Shout(), table, tmp_path / "out", runner=RUNNERS["multi_processing"])
-    with pytest.raises(StageFailed, match="Worker subprocess exited with return code 9"):
-        run_stage(request)
+    said = io.StringIO()
+    with pytest.raises(StageFailed, match="in 3 attempts: Worker subprocess exited with return code 9"):
+        run_stage(request, LineProgress(said))
+    assert [line for line in said.getvalue().splitlines() if "attempt" in line] == [
+        f"out: Worker subprocess exited with return code 9; attempt {number}" for number in (2, 3)
+    ]
     (tmp_path / "alive").touch()
     assert run_stage(request).counts.used == 20
+
+
+@pytest.mark.parametrize("name", ["multi_processing", "portable"])
+def test_a_worker_that_falls_silent_is_given_up_and_another_attempt_does_the_rest(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TEST_ALIVE", str(tmp_path / "alive"))
+    table = write_table(tmp_path / "tasks", [[task(i, "stop" if i == 15 else "") for i in range(20)]])
+    said = io.StringIO()
+    with portable_pair(Path(sys.executable).parent) if name == "portable" else nullcontext(RUNNERS[name]) as runner:
+        request = order(Shout(), table, tmp_path / "out", runner={**runner, "stall_timeout_s": 10})
+        assert run_stage(request, LineProgress(said)).counts.used == 20
+    (told,) = [line for line in said.getvalue().splitlines() if "attempt" in line]
+    assert re.fullmatch(
+        rf"out: worker \d+ on {socket.gethostname()} has been silent for 1\d s, with chunk 1; attempt 2", told
+    )
+    assert sorted(each.name for each in (tmp_path / "out").iterdir()) == ["data", "manifest.json"]
 
 
 def test_a_pool_that_starts_no_worker_ends_in_an_error(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from pipelines.engine import attempts
 from pipelines.engine.endpoints import Endpoint
-from pipelines.engine.workspace import Workspace
 from pipelines.models import ModelConfig
 from pipelines.stages.stage import Model
 from schemas.errors import LimitReached
@@ -81,7 +81,9 @@ def test_what_halts_one_worker_halts_all(world: Path) -> None:
 
     def halting(body: dict[str, Any]) -> Reply:
         if len(server.requests) == 4:
-            Workspace(str(world / "explored")).halt("the other worker says so")
+            workspace = attempts.current(world / "explored")
+            assert workspace is not None
+            workspace.halt("the other worker says so")
         return text("look")
 
     with InStep(halting, 4) as server:

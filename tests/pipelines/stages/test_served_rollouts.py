@@ -18,7 +18,6 @@ import pytest
 
 from pipelines.engine import utilisation
 from pipelines.engine.endpoints import Endpoint, free_ports
-from pipelines.engine.journal import ended
 from pipelines.engine.progress import LineProgress
 from pipelines.engine.run import run_stage
 from pipelines.engine.server_process import ServerPlan
@@ -40,7 +39,7 @@ from synthesis.strategies import apart
 from synthesis.strategies.sample import Sample
 from synthesis.strategies.strategy import Exploration
 from tests.fake_openai import MODEL, FakeOpenAi, text
-from tests.pipelines.engine.stages import dropped_of, order, rows_of, write_table
+from tests.pipelines.engine.stages import dropped_of, ended_in, order, rows_of, write_table
 from tests.pipelines.stages.steps import job, model, run
 
 ON = {"tasks": "tasks", "environments": "environments"}
@@ -67,7 +66,7 @@ def test_a_server_that_dies_costs_time_and_no_episode(world: Path) -> None:
 
     def kill_twice() -> None:
         for count in (20, 100):
-            while ended(world / "explored/.work/journal.sqlite") < count:
+            while ended_in(world / "explored") < count:
                 time.sleep(0.02)
             [record] = records.read()
             leaders.append(int(record.leader.split(":")[1]))

@@ -1,0 +1,95 @@
+"""Attempts at a table: each start of a stage is one, and takes over what an earlier one with an equal plan has done."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from pathlib import Path
+
+from pipelines.engine.journal import renew
+from pipelines.engine.operation import SIDES
+from pipelines.engine.processes import identity
+from pipelines.engine.shard import ShardResult
+from pipelines.engine.workspace import WORK, Plan, Workspace, read_note, write_note
+from schemas.errors import UserError
+from schemas.manifest import MANIFEST_NAME, TEMPORARY_FOLDER
+
+PLAN = "plan.json"
+_FOLDERS = ("results", "candidates", "alive")
+_OF_AN_ATTEMPT = ("stop", "started", "failure.json", "halted.json", "lease")
+"""Notes that say something of one attempt only."""
+
+
+def begin(folder: Path, plan: Plan) -> Workspace:
+    """Begin an attempt at the table in ``folder``, for which the caller holds the lock of the run.
+
+    Chunks that an attempt by an equal plan has done, and whose files are as their notes say, count as done; its
+    journal is taken over. What another plan made is removed, a finished table too. Workers of earlier attempts find
+    their folder gone from here on.
+    """
+    workspace = Workspace(str(folder), secrets.token_hex(6), identity(os.getpid()) or "")
+    earlier = [path for path in sorted((folder / WORK).glob("*/")) if read_note(path / PLAN, Plan) == plan]
+    resumes = bool(earlier) and not (folder / MANIFEST_NAME).exists()
+    if resumes:
+        earlier[-1].rename(workspace.path)
+        for path in (folder / WORK).glob("*/"):
+            if path != workspace.path:
+                shutil.rmtree(path, ignore_errors=True)
+        _take_over(workspace)
+    else:
+        clear(folder)
+        workspace.path.mkdir(parents=True)
+    for name in _FOLDERS:
+        (workspace.path / name).mkdir(exist_ok=True)
+    if not resumes:
+        write_note(workspace.path / PLAN, plan)
+    return workspace
+
+
+def _take_over(workspace: Workspace) -> None:
+    """Keep what is done of an earlier attempt and undamaged."""
+    for name in _OF_AN_ATTEMPT:
+        (workspace.path / name).unlink(missing_ok=True)
+    shutil.rmtree(workspace.path / "alive", ignore_errors=True)
+    renew(workspace.journal)
+    places = set()
+    for phase in ("results", "candidates"):
+        for note in sorted((workspace.path / phase).glob("*.json")):
+            result = read_note(note, ShardResult)
+            if result is None or not _is_whole(workspace, result):
+                note.unlink()
+            else:
+                places.add(result.place)
+    for path in workspace.path.glob("[0-9]*-*/"):
+        if path.name not in places:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _is_whole(workspace: Workspace, result: ShardResult) -> bool:
+    """Whether the files of a chunk are those that its note tells of."""
+    try:
+        for part, file in result.files():
+            file.check(workspace.path / result.place / part / file.name)
+    except (UserError, OSError):
+        return False
+    return True
+
+
+def clear(folder: Path) -> None:
+    """Remove the table: the manifest first, so that what is left at any moment is no table."""
+    (folder / MANIFEST_NAME).unlink(missing_ok=True)
+    for name in (WORK, "data", "dropped", *SIDES, TEMPORARY_FOLDER):
+        shutil.rmtree(folder / name, ignore_errors=True)
+
+
+def end(folder: Path) -> None:
+    """Remove what only an unfinished table needs, also what workers that were killed left behind."""
+    for name in (WORK, TEMPORARY_FOLDER):
+        shutil.rmtree(folder / name, ignore_errors=True)
+
+
+def current(folder: Path) -> Workspace | None:
+    """The workspace of the attempt that is under way in ``folder``, or that a killed run has left."""
+    found = [path for path in sorted((folder / WORK).glob("*/")) if (path / PLAN).exists()]
+    return Workspace(str(folder), found[-1].name) if found else None

@@ -1,0 +1,121 @@
+"""A worker ends with its attempt, asks no model where its launcher is silent, and is given up if it is silent."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from pipelines.engine.liveness import SUPERSEDED, Beat, Watchdog
+from pipelines.engine.workspace import Workspace, write_note
+from tests.pipelines.engine.line import ROOT
+
+WORKER = """
+import asyncio, os, sys
+from pathlib import Path
+from pipelines.engine import liveness, stop
+from pipelines.engine.workspace import Workspace
+
+liveness.RENEW_S, liveness.HOLD_S, liveness.FENCE_S = map(float, sys.argv[2:])
+folder = Path(sys.argv[1])
+
+async def ask() -> None:
+    while True:
+        with (folder / "asked").open("a") as file:
+            file.write("x")
+        await asyncio.sleep(0.01)
+
+workspace = Workspace(str(folder), "attempt", "another:1:1")
+loop = asyncio.new_event_loop()
+with stop.running(loop):
+    liveness.pulse(workspace).take(3)
+    loop.run_until_complete(ask())
+"""
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    made = Workspace(str(tmp_path), "attempt", "")
+    (made.path / "alive").mkdir(parents=True)
+    made.lease.touch()
+    return made
+
+
+@contextmanager
+def worker(folder: Path, *seconds: float) -> Iterator[subprocess.Popen[bytes]]:
+    """A worker that asks all the time, with its intervals to renew, to hold and to end in seconds."""
+    command = [sys.executable, "-c", WORKER, str(folder), *map(str, seconds)]
+    with subprocess.Popen(command, cwd=ROOT) as process:
+        try:
+            while not (folder / "asked").exists():
+                assert process.poll() is None
+                time.sleep(0.01)
+            yield process
+        finally:
+            process.kill()
+
+
+def asked(folder: Path) -> int:
+    return (folder / "asked").stat().st_size
+
+
+def test_a_worker_whose_attempt_was_taken_over_ends(workspace: Workspace, tmp_path: Path) -> None:
+    with worker(tmp_path, 5, 20, 60) as process:
+        workspace.path.rename(tmp_path / "taken-over")
+        assert process.wait(timeout=10) == SUPERSEDED
+
+
+def test_a_worker_of_a_silent_launcher_asks_nothing_more_and_ends(workspace: Workspace, tmp_path: Path) -> None:
+    with worker(tmp_path, 5, 1.0, 4.0) as process:
+        time.sleep(2.0)  # twice the time after which it holds
+        held = asked(tmp_path)
+        time.sleep(1.0)
+        assert asked(tmp_path) == held
+        assert process.wait(timeout=10) == SUPERSEDED
+
+
+def test_a_worker_goes_on_when_its_launcher_is_heard_of_again(workspace: Workspace, tmp_path: Path) -> None:
+    with worker(tmp_path, 5, 1.0, 60.0) as process:
+        time.sleep(2.0)
+        held = asked(tmp_path)
+        workspace.lease.touch()
+        until = time.monotonic() + 10
+        while asked(tmp_path) == held and time.monotonic() < until:
+            time.sleep(0.05)
+        assert asked(tmp_path) > held
+        assert process.poll() is None
+
+
+def test_a_worker_renews_what_it_says_of_itself(workspace: Workspace, tmp_path: Path) -> None:
+    with worker(tmp_path, 0.2, 20, 60) as process:
+        (note,) = (workspace.path / "alive").glob(f"*-{process.pid}.json")
+        stamps = set()
+        until = time.monotonic() + 10
+        while len(stamps) < 3 and time.monotonic() < until:
+            stamps.add(note.stat().st_mtime_ns)
+            time.sleep(0.05)
+        assert len(stamps) == 3
+
+
+@pytest.mark.parametrize(
+    ("chunks", "goes_on", "lost"), [([3], False, True), ([], False, False), ([3], True, False)], ids=str
+)
+def test_a_silent_worker_is_lost_if_it_has_work_and_nothing_else_goes_on(
+    workspace: Workspace, chunks: list[int], goes_on: bool, lost: bool
+) -> None:
+    beat = Beat("there", 7, chunks)
+    write_note(workspace.path / "alive/there-7.json", beat)
+    done = iter(range(100))
+    watchdog = Watchdog(workspace, 0.05, lambda: next(done) if goes_on else 0, lambda *_: None)
+    assert watchdog.silent() is None
+    time.sleep(0.1)
+    found = watchdog.silent()
+    assert (found is not None) == lost
+    if found is not None:
+        assert found[0] == beat
+        assert found[1] > 0.05
