@@ -177,8 +177,19 @@ class Planner:
             round=place.round,
             seed=derive_seed("step", self.recipe.seed, name),
         )
+        self._refuse_inputs_inside(step)
         self._learn(step, output_name(given))
         return step
+
+    def _refuse_inputs_inside(self, step: Step) -> None:
+        """Raises ``UserError`` if a table of ``data`` lies where the step would write, and may remove what is there."""
+        folder = step.folder.resolve()
+        for name, held in self.data.items():
+            if held.resolve().is_relative_to(folder):
+                raise UserError(
+                    f"{step.where}: it would write into {step.folder}, where data.{name} lies\n"
+                    "give the step another name with as: …, or the run another run_dir"
+                )
 
     def _name(self, name: str, place: Place) -> str:
         """The name of a step or route in the run. Raises ``UserError`` if it cannot be one, or is taken."""

@@ -16,9 +16,11 @@ import msgspec
 from pipelines.doctor import sandbox
 from pipelines.engine.chat_template import chat_template, check_template
 from pipelines.engine.endpoints import Endpoint, check_endpoint
+from pipelines.engine.ownership import check_ours
 from pipelines.engine.vllm_command import gpu_groups
 from pipelines.models import BUNDLED, ModelConfig, check_model, model_path
 from pipelines.plan import Plan, Step, families_of
+from pipelines.stages.procedure import Procedure
 from pipelines.stages.training import Training
 from schemas.bundled import cache_folder
 from schemas.errors import UserError
@@ -109,6 +111,8 @@ def needed(plan: Plan, steps: Sequence[Step]) -> dict[tuple[str, ...], tuple[str
 def needs_of(step: Step, trained: set[str]) -> Iterator[Need]:
     """What a step needs; the models in ``trained`` are made by other steps."""
     training = isinstance(step.stage, Training)
+    if not isinstance(step.stage, Procedure):
+        yield Need(("folder", str(step.folder)), "recipe", partial(check_ours, step.folder))
     if training:
         yield Need(("extra", "train"), "machine", partial(require, "train"))
     if isinstance(step.stage, Training) and step.stage.tensorboard:

@@ -10,6 +10,7 @@ from typing import Self
 
 import msgspec
 
+from pipelines.checking import Verified
 from pipelines.dropped import refuse_unused
 from pipelines.engine.job import Job
 from pipelines.engine.progress import StageProgress
@@ -52,6 +53,7 @@ class Workbench:
         self.progress = progress
         self.pool = ModelPool(run_dir, self.say, runner.workers)
         self.made = 0
+        self._verified = Verified()
         self._runner = runner
         self._changes = changes
 
@@ -73,6 +75,7 @@ class Workbench:
         )
         found = job.finished()
         if found is None:
+            self.verify(order.inputs)
             self.begin()
             self._say_withheld(order)
             manifest = job.run(self.pool.endpoints(order.models), self.progress)
@@ -93,6 +96,12 @@ class Workbench:
     def _models(self, order: Order) -> dict[str, Model]:
         known = self.pool.known(order.models)
         return {role: msgspec.structs.replace(model, step=order.name) for role, model in known.items()}
+
+    def verify(self, inputs: Inputs) -> None:
+        """Raises ``UserError`` for a table whose files are not those that its manifest tells of."""
+        for tables in inputs.values():
+            for table in tables:
+                self._verified.check(table)
 
     def begin(self) -> None:
         """Something is about to be made that was not there before."""

@@ -31,6 +31,15 @@ def template_identity(setting: str | None) -> str | None:
     return setting if setting in (None, TRAINING_TEMPLATE) else digest(template_text(setting))
 
 
+IDENTITY = "identity.json"
+"""In the folder of an unfinished training: what decides what comes out of it. It is written first."""
+
+
+def is_training(names: list[str]) -> bool:
+    """Whether files with these paths in their folder are those of an unfinished training."""
+    return any(IDENTITY in name for name in names)
+
+
 class LoraSettings(Config):
     """Low-rank adaptation (arXiv:2106.09685): the base weights stay as they are, small matrices beside them learn."""
 

@@ -18,8 +18,10 @@ from safetensors import SafetensorError
 
 from schemas.config import differences
 from schemas.errors import UserError
+from schemas.folders import remove
 from schemas.manifest import disk_errors, write_atomically
 from schemas.record import JsonObject
+from schemas.training import IDENTITY, is_training
 
 MARK = "complete"
 RECORD = "training.json"
@@ -53,22 +55,22 @@ class Workspace:
 
     def check(self) -> None:
         """Raises ``UserError`` if the checkpoints are those of another training."""
-        identity = self.folder / "identity.json"
+        identity = self.folder / IDENTITY
         if identity.is_file() and self.latest_checkpoint():
             self._compare(msgspec.json.decode(identity.read_bytes()), self.folder)
 
     def prepare(self, resume: bool) -> None:
         """Make the folder and clear what a killed training left incomplete; all of it if the training starts over."""
         if not (resume and self.latest_checkpoint()):
-            for folder in (self.folder, self.events):
-                shutil.rmtree(folder, ignore_errors=True)
+            remove(self.folder, "unfinished training", is_training)
+            remove(self.events, "loss curve", lambda names: all(".tfevents." in name for name in names))
         self.folder.mkdir(parents=True, exist_ok=True)
         for folder in (self.raw, self.model):
             shutil.rmtree(folder, ignore_errors=True)
         for checkpoint in self.folder.glob("checkpoint-*"):
             if not (checkpoint / MARK).is_file():
                 shutil.rmtree(checkpoint)
-        write_atomically(self.folder / "identity.json", msgspec.json.encode(self.identity), self.folder)
+        write_atomically(self.folder / IDENTITY, msgspec.json.encode(self.identity), self.folder)
 
     def require_space(self, needed_bytes: int) -> None:
         """Raises ``UserError`` unless that much is free, what is here already counted in."""

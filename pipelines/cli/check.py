@@ -1,9 +1,12 @@
-"""``agentmill check KIND``."""
+"""``agentmill check PATH`` and ``agentmill check KIND``."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
+from pipelines.checking import CheckedTable, check_tables, tables_below
 from pipelines.cli.console import Row, answer, answers, example, say, table
 from pipelines.engine.meter import metered
 from schemas.errors import UserError, near_match
@@ -23,9 +26,53 @@ class Checked(Record):
     findings: list[Finding]
 
 
-@click.group()
+class PathOrKind(click.Group):
+    """A group for which anything that is not the name of a command is a path to ``tables``."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that the first argument names, or ``tables``."""
+        first = next((each for each in args if not each.startswith("-")), "")
+        return super().resolve_command(ctx, args if first in self.commands else ["tables", *args])
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Leave options that stand before a path, as ``--json``, to ``tables``."""
+        asked = {*ctx.help_option_names}
+        if args and args[0].startswith("-") and args[0] not in asked:
+            args = ["tables", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=PathOrKind, epilog=example("agentmill check runs/line", "agentmill check environments pddl"))
 def check() -> None:
-    """Check plug-ins against their contract."""
+    """Check a run or a table, or plug-ins against their contract.
+
+    PATH, the folder of a run or of a table, stands for the command `tables PATH`.
+    """
+
+
+@check.command(epilog=example("agentmill check runs/line", "agentmill check runs/line/explored --json"))
+@click.argument("path", type=click.Path(path_type=Path))
+@answers(list[CheckedTable])
+def tables(path: Path, as_json: bool) -> int:
+    """Read every file of a run or a table and compare it with the manifests: digests, counts, inputs.
+
+    Exit code 1 if something is not as it should be.
+    """
+    with metered("check", len(tables_below(path))) as advance:
+        checked = check_tables(path, advance)
+    answer(checked, show_tables, as_json)
+    return FAILED if any(each.wrong for each in checked) else 0
+
+
+def show_tables(checked: list[CheckedTable]) -> None:
+    """Print a row for each table, and below what is wrong."""
+    rows: list[Row] = [[each.path, each.files, each.rows, each.dropped, len(each.wrong)] for each in checked]
+    table("tables", ["table", "files", "rows", "dropped", "wrong"], rows)
+    for each in checked:
+        for line in each.wrong:
+            say(f"{each.path}: {line}")
 
 
 @check.command(epilog=example("agentmill check environments pddl"))

@@ -50,7 +50,7 @@ COMMANDS = {
     "view": ("pipelines.cli.view:view", "Browse trajectories, pairs and search trees in a web browser."),
     "report": ("pipelines.cli.report:report", "Sum up a run on one page: counts, success, models compared, costs."),
     "list": ("pipelines.cli.list:list_", "List what can be named in a recipe."),
-    "check": ("pipelines.cli.check:check", "Check plug-ins against their contract."),
+    "check": ("pipelines.cli.check:check", "Check a run or a table, or plug-ins against their contract."),
     "chaos": (
         "pipelines.cli.chaos:chaos",
         "Try faults on a recipe: kills, pauses, a full disk; each run must end well.",

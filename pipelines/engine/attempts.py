@@ -9,9 +9,10 @@ from pathlib import Path
 
 from pipelines.engine.journal import renew
 from pipelines.engine.operation import SIDES
+from pipelines.engine.ownership import CLEARING, WORK, check_ours
 from pipelines.engine.processes import identity
 from pipelines.engine.shard import ShardResult
-from pipelines.engine.workspace import WORK, Plan, Workspace, read_note, write_note
+from pipelines.engine.workspace import Plan, Workspace, read_note, write_note
 from schemas.errors import UserError
 from schemas.manifest import MANIFEST_NAME, TEMPORARY_FOLDER
 
@@ -77,9 +78,15 @@ def _is_whole(workspace: Workspace, result: ShardResult) -> bool:
 
 
 def clear(folder: Path) -> None:
-    """Remove the table: the manifest first, so that what is left at any moment is no table."""
+    """Remove the table: the manifest first, so that what is left at any moment is no table.
+
+    Raises ``UserError``, and removes nothing, if the folder holds anything that is not ours.
+    """
+    check_ours(folder)
+    (folder / WORK).mkdir(parents=True, exist_ok=True)
+    (folder / CLEARING).touch()
     (folder / MANIFEST_NAME).unlink(missing_ok=True)
-    for name in (WORK, "data", "dropped", *SIDES, TEMPORARY_FOLDER):
+    for name in ("data", "dropped", *SIDES, TEMPORARY_FOLDER, WORK):
         shutil.rmtree(folder / name, ignore_errors=True)
 
 

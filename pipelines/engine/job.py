@@ -14,11 +14,12 @@ from pipelines.engine import attempts
 from pipelines.engine.endpoints import Endpoint
 from pipelines.engine.operation import identity
 from pipelines.engine.order import StageOrder
+from pipelines.engine.ownership import SEEDS
 from pipelines.engine.progress import StageProgress
 from pipelines.engine.provenance import Provenance, finished, provenance
 from pipelines.engine.run import run_stage
 from pipelines.engine.runner import RunnerConfig
-from pipelines.engine.seeds import SEEDS, seed_table
+from pipelines.engine.seeds import seed_table
 from pipelines.stages.lookup import check_disjoint
 from pipelines.stages.stage import Stage, StageContext
 from schemas.errors import UserError

@@ -7,14 +7,12 @@ from pathlib import Path
 
 import msgspec
 
-from pipelines.engine.operation import SIDES
+from pipelines.engine.ownership import check_ours
 from schemas.config import config_digest, differences
 from schemas.errors import UserError
 from schemas.manifest import MANIFEST_NAME
 from schemas.record import JsonObject
 from schemas.tables import Manifest, Table, read_manifest
-
-_PARTS = {"data", "dropped", *SIDES, ".work", ".tmp", ".seeds"}
 
 
 class Provenance(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,7 +47,7 @@ def finished(folder: Path, wanted: Provenance, replace: bool = False) -> Manifes
     folder holds something else.
     """
     if not (folder / MANIFEST_NAME).exists():
-        _check_ours(folder)
+        check_ours(folder)
         return None
     manifest = read_manifest(folder)
     held = Provenance(operator=manifest.operator, config=manifest.config, inputs=manifest.inputs)
@@ -57,6 +55,7 @@ def finished(folder: Path, wanted: Provenance, replace: bool = False) -> Manifes
     if not changes:
         return manifest
     if replace:
+        check_ours(folder)
         return None
     shown = "; ".join(changes[:4]) + (f"; and {len(changes) - 4} more" if len(changes) > 4 else "")
     raise UserError(
@@ -80,14 +79,3 @@ def _change(held: Provenance, wanted: Provenance, name: str) -> str:
     if name not in wanted.inputs:
         return "gone"
     return "" if held.inputs[name] == wanted.inputs[name] else "other rows"
-
-
-def _check_ours(folder: Path) -> None:
-    """A folder without a manifest is made anew, so it must hold nothing that is not a table's."""
-    if not folder.exists():
-        return
-    if not folder.is_dir():
-        raise UserError(f"{folder} is a file; expected the folder of a table, or nothing")
-    strange = sorted({entry.name for entry in folder.iterdir()} - _PARTS)
-    if strange:
-        raise UserError(f"{folder} holds {strange[0]!r}, no part of a table: choose another run_dir, or remove it")

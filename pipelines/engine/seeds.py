@@ -10,9 +10,6 @@ from schemas.config import config_digest
 from schemas.record import SCHEMA_VERSION, Record
 from schemas.tables import Counts, Manifest, Table, write_manifest, write_shard
 
-SEEDS = ".seeds"
-"""Where they lie in the folder of the table that is made from them."""
-
 
 def seed_table(folder: Path, rows: Sequence[Record]) -> Table:
     """A table of ``rows``, all of one type, in ``folder``."""

@@ -22,6 +22,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from pipelines.engine.operation import SIDES, identity
+from pipelines.engine.ownership import WORK
 from pipelines.engine.provenance import Provenance
 from pipelines.engine.shard import Shard, ShardResult
 from pipelines.engine.stop import Stopped
@@ -34,7 +35,6 @@ from schemas.verdict import Dropped
 
 S = TypeVar("S", bound=msgspec.Struct)
 
-WORK = ".work"
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV)
 
 Phase = Literal["results", "candidates"]

@@ -6,7 +6,6 @@ run directory holds the trainer's configuration, and what the training goes by.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self
@@ -22,10 +21,11 @@ from pipelines.stages.stage import StageContext, TableNames, expect
 from pipelines.workbench import Workbench
 from schemas.config import dump_yaml
 from schemas.errors import UserError
+from schemas.folders import remove
 from schemas.manifest import write_atomically
 from schemas.record import JsonObject
 from schemas.tables import Counts
-from schemas.training import LoraSettings, check_written, template_identity
+from schemas.training import LoraSettings, check_written, is_training, template_identity
 
 TRAININGS = "trainings"
 RECORD = "training.json"
@@ -112,6 +112,7 @@ class Training(Procedure):
         if site.record.exists():
             workbench.say(f"{assignment.name}: already done")
         else:
+            workbench.verify(assignment.inputs)
             workbench.begin()
             workbench.pool.stop()
             workbench.say(f"{assignment.name}: training starts; what follows is said by the trainer")
@@ -170,7 +171,7 @@ class Site(msgspec.Struct, frozen=True):
                 "run again with --replace to train it (and what follows from it) anew, or with another run_dir=…"
             )
         if changes:
-            shutil.rmtree(self.output, ignore_errors=True)
-            shutil.rmtree(self.output.with_name(f".{self.output.name}.work"), ignore_errors=True)
+            remove(self.output, "model", lambda names: RECORD in names)
+            remove(self.output.with_name(f".{self.output.name}.work"), "unfinished training", is_training)
         self.notes.mkdir(parents=True, exist_ok=True)
         write_atomically(plan, msgspec.json.encode(wanted), self.notes)

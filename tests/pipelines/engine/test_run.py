@@ -169,16 +169,6 @@ def test_no_row_meant_for_the_stage(tmp_path: Path) -> None:
         run_stage(order(Explore(k=0), table, tmp_path / "out"))
 
 
-def test_a_folder_with_other_things_is_not_touched(tasks: Table, tmp_path: Path) -> None:
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "thesis.tex").write_text("years of work")
-    with pytest.raises(UserError, match=r"holds 'thesis.tex', no part of a table"):
-        run_stage(order(Shout(), tasks, tmp_path / "out"))
-    (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="is a file"):
-        run_stage(order(Shout(), tasks, tmp_path / "file"))
-
-
 @pytest.mark.parametrize("runner", ["embedded", "bundle_retry"])
 @pytest.mark.parametrize(
     ("fault", "said"), [("twice", "a second or a foreign result"), ("silent", "no result for inputs")]

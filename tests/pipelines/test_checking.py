@@ -1,0 +1,130 @@
+"""``agentmill check RUN`` finds what is not as the manifests tell, and no step starts from a damaged table."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from pipelines.checking import Verified, check_tables
+from pipelines.cli.main import invoke
+from schemas.errors import UserError
+from schemas.tables import Table
+from tests.pipelines.cli.world import CHECK, DEMONSTRATE, EXPORT, agentmill, write_recipe, write_world
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("checked")
+    write_world(folder)
+    assert agentmill("run", write_recipe(folder, DEMONSTRATE, CHECK)) == 0
+    return folder
+
+
+@pytest.fixture
+def run(made: Path, tmp_path: Path) -> Path:
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    write_recipe(tmp_path, DEMONSTRATE, CHECK)
+    (tmp_path / "run/recipe.yaml").write_text((tmp_path / "recipe.yaml").read_text())
+    return tmp_path / "run"
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def recount(run: Path) -> None:
+    manifest = run / "demonstrations/manifest.json"
+    content = json.loads(manifest.read_bytes())
+    content["counts"]["written"] += 1
+    manifest.write_text(json.dumps(content))
+
+
+DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "bit": (lambda run: flip(run / "demonstrations/data/part-00000.parquet"), "is not what the manifest tells of"),
+    "gone": (lambda run: (run / "demonstrations/data/part-00000.parquet").unlink(), "part-00000.parquet is missing"),
+    "count": (recount, "rows in its files"),
+    "more": (
+        lambda run: shutil.copy(run / "demonstrations/manifest.json", run / "demonstrations/data/part-00009.parquet"),
+        "is named by no manifest",
+    ),
+}
+
+
+def test_a_whole_run_has_nothing_wrong(run: Path) -> None:
+    checked = check_tables(run)
+    assert [Path(each.path).name for each in checked] == ["demonstrations", "verdicts"]
+    assert [each.wrong for each in checked] == [[], []]
+    assert [each.rows for each in checked] == [len(list(Table.open(each.path).rows())) for each in checked]
+    assert invoke(["check", str(run)]) == 0
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damage_is_found(run: Path, damage: str, capsys: pytest.CaptureFixture[str]) -> None:
+    harm, told = DAMAGES[damage]
+    harm(run)
+    assert invoke(["check", str(run), "--json"]) == 1
+    (demonstrations, verdicts) = json.loads(capsys.readouterr().out)
+    assert any(told in line for line in demonstrations["wrong"])
+    assert not verdicts["wrong"]
+    assert invoke(["check", str(run / "verdicts")]) == 0
+    assert invoke(["check", str(run / "demonstrations")]) == 1
+
+
+def test_a_table_whose_inputs_vanished_or_changed_says_so(run: Path) -> None:
+    shutil.rmtree(run / "demonstrations")
+    (verdicts,) = check_tables(run)
+    assert verdicts.wrong == ["its input of/demonstrations is gone"]
+    shutil.copytree(run.parent / "tasks", run / "demonstrations")
+    wrong = [line for each in check_tables(run) for line in each.wrong if "input" in line]
+    assert wrong == ["its input of/demonstrations is another one now"]
+
+
+def test_a_step_does_not_start_from_a_damaged_table(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flip(run / "demonstrations/data/part-00000.parquet")
+    recipe = write_recipe(run.parent, DEMONSTRATE, CHECK, EXPORT)
+    assert agentmill("run", recipe) == 2
+    told = capsys.readouterr().err.splitlines()[-2:]
+    assert "part-00000.parquet is not what the manifest tells of" in told[0]
+    assert told[1].startswith("put the file back, or delete ")
+    shutil.rmtree(run / "demonstrations")
+    assert agentmill("run", recipe) == 0
+
+
+def test_a_file_is_read_once_as_long_as_it_does_not_change(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table, verified = Table.open(run / "demonstrations"), Verified()
+    reads: list[Path] = []
+    check = type(table.manifest.files[0]).check
+
+    def counted(self: object, path: Path) -> None:
+        reads.append(path)
+        check(self, path)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(type(table.manifest.files[0]), "check", counted)
+    verified.check(table)
+    n = len(reads)
+    assert n == len(table.manifest.files)
+    verified.check(table)
+    assert len(reads) == n
+    flip(table.shards()[0])
+    with pytest.raises(UserError, match="is not what the manifest tells of"):
+        verified.check(table)
+
+
+def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "missing"):
+        with pytest.raises(UserError, match="holds no table"):
+            check_tables(path)
+    assert invoke(["check"]) == 2
+
+
+def test_a_manifest_that_cannot_be_read_is_one_line(run: Path) -> None:
+    (run / "verdicts/manifest.json").write_bytes(msgspec.json.encode({"table": 1}))
+    checked = check_tables(run)
+    assert [len(each.wrong) for each in checked] == [0, 1]
