@@ -48,8 +48,7 @@ def parsed(arguments: list[str]) -> None:
     context = click.Context(agentmill, info_name="agentmill")
     known: click.Command | None = agentmill
     while isinstance(known, click.Group):
-        name, *arguments = arguments
-        known = known.get_command(context, name)
+        name, known, arguments = known.resolve_command(context, arguments)
         assert known is not None, name
         context = click.Context(known, parent=context, info_name=name)
     known.make_parser(context).parse_args(args=arguments)
