@@ -105,6 +105,9 @@ class FakeOpenAi:
         self._with_tokens = with_tokens
         self.listing = listing
         """The status of the list of models."""
+        self.listing_headers: dict[str, str] = {}
+        self.asked: list[str] = []
+        """The paths that were asked for by GET."""
         self._lock = threading.Lock()
         fake = self
 
@@ -192,13 +195,16 @@ class _Handler(BaseHTTPRequestHandler):
     server_state: FakeOpenAi
 
     def do_GET(self) -> None:
+        self.server_state.asked.append(self.path)
         if self.path == "/metrics":
             self._send(Reply(body=METRICS.format(running=self.server_state.running).encode()))
             return
         models = {"object": "list", "data": [{"id": MODEL, "object": "model"}]}
         known = self.path in ("/health", "/v1/models")
-        found = self.server_state.listing if self.path == "/v1/models" else 200
-        self._send(Reply(status=found if known else 404, body=json.dumps(models).encode()))
+        listing = self.path == "/v1/models"
+        found = self.server_state.listing if listing else 200
+        headers = self.server_state.listing_headers if listing else {}
+        self._send(Reply(status=found if known else 404, body=json.dumps(models).encode(), headers=headers))
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 import random
 import socket
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
-from http.client import HTTPException
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from schemas.errors import UserError, near_match
 from schemas.record import Record
+from synthesis.policies.client import Cut, NotConnected, Oversized, Refused, get
 from synthesis.policies.limits import BUSY
-from synthesis.policies.proxy import proxy_for
 
 HOST = "127.0.0.1"
+FAILURES = (Cut, NotConnected, Oversized, Refused, TimeoutError, OSError)
+"""What asking an address may end in."""
+
 PORTS = range(20000, 30000)
 """Where free ports are looked for: below those that Linux gives to outgoing connections."""
 
@@ -51,8 +53,8 @@ def is_free(port: int) -> bool:
 def is_healthy(base_url: str, timeout_s: float = 2.0) -> bool:
     """Whether a server of ours answers ``/health`` with 200."""
     try:
-        fetch(f"{root(base_url)}/health", None, timeout_s)
-    except (OSError, HTTPException):
+        fetch(f"{root(base_url)}/health", timeout_s)
+    except FAILURES:
         return False
     return True
 
@@ -62,25 +64,33 @@ def check_endpoint(
 ) -> None:
     """See that an address given by the user answers, and serves the model.
 
-    Raises ``UserError`` if it cannot be reached, refuses, or says that it serves other models. A server that has no
-    list of models, or is too busy to show it, is believed.
+    Raises ``UserError`` if it cannot be reached, refuses, redirects, or says that it serves other models. A server that
+    has no list of models, or is too busy to show it, is believed.
     """
+    url = endpoint.base_url
+    own = {"authorization": f"Bearer {api_key}"} if api_key else {}
+    given = {name.lower(): value for name, value in (headers or {}).items()}
     try:
-        body = fetch(f"{endpoint.base_url}/models", api_key, timeout_s, headers)
-    except urllib.error.HTTPError as error:
-        if error.code == 404 or error.code in BUSY:
+        body = fetch(f"{url}/models", timeout_s, {**own, **given})
+    except Refused as error:
+        if error.status == 404 or error.status in BUSY:
             return
-        raise UserError(f"the endpoint {endpoint.base_url} answers HTTP {error.code}; is the API key right?") from error
-    except (OSError, HTTPException) as error:
-        reason = getattr(error, "reason", error)
+        if 300 <= error.status < 400:
+            raise UserError(
+                f"{url} redirects to {error.said:.200}, which is not followed: the API key would go along\n"
+                "if that is the server that is meant, put its address into `endpoints`"
+            ) from error
+        raise UserError(f"the endpoint {url} answers HTTP {error.status}; is the API key right?") from error
+    except FAILURES as error:
+        reason = f"no whole answer within {timeout_s:g} s" if isinstance(error, TimeoutError) else error
         raise UserError(
-            f"the endpoint {endpoint.base_url} cannot be reached ({reason}); start the server or correct `endpoints`."
+            f"the endpoint {url} cannot be reached ({reason}); start the server or correct `endpoints`."
         ) from error
     served = _model_names(body)
     if served and endpoint.model not in served:
         known = ", ".join(sorted(served)[:8])
         hint = near_match(endpoint.model, served)
-        raise UserError(f"the endpoint {endpoint.base_url} does not serve {endpoint.model!r}; it has: {known}.{hint}")
+        raise UserError(f"the endpoint {url} does not serve {endpoint.model!r}; it has: {known}.{hint}")
 
 
 def root(base_url: str) -> str:
@@ -88,21 +98,15 @@ def root(base_url: str) -> str:
     return base_url.removesuffix("/v1")
 
 
-def fetch(url: str, key: str | None, timeout_s: float, headers: Mapping[str, str] | None = None) -> bytes:
-    """The body at ``url``; a proxy that the environment names is passed by for addresses of this machine."""
-    own = {"Authorization": f"Bearer {key}"} if key else {}
-    given = {name.capitalize(): value for name, value in (headers or {}).items()}  # as urllib writes them
-    request = urllib.request.Request(url, headers={**own, **given})
-    proxy = proxy_for(url)
-    handler = urllib.request.ProxyHandler({request.type: proxy} if proxy else {})
-    with urllib.request.build_opener(handler).open(request, timeout=timeout_s) as response:
-        body: bytes = response.read()
-    return body
+def fetch(url: str, timeout_s: float, headers: Mapping[str, str] | None = None) -> bytes:
+    """The body at ``url``, as ``synthesis.policies.client.get`` gets it. Raises one of ``FAILURES``."""
+    with ThreadPoolExecutor(1) as pool:  # this thread may have an event loop of its own
+        return pool.submit(asyncio.run, get(url, headers or {}, timeout_s)).result()
 
 
 def _model_names(body: bytes) -> set[str]:
     try:
         listed: Any = json.loads(body)
         return {entry["id"] for entry in listed["data"]}
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return set()

@@ -10,7 +10,7 @@ import statistics
 import time
 from collections.abc import Mapping
 
-from pipelines.engine.endpoints import fetch, root
+from pipelines.engine.endpoints import FAILURES, fetch, root
 
 POLL_S = 2.0
 TIMEOUT_S = 1.0
@@ -43,7 +43,7 @@ class Gauge:
 def running(base_url: str) -> float | None:
     """The sequences that a server works on; ``None`` if it does not say."""
     try:
-        told = RUNNING.findall(fetch(f"{root(base_url)}/metrics", None, TIMEOUT_S))
-    except OSError:
+        told = RUNNING.findall(fetch(f"{root(base_url)}/metrics", TIMEOUT_S))
+    except FAILURES:
         return None
     return sum(map(float, told)) if told else None

@@ -27,6 +27,11 @@ CONNECT_TIMEOUT_S = 20.0
 KEPT_ALIVE_S = 4.0
 """How long an idle connection is used again: vLLM closes them after 5 s, and what is sent then is lost."""
 
+MOST_BYTES = 64 * 2**20
+"""Of one answer; the longest that models give, with ids and log-probabilities of 128k tokens, have a fifth of it."""
+
+PIECE_BYTES = 2**16
+
 LONGEST_RETRY_AFTER_S = 60.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 8.0
 LAST_DOUBLING = 10
@@ -41,10 +46,18 @@ class Cut(Exception):
     """The connection broke after the request was sent."""
 
 
+class Oversized(Exception):
+    """The answer is longer than ``MOST_BYTES``; the rest was not read."""
+
+    def __init__(self) -> None:
+        super().__init__(f"the answer is longer than {MOST_BYTES >> 20} MiB, which are read at most")
+
+
 class Refused(Exception):
     """The server answered with another status than 2xx; ``said`` is the text of the answer.
 
-    ``retry_after_s`` is for how long it does not want to be asked again, if it says so.
+    ``retry_after_s`` is for how long it does not want to be asked again, if it says so. Of a redirect, ``said`` is
+    where it leads to: none is followed, since the key and the conversation would go along.
     """
 
     def __init__(self, status: int, said: str, retry_after_s: float | None = None) -> None:
@@ -81,7 +94,8 @@ class Client:
         self._session: aiohttp.ClientSession | None = None
 
     async def post(self, path: str, body: JsonObject, max_retries: int | None = None) -> bytes:
-        """The answer to ``body``. Raises ``Cut`` or ``Refused`` after all retries, ``NotConnected`` at once.
+        """The answer to ``body``. Raises ``Cut`` or ``Refused`` after all retries, ``NotConnected`` and ``Oversized``
+        at once.
 
         It waits for an answer without a limit; the caller sets one, and knows how long to wait for a server.
         """
@@ -94,7 +108,7 @@ class Client:
                 if status < 300:
                     return answer
                 asked_s = retry_after_s(headers)
-                raise Refused(status, answer.decode(errors="replace"), asked_s)
+                raise Refused(status, words(headers, answer), asked_s)
             except (Cut, Refused) as error:
                 if tried == left or (isinstance(error, Refused) and not _repeated_here(error.status)):
                     raise
@@ -114,11 +128,12 @@ class Client:
         if self._session is None:
             self._session = self._open()
         try:
-            async with self._session.post(self._url + path, data=msgspec.json.encode(body)) as response:
-                return response.status, response.headers, await response.read()
+            data = msgspec.json.encode(body)
+            async with self._session.post(self._url + path, data=data, allow_redirects=False) as response:
+                return response.status, response.headers, await bounded(response)
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             raise NotConnected(str(error)) from error
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, Oversized):
             self._lost(body)
             raise
         except aiohttp.ClientError as error:
@@ -132,6 +147,43 @@ class Client:
             headers=self._headers,
             proxy=proxy_for(self._url),  # not by trust_env, which would read passwords from ~/.netrc as well
         )
+
+
+async def get(url: str, headers: Mapping[str, str], timeout_s: float) -> bytes:
+    """The body at ``url``, all of it within ``timeout_s``.
+
+    Raises ``NotConnected``, ``Cut``, ``Refused``, ``Oversized``, and ``TimeoutError``.
+    """
+    try:
+        async with (
+            asyncio.timeout(timeout_s),
+            aiohttp.ClientSession(headers=headers, proxy=proxy_for(url)) as session,
+            session.get(url, allow_redirects=False) as response,
+        ):
+            body = await bounded(response)
+            if response.status >= 300:
+                raise Refused(response.status, words(response.headers, body), retry_after_s(response.headers))
+            return body
+    except aiohttp.ClientConnectorError as error:
+        raise NotConnected(str(error)) from error
+    except (aiohttp.ClientError, ValueError) as error:
+        raise Cut(f"{type(error).__name__}: {error}") from error
+
+
+async def bounded(response: aiohttp.ClientResponse) -> bytes:
+    """The body of an answer, read piece by piece. Raises ``Oversized``."""
+    body = bytearray()
+    async for piece in response.content.iter_chunked(PIECE_BYTES):
+        body += piece
+        if len(body) > MOST_BYTES:
+            response.close()
+            raise Oversized
+    return bytes(body)
+
+
+def words(headers: Mapping[str, str], body: bytes) -> str:
+    """What an answer says: where it leads to, if it is a redirect."""
+    return headers.get("location") or body.decode(errors="replace")
 
 
 def pause_s(asked_s: float | None, tried: int, longest_s: float = LONGEST_RETRY_AFTER_S) -> float:

@@ -19,6 +19,9 @@ from synthesis.policies.tokens import token_delta
 TOKEN_LIMITS = ("max_tokens", "max_completion_tokens")
 """The names that servers have for the most tokens of an answer."""
 
+MOST_TOKENS = 100_000_000
+"""Of one request: a server that counts more, or less than none, does not count."""
+
 OF_TOOLS = ("tool_choice", "parallel_tool_calls")
 """Sampling parameters that say how tools are called."""
 
@@ -150,8 +153,13 @@ def _call(call: Call) -> ApiAction:
 def _usage(counts: Counts, seconds: float) -> Usage:
     details = counts.prompt_tokens_details
     return Usage(
-        prompt_tokens=counts.prompt_tokens,
-        completion_tokens=counts.completion_tokens,
-        cached_tokens=details.cached_tokens if details else None,
+        prompt_tokens=_counted(counts.prompt_tokens),
+        completion_tokens=_counted(counts.completion_tokens),
+        cached_tokens=_counted(details.cached_tokens) if details else None,
         seconds=seconds,
     )
+
+
+def _counted(tokens: int | None) -> int | None:
+    """A number of tokens; ``None``, as where the server does not count, for one that cannot be."""
+    return tokens if tokens is not None and 0 <= tokens <= MOST_TOKENS else None

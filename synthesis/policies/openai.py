@@ -15,7 +15,7 @@ import msgspec
 from schemas.errors import UserError
 from schemas.record import JsonObject
 from schemas.trajectory import Usage
-from synthesis.policies.client import PASSING, Client, Cut, NotConnected, Refused, pause_s
+from synthesis.policies.client import PASSING, Client, Cut, NotConnected, Oversized, Refused, pause_s
 from synthesis.policies.completion import read_turn, request_body
 from synthesis.policies.estimates import completed, estimate, kind_of, same_parameters, short_request
 from synthesis.policies.limits import BUSY, Gate
@@ -95,10 +95,10 @@ class OpenAiPolicy:
         """The model's next turn.
 
         Raises ``ContextOverflow``, ``Unreachable``, ``Denied``, or ``PolicyError`` with the reason ``timeout``,
-        ``disconnected``, ``rate_limited`` (429), ``server_error`` (5xx), ``refused`` (another 4xx) or ``malformed``,
-        after all retries; ``Rejected`` where the server refuses every such request, whatever the conversation (also
-        for its length, as where the limit of an answer is above the context), and
-        ``UserError`` where the key, the account or the model is refused.
+        ``disconnected``, ``rate_limited`` (429), ``server_error`` (5xx), ``refused`` (another 4xx), ``oversized`` or
+        ``malformed``, after all retries; ``Rejected`` where the server refuses every such request, whatever the
+        conversation (also for its length, as where the limit of an answer is above the context), and ``UserError``
+        where the key, the account or the model is refused, and for a redirect.
         """
         body = self.body(conversation)
         expected = estimate(body)
@@ -264,6 +264,8 @@ class OpenAiPolicy:
                 failed.append(url)
                 if last:
                     raise (_refusal(busy, failed) if busy else _broken(error, failed)) from error
+            except Oversized as error:
+                raise PolicyError("oversized", f"{url}: {error}") from error
             except Refused as error:
                 failed.append(url)
                 if error.status in BUSY:
@@ -299,6 +301,11 @@ def _broken(error: NotConnected | Cut, tried: list[str]) -> PolicyError:
 
 def _refusal(error: Refused, tried: list[str]) -> PolicyError | UserError:
     said = " ".join(error.said.split())[:500]
+    if 300 <= error.status < 400:
+        return UserError(
+            f"{tried[-1]} redirects to {said}, which is not followed: the API key would go along\n"
+            "if that is the server that is meant, put its address into `endpoints`"
+        )
     if error.status in (400, 413, 422) and any(phrase in said for phrase in OVERFLOW_PHRASES):
         return ContextOverflow(said)
     if error.status in NOT_OURS:

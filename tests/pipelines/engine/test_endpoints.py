@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 
 from pipelines.engine.endpoints import Endpoint, check_endpoint, is_healthy
 from schemas.errors import UserError
+from tests.fake_openai import MODEL, FakeOpenAi
 
 BROKEN = [b"", b"garbage\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc"]
 
@@ -44,3 +46,50 @@ def test_a_server_whose_answer_breaks_off_is_not_healthy(answer: bytes) -> None:
 def test_an_address_whose_answer_breaks_off_is_refused(answer: bytes) -> None:
     with answering(answer) as url, pytest.raises(UserError, match="cannot be reached"):
         check_endpoint(Endpoint(base_url=url, model="m"), None)
+
+
+def test_a_redirect_is_not_followed_and_the_key_stays_here() -> None:
+    with FakeOpenAi([]) as other, FakeOpenAi([], listing=302) as server:
+        server.listing_headers = {"location": f"{other.url}/models"}
+        with pytest.raises(UserError, match=f"redirects to {other.url}/models, which is not followed") as error:
+            check_endpoint(Endpoint(base_url=server.url, model=MODEL), "key")
+        assert len(str(error.value).splitlines()) == 2
+        assert other.asked == []
+        assert server.asked == ["/v1/models"]
+
+
+def test_an_answer_without_an_end_is_read_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("synthesis.policies.client.MOST_BYTES", 2**20)
+    with pouring(pause_s=0.0) as (url, sent), pytest.raises(UserError, match="the answer is longer than 1 MiB"):
+        check_endpoint(Endpoint(base_url=url, model="m"), None)
+    assert sum(sent) < 32 * 2**20  # what the sockets hold besides
+
+
+def test_an_answer_that_comes_drop_by_drop_is_waited_for_no_longer_than_said() -> None:
+    began = time.monotonic()
+    with pouring(pause_s=0.1) as (url, _), pytest.raises(UserError, match="no whole answer within 1 s"):
+        check_endpoint(Endpoint(base_url=url, model="m"), None, timeout_s=1.0)
+    assert time.monotonic() - began < 10
+
+
+@contextmanager
+def pouring(pause_s: float) -> Iterator[tuple[str, list[int]]]:
+    """The address of a server whose answer does not end, and the bytes that it has sent: at once, or in drops."""
+    sent: list[int] = []
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            connection, _ = listening.accept()
+            piece = b" " * (1 if pause_s else 2**16)
+            with connection, suppress(OSError):
+                connection.recv(10_000)
+                connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+                while True:
+                    connection.sendall(piece)
+                    sent.append(len(piece))
+                    time.sleep(pause_s)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}/v1", sent
+        thread.join()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from email.utils import formatdate
 from typing import Any
@@ -177,6 +178,37 @@ async def test_an_answer_that_is_no_completion_is_quoted(body: str) -> None:
     error = await failure_of([fake.raw(body.encode())])
     assert error.reason == "malformed"
     assert error.detail.endswith(f": {' '.join(body.split())}")
+
+
+@pytest.mark.parametrize("code", [301, 302, 307, 308])
+async def test_a_redirect_is_not_followed_and_key_and_conversation_stay_here(code: int) -> None:
+    with FakeOpenAi([fake.text("mine")]) as other:
+        moved = fake.status(code, {"location": f"{other.url}/chat/completions"})
+        with pytest.raises(
+            UserError, match=f"redirects to {other.url}/chat/completions, which is not followed"
+        ) as error:
+            await turn_of([moved])
+        assert other.requests == []
+        assert len(str(error.value).splitlines()) == 2
+
+
+async def test_an_answer_that_is_too_long_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("synthesis.policies.client.MOST_BYTES", 2**20)
+    with FakeOpenAi([fake.raw(b" " * 2**22)]) as server:
+        policy = policy_for(server, max_retries=3)
+        with pytest.raises(PolicyError, match="longer than 1 MiB") as error:
+            await policy.act(conversation())
+        await policy.close()
+        assert error.value.reason == "oversized"
+        assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("count", [-1, 10**12])
+async def test_a_count_of_tokens_that_cannot_be_is_none(count: int) -> None:
+    usage = {"prompt_tokens": count, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": count}}
+    body = {"choices": [{"message": {"content": "look"}}], "usage": usage}
+    turn = await turn_of([fake.raw(json.dumps(body).encode())])
+    assert (turn.usage.prompt_tokens, turn.usage.completion_tokens, turn.usage.cached_tokens) == (None, 3, None)
 
 
 async def test_a_server_that_hangs_costs_one_turn_and_no_more() -> None:
