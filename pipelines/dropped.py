@@ -12,6 +12,7 @@ import pyarrow as pa
 from pipelines.report.text import cut, label
 from pipelines.view.sources import opened_file
 from schemas.arrow import from_arrow
+from schemas.depth import MOST_LEVELS
 from schemas.errors import NothingUsed
 from schemas.manifest import Manifest
 from schemas.tables import Table, read_columns
@@ -94,14 +95,21 @@ def example(letter: Dropped) -> Example:
     )
 
 
-def without_empty(value: Any) -> Any:
-    """``value`` without the keys whose value is null, an empty list or an empty object."""
+def without_empty(value: Any, levels: int = MOST_LEVELS) -> Any:
+    """``value`` without the keys whose value is null, an empty list or an empty object.
+
+    What lies deeper than ``levels``, which tables of older versions may hold, is left out with a mark.
+    """
+    if isinstance(value, dict | list) and value and not levels:
+        return "… (nested deeper)"
     if isinstance(value, dict):
         return {
-            key: without_empty(inner) for key, inner in value.items() if inner is not None and inner not in ([], {})
+            key: without_empty(inner, levels - 1)
+            for key, inner in value.items()
+            if inner is not None and inner not in ([], {})
         }
     if isinstance(value, list):
-        return [without_empty(inner) for inner in value]
+        return [without_empty(inner, levels - 1) for inner in value]
     return value
 
 

@@ -323,7 +323,7 @@ def revisions_of(run_dir: Path) -> dict[str, str]:
         return msgspec.json.decode(path.read_bytes(), type=dict[str, str])
     except (FileNotFoundError, NotADirectoryError):
         return {}
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UserError(f"{path} is damaged ({error}); remove it to read the newest revisions") from error
 
 

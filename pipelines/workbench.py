@@ -18,6 +18,7 @@ from pipelines.engine.runner import RunnerConfig
 from pipelines.models import ModelConfig
 from pipelines.pool import ModelPool
 from pipelines.stages.stage import Inputs, Model, Stage, StageContext
+from schemas.printable import printable
 from schemas.tables import Manifest, Table
 
 
@@ -111,7 +112,7 @@ class Workbench:
 
     def say(self, line: str) -> None:
         """Tell the user what is going on."""
-        print(line, file=sys.stderr, flush=True)
+        print(printable(line), file=sys.stderr, flush=True)
 
     def __enter__(self) -> Self:
         return self

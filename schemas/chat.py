@@ -172,5 +172,5 @@ def decoded_json(arguments: str) -> Any:
     """The value of JSON text; ``None`` if it is none."""
     try:
         return msgspec.json.decode(arguments)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None

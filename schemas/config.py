@@ -9,6 +9,7 @@ import io
 import math
 import re
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,11 +17,19 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.constructor import ConstructorError, DuplicateKeyError, SafeConstructor
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.nodes import CollectionNode, MappingNode, Node
 
 from schemas.config_errors import explain
+from schemas.depth import MOST_LEVELS
 from schemas.errors import UserError, near_match
 from schemas.ids import digest
 from schemas.record import JsonObject
+
+MOST_VALUES = 1_000_000
+"""Of a configuration, with its aliases replaced by what they name."""
+MOST_BITS = 4_096
+"""Of a number; Python writes none of more than 4,300 digits."""
+_TOO_DEEP = f"values are nested deeper than {MOST_LEVELS} levels"
 
 
 class Config(BaseModel):
@@ -151,7 +160,10 @@ def _parse(text: str, origin: str) -> Any:
     yaml = YAML(typ="safe", pure=True)
     yaml.Constructor = _Constructor
     try:
+        _check_size(yaml.compose(text), origin)
         data = yaml.load(text)
+    except RecursionError:
+        raise UserError(f"{origin}: {_TOO_DEEP}") from None
     except DuplicateKeyError as error:
         key = re.search(r'duplicate key "([^"]*)"', str(error.problem))
         raise UserError(f"{origin}, {_place(error)}: the key {key.group(1) if key else '?'!r} stands twice") from None
@@ -164,6 +176,33 @@ def _parse(text: str, origin: str) -> Any:
         raise UserError(f"{origin} is no YAML: {str(error).splitlines()[0]}") from None
     _check_values(data, origin, "")
     return data
+
+
+def _check_size(root: Node | None, origin: str) -> None:
+    """Raises ``UserError`` if the values, with each alias replaced by what it names, are too many or too deep.
+
+    Every node is looked at once, so that nine lines of aliases that stand for a billion values cost nothing.
+    """
+    sizes: dict[int, int] = {}
+    above: set[int] = set()
+
+    def size(node: Node) -> int:
+        known = sizes.get(id(node))
+        if known is not None:
+            return known
+        if id(node) in above:
+            raise UserError(f"{origin}, line {node.start_mark.line + 1}: an alias stands inside of what it names")
+        if len(above) == MOST_LEVELS and isinstance(node, CollectionNode):
+            raise UserError(f"{origin}, line {node.start_mark.line + 1}: {_TOO_DEEP}")
+        above.add(id(node))
+        parts = node.value if isinstance(node, CollectionNode) else []
+        flat = chain.from_iterable(parts) if isinstance(node, MappingNode) else parts
+        sizes[id(node)] = 1 + sum(map(size, flat))
+        above.remove(id(node))
+        return sizes[id(node)]
+
+    if root is not None and size(root) > MOST_VALUES:
+        raise UserError(f"{origin}: its aliases stand for more than {MOST_VALUES:,} values; write fewer of them")
 
 
 def _place(error: MarkedYAMLError) -> str:
@@ -182,6 +221,10 @@ def _check_values(data: Any, origin: str, path: str) -> None:
             _check_values(value, origin, f"{path}.{index}" if path else str(index))
     elif isinstance(data, float) and not math.isfinite(data):
         raise UserError(f"{origin}: {path or 'the value'} is {data}, expected a finite number")
+    elif isinstance(data, int) and data.bit_length() > MOST_BITS:
+        raise UserError(
+            f"{origin}: {path or 'the value'} has {data.bit_length():,} bits, expected {MOST_BITS:,} at most"
+        )
 
 
 def _copy(data: Any) -> Any:

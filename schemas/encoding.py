@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec.structs import astuple
 
+from schemas.depth import is_too_deep
 from schemas.layout import Leaf, Listing, Node, Structure
 
 BLOCK = 256
@@ -35,7 +36,8 @@ def encode(structure: Structure, records: Sequence[Any]) -> list[pa.Array]:
     """One array per field of ``structure``.
 
     Raises ``InexactError`` for values of another type than declared, for infinities, and for open-ended values that
-    JSON cannot hold; and what Arrow and msgspec raise for integers beyond 64 bits and for lone surrogates.
+    JSON cannot hold or that are nested too deeply; and what Arrow and msgspec raise for integers beyond 64 bits and
+    for lone surrogates.
     """
     _check(structure, records)
     return _children(structure, records)
@@ -114,8 +116,8 @@ def _texts(node: Leaf, values: Sequence[Any]) -> pa.Array:
 
 def _text(value: Any) -> bytes:
     text = _ENCODER.encode(value)
-    if not _is_json(value) and msgspec.json.decode(text) != value:
-        raise InexactError("a value that is no JSON")
+    if not _is_json(value) and (is_too_deep(value) or msgspec.json.decode(text) != value):
+        raise InexactError("a value that is no JSON, or nested too deeply")
     return text
 
 

@@ -118,7 +118,7 @@ def read_manifest(folder: Path) -> Manifest:
     try:
         check_version(msgspec.json.decode(text, type=_Version).schema_version, str(path))
         manifest = msgspec.json.decode(text, type=Manifest)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UserError(f"{path} is damaged ({error}); delete {folder} and run again what writes it") from error
     for _, file in manifest.held():
         if not _FILE_NAME.fullmatch(file.name):

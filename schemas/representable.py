@@ -15,8 +15,10 @@ from typing import Any
 
 import msgspec
 
+from schemas.depth import MOST_LEVELS
 from schemas.record import Record
 
+TOO_DEEP = f"nested too deeply (more than {MOST_LEVELS} levels)"
 Fault = tuple[str, str]
 """The path to a value, and what is wrong with it."""
 
@@ -35,9 +37,9 @@ class RecordError(ValueError):
 
 
 def check(records: Sequence[Record], record_type: type[Record]) -> None:
-    """Raises ``RecordError`` for the first record that does not survive JSON under its declared types."""
+    """Raises ``RecordError`` for the first record that does not survive JSON, or is nested too deeply for a table."""
     decode, encode = _decoder(record_type).decode, msgspec.json.encode
-    if not all(_survives(record, encode, decode) for record in records):
+    if not all(_survives(record, encode, decode) and not _is_too_deep(record) for record in records):
         raise first_fault(records, record_type)
 
 
@@ -45,6 +47,10 @@ def _survives(record: Record, encode: Callable[[Record], bytes], decode: Callabl
     with contextlib.suppress(ValueError, TypeError, RecursionError, OverflowError):
         return bool(decode(encode(record)) == record)
     return False
+
+
+def _is_too_deep(record: Record) -> bool:
+    return any(detail == TOO_DEEP for _, detail in _bad_values(record, "", in_json=False))
 
 
 def first_fault(records: Sequence[Record], record_type: type[Record]) -> RecordError:
@@ -69,14 +75,16 @@ def _faults(record: Record, record_type: type[Record]) -> Iterator[Fault]:
         detail, _, path = str(error).partition(" - at `$.")
         yield path.rstrip("`"), detail
     except RecursionError:
-        yield "", "nested too deeply"
+        yield "", TOO_DEEP
     except (ValueError, TypeError) as error:
         yield "", str(error)
 
 
-def _bad_values(value: Any, path: str, in_json: bool) -> Iterator[Fault]:
-    """What JSON, or a 64-bit column, cannot hold. ``in_json``: inside an open-ended value."""
-    if isinstance(value, msgspec.Struct):
+def _bad_values(value: Any, path: str, in_json: bool, level: int = 1) -> Iterator[Fault]:
+    """What JSON, or a 64-bit column, cannot hold. ``in_json``: inside an open-ended value, at this ``level`` of it."""
+    if level > MOST_LEVELS and isinstance(value, dict | list | tuple):
+        yield path, TOO_DEEP
+    elif isinstance(value, msgspec.Struct):
         for name in value.__struct_fields__:
             yield from _bad_values(getattr(value, name), f"{path}.{name}" if path else name, in_json)
     elif isinstance(value, dict):
@@ -84,12 +92,12 @@ def _bad_values(value: Any, path: str, in_json: bool) -> Iterator[Fault]:
             if not isinstance(key, str):
                 yield path, f"the key {key!r} is no text"
             yield from _bad_text(str(key), path)
-            yield from _bad_values(item, f"{path}.{key}", in_json=True)
+            yield from _bad_values(item, f"{path}.{key}", in_json=True, level=level + 1)
     elif isinstance(value, list | tuple):
         if in_json and isinstance(value, tuple):
             yield path, "a tuple is no JSON value, a list is"
         for index, item in enumerate(value):
-            yield from _bad_values(item, f"{path}[{index}]", in_json)
+            yield from _bad_values(item, f"{path}[{index}]", in_json, level + 1)
     elif isinstance(value, str):
         yield from _bad_text(value, path)
     elif isinstance(value, float) and not math.isfinite(value):

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from schemas.bundled import BUNDLED, BundledModel, cache_folder
 from schemas.errors import UserError, near_match
+from schemas.printable import printable
 
 
 def bundled_model(name: str) -> Path:
@@ -105,7 +106,7 @@ def main(argv: list[str]) -> int:
     try:
         print(bundled_model(argv[0]))
     except UserError as error:
-        print(error, file=sys.stderr)
+        print(printable(str(error)), file=sys.stderr)
         return 2
     return 0
 

@@ -10,6 +10,7 @@ from typing import NoReturn, TypeVar
 
 from schemas.config import override, read_yaml, validate
 from schemas.errors import UserError, is_interrupt
+from schemas.printable import printable
 from trainers.settings import TrainSettings
 
 S = TypeVar("S", bound=TrainSettings)
@@ -59,4 +60,4 @@ def leave(code: int) -> NoReturn:
 def say(text: str) -> None:
     """Print ``text`` to stderr, once for all processes."""
     if os.environ.get("RANK", "0") == "0":
-        print(text, file=sys.stderr, flush=True)
+        print(printable(text), file=sys.stderr, flush=True)

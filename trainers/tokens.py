@@ -142,7 +142,7 @@ def _encoded(
         raise RowError("no_loss", "no assistant message of the row is trained")
     try:
         tools = msgspec.json.decode(functions) if functions else None
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise RowError("damaged_tools", f"the tools of the row are no JSON: {error}") from error
     shield = shielded(messages, tools, tokenizer)
     rendered = render(shield.messages, shield.tools, chat_template(tokenizer))

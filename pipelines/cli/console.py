@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import sys
 from collections.abc import Callable, Sequence
@@ -12,6 +11,7 @@ import click
 import msgspec
 
 from pipelines.cli.table import laid_out
+from schemas.printable import printable
 
 Cell = str | int | float | None
 Row = list[Cell]
@@ -20,9 +20,6 @@ T = TypeVar("T")
 
 RESULTS = "results"
 """The attribute of a command's function that ``answers`` sets."""
-
-UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-"""What moves the cursor, changes colours or turns the direction of writing; a line break and a tab do not count."""
 
 
 def answers(*results: Any) -> Callable[[F], F]:
@@ -57,11 +54,6 @@ def say(text: str = "") -> None:
 def log(text: str) -> None:
     """A line on what is going on, on stderr."""
     click.echo(printable(text), err=True)
-
-
-def printable(text: str) -> str:
-    """``text`` with the codes of characters that would act on a terminal: what data holds may come from anywhere."""
-    return UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:

@@ -8,6 +8,7 @@ else to stderr. Nothing heavy is imported here: each command imports what it nee
 from __future__ import annotations
 
 import io
+import logging
 import os
 import select
 import shlex
@@ -22,6 +23,7 @@ import click
 from pipelines.cli.lazy import LazyGroup
 from schemas.errors import LimitReached, NothingUsed, UserError, is_interrupt
 from schemas.extras import missing_modules_explained
+from schemas.printable import printable
 
 FAILED = 1
 USER_MISTAKE = 2
@@ -69,6 +71,14 @@ def agentmill() -> None:
     """
 
 
+class PrintableFormatter(logging.Formatter):
+    """Warnings of libraries and of our own, with nothing in them that acts on a terminal."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The text of a record."""
+        return printable(super().format(record))
+
+
 def main() -> NoReturn:
     """The console entry point."""
     told: list[int] = []
@@ -83,6 +93,8 @@ def main() -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(PrintableFormatter())
     code = invoke(sys.argv[1:])
     if callable(signal.getsignal(signal.SIGINT)):
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C, while all is being torn down, ends it at once
@@ -98,8 +110,7 @@ def invoke(arguments: list[str]) -> int:
                 [each for each in arguments if each != "--debug"], prog_name="agentmill", standalone_mode=False
             )
     except click.ClickException as error:
-        error.show()
-        return USER_MISTAKE
+        return refused(error)
     except UserError as error:
         return report(error, str(error), USER_MISTAKE, debug)
     except NothingUsed as error:
@@ -121,9 +132,17 @@ def invoke(arguments: list[str]) -> int:
 def report(error: BaseException, message: str, code: int, debug: bool) -> int:
     """Say on stderr what went wrong, with a traceback if asked for, and return ``code``."""
     if debug:
-        traceback.print_exception(error, file=sys.stderr)
-    click.echo(f"agentmill: {message}", err=True)
+        click.echo(printable("".join(traceback.format_exception(error))), err=True, nl=False)
+    click.echo(printable(f"agentmill: {message}"), err=True)
     return code
+
+
+def refused(error: click.ClickException) -> int:
+    """Show on stderr, as click does it, what is wrong with the arguments; they may hold any file name."""
+    shown = io.StringIO()
+    error.show(shown)
+    click.echo(printable(shown.getvalue()), err=True, nl=False)
+    return USER_MISTAKE
 
 
 def silenced() -> bool:

@@ -21,6 +21,7 @@ from pipelines.engine.order import StageOrder
 from pipelines.engine.runner import quiet_beam
 from pipelines.engine.workspace import Workspace
 from schemas.errors import UserError
+from schemas.printable import printable
 
 _POLL_S = 0.2
 _CANCEL_S = 5.0
@@ -102,7 +103,7 @@ def give_up(worker: Beat, silent_s: float) -> None:
 def say_unless_stopped(*words: object, **options: Any) -> None:
     """For Beam's workers in this process: they print what breaks, and after an interrupt their channels do."""
     if not stop.stopped.is_set():
-        print(*words, **options)
+        print(*(printable(str(word)) for word in words), **options)
 
 
 def await_worker(result: Any, order: StageOrder, workspace: Workspace) -> None:

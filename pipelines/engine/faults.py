@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from pipelines.engine.operation import Blamed, Operation
+from schemas.depth import is_too_deep
 from schemas.extras import missing_extra
 from schemas.record import JsonObject, Record
 from schemas.verdict import Dropped
@@ -62,12 +63,13 @@ def describe(error: Exception) -> str:
 
 
 def as_context(record: Record, reference: JsonObject) -> JsonObject:
-    """``record`` as the input of a dead letter; ``reference`` (where it stands) if it is large or cannot be JSON."""
+    """``record`` as the input of a dead letter; ``reference`` (where it stands) if it is large, nested too deeply
+    or cannot be JSON."""
     try:
         text = msgspec.json.encode(record)
         if len(text) > LARGEST_INPUT_BYTES:
             return reference
         context: dict[str, Any] = msgspec.json.decode(text)
-    except (TypeError, ValueError, OverflowError):
+    except (TypeError, ValueError, OverflowError, RecursionError):
         return reference
-    return context
+    return reference if is_too_deep(context) else context

@@ -6,6 +6,7 @@ from typing import Protocol, TextIO
 
 from pipelines.engine.meter import BarMeter, LineMeter, Meter, is_screen, screen
 from pipelines.engine.standing import Standing
+from schemas.printable import printable
 from schemas.tables import Manifest
 
 
@@ -68,7 +69,7 @@ class LineProgress:
         self._say(f"{name}: {why}; attempt {attempt}")
 
     def _say(self, line: str) -> None:
-        print(line, file=self._stream, flush=True)
+        print(printable(line), file=self._stream, flush=True)
 
 
 class BarProgress(LineProgress):

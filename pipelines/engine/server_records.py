@@ -58,7 +58,7 @@ class ServerRecords:
         """What is recorded; nothing where there is no file, or one that cannot be read."""
         try:
             return msgspec.json.decode(self._path.read_bytes(), type=list[ServerRecord])
-        except (FileNotFoundError, msgspec.DecodeError):
+        except (FileNotFoundError, msgspec.DecodeError, RecursionError):
             return []
 
     def reap(self) -> list[int]:

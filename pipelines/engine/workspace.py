@@ -180,7 +180,7 @@ def read_note(path: Path, content_type: type[S]) -> S | None:
     """The small file that ``write_note`` wrote; ``None`` if it did not, or a power failure undid it."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=content_type)
-    except (FileNotFoundError, msgspec.DecodeError):
+    except (FileNotFoundError, msgspec.DecodeError, RecursionError):
         return None
 
 

@@ -168,7 +168,7 @@ def adapter_config(order: Order) -> str:
         raise UserError(f"{order.path} is an adapter; say what it adapts on the Hub with --base-model ORG/NAME")
     try:
         held = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UserError(f"{path} is damaged ({error}); run its training again") from None
     told = msgspec.json.encode({**held, "base_model_name_or_path": order.base_model})
     return msgspec.json.format(told, indent=2).decode() + "\n"

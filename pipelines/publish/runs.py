@@ -91,5 +91,5 @@ def summary_of(run: Path) -> Summary | None:
     path = run / SUMMARY
     try:
         return msgspec.json.decode(path.read_bytes(), type=Summary) if path.exists() else None
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UserError(f"{path} is damaged ({error}); `agentmill run {run / RECIPE}` writes it anew") from None

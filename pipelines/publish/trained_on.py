@@ -37,7 +37,7 @@ def trainings(folder: Path) -> Iterator[tuple[Path, Trained]]:
         seen.add(folder.resolve())
         try:
             trained = msgspec.json.decode(path.read_bytes(), type=Trained)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise UserError(f"{path} is damaged ({error}); run its training again") from None
         yield folder, trained
         folder = Path(trained.settings.model or folder)

@@ -27,7 +27,7 @@ FORM = 2
 
 def kept_plan(what: JsonObject) -> list[RawPart] | None:
     """The parts of ``what`` if they were planned before."""
-    with contextlib.suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError):
+    with contextlib.suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return msgspec.json.decode(_place(what).read_bytes(), type=list[RawPart])
     return None
 

@@ -8,18 +8,23 @@ from contextlib import contextmanager, nullcontext
 import msgspec
 
 from pipelines.raw import hub
-from pipelines.raw.rows import rows_in, shorter
+from pipelines.raw.rows import RawRow, rows_in, shorter
 from schemas.errors import UserError
 from schemas.hub_errors import hub_errors
 from schemas.raw import RawPart
 
 
 class RawRecord(msgspec.Struct, frozen=True, gc=False):
-    """The bytes of one record; ``row`` is that of its first row, ``occurrence`` counts equal records before it."""
+    """The bytes of one record; ``row`` is that of its first row, ``occurrence`` counts equal records before it.
+
+    ``fault`` says what of it cannot be read, ``not_finite`` how many of its numbers became null.
+    """
 
     data: bytes
     row: int
     occurrence: int
+    fault: str = ""
+    not_finite: int = 0
 
 
 def read_part(part: RawPart) -> Iterator[RawRecord]:
@@ -30,16 +35,18 @@ def read_part(part: RawPart) -> Iterator[RawRecord]:
     repeats = {each.row: each.occurrence for each in part.repeats}
     rows = numbered(part)
     if not part.groups:
-        for row, data in rows:
-            yield RawRecord(data, row, repeats.get(row, 0))
+        for number, row in rows:
+            yield RawRecord(row.data, number, repeats.get(number, 0), row.fault, row.not_finite)
         return
     for size in part.groups:
         members = [next(rows) for _ in range(size)]
         first = members[0][0]
-        yield RawRecord(b"[" + b",".join(data.strip() for _, data in members) + b"]", first, repeats.get(first, 0))
+        data = b"[" + b",".join(row.data.strip() for _, row in members) + b"]"
+        fault = "; ".join(row.fault for _, row in members if row.fault)
+        yield RawRecord(data, first, repeats.get(first, 0), fault, sum(row.not_finite for _, row in members))
 
 
-def numbered(part: RawPart) -> Iterator[tuple[int, bytes]]:
+def numbered(part: RawPart) -> Iterator[tuple[int, RawRow]]:
     """The rows of a part, each with its number."""
     for piece in part.slices:
         with read_errors(piece.path):
@@ -48,7 +55,7 @@ def numbered(part: RawPart) -> Iterator[tuple[int, bytes]]:
                 row = next(rows, None)
                 if row is None:
                     raise shorter(piece.path)
-                yield number, row.data
+                yield number, row
 
 
 @contextmanager

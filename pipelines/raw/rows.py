@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -12,19 +13,29 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.raw import hub
+from pipelines.raw.parquet import EncodedRow, encoded_rows
 from schemas.errors import UserError
+from schemas.formats.format import FormatError, decode_counted
 from schemas.raw import RawKind, RawSlice
 
 READ_BYTES = 2**20
 """Read at a time: a line is often longer than the usual 8 kB."""
 
+_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*+"?|[\[\]{},]', re.DOTALL)
+"""A text of JSON, whatever is in it, and what lists and objects are made of."""
+
 
 class RawRow(msgspec.Struct, frozen=True, gc=False):
-    """The bytes of a row, and what it is from and to in its file (see ``RawSlice``)."""
+    """The bytes of a row, and what it is from and to in its file (see ``RawSlice``).
+
+    ``fault`` says what of a Parquet row cannot be read, ``not_finite`` how many of its numbers became null.
+    """
 
     data: bytes
     start: int
     stop: int
+    fault: str = ""
+    not_finite: int = 0
 
 
 def rows_of(path: str, kind: RawKind) -> Iterator[RawRow]:
@@ -100,8 +111,26 @@ def _decoded(path: str, modified_ns: int) -> list[bytes]:
         return [data]
     try:
         return [bytes(each) for each in msgspec.json.decode(data, type=list[msgspec.Raw])]
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return [data]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _elements(data)
+
+
+def _elements(data: bytes) -> list[bytes]:
+    """The elements of a list of which some are no JSON, or are nested too deeply; ``data`` if its brackets are odd."""
+    elements, depth, start = [], 0, 0
+    for token in _TOKEN.finditer(data):
+        mark = token[0]
+        if mark in (b"[", b"{"):
+            depth += 1
+            start = start or token.end()
+        elif depth == 1 and mark in (b",", b"]"):
+            elements.append(data[start : token.start()].strip())
+            start = token.end()
+        if mark in (b"]", b"}"):
+            depth -= 1
+            if depth == 0:
+                return elements if data[token.end() :].isspace() or token.end() == len(data) else [data]
+    return [data]
 
 
 def _parquet(path: str) -> pq.ParquetFile:
@@ -122,18 +151,19 @@ def _parquet_rows(path: str, start: int, stop: int | None) -> Iterator[RawRow]:
         if here:
             encoded = _row_group(path, modified_ns, group)
             for number in here:
-                yield RawRow(encoded[number - first], number, number + 1)
+                row = encoded[number - first]
+                yield RawRow(row.data, number, number + 1, row.fault, row.not_finite)
         first += size
 
 
 @lru_cache(maxsize=1)
-def _row_group(path: str, modified_ns: int, group: int) -> list[bytes]:
+def _row_group(path: str, modified_ns: int, group: int) -> list[EncodedRow]:
     """The rows of a row group as JSON; kept, since the rows of a group of steps are read one by one."""
     del modified_ns
     with _parquet(path) as file:
         try:
             table = file.read_row_group(group, use_threads=not hub.is_address(path))
-            return [msgspec.json.encode(row) for row in table.to_pylist()]
+            return encoded_rows(table)
         except (pa.ArrowException, OSError) as error:
             raise UserError(f"{path} cannot be read as Parquet: {error}") from error
 
@@ -141,6 +171,6 @@ def _row_group(path: str, modified_ns: int, group: int) -> list[bytes]:
 def decoded(data: bytes) -> Any:
     """The JSON value in ``data``; ``None`` if it is none, which reading will tell."""
     try:
-        return msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return decode_counted(data)[0]
+    except FormatError:
         return None

@@ -245,7 +245,7 @@ def decoded(path: Path, content: type[T]) -> T:
     """A JSON file of a run. Raises ``UserError`` if it is damaged."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=content)
-    except (msgspec.MsgspecError, UnicodeDecodeError, OSError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, OSError, RecursionError) as error:
         raise damaged(path, error) from error
 
 

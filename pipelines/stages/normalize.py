@@ -17,7 +17,7 @@ from pipelines.raw.reading import RawRecord, read_part
 from pipelines.stages.stage import Inputs, Stage, StageContext
 from schemas.errors import UserError, near_match
 from schemas.formats.dialects import DIALECTS
-from schemas.formats.format import FormatError
+from schemas.formats.format import NOT_FINITE, FormatError
 from schemas.hub_errors import hub_errors
 from schemas.manifest import Manifest
 from schemas.private import LEFT, REMOVED
@@ -35,8 +35,8 @@ TYPED = "typed_actions"
 UNTYPED = "trajectories_without_typed_actions"
 GUESSED = f"{REMARK}guessed_source"
 
-LARGEST_INPUT_BYTES = 65_536
-"""A dropped record that is longer is kept as a reference to where it stands."""
+LARGEST_INPUT_BYTES = 2**20
+"""A dropped record that is longer is kept as a reference to where it stands, and how long it is."""
 
 
 class Normalize(Stage, Profile):
@@ -170,12 +170,16 @@ class Normalization(RowOperation):
             )
             return [Result(input_id=unit[0], dropped=letter, measures=self._reader.places_in(raw.data))]
         measures = read.measures
+        if raw.not_finite:
+            measures[f"{REMARK}{NOT_FINITE}"] = raw.not_finite
         for name, n in read.remarks.items():
             if n:
                 measures[f"{REMARK}{name}"] = n
         return [Result(input_id=unit[0], outputs=read.trajectories, measures=measures)]
 
     def _read(self, raw: RawRecord) -> ReadRecord:
+        if raw.fault:
+            raise FormatError("unreadable_column", raw.fault)
         try:
             return self._reader.read(raw.data, raw.row, raw.occurrence)
         except RecursionError as error:
@@ -204,8 +208,10 @@ class Normalization(RowOperation):
     def _context(self, raw: RawRecord) -> JsonObject:
         """The record itself, unless it is large or may hold what is not to be stored; and where it stands."""
         where: JsonObject = {"files": sorted({Path(piece.path).name for piece in self._part.slices}), "row": raw.row}
-        if self._reader.sensitive or len(raw.data) > LARGEST_INPUT_BYTES:
+        if self._reader.sensitive:
             return where
+        if len(raw.data) > LARGEST_INPUT_BYTES:
+            return {**where, "bytes": len(raw.data)}
         return {**where, "raw": raw.data.decode(errors="backslashreplace")}
 
 

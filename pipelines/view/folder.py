@@ -43,7 +43,7 @@ def view_at(folder: Path) -> View | None:
     try:
         if not other:
             return msgspec.json.decode((folder / STAMP).read_bytes(), type=View)
-    except (FileNotFoundError, IsADirectoryError, msgspec.MsgspecError, UnicodeDecodeError):
+    except (FileNotFoundError, IsADirectoryError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         other = [STAMP] if (folder / STAMP).exists() else sorted(path.name for path in folder.iterdir())
     raise UserError(
         f"{folder} holds something else than a view ({', '.join(other[:3])}); give another folder: --out FOLDER"

@@ -106,7 +106,7 @@ def is_table(folder: Path) -> bool:
     """Whether ``folder`` holds a manifest of ours: many other programs call their files so, too."""
     try:
         msgspec.json.decode((folder / MANIFEST_NAME).read_bytes(), type=_Head)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return False
     return True
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from schemas.depth import MOST_LEVELS, is_too_deep
 from schemas.record import JsonObject
 
 _decode = msgspec.json.Decoder().decode
@@ -15,7 +16,8 @@ def read_arguments(given: Any) -> tuple[JsonObject, str | None]:
     """``kwargs`` and ``raw_arguments`` of a call.
 
     ``given`` is what stands in the place of the arguments. An object, or JSON text of one, is taken as it is; any other
-    text is kept raw, any other value as its JSON text. No arguments at all (``None``) are an empty object.
+    text, or one nested too deeply for a table, is kept raw, any other value as its JSON text. No arguments at all
+    (``None``) are an empty object.
     """
     if isinstance(given, dict):
         return given, None
@@ -27,4 +29,5 @@ def read_arguments(given: Any) -> tuple[JsonObject, str | None]:
         value = _decode(given)
     except (msgspec.DecodeError, RecursionError):
         return {}, given
-    return (value, None) if isinstance(value, dict) else ({}, given)
+    held = isinstance(value, dict) and not (given.count("[") + given.count("{") > MOST_LEVELS and is_too_deep(value))
+    return (value, None) if held else ({}, given)

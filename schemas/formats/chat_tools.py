@@ -49,7 +49,7 @@ def _read_text(given: str, spelling: Spelling) -> tuple[list[Tool], Note, Losses
     """Cached: records of one dataset mostly share their tools."""
     try:
         return _read(given, msgspec.json.decode(given), spelling)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return [], {"given": given}, Losses()
 
 

@@ -7,6 +7,7 @@ Reading invents nothing and drops no run: what a record lacks stays ``None``, an
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -43,6 +44,12 @@ Remarks = Tally
 
 NO_FIELD = "no_field."
 """Before a path that an option of a format names, as a remark on a record that has nothing there."""
+
+
+NOT_FINITE = "not_finite"
+"""The remark on numbers that are NaN or infinite, which JSON does not have; they are read as null."""
+
+_TEXT_OR_NOT_FINITE = re.compile(rb'"(?:[^"\\]|\\.)*+"?|-?\b(?:NaN|Infinity)\b', re.DOTALL)
 
 
 class FormatError(ValueError):
@@ -116,15 +123,47 @@ class Format(Reader, Protocol):
 
 
 def decode(raw: Raw) -> Any:
-    """The JSON value in ``raw``. Raises ``FormatError``: ``blank`` or ``invalid_json``."""
+    """The JSON value in ``raw``.
+
+    Raises ``FormatError``: ``blank``, ``invalid_json``, ``number_out_of_range`` or ``too_deep``.
+    """
     if isinstance(raw, Decoded):
         return raw.value
     try:
         return msgspec.json.decode(raw.removeprefix(b"\xef\xbb\xbf"))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except msgspec.ValidationError as error:
+        raise FormatError("number_out_of_range", f"a number is larger than any that can be stored: {error}") from error
+    except RecursionError as error:
+        raise FormatError("too_deep", "values are nested deeper than can be read") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         if not raw or raw.isspace():
             raise FormatError("blank", "the record is empty") from error
         raise FormatError("invalid_json", str(error)) from error
+
+
+def decode_counted(raw: bytes) -> tuple[Any, int]:
+    """As ``decode``, but NaN and infinities, as Python's ``json`` writes them, are null; with how many they were."""
+    try:
+        return decode(raw), 0
+    except FormatError as error:
+        finite, found = _finite(raw) if error.reason == "invalid_json" else (raw, 0)
+        if not found:
+            raise
+        return decode(finite), found
+
+
+def _finite(text: bytes) -> tuple[bytes, int]:
+    """JSON text with null for NaN and infinities, and how many they were."""
+    found = 0
+
+    def replaced(token: re.Match[bytes]) -> bytes:
+        nonlocal found
+        if token[0].startswith(b'"'):
+            return token[0]
+        found += 1
+        return b"null"
+
+    return _TEXT_OR_NOT_FINITE.sub(replaced, text), found
 
 
 def parse(raw: Raw) -> JsonObject:

@@ -10,7 +10,7 @@ from pydantic import Field, JsonValue, field_validator
 from schemas.config import Config, validate
 from schemas.errors import near_match
 from schemas.formats import FORMATS
-from schemas.formats.format import Decoded, FormatError, Origin, Reader, Remarks, decode
+from schemas.formats.format import NOT_FINITE, Decoded, FormatError, Origin, Reader, Remarks, decode_counted
 from schemas.formats.values import number_of
 from schemas.private import PrivateFields
 from schemas.profiles.fields import at, measured
@@ -126,7 +126,7 @@ class ProfileReader:
         """The runs of the record at ``row``. Raises ``FormatError``."""
         profile = self._profile
         origin = Origin(profile.dataset, profile.split, row, profile.licence, occurrence)
-        document = decode(raw)
+        document, not_finite = decode_counted(raw)
         removed: dict[str, int] = {}
         if profile.private:
             document, removed = self._private.remove(document)
@@ -140,12 +140,13 @@ class ProfileReader:
         measures |= measured_places(self._places, first)
         if self._status and runs[0].outcome is not None and runs[0].outcome.status == "unknown":
             measures[self._status] = 1
-        return ReadRecord(runs, measures, read.remarks)
+        remarks = read.remarks + Remarks({NOT_FINITE: not_finite}) if not_finite else read.remarks
+        return ReadRecord(runs, measures, remarks)
 
     def places_in(self, raw: bytes) -> dict[str, int]:
         """Which fields that the profile names are in a record that could not be read."""
         try:
-            document = decode(raw)
+            document = decode_counted(raw)[0]
         except FormatError:
             return {}
         grouped = self._profile.group is not None

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from schemas.chat import to_functions, to_messages, to_openai
+from schemas.depth import is_too_deep
 from schemas.record import JsonObject
 from schemas.trajectory import AnyAction, ApiAction, MessageAction, Usage
 from synthesis.policies.policy import Conversation, PolicyError, Turn
@@ -108,7 +109,7 @@ def read_turn(text: str | bytes, conversation: Conversation, seconds: float) -> 
     """The turn in a server's answer. Raises ``PolicyError`` (``malformed``) for what is no chat completion."""
     try:
         completion = msgspec.json.decode(text, type=Completion)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise PolicyError("malformed", f"the answer is no chat completion: {error}{_quoted(text)}") from error
     if not completion.choices:
         raise PolicyError("malformed", f"the answer has no choices{_quoted(text)}")
@@ -143,9 +144,9 @@ def _call(call: Call) -> ApiAction:
     text = call.function.arguments or "{}"
     try:
         arguments: Any = msgspec.json.decode(text)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         arguments = None
-    if isinstance(arguments, dict):
+    if isinstance(arguments, dict) and not is_too_deep(arguments):
         return ApiAction(function=call.function.name, kwargs=arguments, tool_call_id=call.id)
     return ApiAction(function=call.function.name, kwargs={}, raw_arguments=text, tool_call_id=call.id)
 

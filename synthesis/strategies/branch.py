@@ -215,7 +215,7 @@ class Given:
             return Turn(actions=[MessageAction(content=self._text, agent=GIVEN)])
         try:
             call = msgspec.json.decode(self._text, type=_Call)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise PolicyError("malformed", f"the given action {self._text!r} is no call: {error}") from error
         return Turn(actions=[ApiAction(function=call.name, kwargs=call.arguments, agent=GIVEN)])
 

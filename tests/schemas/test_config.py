@@ -266,3 +266,42 @@ def test_what_is_written_is_read_back(data: dict[str, Any], file: Path) -> None:
     file.write_text(dump_yaml(data))
     assert read_yaml(file) == data
     assert config_digest(read_yaml(file)) == config_digest(data)
+
+
+def bomb(levels: int, line: str) -> str:
+    """Nine lines or so that stand for ten to the power of ``levels`` values."""
+    ten = [", ".join([f"*a{level}"] * 10) for level in range(levels)]
+    aliased = [f"a{level + 1}: &a{level + 1} {line.format(names)}" for level, names in enumerate(ten)]
+    return "\n".join(["a0: &a0 {k0: 1, l0: 2}", *aliased, ""])
+
+
+@pytest.mark.parametrize("line", ["[{0}]", "{{k: [{0}]}}", "{{<<: [{0}]}}"])
+def test_aliases_that_stand_for_billions_of_values_are_refused_at_once(file: Path, line: str) -> None:
+    said = mistake(file, bomb(9, line))
+    assert said == "FILE: its aliases stand for more than 1,000,000 values; write fewer of them"
+
+
+def test_aliases_that_stand_for_few_values_are_read(file: Path) -> None:
+    file.write_text(bomb(3, "[{0}]"))
+    assert len(read_yaml(file)["a3"][9][9]) == 10
+
+
+def test_an_alias_inside_of_what_it_names_is_refused(file: Path) -> None:
+    assert mistake(file, "a: 1\nb: &b [1, *b]\n") == "FILE, line 2: an alias stands inside of what it names"
+
+
+@pytest.mark.parametrize("depth", [199, 400, 5_000])
+@pytest.mark.parametrize("brackets", ["[]", "{}"])
+def test_nested_brackets_are_read_or_refused(file: Path, depth: int, brackets: str) -> None:
+    opening = "[" if brackets == "[]" else "{k: "
+    text = f"a: {opening * depth}{brackets[1] * depth}\n"
+    if depth == 199:
+        file.write_text(text)
+        assert list(read_yaml(file)) == ["a"]
+    else:
+        assert mistake(file, text).endswith("values are nested deeper than 200 levels")
+
+
+def test_a_number_of_thousands_of_digits_is_refused(file: Path) -> None:
+    assert mistake(file, f"a: [0x{'f' * 20_000}]\n") == "FILE: a.0 has 80,000 bits, expected 4,096 at most"
+    assert "FILE is no YAML" in mistake(file, f"a: {'7' * 20_000}\n")

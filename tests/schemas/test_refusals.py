@@ -14,6 +14,7 @@ import pytest
 
 from schemas.arrow import RecordError, from_arrow, to_arrow
 from schemas.record import Record
+from schemas.representable import check
 from schemas.tables import write_shard
 from schemas.trajectory import MessageAction, Outcome, TextObservation, Trajectory, WebObservation
 from schemas.verdict import Label, Value
@@ -44,7 +45,7 @@ for _ in range(5000):
         ({"extra": {"a": {1, 2}}}, "extra.a", "set is no JSON value"),
         ({"extra": {"a": b"x"}}, "extra.a", "bytes is no JSON value"),
         ({"extra": {"a": np.float32(1)}}, "extra.a", "float32 is no JSON value"),
-        ({"extra": {"a": DEEP}}, "", "nested too deeply"),
+        ({"extra": {"a": DEEP}}, f"extra.a{'[0]' * 199}", "nested too deeply"),
         ({"attempt": 2**63}, "attempt", "does not fit in 64 bits"),
         ({"content": [MessageAction(content="x", turn=-(2**63) - 1)]}, "content[0].turn", "does not fit in 64 bits"),
         (
@@ -107,3 +108,22 @@ def test_the_error_travels_between_processes() -> None:
     error = pickle.loads(pickle.dumps(RecordError(3, "extra.a", "nan is no value")))
     assert (error.index, error.field, error.detail) == (3, "extra.a", "nan is no value")
     assert str(error) == "record 3: field 'extra.a': nan is no value"
+
+
+def nested(levels: int) -> Any:
+    value: Any = []
+    for _ in range(levels - 1):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(("levels", "held"), [(199, True), (200, False), (900, False)])
+def test_values_are_nested_in_200_levels_at_most(levels: int, held: bool) -> None:
+    deep = [trajectory("t1"), trajectory("t2", extra={"a": nested(levels)})]  # the object is a level, too
+    if held:
+        check(deep, Trajectory)
+        assert from_arrow(to_arrow(deep, Trajectory), Trajectory) == deep
+        return
+    for refuse in (to_arrow, check):
+        with pytest.raises(RecordError, match=r"record 1: field 'extra.*nested too deeply \(more than 200 levels\)"):
+            refuse(deep, Trajectory)

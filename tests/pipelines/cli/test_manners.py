@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import subprocess
 import sys
@@ -15,9 +16,11 @@ import msgspec
 import pytest
 
 from pipelines.cli import check, merge, train
-from pipelines.cli.console import RESULTS, printable, say, table
+from pipelines.cli.console import RESULTS, say, table
+from pipelines.cli.main import PrintableFormatter, invoke
 from pipelines.cli.main import agentmill as root
-from pipelines.cli.main import invoke
+from schemas.errors import UserError
+from schemas.printable import UNPRINTABLE, printable
 from synthesis.environments.conformance import Finding
 from tests.fake_hub import direct
 from tests.pipelines.cli.terminal import CTRL_C, lines_of, on_terminal
@@ -33,6 +36,7 @@ from tests.pipelines.cli.world import (
 )
 from tests.test_docs import parsed
 from tests.writing_hub import WRITER, WritingHub
+from trainers.command import told as outcome_of
 
 # How huggingface_hub 2.4 hands large files to httpx2.
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
@@ -284,3 +288,66 @@ def test_without_a_command_the_commands_are_told(capsys: pytest.CaptureFixture[s
     assert told.out == ""
     assert "Commands:" in told.err
     assert "Exit codes:" in told.err
+
+
+HOSTILE = "a\x1b[2J\x1b]0;title\x07\u202eb"
+"""A file name that clears the screen, sets the title of the terminal and turns the direction of writing."""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["run", f"{HOSTILE}.yaml"],
+        ["inspect", HOSTILE],
+        ["view", HOSTILE],
+        ["report", HOSTILE],
+        ["export", HOSTILE, "--to", "adp", "--out", "x"],
+        ["list", HOSTILE],
+        [HOSTILE],
+        ["inspect", "x", f"--{HOSTILE}"],
+        ["--debug", "inspect", HOSTILE],
+        ["normalize", "--config", f"{HOSTILE}.yaml"],
+    ],
+    ids=lambda arguments: " ".join(printable(each) for each in arguments),
+)
+def test_names_of_files_cannot_act_on_a_terminal(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert invoke(arguments) == 2
+    told = capsys.readouterr()
+    assert UNPRINTABLE.search(told.out + told.err) is None
+    assert "a\\x1b[2J" in told.err
+
+
+def test_names_of_raw_files_cannot_act_on_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    raw = tmp_path / f"{HOSTILE}.jsonl"
+    raw.write_text("{\n")
+    step = {"operator": "normalize", "dataset": "d", "format": "adp", "data": [str(raw)], "as": "runs"}
+    assert invoke(["normalize", "--config", str(write_recipe(tmp_path, step, data={}, models={}))]) == 1
+    told = capsys.readouterr()
+    assert UNPRINTABLE.search(told.out + told.err) is None
+
+
+def test_errors_and_warnings_cannot_act_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*arguments: object, **options: object) -> None:
+        logging.getLogger("x").warning(HOSTILE)
+        raise RuntimeError(HOSTILE)
+
+    monkeypatch.setattr(root, "main", fail)
+    for arguments in (["list"], ["list", "--debug"]):
+        assert invoke(arguments) == 1
+    assert printable(HOSTILE) in (said := capsys.readouterr().err)
+    assert UNPRINTABLE.search(said) is None
+    record = logging.LogRecord("x", logging.WARNING, "x.py", 1, HOSTILE, None, None)
+    assert PrintableFormatter().format(record) == printable(HOSTILE)
+
+
+def test_messages_of_a_training_cannot_act_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    def train() -> None:
+        raise UserError(HOSTILE)
+
+    assert outcome_of(train, "") == 2
+    assert UNPRINTABLE.search(capsys.readouterr().err) is None

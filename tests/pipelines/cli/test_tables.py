@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -250,3 +251,16 @@ def test_train_passes_on_what_the_trainer_says(tmp_path: Path, capfd: pytest.Cap
     printed = capfd.readouterr()
     assert "there is no configuration" in printed.err
     assert "Traceback" not in printed.err
+
+
+def test_inspect_a_table_with_a_value_nested_900_deep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    deep: Any = ["x"]
+    for _ in range(899):
+        deep = [deep]
+    monkeypatch.setattr("schemas.encoding.is_too_deep", lambda value: False)  # as before there was a bound
+    seed_table(tmp_path / "runs", [trajectory("t1", extra={"a": deep})])
+    assert agentmill("inspect", tmp_path / "runs") == 0
+    assert agentmill("inspect", tmp_path / "runs", "--json") == 0
+    assert "… (nested deeper)" in capsys.readouterr().out

@@ -10,9 +10,12 @@ from typing import Any
 
 import httpx2
 import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from pipelines.engine.runner import RunnerConfig
+from pipelines.inspection import inspect_table
 from pipelines.raw import rows
 from schemas.errors import UserError
 from schemas.profiles.fields import Kept, field_report
@@ -71,6 +74,75 @@ def test_a_record_that_is_nested_too_deeply_is_refused(tmp_path: Path) -> None:
     data = write(tmp_path / "d.jsonl", *({"messages": [{"role": "assistant", "content": each}]} for each in calls))
     counts = run(tmp_path, "normalize", "t", data=[data], dataset="d", format="llamafactory").counts
     assert (counts.read, counts.used + counts.dropped) == (len(depths), len(depths))
+
+
+@pytest.mark.parametrize("name", ["d.jsonl", "d.json"])
+def test_numbers_that_are_not_finite_are_read_as_null_and_counted(tmp_path: Path, name: str) -> None:
+    lines = [json.dumps(record(0)), json.dumps(record(1, score=float("nan"), more=[-float("inf"), "NaN, Infinity"]))]
+    path = tmp_path / name
+    path.write_text("\n".join(lines) if name == "d.jsonl" else f"[{', '.join(lines)}]")
+    manifest = normalize(tmp_path, "t", str(path))
+    assert (manifest.counts.read, manifest.counts.used) == (2, 2)
+    assert manifest.metrics["remark.not_finite"] == 2
+    assert runs_of(tmp_path / "t")[1].extra["adp"] == {"id": "r1", "score": None, "more": [None, "NaN, Infinity"]}
+
+
+def test_not_finite_words_in_broken_json_are_no_numbers(tmp_path: Path) -> None:
+    data = write(tmp_path / "d.jsonl", record(0), b'{"a": NaNs}', b'{"a": "NaN}', b'{"a": NaN, "b"}')
+    assert normalize(tmp_path, "t", data).reasons == {"invalid_json": 3}
+
+
+@pytest.mark.parametrize("digits", [5_000, 100_000])
+@pytest.mark.parametrize("name", ["d.jsonl", "d.json"])
+def test_a_record_with_a_huge_number_is_dropped_and_its_bytes_are_kept(tmp_path: Path, digits: int, name: str) -> None:
+    huge = f'{{"id": "r1", "n": {"7" * digits}}}'
+    text = f"{json.dumps(record(0))}\n{huge}\n" if name == "d.jsonl" else f"[{json.dumps(record(0))}, {huge}]"
+    (tmp_path / name).write_text(text)
+    manifest = normalize(tmp_path, "t", str(tmp_path / name))
+    assert (manifest.counts.used, manifest.reasons) == (1, {"number_out_of_range": 1})
+    (letter,) = dropped_of(tmp_path / "t")
+    assert letter.input == {"files": [name], "row": 1, "raw": huge}
+
+
+def test_a_dropped_record_beyond_a_megabyte_is_kept_as_a_reference(tmp_path: Path) -> None:
+    data = write(tmp_path / "d.jsonl", record(0), b'{"n": ' + b"7" * 2**20 + b"}")
+    normalize(tmp_path, "t", data)
+    (letter,) = dropped_of(tmp_path / "t")
+    assert letter.input == {"files": ["d.jsonl"], "row": 1, "bytes": 2**20 + 7}
+
+
+def test_an_element_of_a_list_that_is_nested_too_deeply_is_dropped_alone(tmp_path: Path) -> None:
+    deep = "[" * 5_000 + "]" * 5_000
+    path = tmp_path / "d.json"
+    path.write_text(f'[{json.dumps(record(0))}, {{"id": "r1", "a": {deep}}}, {json.dumps(record(2))}]')
+    manifest = normalize(tmp_path, "t", str(path))
+    assert (manifest.counts.used, manifest.reasons) == (2, {"too_deep": 1})
+
+
+def test_a_value_that_no_table_can_be_read_with_is_dropped(tmp_path: Path) -> None:
+    deep: Any = []
+    for _ in range(899):
+        deep = [deep]
+    data = write(tmp_path / "d.jsonl", record(0), record(1, deep=deep))
+    manifest = normalize(tmp_path, "t", data)
+    assert (manifest.counts.used, manifest.reasons) == (1, {"unrepresentable": 1})
+    (letter,) = dropped_of(tmp_path / "t")
+    assert "nested too deeply (more than 200 levels)" in letter.detail
+    assert letter.input == {"shard": letter.input["shard"], "rows": [0, 1]}
+    inspect_table(Table.open(tmp_path / "t"), rows=2, dropped=True)
+
+
+def test_a_parquet_row_that_cannot_be_read_is_dropped_with_its_other_columns(tmp_path: Path) -> None:
+    rows = [record(number) for number in range(3)]
+    when = pa.array([0, 2**62, 1], pa.timestamp("us"))
+    path = tmp_path / "d.parquet"
+    table = pa.table({name: pa.array([json.dumps(row[name]) for row in rows]) for name in ("id", "content")})
+    pq.write_table(table.append_column("when", when), path)
+    manifest = run(tmp_path, "normalize", "t", data=[str(path)], dataset="d", format="adp")
+    assert manifest.reasons["unreadable_column"] == 1
+    letter = next(each for each in dropped_of(tmp_path / "t") if each.reason == "unreadable_column")
+    assert (letter.input["row"], json.loads(letter.input["raw"]).keys()) == (1, {"id", "content"})
+    assert letter.detail.startswith("column 'when' cannot be read (OverflowError: ")
 
 
 @pytest.mark.parametrize("part_mb", [0.0001, 0.001, 16])
