@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import http.client
+import socket
+import struct
 import threading
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
-from pipelines.view.serve import address, server
+from pipelines.view.serve import Server, address, server
 from schemas.errors import UserError
 
 
@@ -77,3 +81,96 @@ def test_only_loopback_is_bound_and_a_taken_port_is_said(tmp_path: Path) -> None
         assert address(running) == f"http://127.0.0.1:{port}/index.html"
         with pytest.raises(UserError, match=f"port {port} of 127.0.0.1 cannot be used"):
             server(tmp_path, port)
+
+
+@contextmanager
+def serving(folder: Path, **limits: float) -> Iterator[Server]:
+    """A server of a folder with a page and a file that fills the buffers of a connection."""
+    (folder / "index.html").write_text("<p>here")
+    (folder / "large.txt").write_bytes(b"x" * 2**24)
+    with server(folder, **limits) as running:  # type: ignore[arg-type]
+        thread = threading.Thread(target=running.serve_forever, args=(0.01,), daemon=True)
+        thread.start()
+        yield running
+        running.shutdown()
+        thread.join()
+
+
+def connected(running: Server, sent: bytes) -> socket.socket:
+    """A client that has sent so much and waits, for at most ten seconds."""
+    client = socket.create_connection(running.server_address[:2], timeout=10)
+    client.sendall(sent)
+    return client
+
+
+def no_threads_left(before: int) -> bool:
+    """Whether the threads of connections have ended, waited for; one that is just starting cannot be joined yet."""
+    deadline = time.monotonic() + 10
+    while threading.active_count() > before and time.monotonic() < deadline:
+        for thread in threading.enumerate():
+            if "process_request_thread" in thread.name and thread.is_alive():
+                thread.join(10)
+    return threading.active_count() <= before
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /index", b"GET /index.html HTTP/1.1\r\nHost: local"])
+def test_a_half_request_is_closed_in_time(tmp_path: Path, sent: bytes) -> None:
+    with serving(tmp_path, patience_s=0.05) as running, connected(running, sent) as client:
+        assert client.recv(1) == b""
+
+
+def test_a_request_that_comes_byte_by_byte_is_closed_in_time(tmp_path: Path) -> None:
+    with serving(tmp_path, patience_s=0.1) as running, connected(running, b"GET /") as client:
+        client.settimeout(0.02)
+        for _ in range(500):
+            try:
+                client.sendall(b"a")
+                assert client.recv(1) == b""
+                return
+            except TimeoutError:
+                continue
+            except ConnectionError:
+                return
+    raise AssertionError("it is still open")
+
+
+def test_half_requests_take_a_bounded_number_of_threads(tmp_path: Path) -> None:
+    before = threading.active_count() + 1
+    with serving(tmp_path, connections=4, patience_s=60.0) as running, ExitStack() as held:
+        clients = [held.enter_context(connected(running, b"GET /index")) for _ in range(40)]
+        refused = [client.recv(12) for client in clients[4:]]
+        assert refused == [b"HTTP/1.1 503"] * 36
+        assert threading.active_count() <= before + 4
+        held.close()
+        assert no_threads_left(before)
+        port = running.server_address[1]
+        assert answer(port, "/index.html").status == 200
+
+
+@pytest.mark.parametrize("path", ["/large.txt", "/index.html"])
+def test_a_client_that_goes_away_leaves_no_traceback(
+    tmp_path: Path, path: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    before = threading.active_count() + 1
+    request = f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+    with serving(tmp_path) as running:
+        for reset in (True, False):
+            client = connected(running, request)
+            if reset:
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            else:
+                client.recv(1)
+            client.close()
+        assert answer(running.server_address[1], "/index.html").status == 200
+        assert no_threads_left(before)
+    assert capfd.readouterr().err == ""
+
+
+def test_a_client_that_does_not_take_its_answer_is_closed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    before = threading.active_count() + 1
+    with serving(tmp_path, patience_s=0.05) as running:
+        with connected(running, b"GET /large.txt HTTP/1.1\r\nHost: localhost\r\n\r\n") as client:
+            assert client.recv(1) == b"H"
+            assert no_threads_left(before)
+        assert answer(running.server_address[1], "/index.html").status == 200
+    assert capfd.readouterr().err == ""
