@@ -23,7 +23,10 @@ def template_text(path: str) -> str:
         raise UserError(
             f"chat_template: {path} is no file; expected `{TRAINING_TEMPLATE}` or the path of a Jinja template"
         )
-    return file.read_text(encoding="utf-8")
+    try:
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise UserError(f"chat_template: {path} is no UTF-8 text; expected a Jinja template") from None
 
 
 def template_identity(setting: str | None) -> str | None:

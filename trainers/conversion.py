@@ -18,10 +18,14 @@ def convert(gguf: Path, folder: Path, chat_template: str) -> None:
     """
     logging.disable_progress_bar()
     model = AutoModelForCausalLM.from_pretrained(
-        gguf.parent, gguf_file=gguf.name, dtype=torch.float32, quantization_config=GgufConfig(dequantize=True)
+        gguf.parent,
+        gguf_file=gguf.name,
+        dtype=torch.float32,
+        quantization_config=GgufConfig(dequantize=True),
+        trust_remote_code=False,
     )
     model.bfloat16().save_pretrained(folder)
-    tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
+    tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name, trust_remote_code=False)
     tokenizer.chat_template = (files("trl") / "chat_templates" / chat_template).read_text(encoding="utf-8")
     tokenizer.save_pretrained(folder)
     for path in folder.iterdir():

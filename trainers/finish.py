@@ -19,10 +19,11 @@ def write_model(start: Start, settings: TrainSettings, task: Task) -> None:
     """Make ``workspace.model`` from ``workspace.raw``: the adapter, or all weights as ``save_dtype`` says."""
     raw, folder = start.workspace.raw, start.workspace.model
     if settings.lora is None:
-        model = load_weights(raw, task, torch.float32)
+        model = load_weights(raw, task, torch.float32, settings.trust_remote_code)
         save_whole(model, start.tokenizer, start.base, folder, settings.save_dtype)
     elif settings.lora.merge:
-        save_whole(load_merged(start.base, raw, task), start.tokenizer, start.base, folder, settings.save_dtype)
+        merged = load_merged(start.base, raw, task, settings.trust_remote_code)
+        save_whole(merged, start.tokenizer, start.base, folder, settings.save_dtype)
     else:
         save_adapter(raw, start.tokenizer, folder)
 

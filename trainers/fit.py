@@ -67,9 +67,10 @@ def fit(settings: TrainSettings, start: Start, rows: TrainingRows[Any], method: 
     checkpoint = start.workspace.latest_checkpoint()
 
     torch.manual_seed(settings.seed)
-    model = load_model(start.base, settings.lora, precision, method.task)
+    trusted = settings.trust_remote_code
+    model = load_model(start.base, settings.lora, precision, method.task, trusted)
     check_targets(model, settings.lora)
-    reference = load_model(method.reference, settings.lora, precision) if method.reference else None
+    reference = load_model(method.reference, settings.lora, precision, trusted=trusted) if method.reference else None
     trainer = make_trainer(settings, start, method, arguments, (model, reference))
     parameters = count_parameters(trainer.model)
     start.workspace.require_space(needed_bytes(settings, **parameters))
@@ -185,10 +186,12 @@ def rows_per_step(settings: TrainSettings, processes: int) -> int:
     return settings.batch_size * settings.gradient_accumulation * processes
 
 
-def load_model(base: Path, lora: LoraSettings | None, precision: str, task: Task = "CAUSAL_LM") -> Any:
+def load_model(
+    base: Path, lora: LoraSettings | None, precision: str, task: Task = "CAUSAL_LM", trusted: bool = False
+) -> Any:
     """The base model, its weights in fp32; in bf16 where they do not learn and are computed with in bf16 anyway."""
     frozen = lora is not None and precision == "bf16"
-    model = load_weights(base, task, torch.bfloat16 if frozen else torch.float32)
+    model = load_weights(base, task, torch.bfloat16 if frozen else torch.float32, trusted)
     if task == "SEQ_CLS":
         model.get_submodule(SCORE).float()  # it learns even where the rest is frozen
     return model

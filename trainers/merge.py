@@ -20,6 +20,7 @@ from schemas.errors import UserError
 from schemas.model import model_revision
 from schemas.record import JsonObject
 from trainers.command import say, told
+from trainers.loading import load_errors
 from trainers.models import model_folder
 from trainers.workspace import RECORD, space_errors
 
@@ -33,12 +34,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("adapter", type=Path, help="folder of the adapter")
     parser.add_argument("--out", type=Path, required=True, help="folder to write the model to")
     parser.add_argument("--base", help="the model it was trained on; by default as its training.json says")
+    parser.add_argument("--trust-remote-code", action="store_true", help="run the code that the model's folder brings")
     given = parser.parse_args(argv)
-    return told(lambda: merge(given.adapter, given.out, given.base), "interrupted; nothing was written")
+    return told(
+        lambda: merge(given.adapter, given.out, given.base, given.trust_remote_code), "interrupted; nothing was written"
+    )
 
 
-def merge(adapter: Path, output: Path, base: str | None) -> None:
-    """Write the model. Raises ``UserError`` if there is no adapter, its base is not the one, or ``output`` exists."""
+def merge(adapter: Path, output: Path, base: str | None, trusted: bool = False) -> None:
+    """Write the model; ``trusted``: its own code may run.
+
+    Raises ``UserError`` if there is no adapter, its base is not the one, a file is damaged, or ``output`` exists.
+    """
     task = task_of(adapter)
     folder = base_of(adapter, base)
     if output.exists():
@@ -55,8 +62,10 @@ def merge(adapter: Path, output: Path, base: str | None) -> None:
     output.absolute().parent.mkdir(parents=True, exist_ok=True)
     with space_errors(output), tempfile.TemporaryDirectory(dir=output.absolute().parent, prefix=".merge-") as work:
         made = Path(work) / "model"
-        tokenizer = AutoTokenizer.from_pretrained(adapter if (adapter / "tokenizer_config.json").exists() else folder)
-        save_whole(load_merged(folder, adapter, task), tokenizer, folder, made)
+        source = adapter if (adapter / "tokenizer_config.json").exists() else folder
+        with load_errors(source):
+            tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=trusted)
+        save_whole(load_merged(folder, adapter, task, trusted), tokenizer, folder, made)
         if (adapter / RECORD).is_file():
             shutil.copy2(adapter / RECORD, made)
             card = (adapter / "README.md").read_text(encoding="utf-8")
@@ -70,13 +79,15 @@ def task_of(adapter: Path) -> Any:
     config = adapter / "adapter_config.json"
     if not config.is_file():
         raise UserError(f"{adapter} holds no adapter_config.json; expected the folder of a LoRA adapter")
-    return msgspec.json.decode(config.read_bytes()).get("task_type") or "CAUSAL_LM"
+    with load_errors(adapter):
+        return msgspec.json.decode(config.read_bytes()).get("task_type") or "CAUSAL_LM"
 
 
 def base_of(adapter: Path, base: str | None) -> Path:
     """The folder of the model that the adapter was trained on. Raises ``UserError`` if it is not known, or another."""
     path = adapter / RECORD
-    record: JsonObject = msgspec.json.decode(path.read_bytes()) if path.is_file() else {}
+    with load_errors(adapter):
+        record = msgspec.json.decode(path.read_bytes(), type=JsonObject) if path.is_file() else {}
     if base is None and not record:
         raise UserError(f"{adapter} has no {RECORD} that says what it was trained on; give the model with --base")
     folder = model_folder(base or record["settings"]["model"], scores=True)

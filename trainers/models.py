@@ -10,6 +10,7 @@ from schemas.bundled import BUNDLED
 from schemas.errors import UserError
 from schemas.record import JsonObject
 from trainers.bundled import bundled_model
+from trainers.loading import load_errors
 
 PREFIX = "bundled:"
 
@@ -38,5 +39,6 @@ def model_folder(model: str, scores: bool = False) -> Path:
 
 def is_reward_model(folder: Path) -> bool:
     """Whether the model in ``folder`` says one number of a text, in the place of what comes next."""
-    config: JsonObject = msgspec.json.decode((folder / "config.json").read_bytes())
-    return any(name.endswith("ForSequenceClassification") for name in config.get("architectures") or ())
+    with load_errors(folder):
+        config: JsonObject = msgspec.json.decode((folder / "config.json").read_bytes())
+        return any(name.endswith("ForSequenceClassification") for name in config.get("architectures") or ())

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from schemas.errors import UserError
 from schemas.record import JsonObject
 from schemas.rows import Message, PreferenceRow, RowTokens, UnpairedRow
+from trainers.loading import load_errors
 from trainers.models import model_folder
 from trainers.rows import Made
 from trainers.stored import encode_whole
@@ -142,7 +143,8 @@ def reference_folder(reference: str | None, base: Path) -> Path:
 
 def vocabulary(folder: Path) -> list[Any]:
     """What the numbers of a model's tokens mean: how many there are, and their texts, where its files say so."""
-    config: JsonObject = msgspec.json.decode((folder / "config.json").read_bytes())
-    tokenizer = folder / "tokenizer.json"
-    texts = msgspec.json.decode(tokenizer.read_bytes())["model"]["vocab"] if tokenizer.is_file() else None
-    return [config.get("vocab_size", config.get("text_config", {}).get("vocab_size")), texts]
+    with load_errors(folder):
+        config: JsonObject = msgspec.json.decode((folder / "config.json").read_bytes())
+        tokenizer = folder / "tokenizer.json"
+        texts = msgspec.json.decode(tokenizer.read_bytes())["model"]["vocab"] if tokenizer.is_file() else None
+        return [config.get("vocab_size", config.get("text_config", {}).get("vocab_size")), texts]

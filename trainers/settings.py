@@ -39,6 +39,9 @@ class TrainSettings(Config):
         None,
         description="`training`: TRL's version of the model's, which keeps earlier turns; or a file. Saved with it.",
     )
+    trust_remote_code: bool = Field(
+        False, description="Run the Python code that a model folder brings; false: a model that needs it is refused."
+    )
     control_tokens: Literal["text", "drop"] = Field(
         "text", description="Control tokens that a message spells out stay text, or the row is dropped."
     )

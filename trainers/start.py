@@ -15,6 +15,7 @@ from schemas.record import JsonObject
 from schemas.tables import Table
 from schemas.training import TRAINING_TEMPLATE, template_identity, template_text
 from trainers.command import say
+from trainers.loading import check_template, load_errors
 from trainers.rows import Made, TrainingRows, load_rows
 from trainers.settings import TrainSettings
 from trainers.template import training_template
@@ -24,7 +25,7 @@ E = TypeVar("E")
 
 NOT_IDENTITY = {
     *("rows", "model", "reference", "output", "recipe"),
-    *("max_dropped", "save_steps", "resume", "log_steps", "tensorboard"),
+    *("max_dropped", "save_steps", "resume", "log_steps", "tensorboard", "trust_remote_code"),
 }
 """Settings that do not change what comes out; rows and models count by what is in them."""
 
@@ -68,8 +69,9 @@ def begin(trainer: str, settings: TrainSettings, table: Table, base: Path, **rev
         return None
     if settings.resume:
         workspace.check()
-    max_length = min(settings.max_length, context_length(base) or settings.max_length)
-    tokenizer = load_tokenizer(base, settings.chat_template)
+    with load_errors(base):
+        max_length = min(settings.max_length, context_length(base) or settings.max_length)
+    tokenizer = load_tokenizer(base, settings.chat_template, settings.trust_remote_code)
     return Start(table, base, workspace, tokenizer, max_length)
 
 
@@ -82,14 +84,16 @@ def keep_to_one_gpu(environment: MutableMapping[str, str]) -> None:
         environment["CUDA_VISIBLE_DEVICES"] = environment.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]
 
 
-def load_tokenizer(base: Path, template: str | None = None) -> Any:
+def load_tokenizer(base: Path, template: str | None = None, trusted: bool = False) -> Any:
     """The model's tokenizer, with the chat template that ``template`` names (``TrainSettings.chat_template``).
 
-    Raises ``UserError`` if it cannot render a conversation or place its tokens in it.
+    ``trusted``: code of the model's own may run. Raises ``UserError`` if it cannot be loaded, cannot render a
+    conversation or cannot place its tokens in it.
     """
     from transformers import AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(base)
+    with load_errors(base):
+        tokenizer = AutoTokenizer.from_pretrained(base, trust_remote_code=trusted)
     if template is not None and template != TRAINING_TEMPLATE:
         tokenizer.chat_template = template_text(template)
     if not tokenizer.chat_template:
@@ -97,6 +101,7 @@ def load_tokenizer(base: Path, template: str | None = None) -> Any:
             f"the tokenizer in {base} has no chat template; name a file with one as `chat_template`,"
             " or start from an instruct model"
         )
+    check_template(str(tokenizer.chat_template))
     if template == TRAINING_TEMPLATE:
         tokenizer.chat_template = training_template(tokenizer)
     if not tokenizer.is_fast:

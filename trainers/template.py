@@ -12,6 +12,7 @@ import msgspec
 from schemas.errors import UserError
 from schemas.record import JsonObject
 from schemas.rendering import ChatTemplate, Render, TemplateError
+from trainers.loading import rendered
 
 REASONING_NAMES = {name: re.compile(rf"message\.{name}\b|\[['\"]{name}['\"]\]") for name in ("thinking", "reasoning")}
 """What templates call the reasoning, besides ``reasoning_content`` (gpt-oss has ``thinking``)."""
@@ -109,10 +110,13 @@ def renderer(tokenizer: Any, **options: Any) -> Render:
         shown = _with_reasoning_names(messages, tokenizer.chat_template)
         try:
             try:
-                return apply(shown, tools, add_generation_prompt)
+                return rendered(lambda: apply(shown, tools, add_generation_prompt))
             except TypeError:
                 # DeepSeek's templates join the arguments of calls to other texts.
-                return apply([_with_text_arguments(each) for each in shown], tools, add_generation_prompt)
+                texts = [_with_text_arguments(each) for each in shown]
+                return rendered(lambda: apply(texts, tools, add_generation_prompt))
+        except UserError:
+            raise
         except Exception as error:  # a template is a program of others
             told = " ".join(str(error).split())[:200]
             raise TemplateError(

@@ -11,10 +11,12 @@ from typing import Any, Literal
 import msgspec
 import torch
 from peft import PeftModel
-from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 from trl.trainer.reward_trainer import suppress_seqcls_warning
 
 from schemas.errors import UserError
+from schemas.record import JsonObject
+from trainers.loading import load_errors
 
 Task = Literal["CAUSAL_LM", "SEQ_CLS"]
 """What a model is for, in PEFT's words: to go on with text, or to give one number for all of it."""
@@ -26,42 +28,63 @@ SCORE = "score"
 """The layer that makes the number."""
 
 
-def load_weights(folder: Path, task: Task, dtype: torch.dtype) -> Any:
-    """The model in ``folder``. One that is to score, and was none before, gets a new head, drawn from torch's seed.
+def load_weights(folder: Path, task: Task, dtype: torch.dtype, trusted: bool = False) -> Any:
+    """The model in ``folder``; ``trusted``: its own code may run.
 
-    Raises ``UserError`` for a kind of model that has no form with such a head.
+    One that is to score, and was none before, gets a new head, drawn from torch's seed.
+    Raises ``UserError`` for a model that cannot be loaded whole, or a kind that has no form with such a head.
     """
+    given = {"dtype": dtype, "trust_remote_code": trusted, "output_loading_info": True}
+    with load_errors(folder):
+        if task == "CAUSAL_LM":
+            loaded: Any = AutoModelForCausalLM.from_pretrained(folder, **given)
+        else:
+            loaded = _scoring(folder, given)
+        model, found = loaded
+    missing = sorted(name for name in found["missing_keys"] if not name.startswith(f"{SCORE}."))
+    if missing:
+        raise UserError(
+            f"the model {folder} lacks {len(missing)} of its weights, such as {missing[0]}\n"
+            "its files are incomplete: copy the folder again"
+        )
     if task == "CAUSAL_LM":
-        return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
-    try:
-        with suppress_seqcls_warning():
-            model = AutoModelForSequenceClassification.from_pretrained(folder, num_labels=1, dtype=dtype)
-    except ValueError as error:
-        raise UserError(f"the model {folder} cannot be made a reward model: {str(error).splitlines()[0]}") from error
+        return model
     if not hasattr(model, SCORE):
         raise UserError(f"the model {folder} cannot be made a reward model: {type(model).__name__} has another head")
     return model
 
 
-def load_merged(base: Path, adapter: Path, task: Task) -> Any:
+def _scoring(folder: Path, given: dict[str, Any]) -> Any:
+    try:
+        with suppress_seqcls_warning():
+            return AutoModelForSequenceClassification.from_pretrained(folder, num_labels=1, **given)
+    except ValueError as error:
+        if "trust_remote_code" in str(error):
+            raise
+        raise UserError(f"the model {folder} cannot be made a reward model: {str(error).splitlines()[0]}") from error
+
+
+def load_merged(base: Path, adapter: Path, task: Task, trusted: bool = False) -> Any:
     """The model in ``base`` with what ``adapter`` learnt added to its weights, in fp32."""
-    return PeftModel.from_pretrained(load_weights(base, task, torch.float32), adapter).merge_and_unload()
+    model = load_weights(base, task, torch.float32, trusted)
+    with load_errors(adapter):
+        return PeftModel.from_pretrained(model, adapter).merge_and_unload()
 
 
 def kept_dtype(base: Path) -> torch.dtype:
     """The type that most weights of the model in ``base`` have in its files, or that its configuration names."""
     sizes: Counter[torch.dtype] = Counter()
     for path in base.glob("*.safetensors"):
-        with path.open("rb") as file:
-            header = msgspec.json.decode(file.read(int.from_bytes(file.read(8), "little")))
+        with load_errors(base), path.open("rb") as file:
+            header = msgspec.json.decode(file.read(min(int.from_bytes(file.read(8), "little"), path.stat().st_size)))
         for name, tensor in header.items():
             if name != "__metadata__" and tensor["dtype"] in DTYPES:
                 sizes[DTYPES[tensor["dtype"]]] += math.prod(tensor["shape"])
     if sizes:
         return sizes.most_common(1)[0][0]
-    config = AutoConfig.from_pretrained(base)
-    named = config.dtype or config.get_text_config().dtype or torch.float32
-    return named if isinstance(named, torch.dtype) else getattr(torch, named)
+    config: JsonObject = msgspec.json.decode((base / "config.json").read_bytes())
+    texts = (each.get(key) for each in (config, config.get("text_config") or {}) for key in ("dtype", "torch_dtype"))
+    return getattr(torch, next(filter(None, texts), "float32"))  # type: ignore[no-any-return]
 
 
 def save_whole(model: Any, tokenizer: Any, base: Path, folder: Path, dtype: str | None = None) -> None:

@@ -22,11 +22,13 @@ class Merged(msgspec.Struct, frozen=True, kw_only=True):
 @click.argument("adapter", metavar="ADAPTER", type=click.Path(path_type=Path))
 @click.option("--out", "folder", metavar="FOLDER", required=True, type=click.Path(path_type=Path), help="Where to.")
 @click.option("--base", metavar="MODEL", help="What it was trained on; by default as its training.json says.")
+@click.option("--trust-remote-code", "trusted", is_flag=True, help="Run the code that the model's folder brings.")
 @answers(Merged)
-def merge(adapter: Path, folder: Path, base: str | None, as_json: bool) -> None:
+def merge(adapter: Path, folder: Path, base: str | None, trusted: bool, as_json: bool) -> None:
     """Write the model that an adapter was trained on, with what it learnt added to the weights.
 
     ADAPTER is what a training with lora left that did not merge it. The folder can be served, and trained further.
     """
-    run_module("trainers.merge", [str(adapter), "--out", str(folder), *(["--base", base] if base else [])])
+    options = [*(["--base", base] if base else []), *(["--trust-remote-code"] if trusted else [])]
+    run_module("trainers.merge", [str(adapter), "--out", str(folder), *options])
     answer(Merged(model=str(folder), adapter=str(adapter)), lambda merged: say(merged.model), as_json)

@@ -93,5 +93,7 @@ def chat_template(folder: Path) -> str:
 
 
 def _json(path: Path) -> JsonObject:
-    content: JsonObject = msgspec.json.decode(path.read_bytes()) if path.is_file() else {}
-    return content
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=JsonObject) if path.is_file() else {}
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise UserError(f"{path} is damaged ({error}); copy the model folder again") from error

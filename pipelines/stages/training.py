@@ -64,6 +64,7 @@ class Training(Procedure):
     max_grad_norm: Annotated[float, Field(gt=0)] | None = Field(None, description="gradients are scaled down to it")
     max_length: Annotated[int, Field(ge=16)] | None = Field(None, description="longest sequence in tokens")
     chat_template: str | None = Field(None, description="`training`: TRL's version of the model's; or a file")
+    trust_remote_code: bool | None = Field(None, description="run the Python code that the model's folder brings")
     control_tokens: Literal["text", "drop"] | None = Field(None, description="those that a message spells out")
     max_dropped: Annotated[float, Field(ge=0, le=1)] | None = Field(None, description="share of rows it may drop")
     lora: LoraSettings | None = Field(None, description="train low-rank matrices only; merged by default")

@@ -1,0 +1,183 @@
+"""Models of others: their code does not run unasked, damage is told in two lines, chat templates have bounds."""
+
+from __future__ import annotations
+
+import builtins
+import json
+import resource
+import shutil
+import signal
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from schemas.errors import UserError
+from tests.model import tiny_adapter
+from trainers import loading
+from trainers.fit import load_model
+from trainers.merge import main as merge_main
+from trainers.sft import main as sft_main
+from trainers.start import load_tokenizer
+from trainers.template import renderer
+from trainers.weights import kept_dtype, load_weights
+
+CODE = """
+from pathlib import Path
+from transformers import LlamaConfig, LlamaForCausalLM
+Path(__file__).with_name("ran").touch()
+class OwnConfig(LlamaConfig):
+    model_type = "own"
+class OwnModel(LlamaForCausalLM):
+    config_class = OwnConfig
+"""
+USER = [{"role": "user", "content": "go"}]
+
+
+@pytest.fixture
+def copy(model: Path, tmp_path: Path) -> Path:
+    """A copy of the model, to be damaged."""
+    return Path(shutil.copytree(model, tmp_path / "copy", ignore=shutil.ignore_patterns("adapter")))
+
+
+@pytest.fixture
+def own(copy: Path) -> Path:
+    """A model of a type of its own, with the code for it in its folder."""
+    told = json.loads((copy / "config.json").read_text())
+    told |= {"model_type": "own", "architectures": ["OwnModel"]}
+    told["auto_map"] = {"AutoConfig": "code.OwnConfig", "AutoModelForCausalLM": "code.OwnModel"}
+    (copy / "config.json").write_text(json.dumps(told))
+    (copy / "code.py").write_text(CODE)
+    return copy
+
+
+@pytest.fixture
+def silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fails whatever asks a question on the terminal."""
+
+    def asked(*words: object) -> NoReturn:
+        raise AssertionError(f"asked: {words}")
+
+    monkeypatch.setattr(builtins, "input", asked)
+
+
+@pytest.mark.usefixtures("silent")
+def test_a_model_with_code_of_its_own_is_refused_in_one_line(
+    own: Path, config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert sft_main(["--config", str(config), f"model={own}"]) == 2
+    merging = [str(tiny_adapter()), "--out", str(tmp_path / "merged"), "--base", str(own)]
+    assert merge_main(merging) == 2
+    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("the model ")]
+    assert (
+        said
+        == [f"the model {own} needs code of its own; read it, then set trust_remote_code, or take another model"] * 2
+    )
+    for task in ("CAUSAL_LM", "SEQ_CLS"):
+        with pytest.raises(UserError, match="needs code of its own"):
+            load_model(own, None, "fp32", task)
+    assert not (tmp_path / "tuned").exists()
+    assert not (tmp_path / "merged").exists()
+
+
+@pytest.mark.usefixtures("silent")
+def test_a_model_with_code_of_its_own_is_loaded_where_it_is_trusted(
+    own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from transformers import dynamic_module_utils
+
+    monkeypatch.setattr(dynamic_module_utils, "HF_MODULES_CACHE", str(tmp_path / "modules"))
+    assert type(load_weights(own, "CAUSAL_LM", torch.float32, trusted=True)).__name__ == "OwnModel"
+
+
+@pytest.mark.usefixtures("silent")
+def test_a_tokenizer_with_code_of_its_own_is_refused(copy: Path) -> None:
+    told = json.loads((copy / "tokenizer_config.json").read_text())
+    told |= {"tokenizer_class": "OwnTokenizer", "auto_map": {"AutoTokenizer": ["code.OwnTokenizer", None]}}
+    (copy / "tokenizer_config.json").write_text(json.dumps(told))
+    (copy / "code.py").write_text("raise SystemExit")
+    with pytest.raises(UserError, match="needs code of its own"):
+        load_tokenizer(copy)
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1000])
+
+
+def overwrite(path: Path) -> None:
+    path.write_bytes(b"\xff" * 100)
+
+
+@pytest.mark.parametrize("damage", [cut, overwrite, Path.unlink])
+def test_damaged_weights_are_told_in_two_lines(copy: Path, damage: Any) -> None:
+    damage(copy / "model.safetensors")
+    with pytest.raises(UserError, match=r"the model .* cannot be loaded \(") as caught:
+        load_weights(copy, "CAUSAL_LM", torch.float32)
+    assert len(str(caught.value).splitlines()) == 2
+    if damage is overwrite:
+        with pytest.raises(UserError, match=r"the model .* cannot be loaded \("):
+            kept_dtype(copy)
+
+
+@pytest.mark.parametrize("task", ["CAUSAL_LM", "SEQ_CLS"])
+def test_weights_that_are_not_there_are_not_made_up(copy: Path, task: Any) -> None:
+    weights = load_file(copy / "model.safetensors")
+    name = next(name for name in sorted(weights) if "layers.1" in name)
+    del weights[name]
+    save_file(weights, copy / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(UserError, match=rf"lacks 1 of its weights, such as {name}\n"):
+        load_weights(copy, task, torch.float32)
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "tokenizer_config.json"])
+@pytest.mark.parametrize("content", ["{", "[" * 5_000, '"x"'])
+def test_damaged_files_of_a_model_are_told_in_two_lines(
+    copy: Path, config: Path, name: str, content: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (copy / name).write_text(content)
+    assert sft_main(["--config", str(config), f"model={copy}"]) == 2
+    assert len(capsys.readouterr().err.strip().splitlines()) <= 2
+
+
+def test_a_damaged_adapter_is_told_in_two_lines(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("adapter_model.safetensors", "adapter_config.json"):
+        adapter = Path(shutil.copytree(tiny_adapter(), tmp_path / name))
+        cut(adapter / name) if name.endswith("tensors") else overwrite(adapter / name)
+        assert merge_main([str(adapter), "--out", str(tmp_path / "merged"), "--base", str(model)]) == 2
+        assert "cannot be loaded" in capsys.readouterr().err
+        assert not (tmp_path / "merged").exists()
+
+
+@pytest.mark.parametrize(
+    ("template", "words"),
+    [
+        ("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}", "more than 0.2 s"),
+        ("{{ 'x' * 10 ** 11 }}", "bytes of memory"),
+        ("{{ messages[0].content * 10 ** 11 }}", "bytes of memory"),
+        ("{% for i in range(9999) %}{{ messages[0].content * 9999 }}{% endfor %}", "characters of a conversation"),
+    ],
+)
+def test_a_chat_template_has_bounds_of_time_and_size(
+    tokenizer: Any, monkeypatch: pytest.MonkeyPatch, template: str, words: str
+) -> None:
+    monkeypatch.setattr(loading, "RENDER_S", 0.2 if "0.2 s" in words else 20.0)
+    monkeypatch.setattr(tokenizer, "chat_template", template)
+    before = (signal.getsignal(signal.SIGALRM), resource.getrlimit(resource.RLIMIT_AS))
+    with pytest.raises(UserError, match=words) as caught:
+        renderer(tokenizer)(USER, None, False)
+    assert len(str(caught.value).splitlines()) == 2
+    assert (signal.getsignal(signal.SIGALRM), resource.getrlimit(resource.RLIMIT_AS)) == before
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+def test_a_chat_template_that_is_too_long_is_refused(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "long.jinja").write_text("x" * (2**20 + 1))
+    with pytest.raises(UserError, match="the chat template has 1,048,577 characters, expected 1,048,576 at most"):
+        load_tokenizer(model, str(tmp_path / "long.jinja"))
+    (tmp_path / "latin.jinja").write_bytes(b"\xe9")
+    with pytest.raises(UserError, match="is no UTF-8 text"):
+        load_tokenizer(model, str(tmp_path / "latin.jinja"))
