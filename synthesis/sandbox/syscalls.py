@@ -19,7 +19,11 @@ from synthesis.sandbox.errors import SandboxUnavailable
 UNKNOWN = -1
 """To a libseccomp that is older than the call, which is then refused."""
 CLONE3 = 435
-CLONE_THREAD = 0x10000
+THREAD_FLAGS = 0x3D0F00
+CLONE_DETACHED = 0x400000
+ALL_BITS = 2**64 - 1
+"""``THREAD_FLAGS`` are those with which C libraries make threads, musl with ``CLONE_DETACHED``. With others a
+thread would get a table of descriptors of its own, which no limit counts with the rest, or one of a process."""
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | (os.O_TMPFILE & ~os.O_DIRECTORY)
 
 _MEMORY = "mmap munmap mprotect mremap madvise brk"
@@ -42,10 +46,8 @@ _SELF = (
     "getpid gettid getppid getpgrp getpgid getsid getuid geteuid getgid getegid getresuid getresgid getgroups "
     "getrlimit getrusage times sysinfo uname restart_syscall"
 )
-_TIME = (
-    "clock_gettime clock_getres clock_nanosleep nanosleep gettimeofday time getitimer setitimer alarm getrandom "
-    "getsockopt setsockopt getsockname getpeername shutdown"
-)
+_TIME = "clock_gettime clock_getres clock_nanosleep nanosleep gettimeofday time getitimer setitimer alarm getrandom"
+_SOCKET = "getsockname getpeername shutdown"
 _ATTRIBUTES = (
     "getxattr lgetxattr fgetxattr listxattr llistxattr flistxattr setxattr lsetxattr fsetxattr removexattr "
     "lremovexattr fremovexattr"
@@ -54,6 +56,14 @@ _FCNTL = (0, 1, 2, 3, 4, 1030)
 """Duplicates and flags. Not: locks, leases, who is to be signalled."""
 _IOCTL = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 """Is it a terminal, of what size, how much is to be read, blocking or not, closed on execution or not."""
+
+_SOL_SOCKET = 1
+_READ_OPTIONS = (2, 3, 4, 5, 6, 7, 8, 9, 10, 13, 15, 18, 20, 21, 30, 38, 39)
+"""Type, family, protocol, error, buffer sizes, time limits and flags of a socket itself. Not: what tells of its peer,
+which is the host (``SO_PEERPIDFD`` opens a descriptor of its process), of its network, or of the kernel's memory."""
+_WRITTEN_OPTIONS = (2, 5, 6, 9, 10, 13, 15, 18, 20, 21)
+"""Time limits and flags. Not: larger buffers, filters (which are programs for the kernel), credentials, descriptors of
+processes, devices, time stamps, busy waiting."""
 
 
 @functools.cache
@@ -71,18 +81,21 @@ def interpreter_filter(writable: bool) -> bytes:
         ) from None
     made: Any = pyseccomp.SyscallFilter(pyseccomp.ERRNO(errno.EPERM))
     allow, arg, equal, masked = pyseccomp.ALLOW, pyseccomp.Arg, pyseccomp.EQ, pyseccomp.MASKED_EQ
-    groups = [_MEMORY, _DATA, _LOOKING, _THREADS, _SIGNALS, _SELF, _TIME, *([_CHANGING] if writable else [])]
+    groups = [_MEMORY, _DATA, _LOOKING, _THREADS, _SIGNALS, _SELF, _TIME, _SOCKET, *([_CHANGING] if writable else [])]
     for name in " ".join(groups).split():
         if pyseccomp.resolve_syscall(pyseccomp.Arch.NATIVE, name) != UNKNOWN:
             made.add_rule(allow, name)
     if not writable:
         made.add_rule(allow, "open", arg(1, masked, WRITING, 0))
         made.add_rule(allow, "openat", arg(2, masked, WRITING, 0))
-    made.add_rule(allow, "clone", arg(0, masked, CLONE_THREAD, CLONE_THREAD))
+    made.add_rule(allow, "clone", arg(0, masked, ALL_BITS & ~CLONE_DETACHED, THREAD_FLAGS))
     made.add_rule(pyseccomp.ERRNO(errno.ENOSYS), CLONE3)  # its flags lie in memory; libc then takes clone
     made.add_rule(allow, "prlimit64", arg(0, equal, 0), arg(2, equal, 0))
     made.add_rule(allow, "socketpair", arg(0, equal, 1))
     made.add_rule(allow, "sendto", arg(4, equal, 0))
+    for call, options in (("getsockopt", _READ_OPTIONS), ("setsockopt", _WRITTEN_OPTIONS)):
+        for option in options:
+            made.add_rule(allow, call, arg(1, equal, _SOL_SOCKET), arg(2, equal, option))
     for name in _ATTRIBUTES.split():
         made.add_rule(pyseccomp.ERRNO(errno.EOPNOTSUPP), name)
     for command in _FCNTL:

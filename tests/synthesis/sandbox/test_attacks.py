@@ -228,6 +228,25 @@ def test_the_weaker_backend_lets_read_but_not_write(weaker_session: Session, hos
     assert host.is_untouched()
 
 
+def test_ordinary_code_with_sockets_and_threads_still_runs(session: Session) -> None:
+    session.restart()
+    code = """
+import asyncio, socket, threading
+one, other = socket.socketpair()
+one.settimeout(5)
+one.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+other.send(b'x')
+found = []
+threading.Thread(target=lambda: found.append(one.recv(1))).start()
+async def add(a, b):
+    await asyncio.sleep(0)
+    return a + await asyncio.to_thread(lambda: b)
+[asyncio.run(add(1, 2)), one.getsockopt(socket.SOL_SOCKET, socket.SO_TYPE), one.getsockopt(1, socket.SO_ERROR)]
+"""
+    assert session.run(code).value == [3, 1, 0]
+    assert session.run("found == [b'x']").value is True
+
+
 def test_nothing_stays_for_the_next_interpreter(session: Session) -> None:
     session.restart()
     session.run("import builtins, os, sys; builtins.sum = lambda x: 42; left = 1; os.environ['LEFT'] = '1'")

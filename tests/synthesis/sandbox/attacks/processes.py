@@ -51,6 +51,26 @@ True
     Attack("kill_the_host", "import os, signal\nos.kill(HOST_PID, signal.SIGTERM) is None", NOT_PERMITTED),
     Attack("signal_a_thread", RAW + "system_call(234, 1, 1, 9)", NOT_PERMITTED),
     Attack("signal_by_descriptor", "import os\nos.pidfd_open(1) >= 0", NOT_PERMITTED),
+    Attack(
+        "host_by_its_socket", "import os, socket\nsocket.socket(fileno=os.dup(3)).getsockopt(1, 77) >= 0", NOT_PERMITTED
+    ),
+    Attack(
+        "process_behind_a_pair_of_sockets",
+        "import socket\nsocket.socketpair()[0].getsockopt(socket.SOL_SOCKET, 77) >= 0",
+        NOT_PERMITTED,
+        True,
+    ),
+    Attack(
+        "credentials_of_the_host",
+        "import os, socket\nlen(socket.socket(fileno=os.dup(3)).getsockopt(1, socket.SO_PEERCRED, 12)) > 0",
+        NOT_PERMITTED,
+    ),
+    Attack(
+        "credentials_behind_a_pair_of_sockets",
+        "import socket\nlen(socket.socketpair()[0].getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)) > 0",
+        NOT_PERMITTED,
+        True,
+    ),
     Attack("signal_by_a_file", "import fcntl, os\nfcntl.fcntl(0, fcntl.F_SETOWN, 1) == 0", NOT_PERMITTED),
     Attack(
         "raise_the_limits",
@@ -64,6 +84,8 @@ resource.setrlimit(resource.RLIMIT_AS, (-1, -1)) is None
     Attack("take_capabilities", RAW + "system_call(126, None, None)", NOT_PERMITTED),
     Attack("take_back_the_filter", RAW + "system_call(157, 22, 0, 0, 0, 0)", NOT_PERMITTED),
     Attack("be_dumped", RAW + "system_call(157, 4, 1, 0, 0, 0)", NOT_PERMITTED, True),
+    Attack("thread_with_its_own_descriptors", RAW + "system_call(56, 0x10900, 0, 0, 0, 0)", NOT_PERMITTED),
+    Attack("thread_with_a_descriptor", RAW + "system_call(56, 0x3D1F00, 0, 0, 0, 0)", NOT_PERMITTED),
     Attack("other_priority", "import os\nos.setpriority(os.PRIO_PROCESS, 0, -20) is None", NOT_PERMITTED),
 ]
 
@@ -143,11 +165,30 @@ True
     Attack("message_queue", RAW + "system_call(240, b'x', 0o102, 0o600, None)", NOT_PERMITTED),
     Attack("locked_memory", RAW + "system_call(149, 0, 0)", NOT_PERMITTED),
     Attack("many_pipes", "import os\npipes = [os.pipe() for _ in range(1000)]\nlen(pipes) == 1000", r"\[Errno 24\]"),
+    Attack(
+        "bigger_socket_buffers",
+        "import socket\nsocket.socketpair()[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2**17) is None",
+        NOT_PERMITTED,
+        True,
+    ),
     Attack("bigger_pipes", "import fcntl, os\nfcntl.fcntl(os.pipe()[0], 1031, 2**20) > 0", NOT_PERMITTED, True),
 ]
 
 KERNEL = [
     Attack("bpf", RAW + "system_call(321, 0, 0, 0)", NOT_PERMITTED),
+    Attack(
+        "socket_filter",
+        """
+import ctypes, socket
+code = ctypes.create_string_buffer(bytes.fromhex('0600000000000400'))  # return 0x40000: let everything through
+program = (1).to_bytes(8, 'little') + ctypes.addressof(code).to_bytes(8, 'little')
+socket.socketpair()[0].setsockopt(socket.SOL_SOCKET, 26, program) is None
+""",
+        NOT_PERMITTED,
+        True,
+    ),
+    Attack("memory_of_a_socket", RAW + "system_call(55, 3, 1, 55, None, None)", NOT_PERMITTED),
+    Attack("option_of_another_level", RAW + "system_call(55, 3, 0x100000001, 3, None, None)", NOT_PERMITTED),
     Attack("performance_events", RAW + "system_call(298, 0, 0, 0, 0, 0)", NOT_PERMITTED),
     Attack("key_ring", RAW + "system_call(250, 0, -3, 0, 0, 0)", NOT_PERMITTED),
     Attack("page_faults", RAW + "system_call(323, 0)", NOT_PERMITTED),
