@@ -25,6 +25,7 @@ from pydantic import Field
 
 from schemas.config import Config
 from schemas.errors import UserError, near_match
+from synthesis.sandbox.memory import PROCESSES
 
 RunnerName = Literal[
     "embedded", "multi_processing", "multi_threading", "bundle_retry", "portable", "flink", "spark", "dataflow"
@@ -93,13 +94,13 @@ class RunnerConfig(Config):
 
             return BundleBasedDirectRunner()
         if self.name in ("embedded", "multi_processing", "multi_threading"):
-            return _local_runner(self.name, log, stop_file)
+            return _local_runner(self.name, self.workers, log, stop_file)
         from apache_beam.runners.runner import create_runner
 
         return create_runner(f"{self.name.capitalize()}Runner")
 
 
-def _local_runner(name: str, log: Path, stop_file: Path) -> Any:
+def _local_runner(name: str, workers: int, log: Path, stop_file: Path) -> Any:
     from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
     from apache_beam.transforms import environments
 
@@ -108,8 +109,9 @@ def _local_runner(name: str, log: Path, stop_file: Path) -> Any:
     if name == "multi_threading":
         return FnApiRunner(default_environment=environments.EmbeddedPythonGrpcEnvironment.default())
     worker = [sys.executable, "-P", "-m", "pipelines.engine.worker_process", str(os.getpid()), str(stop_file)]
+    shared = f"{PROCESSES}={workers}"  # the memory of sandboxes is bounded over all workers together
     # Signals to the process group are for the launcher, also while the worker is not there yet.
-    command = f"trap '' INT TERM; exec {shlex.join(worker)} >>{shlex.quote(str(log))} 2>&1"
+    command = f"trap '' INT TERM; exec env {shared} {shlex.join(worker)} >>{shlex.quote(str(log))} 2>&1"
     return FnApiRunner(default_environment=environments.SubprocessSDKEnvironment.from_command_string(command))
 
 

@@ -10,7 +10,7 @@ import os
 
 from schemas.registry import Registry
 from synthesis.sandbox.backend import Backend
-from synthesis.sandbox.errors import ReplayError, SandboxError, SandboxUnavailable
+from synthesis.sandbox.errors import ReplayError, SandboxError, SandboxFull, SandboxUnavailable
 from synthesis.sandbox.limits import Limits, Result
 from synthesis.sandbox.pool import Pool, shared
 from synthesis.sandbox.session import Session
@@ -22,6 +22,7 @@ __all__ = [
     "ReplayError",
     "Result",
     "SandboxError",
+    "SandboxFull",
     "SandboxUnavailable",
     "Session",
     "backend",

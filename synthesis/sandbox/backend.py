@@ -29,6 +29,8 @@ class Started(msgspec.Struct, frozen=True):
     """A keeper's process. ``pidfd`` stands for the process whose death ends all that runs in the sandbox."""
 
     process: subprocess.Popen[bytes]
+    pid: int
+    """Of the keeper, in the numbers of the host."""
     pidfd: int
     settings: dict[str, Any]
     """What the keeper is told first."""

@@ -73,7 +73,7 @@ class Bubblewrap:
                 if root:
                     _map_users(pid)
                     ready.write(b"1")
-                return Started(process, os.pidfd_open(pid), settings)
+                return Started(process, pid, os.pidfd_open(pid), settings)
             except (OSError, TimeoutError, msgspec.DecodeError) as error:
                 raise SandboxUnavailable(advice(last_words(process) or str(error))) from None
             except BaseException:

@@ -82,6 +82,11 @@ class Container:
             self.close()
             raise SandboxUnavailable(f"the sandbox does not start: {words}. See docs/sandbox.md") from None
 
+    @property
+    def keeper(self) -> int:
+        """The process that has the interpreter as its only child."""
+        return self._started.pid
+
     def interpreter(self) -> socket.socket:
         """A fresh interpreter instead of the one before, and an empty ``/tmp``. Raises ``SandboxError``."""
         try:

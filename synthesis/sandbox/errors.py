@@ -13,5 +13,9 @@ class SandboxError(Exception):
     """A session cannot be used as asked: it is closed, it broke, or a replay came to other results."""
 
 
+class SandboxFull(SandboxError):
+    """All memory that sandboxes may take together stayed reserved for as long as was waited."""
+
+
 class ReplayError(SandboxError):
     """Code that was replayed ended its interpreter, or came to another result than before."""

@@ -14,6 +14,7 @@ from synthesis.sandbox.backend import Backend
 from synthesis.sandbox.errors import SandboxError, SandboxUnavailable
 from synthesis.sandbox.forks import watch
 from synthesis.sandbox.limits import Limits
+from synthesis.sandbox.memory import Budget, shared_budget
 from synthesis.sandbox.session import Session
 
 IDLE = 8
@@ -36,14 +37,22 @@ class Pool:
     """
 
     def __init__(
-        self, backend: Backend, limits: Limits = Limits(), idle: int = IDLE, most: int = MOST, wait_s: float = WAIT_S
+        self,
+        backend: Backend,
+        limits: Limits = Limits(),
+        idle: int = IDLE,
+        most: int = MOST,
+        wait_s: float = WAIT_S,
+        budget: Budget | None = None,
     ) -> None:
         self.limits = limits
+        self._budget = shared_budget() if budget is None else budget
         self._backend = backend
         self._most_idle, self._most_out, self._wait_s = idle, most, wait_s
         self._closed = False
         self.let_go()
         watch(self)
+        self._budget.lend(self)
 
     def let_go(self) -> None:
         """As ``Inherited.let_go``: a fork begins with an empty pool."""
@@ -63,7 +72,7 @@ class Pool:
                 return session
             self._starting += 1
         try:
-            session = Session(self._backend, self.limits)
+            session = Session(self._backend, self.limits, self._budget)
             with self._changed:
                 self._out.add(session)
         finally:
@@ -105,6 +114,14 @@ class Pool:
             idle, self._idle = self._idle, []
         for session in idle:
             session.close()
+
+    def close_idle(self) -> bool:
+        """As ``Lender.close_idle``."""
+        with self._changed:
+            session = self._idle.pop() if self._idle else None
+        if session is not None:
+            session.close()
+        return session is not None
 
     def _wait_for_room(self) -> None:
         latest = time.monotonic() + self._wait_s

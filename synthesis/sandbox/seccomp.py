@@ -31,4 +31,4 @@ class Seccomp:
             cwd="/",
             start_new_session=True,  # an interrupt from the keyboard is for the host
         )
-        return Started(process, os.pidfd_open(process.pid), settings)
+        return Started(process, process.pid, os.pidfd_open(process.pid), settings)

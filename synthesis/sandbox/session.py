@@ -17,9 +17,10 @@ from schemas.ids import digest
 from schemas.record import JsonObject, Record
 from synthesis.sandbox.backend import Backend
 from synthesis.sandbox.container import Container, TooLarge, receive, send
-from synthesis.sandbox.errors import ReplayError, SandboxError
+from synthesis.sandbox.errors import ReplayError, SandboxError, SandboxFull
 from synthesis.sandbox.forks import watch
 from synthesis.sandbox.limits import Limits, Reason, Result
+from synthesis.sandbox.memory import Account, Budget, shared_budget
 
 _ADDRESS = re.compile(r"(?<= at )0x[0-9a-f]{6,16}(?=>)")
 _CPU_SHARE = 0.7
@@ -59,15 +60,17 @@ class Session:
     Raises ``SandboxUnavailable`` where no sandbox can be had, ``SandboxError`` where one could be had before.
     """
 
-    def __init__(self, backend: Backend, limits: Limits = Limits()) -> None:
+    def __init__(self, backend: Backend, limits: Limits = Limits(), budget: Budget | None = None) -> None:
         self.limits = limits
         self._backend = backend
         self._container: Container | None = None
+        self._account: Account | None = None
         self._channel: socket.socket | None = None
         self._done: list[Done] = []
         self._used = False
         """Whether the interpreter was ever sent anything: its answer may not have come."""
         self._closed = False
+        self._budget = shared_budget() if budget is None else budget
         watch(self)
         self.restart()
 
@@ -96,13 +99,25 @@ class Session:
         self._drop_channel()
         self._done, self._used = [], False
         try:
-            if self._container is None:
-                self._container = Container(self._backend, self.limits)
-            self._channel = self._container.interpreter()
+            self._start()
+        except SandboxFull:
+            raise
         except SandboxError:
             self._drop_container()
-            self._container = Container(self._backend, self.limits)
-            self._channel = self._container.interpreter()
+            self._start()
+
+    def _start(self) -> None:
+        if self._container is None:
+            self._account = self._budget.open(self.limits)
+            try:
+                self._container = Container(self._backend, self.limits)
+            except BaseException:
+                self._drop_container()
+                raise
+            self._account.keeper = self._container.keeper
+        assert self._account is not None
+        self._channel = self._container.interpreter()
+        self._budget.renew(self._account)
 
     def snapshot(self) -> bytes:
         """All calls so far and digests of their results, as JSON. Raises ``SandboxError`` for a dead interpreter."""
@@ -122,6 +137,10 @@ class Session:
         if self.alive and done == self._done:
             return
         self.restart()
+        with self._budget.running(self._accounts()):
+            self._replay(done, exact)
+
+    def _replay(self, done: list[Done], exact: bool) -> None:
         latest = time.monotonic() + _REPLAY_CALLS * self.limits.timeout_s
         for number, each in enumerate(done, start=1):
             result = self._ask(each.request, each.timeout_s, latest)
@@ -138,15 +157,27 @@ class Session:
 
     def let_go(self) -> None:
         """As ``Inherited.let_go``. Its container lets go by itself."""
-        self._closed, self._container = True, None
+        self._closed, self._container, self._account = True, None, None
         self._drop_channel()
 
     def __del__(self) -> None:
         self.close()
 
     def _ask(self, request: JsonObject, timeout_s: float | None, latest: float = math.inf) -> Result:
-        """``latest``: monotonic seconds at which the call must have ended, whatever its timeout."""
-        channel, began = self._living(), time.monotonic()
+        """``latest``: monotonic seconds at which the call must have ended, whatever its timeout. A wait for memory does
+        not count."""
+        channel, accounts = self._living(), self._accounts()
+        self._budget.enter(accounts)
+        try:
+            return self._exchange(channel, request, timeout_s, latest)
+        finally:
+            self._budget.leave(accounts)
+
+    def _accounts(self) -> list[Account]:
+        return [] if self._account is None else [self._account]
+
+    def _exchange(self, channel: socket.socket, request: JsonObject, timeout_s: float | None, latest: float) -> Result:
+        began = time.monotonic()
         reply_id = secrets.token_hex(8)
         deadline = min(began + (self.limits.timeout_s if timeout_s is None else timeout_s), latest)
         frame = msgspec.json.encode({"id": reply_id, **request})
@@ -202,9 +233,12 @@ class Session:
             self._channel = None
 
     def _drop_container(self) -> None:
-        if self._container is not None:
-            self._container.close()
-            self._container = None
+        container, self._container = self._container, None
+        account, self._account = self._account, None
+        if container is not None:
+            container.close()
+        if account is not None:
+            self._budget.close(account)
 
 
 def _read(answer: bytes | bytearray, reply_id: str, limits: Limits) -> Result:

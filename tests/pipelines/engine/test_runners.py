@@ -118,6 +118,11 @@ def test_a_worker_that_falls_silent_is_given_up_and_another_attempt_does_the_res
     assert sorted(each.name for each in (tmp_path / "out").iterdir()) == ["data", "manifest.json"]
 
 
+def test_worker_processes_share_the_memory_of_sandboxes(tmp_path: Path) -> None:
+    runner = RunnerConfig(name="multi_processing", workers=3).beam_runner(tmp_path / "log", tmp_path / "stop")
+    assert "exec env AGENTMILL_SANDBOX_PROCESSES=3 " in runner._default_environment.command_string
+
+
 def test_a_pool_that_starts_no_worker_ends_in_an_error(tmp_path: Path) -> None:
     table = write_table(tmp_path / "tasks", [[task(0)]])
     python = tmp_path / "python"
