@@ -23,8 +23,9 @@ from schemas.task import AdmissionCheck, EnvironmentSpec, Task
 from schemas.trajectory import AnyAction, ApiAction
 from synthesis.environments import make
 from synthesis.environments.environment import WorldError
-from synthesis.environments.interpreter.environment import LIMITS, RESERVED, TOOL, begin
+from synthesis.environments.interpreter.environment import LIMITS, TOOL
 from synthesis.environments.interpreter.goal import Goal, goal_of, same
+from synthesis.environments.interpreter.world import RESERVED, begin
 from synthesis.generators.interpreter_tasks.written import Function, Written, is_written, written_of
 from synthesis.generators.trial import Solution, try_environment, try_task
 from synthesis.sandbox import Result, pool

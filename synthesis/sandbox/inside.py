@@ -5,12 +5,16 @@ socket of a new interpreter, which the keeper forks of itself, warm, after killi
 ``/tmp``. The interpreter gives up the right to fork, execute, signal, trace, open sockets and much else (a seccomp
 filter), and then answers requests on its socket until that closes.
 
+Functions that run elsewhere can be offered to code here: a call of one is a frame to the host, whose answer is read
+before the code goes on.
+
 Frames are a length (four bytes, big-endian) and JSON. Nothing here guards the host: it believes nothing of what it
 reads. What guards it are the limits and the filter that are set in ``become_interpreter`` before any code is run.
 """
 
 from __future__ import annotations
 
+import _thread
 import ast
 import builtins
 import contextlib
@@ -188,13 +192,82 @@ def serve(settings: dict[str, Any]) -> None:
     """Answer requests until the channel closes."""
     names: dict[str, Any] = {"__name__": "__main__", "__builtins__": builtins}
     cells = 0
+    elsewhere = Elsewhere()
     while (frame := receive(CHANNEL)) is not None:
         request = json.loads(frame)
+        if "id" not in request:  # an answer that the code no longer waited for
+            continue
         cells += 1
-        send(CHANNEL, answer(request, names, f"<cell {cells}>", settings))
+        elsewhere.request = request["id"]
+        reply = answer(request, names, f"<cell {cells}>", settings, elsewhere)
+        elsewhere.end()
+        send(CHANNEL, reply)
 
 
-def answer(request: dict[str, Any], names: dict[str, Any], filename: str, settings: dict[str, Any]) -> bytes:
+class Elsewhere:
+    """Functions of another process that code here may call while the host waits for the answer to ``request``."""
+
+    def __init__(self) -> None:
+        self.request: str | None = None
+        self._number = 0
+        self._lock = _thread.allocate_lock()  # threads of the code may call at the same time
+
+    def end(self) -> None:
+        """From here on nothing can be called, until there is another request."""
+        with self._lock:
+            self.request = None
+
+    def function(self, name: str, about: str) -> Any:
+        """The function of that name; ``about`` is its documentation."""
+
+        def offered(*positional: Any, **arguments: Any) -> Any:
+            return self._call({"function": name, "positional": positional, "arguments": arguments})
+
+        offered.__name__ = offered.__qualname__ = name
+        offered.__doc__ = about
+        return offered
+
+    def _call(self, asked: dict[str, Any]) -> Any:
+        with self._lock:
+            if self.request is None:
+                raise RuntimeError(f"{asked['function']}() can only be called while a cell runs")
+            self._number += 1
+            number = self._number
+            try:
+                frame = json.dumps({"id": self.request, "ask": {**asked, "number": number}}, allow_nan=False)
+            except (TypeError, ValueError, RecursionError) as error:
+                raise TypeError(f"{asked['function']}() takes plain data only: {error}") from None
+            send(CHANNEL, frame.encode())
+            reply: dict[str, Any] = {}
+            while reply.get("number") != number:
+                reply = json.loads(receive(CHANNEL) or b"null")
+        sys.stdout.write(reply["output"])
+        if reply["raised"] is not None:
+            raise raised_elsewhere(*reply["raised"])
+        return reply["value"]
+
+
+def raised_elsewhere(kind: str, arguments: list[Any]) -> BaseException:
+    """The exception that a function raised in another process, as one of Python's own."""
+    kept = getattr(builtins, kind, None)
+    if isinstance(kept, type) and issubclass(kept, BaseException):
+        with contextlib.suppress(TypeError):  # it takes other arguments than it keeps
+            return kept(*arguments)
+    return RuntimeError(*arguments)
+
+
+def raised_here(error: BaseException, most_bytes: int) -> tuple[str, list[Any]]:
+    """What ``raised_elsewhere`` needs of an exception: its kind, by Python's names, and its arguments as plain data."""
+    kind = next(each.__name__ for each in type(error).__mro__ if each.__module__ == "builtins")
+    with contextlib.suppress(TypeError, ValueError, RecursionError):
+        if kind == type(error).__name__:
+            return kind, plain(list(error.args), most_bytes)
+    return kind, [cut(f"{type(error).__name__}: {error}", most_bytes)]
+
+
+def answer(
+    request: dict[str, Any], names: dict[str, Any], filename: str, settings: dict[str, Any], elsewhere: Elsewhere
+) -> bytes:
     """The reply to one request: the value, what was printed, what was raised."""
     output = Tape(settings["output_bytes"])
     sys.stdout = sys.stderr = output
@@ -206,11 +279,16 @@ def answer(request: dict[str, Any], names: dict[str, Any], filename: str, settin
             reply["shown"] = "" if value is None else cut(repr(value), output.most)
             with contextlib.suppress(TypeError, ValueError, RecursionError):
                 reply["value"] = plain(value, settings["value_bytes"])
+        elif "offer" in request:
+            names.update({name: elsewhere.function(name, about) for name, about in request["offer"].items()})
         else:
             reply["value"] = plain(call(request, names), settings["value_bytes"])
     except BaseException as error:  # noqa: BLE001 - whatever the code raises is its result
         reply["reason"] = "memory" if isinstance(error, MemoryError) else "exception"
         reply["error"] = cut(told(error), output.most)
+        if "positional" in request:
+            with contextlib.suppress(BaseException):  # foreign exceptions may raise when they are looked at
+                reply["raised"] = raised_here(error, output.most)
         reply.pop("value", None)
     reply["output"] = output.text()
     reply["cpu_s"] = time.process_time() - began
@@ -235,7 +313,7 @@ def call(request: dict[str, Any], names: dict[str, Any]) -> Any:
     function = names.get(request["function"])
     if not callable(function):
         raise NameError(f"there is no function {request['function']!r}")
-    return function(**request["arguments"])
+    return function(*request.get("positional", ()), **request["arguments"])
 
 
 def plain(value: Any, most_bytes: int) -> Any:
@@ -252,6 +330,11 @@ def told(error: BaseException) -> str:
         trace = error.__traceback__
         while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
             trace = trace.tb_next
+        each = trace
+        while each is not None:  # functions that run elsewhere end in this file
+            while each.tb_next is not None and each.tb_next.tb_frame.f_code.co_filename == __file__:
+                each.tb_next = each.tb_next.tb_next
+            each = each.tb_next
         return "".join(traceback.format_exception(type(error), error, trace, limit=-TRACEBACK_FRAMES))
     except BaseException:  # noqa: BLE001 - foreign exceptions may raise when they are looked at
         return f"{type(error).__name__}: (it cannot be shown)"

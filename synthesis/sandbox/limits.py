@@ -44,8 +44,8 @@ class Limits(Record):
 
     @property
     def answer_bytes(self) -> int:
-        """The longest answer that the host reads: a value and three texts, each byte of these escaped at worst."""
-        return self.value_bytes + 3 * 6 * self.output_bytes + 2**10
+        """The longest answer that the host reads: a value and four texts, each byte of these escaped at worst."""
+        return self.value_bytes + 4 * 6 * self.output_bytes + 2**10
 
 
 class Result(Record):
@@ -64,6 +64,9 @@ class Result(Record):
     reason: Reason | None = None
     wall_s: float = 0.0
     cpu_s: float = 0.0
+    raised: tuple[str, list[Any]] | None = None
+    """Of a call that the code of another session made: the built-in exception that it is raised as there, and its
+    arguments."""
 
     @property
     def ok(self) -> bool:

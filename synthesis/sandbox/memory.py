@@ -237,7 +237,7 @@ class Budget:
         if need > self.total_bytes:
             raise UserError(
                 f"sandboxes of this process may take {_shown(self.total_bytes)} together, but one episode needs "
-                f"{_shown(need)}\nset {VARIABLE} to more, for all worker processes together, or run fewer of these"
+                f"{_shown(need)}\nset {VARIABLE} to more, for all worker processes together, or use fewer workers"
             )
 
     def _full(self) -> str:

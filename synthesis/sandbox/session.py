@@ -8,7 +8,7 @@ import re
 import secrets
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -33,16 +33,27 @@ _CUT_MARK_BYTES = len("\n[cut]")
 """What an interpreter adds to a text that it has cut."""
 
 
+class Ask(Record):
+    """A call of an offered function, made by the code that runs; ``number`` tells its answer from others."""
+
+    function: str
+    positional: list[Any]
+    arguments: JsonObject
+    number: int
+
+
 class Reply(Record):
     """What an interpreter says; anything else is refused."""
 
     id: str
+    ask: Ask | None = None
     value: Any = None
     shown: str = ""
     output: str = ""
     error: str | None = None
     reason: Reason | None = None
     cpu_s: float = 0.0
+    raised: tuple[str, list[Any]] | None = None
 
 
 class Done(Record):
@@ -65,6 +76,9 @@ class Session:
         self._backend = backend
         self._container: Container | None = None
         self._account: Account | None = None
+        self._other: Session | None = None
+        """Where the functions run that are offered to the code here."""
+        self._offered: frozenset[str] = frozenset()
         self._channel: socket.socket | None = None
         self._done: list[Done] = []
         self._used = False
@@ -90,10 +104,20 @@ class Session:
         """Call a function that a cell has defined, with JSON as keyword arguments; its value must be JSON too."""
         return self._ask({"function": function, "arguments": dict(arguments)}, timeout_s)
 
+    def offer(self, other: Session, functions: Mapping[str, str]) -> Result:
+        """Let the code here call ``functions`` of ``other``, by name and with what they say of themselves.
+
+        They run in the sandbox of ``other``, with all that they know; JSON goes in and comes out. ``other`` must be of
+        the same budget, and have no functions offered to it.
+        """
+        self._other = other
+        return self._ask({"offer": dict(functions)}, None)
+
     def restart(self) -> None:
         """A fresh interpreter and an empty ``/tmp``; also after a death. Raises ``SandboxError`` once closed."""
         if self._closed:
             raise SandboxError("the session is closed")
+        self._other, self._offered = None, frozenset()
         if self.alive and not self._used:
             return
         self._drop_channel()
@@ -124,8 +148,11 @@ class Session:
         self._living()
         return msgspec.json.encode(self._done)
 
-    def restore(self, snapshot: bytes, exact: bool = True) -> None:
+    def restore(self, snapshot: bytes, exact: bool = True, other: Callable[[], Session | None] | None = None) -> None:
         """Make the calls of a snapshot again, of this or of another session, in a fresh interpreter.
+
+        ``other`` gives the session of the functions that were offered, as it was then; it is asked for only if
+        calls are made. Without functions that were offered it may be left out.
 
         Raises ``ReplayError`` if one ends the interpreter, or if it comes to another result (the code depends on time,
         chance or addresses) and ``exact`` is set, or if all take longer than ten calls may.
@@ -137,6 +164,7 @@ class Session:
         if self.alive and done == self._done:
             return
         self.restart()
+        self._other = None if other is None else other()
         with self._budget.running(self._accounts()):
             self._replay(done, exact)
 
@@ -174,9 +202,14 @@ class Session:
             self._budget.leave(accounts)
 
     def _accounts(self) -> list[Account]:
-        return [] if self._account is None else [self._account]
+        """Its own, and that of the session that its code may call: both run at the same time."""
+        found = [self._account, None if self._other is None else self._other._account]
+        return [each for each in found if each is not None]
 
-    def _exchange(self, channel: socket.socket, request: JsonObject, timeout_s: float | None, latest: float) -> Result:
+    def _exchange(
+        self, channel: socket.socket, request: JsonObject, timeout_s: float | None, latest: float, record: bool = True
+    ) -> Result:
+        """Send a request and read its answer. ``record``: it is part of snapshots."""
         began = time.monotonic()
         reply_id = secrets.token_hex(8)
         deadline = min(began + (self.limits.timeout_s if timeout_s is None else timeout_s), latest)
@@ -185,10 +218,10 @@ class Session:
             error = f"the call takes {len(frame)} bytes; at most {self.limits.value_bytes} are let in"
             return Result(error=error, reason="exception")
         self._used = True
+        self._offered |= frozenset(request.get("offer", ()))
         try:
             send(channel, frame, deadline)
-            answer = receive(channel, self.limits.answer_bytes, deadline)
-            result = self._ended() if answer is None else _read(answer, reply_id, self.limits)
+            result = self._result(channel, reply_id, deadline)
         except TimeoutError:
             result = Result(error=f"timeout: no answer within {deadline - began:g} s", reason="timeout")
         except TooLarge:
@@ -200,9 +233,22 @@ class Session:
             raise
         if result.reason not in (None, "exception", "memory"):
             self._kill()
-        else:
+        elif record:
             self._done.append(Done(request=request, result=_digest(result), timeout_s=timeout_s))
         return msgspec.structs.replace(result, wall_s=time.monotonic() - began)
+
+    def _result(self, channel: socket.socket, reply_id: str, deadline: float) -> Result:
+        """What comes of a request; calls of offered functions on the way are carried out. Raises as ``receive``."""
+        while (answer := receive(channel, self.limits.answer_bytes, deadline)) is not None:
+            reply = _decoded(answer, reply_id)
+            if isinstance(reply, Result):
+                return reply
+            if reply.ask is None:
+                return _read(reply, self.limits)
+            if self._other is None or reply.ask.function not in self._offered:
+                return Result(error="the interpreter called a function that is not offered", reason="protocol")
+            send(channel, _answered(reply.ask, self._other, deadline), deadline)
+        return self._ended()
 
     def _living(self) -> socket.socket:
         if self._channel is None:
@@ -241,19 +287,38 @@ class Session:
             self._budget.close(account)
 
 
-def _read(answer: bytes | bytearray, reply_id: str, limits: Limits) -> Result:
-    """The result in an interpreter's answer, if it is one to this request."""
+def _answered(ask: Ask, other: Session, deadline: float) -> bytes:
+    """The frame with what a call of an offered function came to."""
+    request = {"function": ask.function, "positional": ask.positional, "arguments": ask.arguments}
+    try:
+        result = other._exchange(other._living(), request, deadline - time.monotonic(), math.inf, record=False)
+    except SandboxError as error:
+        result = Result(error=str(error), reason="died")
+    raised = None if result.ok else result.raised or ("RuntimeError", [result.error])
+    answer = {"number": ask.number, "value": result.value, "output": result.output, "raised": raised}
+    return msgspec.json.encode(answer)
+
+
+def _decoded(answer: bytes | bytearray, reply_id: str) -> Reply | Result:
+    """An interpreter's answer to a request, or the result of one that is none."""
     try:
         reply = msgspec.json.decode(answer, type=Reply)
-        digest(reply.value)  # as a snapshot will need
+        # as a snapshot will need, and another session
+        digest(reply.value if reply.ask is None else [reply.ask.positional, reply.ask.arguments])
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         return Result(error=f"the interpreter gave no answer that can be read: {error}", reason="protocol")
     if reply.id != reply_id or reply.reason not in (None, "exception", "memory"):
         return Result(error="the interpreter did not answer the call", reason="protocol")
+    return reply
+
+
+def _read(reply: Reply, limits: Limits) -> Result:
+    """The result that an interpreter gave, if it is not too large."""
     texts = (reply.shown, reply.output, reply.error or "")
     if (
         max(len(text.encode()) for text in texts) > limits.output_bytes + _CUT_MARK_BYTES
         or len(msgspec.json.encode(reply.value)) > limits.value_bytes
+        or (reply.raised is not None and len(msgspec.json.encode(reply.raised)) > 6 * limits.output_bytes + 100)
     ):
         return Result(error=_TOO_LARGE, reason="too_large")
     return Result(
@@ -263,6 +328,7 @@ def _read(answer: bytes | bytearray, reply_id: str, limits: Limits) -> Result:
         error=_ADDRESS.sub("0x…", reply.error) if reply.error is not None else None,
         reason=reply.reason,
         cpu_s=reply.cpu_s,
+        raised=reply.raised,
     )
 
 

@@ -1,8 +1,9 @@
 """Interpreter worlds: a Python session that keeps its names is the only tool, after CodeAct (Wang et al., 2024).
 
-``spec.source`` is Python that is run first (functions that the world offers), ``spec.parameters["rules"]`` says what
-it offers. ``task.initial_state["names"]`` are JSON values by the names under which code finds them. An answer is
-handed in by a cell that calls ``submit(answer)``, which ends the episode.
+``spec.source`` is Python that defines the functions which the world offers, ``spec.parameters["rules"]`` says what
+they do. ``task.initial_state["names"]`` are JSON values by the names under which the source finds them. Source and data
+are in a sandbox of their own, so that code of the agent can reach them by calling the functions only, with plain data;
+how, says ``world``. An answer is handed in by a cell that calls ``submit(answer)``, which ends the episode.
 
 ``task.goal`` is ``{"answer": JSON}``, what must be submitted, or ``{"calls": [{"function", "arguments", "value"}]}``,
 what functions that the agent's cells define must return. All code runs in the sandbox. The goal never gets there: the
@@ -19,12 +20,13 @@ import re
 import msgspec
 
 from schemas.ids import digest
-from schemas.record import JsonObject, Record
+from schemas.record import Record
 from schemas.task import EnvironmentSpec, Task
 from schemas.trajectory import AnyAction, ApiAction, CodeAction, MessageAction, TextObservation, Tool
 from synthesis.environments.environment import Check, Transition, WorldError, refusal
 from synthesis.environments.interpreter.examples import EXAMPLES
 from synthesis.environments.interpreter.goal import goal_of, share_met
+from synthesis.environments.interpreter.world import NAMING, begin, names_given, offered
 from synthesis.sandbox import Limits, Pool, ReplayError, Result, SandboxError, Session, pool
 
 TOOL = Tool(
@@ -43,17 +45,14 @@ LIMITS = Limits(timeout_s=10.0, output_bytes=8_192, memory_bytes=256 * 2**20)
 MOST_DEATHS = 5
 """Of the session in an episode. Each costs a replay of all cells before it."""
 
-SUBMITTING = """
+SUBMITTING = f"""
+{NAMING}
 _submitted = []
 def submit(answer=None):
     _submitted[:] = [answer]
-def _names(**names):
-    globals().update(names)
 def _submission():
     return _submitted
 """
-RESERVED = frozenset({"submit", "_submitted", "_submission", "_names"})
-"""Names of ``SUBMITTING``, which neither functions nor data of a world may have."""
 
 _FENCED = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)```", re.DOTALL)
 _HELP = "Write Python code in a ```python block, or call python(code=...). Hand in the answer by submit(answer)."
@@ -80,8 +79,12 @@ class InterpreterEnvironment:
         self.tools = [TOOL]
         self.rules = f"{spec.parameters.get('rules', '')}\n{_HELP}".strip()
         self._pool: Pool = pool(LIMITS)
+        self._worlds: Pool = pool(LIMITS, purpose="world")
         self._judges: Pool = pool(LIMITS, purpose="judge")
+        self._judged_worlds: Pool = pool(LIMITS, purpose="judged world")
         self._session: Session | None = None
+        self._world: Session | None = None
+        """Where the source and its data are; none for a world without source."""
         self._task: Task | None = None
         self._submitted: list[object] = []
         self._lost = False
@@ -93,10 +96,12 @@ class InterpreterEnvironment:
         goal_of(task)
         if self._session is None:
             self._session = self._pool.take()
+        if self._world is None and self.spec.source:
+            self._world = self._worlds.take()
         self._task = task
         self._begin(self._session)
         self._submitted, self._lost, self._deaths = [], False, 0
-        given = sorted(name for name in task.initial_state.get("names", {}) if not name.startswith("_"))
+        given = sorted(names_given(self.spec, task))
         told = f" Names with data: {', '.join(given)}." if given else ""
         return TextObservation(content=f"A Python session is ready.{told}", source="environment")
 
@@ -112,10 +117,10 @@ class InterpreterEnvironment:
             return refusal("The episode is over.")
         before = session.snapshot()
         result = session.run(code)
-        if not session.alive:
-            return self._undone(session, before, str(result.error))
+        if not self._alive(session):
+            return self._undone(session, before, str(result.error or "A function of the environment ended"))
         submission = session.call("_submission")
-        if not session.alive:
+        if not self._alive(session):
             return self._undone(session, before, "The session broke")
         self._submitted = submission.value[:1] if isinstance(submission.value, list) else []
         done = bool(self._submitted)
@@ -142,7 +147,7 @@ class InterpreterEnvironment:
         except msgspec.DecodeError as error:
             raise WorldError(f"this is no snapshot of a session: {error}") from None
         try:
-            session.restore(bytes(state.session))
+            session.restore(bytes(state.session), other=self._begun_world)
         except SandboxError as error:
             raise WorldError(str(error)) from None
         self._submitted, self._lost = state.submitted, state.lost
@@ -160,9 +165,9 @@ class InterpreterEnvironment:
         if self._lost:
             return share_met(goal, [], [None] * len(goal.calls))
         try:
-            with self._judges.session() as judge:
+            with self._judges.session() as judge, self._judged_world() as world:
                 with contextlib.suppress(ReplayError):
-                    judge.restore(session.snapshot(), exact=False)
+                    judge.restore(session.snapshot(), exact=False, other=lambda: self._begun(world))
                 results = [judge.call(call.function, call.arguments) if judge.alive else None for call in goal.calls]
         except SandboxError as error:
             raise WorldError(str(error)) from None
@@ -184,16 +189,21 @@ class InterpreterEnvironment:
         assert self._task is not None
         gold = [code for code in map(_code_of, self._task.gold or []) if isinstance(code, str)]
         done = [each["request"].get("code") for each in msgspec.json.decode(self._live().snapshot())]
-        cells = [code for code in done if code is not None][2:]
+        cells = [code for code in done if code is not None][1:]
         if self._submitted or self._lost or cells != gold[: len(cells)] or len(cells) >= len(gold):
             return None
         return ApiAction(function=TOOL.name, kwargs={"code": gold[len(cells)]})
 
     def close(self) -> None:
-        """Give the session back."""
+        """Give the sessions back."""
         session, self._session = self._session, None
-        if session is not None:
-            self._pool.give(session)
+        world, self._world = self._world, None
+        try:
+            if session is not None:
+                self._pool.give(session)
+        finally:
+            if world is not None:
+                self._worlds.give(world)
 
     @staticmethod
     def examples() -> list[tuple[EnvironmentSpec, Task]]:
@@ -205,13 +215,36 @@ class InterpreterEnvironment:
             raise WorldError("the environment was not reset")
         return self._session
 
+    def _alive(self, session: Session) -> bool:
+        return session.alive and (self._world is None or self._world.alive)
+
     def _begin(self, session: Session) -> None:
-        """The world and the task's data, in a fresh interpreter."""
+        """What the world and the task give to the agent, in a fresh interpreter."""
         assert self._task is not None
         session.restart()
-        result = begin(session, self.spec.source, self._task.initial_state.get("names", {}))
+        world = self._begun_world()
+        if world is not None:
+            self._started(session.offer(world, offered(world, self.spec)))
+        self._started(session.run(SUBMITTING))
+        self._started(session.call("_names", names_given(self.spec, self._task)))
+
+    def _begun_world(self) -> Session | None:
+        return self._begun(self._world)
+
+    def _begun(self, world: Session | None) -> Session | None:
+        """``world`` with the source and its data, in a fresh interpreter."""
+        assert self._task is not None
+        if world is not None:
+            world.restart()
+            self._started(begin(world, self.spec.source, self._task.initial_state.get("names", {})))
+        return world
+
+    def _started(self, result: Result) -> None:
         if not result.ok:
             raise WorldError(f"environment {self.spec.environment_id} does not start: {result.error}")
+
+    def _judged_world(self) -> contextlib.AbstractContextManager[Session | None]:
+        return contextlib.nullcontext() if self._world is None else self._judged_worlds.session()
 
     def _undone(self, session: Session, before: bytes, why: str) -> Transition:
         """After a death: the session as it was before, by replay. Code that cannot be replayed has lost the episode."""
@@ -219,7 +252,7 @@ class InterpreterEnvironment:
         try:
             if self._deaths > MOST_DEATHS:
                 raise ReplayError
-            session.restore(before)
+            session.restore(before, other=self._begun_world)
         except ReplayError:
             self._begin(session)
             self._lost = True
@@ -228,17 +261,6 @@ class InterpreterEnvironment:
         except SandboxError as error:
             raise WorldError(str(error)) from None
         return refusal(f"{why}. The session is as it was before this code.")
-
-
-def begin(session: Session, source: str, names: JsonObject) -> Result:
-    """Set a fresh session up for a world's source and a task's data; the result of what failed, or of the last part.
-
-    The source comes first, so that it does not decide what is submitted.
-    """
-    result = session.run(source)
-    if result.ok:
-        result = session.run(SUBMITTING)
-    return session.call("_names", names) if result.ok else result
 
 
 def _code_of(action: AnyAction) -> str | Transition:

@@ -9,7 +9,7 @@ LEDGER = EnvironmentSpec(
     environment_id="interpreter-ledger",
     family="interpreter",
     name="ledger",
-    source="def page(number):\n    return entries[3 * number : 3 * number + 3]\n",
+    source="def page(number):\n    return _entries[3 * number : 3 * number + 3]\n",
     parameters={"rules": "page(number) gives three entries of a ledger, from page 0; then an empty list."},
 )
 
@@ -21,7 +21,7 @@ SUM = Task(
     task_id="interpreter-ledger-sum",
     environment_id=LEDGER.environment_id,
     instruction="Submit the sum of all amounts above zero in the ledger.",
-    initial_state={"names": {"entries": _ENTRIES}},
+    initial_state={"names": {"_entries": _ENTRIES}},
     goal={"answer": 20},
     gold=[
         ApiAction(function="python", kwargs={"code": _ALL}),

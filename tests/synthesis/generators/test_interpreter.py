@@ -12,8 +12,9 @@ import pytest
 from schemas.errors import UserError
 from schemas.record import JsonObject
 from schemas.task import EnvironmentSpec, Task
-from synthesis.environments.interpreter.environment import LIMITS, begin
+from synthesis.environments.interpreter.environment import LIMITS
 from synthesis.environments.interpreter.examples import LEDGER, SUM
+from synthesis.environments.interpreter.world import begin
 from synthesis.generators.admission import admit_environment, admit_task, rejection
 from synthesis.generators.generator import GenerationError
 from synthesis.generators.interpreter_procedural.generator import InterpreterGenerator, propose
@@ -164,18 +165,18 @@ def test_a_task_is_tried_with_one_session_at_a_time(monkeypatch: pytest.MonkeyPa
 def test_a_world_that_starts_sometimes_is_rejected_and_holds_no_session(
     failing: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lone = Pool(backend(), LIMITS, most=1, wait_s=0.05)
+    two = Pool(backend(), LIMITS, most=2, wait_s=0.05)
     starts = count(1)
 
     def sometimes(session: Session, source: str, names: JsonObject) -> Result:
         return begin(session, "1 / 0" if next(starts) == failing else source, names)
 
-    monkeypatch.setattr("synthesis.environments.interpreter.environment.pool", lambda limits, purpose="": lone)
+    monkeypatch.setattr("synthesis.environments.interpreter.environment.pool", lambda limits, purpose="": two)
     monkeypatch.setattr("synthesis.environments.interpreter.environment.begin", sometimes)
     failed = rejection(admit_task(SUM, LEDGER)[0])
     assert failed is not None
     assert failed.name == ("broken" if failing == 1 else "nondeterministic")
     assert "does not start" in failed.detail
-    with lone.session() as free:
-        assert free.run("1 + 1").value == 2
-    lone.close()
+    with two.session() as free, two.session() as other:
+        assert [each.run("1 + 1").value for each in (free, other)] == [2, 2]
+    two.close()

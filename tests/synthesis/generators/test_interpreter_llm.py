@@ -13,7 +13,7 @@ import pytest
 from schemas.record import JsonObject
 from schemas.task import Inspiration, Task
 from schemas.trajectory import MessageAction, TextObservation
-from synthesis.environments.interpreter.environment import begin
+from synthesis.environments.interpreter.world import begin
 from synthesis.generators.admission import admit_environment, admit_task, rejection
 from synthesis.generators.generator import GenerationError
 from synthesis.generators.interpreter_admission import source_structure
@@ -169,9 +169,13 @@ FAULTY = {
         "gold rejected: task 1: not passed after 2 actions: {'submitted': ['whatever']}",
     ),
     "a session that submits": (
-        source(
-            "class Six(list):\n    def __setitem__(self, place, values):\n        self.append(6)\n" + SHELVES["source"]
-        ).replace("found += len", "globals().update(_submitted=Six()); found += len"),
+        changed(
+            lambda a: a["tasks"][0]["solution"].insert(
+                0,
+                "class Six(list):\n    def __setitem__(self, place, values):\n        self.append(6)\n"
+                "_submitted = Six()",
+            )
+        ),
         "always passes: task 1: submitting something else passes too",
     ),
     "a name that is taken": (
