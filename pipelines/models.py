@@ -21,6 +21,7 @@ from schemas.extras import require
 from schemas.ids import digest
 from schemas.model import model_revision
 from schemas.record import JsonObject
+from schemas.template_process import read_template
 from synthesis.policies import POLICIES
 from synthesis.policies.limits import Limits
 from synthesis.policies.settings import FROM_ENVIRONMENT, PolicySettings
@@ -131,7 +132,7 @@ class ServerConfig(Config):
         decisive = {"chat_template", "tool_call_parser", "max_model_len", "arguments"}
         given: JsonObject = self.model_dump(mode="json", include=decisive, exclude_defaults=True)
         if self.chat_template is not None:
-            given["chat_template"] = digest(Path(self.chat_template).read_text(encoding="utf-8"))
+            given["chat_template"] = digest(read_template(Path(self.chat_template)))
         return given
 
 

@@ -11,22 +11,20 @@ from pydantic import Field
 from schemas.config import Config
 from schemas.errors import UserError
 from schemas.ids import digest
+from schemas.template_process import read_template
 
 TRAINING_TEMPLATE = "training"
 """The ``chat_template`` of a training for TRL's version of the model's template."""
 
 
 def template_text(path: str) -> str:
-    """The chat template in a file. Raises ``UserError`` if there is none."""
+    """The chat template in a file. Raises ``UserError`` if there is none, or none that can be read."""
     file = Path(path).expanduser()
     if not file.is_file():
         raise UserError(
             f"chat_template: {path} is no file; expected `{TRAINING_TEMPLATE}` or the path of a Jinja template"
         )
-    try:
-        return file.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise UserError(f"chat_template: {path} is no UTF-8 text; expected a Jinja template") from None
+    return read_template(file)
 
 
 def template_identity(setting: str | None) -> str | None:

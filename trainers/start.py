@@ -13,9 +13,10 @@ from schemas.extras import require
 from schemas.model import context_length, model_revision
 from schemas.record import JsonObject
 from schemas.tables import Table
+from schemas.template_process import check_size
 from schemas.training import TRAINING_TEMPLATE, template_identity, template_text
 from trainers.command import say
-from trainers.loading import check_template, load_errors
+from trainers.loading import load_errors
 from trainers.rows import Made, TrainingRows, load_rows
 from trainers.settings import TrainSettings
 from trainers.template import training_template
@@ -101,7 +102,7 @@ def load_tokenizer(base: Path, template: str | None = None, trusted: bool = Fals
             f"the tokenizer in {base} has no chat template; name a file with one as `chat_template`,"
             " or start from an instruct model"
         )
-    check_template(str(tokenizer.chat_template))
+    check_size(str(tokenizer.chat_template))
     if template == TRAINING_TEMPLATE:
         tokenizer.chat_template = training_template(tokenizer)
     if not tokenizer.is_fast:

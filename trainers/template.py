@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
+import jinja2
 import msgspec
 
 from schemas.errors import UserError
 from schemas.record import JsonObject
 from schemas.rendering import ChatTemplate, Render, TemplateError
-from trainers.loading import rendered
+from schemas.template_process import shared
 
 REASONING_NAMES = {name: re.compile(rf"message\.{name}\b|\[['\"]{name}['\"]\]") for name in ("thinking", "reasoning")}
 """What templates call the reasoning, besides ``reasoning_content`` (gpt-oss has ``thinking``)."""
@@ -31,14 +32,33 @@ def training_template(tokenizer: Any) -> str:
     """
     from trl.chat_template_utils import get_training_chat_template
 
+    bounded: Any = _Bounded(tokenizer)  # all of a tokenizer that TRL uses here
     try:
-        template = get_training_chat_template(tokenizer) or tokenizer.chat_template
-    except ValueError as error:
+        template = get_training_chat_template(bounded) or tokenizer.chat_template
+    except (ValueError, jinja2.TemplateError) as error:
         raise UserError(
             "chat_template: TRL has no training version of the model's chat template\n"
             "Leave the setting out (a conversation then becomes several sequences), or name a file with a template."
         ) from error
     return GENERATION.sub(_without_mark, str(template))
+
+
+class _Bounded:
+    """A tokenizer as TRL looks at its chat template, which is rendered as by ``renderer``."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        self.chat_template = tokenizer.chat_template
+
+    def apply_chat_template(
+        self, messages: list[JsonObject], tokenize: bool = True, add_generation_prompt: bool = False, **_: Any
+    ) -> Any:
+        """The text or its tokens. Raises ``jinja2.TemplateError`` as TRL expects it, and ``TypeError``."""
+        try:
+            text = _rendered(self._tokenizer, messages, None, add_generation_prompt)
+        except TemplateError as error:
+            raise jinja2.TemplateError(str(error)) from error
+        return self._tokenizer(text, add_special_tokens=False)["input_ids"] if tokenize else text
 
 
 def _without_mark(mark: re.Match[str]) -> str:
@@ -98,32 +118,38 @@ def _end_of_turn(render: Render, stops: Sequence[str]) -> str | None:
 
 
 def renderer(tokenizer: Any, **options: Any) -> Render:
-    """The tokenizer's chat template as a function to text. It raises ``TemplateError`` where the template fails."""
+    """The tokenizer's chat template as a function to text, the same as ``tokenizer.apply_chat_template`` gives.
 
-    def apply(messages: list[JsonObject], tools: list[JsonObject] | None, add_generation_prompt: bool) -> str:
-        text: str = tokenizer.apply_chat_template(
-            messages, tools=tools, add_generation_prompt=add_generation_prompt, tokenize=False, **options
-        )
-        return text
+    It raises ``TemplateError`` where the template fails, and ``UserError`` where it takes too much time or memory.
+    """
 
     def render(messages: list[JsonObject], tools: list[JsonObject] | None, add_generation_prompt: bool) -> str:
         shown = _with_reasoning_names(messages, tokenizer.chat_template)
         try:
             try:
-                return rendered(lambda: apply(shown, tools, add_generation_prompt))
+                return _rendered(tokenizer, shown, tools, add_generation_prompt, **options)
             except TypeError:
                 # DeepSeek's templates join the arguments of calls to other texts.
                 texts = [_with_text_arguments(each) for each in shown]
-                return rendered(lambda: apply(texts, tools, add_generation_prompt))
-        except UserError:
-            raise
-        except Exception as error:  # a template is a program of others
-            told = " ".join(str(error).split())[:200]
-            raise TemplateError(
-                f"the chat template fails on the conversation: {type(error).__name__}: {told}"
-            ) from error
+                return _rendered(tokenizer, texts, tools, add_generation_prompt, **options)
+        except TypeError as error:
+            raise TemplateError(f"the chat template fails on the conversation: TypeError: {error}") from error
 
     return render
+
+
+def _rendered(
+    tokenizer: Any,
+    messages: list[JsonObject],
+    tools: list[JsonObject] | None,
+    add_generation_prompt: bool,
+    **options: Any,
+) -> str:
+    """As ``tokenizer.apply_chat_template``. Raises as ``TemplateProcess.render``."""
+    if not messages:
+        raise TemplateError("the chat template is given no message")
+    given = {"messages": messages, "tools": tools, "add_generation_prompt": add_generation_prompt, "documents": None}
+    return shared.render(tokenizer.get_chat_template(None, tools), {**tokenizer.special_tokens_map, **options, **given})
 
 
 def _with_reasoning_names(messages: list[JsonObject], source: Any) -> list[JsonObject]:

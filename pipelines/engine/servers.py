@@ -14,13 +14,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from pipelines.engine.chat_template import check_template
+from pipelines.engine.chat_template import check_rendering, check_template
 from pipelines.engine.endpoints import Endpoint, check_endpoint, free_ports, is_free, is_healthy
 from pipelines.engine.server_process import ServerError, ServerPlan, ServerProcess
 from pipelines.engine.server_records import ServerRecords
 from pipelines.engine.vllm_command import gpu_groups, vllm_command, vllm_environment
 from pipelines.models import ModelConfig, model_folder
 from schemas.errors import UserError, is_interrupt
+from schemas.template_process import read_template
 from synthesis.policies.settings import api_key, header_values
 
 LOGS = "logs"
@@ -151,7 +152,9 @@ def _given(config: ModelConfig) -> list[Endpoint]:
 def plans_of(config: ModelConfig, run_dir: Path) -> list[ServerPlan]:
     """One server for each group of GPUs. Raises ``UserError`` for a port in use and for a missing chat template."""
     folder, server = model_folder(config.model or ""), config.server
-    if server.chat_template is None and "--tokenizer-mode" not in server.arguments:
+    if server.chat_template is not None:
+        check_rendering(read_template(Path(server.chat_template)))
+    elif "--tokenizer-mode" not in server.arguments:
         check_template(folder)
     groups = gpu_groups(server)
     return [

@@ -188,3 +188,12 @@ def test_a_template_that_fails_drops_the_row(fault: str, tokenizer: Any) -> None
     with pytest.raises(RowError, match="the chat template fails on the conversation") as caught:
         encode_row(KINDS["text"](0), own)
     assert caught.value.reason == "template"
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_text_is_the_same_as_that_of_transformers(name: str, tokenizer: Any) -> None:
+    own, tools = tokenizer_of(name, tokenizer), msgspec.json.decode(TOOLS)
+    conversation = [{"role": "user", "content": "é <b>"}, {"role": "assistant", "content": "two\n"}]
+    for messages, given, prompt in ((conversation, None, False), (conversation[:1], tools, True)):
+        expected = own.apply_chat_template(messages, tools=given, add_generation_prompt=prompt, tokenize=False)
+        assert renderer(own)(messages, given, prompt) == expected

@@ -120,3 +120,36 @@ def test_a_template_without_tools_is_remarked_upon(tmp_path: Path, caplog: pytes
         assert caplog.messages == []
         check_template(model(tmp_path / "m", "{{ messages }}"))
     assert "has no word for tools" in caplog.messages[0]
+
+
+BOMB = "{{ tools }}{{ 'a' * 10 ** 10 }}"
+
+
+def test_a_template_that_takes_too_much_is_not_served(tmp_path: Path) -> None:
+    folder = model(tmp_path / "m", BOMB)
+    with pytest.raises(UserError, match="takes more than 1,024 MiB of memory, so it is not used"):
+        check_template(folder)
+    given = tmp_path / "given.jinja"
+    given.write_text(BOMB)
+    folder = model(tmp_path / "m", "{{ tools }}")
+    check_template(folder)
+    config = ModelConfig(policy="vllm", model=str(folder), server=ServerConfig(chat_template=str(given)))
+    with pytest.raises(UserError, match="takes more than 1,024 MiB of memory, so it is not used"):
+        plans_of(config, tmp_path)
+
+
+def test_a_template_that_refuses_a_conversation_is_served(tmp_path: Path) -> None:
+    check_template(model(tmp_path / "m", "{{ raise_exception('a system message is missing') }}{{ tools }}"))
+
+
+def test_files_that_are_too_large_are_not_read(tmp_path: Path) -> None:
+    folder = model(tmp_path / "m", "{{ tools }}" * 100_000)
+    with pytest.raises(UserError, match="the chat template has 1,100,000 characters"):
+        chat_template(folder)
+    (folder / "chat_template.jinja").write_text("{{ tools }}" * 100_000)
+    with pytest.raises(UserError, match=r"chat_template\.jinja has more than 1,048,576 bytes"):
+        tool_parser(folder)
+    with (folder / "config.json").open("wb") as file:
+        file.truncate(2**26 + 1)
+    with pytest.raises(UserError, match=r"config\.json has 67,108,865 bytes; expected at most 67,108,864\nget the"):
+        tool_parser(folder)

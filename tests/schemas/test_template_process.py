@@ -1,0 +1,129 @@
+"""Chat templates that take too much are ended, those that fail are told, and the others come to their text."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from schemas.errors import UserError
+from schemas.record import JsonObject
+from schemas.rendering import TemplateError
+from schemas.template_process import MOST_CHARACTERS, SOURCE_BYTES, TemplateProcess, check_size, read_template
+
+QUESTION: JsonObject = {"messages": [{"role": "user", "content": "é \ud83d"}]}
+
+
+@pytest.fixture
+def process() -> Iterator[TemplateProcess]:
+    made = TemplateProcess(timeout_s=0.5, memory_bytes=2**28)
+    yield made
+    made.close()
+
+
+def test_a_template_comes_to_its_text(process: TemplateProcess) -> None:
+    source = """
+{%- for each in messages %}
+{%- if loop.index == 2 %}{% break %}{% endif %}
+{{- '<' + each.role + '>' + each | tojson }}{% generation %}{{ each.content }}{% endgeneration %}
+{%- endfor %}{{ name | default('none') }}"""
+    names = {"messages": [{"role": "user", "content": "é<"}, {"role": "user", "content": "second"}]}
+    assert process.render(source, names) == '<user>{"role": "user", "content": "é<"}é<none'
+    assert process.render("{{ messages[0].content }}", QUESTION) == "é \ud83d"
+    assert len(process.render("{{ strftime_now('%Y') }}", {})) == 4
+
+
+@pytest.mark.parametrize(
+    ("source", "why"),
+    [
+        ("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", "more than 0.5 s"),
+        ("{{ 10 ** (10 ** 9) }}", "takes more than"),
+        (
+            "{% set x = namespace(n=7) %}{% for a in range(60) %}{% set x.n = x.n * x.n %}{% endfor %}",
+            "takes more than",
+        ),
+        ("{{ 'a' * 10 ** 10 }}", "takes more than 256 MiB of memory"),
+        ("{{ '%10000000000d' % 1 }}", "takes more than 256 MiB of memory"),
+        ("{{ 'a' | center(10 ** 10) }}", "takes more than 256 MiB of memory"),
+        (
+            "{% set x = namespace(t='aaaaaaaa') %}{% for a in range(90) %}{% set x.t = x.t + x.t %}{% endfor %}",
+            "takes more than 256 MiB of memory",
+        ),
+        ("{% for a in range(99999) %}{{ 'a' * 10000 }}{% endfor %}", f"a text of more than {MOST_CHARACTERS:,} char"),
+    ],
+)
+def test_a_template_that_takes_too_much_is_refused(source: str, why: str, process: TemplateProcess) -> None:
+    with pytest.raises(UserError, match=rf"the chat template .*{why}.*, so it is not used\ngive another one"):
+        process.render(source, QUESTION)
+    assert process.render("{{ 1 + 1 }}", {}) == "2"
+
+
+@pytest.mark.parametrize(
+    ("source", "why"),
+    [
+        ("{{ raise_exception('no\n  system') }}", "TemplateError: no system"),
+        ("{% if %}", "TemplateSyntaxError: "),
+        ("{{ messages[0].content.__class__.__mro__ }}", "SecurityError: access to attribute '__class__' "),
+        ("{{ messages.append(1) }}", "SecurityError: access to attribute 'append' "),
+        ("{{ 1 // 0 }}", "ZeroDivisionError: "),
+        ("{{ nothing.more }}", "UndefinedError: 'nothing' is undefined"),
+        ("{% macro f(n) %}{{ f(n) }}{% endmacro %}{{ f(1) }}", "RecursionError: "),
+    ],
+)
+def test_a_template_that_fails_is_told_of(source: str, why: str, process: TemplateProcess) -> None:
+    with pytest.raises(TemplateError, match=f"the chat template fails on the conversation: {why}"):
+        process.render(source, QUESTION)
+    with pytest.raises(TypeError, match="can only concatenate"):
+        process.render("{{ 'a' + 1 }}", QUESTION)
+
+
+def test_a_fork_has_a_process_of_its_own(process: TemplateProcess) -> None:
+    assert process.render("{{ 1 }}", {}) == "1"
+    fork = os.fork()
+    if fork == 0:
+        right = process.render("{{ 2 }}", {}) == "2"
+        process.close()
+        os._exit(0 if right else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(fork, 0)[1]) == 0
+    assert process.render("{{ 3 }}", {}) == "3"
+
+
+def test_the_process_ends_with_who_started_it_and_by_its_own_clock() -> None:
+    reader, writer = os.pipe()
+    fork = os.fork()
+    if fork == 0:
+        made = TemplateProcess(timeout_s=1.0)
+        assert made.render("{{ 1 }}", {}) == "1"
+        assert made._process is not None
+        os.write(writer, str(made._process.pid).encode())
+        made.render("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", {})
+    left = psutil.Process(int(os.read(reader, 20)))
+    os.kill(fork, signal.SIGKILL)
+    os.waitpid(fork, 0)
+    assert psutil.wait_procs([left], timeout=10)[1] == []
+
+
+def test_a_process_that_was_ended_is_started_again(process: TemplateProcess) -> None:
+    assert process.render("{{ 1 }}", {}) == "1"
+    assert process._process is not None
+    process._process.kill()
+    with pytest.raises(UserError, match=r"ends the process that renders it \(exit code -9\)"):
+        process.render("{{ 1 }}", {})
+    assert process.render("{{ 1 }}", {}) == "1"
+
+
+def test_templates_are_bounded_in_size(tmp_path: Path) -> None:
+    (tmp_path / "t.jinja").write_text("é" * 10)
+    assert read_template(tmp_path / "t.jinja") == "é" * 10
+    (tmp_path / "t.jinja").write_text("a" * (SOURCE_BYTES + 1))
+    with pytest.raises(UserError, match="has more than 1,048,576 bytes; expected a Jinja template\ngive another one"):
+        read_template(tmp_path / "t.jinja")
+    with pytest.raises(UserError, match="has 1,048,577 characters; expected at most 1,048,576\n"):
+        check_size("a" * (SOURCE_BYTES + 1))
+    (tmp_path / "t.jinja").write_bytes(b"\xff")
+    with pytest.raises(UserError, match="is no UTF-8 text"):
+        read_template(tmp_path / "t.jinja")
