@@ -36,8 +36,8 @@ class TemplateProcess:
         self._timeout_s, self._memory_bytes = timeout_s, memory_bytes
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
-        self._owner = 0
         atexit.register(self.close)
+        os.register_at_fork(after_in_child=self._forked)
 
     def render(self, source: str, names: JsonObject) -> str:
         """The text of a template with ``names``.
@@ -63,12 +63,18 @@ class TemplateProcess:
         raise TemplateError(f"the chat template fails on the conversation: {answer['kind']}: {told}")
 
     def close(self) -> None:
-        """End the process, if it is this one's own."""
+        """End the process. It starts again with the next template."""
         process, self._process = self._process, None
-        if process is None or self._owner != os.getpid():
-            return
-        process.kill()
-        process.communicate()
+        if process is not None:
+            process.kill()
+            process.communicate()
+
+    def _forked(self) -> None:
+        """A thread of the parent may hold the lock, and the process is the parent's."""
+        self._lock = threading.Lock()
+        if self._process is not None:
+            self._process.poll()  # it is no child of the fork: counts as ended
+            self._process = None
 
     def _asked(self, request: bytes) -> dict[str, Any]:
         process = self._started()
@@ -96,10 +102,9 @@ class TemplateProcess:
         return decoded
 
     def _started(self) -> subprocess.Popen[bytes]:
-        if self._process is None or self._owner != os.getpid():
+        if self._process is None:
             command = [sys.executable, "-P", str(WORKER), str(self._timeout_s), str(self._memory_bytes)]
             self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd="/")
-            self._owner = os.getpid()
         return self._process
 
 
