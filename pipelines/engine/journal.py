@@ -144,6 +144,8 @@ def renew(path: Path) -> None:
             contextlib.closing(sqlite3.connect(fresh)) as copied,
         ):
             held.backup(copied)
+            for table in TABLES:  # a full device may have been in the way of some
+                copied.execute(table)
             copied.execute("DELETE FROM flying")
             copied.commit()
     except sqlite3.DatabaseError as error:

@@ -133,6 +133,15 @@ def test_who_has_the_journal_of_an_earlier_attempt_open_writes_into_nothing(task
         assert held.read(["task-0000", "task-0001"]).keys() == {"task-0000"}
 
 
+def test_a_journal_that_was_only_begun_is_taken_over(tasks: Table, tmp_path: Path) -> None:
+    """As where the device was full."""
+    request = order(Shout(), tasks, tmp_path / "out")
+    workspace = begun(request, plan([tasks], 10))
+    with contextlib.closing(sqlite3.connect(workspace.journal)) as database:
+        database.execute("CREATE TABLE ended (input_id TEXT PRIMARY KEY, outputs BLOB)")
+    assert run_stage(request).counts.used == 25
+
+
 def test_a_journal_that_cannot_be_read_is_an_error_that_says_what_to_do(tasks: Table, tmp_path: Path) -> None:
     request = order(Shout(), tasks, tmp_path / "out")
     workspace = begun(request, plan([tasks], 10))
