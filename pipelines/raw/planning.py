@@ -7,6 +7,7 @@ an id of its own. Only positions and 64-bit hashes are held, not rows; the hashe
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ import xxhash
 from pipelines.engine.meter import metered
 from pipelines.raw.files import RawFile
 from pipelines.raw.rows import decoded, rows_of
+from schemas.errors import UserError
 from schemas.ids import digest
 from schemas.profiles.fields import at
 from schemas.raw import RawKind, RawPart, RawSlice, Repeat
@@ -117,21 +119,45 @@ def singles(rows: Iterable[tuple[RawSlice, bytes]]) -> Iterator[tuple[Located, i
 def grouped(rows: Iterable[tuple[RawSlice, bytes]], group_by: GroupBy) -> Iterator[tuple[Located, int]]:
     """Rows with equal keys as one record, in the order in which the first of each stands, wherever the others are.
 
-    A row without one of the keys is a record by itself.
+    A row without one of the keys is a record by itself; in a record, rows without an order come last, by their place.
+    Raises ``UserError`` for an order that is neither a number nor a time.
     """
     groups: dict[Any, list[tuple[Any, RawSlice, int, int]]] = {}
     for piece, data in rows:
         row = decoded(data)
         keys = tuple(at(row, path) for path in group_by.keys)
         key: Any = ("row", piece.row) if None in keys else msgspec.json.encode(keys)
-        place = at(row, group_by.order) if group_by.order else None
-        order = place if isinstance(place, int | float) and not isinstance(place, bool) else piece.row
+        order = (1, piece.row) if group_by.order is None else _order(at(row, group_by.order), group_by.order, piece)
         groups.setdefault(key, []).append((order, piece, xxhash.xxh3_64_intdigest(data), len(data)))
     for members in groups.values():
         members.sort(key=lambda member: (member[0], member[1].row))
         hashes = b"".join(member[2].to_bytes(8, "little") for member in members)
         pieces = tuple(member[1] for member in members)
         yield Located(pieces, xxhash.xxh3_64_intdigest(hashes)), sum(member[3] for member in members)
+
+
+def _order(value: Any, path: str, piece: RawSlice) -> tuple[int, int | float]:
+    """What rows of one record are sorted by. Raises ``UserError``."""
+    if value is None:
+        return 1, piece.row
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return 0, value
+    for read in (int, float, _seconds):
+        try:
+            number = read(value)
+        except (TypeError, ValueError):
+            continue
+        if not isinstance(value, bool) and number == number:  # NaN has no place in an order
+            return 0, number
+    raise UserError(
+        f"group.order {path!r} is {value!r:.60} in {piece.path}, row {piece.row}; expected a number or a time such as "
+        "2026-01-31T12:00:00\nname another field, or leave `order` out to keep the rows as they stand"
+    )
+
+
+def _seconds(text: str) -> float:
+    time = datetime.fromisoformat(text)
+    return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
 
 
 def located(files: Sequence[RawFile], advance: Callable[[int], None]) -> Iterator[tuple[RawSlice, bytes]]:

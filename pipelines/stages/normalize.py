@@ -22,7 +22,7 @@ from schemas.hub_errors import hub_errors
 from schemas.manifest import Manifest
 from schemas.private import LEFT, REMOVED
 from schemas.profiles.fields import ITEM, field_report
-from schemas.profiles.paths import REMARK, absent, absent_options, place_notes
+from schemas.profiles.paths import REMARK, absent, absent_options, option_notes, place_notes
 from schemas.profiles.profile import Profile, ReadRecord
 from schemas.raw import RawPart
 from schemas.record import JsonObject, Record
@@ -116,7 +116,12 @@ class Normalize(Stage, Profile):
     def notes(self, manifest: Manifest) -> list[str]:
         """What was read as typed actions and guessed, and warnings about the profile."""
         named = place_notes(self.places(), manifest.metrics)
-        return [*action_notes(manifest), *named, *private_notes(self.private, manifest)]
+        return [
+            *action_notes(manifest),
+            *named,
+            *option_notes(manifest.metrics),
+            *private_notes(self.private, manifest),
+        ]
 
     def operation(self, inputs: Inputs, context: StageContext) -> Operation:
         """The reading."""

@@ -46,6 +46,10 @@ NO_FIELD = "no_field."
 """Before a path that an option of a format names, as a remark on a record that has nothing there."""
 
 
+WRONG_KIND = "wrong_kind."
+"""Before the kind of value that an option takes and the path that it names: a remark on a record that has another."""
+
+
 NOT_FINITE = "not_finite"
 """The remark on numbers that are NaN or infinite, which JSON does not have; they are read as null."""
 

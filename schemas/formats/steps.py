@@ -6,7 +6,7 @@ list, or the places of several lists. What a step shows is what the action befor
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -14,7 +14,17 @@ from pydantic import Field, model_validator
 
 from schemas.config import Config
 from schemas.formats.dialects.option import WithDialect
-from schemas.formats.format import NO_FIELD, FormatError, Losses, Origin, Raw, Read, decode, provenance
+from schemas.formats.format import (
+    NO_FIELD,
+    WRONG_KIND,
+    FormatError,
+    Losses,
+    Origin,
+    Raw,
+    Read,
+    decode,
+    provenance,
+)
 from schemas.formats.links import link_remarks
 from schemas.formats.step_paths import is_there, opened, shared_fields, value_at, without
 from schemas.formats.transcript import Transcript
@@ -122,6 +132,7 @@ class Steps(WithDialect):
                 transcript.remarks[f"{NO_FIELD}{paths[0]}"] += 1
         if self.goal is not None and not is_there(first, self.goal):
             transcript.remarks[f"{NO_FIELD}{self.goal}"] += 1
+        transcript.remarks.update(f"{WRONG_KIND}{kind} {path}" for kind, path in self._misread(first, steps))
         trajectory_id, source = provenance(raw, origin, NAME, CONVERTER_VERSION)
         run = Trajectory(
             trajectory_id=trajectory_id,
@@ -131,17 +142,33 @@ class Steps(WithDialect):
         )
         return Read(run, Losses(), remarks=transcript.remarks + link_remarks(run.content, ()))
 
+    def _misread(self, first: Any, steps: Sequence[JsonObject]) -> Iterator[tuple[str, str]]:
+        """The paths at which something else stands than what they are named for, with what that is."""
+        seen = (path for name, path in self.observation.named().items() if name != "error")
+        texts = [*seen, _action_path(self.action), self.action.message, self.thought]
+        if self.goal is not None and _is_other(value_at(first, self.goal), str):
+            yield "text", self.goal
+        for path in dict.fromkeys(path for path in texts if path is not None):
+            if any(_is_other(value_at(step, path), str) for step in steps):
+                yield "text", path
+        arguments, reward = self.action.arguments, self.reward
+        if isinstance(arguments, str) and any(_is_other(opened(value_at(step, arguments)), dict) for step in steps):
+            yield "object", arguments
+        if reward is not None and any(_is_other(value_at(step, reward), int, float) for step in steps):
+            yield "number", reward
+
     def _steps(self, document: Any) -> tuple[JsonObject, list[JsonObject], Any]:
         """What is said of the whole run, its steps, and the object in which its goal stands."""
-        goal = () if self.goal is None else (self.goal,)
         if self.of is None and not self.lists:
             rows = _objects(document if isinstance(document, list) else [document], "rows")
+            goal = self._told(rows[0])
             shared = shared_fields(rows)
             used = {path.partition(".")[0] for paths in self._step_paths() for path in paths}
             shared = {name: value for name, value in shared.items() if name not in used}
             steps = [without(row, [*shared, *goal] if _same(row, rows[0], goal) else [*shared]) for row in rows]
             return without(shared, goal), steps, rows[0]
         (record,) = _objects([document], "a record")
+        goal = self._told(record)
         if self.of is not None:
             steps = _objects(value_at(record, self.of), repr(self.of))
             return without(record, [self.of, *goal]), steps, record
@@ -152,6 +179,10 @@ class Steps(WithDialect):
         n = max(map(len, columns.values()))
         steps = [{name: column[i] for name, column in columns.items() if i < len(column)} for i in range(n)]
         return without(record, [*self.lists, *goal]), steps, record
+
+    def _told(self, first: JsonObject) -> tuple[str, ...]:
+        """The path of the goal, if it is a text: it stands in the run, and nowhere else."""
+        return (self.goal,) if self.goal is not None and isinstance(value_at(first, self.goal), str) else ()
 
     def _read_steps(self, transcript: Transcript, steps: Sequence[JsonObject]) -> None:
         """Add what each step shows and what was done on it. What else it holds is kept with its first item."""
@@ -258,6 +289,12 @@ def _arguments(step: JsonObject, fields: ActionFields, name: str) -> tuple[JsonO
 def _text_at(step: JsonObject, path: str | None) -> str | None:
     value = value_at(step, path) if path is not None else None
     return value if isinstance(value, str) else None
+
+
+def _is_other(value: Any, *kinds: type) -> bool:
+    """Whether there is a value, and of none of these kinds."""
+    empty = value is None or value == "" or value == [] or value == {}
+    return not empty and (type(value) is bool or not isinstance(value, kinds))
 
 
 def _action_path(fields: ActionFields) -> str:

@@ -23,6 +23,11 @@ def at(value: Any, path: str) -> Any:
     return value
 
 
+def last_at(rows: Sequence[Any], path: str) -> Any:
+    """What stands at ``path`` in the last of ``rows`` that has a value there, or ``None``."""
+    return next((value for row in reversed(rows) if (value := at(row, path)) is not None), None)
+
+
 def fields_of(document: Any) -> dict[str, int]:
     """How often each field has a value: of the record, and of the objects in its lists (``[].role``)."""
     counted: dict[str, int] = {}

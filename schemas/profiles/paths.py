@@ -7,8 +7,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from schemas.errors import near_match, nearest
-from schemas.formats.format import NO_FIELD
-from schemas.profiles.fields import ITEM, field_report
+from schemas.formats.format import NO_FIELD, WRONG_KIND
+from schemas.profiles.fields import ITEM, at, field_report
 
 if TYPE_CHECKING:
     from schemas.profiles.profile import Profile
@@ -20,8 +20,19 @@ PRESENT = "present."
 MISSING = "missing."
 NEAR = "near."
 UNREAD = "unread."
-"""Before the label of a place: records that have it, and that do not; the nearest path instead, after the label; and
-records in which its value means nothing."""
+DIFFERS = "differs."
+INCOMPLETE = "incomplete."
+"""Before the label of a place: records that have it, and that do not; the nearest path instead, after the label;
+records in which its value means nothing; records whose rows have different values there, and of which a row has none.
+"""
+
+_OF_THE_RUN = {
+    "task_id": "the first row counts",
+    "environment_id": "the first row counts",
+    "outcome.field": "the last value counts",
+    "outcome.reward": "the last value counts",
+}
+"""Settings of which a run has one value, and which that is where its rows have several."""
 
 
 class Place(NamedTuple):
@@ -60,13 +71,21 @@ def places_of(profile: Profile) -> list[Place]:
     return places
 
 
-def measured_places(places: Sequence[Place], document: Any) -> dict[str, int]:
-    """``PRESENT`` or ``MISSING`` with the label of each place, and ``NEAR`` with what may be meant instead."""
+def measured_places(places: Sequence[Place], rows: Sequence[Any]) -> dict[str, int]:
+    """``PRESENT`` or ``MISSING`` with the label of each place, and ``NEAR`` with what may be meant instead.
+
+    ``rows`` are those of one record; a place is there if it is in one of them.
+    """
     found: dict[str, int] = {}
     for place in places:
-        members = _members(document, place.within)
-        if any(_is_there(member, place, path) for member in members for path in place.paths):
+        members = [member for row in rows for member in _members(row, place.within)]
+        held = [any(_is_there(member, place, path) for path in place.paths) for member in members]
+        if any(held):
             found[PRESENT + place.label] = 1
+            if place.setting == "group.order" and any(at(row, place.paths[0]) is None for row in rows):
+                found[INCOMPLETE + place.label] = 1
+            if place.setting in _OF_THE_RUN and len(rows) > 1 and _differ(rows, place.paths[0]):
+                found[DIFFERS + place.label] = 1
             continue
         found[MISSING + place.label] = 1
         near = _near(members[0], place.paths[0]) if members else None
@@ -89,7 +108,8 @@ def absent(places: Sequence[Place], metrics: Mapping[str, float]) -> list[str]:
 
 
 def absent_options(metrics: Mapping[str, float], runs: float) -> list[str]:
-    """In words, the paths in the options of a format that are in none of the records, which gave ``runs``."""
+    """In words, the paths in the options of a format that are in none of the records, which gave ``runs``, or whose
+    values are of another kind in all of them."""
     start = f"{REMARK}{NO_FIELD}"
     paths = [name.removeprefix(start) for name, n in metrics.items() if name.startswith(start) and n == runs]
     known = [each.field.removeprefix(ITEM) for each in field_report(metrics)]
@@ -97,7 +117,20 @@ def absent_options(metrics: Mapping[str, float], runs: float) -> list[str]:
     for path in paths:
         near = near_match(path, known)
         found.append(f"options name {path!r}, which is in none of {runs:.0f} records{near and f'.{near}'}")
-    return found
+    return [*found, *(told for told, n in _misread(metrics) if n == runs)]
+
+
+def option_notes(metrics: Mapping[str, float]) -> list[str]:
+    """What is to be said of values at the paths in the options of a format that could not be read as what they name."""
+    return [f"warning: {told}; it is kept in extra" for told, _ in _misread(metrics)]
+
+
+def _misread(metrics: Mapping[str, float]) -> list[tuple[str, float]]:
+    """In words, the values of another kind than their option takes, and in how many records they are."""
+    start = f"{REMARK}{WRONG_KIND}"
+    found = {name.removeprefix(start): n for name, n in metrics.items() if name.startswith(start) and n}
+    kinds = ((name.partition(" "), n) for name, n in found.items())
+    return [(f"options name {path!r}, which is no {kind} in {n:.0f} records", n) for (kind, _, path), n in kinds]
 
 
 def place_notes(places: Sequence[Place], metrics: Mapping[str, float]) -> list[str]:
@@ -110,7 +143,19 @@ def place_notes(places: Sequence[Place], metrics: Mapping[str, float]) -> list[s
         if present and metrics.get(UNREAD + place.label) == present:
             told = f"{place.label} tells of no run whether it succeeded; its values are none of those that mean so"
             notes.append(f"warning: {told}: set outcome.success, outcome.failure or outcome.success_from")
+        elif unread := metrics.get(UNREAD + place.label):
+            notes.append(f"{place.label} says neither success nor failure in {unread:.0f} of {present:.0f} records")
+        if differing := metrics.get(DIFFERS + place.label):
+            told = f"{place.label} differs between the rows of {differing:.0f} of {present:.0f} runs"
+            notes.append(f"warning: {told}: {_OF_THE_RUN[place.setting]}")
+        if lacking := metrics.get(INCOMPLETE + place.label):
+            notes.append(f"warning: {place.label} is missing in rows of {lacking:.0f} runs: these rows come last")
     return notes
+
+
+def _differ(rows: Sequence[Any], path: str) -> bool:
+    values = [value for row in rows if (value := at(row, path)) is not None]
+    return any(value != values[0] for value in values[1:])
 
 
 def _members(document: Any, within: str | None) -> list[Any]:

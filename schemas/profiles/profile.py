@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from pydantic import Field, JsonValue, field_validator
+from pydantic import Field, JsonValue, field_validator, model_validator
 
 from schemas.config import Config, validate
 from schemas.errors import near_match
@@ -13,7 +14,7 @@ from schemas.formats import FORMATS
 from schemas.formats.format import NOT_FINITE, Decoded, FormatError, Origin, Reader, Remarks, decode_counted
 from schemas.formats.values import number_of
 from schemas.private import PrivateFields
-from schemas.profiles.fields import at, measured
+from schemas.profiles.fields import at, last_at, measured
 from schemas.profiles.paths import UNREAD, Place, measured_places, places_of
 from schemas.profiles.reshape import MessageFields, join
 from schemas.record import JsonObject
@@ -29,13 +30,13 @@ class OutcomeField(Config):
     success_from: float | None = Field(default=None, description="or else: the least number that is a success")
     reward: str | None = Field(default=None, description="path of a number that is the reward of the run")
 
-    def read(self, document: Any, known: Outcome | None) -> Outcome:
-        """The outcome that ``document`` tells, on top of what its format told."""
+    def read(self, rows: Sequence[Any], known: Outcome | None) -> Outcome:
+        """The outcome that the last of ``rows`` with a value tells, on top of what the format told."""
         known = known or Outcome()
-        reward = at(document, self.reward) if self.reward is not None else None
+        reward = last_at(rows, self.reward) if self.reward is not None else None
         number = number_of(int(reward) if isinstance(reward, bool) else reward)
         number = known.reward if number is None else number
-        status = self._status(at(document, self.field))
+        status = self._status(last_at(rows, self.field))
         return msgspec.structs.replace(known, status=status or known.status, reward=number)
 
     def _status(self, value: JsonValue) -> OutcomeStatus | None:
@@ -100,6 +101,12 @@ class Profile(Config):
         PrivateFields(private)
         return private
 
+    @model_validator(mode="after")
+    def _messages_of_one_record(self) -> Profile:
+        if self.messages is not None and self.group is not None and self.group.join is None:
+            raise ValueError("`messages` needs one record, and `group` makes a list of rows; name `group.join`")
+        return self
+
     def places(self) -> list[Place]:
         """The fields of records that it names."""
         return places_of(self)
@@ -132,12 +139,12 @@ class ProfileReader:
             document, removed = self._private.remove(document)
             raw = msgspec.json.encode(document)
         read = self._reader.read(Decoded(raw, self._shaped(document)), origin)
-        first = document[0] if profile.group is not None else document
+        rows = document if profile.group is not None else [document]
         runs = [read.trajectory, *read.others]
         if self._placing:
-            runs = [self._placed(run, first) for run in runs]
+            runs = [self._placed(run, rows) for run in runs]
         measures = {**measured(document, read.trajectory.extra, read.losses), **removed}
-        measures |= measured_places(self._places, first)
+        measures |= measured_places(self._places, rows)
         if self._status and runs[0].outcome is not None and runs[0].outcome.status == "unknown":
             measures[self._status] = 1
         remarks = read.remarks + Remarks({NOT_FINITE: not_finite}) if not_finite else read.remarks
@@ -149,29 +156,36 @@ class ProfileReader:
             document = decode_counted(raw)[0]
         except FormatError:
             return {}
-        grouped = self._profile.group is not None
-        return measured_places(self._places, document[0] if grouped and document else document)
+        grouped = self._profile.group is not None and isinstance(document, list) and document
+        return measured_places(self._places, document if grouped else [document])
 
     def _shaped(self, document: Any) -> Any:
         """The record as its format has it; ``document`` itself if it is so already."""
         profile = self._profile
         if profile.group is not None and profile.group.join is not None:
             document = join(document, profile.group.join)
+        if profile.rename and isinstance(document, list) and profile.group is not None:
+            return [self._renamed(row) for row in document]
         if not isinstance(document, dict):
             return document
-        if profile.rename:
-            document = {profile.rename.get(name, name): value for name, value in document.items()}
+        document = self._renamed(document)
         return profile.messages.apply(document) if profile.messages is not None else document
 
-    def _placed(self, run: Trajectory, document: Any) -> Trajectory:
+    def _renamed(self, row: Any) -> Any:
+        rename = self._profile.rename
+        return (
+            {rename.get(name, name): value for name, value in row.items()} if rename and isinstance(row, dict) else row
+        )
+
+    def _placed(self, run: Trajectory, rows: Sequence[Any]) -> Trajectory:
         """The run with what the profile says of it, where the format does not."""
         profile = self._profile
         known: dict[str, Any] = {}
         for name in ("task_id", "environment_id"):
             path = getattr(profile, name)
-            value = at(document, path) if path is not None else None
+            value = at(rows[0], path) if path is not None else None
             if value is not None and getattr(run, name) is None:
                 known[name] = value if isinstance(value, str) else msgspec.json.encode(value).decode()
         if profile.outcome is not None:
-            known["outcome"] = profile.outcome.read(document, run.outcome)
+            known["outcome"] = profile.outcome.read(rows, run.outcome)
         return msgspec.structs.replace(run, **known) if known else run

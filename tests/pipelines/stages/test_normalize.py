@@ -205,7 +205,7 @@ def test_the_profile_says_task_outcome_split_and_licence(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(("told", "reward"), [(0.5, 0.5), (1, 1.0), (True, 1.0), ("0.5", 0.25), (10**400, 0.25)])
 def test_a_reward_that_is_no_number_of_ours_leaves_the_one_that_the_format_told(told: object, reward: float) -> None:
-    read = OutcomeField(field="passed", reward="score").read({"score": told}, Outcome(reward=0.25))
+    read = OutcomeField(field="passed", reward="score").read([{"score": told}], Outcome(reward=0.25))
     assert read == Outcome(reward=reward)
 
 
@@ -296,6 +296,60 @@ def test_a_key_of_groups_that_no_row_has_is_refused(tmp_path: Path) -> None:
     assert str(error.value).startswith(told)
 
 
+@pytest.mark.parametrize(
+    "orders",
+    [
+        ["9", "10", "11"],
+        [9, 10.5, "11"],
+        ["2026-01-31T23:00:00Z", "2026-02-01T00:30:00+01:00", "2026-02-01"],
+        [1, 2, None],
+    ],
+)
+def test_rows_of_a_group_are_ordered_by_numbers_and_times_also_in_texts(tmp_path: Path, orders: list[Any]) -> None:
+    rows = [{"run": 1, "at": at, "action": f"turn {place}"} for place, at in enumerate(orders)]
+    given = {"dataset": "d", "format": "steps", "group": {"by": ["run"], "order": "at"}}
+    data = [write(tmp_path / "d.jsonl", rows[2], rows[1], rows[0])]
+    manifest = run(tmp_path, "normalize", "t", data=data, **given)
+    (read,) = runs_of(tmp_path / "t")
+    assert [getattr(item, "content", None) for item in read.content] == ["turn 0", "turn 1", "turn 2"]
+    told = "warning: group.order 'at' is missing in rows of 1 runs: these rows come last"
+    assert (told in stage("normalize", data=data, **given).notes(manifest)) == (None in orders)
+
+
+@pytest.mark.parametrize("order", ["step_10", True, [1], "nan"])
+def test_an_order_that_is_no_number_and_no_time_is_refused(tmp_path: Path, order: Any) -> None:
+    data = write(tmp_path / "d.jsonl", {"run": 1, "at": 1, "action": "a"}, {"run": 1, "at": order, "action": "b"})
+    group = {"by": ["run"], "order": "at"}
+    with pytest.raises(UserError) as error:
+        run(tmp_path, "normalize", "t", data=[data], dataset="d", format="steps", group=group)
+    told, advice = str(error.value).splitlines()
+    assert told.startswith(f"group.order 'at' is {order!r} in {data}, row 1; expected a number or a time")
+    assert "leave `order` out" in advice
+
+
+def test_the_last_row_of_a_group_tells_the_outcome(tmp_path: Path) -> None:
+    rows = [
+        {"run": 1, "action": "a", "won": won, "task": task} for won, task in ((False, "x"), (None, "x"), (True, "y"))
+    ]
+    given = {
+        "dataset": "d",
+        "format": "steps",
+        "group": {"by": ["run"]},
+        "outcome": {"field": "won"},
+        "task_id": "task",
+        "rename": {"action": "deed"},
+        "options": {"action": {"text": "deed"}},
+    }
+    data = [write(tmp_path / "d.jsonl", *rows)]
+    manifest = run(tmp_path, "normalize", "t", data=data, **given)
+    (read,) = runs_of(tmp_path / "t")
+    assert (read.outcome.status, read.task_id, len(read.content)) == ("success", "x", 3)
+    assert stage("normalize", data=data, **given).notes(manifest)[2:] == [
+        "warning: task_id 'task' differs between the rows of 1 of 1 runs: the first row counts",
+        "warning: outcome.field 'won' differs between the rows of 1 of 1 runs: the last value counts",
+    ]
+
+
 def test_a_part_of_a_message_that_no_message_has_is_refused(tmp_path: Path) -> None:
     row = {"chat": [{"role": "user", "txt": "Hi."}, {"role": "assistant", "txt": "Ho."}]}
     given = {"data": [write(tmp_path / "d.jsonl", row)], "dataset": "d", "format": "openai", "rename": {"chat": "talk"}}
@@ -320,6 +374,10 @@ def test_a_field_that_some_records_lack_and_values_that_mean_nothing_are_reporte
     read = normalize(tmp_path, "read", data, outcome={"field": "solved", "success": ["yes"]})
     assert not any(name.startswith(("missing.", "near.")) for name in read.metrics)
     assert read.metrics["unread.outcome.field 'solved'"] == 1
+    told = {"outcome": {"field": "solved", "success": ["yes"]}}
+    assert stage("normalize", data=[data], dataset="d", format="adp", **told).notes(read)[2:] == [
+        "outcome.field 'solved' says neither success nor failure in 1 of 2 records"
+    ]
 
 
 def test_typed_actions_and_guessed_sources_are_in_the_manifest_and_the_notes(tmp_path: Path) -> None:

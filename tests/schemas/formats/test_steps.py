@@ -25,6 +25,7 @@ from schemas.trajectory import (
     WebObservation,
 )
 from tests.pipelines.stages.steps import run as run_step
+from tests.pipelines.stages.steps import stage
 from tests.pipelines.stages.test_normalize import runs_of, write
 from tests.schemas.formats.leaves import held, leaves
 from tests.schemas.formats.log_records import MIND2WEB
@@ -232,6 +233,36 @@ def test_a_path_that_no_record_has_is_refused(tmp_path: Path) -> None:
     assert told[0] == "options name 'nte', which is in none of 1 records. Did you mean 'note'?"
     assert len(told) == 2
     run_step(tmp_path, "normalize", "t", **given, options={**TURKING_OPTIONS, "thought": "note"})
+
+
+def test_values_of_another_kind_are_kept_and_reported(tmp_path: Path) -> None:
+    options = {
+        "of": "steps",
+        "goal": "task",
+        "observation": {"text": "see"},
+        "action": {"name": "do", "arguments": "with"},
+        "thought": "why",
+        "reward": "r",
+    }
+    sound: dict[str, Any] = {"task": "T", "steps": [{"see": "a hall", "do": "tap", "with": {"x": 1}, "r": 1}]}
+    odd: dict[str, Any] = {
+        "task": [{"text": "T"}],
+        "steps": [{"see": {"a": 1}, "do": "tap", "with": "x=1", "why": 7, "r": "0.5"}],
+    }
+    found = read(odd, **options)
+    (step,) = odd["steps"]
+    kept = {name: value for name, value in step.items() if name != "do"}
+    assert found.trajectory.extra["steps"] == {"task": odd["task"], "content": {"0": kept}}
+    assert not any(name.startswith("wrong_kind") for name in read(sound, **options).remarks)
+    given = {"dataset": "d", "format": "steps", "options": options}
+    both = [write(tmp_path / "both.jsonl", {**sound, "steps": [{**sound["steps"][0], "why": ""}]}, odd)]
+    manifest = run_step(tmp_path, "normalize", "both", data=both, **given)
+    assert [each.partition(";")[0] for each in stage("normalize", data=both, **given).notes(manifest)[1:]] == [
+        f"warning: options name {path!r}, which is no {kind} in 1 records"
+        for path, kind in (("r", "number"), ("with", "object"), ("see", "text"), ("task", "text"), ("why", "text"))
+    ]
+    with pytest.raises(UserError, match="options name 'with', which is no object in 1 records"):
+        run_step(tmp_path, "normalize", "odd", data=[write(tmp_path / "odd.jsonl", odd)], **given)
 
 
 def test_a_path_that_a_record_lacks_is_counted_and_no_action_at_all_is_refused() -> None:
