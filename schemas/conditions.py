@@ -62,6 +62,18 @@ class Condition(Config):
         tests = self.model_fields_set & {"passed", "equals", "one_of", "at_least", "at_most"}
         if not tests:
             raise ValueError("a condition has one of `passed`, `equals`, `one_of`, `at_least`, `at_most`")
+        unset = next(
+            (
+                name
+                for name in ("passed", "one_of", "at_least", "at_most")
+                if name in tests and getattr(self, name) is None
+            ),
+            None,
+        )
+        if unset is not None:
+            raise ValueError(
+                f"`{unset}: null` asks nothing, so everything would fulfil it; give a value, or leave it out"
+            )
         if "passed" in tests and self.verdict is None:
             raise ValueError("`passed` is asked of a `verdict`")
         return self

@@ -91,6 +91,9 @@ def test_a_condition_may_be_asked_of_one_item() -> None:
         ({"label": "stars", "one_of": ["3", 4]}, "is text, which never equals 4"),
         ({"verdict": "judge", "equals": True}, "is number, which never equals True .*`passed: true`"),
         ({"value": "mc", "equals": "0.5"}, "is number, which never equals '0.5'"),
+        ({"verdict": "check_rules", "passed": None}, "`passed: null` asks nothing"),
+        ({"verdict": "check_rules", "at_least": None}, "`at_least: null` asks nothing"),
+        ({"field": "split", "one_of": None}, "`one_of: null` asks nothing"),
     ],
 )
 def test_senseless_conditions(condition: dict[str, Any], said: str) -> None:
