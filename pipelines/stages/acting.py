@@ -57,19 +57,24 @@ class Acting(EpisodeRules, Stage):
         return "Trajectory"
 
     def check_models(self, models: Mapping[str, ModelConfig]) -> None:
-        """Raises ``UserError`` where the k episodes of a task would all be the same."""
-        k = getattr(self, "k", 1)
+        """Raises ``UserError`` where the draws of a model on one prompt would all be the same."""
+        parameter, n = self.draws()
         sampled = [
             {**config.sampling.model_dump(), **self.sampling(role)}
             for role, config in models.items()
             if role not in HELPERS and config.policy in SAMPLED
         ]
-        # pass@k, best-of-n and pairs over equal episodes look like results and mean nothing, so this is no warning.
-        if k > 1 and sampled and all(each["temperature"] == 0 or each["top_k"] == 1 for each in sampled):
+        # pass@k, best-of-n, pairs and trees over equal draws look like results and mean nothing, so this is no warning.
+        if n > 1 and sampled and all(each["temperature"] == 0 or each["top_k"] == 1 for each in sampled):
+            what = "turns" if parameter == "branching" else "episodes"
             raise UserError(
-                f"k: {k} with temperature 0 makes {k} equal episodes, since only the likeliest token is taken\n"
-                "give a temperature above 0 (here, or in the model's sampling), or k: 1"
+                f"{parameter}: {n} with temperature 0 makes {n} equal {what}, since only the likeliest token is taken\n"
+                f"give a temperature above 0 (here, or in the model's sampling), or {parameter}: 1"
             )
+
+    def draws(self) -> tuple[str, int]:
+        """The parameter that lets a model act several times on the same prompt, and how often."""
+        return "k", getattr(self, "k", 1)
 
     def wants_admissible(self) -> str | None:
         """As ``Stage.wants_admissible``."""

@@ -46,6 +46,10 @@ class Revise(Acting, ReviseStrategy):
             raise ValueError("without `of` the first attempt counts, so nothing is revised: give `attempts: 2` or more")
         return self
 
+    def draws(self) -> tuple[str, int]:
+        """The episodes of level step; later attempts of level episode have another prompt."""
+        return "attempts", self.attempts if self.level == "step" else 1
+
     def writes(self, reads: Mapping[str, Sequence[str]]) -> str:
         """Trajectories, from tasks."""
         expect(reads, "tasks", "Task")

@@ -41,6 +41,10 @@ class TreeSearch(Acting, TreeSearchStrategy):
         expect(reads, "tasks", "Task")
         return super().writes(reads)
 
+    def draws(self) -> tuple[str, int]:
+        """The turns from one state, or else trees."""
+        return ("branching", self.branching) if self.branching > 1 else super().draws()
+
     def notes(self, manifest: Manifest) -> list[str]:
         """A warning where the critic left states without a score."""
         unscored, nodes = manifest.metrics.get(f"tree_{UNSCORED}", 0), manifest.metrics.get("nodes", 0)

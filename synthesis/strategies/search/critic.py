@@ -14,7 +14,9 @@ from synthesis.strategies.episode import Episode
 CRITIC = "critic"
 HIGHEST = 10.0
 
-_SCORE = re.compile(r"score\W*(\d+(?:\.\d+)?)", re.IGNORECASE)
+_SCALE = r"(?:\s*\(?(?:from\s+)?\d+\s*(?:-|–|to)\s*\d+\)?(?=\s*:|\s*is\b))?(?:\s+is\b)?"
+"""The scale that some say before the score, as in ``Score (0-10): 7``."""
+_SCORE = re.compile(rf"score{_SCALE}[^\w-]*(?:-\s+)?(-?\d+(?:\.\d+)?)", re.IGNORECASE)
 _NUMBER = re.compile(r"\s*(\d+(?:\.\d+)?)\s*\.?\s*")
 
 
@@ -41,4 +43,4 @@ def read_score(text: str) -> float | None:
     """The last ``Score: N``, or the number that a text consists of, from 0 to 10, as a share; ``None`` for others."""
     found = _SCORE.findall(text) or ([alone[1]] if (alone := _NUMBER.fullmatch(text)) else [])
     score = float(found[-1]) if found else None
-    return None if score is None or score > HIGHEST else score / HIGHEST
+    return score / HIGHEST if score is not None and 0 <= score <= HIGHEST else None

@@ -166,11 +166,23 @@ def test_several_equal_episodes_are_refused_while_planning(
         plan_of(tmp_path, {"models": {"base": "babbler", "tuned": "actor"}, **step}, **model)
 
 
-def test_several_equal_episodes_of_sample_are_refused_too(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("step", "said"),
+    [
+        ({"operator": "sample", "k": 2}, "k: 2 with temperature 0 makes 2 equal episodes"),
+        ({"operator": "tree_search"}, "branching: 4 with temperature 0 makes 4 equal turns"),
+        ({"operator": "tree_search", "branching": 1, "k": 2}, "k: 2 with temperature 0 makes 2 equal episodes"),
+        (
+            {"operator": "revise", "level": "step", "attempts": 3},
+            "attempts: 3 with temperature 0 makes 3 equal episodes",
+        ),
+    ],
+)
+def test_equal_draws_of_other_rollouts_are_refused_too(step: dict[str, Any], said: str, tmp_path: Path) -> None:
     write_world(tmp_path)
-    sample = {"operator": "sample", "policy": "actor", "tasks": "tasks", "environments": "environments"}
-    recipe = write_recipe(tmp_path, {**sample, "k": 2, "temperature": 0}, models={"actor": SERVED})
-    with pytest.raises(UserError, match=r"steps.0 \(sample\): k: 2 with temperature 0"):
+    given = {"policy": "actor", "tasks": "tasks", "environments": "environments", "temperature": 0}
+    recipe = write_recipe(tmp_path, {**given, **step}, models={"actor": SERVED})
+    with pytest.raises(UserError, match=said):
         make_plan(read_recipe(recipe, []))
 
 

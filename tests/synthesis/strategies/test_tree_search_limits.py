@@ -13,6 +13,7 @@ from schemas.verdict import Node
 from synthesis.policies.policy import ContextOverflow, Conversation, PolicyError, Turn
 from synthesis.policies.scripted import ScriptedPolicy
 from synthesis.policies.settings import PolicySettings
+from synthesis.strategies.search.critic import read_score
 from synthesis.strategies.strategy import Exploration
 from synthesis.strategies.tree_search import TreeSearch
 from tests.decision_world import (
@@ -199,3 +200,20 @@ def test_ids_depend_on_what_decides_the_search_and_not_on_k() -> None:
 def test_parameters_that_do_not_fit_are_refused(parameters: dict[str, Any], said: str) -> None:
     with pytest.raises(ValidationError, match=said):
         TreeSearch(**parameters)
+
+
+@pytest.mark.parametrize(
+    ("text", "score"),
+    [
+        ("It went well.\n**Score:** 7/10", 0.7),
+        ("Score (0-10): 7", 0.7),
+        ("Score from 0 to 10: 4", 0.4),
+        ("Score - 7", 0.7),
+        ("Score: -3", None),
+        ("Score: 70", None),
+        ("Score: 3. No, Score: 5.", 0.5),
+        ("8", 0.8),
+    ],
+)
+def test_scores_of_a_critic_are_read_without_their_scale(text: str, score: float | None) -> None:
+    assert read_score(text) == score
