@@ -124,15 +124,25 @@ def refuse_unused(name: str, table: Table, in_round: bool = False, again: str = 
     In a round of an ``iterate`` a table may be empty where the recipe itself chose none of the inputs
     (``blamed: curation``), since other rounds may give some. ``again`` says how to make the table anew.
     """
-    if not used_nothing(table.manifest) or (in_round and _all_by_choice(table)):
-        return
-    lines = [f"stage {name} used none of its {table.manifest.counts.read:,} inputs; why, with an example each:"]
+    if used_nothing(table.manifest) and not (in_round and _all_by_choice(table)):
+        raise _too_few(name, table, "none", again)
+
+
+def refuse_few(name: str, table: Table, least: float) -> None:
+    """Raises ``NothingUsed``, with the most frequent reasons, if a step used less than ``least``."""
+    counts = table.manifest.counts
+    if counts.used < least * counts.read:
+        raise _too_few(name, table, f"{counts.used:,}, less than min_used {least:g},", "run with --replace")
+
+
+def _too_few(name: str, table: Table, used: str, again: str) -> NothingUsed:
+    lines = [f"stage {name} used {used} of its {table.manifest.counts.read:,} inputs; why, with an example each:"]
     for each in reasons(name, table)[:TOLD_REASONS]:
         first = each.examples[0]
         told = f": {label(first.detail, TOLD_CHARACTERS)}" if first.detail else ""
         lines.append(f"  {each.reason} {each.n:,}, as {label(first.input_id, TOLD_CHARACTERS)}{told}")
     lines.append(f"correct that and {again}; more examples: agentmill inspect {table.folder} --dropped")
-    raise NothingUsed("\n".join(lines))
+    return NothingUsed("\n".join(lines))
 
 
 def unused_notes(manifest: Manifest) -> list[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from pipelines.dropped import unused_notes
+from pipelines.dropped import refuse_few, unused_notes
 from pipelines.engine.progress import StageProgress
 from pipelines.engine.server_records import reap_strays
 from pipelines.lock import locked
@@ -27,6 +27,8 @@ from schemas.tables import Counts, Table
 
 RECIPE = "recipe.yaml"
 SUMMARY = "summary.json"
+RETRY_ABOVE = 0.05
+"""The share of inputs dropped for what may pass, such as a provider that hangs, above which a step is unfinished."""
 
 
 class Finish(msgspec.Struct, frozen=True):
@@ -36,11 +38,15 @@ class Finish(msgspec.Struct, frozen=True):
     made: int
 
 
-def run_plan(plan: Plan, progress: StageProgress, replace: bool = False) -> Finish:
+def run_plan(
+    plan: Plan, progress: StageProgress, replace: bool = False, retry_above: float | None = RETRY_ABOVE
+) -> Finish:
     """Run what is not done yet, and write ``recipe.yaml`` and, at the end, ``summary.json`` into the run directory.
 
     From the moment when something is made until all is done there is no summary, and the recipe is that of ``plan``.
     ``revisions.json`` lies beside them if it reads from elsewhere.
+
+    A step that dropped a larger share of its inputs than ``retry_above`` for what may pass is unfinished.
 
     All that the unfinished steps need is looked at before any of them starts (``pipelines.preflight``).
 
@@ -60,7 +66,7 @@ def run_plan(plan: Plan, progress: StageProgress, replace: bool = False) -> Fini
 
         if plan.revisions:
             save(plan.run_dir / REVISIONS, msgspec.json.format(msgspec.json.encode(plan.revisions), indent=2) + b"\n")
-        with Workbench(plan.run_dir, plan.recipe.runner, progress, replace, changes) as workbench:
+        with Workbench(plan.run_dir, plan.recipe.runner, progress, replace, changes, retry_above) as workbench:
             line = Line(plan, workbench)
             line.examine()
             for step in plan.steps:
@@ -125,6 +131,7 @@ class Line:
                 round=step.round,
             )
         )
+        refuse_few(step.name, Table(step.folder, manifest), step.min_used)
         self._note(step, manifest.counts, manifest.reasons, manifest.seconds, manifest.record)
         noted = [*step.stage.notes(manifest), *unused_notes(manifest)]
         self._stages[step.name] = msgspec.structs.replace(self._stages[step.name], notes=noted)

@@ -5,7 +5,7 @@ Planning starts nothing and writes nothing; what it lets through can only fail f
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,9 @@ BASE, LAST = "base", "last"
 REVISIONS = "revisions.json"
 """The file of a run directory with the revisions of what the run reads from elsewhere."""
 
+OF_A_STEP = ("operator", "as", "min_used")
+"""What a step has besides the parameters of its operator."""
+
 RESERVED = ("logs", "trainings")
 """Folders of a run directory that belong to no step."""
 
@@ -50,7 +53,8 @@ class Output(msgspec.Struct, frozen=True):
 class Step(msgspec.Struct, frozen=True, kw_only=True):
     """A step that is ready to run. ``name`` is unique in the run (``round-01/explored``); ``where`` is for messages.
 
-    ``seed`` is what the step uses unless its parameters have one.
+    ``seed`` is what the step uses unless its parameters have one, ``min_used`` the least share of its inputs that it
+    has to use.
     """
 
     where: str
@@ -62,6 +66,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     models: dict[str, ModelConfig]
     round: int
     seed: int
+    min_used: float = 0.0
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -160,7 +165,7 @@ class Planner:
         operator = one_of(given["operator"], [*OPERATORS, ITERATE, FORK], "operator", place.where)
         where = f"{place.where} ({operator})"
         name = self._name(output_name(given), msgspec.structs.replace(place, where=where))
-        parameters = {key: value for key, value in given.items() if key not in ("operator", "as")}
+        parameters = {key: value for key, value in given.items() if key not in OF_A_STEP}
         stage: Stage = validate(OPERATORS.load(operator), parameters, where)
         try:
             stage = stage.pinned(self.revisions)
@@ -176,6 +181,7 @@ class Planner:
             models={role: self._model(reference, where) for role, reference in stage.policies().items()},
             round=place.round,
             seed=derive_seed("step", self.recipe.seed, name),
+            min_used=share_of(given, where),
         )
         self._refuse_inputs_inside(step)
         self._learn(step, output_name(given))
@@ -325,6 +331,14 @@ def revisions_of(run_dir: Path) -> dict[str, str]:
         return {}
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UserError(f"{path} is damaged ({error}); remove it to read the newest revisions") from error
+
+
+def share_of(given: Mapping[str, Any], where: str) -> float:
+    """``min_used`` of a step, a share. Raises ``UserError`` for anything else."""
+    share = given.get("min_used", 0.0)
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
+        raise UserError(f"{where}: min_used is {share!r}, expected a share of the inputs from 0 to 1")
+    return float(share)
 
 
 def external(name: str, path: str, revisions: dict[str, str]) -> Output:

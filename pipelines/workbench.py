@@ -48,6 +48,7 @@ class Workbench:
         progress: StageProgress,
         replace: bool,
         changes: Callable[[], None],
+        retry_above: float | None = None,
     ) -> None:
         self.run_dir = run_dir
         self.replace = replace
@@ -57,6 +58,7 @@ class Workbench:
         self._verified = Verified()
         self._runner = runner
         self._changes = changes
+        self._retry_above = retry_above
 
     def make(self, order: Order) -> Manifest:
         """Make the table of ``order``, or find it made. Models are served only if it has to be made.
@@ -73,6 +75,7 @@ class Workbench:
             context=StageContext(seed=order.seed, models=self._models(order), round=order.round),
             runner=self._runner,
             replace=self.replace,
+            retry_above=self._retry_above,
         )
         found = job.finished()
         if found is None:

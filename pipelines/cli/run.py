@@ -11,7 +11,7 @@ import msgspec
 
 from pipelines.cli.console import answer, answers, example, log, say, table
 from pipelines.engine.progress import progress_for
-from pipelines.line import SUMMARY, Finish, run_plan
+from pipelines.line import RETRY_ABOVE, SUMMARY, Finish, run_plan
 from pipelines.plan import Plan, make_plan
 from pipelines.preflight import check_dry
 from pipelines.recipe import read_recipe
@@ -30,6 +30,13 @@ from pipelines.summary import (
 
 OVERRIDES = click.argument("overrides", metavar="[KEY=VALUE]...", nargs=-1)
 REPLACE = click.option("--replace", is_flag=True, help="Make anew what was made with other parameters.")
+RETRIES = {None: RETRY_ABOVE, True: 0.0, False: None}
+RETRY = click.option(
+    "--retry-dropped/--no-retry-dropped",
+    default=None,
+    help="Inputs dropped for what may pass (a provider that hangs) leave their step unfinished, and the same command"
+    f" tries them again; by default where they are more than {100 * RETRY_ABOVE:.0f} %.",
+)
 
 
 class PlannedStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,9 +70,12 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
 @click.argument("recipe", metavar="RECIPE", type=click.Path(path_type=Path))
 @OVERRIDES
 @REPLACE
+@RETRY
 @click.option("--dry-run", is_flag=True, help="Check the recipe and list its steps; start nothing.")
 @answers(Finish, Planned)
-def run(recipe: Path, overrides: tuple[str, ...], replace: bool, dry_run: bool, as_json: bool) -> None:
+def run(
+    recipe: Path, overrides: tuple[str, ...], replace: bool, retry_dropped: bool | None, dry_run: bool, as_json: bool
+) -> None:
     """Run a recipe: a chain of stages in one YAML file.
 
     What is finished is skipped, so the same command goes on after an interrupt. KEY=VALUE changes the recipe:
@@ -75,14 +85,14 @@ def run(recipe: Path, overrides: tuple[str, ...], replace: bool, dry_run: bool, 
     if dry_run:
         answer(planned(plan), show_plan, as_json)
     else:
-        answer(carried_out(plan, replace), show_finish, as_json)
+        answer(carried_out(plan, replace, retry_dropped), show_finish, as_json)
 
 
-def carried_out(plan: Plan, replace: bool) -> Finish:
+def carried_out(plan: Plan, replace: bool, retry_dropped: bool | None) -> Finish:
     """Run a plan. Whatever ends it before its time, what it has cost by then is told."""
     before = spending_of(plan.run_dir)
     try:
-        return run_plan(plan, progress_for(sys.stderr), replace)
+        return run_plan(plan, progress_for(sys.stderr), replace, RETRIES[retry_dropped])
     except BaseException:
         if (spent := spending_of(plan.run_dir)) != before:
             log(f"so far {spent}")

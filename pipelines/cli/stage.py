@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from pipelines.cli.console import answer, answers, example
-from pipelines.cli.run import OVERRIDES, REPLACE, carried_out, show_finish
+from pipelines.cli.run import OVERRIDES, REPLACE, RETRY, carried_out, show_finish
 from pipelines.line import Finish
 from pipelines.plan import make_plan
 from pipelines.recipe import read_recipe
@@ -45,8 +45,11 @@ def stage_command(verb: str) -> click.Command:
     @click.option("--config", metavar="FILE", required=True, type=click.Path(path_type=Path), help="The step to run.")
     @OVERRIDES
     @REPLACE
+    @RETRY
     @answers(Finish)
-    def command(config: Path, overrides: tuple[str, ...], replace: bool, as_json: bool) -> None:
+    def command(
+        config: Path, overrides: tuple[str, ...], replace: bool, retry_dropped: bool | None, as_json: bool
+    ) -> None:
         plan = make_plan(read_recipe(config, overrides))
         found = [step.operator for step in plan.steps]
         if len(found) != 1 or found[0] not in operators:
@@ -54,7 +57,7 @@ def stage_command(verb: str) -> click.Command:
                 f"{config} has the steps {', '.join(found)}; agentmill {verb} expects one of {', '.join(operators)}\n"
                 f"for a whole recipe: agentmill run {config}"
             )
-        answer(carried_out(plan, replace), show_finish, as_json)
+        answer(carried_out(plan, replace, retry_dropped), show_finish, as_json)
 
     return command
 

@@ -21,8 +21,17 @@ LARGEST_INPUT_BYTES = 65_536
 """An input whose JSON is longer is kept as a reference to its shard and row."""
 
 
+PASSING = frozenset({"timeout", "disconnected", "rate_limited", "server_error", "malformed"})
+"""Reasons of a policy, that is of a model server, which another try may not meet."""
+
+
 class EngineError(Exception):
     """An operation broke its contract, or the engine did: the run must stop."""
+
+
+def may_pass(letter: Dropped) -> bool:
+    """Whether what dropped an input may be gone at another try."""
+    return letter.blamed == "policy" and letter.reason in PASSING
 
 
 def dead_letter(error: Exception, input_id: str, operation: Operation, context: JsonObject) -> Dropped:

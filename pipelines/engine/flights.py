@@ -133,7 +133,8 @@ class FlightsFn(StageFn):
     def _store(self, shard: Shard) -> ShardResult:
         _, journal = self._opened()
         result = self.workspace.store("results", shard, self._operation.writes)
-        journal.release({input_id for input_id, _ in chain(shard.rows, *shard.sides.values())})
+        if not result.passing:  # else the chunk may be made anew, from these and what is tried again
+            journal.release({input_id for input_id, _ in chain(shard.rows, *shard.sides.values())})
         return self.counted(result)
 
     def _opened(self) -> tuple[Window, Journal]:

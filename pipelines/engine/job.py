@@ -32,7 +32,7 @@ from schemas.trajectory import Trajectory
 class Job(msgspec.Struct, frozen=True, kw_only=True):
     """``stage`` as operator ``operator`` over ``inputs`` by role, into ``folder``, as table ``name``.
 
-    ``replace``: a table that was made differently gives way.
+    ``replace``: a table that was made differently gives way. ``retry_above`` as for ``StageOrder``.
     """
 
     operator: str
@@ -43,6 +43,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     context: StageContext = StageContext()
     runner: RunnerConfig = RunnerConfig()
     replace: bool = False
+    retry_above: float | None = None
 
     def finished(self) -> Manifest | None:
         """The manifest if the table is there already, so that no model need be served.
@@ -79,6 +80,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
             runner=self.runner,
             slots=slots(context),
             replace=self.replace,
+            retry_above=self.retry_above,
         )
         manifest = run_stage(order, progress)
         self._tidy()

@@ -16,7 +16,7 @@ import msgspec
 from pipelines.engine import attempts, stop
 from pipelines.engine.chunks import Chunk, plan
 from pipelines.engine.execute import WorkerLost, execute, worker_lost
-from pipelines.engine.faults import EngineError
+from pipelines.engine.faults import PASSING, EngineError
 from pipelines.engine.journal import ended
 from pipelines.engine.operation import SIDES
 from pipelines.engine.order import StageOrder
@@ -62,6 +62,7 @@ def run_stage(order: StageOrder, progress: StageProgress | None = None) -> Manif
                 raise worker_lost(order, error, ATTEMPTS) from None
             if progress is not None:
                 progress.retried(order.name, str(error), number + 1)
+    refuse_passing(order, chunks, workspace)
     manifest = conclude(order, chunks, workspace, time.monotonic() - began, busy)
     if progress is not None:
         progress.finished(order.name, manifest)
@@ -89,6 +90,27 @@ def refuse_halted(order: StageOrder, workspace: Workspace) -> None:
         kept = ended(workspace.journal)
         said = f"stage {order.name} stopped, {halt.reason}; the {kept} inputs that have ended are kept"
         raise LimitReached(said, halt.advice)
+
+
+def refuse_passing(order: StageOrder, chunks: Sequence[Chunk], workspace: Workspace) -> None:
+    """Raises ``LimitReached`` if more inputs than ``retry_above`` were dropped for what may pass.
+
+    Their chunks count as undone: the same command tries these inputs again, and takes the others from the journal.
+    """
+    results = [each for chunk in chunks if (each := workspace.result("results", chunk.index)) is not None]
+    passing, read = sum(each.passing for each in results), sum(each.counts.read for each in results)
+    if order.retry_above is None or passing <= order.retry_above * read:
+        return
+    reasons = total(each.reasons for each in results)
+    told = ", ".join(f"{reason} {reasons[reason]}" for reason in sorted(PASSING & reasons.keys()))
+    for each in results:
+        if each.passing:
+            workspace.reopen(each)
+    raise LimitReached(
+        f"stage {order.name} stopped: {passing:,} of its {read:,} inputs were dropped for what may pass ({told});"
+        " what was used is kept",
+        "See that the model answers (--no-retry-dropped goes on without them),",
+    )
 
 
 def refuse_empty(tables: Sequence[Table], name: str) -> None:

@@ -10,7 +10,7 @@ from itertools import chain
 import msgspec
 
 from pipelines.engine.chunks import Chunk
-from pipelines.engine.faults import EngineError, as_context, dead_letter
+from pipelines.engine.faults import EngineError, as_context, dead_letter, may_pass
 from pipelines.engine.operation import Operation, Result, UniqueOperation, Unit, identity
 from schemas.record import JsonObject, Record
 from schemas.tables import Counts, ShardFile
@@ -27,7 +27,8 @@ class Claim(msgspec.Struct, frozen=True):
 class ShardResult(msgspec.Struct, frozen=True, kw_only=True):
     """What became of one chunk: small enough to pass between workers, and the mark that its shard is written.
 
-    ``place`` is the folder of its files in that of the attempt.
+    ``place`` is the folder of its files in that of the attempt. ``passing`` are the inputs that were dropped for what
+    another try may not meet.
     """
 
     chunk: Chunk
@@ -40,6 +41,7 @@ class ShardResult(msgspec.Struct, frozen=True, kw_only=True):
     metrics: dict[str, float]
     seconds: float
     claims: list[Claim] = []
+    passing: int = 0
 
     def files(self) -> Iterator[tuple[str, ShardFile]]:
         """Its files, each with the folder of the table that it belongs to."""
@@ -175,6 +177,7 @@ class Shard:
             metrics=dict(metrics),
             seconds=self.seconds + time.monotonic() - self._began,
             claims=self._claims(),
+            passing=sum(map(may_pass, self.dropped)),
         )
 
     def _claims(self) -> list[Claim]:

@@ -168,6 +168,11 @@ class Workspace(msgspec.Struct, frozen=True):
                     target.parent.mkdir(parents=True, exist_ok=True)
                     put(self.path / result.place / part / file.name, target)
 
+    def reopen(self, result: ShardResult) -> None:
+        """Take back that a chunk is done."""
+        self._result_path("results", result.chunk.index).unlink(missing_ok=True)
+        shutil.rmtree(self.path / result.place, ignore_errors=True)
+
     def finished(self, phase: Phase) -> set[int]:
         """Which chunks are done."""
         return {int(path.stem) for path in (self.path / phase).glob("*.json")}
