@@ -207,12 +207,13 @@ class ModelConfig(Config):
     @model_validator(mode="after")
     def _complete(self) -> ModelConfig:
         asked = self.policy in ("openai", "vllm")
-        unused = sorted({"extra_body", "headers", "limits", "prices", "sampling"} & self.model_fields_set)
-        unused += sorted(OF_REQUESTS & self.model_fields_set) if self.policy in ("expert", "scripted") else []
+        given = self._given()
+        unused = sorted({"extra_body", "headers", "limits", "prices", "sampling"} & given)
+        unused += sorted(OF_REQUESTS & given) if self.policy in ("expert", "scripted") else []
         if unused and not asked:
             raise ValueError(f"policy {self.policy!r} sends no requests, so it has no `{unused[0]}`")
         for name, policy in OF_ONE_POLICY.items():
-            if name in self.model_fields_set and self.policy != policy and self.policy in BUILT_IN:
+            if name in given and self.policy != policy and self.policy in BUILT_IN:
                 raise ValueError(f"`{name}` is for policy {policy!r}, and this one is {self.policy!r}; leave it out")
         if self.managed and self.revision is not None:
             raise ValueError("`revision` is for models behind `endpoints`; that of a folder is the digest of its files")
@@ -230,6 +231,15 @@ class ModelConfig(Config):
         if self.budget is not None and self.budget.usd is not None and self.prices is None:
             raise ValueError("`budget.usd` needs `prices`, for example prices: {input: 2.5, output: 10}")
         return self
+
+    def _given(self) -> set[str]:
+        """The fields that were given, and not as they are by default."""
+        fields = type(self).model_fields
+        return {
+            name
+            for name in self.model_fields_set
+            if getattr(self, name) != fields[name].get_default(call_default_factory=True)
+        }
 
     @property
     def entry(self) -> str | None:

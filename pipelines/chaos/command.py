@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pipelines.engine.processes import children_of, words_of
@@ -20,9 +20,18 @@ _MAIN = "from pipelines.cli.main import main; main()"
 TRACEBACK = "Traceback (most recent call last)"
 
 
-def adopt_orphans() -> None:
-    """Become the parent of processes whose own parent ends (prctl(2)), so that none that is left is overlooked."""
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+@contextlib.contextmanager
+def adopting_orphans() -> Iterator[None]:
+    """Be the parent of processes whose own parent ends (prctl(2)), so that none that is left is overlooked."""
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+    prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    try:
+        yield
+    finally:
+        prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
 
 
 class Command:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from pipelines.chaos.command import Command, adopt_orphans
+from pipelines.chaos.command import Command, adopting_orphans
 from pipelines.chaos.device import Device
 from pipelines.chaos.disturbed import Broken, Disturbed, Tried
 from pipelines.chaos.fingerprint import differences, fingerprint
@@ -64,7 +64,10 @@ class Experiment:
 
     def run(self) -> list[Tried]:
         """Try as many faults as are asked for. Raises ``UserError`` if the recipe does not run undisturbed."""
-        adopt_orphans()
+        with adopting_orphans():
+            return self._run()
+
+    def _run(self) -> list[Tried]:
         folder = self._settings.folder
         folder.mkdir(parents=True, exist_ok=True)
         calm = folder / "undisturbed"

@@ -23,6 +23,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from pipelines.engine import stop
 from schemas.config import Config
 from schemas.errors import UserError, near_match
 from synthesis.sandbox.memory import PROCESSES
@@ -169,7 +170,8 @@ def quiet_beam() -> Iterator[None]:
     try:
         yield
     finally:
-        beam.setLevel(level)
+        if not stop.stopped.is_set():  # threads of a run that was interrupted complain when all else is over
+            beam.setLevel(level)
         root.disabled = disabled
         if borrowed is not None:
             root.removeHandler(borrowed)

@@ -128,7 +128,10 @@ def test_a_provider_that_refuses_all_stops_the_stage_and_costs_no_episode(
     [
         ({"budget": {"usd": 1}, "prices": None}, "`budget.usd` needs `prices`"),
         ({"budget": {"euro": 1}}, "unknown key 'euro'"),
-        ({"policy": "expert", "budget": {"tokens": 1}}, "policy 'expert' costs nothing, so it has no `budget`"),
+        (
+            {"policy": "expert", "model": None, "endpoints": [], "budget": {"tokens": 1}},
+            "policy 'expert' costs nothing, so it has no `budget`",
+        ),
         ({"limits": {"request_per_minute": 1}}, "Did you mean 'requests_per_minute'"),
     ],
 )

