@@ -37,15 +37,16 @@ def adopting_orphans() -> Iterator[None]:
 class Command:
     """A run of ``agentmill run`` in a process group of its own; what it says goes to the file ``log``.
 
-    ``inside`` is put before the command line, as ``nsenter`` with its options.
+    Its temporary files lie in ``temporary``. ``inside`` is put before the command line: ``nsenter`` with options.
     """
 
-    def __init__(self, arguments: Sequence[str], log: Path, inside: Sequence[str] = ()) -> None:
+    def __init__(self, arguments: Sequence[str], log: Path, temporary: Path, inside: Sequence[str] = ()) -> None:
         self.log = log
         self._others = descendants()
         with log.open("wb") as stream:
             self.process = subprocess.Popen(
                 [*inside, sys.executable, "-P", "-c", _MAIN, *arguments],
+                env={**os.environ, "TMPDIR": str(temporary)},
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
                 stderr=stream,

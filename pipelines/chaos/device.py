@@ -52,7 +52,17 @@ class Device:
     @property
     def inside(self) -> list[str]:
         """What is put before a command line so that it runs with this device and network."""
-        return ["nsenter", "-t", str(self._holder.pid), "-U", "-m", "-n", "--preserve-credentials", "--"]
+        return [
+            "nsenter",
+            "-t",
+            str(self._holder.pid),
+            "-U",
+            "-m",
+            "-n",
+            "--preserve-credentials",
+            f"--wd={Path.cwd()}",
+            "--",
+        ]
 
     @property
     def outside(self) -> Path:

@@ -61,6 +61,7 @@ class Experiment:
         self._chance = random.Random(settings.seed)
         self._kinds = self._chance.sample(list(settings.kinds), len(settings.kinds))
         self._commands = 0
+        self._temporary = settings.folder / "tmp"
 
     def run(self) -> list[Tried]:
         """Try as many faults as are asked for. Raises ``UserError`` if the recipe does not run undisturbed."""
@@ -70,6 +71,7 @@ class Experiment:
     def _run(self) -> list[Tried]:
         folder = self._settings.folder
         folder.mkdir(parents=True, exist_ok=True)
+        self._temporary.mkdir()
         calm = folder / "undisturbed"
         command = self._start(calm, None)
         code = command.wait(self._settings.limit_s)
@@ -80,6 +82,7 @@ class Experiment:
                 "faults are tried on a recipe that ends with exit code 0"
             )
         expected = fingerprint(calm)
+        self._left()
         stages = msgspec.json.decode((calm / SUMMARY).read_bytes(), type=Summary).stages
         seconds = {name: stage.seconds or 0.0 for name, stage in stages.items()}
         tried: list[Tried] = []
@@ -116,6 +119,7 @@ class Experiment:
                         run.befall(step, seconds[step.name], self._kinds, self._chance)
                 run.finish()
                 wrong = differences(expected, fingerprint(folder if device is None else device.outside))
+                wrong += self._left()
             except (Broken, UserError) as error:
                 wrong = [str(error)]
             for each in run.tried:
@@ -129,8 +133,15 @@ class Experiment:
             shutil.rmtree(folder, ignore_errors=True)
         return run.tried
 
+    def _left(self) -> list[str]:
+        """What lies in the folder for temporary files, one line each; it is removed."""
+        left = sorted(path.name for path in self._temporary.iterdir())
+        shutil.rmtree(self._temporary)
+        self._temporary.mkdir()
+        return [f"{name} is left in TMPDIR" for name in left]
+
     def _start(self, run_dir: Path, device: Device | None) -> Command:
         self._commands += 1
         log = self._settings.folder / f"command-{self._commands:05d}.log"
         arguments = ["run", *self._arguments, f"run_dir={run_dir}"]
-        return Command(arguments, log, () if device is None else device.inside)
+        return Command(arguments, log, self._temporary, () if device is None else device.inside)

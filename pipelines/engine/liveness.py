@@ -87,14 +87,18 @@ class Pulse:
             write_note(self._file, Beat(socket.gethostname(), os.getpid(), sorted(self._chunks)))
 
     def _beat(self) -> None:
-        while True:
-            self._look()
+        while self._look():
             time.sleep(_POLL_S)
 
-    def _look(self) -> None:
-        """Renew, and end or wait if the launcher is gone."""
+    def _look(self) -> bool:
+        """Renew, and end or wait if the launcher is gone. Returns whether the attempt goes on.
+
+        Once it is over, a worker that has nothing of it in hand may work for another one.
+        """
         if not self._workspace.path.is_dir():
-            os._exit(SUPERSEDED)
+            if self._chunks:
+                os._exit(SUPERSEDED)
+            return False
         if time.monotonic() - self._renewed > RENEW_S:
             self._renewed = time.monotonic()
             with contextlib.suppress(OSError):
@@ -105,6 +109,7 @@ class Pulse:
                     if self._silence() > FENCE_S or not self._workspace.path.is_dir():
                         os._exit(SUPERSEDED)
                     time.sleep(_POLL_S)
+        return True
 
     def _silence(self) -> float:
         return self._launcher.of(stamp(self._workspace.lease))

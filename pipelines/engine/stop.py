@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ _WORKER_THREAD = "run_worker"
 """The thread of Beam's local runner that waits for the end of a worker process."""
 
 _RUNNER_GRACE_S = 10.0
+_AGAIN_S = 0.05
 
 _RUNNER_THREADS = (_WORKER_THREAD, "beam_control_read", "read_grpc_client_inputs", "wait_until_finish_read", "cancel")
 """It and those that break with it."""
@@ -51,7 +53,8 @@ def interruptible(stop_file: Path) -> Iterator[None]:
     """Tell the workers to stop the moment an interrupt comes, and then let it take its course.
 
     It cannot wait for the exception to arrive: the runner first waits for its workers. A worker process that ends by
-    itself is such an interrupt, too, and is noted in ``lost``, since the runner would wait for it for ever.
+    itself is such an interrupt, too, and is noted in ``lost``, since the runner would wait for it for ever. One that
+    comes in the middle of a destructor is dropped by Python, and comes again.
     """
     stopped.clear()
     lost.clear()
@@ -75,12 +78,20 @@ def interruptible(stop_file: Path) -> Iterator[None]:
         elif name not in _RUNNER_THREADS:
             hook(arguments)
 
+    def again(arguments: sys.UnraisableHookArgs) -> None:
+        if isinstance(arguments.exc_value, KeyboardInterrupt):
+            threading.Timer(_AGAIN_S, wake_main).start()
+        else:
+            ignored(arguments)
+
+    ignored, sys.unraisablehook = sys.unraisablehook, again
     signal.signal(signal.SIGINT, handle)
     threading.excepthook = report
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, previous)
+        sys.unraisablehook = ignored
         if not stopped.is_set():
             threading.excepthook = hook
 
@@ -88,7 +99,13 @@ def interruptible(stop_file: Path) -> Iterator[None]:
 def lose(worker: str) -> None:
     """Give the attempt up for a worker that ended or fell silent: ``lost`` says so, and the main thread is woken."""
     lost.append(worker)
-    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+    wake_main()
+
+
+def wake_main() -> None:
+    """Interrupt the main thread, unless the stage has ended."""
+    if stopped.is_set() or lost:
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
 
 @contextlib.contextmanager

@@ -47,9 +47,9 @@ def workspace(tmp_path: Path) -> Workspace:
 
 
 @contextmanager
-def worker(folder: Path, *seconds: float) -> Iterator[subprocess.Popen[bytes]]:
+def worker(folder: Path, *seconds: float, code: str = WORKER) -> Iterator[subprocess.Popen[bytes]]:
     """A worker that asks all the time, with its intervals to renew, to hold and to end in seconds."""
-    command = [sys.executable, "-c", WORKER, str(folder), *map(str, seconds)]
+    command = [sys.executable, "-c", code, str(folder), *map(str, seconds)]
     with subprocess.Popen(command, cwd=ROOT) as process:
         try:
             while not (folder / "asked").exists():
@@ -68,6 +68,16 @@ def test_a_worker_whose_attempt_was_taken_over_ends(workspace: Workspace, tmp_pa
     with worker(tmp_path, 5, 20, 60) as process:
         workspace.path.rename(tmp_path / "taken-over")
         assert process.wait(timeout=10) == SUPERSEDED
+
+
+def test_a_worker_that_has_nothing_in_hand_outlives_an_attempt(workspace: Workspace, tmp_path: Path) -> None:
+    code = WORKER.replace(".take(3)", ".take(3); liveness.pulse(workspace).release(3)")
+    with worker(tmp_path, 5, 20, 60, code=code) as process:
+        workspace.path.rename(tmp_path / "over")
+        before = asked(tmp_path)
+        time.sleep(2.0)  # four times as long as it takes to see
+        assert process.poll() is None
+        assert asked(tmp_path) > before
 
 
 def test_a_worker_of_a_silent_launcher_asks_nothing_more_and_ends(workspace: Workspace, tmp_path: Path) -> None:
@@ -119,3 +129,25 @@ def test_a_silent_worker_is_lost_if_it_has_work_and_nothing_else_goes_on(
     if found is not None:
         assert found[0] == beat
         assert found[1] > 0.05
+
+
+def test_an_interrupt_that_falls_into_a_destructor_comes_again(tmp_path: Path) -> None:
+    code = """
+import os, signal, sys, time
+from pathlib import Path
+from pipelines.engine import stop
+
+class Held:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.01)
+
+with stop.interruptible(Path(sys.argv[1]) / "stop"):
+    held = Held()
+    del held
+    time.sleep(30)
+"""
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=20, check=False)
+    assert done.stderr.splitlines()[-1] == "KeyboardInterrupt"
+    assert "Exception ignored" not in done.stderr
