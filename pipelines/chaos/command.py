@@ -1,4 +1,4 @@
-"""One command line that is run again and again while faults befall it: its processes, what it says, how it ends."""
+"""One command line that is run again and again while faults inject it: its processes, what it says, how it ends."""
 
 from __future__ import annotations
 
@@ -59,11 +59,11 @@ class Command:
         """The process that was started, which leads its group."""
         return self.process.pid
 
-    def says(self, line: str) -> bool:
+    def printed(self, line: str) -> bool:
         """Whether it has said something that opens like ``line``."""
-        return any(each.startswith(line) for each in self.said().splitlines())
+        return any(each.startswith(line) for each in self.output().splitlines())
 
-    def said(self) -> str:
+    def output(self) -> str:
         """All that it has said."""
         return self.log.read_text(encoding="utf-8", errors="replace")
 

@@ -1,6 +1,6 @@
-"""Trying faults on a recipe: it is run once undisturbed and then again and again, a fault in each of its steps.
+"""Trying faults on a recipe: it is run once as a baseline and then again and again, a fault in each of its steps.
 
-Each run must end as the undisturbed one did: with the same rows and weights, no file more or less, no process left.
+Each run must end as the baseline did: with the same rows and weights, no file more or less, no process left.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import msgspec
 
 from pipelines.chaos.command import Command, adopting_orphans
 from pipelines.chaos.device import Device
-from pipelines.chaos.disturbed import Broken, Disturbed, Tried
-from pipelines.chaos.fingerprint import differences, fingerprint
+from pipelines.chaos.digests import differences, digests_of
+from pipelines.chaos.fault_run import Broken, FaultRun, Tried
 from pipelines.line import SUMMARY
 from pipelines.plan import Plan
 from pipelines.summary import Summary
@@ -50,21 +50,21 @@ class Experiment:
         plan: Plan,
         arguments: Sequence[str],
         settings: Settings,
-        tell: Callable[[Tried], None],
-        say: Callable[[str], None],
+        report: Callable[[Tried], None],
+        log: Callable[[str], None],
     ) -> None:
         self._plan = plan
         self._arguments = list(arguments)
         self._settings = settings
-        self._tell = tell
-        self._say = say
+        self._report = report
+        self._log = log
         self._chance = random.Random(settings.seed)
         self._kinds = self._chance.sample(list(settings.kinds), len(settings.kinds))
         self._commands = 0
         self._temporary = settings.folder / "tmp"
 
     def run(self) -> list[Tried]:
-        """Try as many faults as are asked for. Raises ``UserError`` if the recipe does not run undisturbed."""
+        """Try as many faults as are asked for. Raises ``UserError`` if the recipe fails without faults."""
         with adopting_orphans():
             return self._run()
 
@@ -72,24 +72,24 @@ class Experiment:
         folder = self._settings.folder
         folder.mkdir(parents=True, exist_ok=True)
         self._temporary.mkdir()
-        calm = folder / "undisturbed"
-        command = self._start(calm, None)
+        baseline = folder / "baseline"
+        command = self._start(baseline, None)
         code = command.wait(self._settings.limit_s)
         command.end()
         if code != 0:
             raise UserError(
-                f"the recipe does not run undisturbed: exit code {code}, see {command.log}\n"
+                f"the recipe fails without faults: exit code {code}, see {command.log}\n"
                 "faults are tried on a recipe that ends with exit code 0"
             )
-        expected = fingerprint(calm)
+        expected = digests_of(baseline)
         self._left()
-        stages = msgspec.json.decode((calm / SUMMARY).read_bytes(), type=Summary).stages
+        stages = msgspec.json.decode((baseline / SUMMARY).read_bytes(), type=Summary).stages
         seconds = {name: stage.seconds or 0.0 for name, stage in stages.items()}
         tried: list[Tried] = []
         idle, number = 0, 0
         while len(tried) < self._settings.faults:
             number += 1
-            found = self._disturb(number, self._settings.faults - len(tried), expected, seconds)
+            found = self._fault_run(number, self._settings.faults - len(tried), expected, seconds)
             idle = 0 if found else idle + 1
             if idle == IDLE_RUNS:
                 raise UserError(
@@ -99,7 +99,7 @@ class Experiment:
             tried += found
         return tried
 
-    def _disturb(
+    def _fault_run(
         self, number: int, most: int, expected: Mapping[str, str], seconds: Mapping[str, float]
     ) -> list[Tried]:
         """One run with a fault in each of its steps, at ``most`` so many, and the comparison at its end.
@@ -110,27 +110,32 @@ class Experiment:
         with ExitStack() as stack:
             size = self._settings.device_mb
             device = stack.enter_context(Device(folder, size)) if size is not None else None
-            run = Disturbed(
-                number, folder, device, lambda: self._start(folder, device), self._tell, self._settings.limit_s
+            run = FaultRun(
+                number, folder, device, lambda: self._start(folder, device), self._report, self._settings.limit_s
             )
             try:
                 for step in self._plan.steps[(number - 1) % len(self._plan.steps) :]:
                     if len(run.tried) < most and not run.done:
-                        run.befall(step, seconds[step.name], self._kinds, self._chance)
+                        run.inject(step, seconds[step.name], self._kinds, self._chance)
                 run.finish()
-                wrong = differences(expected, fingerprint(folder if device is None else device.outside))
+                wrong = differences(expected, digests_of(folder if device is None else device.outside))
                 wrong += self._left()
             except (Broken, UserError) as error:
                 wrong = [str(error)]
             for each in run.tried:
                 each.wrong = [*each.wrong, *wrong]
             if wrong:
-                self._say(f"run {number} did not end as the undisturbed one: {'; '.join(wrong[:5])}")
-            held = not any(each.wrong for each in run.tried)
+                self._log(f"run {number} did not end as the baseline: {'; '.join(wrong[:5])}")
+            held = not wrong and not any(each.wrong for each in run.tried)
             if device is not None and not held:
                 shutil.copytree(device.outside, folder, dirs_exist_ok=True)
         if held:
             shutil.rmtree(folder, ignore_errors=True)
+        elif not run.tried:
+            raise UserError(
+                f"run {number} failed before a fault was injected: {wrong[0]}\n"
+                f"its folder and the output of its commands are kept in {self._settings.folder}"
+            )
         return run.tried
 
     def _left(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""The faults that a run has to survive, each with the exit codes that it may end with.
+"""The faults that a run has to survive, each with the exit codes that are right after it.
 
 A fault of which a step has no process, such as a worker where the runner is embedded, is not tried there.
 """
@@ -25,7 +25,7 @@ FAILED, MISTAKE, INTERRUPTED, TERMINATED, KILLED = 1, 2, 130, 143, -int(signal.S
 
 
 class Scene(msgspec.Struct, frozen=True):
-    """What a fault befalls: a command in the middle of a step, whose table or model lies in ``folder``."""
+    """Where a fault is injected: a command in the middle of a step, whose table or model lies in ``folder``."""
 
     command: Command
     run_dir: Path
@@ -34,9 +34,9 @@ class Scene(msgspec.Struct, frozen=True):
     device: Device | None
 
 
-Befall = Callable[[Scene], Sequence[int] | None]
+Inject = Callable[[Scene], Sequence[int] | None]
 """Brings a fault about. Returns the processes that stand still until the next run of the command has ended, or ``None``
-where the step has nothing that the fault could befall; then nothing was done."""
+where the fault does not apply to the step; then nothing was done."""
 
 
 class Fault(msgspec.Struct, frozen=True):
@@ -44,29 +44,29 @@ class Fault(msgspec.Struct, frozen=True):
 
     says: str
     exits: frozenset[int]
-    befall: Befall
+    inject: Inject
     needs_device: bool = False
 
 
-def signals_launcher(number: signal.Signals) -> Befall:
+def signals_launcher(number: signal.Signals) -> Inject:
     """A signal to the process that the user started."""
 
-    def befall(scene: Scene) -> Sequence[int]:
+    def inject(scene: Scene) -> Sequence[int]:
         kill(scene.command.pid, number)
         return ()
 
-    return befall
+    return inject
 
 
-def signals_group(number: signal.Signals) -> Befall:
+def signals_group(number: signal.Signals) -> Inject:
     """A signal to all processes of its group at once, as a terminal or a scheduler sends it."""
 
-    def befall(scene: Scene) -> Sequence[int]:
+    def inject(scene: Scene) -> Sequence[int]:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(scene.command.pid, number)
         return ()
 
-    return befall
+    return inject
 
 
 def kill_worker(scene: Scene) -> Sequence[int] | None:

@@ -8,8 +8,8 @@ import click
 import msgspec
 
 from pipelines.chaos.device import Device
-from pipelines.chaos.disturbed import Tried
 from pipelines.chaos.experiment import Experiment, Settings
+from pipelines.chaos.fault_run import Tried
 from pipelines.chaos.faults import FAULTS
 from pipelines.cli.console import answer, answers, example, log, say, table
 from pipelines.cli.run import OVERRIDES
@@ -63,13 +63,13 @@ def chaos(
     device_mb: int,
     as_json: bool,
 ) -> int:
-    """Run a recipe again and again while faults befall it, and see that it ends as if nothing had been.
+    """Run a recipe again and again with faults injected, and compare each run with one without faults.
 
-    It kills, stops and starves the processes of the run, a fault in each step, and starts the same command until it
-    ends. Rows, weights and files must be those of an undisturbed run, no process may be left, every exit code must be
+    It kills, pauses and starves the processes of the run, a fault in each step, and starts the same command until it
+    ends. Rows, weights and files must be those of the baseline run, no process may be left, every exit code must be
     right and no traceback printed. What went wrong stays in --out. Exit code 1 if a fault was not survived.
     """
-    plan = make_plan(read_recipe(recipe, [*overrides, f"run_dir={out / 'undisturbed'}"]))
+    plan = make_plan(read_recipe(recipe, [*overrides, f"run_dir={out / 'baseline'}"]))
     check_run(plan)
     if out.exists() and any(out.iterdir()):
         raise UserError(f"--out {out} is not empty; give a new folder, or delete it")
@@ -84,12 +84,8 @@ def chaos(
         limit_s=limit,
         device_mb=device_mb if any(FAULTS[kind].needs_device for kind in chosen) else None,
     )
-    tried = Experiment(plan, [str(recipe), *overrides], settings, tell, log).run()
-    untried |= {
-        kind: "no step had anything that it could befall"
-        for kind in chosen
-        if kind not in {each.fault for each in tried}
-    }
+    tried = Experiment(plan, [str(recipe), *overrides], settings, report, log).run()
+    untried |= {kind: "it applies to no step" for kind in chosen if kind not in {each.fault for each in tried}}
     result = Chaos(recipe=str(recipe), held=sum(not each.wrong for each in tried), tried=tried, untried=untried)
     (out / RESULTS).write_bytes(msgspec.json.format(msgspec.json.encode(result), indent=1))
     answer(result, show, as_json)
@@ -113,7 +109,7 @@ def untried_kinds(wanted: tuple[str, ...], asked: tuple[str, ...], out: Path, de
     return {}
 
 
-def tell(tried: Tried) -> None:
+def report(tried: Tried) -> None:
     """Say how a fault went, as a line of progress."""
     outcome = "; ".join(tried.wrong) if tried.wrong else "held"
     log(f"run {tried.run}: {tried.fault} in {tried.step}: exit code {tried.exit}: {outcome}")

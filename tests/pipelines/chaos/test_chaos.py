@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from pipelines.chaos.device import Device
-from pipelines.chaos.disturbed import Tried
-from pipelines.chaos.fingerprint import differences, fingerprint
+from pipelines.chaos.digests import differences, digests_of
+from pipelines.chaos.fault_run import Tried
 from pipelines.cli.chaos import Chaos, share, show
 from pipelines.cli.main import invoke
 from pipelines.engine.seeds import seed_table
@@ -65,18 +65,18 @@ def test_faults_in_every_step_are_survived(
     assert len(result.tried) == result.held == wanted
     assert len({each.step for each in result.tried}) >= steps - 2
     assert {each.fault for each in result.tried} == set(kinds)
-    assert {path.name for path in (tmp_path / "out").iterdir() if path.is_dir()} == {"tmp", "undisturbed"}
+    assert {path.name for path in (tmp_path / "out").iterdir() if path.is_dir()} == {"tmp", "baseline"}
 
 
-def test_what_is_not_survived_is_told_and_stays(
+def test_what_is_not_survived_is_reported_and_kept(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    prints = iter([{"rows": "calm"}, {"rows": "other"}])
-    monkeypatch.setattr("pipelines.chaos.experiment.fingerprint", lambda folder: next(prints))
+    prints = iter([{"rows": "baseline"}, {"rows": "other"}])
+    monkeypatch.setattr("pipelines.chaos.experiment.digests_of", lambda folder: next(prints))
     arguments = ["chaos", str(line(tmp_path)), "--faults", "1", "--fault", "pause", "--out", str(tmp_path / "out")]
     assert invoke(arguments) == 1
     told = capsys.readouterr()
-    assert "run 1 did not end as the undisturbed one: rows differs" in told.err
+    assert "run 1 did not end as the baseline: rows differs" in told.err
     assert "0 of 1 faults were survived" in told.out
     assert (tmp_path / "out/run-0001/summary.json").exists()
     assert json.loads((tmp_path / "out/faults.json").read_bytes())["tried"][0]["wrong"] == ["rows differs"]
@@ -84,7 +84,9 @@ def test_what_is_not_survived_is_told_and_stays(
     assert "is not empty" in capsys.readouterr().err
 
 
-def test_a_recipe_that_does_not_run_undisturbed_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_recipe_that_does_not_fails_without_faults_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     rows = tmp_path / "rows.jsonl"
     rows.write_text("no record\n")
     step = {"operator": "normalize", "format": "openai", "data": [str(rows)], "dataset": "d", "licence": "MIT"}
@@ -92,7 +94,7 @@ def test_a_recipe_that_does_not_run_undisturbed_is_refused(tmp_path: Path, capsy
     recipe.write_text(dump_yaml({"name": "r", "steps": [{**step, "as": "read"}]}))
     assert invoke(["chaos", str(recipe), "--out", str(tmp_path / "out"), "--fault", "kill_launcher"]) == 2
     told = capsys.readouterr().err
-    assert "the recipe does not run undisturbed: exit code 1" in told
+    assert "the recipe fails without faults: exit code 1" in told
 
 
 def test_the_table_counts_faults_by_kind_and_operator(capsys: pytest.CaptureFixture[str]) -> None:
@@ -108,20 +110,20 @@ def test_the_table_counts_faults_by_kind_and_operator(capsys: pytest.CaptureFixt
     assert "not tried: cut_network: ip not found" in out
 
 
-def test_fingerprints_differ_in_rows_and_files_and_not_in_times(tmp_path: Path) -> None:
+def test_digests_differ_in_rows_and_files_and_not_in_times(tmp_path: Path) -> None:
     run = trajectory()
     slower = msgspec.structs.replace(run, usage=msgspec.structs.replace(run.usage, seconds=99.0))
     other = msgspec.structs.replace(run, task_id="another")
     prints = {}
     for name, row in {"one": run, "slower": slower, "other": other}.items():
         seed_table(tmp_path / name / "table", [row])
-        prints[name] = fingerprint(tmp_path / name)
+        prints[name] = digests_of(tmp_path / name)
     assert Table.open(tmp_path / "one/table").digest != Table.open(tmp_path / "slower/table").digest
     assert differences(prints["one"], prints["slower"]) == []
     assert differences(prints["one"], prints["other"]) == ["table/manifest.json differs"]
     (tmp_path / "slower/table/data/left-0123456789ab").write_text("")
     (tmp_path / "slower/table/data/part-00000.parquet").rename(tmp_path / "elsewhere")
-    assert differences(prints["one"], {**fingerprint(tmp_path / "other"), "x": "there"})[0] == "x is left over"
+    assert differences(prints["one"], {**digests_of(tmp_path / "other"), "x": "there"})[0] == "x is left over"
 
 
 def test_a_device_of_its_own_can_be_filled_and_its_network_cut(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -65,7 +66,7 @@ def test_a_run_reads_one_revision_and_what_lies_here_is_read_the_same(tmp_path: 
     assert rows(tmp_path / "here") == rows(tmp_path / "first")
 
     fake.push("org/talks", {"train.jsonl": talks(12)})
-    (tmp_path / "first/t/manifest.json").unlink()  # as if the run had been killed
+    shutil.rmtree(tmp_path / "first/t")
     again = normalize(tmp_path, "first", address)
     assert again.returncode == 0, again.stderr
     assert rows(tmp_path / "first") == rows(tmp_path / "here")

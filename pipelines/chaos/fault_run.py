@@ -25,7 +25,7 @@ PROCEDURE_S = 4.0
 
 
 class Tried(msgspec.Struct, kw_only=True):
-    """A fault that came to a step: how the command ended, and what is wrong with what followed; empty for nothing."""
+    """A fault that was injected into a step: how the command ended, and what went wrong, empty for nothing."""
 
     run: int
     fault: str
@@ -36,13 +36,13 @@ class Tried(msgspec.Struct, kw_only=True):
 
 
 class Broken(Exception):
-    """A run does not come to its end any more; the message says why."""
+    """A run cannot be finished; the message says why."""
 
 
-class Disturbed:
+class FaultRun:
     """A run into ``folder``; ``start`` starts its command, which may take ``limit_s`` at a time.
 
-    ``tell`` is called with each fault when its command has ended.
+    ``report`` is called with each fault when its command has ended.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Disturbed:
         folder: Path,
         device: Device | None,
         start: Callable[[], Command],
-        tell: Callable[[Tried], None],
+        report: Callable[[Tried], None],
         limit_s: float,
     ) -> None:
         self.tried: list[Tried] = []
@@ -61,15 +61,15 @@ class Disturbed:
         self._folder = folder if device is None else device.outside
         self._device = device
         self._start = start
-        self._tell = tell
+        self._report = report
         self._limit_s = limit_s
         self._paused: Sequence[int] = ()
 
-    def befall(self, step: Step, seconds: float, kinds: list[str], chance: random.Random) -> None:
-        """Start the command and bring about the first of ``kinds`` that can come to ``step``, in the middle of it.
+    def inject(self, step: Step, seconds: float, kinds: list[str], chance: random.Random) -> None:
+        """Start the command and inject the first of ``kinds`` that applies to ``step``, in the middle of it.
 
         That kind goes to the end of the list. Nothing is tried where the step ends too soon. ``seconds`` is how long
-        it takes when nothing disturbs it. Raises ``Broken`` if the run does not get there.
+        it takes in the baseline run. Raises ``Broken`` if the run does not get there.
         """
         command = self._start()
         began = self._begins(command, step)
@@ -83,14 +83,14 @@ class Disturbed:
             device=self._device,
         )
         for kind in [*kinds] if began and command.runs() else ():
-            paused = FAULTS[kind].befall(scene)
+            paused = FAULTS[kind].inject(scene)
             if paused is not None:
                 kinds.append(kinds.pop(kinds.index(kind)))
                 tried = Tried(run=self._number, fault=kind, step=step.name, operator=step.operator)
                 self.tried.append(tried)
                 tried.exit = command.wait(self._limit_s)
                 tried.wrong = self._mistakes(command, FAULTS[kind].exits, paused)
-                self._tell(tried)
+                self._report(tried)
                 self.done = tried.exit == 0
                 return
         self._go_through(command)
@@ -100,7 +100,7 @@ class Disturbed:
         self._go_through(self._start())
 
     def _go_through(self, command: Command) -> None:
-        """Wait for the end of a command that nothing disturbs any more. Raises ``Broken``."""
+        """Wait for the end of a command without further faults. Raises ``Broken``."""
         command.wait(self._limit_s)
         wrong = self._mistakes(command, frozenset(), ())
         if wrong:
@@ -112,11 +112,11 @@ class Disturbed:
         until = time.monotonic() + self._limit_s
         ready = None
         while command.runs() and time.monotonic() < until:
-            if command.says(f"{step.name}: started"):
+            if command.printed(f"{step.name}: started"):
                 return True
             if isinstance(step.stage, Procedure) and (self._folder / step.name).parent.exists():
                 ready = ready or time.monotonic()
-                if command.says(step.name) or time.monotonic() - ready > PROCEDURE_S:
+                if command.printed(step.name) or time.monotonic() - ready > PROCEDURE_S:
                     return True
             time.sleep(_POLL_S)
         return False
@@ -133,7 +133,7 @@ class Disturbed:
         elif code not in {0, *exits}:
             right = " or ".join(map(str, sorted({0, *exits})))
             wrong.append(f"exit code {code}, expected {right}")
-        if TRACEBACK in command.said():
+        if TRACEBACK in command.output():
             wrong.append("a traceback was printed")
         wake(self._paused)
         left = command.left(GRACE_S, apart_from=paused)

@@ -15,14 +15,14 @@ from schemas.tables import Table, read_shard
 from schemas.verdict import Dropped
 
 TIMES = frozenset({"seconds"})
-"""Fields of records that tell how long something took."""
+"""Fields of records that report how long something took."""
 
 WEIGHTS = (".safetensors",)
 _ATTEMPT = re.compile(r"[0-9a-f]{8,}")
 """The part of a file's name that differs from attempt to attempt."""
 
 
-def fingerprint(run_dir: Path) -> dict[str, str]:
+def digests_of(run_dir: Path) -> dict[str, str]:
     """A digest by path for every file of a run: of rows, of weights, or ``there`` for a file that may differ.
 
     Rows are those that the manifest of their table lists. Logs and locks, which no reader needs, are left out.
@@ -58,8 +58,10 @@ def timeless(value: object) -> object:
     return [timeless(each) for each in value] if isinstance(value, list) else value
 
 
-def differences(calm: Mapping[str, str], found: Mapping[str, str]) -> list[str]:
-    """What ``found`` has otherwise than an undisturbed run, one line each."""
-    lines = [f"{name} is missing" for name in sorted(calm.keys() - found.keys())]
-    lines += [f"{name} is left over" for name in sorted(found.keys() - calm.keys())]
-    return lines + [f"{name} differs" for name in sorted(calm.keys() & found.keys()) if calm[name] != found[name]]
+def differences(baseline: Mapping[str, str], found: Mapping[str, str]) -> list[str]:
+    """How ``found`` differs from the baseline run, one line each."""
+    lines = [f"{name} is missing" for name in sorted(baseline.keys() - found.keys())]
+    lines += [f"{name} is left over" for name in sorted(found.keys() - baseline.keys())]
+    return lines + [
+        f"{name} differs" for name in sorted(baseline.keys() & found.keys()) if baseline[name] != found[name]
+    ]
