@@ -13,6 +13,7 @@ from pipelines.engine.operation import Blamed, Operation, Result, RowOperation, 
 from pipelines.stages.lookup import Lookup
 from pipelines.stages.stage import Inputs, Stage, StageContext, TableNames, expect, tables_of
 from schemas.errors import UserError
+from schemas.manifest import Manifest
 from schemas.record import JsonObject
 from schemas.task import EnvironmentSpec, Task
 from schemas.trajectory import Trajectory
@@ -30,6 +31,10 @@ SIDE_TABLES: Mapping[Need, tuple[str, str]] = {
     "environments": ("EnvironmentSpec", "tables of the environments of these tasks"),
 }
 """The record and the description of each table that a verifier may need."""
+
+
+SILENT = {"unscored": "unscored", "error": "errors"}
+"""The states of a verdict without a score, as messages call them."""
 
 
 class Verify(Stage):
@@ -55,6 +60,16 @@ class Verify(Stage):
     def parameters(self) -> JsonObject:
         """Those of the verifier."""
         return {name: getattr(self, name) for name in self.verifier_type.model_fields}
+
+    def notes(self, manifest: Manifest) -> list[str]:
+        """A warning where verdicts say nothing: whoever asks them drops these trajectories."""
+        counted = {status: manifest.metrics.get(status, 0) for status in SILENT}
+        if not any(counted.values()):
+            return []
+        reasons = {name: n for name, n in manifest.metrics.items() if name.partition(".")[0] in SILENT and "." in name}
+        why = ", ".join(f"{name.partition('.')[2]} {n:,.0f}" for name, n in sorted(reasons.items()))
+        found = ", ".join(f"{n:,.0f} are {SILENT[status]}" for status, n in counted.items() if n)
+        return [f"warning: of {manifest.counts.written:,} verdicts {found}{why and f' ({why})'}"]
 
     def operation(self, inputs: Inputs, context: StageContext) -> Operation:
         """The verdicts."""
@@ -136,8 +151,9 @@ class Verification(RowOperation):
         return [Result(input_id=input_id, outputs=[verdict])]
 
     def measures(self, output: Any) -> Mapping[str, float]:
-        """Verdicts by what they say."""
-        return {output.status: 1, "passed": int(bool(output.passed))}
+        """Verdicts by what they say, and why others say nothing, where that is a word."""
+        why = {f"{output.status}.{output.reason}": 1} if (output.reason or "").isidentifier() else {}
+        return {output.status: 1, "passed": int(bool(output.passed)), **({} if output.status == "scored" else why)}
 
     async def _verdict(self, task: Task | None, trajectory: Trajectory) -> Verdict:
         spec = self._environments.get(task.environment_id) if task and self._environments else None

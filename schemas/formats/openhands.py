@@ -3,7 +3,7 @@
 A result is linked to its call (``cause``, ``tool_call_id``), calls of one model response share a turn, errors and
 rejections are results. Changes of state are no turns: they stand in ``extra`` under ``events``. Of web pages the text
 that the agent saw is kept; screenshots and page trees, megabytes each, are counted as losses. Personal fields of
-feedback (``email``, ``token``) are never stored.
+feedback (``email``, ``token``) and keys of models are never stored.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ CONVERTER_VERSION = "2"
 NAME = "openhands"
 EVENTS = ("history", "trajectory", "events")
 """Where a record of a run holds its events."""
-PERSONAL = ("email", "token")
-"""Fields of a record, of its events, and of what these hold, that are never stored."""
+PERSONAL = ("email", "token", "LLM_API_KEY", "llm_api_key")
+"""Fields of a record, of its events, and of what these hold, that are never stored; the keys are in settings."""
 _PRIVATE = [PrivatePath(f"{place}.{name}") for place in ("$", "args", "extras") for name in PERSONAL]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
+import msgspec
 import pytest
 from pydantic import Field
 
@@ -158,3 +159,18 @@ def test_check_outcome_needs_tasks_and_environments() -> None:
         stage("check_outcome", of="x", tasks="tasks")
     with pytest.raises(UserError, match="unknown key 'threshold'"):
         stage("check_outcome", of="x", tasks="tasks", environments="environments", threshold=0.5)
+
+
+def test_verdicts_that_say_nothing_are_reported(tmp_path: Path) -> None:
+    write_table(tmp_path / "tasks", [[ruin_task(1, 5)]], Task)
+    write_table(tmp_path / "environments", [[SPEC]], EnvironmentSpec)
+    write_table(tmp_path / "others", [[msgspec.structs.replace(SPEC, environment_id="other")]], EnvironmentSpec)
+    with registered():
+        run(tmp_path, "sample", "runs", {"actor": model("gambler", turns=["0.0"])}, policy="p", **ON)
+        given: dict[str, Any] = {"of": "runs", "tasks": "tasks"}
+        known = run(tmp_path, "check_outcome", "known", **given, environments="environments")
+        unknown = run(tmp_path, "check_outcome", "unknown", **given, environments="others")
+    step = stage("check_outcome", **given, environments="others")
+    assert step.notes(known) == []
+    assert unknown.metrics == {"passed": 0, "unscored": 1, "unscored.no_environment": 1}
+    assert step.notes(unknown) == ["warning: of 1 verdicts 1 are unscored (no_environment 1)"]

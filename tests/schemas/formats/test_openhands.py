@@ -178,9 +178,10 @@ def test_labels_are_outcomes_and_stay_readable(label: dict[str, Any], status: st
 
 
 def test_personal_fields_are_never_stored() -> None:
-    begun = {"action": "initialize", "args": {"token": "t0ken", "model": "m"}, "token": "t0ken"}
+    settings = {"token": "t0ken", "LLM_API_KEY": "t0ken", "model": "m"}
+    begun = {"action": "initialize", "args": settings, "token": "t0ken"}
     run, losses, _, _ = read({"email": "a@b.c", "token": "t0ken", "feedback": "negative", "trajectory": [TASK, begun]})
-    assert losses == {"email": 1, "token": 3}
+    assert losses == {"email": 1, "token": 3, "LLM_API_KEY": 1}
     assert "t0ken" not in str(run)
     assert b"a@b.c" not in msgspec.json.encode(run)
     assert b"t0ken" not in msgspec.json.encode(run)
