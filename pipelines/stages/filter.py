@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, cast
 
 from pydantic import Field
 
 from pipelines.engine.operation import Blamed, Operation, Result, RowOperation, Unit
 from pipelines.stages.annotations import expect_asked
 from pipelines.stages.said import Said
+from pipelines.stages.selection import kept_notes
 from pipelines.stages.stage import Inputs, Stage, StageContext, TableNames, expect
 from schemas.conditions import Condition
+from schemas.errors import nearest
+from schemas.manifest import Manifest
 from schemas.trajectory import Trajectory
 from schemas.verdict import Selection
+
+ABSENT = "absent."
+NEAR = "near."
+"""Before the field of a condition: trajectories that lack it, and, with the nearest field after it, have that."""
 
 
 class Filter(Stage):
@@ -41,6 +48,10 @@ class Filter(Stage):
     def annotations(self) -> Sequence[str]:
         """Its selections."""
         return [self.name]
+
+    def notes(self, manifest: Manifest) -> list[str]:
+        """Warnings where nothing is kept, and where a field of a condition is in no trajectory."""
+        return [*kept_notes(manifest), *absent_notes(self.where, manifest)]
 
     def operation(self, inputs: Inputs, context: StageContext) -> Operation:
         """The selections."""
@@ -74,8 +85,33 @@ class Filtering(RowOperation):
             kept=failed is None,
             reason=None if failed is None else str(failed),
         )
-        return [Result(input_id=unit[0], outputs=[selection])]
+        return [Result(input_id=unit[0], outputs=[selection], measures=dict(_absent(self._conditions, record)))]
 
     def measures(self, output: Any) -> Mapping[str, float]:
         """How many were kept."""
         return {"kept": int(output.kept)}
+
+
+def absent_notes(conditions: Sequence[Condition], manifest: Manifest) -> list[str]:
+    """A warning for each field that no trajectory has, with what may be meant."""
+    notes = []
+    for path in dict.fromkeys(each.field for each in conditions if each.field is not None):
+        if manifest.counts.written and manifest.metrics.get(f"{ABSENT}{path}") == manifest.counts.written:
+            start = f"{NEAR}{path} "
+            near = {name.removeprefix(start): n for name, n in manifest.metrics.items() if name.startswith(start)}
+            hint = f". Did you mean {max(near, key=lambda name: near[name])!r}?" if near else ""
+            notes.append(f"warning: `field: {path}` is in none of {manifest.counts.written:,} trajectories{hint}")
+    return notes
+
+
+def _absent(conditions: Sequence[Condition], record: Trajectory) -> Iterator[tuple[str, float]]:
+    """A count for each field of the conditions that is in no open mapping of ``record``, and one of the nearest."""
+    for path in dict.fromkeys(each.field for each in conditions if each.field is not None):
+        names, value = path.split("."), cast(Any, record)
+        for place, name in enumerate(names):
+            if isinstance(value, dict) and name not in value:
+                yield f"{ABSENT}{path}", 1
+                if (known := nearest(name, map(str, value))) is not None:
+                    yield f"{NEAR}{path} {'.'.join([*names[:place], known, *names[place + 1 :]])}", 1
+                break
+            value = value.get(name) if isinstance(value, dict) else getattr(value, name, None)

@@ -16,7 +16,9 @@ from pipelines.engine import stop
 from pipelines.engine.operation import Blamed, Operation, Result, RowOperation, Unit
 from pipelines.stages.choice import SAID, Choice, Choosing
 from pipelines.stages.contents import Contents
+from pipelines.stages.selection import kept_notes
 from pipelines.stages.stage import Inputs, StageContext, TableNames, expect, tables_of
+from schemas.manifest import Manifest
 from schemas.trajectory import Action, Trajectory
 from schemas.verdict import Selection
 from schemas.views.evidence import Evidence
@@ -58,6 +60,10 @@ class Pick(Choosing):
     def annotations(self) -> Sequence[str]:
         """Its selections."""
         return [self.name]
+
+    def notes(self, manifest: Manifest) -> list[str]:
+        """A warning where nothing is kept."""
+        return kept_notes(manifest)
 
     def operation(self, inputs: Inputs, context: StageContext) -> Operation:
         """The selections."""

@@ -21,6 +21,7 @@ from pipelines.stages.lookup import Shards, ids_of
 from pipelines.stages.stage import TableNames
 from schemas.config import Config
 from schemas.errors import UserError
+from schemas.manifest import Manifest
 from schemas.record import JsonObject
 from schemas.tables import Table
 from schemas.verdict import Selection
@@ -110,6 +111,13 @@ def _decisions(folder: str, shards: Shards[Selection]) -> dict[str, str | None]:
         reason = None if row.kept else row.reason or f"selection {row.name!r}"
         reasons[row.trajectory_id] = reasons.get(row.trajectory_id) or reason
     return reasons
+
+
+def kept_notes(manifest: Manifest) -> list[str]:
+    """A warning where a table of selections keeps nothing."""
+    if not manifest.counts.written or manifest.metrics.get("kept", 0):
+        return []
+    return [f"warning: none of {manifest.counts.written:,} trajectories is kept; the reasons are in the table"]
 
 
 def check_overlap(selections: Sequence[Table], trajectories: Sequence[Table]) -> None:

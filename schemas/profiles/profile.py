@@ -141,6 +141,8 @@ class ProfileReader:
         read = self._reader.read(Decoded(raw, self._shaped(document)), origin)
         rows = document if profile.group is not None else [document]
         runs = [read.trajectory, *read.others]
+        if not any(run.content for run in runs):
+            raise FormatError("empty", "the record holds no message, call or observation")
         if self._placing:
             runs = [self._placed(run, rows) for run in runs]
         measures = {**measured(document, read.trajectory.extra, read.losses), **removed}

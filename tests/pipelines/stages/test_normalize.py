@@ -436,3 +436,9 @@ def test_an_empty_file_is_told(tmp_path: Path) -> None:
     (tmp_path / "d.jsonl").write_bytes(b"")
     with pytest.raises(UserError, match="holds no records"):
         normalize(tmp_path, "t", str(tmp_path / "d.jsonl"))
+
+
+def test_a_record_that_says_nothing_is_dropped(tmp_path: Path) -> None:
+    data = write(tmp_path / "d.jsonl", {"messages": []}, {"messages": [{"role": "user", "content": "Hi."}]})
+    manifest = run(tmp_path, "normalize", "t", data=[data], dataset="d", format="openai")
+    assert (manifest.counts.written, manifest.reasons) == (1, {"empty": 1})

@@ -181,3 +181,21 @@ def test_a_recipe_names_selections_in_either_form(folder: Path) -> None:
         plan({"any": ["a", "bb"]})
     with pytest.raises(UserError, match="selections holds Trajectory records, expected Selection"):
         plan({"any": ["runs"]})
+
+
+def test_a_selection_that_keeps_nothing_and_a_field_that_no_trajectory_has_are_reported(tmp_path: Path) -> None:
+    seed_table(tmp_path / "runs", [trajectory(f"t{n}", extra={"openai": {"label": "good"}}) for n in range(3)])
+
+    def told(field: str, value: str) -> list[str]:
+        step = {"of": "runs", "where": [{"field": field, "equals": value}]}
+        return stage("filter", **step).notes(run(tmp_path, "filter", f"{field}-{value}".replace(".", "-"), **step))
+
+    assert told("extra.openai.label", "good") == []
+    nothing = "warning: none of 3 trajectories is kept; the reasons are in the table"
+    assert told("extra.openai.label", "bad") == [nothing]
+    assert told("extra.openai.lable", "good") == [
+        nothing,
+        "warning: `field: extra.openai.lable` is in none of 3 trajectories. Did you mean 'extra.openai.label'?",
+    ]
+    unknown = {"of": "runs", "by": "cheapest"}
+    assert stage("pick", **unknown).notes(run(tmp_path, "pick", "picked", **unknown)) == [nothing]
