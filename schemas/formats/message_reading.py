@@ -230,7 +230,9 @@ class MessageReader:
             for field, value in fields.items():
                 force_setattr(action, field, value)
             talk.content.append(action)
-        self._awaits = spoken.awaits and (bool(self._waiting) or not self._ending)
+        # A command that ends the task may be a plain text, such as ``Act: finish``.
+        ended = bool(self._ending) or is_terminal(dialect, spoken.actions[0])
+        self._awaits = spoken.awaits and (bool(self._waiting) or not ended)
         if reasoning is not None:
             force_setattr(talk.content[index], "reasoning_content", reasoning)
 

@@ -6,6 +6,7 @@ only looks like a call (cut off, no JSON, no closing tag) stays prose.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -93,10 +94,11 @@ def is_plainest(dialect: Dialect, spoken: Spoken, text: str) -> bool:
 def text_arguments(given: str, names: str | Sequence[str]) -> dict[str, str]:
     """The arguments that a text between brackets holds, separated by commas, by name.
 
-    Of more commas than names the last ones count, but none inside of brackets or double quotes.
+    Of more commas than names the last ones count, but none inside of brackets or double quotes. A name may stand
+    before its value, as in ``get_relations(variable=#1)``.
     """
     if isinstance(names, str):
-        return {names: given}
+        return {names: given if names == INPUT else given.removeprefix(f"{names}=")}
     depth, quoted, commas = 0, False, []
     for place, character in enumerate(given):
         quoted ^= character == '"'
@@ -104,7 +106,8 @@ def text_arguments(given: str, names: str | Sequence[str]) -> dict[str, str]:
         if character == "," and not (quoted or depth):
             commas.append(place)
     edges = [-1, *(commas[len(commas) - len(names) + 1 :] if len(commas) >= len(names) else commas), len(given)]
-    return {name: given[a + 1 : b].strip() for name, a, b in zip(names, edges, edges[1:], strict=False)}
+    values = (given[a + 1 : b].strip() for a, b in itertools.pairwise(edges))
+    return {name: value.removeprefix(f"{name}=") for name, value in zip(names, values, strict=False)}
 
 
 def unsayable(detail: str) -> FormatError:

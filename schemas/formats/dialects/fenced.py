@@ -11,7 +11,7 @@ from schemas.formats.dialects.config import DialectConfig
 from schemas.formats.dialects.dialect import Block, Spoken, lines, unsayable, with_prose
 from schemas.trajectory import Action, ApiAction, CodeAction
 
-_FENCE = re.compile(r"^(`{3,}|~{3,})([^\n`]*)$", re.MULTILINE)
+_FENCE = re.compile(r"^([ \t]*)(`{3,}|~{3,})([^\n`]*)$", re.MULTILINE)
 
 
 class Fenced(DialectConfig):
@@ -40,17 +40,21 @@ class Fenced(DialectConfig):
 
 
 def _blocks(text: str, language: str | None) -> Iterator[Block]:
-    """The closed blocks; without a language, they are in ``language``, or none."""
+    """The closed blocks; without a language, they are in ``language``, or none. Those of a list are indented."""
     opening: re.Match[str] | None = None
     for fence in _FENCE.finditer(text):
-        if opening is None:
+        if opening is None or len(fence[1]) < len(opening[1]):  # the list ends, and a block that it left open
             opening = fence
-        elif fence[1] == opening[1] and not fence[2].strip():
+        elif fence[1] == opening[1] and fence[2] == opening[2] and not fence[3].strip():
             code = text[opening.end() + 1 : fence.start()].removesuffix("\n")
-            named = opening[2].strip() or language
+            named = opening[3].split()[0] if opening[3].strip() else language
             if named is not None:
-                yield Block(opening.start(), fence.end(), CodeAction(language=named, content=code))
+                yield Block(opening.start(), fence.end(), CodeAction(language=named, content=_dedented(code, fence[1])))
             opening = None
+
+
+def _dedented(code: str, indent: str) -> str:
+    return "\n".join(line.removeprefix(indent) for line in code.split("\n")) if indent else code
 
 
 def _language(block: Block) -> str:

@@ -393,6 +393,51 @@ def test_a_marked_result_of_a_terminal_call_is_linked_to_it() -> None:
     assert sources(read)[1:] == [("environment", "call_1"), ("user", None)]
 
 
+def test_the_users_turn_after_a_plain_command_that_ends_the_task_is_the_users() -> None:
+    read = heard("react", {}, "Think: done\n\nAct: finish", "Now a new task.", "ACTION: go to box", "A box.", "So.")
+    assert sources(read)[1:] == [("user", None), ("environment", None)]
+    assert read.remarks["guessed_source"] == 1
+
+
+def test_names_before_the_arguments_of_a_text_call_are_no_part_of_them() -> None:
+    options = {"parameters": {"get_relations": "variable", "get_neighbors": ["variable", "relation"]}}
+    dialect = DIALECTS.load("react")(**options)
+    for text, kwargs in (
+        ("get_relations(variable=#1)", {"variable": "#1"}),
+        ("get_neighbors(variable=#1, relation=a.b)", {"variable": "#1", "relation": "a.b"}),
+        ("get_neighbors(#1, a=b)", {"variable": "#1", "relation": "a=b"}),
+        ("search[input=x]", {"input": "input=x"}),
+    ):
+        assert dialect.read(f"Action: {text}").actions[0].kwargs == kwargs
+    row = {
+        "conversations": [
+            {"from": "human", "value": "Q"},
+            {"from": "gpt", "value": "Action: get_relations(variable=#1)"},
+        ]
+    }
+    form = ShareGpt(dialect="react", dialect_options=options, order="as_said")
+    assert form.write(form.read(msgspec.json.encode(row), Origin("d")).trajectory).document == row
+
+
+@pytest.mark.parametrize(
+    ("text", "actions"),
+    [
+        (
+            "1. Run:\n   ```python\n   if x:\n       y\n   ```\n2. Done.",
+            [code("if x:\n    y", description="1. Run:"), message("2. Done.")],
+        ),
+        ("```py title=a.py\nx\n```", [code("x", "py")]),
+        ("- a\n  ```python\n  x\nb\n```python\ny\n```", [code("y", description="- a\n  ```python\n  x\nb")]),
+        ("```text\n  ```python\n  x\n  ```\n```", [code("  ```python\n  x\n  ```", "text")]),
+    ],
+)
+def test_fenced_blocks_of_lists_are_indented(text: str, actions: list[AnyAction]) -> None:
+    assert DIALECTS.load("fenced")().read(text).actions == actions
+    row = {"conversations": [{"from": "human", "value": "Q"}, {"from": "gpt", "value": text}]}
+    form = ShareGpt(dialect="fenced", order="as_said")
+    assert form.write(form.read(msgspec.json.encode(row), Origin("d")).trajectory).document == row
+
+
 def test_a_source_that_only_the_place_of_a_turn_tells_is_counted() -> None:
     read = heard("react", {}, "Action: look[a]", "A box.", "Action: look[b]", "Observation: none", "So.", "Thanks.")
     assert sources(read)[1:] == [("environment", "call_1"), ("environment", "call_3"), ("user", None)]
