@@ -77,7 +77,8 @@ class PairedDifference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Measures(msgspec.Struct, frozen=True, kw_only=True):
-    """One model on one split. ``n`` counts tasks and ``environments`` those they are of.
+    """One model on one split. ``n`` counts tasks and ``environments`` those they are of; ``unscored`` the episodes that
+    were dropped or have no scored verdict, on which nothing here rests.
 
     Rates are in [0, 1]; ``None`` where there is nothing to divide by.
 
@@ -96,6 +97,7 @@ class Measures(msgspec.Struct, frozen=True, kw_only=True):
     turns_per_success: float | None
     completion_tokens_per_success: float | None
     environments: int | None = None
+    unscored: int | None = None
 
 
 def wilson(successes: float, n: float, confidence: float = CONFIDENCE) -> Interval:

@@ -188,8 +188,19 @@ def measure_cells(measures: Mapping[str, Any]) -> Row:
 
 
 def evaluation_lines(summary: Summary) -> list[str]:
-    """What to know besides the table of models: splits with few environments, and the differences."""
-    return [*warning_lines(summary), *difference_lines(summary)]
+    """What to know besides the table of models: splits with few environments, lost episodes, and the differences."""
+    return [*warning_lines(summary), *unscored_lines(summary), *difference_lines(summary)]
+
+
+def unscored_lines(summary: Summary) -> list[str]:
+    """A warning for each model some of whose episodes were dropped or not judged: these may be the hard ones."""
+    why = "were dropped or have no scored verdict; its rates are those of the others"
+    return [
+        f"{split}: warning: {unscored:,} of {unscored + measures['episodes']:,} episodes of {model} {why}"
+        for split, models in summary.evaluation.items()
+        for model, measures in models.items()
+        if (unscored := measures.get("unscored"))
+    ]
 
 
 def warning_lines(summary: Summary) -> list[str]:

@@ -248,7 +248,11 @@ def compare(tables: Mapping[Run, tuple[Table, Table]], models: Sequence[str]) ->
             for run, (trajectories, verdicts) in tables.items()
             if run.split == split
         }
-        results[split] = {label: msgspec.to_builtins(measure(found)) for label, found in episodes.items()}
+        begun = {run.label: played.manifest.counts.read for run, (played, _) in tables.items() if run.split == split}
+        results[split] = {
+            label: msgspec.to_builtins(msgspec.structs.replace(measure(found), unscored=begun[label] - len(found)))
+            for label, found in episodes.items()
+        }
         reference, model = models[0], models[-1]
         difference = paired_difference(episodes[reference], episodes[model])
         if reference != model and difference is not None:

@@ -109,6 +109,7 @@ def test_results_of_an_earlier_version_are_made_anew(tmp_path: Path) -> None:
     place, file = tmp_path / "held_out_tasks/base", tmp_path / RESULT
     made = msgspec.json.decode(file.read_bytes())
     assert made["splits"]["held_out_tasks"]["base"]["environments"] == 1
+    assert made["splits"]["held_out_tasks"]["base"]["unscored"] == 0
     run = Run("held_out_tasks", "base", "base", False)
     tables = {run: (Table.open(place / "trajectories"), Table.open(place / "verdicts"))}
     file.write_bytes(msgspec.json.encode({**made, "splits": {"marked": {}}}))
