@@ -47,9 +47,14 @@ def all_checks(
     licence: str,
     sources: Sequence[SourceCount],
     allowed: Allowed,
+    card_texts: Mapping[str, str],
 ) -> list[Check]:
-    """Every check of a data set, in the order they are told."""
-    findings = [*(each for survey in surveys.values() for each in survey.findings), *in_files(texts_of(material))]
+    """Every check of a data set, in the order of the report.
+
+    ``card_texts`` are the texts that the publisher adds to the card, by the name of the option.
+    """
+    texts = {**texts_of(material), **card_texts}
+    findings = [*(each for survey in surveys.values() for each in survey.findings), *in_files(texts)]
     return [
         schema(surveys),
         counts(surveys),

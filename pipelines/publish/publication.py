@@ -44,6 +44,12 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     base_model: str | None = None
     allowed: Allowed = Allowed()
 
+    @property
+    def card_texts(self) -> dict[str, str]:
+        """What the publisher adds to the card, by option."""
+        given = {"--title": self.title, "--description": self.description, "--author": self.author}
+        return {option: text for option, text in given.items() if text}
+
 
 class Publication(msgspec.Struct, frozen=True, kw_only=True):
     """What would go up. ``owned`` are the paths of folders and files that hold nothing else afterwards.
@@ -92,7 +98,7 @@ def dataset(order: Order, scratch: Path) -> Publication:
     sources = stated(sources_of(material), said)
     licence = declared_or_common(order.licence, sources)
     surveys = {each.name: survey(each.table, each.name) for each in material.tables}
-    checks = all_checks(material, surveys, licence, sources, order.allowed)
+    checks = all_checks(material, surveys, licence, sources, order.allowed, order.card_texts)
     by_split = {
         each.name: split_tables(each.table, surveys[each.name], scratch / SPLITS / each.name)
         for each in ([] if refused(checks) else material.tables)

@@ -2,7 +2,8 @@
 
 A secret is what lets in whoever holds it: tokens whose issuers gave them a form that can be told (documented by GitHub,
 "token formats", and by those that ``SECRETS`` names), private keys (RFC 7468, RFC 4880), JSON web tokens (RFC 7519),
-bearer tokens (RFC 6750), and passwords in addresses (RFC 3986). Other passwords have no form and are not found.
+bearer tokens (RFC 6750), basic authentication (RFC 7617), passwords in addresses (RFC 3986), and random values behind a
+name such as ``X_API_KEY``. Other passwords have no form and are not found.
 Personal data are e-mail addresses and telephone numbers in the international form (ITU-T E.123); names and postal
 addresses have no form and are not found. Local paths tell where things lie on the machine that made them, often with
 the name of its user. Patterns are in the syntax of Rust's ``regex``, which has no look-around.
@@ -30,6 +31,11 @@ START = rf"(?:{EDGE}|_|{ESCAPE})"
 GAP = r"(?:[\s\"'`:=,>]|\\+[nrt]?)"
 """What stands between a name and its value."""
 LINE_END = r"(?:\n|\\+[rn])"
+KEY_NAME = (
+    r"(?:[Aa]pi[_-]?[Kk]ey|API[_-]?K(?:EY|ey)|SECRET_KEY|secret_key|secretKey|CLIENT_SECRET|client_secret|clientSecret"
+    r"|A(?:CCESS|UTH)_TOKEN|a(?:ccess|uth)_token|a(?:ccess|uth)Token)"
+)
+"""What programs, headers and addresses call a key. The name alone is weak, so the value must look random."""
 
 SECRETS: Mapping[str, str] = {
     "age_key": r"AGE-SECRET-KEY-1[A-Z0-9]{58}",
@@ -38,6 +44,8 @@ SECRETS: Mapping[str, str] = {
     "aws_secret_key": rf"(?:[Ss]ecret_?[Aa]ccess_?[Kk]ey|SECRET_ACCESS_KEY){GAP}+"
     r"[A-Za-z0-9/+]{40}(?:[^A-Za-z0-9/+]|$)",
     "azure_key": r"AccountKey=[A-Za-z0-9/+]{86}==",
+    "basic_auth": rf"[Aa]uthorization{GAP}+[Bb]asic(?:\s|%20|\+)+[A-Za-z0-9+/_-]{{8,}}={{0,2}}"
+    r"|curl [^\n]{0,200}?(?:-u|--user)[ =]?[\"']?[A-Za-z0-9._@+-]+:[^\s\"'$<>{}:\\]{6,}",
     "bearer_token": r"(?:[Bb]earer|BEARER)(?:\s|%20|\+)+[A-Za-z0-9._~+/-]{20,}",
     "cerebras_key": rf"csk-[a-z0-9]{{40,}}{EDGE}",
     "databricks_token": rf"dapi[0-9a-f]{{32}}{EDGE}",
@@ -49,6 +57,7 @@ SECRETS: Mapping[str, str] = {
     "huggingface_token": rf"hf_[A-Za-z0-9]{{34,}}{EDGE}",
     "json_web_token": r"eyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{20,}",
     "langsmith_key": r"lsv2_(?:pt|sk)_[0-9a-f]{32}_[0-9a-f]{10}",
+    "named_key": rf"{KEY_NAME}{GAP}{{1,6}}[A-Za-z0-9+/_-]{{16,}}",
     "npm_token": rf"npm_[A-Za-z0-9]{{36}}{EDGE}",
     "nvidia_key": r"nvapi-[A-Za-z0-9_-]{60,}",
     "openai_key": r"sk-(?:proj|svcacct|admin)-[A-Za-z0-9_-]{40,}",
@@ -63,7 +72,7 @@ SECRETS: Mapping[str, str] = {
     "slack_token": r"xox[abeprs]-[0-9]{6,}-[A-Za-z0-9-]{10,}",
     "stripe_key": r"[rs]k_live_[A-Za-z0-9]{24,}",
     "together_key": r"tgp_v1_[A-Za-z0-9_-]{40,}",
-    "url_password": r"://[^\s/:@?#\"'`<>(){}\[\]\\|*^,;]*:[^\s/:@?#\"'`<>(){}\[\]\\|*^,;]+@[A-Za-z0-9][A-Za-z0-9.-]*",
+    "url_password": r"://[^\s/:@?#\"'`<>(){}\[\]\\|*^,;]*:[^\s/:@?#\"'`<>(){}\[\]\\|]+@[A-Za-z0-9][A-Za-z0-9.-]*",
     "xai_key": rf"xai-[A-Za-z0-9]{{60,}}{EDGE}",
 }
 """What refuses a publication, as it reads behind ``START``. ``service_key`` has the form that many took from OpenAI."""
@@ -71,14 +80,18 @@ SECRETS: Mapping[str, str] = {
 EXAMPLE = r"EXAMPLE|x{8}|X{8}|0{8}"
 """What issuers put into the keys of their own documentation, and others in the place of a key."""
 HARMLESS: Mapping[str, str] = {
+    "basic_auth": r"(?i:your|example|base64|dXNlcjpwYXNz|dXNlcm5hbWU6cGFzc3dvcmQ|QWxhZGRpbjpvcGVuIHNlc2FtZQ)"
+    r"|[Bb]asic\W+(?:[a-z_-]+|[A-Z_-]+)=*$|:(?i:pass(?:word|wd)|changeme|secret)$",
+    "named_key": r"(?i:your|example|dummy|placeholder|sample|replace|insert|(?:my|test|fake|mock)[_-])"
+    r"|[^A-Za-z0-9+/_-]\D*$|[^A-Za-z0-9+/_-][0-9_+/-]*$|[^A-Za-z0-9+/_-](?:[A-Za-z]+[_/-]+)+[A-Za-z]*[0-9]{0,2}$",
     "bearer_token": r"^\D*$|(?i:your|example|token[_.-])",
     "json_web_token": r"\.eyJzdWIiOiIxMjM0NTY3ODkwIiwibmFtZSI6IkpvaG4gRG9l",
-    "url_password": r"(?i):(?:\$.*|%[s(].*|x+|\.+|changeme|admin|root|user|username|guest|test|postgres|mysql|example|"
+    "url_password": r"(?i):(?:\$.*|[*.]+|%[s(].*|x+|changeme|admin|root|user|username|guest|test|postgres|mysql|example|"
     r"(?:my|your|some|the|db|user)?[_-]?(?:pass|password|passwd|pwd|secret|token|(?:api|access)?[_-]?key))@"
     r"|@(?:localhost|127\.0\.0\.1|(?:.*\.)?(?:example\.(?:com|org|net|edu)|example|test|invalid))$",
 }
-"""What has the form of a secret and is none: words, the token that jwt.io shows, and what documentation calls a
-password or a host (RFC 2606)."""
+"""What has the form of a secret and is none: words, the tokens that jwt.io and RFC 7617 show, names in the place of a
+value, and what documentation calls a password or a host (RFC 2606)."""
 
 EMAIL = r"[A-Za-z0-9._%+-]+@(?:[A-Za-z0-9-]+\.)+[A-Za-z]{2,}\b"
 NOBODY = r"(?i)@(?:.*\.)?(?:example\.(?:com|org|net|edu)|example|test|invalid|localhost|local)$|^[nrt]?git@|no-?reply"

@@ -59,7 +59,7 @@ def card(tables: Mapping[str, Table], says: Says = SAYS, run: Path | None = None
     material = Material(tables=published, run=run, origins=list(tables.values()), unknown={})
     surveys = {name: survey(table, name) for name, table in tables.items()}
     sources = [msgspec.structs.replace(each, licence="mit", said=True) for each in sources_of(material)]
-    checks = all_checks(material, surveys, says.licence, sources, Allowed())
+    checks = all_checks(material, surveys, says.licence, sources, Allowed(), {})
     made = dataset_card(material, surveys, checks, sources, says, [])
     return {name: content.decode() for name, content in made.items()}
 
@@ -211,5 +211,5 @@ def test_environments_that_no_published_row_is_of_are_not_counted(tmp_path: Path
     worlds = seed_table(tmp_path / "worlds", [spec("env1", family="pddl"), spec("env2", family="pddl")])
     material = Material(tables=[Published("runs", runs)], run=None, origins=[runs, worlds], unknown={})
     surveys = {"runs": survey(runs, "runs")}
-    checks = all_checks(material, surveys, "mit", [], Allowed())
+    checks = all_checks(material, surveys, "mit", [], Allowed(), {})
     assert "- `pddl`: 1\n" in dataset_card(material, surveys, checks, [], SAYS, [])[CARD].decode()

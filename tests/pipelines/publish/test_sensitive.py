@@ -24,6 +24,7 @@ REAL = {
     "aws_key_id": "AKIA" + "ABCDEFGH234567QW",
     "aws_secret_key": "AWS_SECRET_ACCESS_KEY=" + "aB3/" * 10,
     "azure_key": "AccountKey=" + "aB" * 43 + "==",
+    "basic_auth": "Authorization: Basic " + "amFuZTpo" + "dW50ZXIyMg==",
     "bearer_token": "Bearer " + "aB3d" * 6,
     "cerebras_key": "csk-" + "ab3d" * 12,
     "databricks_token": "dapi" + "0af3" * 8,
@@ -35,6 +36,7 @@ REAL = {
     "huggingface_token": "hf_" + "aBcD" * 8 + "xY",
     "json_web_token": "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJqYW5lIiwiZXhwIjoxfQ." + "aB3_" * 10,
     "langsmith_key": "lsv2_pt_" + "0af3" * 8 + "_" + "0a" * 5,
+    "named_key": "X_API_KEY=" + "7f3a9c" * 4,
     "npm_token": "npm_" + "aB3d" * 9,
     "nvidia_key": "nvapi-" + "aB3_" * 16,
     "openai_key": "sk-proj-" + "aB3d_" * 10,
@@ -68,6 +70,11 @@ HARMLESS = [
     "SflKxwRJSMeKKF2QT4fwpMeJf36POk6yJV_adQssw5c",
     "postgres://user:password@db/x, redis://a:$PASS@h, mysql://%s:%s@host, http://a:b3c@localhost:80",
     "https://user:s3cret@proxy.example.com ssh://git@github.com:org/x http://host:8080/a@b r'://([^:]+):([^@]+)@x'",
+    "Authorization: Basic " + "QWxhZGRpbjpv" + "cGVuIHNlc2FtZQ==",
+    "Authorization: Basic authentication-scheme, 'Authorization': 'Basic YOUR_BASE64_PART'",
+    "docker run -u 1000:1000 image; curl -u $USER:$PASSWORD http://h; curl --user user:password http://h",
+    "OPENAI_API_KEY=os_environ_get_key api_key: load_key_from_file_v2, X-API-Key: your-key-12345678901234567890",
+    "api_key=config.settings.openai_key access_token: 20240101123456789012345 API_KEY=<your key>",
     "postgres://jane:***@db ftp://${USER}:${PASS}@host https://x/y?a=b:c@d",
 ]
 
@@ -97,6 +104,24 @@ def test_every_kind_of_secret_is_found_wherever_it_stands_however_often_it_was_e
 @pytest.mark.parametrize("times", range(5))
 def test_what_only_looks_like_a_secret_is_none_however_often_it_was_escaped(times: int) -> None:
     assert secrets_in(pl.Series([escaped(f"see\n{each}\n", times) for each in HARMLESS])) == {}
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("basic_auth", "curl -s https://h/x -u jane:" + "hunter22x"),
+        ("basic_auth", "{'Authorization': 'Basic " + "amFuZTpodW50ZXIyMg'}"),
+        ("named_key", "x-api-key: " + "aB3d" * 6),
+        ("named_key", "https://h/x?a=1&api_key=" + "9b3d" * 8),
+        ("named_key", '"apiKey": "' + "9b3dZ" * 5 + '"'),
+        ("named_key", "export WEATHER_API_KEY='" + "9b3d" * 8 + "'"),
+        ("named_key", "CLIENT_SECRET=" + "9b3dZ_" * 4),
+        ("url_password", "postgres://jane:" + "p^7*,x;z" + "@db.internal/x"),
+        ("url_password", "redis://:" + "s3cr3t7" + "@cache:6379"),
+    ],
+)
+def test_credentials_without_a_provider_are_found_by_where_they_are(kind: str, text: str) -> None:
+    assert list(secrets_in(pl.Series([text]))) == [kind]
 
 
 @pytest.mark.parametrize(
