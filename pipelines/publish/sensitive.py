@@ -16,6 +16,8 @@ from typing import Literal
 
 import polars as pl
 
+from pipelines.publish.encoded import SPLIT_LINES, decoded
+
 Sort = Literal["secret", "personal", "path"]
 """What lets somebody in, what is said of a person, and what is said of a machine."""
 
@@ -86,12 +88,15 @@ HARMLESS: Mapping[str, str] = {
     r"|[^A-Za-z0-9+/_-]\D*$|[^A-Za-z0-9+/_-][0-9_+/-]*$|[^A-Za-z0-9+/_-](?:[A-Za-z]+[_/-]+)+[A-Za-z]*[0-9]{0,2}$",
     "bearer_token": r"^\D*$|(?i:your|example|token[_.-])",
     "json_web_token": r"\.eyJzdWIiOiIxMjM0NTY3ODkwIiwibmFtZSI6IkpvaG4gRG9l",
-    "url_password": r"(?i):(?:\$.*|[*.]+|%[s(].*|x+|changeme|admin|root|user|username|guest|test|postgres|mysql|example|"
-    r"(?:my|your|some|the|db|user)?[_-]?(?:pass|password|passwd|pwd|secret|token|(?:api|access)?[_-]?key))@"
+    "url_password": r"(?i):(?:\$.*|[*.]+|%[s(].*|x+|changeme|admin|root|user|username|guest|test|postgres|mysql|"
+    r"example|(?:my|your|some|the|db|user)?[_-]?(?:pass|password|passwd|pwd|secret|token|(?:api|access)?[_-]?key))@"
     r"|@(?:localhost|127\.0\.0\.1|(?:.*\.)?(?:example\.(?:com|org|net|edu)|example|test|invalid))$",
 }
 """What has the form of a secret and is none: words, the tokens that jwt.io and RFC 7617 show, names in the place of a
 value, and what documentation calls a password or a host (RFC 2606)."""
+
+UNSPECIFIC = {"basic_auth", "bearer_token", "named_key", "service_key", "url_password"}
+"""Kinds without a provider's form: lines put together by guess make too many of them out of ordinary words."""
 
 EMAIL = r"[A-Za-z0-9._%+-]+@(?:[A-Za-z0-9-]+\.)+[A-Za-z]{2,}\b"
 NOBODY = r"(?i)@(?:.*\.)?(?:example\.(?:com|org|net|edu)|example|test|invalid|localhost|local)$|^[nrt]?git@|no-?reply"
@@ -126,7 +131,25 @@ def sensitive_in(values: pl.Series, path: str | None = None) -> dict[Kind, pl.Se
 
 
 def secrets_in(values: pl.Series) -> dict[str, pl.Series]:
-    """For every kind of secret that occurs, which of ``values`` hold one (booleans)."""
+    """For every kind of secret that occurs, which of ``values`` hold one (booleans).
+
+    A kind that is found only after decoding is named with its encoding, such as ``github_token behind base64``.
+    """
+    found = plain_secrets(values)
+    for encoding, texts in decoded(values):
+        for kind, mask in plain_secrets(texts["text"]).items():
+            if encoding == SPLIT_LINES and kind in UNSPECIFIC:
+                continue
+            hidden = pl.repeat(False, len(values), eager=True).scatter(texts["place"].filter(mask).unique(), True)
+            if kind in found:
+                hidden &= ~found[kind]
+            if hidden.any():
+                found[f"{kind} behind {encoding}"] = hidden
+    return found
+
+
+def plain_secrets(values: pl.Series) -> dict[str, pl.Series]:
+    """As ``secrets_in``, without decoding anything."""
     likely = values.str.contains(_ANY_SECRET)
     if not likely.any():
         return {}
