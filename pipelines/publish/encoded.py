@@ -17,6 +17,8 @@ BASE64, HEX, ESCAPES, ANSI, SPLIT_LINES = "base64", "hex", "escapes", "ANSI code
 
 BASE64_RUN = r"(?:[A-Za-z0-9+/]{60,80}(?:\r?\n|(?:\\+r)?\\+n)[ \t]*)+[A-Za-z0-9+/]+={0,2}|[A-Za-z0-9+/_-]{24,}={0,2}"
 """Lines of one width, as MIME and ``base64`` write them, or one run."""
+BASE64_OF_ASCII = r"^(?:[ACDI-Za-f][AC-HQS-Xgi-nwyz0-3][ABEFIJMNQRUVYZcdghklopstwx014589][A-Za-z0-9+/_-]){4}"
+"""The letters that 12 bytes of ASCII make, in UTF-8 or UTF-16: tells base64 of a text from long names and paths."""
 HEX_RUN = r"(?:[0-9a-fA-F]{2}){20,}"
 """Its digits are letters of base64 as well, so it is sought in runs of that only."""
 ESCAPE_OF_ASCII = r"%[2-7][0-9a-fA-F]|\\u00[2-7][0-9a-fA-F]|\\x[2-7][0-9a-fA-F]"
@@ -55,7 +57,7 @@ def decoded(values: pl.Series) -> Iterator[tuple[str, pl.DataFrame]]:
     digits = matches(runs["text"], HEX_RUN)
     digits = digits.with_columns(runs["place"].gather(digits["place"]))
     for encoding, frame in (
-        (BASE64, readable(runs, from_base64)),
+        (BASE64, readable(runs.filter(runs["text"].str.contains(BASE64_OF_ASCII)), from_base64)),
         (HEX, readable(digits, from_hex)),
         (ESCAPES, rewritten(values, ESCAPE_OF_ASCII, without_escapes)),
         (ANSI, rewritten(values, ANSI_CODE, lambda texts: texts.str.replace_all(ANSI_CODE, ""))),
