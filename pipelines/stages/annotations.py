@@ -41,6 +41,16 @@ def expect_asked(stage: Stage, reads: Mapping[str, Sequence[str]]) -> None:
             raise UserError(f"`{each.parameter}` needs `{each.role}`")
 
 
+def unasked_notes(stage: Stage) -> list[str]:
+    """A warning for each role whose tables of annotations nothing asks: who names them meant something by it."""
+    asked = {each.role for each in stage.asked()} | ({"verdicts"} if getattr(stage, "prefix", None) else set())
+    return [
+        f"warning: `{role}` is named, and nothing in this step asks it; leave it out, or ask it, as in `where`"
+        for role in (f"{record.lower()}s" for record in ANNOTATIONS)
+        if getattr(stage, role, None) and role not in asked
+    ]
+
+
 def check_names(stage: Stage, held: Mapping[str, Sequence[Names]]) -> None:
     """Raises ``UserError`` where no table of a role has the name that is asked for; ``held`` are the names by role."""
     for each in stage.asked():

@@ -7,12 +7,13 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from pipelines.stages.annotations import expect_asked
+from pipelines.stages.annotations import expect_asked, unasked_notes
 from pipelines.stages.lineage import Lineage
 from pipelines.stages.said import Said
 from pipelines.stages.selection import Selected, SelectionTables, check_overlap
 from pipelines.stages.stage import Inputs, Stage, StageContext, TableNames, expect, tables_of
 from schemas.asked import Asked
+from schemas.manifest import Manifest
 from schemas.record import JsonObject
 from schemas.trajectory import Trajectory
 from schemas.verdict import Dropped
@@ -57,6 +58,11 @@ class Choosing(Stage):
         yield from super().asked()
         if self.where != "all" and self.verdicts:
             yield Asked(f"where: {self.where}", "verdict", self.verdict)
+
+    def notes(self, manifest: Manifest) -> list[str]:
+        """A warning for tables of annotations that nothing asks."""
+        del manifest
+        return unasked_notes(self)
 
     def names_of(self, field: str) -> list[str]:
         """As ``Stage.names_of``; ``selections`` is a mapping."""

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, cast
 from pydantic import Field
 
 from pipelines.engine.operation import Blamed, Operation, Result, RowOperation, Unit
-from pipelines.stages.annotations import expect_asked
+from pipelines.stages.annotations import expect_asked, unasked_notes
 from pipelines.stages.said import Said
 from pipelines.stages.selection import kept_notes
 from pipelines.stages.stage import Inputs, Stage, StageContext, TableNames, expect
@@ -50,8 +50,8 @@ class Filter(Stage):
         return [self.name]
 
     def notes(self, manifest: Manifest) -> list[str]:
-        """Warnings where nothing is kept, and where a field of a condition is in no trajectory."""
-        return [*kept_notes(manifest), *absent_notes(self.where, manifest)]
+        """Warnings where nothing is kept, a field of a condition is in no trajectory, or nothing asks a table."""
+        return [*unasked_notes(self), *kept_notes(manifest), *absent_notes(self.where, manifest)]
 
     def operation(self, inputs: Inputs, context: StageContext) -> Operation:
         """The selections."""

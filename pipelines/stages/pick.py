@@ -62,8 +62,8 @@ class Pick(Choosing):
         return [self.name]
 
     def notes(self, manifest: Manifest) -> list[str]:
-        """A warning where nothing is kept."""
-        return kept_notes(manifest)
+        """A warning where nothing is kept, too."""
+        return [*super().notes(manifest), *kept_notes(manifest)]
 
     def operation(self, inputs: Inputs, context: StageContext) -> Operation:
         """The selections."""

@@ -47,12 +47,14 @@ class Rows(Choosing):
     def notes(self, manifest: Manifest) -> list[str]:
         """A warning where rows come from tasks that were set aside: who trains on them cannot be evaluated there."""
         aside = {name.removeprefix(ASIDE): n for name, n in manifest.metrics.items() if name.startswith(ASIDE)}
+        unasked = super().notes(manifest)
         if not aside:
-            return []
+            return unasked
         counts = ", ".join(f"{n:,.0f} of {split}" for split, n in sorted(aside.items()))
         return [
+            *unasked,
             f"warning: of {manifest.counts.written:,} rows {counts} are not of split train; a model trained on them "
-            "cannot be judged on these tasks. Let the steps before take split: train, unless you mean it"
+            "cannot be judged on these tasks. Let the steps before take split: train, unless you mean it",
         ]
 
     def operation(self, inputs: Inputs, context: StageContext) -> Operation:

@@ -199,3 +199,28 @@ def test_a_selection_that_keeps_nothing_and_a_field_that_no_trajectory_has_are_r
     ]
     unknown = {"of": "runs", "by": "cheapest"}
     assert stage("pick", **unknown).notes(run(tmp_path, "pick", "picked", **unknown)) == [nothing]
+
+
+@pytest.mark.parametrize(
+    ("given", "roles"),
+    [
+        ({"verdicts": "v"}, ["verdicts"]),
+        ({"verdicts": "v", "labels": "l", "where": "success"}, ["labels"]),
+        ({"verdicts": "v", "prefix": {"success": "good", "failure": "bad"}}, []),
+        ({"labels": "l", "steps": [{"label": "kind", "equals": "a"}]}, []),
+        ({"values": "x", "weight": "value:x"}, []),
+    ],
+)
+def test_tables_of_annotations_that_nothing_asks_are_reported(
+    given: dict[str, Any], roles: list[str], folder: Path
+) -> None:
+    manifest = Table.open(folder / "runs").manifest
+    notes = stage("sft", **{"from": "runs"}, **given).notes(manifest)
+    assert [note.partition("`")[2].partition("`")[0] for note in notes] == roles
+    assert all("nothing in this step asks it" in note for note in notes)
+
+
+def test_a_filter_says_that_it_asks_no_verdict(folder: Path) -> None:
+    step = stage("filter", of="runs", verdicts="v", where=[{"field": "attempt", "equals": 0}])
+    (note,) = step.notes(run(folder, "filter", "kept", of="runs", where=[{"field": "attempt", "equals": 0}]))
+    assert note.startswith("warning: `verdicts` is named, and nothing in this step asks it")
