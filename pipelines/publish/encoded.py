@@ -17,14 +17,17 @@ BASE64, HEX, ESCAPES, ANSI, SPLIT_LINES = "base64", "hex", "escapes", "ANSI code
 
 BASE64_RUN = r"(?:[A-Za-z0-9+/]{60,80}(?:\r?\n|(?:\\+r)?\\+n)[ \t]*)+[A-Za-z0-9+/]+={0,2}|[A-Za-z0-9+/_-]{24,}={0,2}"
 """Lines of one width, as MIME and ``base64`` write them, or one run."""
-BASE64_OF_ASCII = r"^(?:[ACDI-Za-f][AC-HQS-Xgi-nwyz0-3][ABEFIJMNQRUVYZcdghklopstwx014589][A-Za-z0-9+/_-]){4}"
+BASE64_OF_ASCII = (
+    r"^(?:[A-Za-z0-9+/_-]{4})*?"
+    r"(?:[ACDI-Za-f][AC-HQS-Xgi-nwyz0-3][ABEFIJMNQRUVYZcdghklopstwx014589][A-Za-z0-9+/_-]){4}"
+)
 """The letters that 12 bytes of ASCII make, in UTF-8 or UTF-16: tells base64 of a text from long names and paths."""
 HEX_RUN = r"(?:[0-9a-fA-F]{2}){20,}"
 """Its digits are letters of base64 as well, so it is sought in runs of that only."""
 ESCAPE_OF_ASCII = r"%[2-7][0-9a-fA-F]|\\u00[2-7][0-9a-fA-F]|\\x[2-7][0-9a-fA-F]"
 ANSI_CODE = r"(?:\x1b|\\+(?:u001[bB]|x1[bB]|033|e))\[[0-9;?]*[A-Za-z]"
 
-BREAK = r"(?:[\"'`]?[ \t]*[+\\]?[ \t]*(?:\r?\n|(?:\\+r)?\\+n)[ \t]*[+>|]?[ \t]*\\*[\"'`]?)"
+BREAK = r"(?:[\"'`]?[ \t]*[+\\]?[ \t]*(?:\r?\n|(?:\\+r)?\\+n)[ \t]*[+>|]?[ \t]*(?:[bfru]?\\*[\"'`])?)"
 """A line end with what holds two parts of a text together there: quotes, a plus, a backslash."""
 PROVIDER = (
     r"(?:sk-|[rs]k_live_|gh[pousr]_|github_pat_|glpat-|hf_|AKIA|ASIA|AIza|GOCSPX-|ya29\.|xox[abeprs]-|npm_|pypi-|dckr_"

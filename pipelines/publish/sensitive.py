@@ -51,8 +51,9 @@ SECRETS: Mapping[str, str] = {
     "aws_secret_key": rf"(?:[Ss]ecret_?[Aa]ccess_?[Kk]ey|SECRET_ACCESS_KEY){GAP}+"
     r"[A-Za-z0-9/+]{40}(?:[^A-Za-z0-9/+]|$)",
     "azure_key": r"AccountKey=[A-Za-z0-9/+]{86}==",
-    "basic_auth": rf"[Aa]uthorization{GAP}+[Bb]asic(?:\s|%20|\+)+[A-Za-z0-9+/_-]{{8,}}={{0,2}}"
-    r"|curl [^\n]{0,200}?(?:-u|--user)[ =]?[\"']?[A-Za-z0-9._@+-]+:[^\s\"'$<>{}:\\]{6,}",
+    "basic_auth": rf"(?:[Aa]uthorization|AUTH(?:ORIZATION)?){GAP}+[Bb]asic(?:\s|%20|\+)+[A-Za-z0-9+/_-]{{8,}}={{0,2}}"
+    r"|curl [^\n]{0,200}?(?:-u|--user)[ =]?[\"']?[A-Za-z0-9._@+-]+:[^\s\"'$<>{}:\\]{6,}"
+    r"|auth\\*\"\s*:\s*\\*\"[A-Za-z0-9+/]{16,}={0,2}\\*\"",
     "bearer_token": r"(?:[Bb]earer|BEARER)(?:\s|%20|\+)+[A-Za-z0-9._~+/-]{20,}",
     "cerebras_key": rf"csk-[a-z0-9]{{40,}}{EDGE}",
     "databricks_token": rf"dapi[0-9a-f]{{32}}{EDGE}",
@@ -94,7 +95,7 @@ NO_TOKEN = r"^\D*$|(?i:your|example|placeholder|dummy)"
 HARMLESS: Mapping[str, str] = {
     **dict.fromkeys(RULES, NO_TOKEN),
     "basic_auth": r"(?i:your|example|base64|dXNlcjpwYXNz|dXNlcm5hbWU6cGFzc3dvcmQ|QWxhZGRpbjpvcGVuIHNlc2FtZQ)"
-    r"|[Bb]asic\W+(?:[a-z_-]+|[A-Z_-]+)=*$|:(?i:pass(?:word|wd)|changeme|secret)$",
+    r"|[Bb]asic\W+(?:[a-z_-]+|[A-Z_-]+)=*$|:(?i:pass(?:word|wd)|changeme|secret)$|auth\W+[A-Za-z+/]*\W*$",
     "named_key": r"(?i:your|example|dummy|placeholder|sample|replace|insert|(?:my|test|fake|mock)[_-])"
     r"|[^A-Za-z0-9+/_-]\D*$|[^A-Za-z0-9+/_-][0-9_+/-]*$|[^A-Za-z0-9+/_-](?:[A-Za-z]+[_/-]+)+[A-Za-z]*[0-9]{0,2}$",
     "bearer_token": r"^\D*$|(?i:your|example|token[_.-])",

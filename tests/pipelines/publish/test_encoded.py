@@ -32,6 +32,7 @@ ENCODED: dict[str, tuple[str, Callable[[], str]]] = {
     "base64 over lines": ("base64", lambda: wrapped(SENTENCE)),
     "base64 over lines in JSON": ("base64", lambda: json.dumps({"x": wrapped(SENTENCE)})),
     "base64 of UTF-16": ("base64", lambda: base64.b64encode(SENTENCE.encode("utf-16-le")).decode()),
+    "base64 of other scripts": ("base64", lambda: base64.b64encode(f"令牌令牌令牌令牌 {SENTENCE}".encode()).decode()),
     "hex": ("hex", lambda: SENTENCE.encode().hex()),
     "hex in capitals": ("hex", lambda: SENTENCE.encode().hex().upper()),
     "percent": ("escapes", lambda: "".join(f"%{ord(each):02X}" for each in TOKEN)),
@@ -46,6 +47,7 @@ ENCODED: dict[str, tuple[str, Callable[[], str]]] = {
     "a backslash": ("split lines", lambda: broken(TOKEN, "\\\n")),
     "two literals": ("split lines", lambda: broken(TOKEN, "'\n    '")),
     "a sum of literals": ("split lines", lambda: broken(TOKEN, "' +\n    '")),
+    "two literals of bytes": ("split lines", lambda: broken(TOKEN, "'\n    b'")),
     "a line end in JSON": ("split lines", lambda: json.dumps(broken(TOKEN, "\n"))),
 }
 

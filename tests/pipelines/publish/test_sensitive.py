@@ -70,6 +70,7 @@ HARMLESS = [
     "https://user:s3cret@proxy.example.com ssh://git@github.com:org/x http://host:8080/a@b r'://([^:]+):([^@]+)@x'",
     "Authorization: Basic " + "QWxhZGRpbjpv" + "cGVuIHNlc2FtZQ==",
     "Authorization: Basic authentication-scheme, 'Authorization': 'Basic YOUR_BASE64_PART'",
+    '{"auth": "authentication/required", "oauth": "aB3daB3daB3daB3daB3d"}',
     "docker run -u 1000:1000 image; curl -u $USER:$PASSWORD http://h; curl --user user:password http://h",
     "OPENAI_API_KEY=os_environ_get_key api_key: load_key_from_file_v2, X-API-Key: your-key-12345678901234567890",
     "api_key=config.settings.openai_key access_token: 20240101123456789012345 API_KEY=<your key>",
@@ -109,6 +110,8 @@ def test_what_only_looks_like_a_secret_is_none_however_often_it_was_escaped(time
     [
         ("basic_auth", "curl -s https://h/x -u jane:" + "hunter22x"),
         ("basic_auth", "{'Authorization': 'Basic " + "amFuZTpodW50ZXIyMg'}"),
+        ("basic_auth", "AUTH='Basic " + "amFuZTpodW50ZXIyMg=='"),
+        ("basic_auth", '{"auths": {"https://h/v1/": {"auth": "' + "amFuZTpodW50ZXIyMg==" + '"}}}'),
         ("named_key", "x-api-key: " + "aB3d" * 6),
         ("named_key", "https://h/x?a=1&api_key=" + "9b3d" * 8),
         ("named_key", '"apiKey": "' + "9b3dZ" * 5 + '"'),
