@@ -33,8 +33,8 @@ PROVIDER = (
     r"(?:sk-|[rs]k_live_|gh[pousr]_|github_pat_|glpat-|hf_|AKIA|ASIA|AIza|GOCSPX-|ya29\.|xox[abeprs]-|npm_|pypi-|dckr_"
     r"|nvapi-|SG\.|gsk_|xai-|pplx-|r8_|tgp_v1_|csk-|dapi|lsv2_|eyJ|AGE-SECRET-KEY-)"
 )
-SPLIT_TOKEN = rf"{PROVIDER}[A-Za-z0-9._-]*(?:{BREAK}[A-Za-z0-9._-]{{4,}}){{1,2}}"
-"""What begins as a provider's token and goes on in the next line or two."""
+SPLIT_TOKEN = rf"(?:^|[^A-Za-z0-9+/]|\\[nrt]){PROVIDER}[A-Za-z0-9._-]*(?:{BREAK}[A-Za-z0-9._-]{{4,}}){{1,2}}"
+"""What begins as a provider's token and goes on in the next line or two; in base64 such letters come by chance."""
 FEW_DIGITS = r"^(?:[^0-9]*[0-9]){0,2}[^0-9]*$"
 """Names and words that meet when lines are put together; a token of that length has more digits."""
 

@@ -48,6 +48,7 @@ ENCODED: dict[str, tuple[str, Callable[[], str]]] = {
     "two literals": ("split lines", lambda: broken(TOKEN, "'\n    '")),
     "a sum of literals": ("split lines", lambda: broken(TOKEN, "' +\n    '")),
     "two literals of bytes": ("split lines", lambda: broken(TOKEN, "'\n    b'")),
+    "a line end in a line of JSON": ("split lines", lambda: json.dumps(f"\n{TOKEN[:9]}\n{TOKEN[9:]}")),
     "a line end in JSON": ("split lines", lambda: json.dumps(broken(TOKEN, "\n"))),
 }
 
@@ -85,6 +86,7 @@ def test_what_is_readable_in_one_text_and_encoded_in_another_is_reported_for_bot
         "sk-learn\nscikit\nBearer\nauthentication_and_authorization",
         "https://h/a%20b%2Fc?q=%E4%BB%A4 \\u4ee4\\u724c \\x00\\xff \x1b[31mred\x1b[0m",
         "A" * 25,
+        f"qZ+8{'Zx9' * 9}AIza{'aB3' * 10}\n{'aB3' * 20}\n",
     ],
 )
 def test_ordinary_texts_in_these_encodings_hold_no_secret(text: str) -> None:
