@@ -61,12 +61,17 @@ class Experiment:
         self._chance = random.Random(settings.seed)
         self._kinds = self._chance.sample(list(settings.kinds), len(settings.kinds))
         self._commands = 0
+        self._last: Command | None = None
         self._temporary = settings.folder / "tmp"
 
     def run(self) -> list[Tried]:
         """Try as many faults as are asked for. Raises ``UserError`` if the recipe fails without faults."""
         with adopting_orphans():
-            return self._run()
+            try:
+                return self._run()
+            finally:
+                if self._last is not None:
+                    self._last.end()
 
     def _run(self) -> list[Tried]:
         folder = self._settings.folder
@@ -149,4 +154,5 @@ class Experiment:
         self._commands += 1
         log = self._settings.folder / f"command-{self._commands:05d}.log"
         arguments = ["run", *self._arguments, f"run_dir={run_dir}"]
-        return Command(arguments, log, self._temporary, () if device is None else device.inside)
+        self._last = Command(arguments, log, self._temporary, () if device is None else device.inside)
+        return self._last
