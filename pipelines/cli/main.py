@@ -14,6 +14,7 @@ import select
 import shlex
 import signal
 import sys
+import threading
 import traceback
 from types import FrameType
 from typing import NoReturn
@@ -29,6 +30,7 @@ FAILED = 1
 USER_MISTAKE = 2
 INTERRUPTED = 130
 TERMINATED = 143
+EXIT_S = 5.0
 EXIT_CODES = f"""\b
 Exit codes:
   {0:<5}done
@@ -98,7 +100,17 @@ def main() -> NoReturn:
     code = invoke(sys.argv[1:])
     if callable(signal.getsignal(signal.SIGINT)):
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C, while all is being torn down, ends it at once
-    sys.exit(TERMINATED if told and code == INTERRUPTED else code)
+    code = TERMINATED if told and code == INTERRUPTED else code
+    if code in (INTERRUPTED, TERMINATED):
+        leave_soon(code)
+    sys.exit(code)
+
+
+def leave_soon(code: int) -> None:
+    """End this process in ``EXIT_S`` at the latest: Python waits for threads, and one that was interrupted may hang."""
+    timer = threading.Timer(EXIT_S, os._exit, [code])
+    timer.daemon = True
+    timer.start()
 
 
 def invoke(arguments: list[str]) -> int:

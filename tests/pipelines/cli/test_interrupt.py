@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -135,6 +136,18 @@ def test_sigterm_stops_a_stage_in_the_same_way(tmp_path: Path) -> None:
     process = started("run", write_recipe(tmp_path, {**DEMONSTRATE, "k": 40}))
     code, said = interrupted(process, "demonstrations", number=signal.SIGTERM)
     assert (code, "Traceback" in said) == (143, False)
+
+
+def test_a_thread_that_hangs_does_not_keep_an_interrupted_command() -> None:
+    code = """
+import threading
+from pipelines.cli import main
+main.EXIT_S = 0.5
+main.invoke = lambda arguments: main.INTERRUPTED
+threading.Thread(target=threading.Event().wait).start()
+main.main()
+"""
+    assert subprocess.run([sys.executable, "-c", code], timeout=30, check=False).returncode == 130
 
 
 TWO = {"runner": {"name": "multi_processing", "workers": 2}}

@@ -118,7 +118,7 @@ def test_a_changed_parameter_is_refused_and_named_unless_replaced(
     assert read_yaml(tmp_path / "run/recipe.yaml")["steps"][0]["k"] == 2
 
 
-def test_a_run_that_is_changed_has_no_summary_until_it_is_done(tmp_path: Path) -> None:
+def test_a_run_that_is_changed_has_no_summary_until_it_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_world(tmp_path)
     summary, recipe, rows = (tmp_path / "run" / name for name in ("summary.json", "recipe.yaml", "rows"))
     assert agentmill("run", write_recipe(tmp_path, DEMONSTRATE)) == 0
@@ -127,6 +127,11 @@ def test_a_run_that_is_changed_has_no_summary_until_it_is_done(tmp_path: Path) -
     assert (summary.read_bytes(), recipe.read_bytes()) == before
     rows.write_text("in the way of a table")
     assert agentmill("run", write_recipe(tmp_path, DEMONSTRATE, CHECK, EXPORT)) == 2
+    assert (summary.read_bytes(), recipe.read_bytes()) == before
+    assert not (tmp_path / "run/verdicts").exists()
+    with monkeypatch.context() as later:  # it comes there when the run has begun
+        later.setattr("pipelines.preflight.check_ours", lambda folder: None)
+        assert agentmill("run", write_recipe(tmp_path, DEMONSTRATE, CHECK, EXPORT)) == 2
     assert (tmp_path / "run/verdicts/manifest.json").exists()
     assert not summary.exists()
     assert len(read_yaml(recipe)["steps"]) == 3
