@@ -101,8 +101,8 @@ def main() -> NoReturn:
     if callable(signal.getsignal(signal.SIGINT)):
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C, while all is being torn down, ends it at once
     code = TERMINATED if told and code == INTERRUPTED else code
-    if code in (INTERRUPTED, TERMINATED):
-        leave_soon(code)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the outcome is decided, and Python gives up handlers as it exits
+    leave_soon(code)
     sys.exit(code)
 
 

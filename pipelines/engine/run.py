@@ -25,8 +25,9 @@ from pipelines.engine.provenance import finished
 from pipelines.engine.watch import Tracker, watched
 from pipelines.engine.workspace import Plan, Workspace
 from schemas.errors import LimitReached, UserError
+from schemas.manifest import MANIFEST_NAME
 from schemas.record import SCHEMA_VERSION
-from schemas.tables import Counts, Manifest, ShardFile, Table, write_manifest
+from schemas.tables import Counts, Manifest, ShardFile, Table, read_manifest, write_manifest
 
 ATTEMPTS = 3
 """A stage that lost a worker is tried so often in all."""
@@ -50,23 +51,44 @@ def run_stage(order: StageOrder, progress: StageProgress | None = None) -> Manif
     order.runner.check()
     refuse_empty(order.primary, order.name)
     chunks = plan(order.primary, order.operation.chunk_rows)
-    began = time.monotonic()
-    for number in range(1, ATTEMPTS + 1):
-        workspace = attempts.begin(order.folder, Plan(provenance=order.provenance, chunks=len(chunks)))
-        try:
-            busy = work(order, chunks, workspace, progress)
-            break
-        except WorkerLost as error:
-            stop.end_workers(workspace.stop_file)
-            if number == ATTEMPTS:
-                raise worker_lost(order, error, ATTEMPTS) from None
-            if progress is not None:
-                progress.retried(order.name, str(error), number + 1)
-    refuse_passing(order, chunks, workspace)
-    manifest = conclude(order, chunks, workspace, time.monotonic() - began, busy)
+    manifest = made(order, chunks, progress)
     if progress is not None:
         progress.finished(order.name, manifest)
     return manifest
+
+
+def made(order: StageOrder, chunks: Sequence[Chunk], progress: StageProgress | None) -> Manifest:
+    """Make the table in at most ``ATTEMPTS`` attempts. Raises as ``run_stage``."""
+    began = time.monotonic()
+    number = 1
+    while True:
+        workspace = attempts.begin(order.folder, Plan(provenance=order.provenance, chunks=len(chunks)))
+        try:
+            with loss_noticed():
+                busy = work(order, chunks, workspace, progress)
+                refuse_passing(order, chunks, workspace)
+                return conclude(order, chunks, workspace, time.monotonic() - began, busy)
+        except WorkerLost as error:
+            stop.end_workers(workspace.stop_file)
+            if (order.folder / MANIFEST_NAME).exists():  # it was lost when all was done
+                attempts.end(order.folder)
+                return read_manifest(order.folder)
+            if number == ATTEMPTS:
+                raise worker_lost(order, error, ATTEMPTS) from None
+            number += 1
+            if progress is not None:
+                progress.retried(order.name, str(error), number)
+
+
+@contextlib.contextmanager
+def loss_noticed() -> Iterator[None]:
+    """Raises ``WorkerLost`` for the interrupt by which a lost worker is noticed, wherever it arrives."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if stop.lost:
+            raise WorkerLost(stop.lost[0]) from None
+        raise
 
 
 def work(

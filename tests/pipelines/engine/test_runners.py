@@ -6,6 +6,7 @@ import io
 import logging
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -17,10 +18,11 @@ from typing import Any
 
 import pytest
 
+from pipelines.engine import stop
 from pipelines.engine.execute import StageFailed
 from pipelines.engine.operation import Operation
 from pipelines.engine.progress import LineProgress
-from pipelines.engine.run import run_stage
+from pipelines.engine.run import conclude, run_stage
 from pipelines.engine.runner import RunnerConfig, quiet_beam
 from schemas.config import validate
 from schemas.errors import UserError
@@ -99,6 +101,29 @@ def test_a_worker_process_that_dies_in_every_attempt_is_an_error_and_the_stage_c
     ]
     (tmp_path / "alive").touch()
     assert run_stage(request).counts.used == 20
+
+
+@pytest.mark.parametrize("finished", [False, True])
+def test_a_worker_that_is_lost_when_its_work_is_done_is_no_interrupt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, finished: bool
+) -> None:
+    """The interrupt by which it is noticed comes when the table is about to be finished, or is."""
+    concluded: list[Any] = []
+
+    def late(*given: Any) -> Any:
+        if finished or concluded:
+            concluded.append(conclude(*given))
+        if not concluded or finished:
+            concluded.append(None)
+            stop.lost.append("Worker subprocess exited with return code -9")
+            signal.raise_signal(signal.SIGINT)
+        return concluded[-1]
+
+    monkeypatch.setattr("pipelines.engine.run.conclude", late)
+    table = write_table(tmp_path / "tasks", [[task(i) for i in range(20)]])
+    assert run_stage(order(Shout(), table, tmp_path / "out")).counts.used == 20
+    assert len(concluded) == 2
+    assert sorted(each.name for each in (tmp_path / "out").iterdir()) == ["data", "manifest.json"]
 
 
 @pytest.mark.parametrize("name", ["multi_processing", "portable"])
