@@ -127,7 +127,7 @@ async def test_numbers_and_lists_that_json_knows_are_kept() -> None:
     shop = EnvironmentSpec(environment_id="shop", family=DESCRIBED, name="shop", source="You talk.", tools=[free])
     task = Task(task_id="talk", environment_id="shop", instruction="Talk.", max_turns=5)
     deep: Any = 1
-    for _ in range(200):
+    for _ in range(190):
         deep = [deep]
     for it in (123456789012345678901234, -(2**70), deep):
         writer = sayer(written(turn({"name": "say", "arguments": {"it": it}})))
