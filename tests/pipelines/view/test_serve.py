@@ -103,14 +103,19 @@ def connected(running: Server, sent: bytes) -> socket.socket:
     return client
 
 
-def no_threads_left(before: int) -> bool:
+def connections(before: set[threading.Thread]) -> list[threading.Thread]:
+    """The threads of connections that are not among ``before``: other servers of these tests may have some."""
+    return [thread for thread in set(threading.enumerate()) - before if "process_request_thread" in thread.name]
+
+
+def no_threads_left(before: set[threading.Thread]) -> bool:
     """Whether the threads of connections have ended, waited for; one that is just starting cannot be joined yet."""
     deadline = time.monotonic() + 10
-    while threading.active_count() > before and time.monotonic() < deadline:
-        for thread in threading.enumerate():
-            if "process_request_thread" in thread.name and thread.is_alive():
-                thread.join(10)
-    return threading.active_count() <= before
+    while (left := connections(before)) and time.monotonic() < deadline:
+        for thread in left:
+            if thread.is_alive():
+                thread.join(1)
+    return not left
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET /index", b"GET /index.html HTTP/1.1\r\nHost: local"])
@@ -135,12 +140,12 @@ def test_a_request_that_comes_byte_by_byte_is_closed_in_time(tmp_path: Path) -> 
 
 
 def test_half_requests_take_a_bounded_number_of_threads(tmp_path: Path) -> None:
-    before = threading.active_count() + 1
+    before = set(threading.enumerate())
     with serving(tmp_path, connections=4, patience_s=60.0) as running, ExitStack() as held:
         clients = [held.enter_context(connected(running, b"GET /index")) for _ in range(40)]
         refused = [client.recv(12) for client in clients[4:]]
         assert refused == [b"HTTP/1.1 503"] * 36
-        assert threading.active_count() <= before + 4
+        assert len(connections(before)) <= 4
         held.close()
         assert no_threads_left(before)
         port = running.server_address[1]
@@ -151,7 +156,7 @@ def test_half_requests_take_a_bounded_number_of_threads(tmp_path: Path) -> None:
 def test_a_client_that_goes_away_leaves_no_traceback(
     tmp_path: Path, path: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    before = threading.active_count() + 1
+    before = set(threading.enumerate())
     request = f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
     with serving(tmp_path) as running:
         for reset in (True, False):
@@ -167,7 +172,7 @@ def test_a_client_that_goes_away_leaves_no_traceback(
 
 
 def test_a_client_that_does_not_take_its_answer_is_closed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    before = threading.active_count() + 1
+    before = set(threading.enumerate())
     with serving(tmp_path, patience_s=0.05) as running:
         with connected(running, b"GET /large.txt HTTP/1.1\r\nHost: localhost\r\n\r\n") as client:
             assert client.recv(1) == b"H"
