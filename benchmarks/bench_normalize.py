@@ -7,8 +7,6 @@ Beam takes to start. Beside it, in the same rounds, decoding, hashing, Arrow and
 records: what no reader could do without. Then, over ``--gb`` gigabytes of the first kind, two workers against one, by
 the wall and their start-up included; two processes that share nothing and read half of it each, which is what the
 machine has to give; and the most memory that a process of these took.
-
-With ``--compiled`` it measures a wheel that it builds, whose readers Cython has compiled, instead of the checkout.
 """
 
 from __future__ import annotations
@@ -17,7 +15,6 @@ import argparse
 import contextlib
 import gc
 import hashlib
-import os
 import random
 import resource
 import shlex
@@ -25,7 +22,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import zipfile
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
@@ -40,7 +36,6 @@ from pipelines.engine.runner import RunnerConfig
 from pipelines.raw.planning import plan_parts
 from pipelines.stages.normalize import Normalize
 from schemas.config import validate
-from schemas.formats.conversation import to_trajectory
 from schemas.tables import Table, write_shard
 from schemas.trajectory import Trajectory
 
@@ -226,18 +221,6 @@ def peak_gb() -> float:
     return max(own_kb, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss) * 1024 / 1e9
 
 
-def compiled(arguments: Sequence[str]) -> int:
-    """The same benchmark of a wheel whose readers are compiled; its exit status."""
-    checkout = Path(__file__).resolve().parents[1]
-    with tempfile.TemporaryDirectory() as folder:
-        build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, str(checkout)]
-        subprocess.run(build, check=True, stdout=subprocess.DEVNULL, env={**os.environ, "AGENTMILL_COMPILE": "1"})
-        (wheel,) = Path(folder).glob("*.whl")
-        zipfile.ZipFile(wheel).extractall(f"{folder}/wheel")
-        command = [sys.executable, __file__, *arguments]
-        return subprocess.run(command, check=False, env={**os.environ, "PYTHONPATH": f"{folder}/wheel"}).returncode
-
-
 def main() -> int:
     """Measure both data sets, then two workers and memory."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -245,17 +228,13 @@ def main() -> int:
     parser.add_argument(
         "--gb", type=float, default=10.0, help="raw input of one worker against two, in GB; put into TMPDIR"
     )
-    parser.add_argument("--compiled", action="store_true", help="measure a wheel built with AGENTMILL_COMPILE=1")
     parser.add_argument("--run", nargs="+", metavar="WORKERS FOLDER DATA", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.run:
         workers, out, *data = given.run
         run_here(int(workers), Path(out), [Path(file) for file in data])
         return 0
-    if given.compiled:
-        return compiled([argument for argument in sys.argv[1:] if argument != "--compiled"])
-    readers = "compiled" if type(to_trajectory).__name__ == "cython_function_or_method" else "interpreted"
-    print(f"{describe('apache-beam', 'msgspec', 'pyarrow')}, {readers} readers")
+    print(describe("apache-beam", "msgspec", "pyarrow"))
     with tempfile.TemporaryDirectory() as folder:
         met = [measure(kind, given.mb, Path(folder)) for kind in TARGETS]
         met.append(scale(given.gb, Path(folder)))

@@ -35,13 +35,7 @@ _TOO_DEEP = f"values are nested deeper than {MOST_LEVELS} levels"
 class Config(BaseModel):
     """Base of every configuration: unknown keys forbidden, immutable, no NaN or infinity."""
 
-    model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        allow_inf_nan=False,
-        protected_namespaces=(),
-        ignored_types=(type(digest),),  # that of functions which are compiled, in a wheel where they are
-    )
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, protected_namespaces=())
 
 
 C = TypeVar("C", bound=Config)

@@ -1,4 +1,3 @@
-# cython: annotation_typing=False
 """Records as Arrow arrays, a whole column at a time: their types are looked at on the way.
 
 A column that is not what its layout says is refused, so that whatever is written comes back as it was.

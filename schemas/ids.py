@@ -1,4 +1,3 @@
-# cython: annotation_typing=False
 """Ids and seeds: digests of what a thing is, never of when or where it was made.
 
 Canonical JSON has sorted keys, no spaces, and one spelling of equal numbers (``1.0`` is ``1``, as in RFC 8785).

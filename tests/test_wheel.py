@@ -1,13 +1,10 @@
-"""The wheel works outside of the checkout, beside a folder that is called like one of our packages, compiled or not."""
+"""The wheel works outside of the checkout, beside a folder that is called like one of our packages."""
 
 from __future__ import annotations
 
 import os
-import runpy
-import shutil
 import subprocess
 import sys
-import sysconfig
 from pathlib import Path
 
 import pytest
@@ -16,26 +13,14 @@ from pipelines.engine.seeds import seed_table
 from tests.builders import trajectory
 
 CHECKOUT = Path(__file__).resolve().parents[1]
-COMPILED: tuple[str, ...] = runpy.run_path(str(CHECKOUT / "hatch_build.py"))["COMPILED"]
-IS_COMPILED = """import schemas.formats.conversation as conversation
-import schemas.formats.message_reading as reading
-def test_it_is_the_compiled_one():
-    assert reading.__file__.endswith(".so")
-def test_its_c_types_are_used():
-    assert not hasattr(conversation.Conversation(), "__dict__")
-"""
 
 
-@pytest.fixture(scope="module", params=["0", "1"], ids=["python", "compiled"])
-def installed(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder into which the wheel, and nothing else, is installed."""
-    headers = Path(sysconfig.get_path("include"), "Python.h")
-    if request.param == "1" and not (shutil.which("cc") and headers.is_file()):
-        pytest.skip(f"there is no C compiler, or no {headers}")
     folder = tmp_path_factory.mktemp("wheel")
     python = [sys.executable, "-m"]
-    environment = {**os.environ, "AGENTMILL_COMPILE": request.param}
-    quiet = {"check": True, "capture_output": True, "cwd": CHECKOUT, "env": environment}
+    quiet = {"check": True, "capture_output": True, "cwd": CHECKOUT}
     build = [*python, "build", "--wheel", "--no-isolation", "--outdir", str(folder)]
     subprocess.run(build, **quiet)  # type: ignore[call-overload]
     (wheel,) = folder.glob("agentmill-*.whl")
@@ -97,24 +82,3 @@ def test_the_wheel_holds_the_four_packages_and_no_tests(installed: Path) -> None
     assert packages - {"bin"} == {"schemas", "synthesis", "pipelines", "trainers"}
     scripts = (installed / "bin/agentmill").read_text()
     assert "pipelines.cli.main" in scripts
-
-
-def test_the_readers_are_compiled_where_it_was_asked_for_and_their_tests_pass(
-    installed: Path, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    modules = {str(path.relative_to(installed)).partition(".")[0] for path in (installed / "schemas").rglob("*.so")}
-    assert modules == (
-        {path.removesuffix(".py") for path in COMPILED} if request.node.callspec.id == "compiled" else set()
-    )
-    if not modules:
-        return
-    for folder in ("tests", "configs"):
-        shutil.copytree(CHECKOUT / folder, tmp_path / folder)
-    shutil.copytree(installed, tmp_path, dirs_exist_ok=True)
-    shutil.copy(CHECKOUT / "pyproject.toml", tmp_path)
-    (tmp_path / "tests/schemas/test_compiled.py").write_text(IS_COMPILED)
-    tests = ["tests/schemas", "tests/pipelines/stages/test_datasets.py", "tests/pipelines/stages/test_normalize.py"]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", *tests], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout[-3000:]

@@ -1,4 +1,3 @@
-# cython: annotation_typing=False
 """The contract of a foreign format: a reader and a writer, both pure, that say what they could not carry over.
 
 Reading invents nothing and drops no run: what a record lacks stays ``None``, and a failed run is read like any other.

@@ -1,4 +1,3 @@
-# cython: annotation_typing=False
 """OpenAI chat messages, from which the items of a run are made. Formats that spell them otherwise translate first.
 
 An assistant message is one turn: its text, or its calls, the first of which takes text and reasoning along. A result

@@ -1,4 +1,3 @@
-# cython: annotation_typing=False
 """The turns of ShareGPT, as OpenAI messages and back.
 
 A ``function_call`` turn holds the JSON of a call, or of a list of calls, and no ids; reasoning stands before it, and
@@ -140,10 +139,9 @@ def read_texts(turns: Sequence[Any]) -> list[Text] | None:
     Most data sets have no other turns, and a ``TurnReader`` takes three times as long for these.
     """
     texts = []
-    for each in turns:
-        if type(each) is not dict or len(each) - ("loss" in each) != 2:
+    for turn in turns:
+        if type(turn) is not dict or len(turn) - ("loss" in turn) != 2:
             return None
-        turn = each  # which has a type of C where this is compiled
         text, speaker, train = turn.get("value"), turn.get("from"), turn.get("loss")
         if type(text) is not str:
             return None

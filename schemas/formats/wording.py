@@ -1,4 +1,3 @@
-# cython: annotation_typing=False
 """How a turn is worded around what its actions hold, so that its text can be written again and is not kept twice.
 
 A wording is the pieces of a text before, between and behind what its actions hold: of ``Thought: why Action: go[home]``

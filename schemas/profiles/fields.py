@@ -1,4 +1,3 @@
-# cython: annotation_typing=False
 """Fields of a record by path, and how many of them ended where: the field-by-field report of what was kept."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The options that dialects share. They stand apart since what a dialect does is compiled, and pydantic is not."""
+"""The options that dialects share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,3 @@
-# cython: annotation_typing=False
 """``<function=name><parameter=key>value</parameter></function>``, as OpenHands, SWE-agent and Qwen3-Coder write it.
 
 Values are texts and stay as they are: ``01`` is ``"01"``, indentation is kept. Only the line breaks right inside the

@@ -1,4 +1,3 @@
-# cython: annotation_typing=False
 """``Thought:``, ``Action:``, ``Action Input:``, ``Final Answer:`` (ReAct, arXiv:2210.03629), in the spellings in use.
 
 An action is one of: a name with ``Action Input:``, JSON if it is any; a name and a fenced block; ``name[text]``,
