@@ -20,7 +20,7 @@ def run(train: Callable[[S], None], settings_type: type[S], name: str, argv: Seq
     """Call ``train`` with the settings that ``argv`` gives. Returns 0 done, 2 a mistake to correct, 130 interrupted."""
     description = (settings_type.__doc__ or "").splitlines()[0]
     parser = argparse.ArgumentParser(prog=f"python -m trainers.{name}", description=description)
-    parser.add_argument("--config", required=True, help="YAML file with the settings (see trainers/settings.py)")
+    parser.add_argument("--config", required=True, help="YAML file with the settings (see schemas/training.py)")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings that go before those of the file")
     arguments = parser.parse_args(argv)
 

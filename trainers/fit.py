@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import peft
 import torch
 from datasets import Dataset
-from peft import LoraConfig
 from transformers import PrinterCallback, TrainingArguments
 from transformers.utils import logging
 
 from schemas.errors import UserError, near_match
-from schemas.training import LoraSettings
+from schemas.training import LoraConfig
 from trainers.batches import row_order
 from trainers.card import TrainingRecord, summarize, versions
 from trainers.finish import write_model, write_record
@@ -187,7 +187,7 @@ def rows_per_step(settings: TrainSettings, processes: int) -> int:
 
 
 def load_model(
-    base: Path, lora: LoraSettings | None, precision: str, task: Task = "CAUSAL_LM", trusted: bool = False
+    base: Path, lora: LoraConfig | None, precision: str, task: Task = "CAUSAL_LM", trusted: bool = False
 ) -> Any:
     """The base model, its weights in fp32; in bf16 where they do not learn and are computed with in bf16 anyway."""
     frozen = lora is not None and precision == "bf16"
@@ -197,7 +197,7 @@ def load_model(
     return model
 
 
-def check_targets(model: Any, lora: LoraSettings | None) -> None:
+def check_targets(model: Any, lora: LoraConfig | None) -> None:
     """Raises ``UserError`` for a layer in ``lora.target_modules`` that the model does not have."""
     head = model.get_output_embeddings()
     layers = {name.rpartition(".")[2] for name, layer in model.named_modules() if isinstance(layer, torch.nn.Linear)}
@@ -208,11 +208,11 @@ def check_targets(model: Any, lora: LoraSettings | None) -> None:
             raise UserError(f"lora.target_modules: no layer {target!r}; known: {known}.{near_match(target, layers)}")
 
 
-def lora_config(lora: LoraSettings | None, task: Task) -> LoraConfig | None:
+def lora_config(lora: LoraConfig | None, task: Task) -> peft.LoraConfig | None:
     """Our LoRA settings in PEFT's words; a head that scores learns with the matrices and is saved with them."""
     if lora is None:
         return None
-    return LoraConfig(
+    return peft.LoraConfig(
         r=lora.rank,
         lora_alpha=lora.alpha,  # type: ignore[arg-type]
         lora_dropout=lora.dropout,

@@ -2,7 +2,7 @@
 
 Reads a table of ``UnpairedRow`` and writes a model folder, alone or under ``accelerate launch -m trainers.kto …``. Of
 a completion only the messages that the view marked carry loss, never what the environment answered. What can be set
-stands in ``trainers.settings``. The same command goes on from the last checkpoint after a stop, and does nothing once
+stands in ``schemas.training``. The same command goes on from the last checkpoint after a stop, and does nothing once
 the model is there. Exit codes: 0 done, 2 a mistake to correct, 130 interrupted.
 """
 

@@ -3,7 +3,7 @@
 Reads a table of ``PreferenceRow`` (what is chosen shall score higher than what is rejected) or of ``ScorerRow`` (the
 score shall be the row's value) and writes a model folder for ``AutoModelForSequenceClassification``, alone or under
 ``accelerate launch -m trainers.reward …``. It reads whole conversations and scores them at the last token. What can be
-set stands in ``trainers.settings``. The same command goes on from the last checkpoint after a stop, and does nothing
+set stands in ``schemas.training``. The same command goes on from the last checkpoint after a stop, and does nothing
 once the model is there. Exit codes: 0 done, 2 a mistake to correct, 130 interrupted.
 """
 

@@ -1,161 +1,45 @@
-"""What can be set for a training. Imports nothing heavy, so that mistakes are told at once."""
+"""What a trainer reads from its configuration: where rows and models lie, and what ``schemas.training`` declares.
+
+Imports nothing heavy, so that mistakes are reported at once.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from pydantic import Field
 
-from pydantic import Field, model_validator
-
-from schemas.config import Config
-from schemas.training import LoraSettings, check_crossed, check_losses, check_written
-
-Positive = Annotated[int, Field(ge=1)]
-Share = Annotated[float, Field(ge=0, lt=1)]
+from schemas.training import DpoConfig, KtoConfig, Positive, RewardConfig, SftConfig, TrainConfig
 
 
-class TrainSettings(Config):
-    """What can be set for every training."""
+class TrainSettings(TrainConfig):
+    """Settings of every trainer: the tables and models that a recipe's step knows by name are folders here."""
 
     rows: str = Field(description="Folder of the table of training rows.")
     model: str = Field(description="Folder of the transformers model to start from, or `bundled:NAME`.")
     output: str = Field(description="Folder to write the tuned model to; it appears when training is complete.")
     recipe: str | None = Field(None, description="Name of the recipe this is a step of, for the model card.")
-
-    max_steps: Positive | None = Field(None, description="Optimizer steps; `null`: as many as `epochs` makes.")
-    epochs: Annotated[float, Field(gt=0)] = Field(1.0, description="Passes over the rows, rounded up to whole steps.")
-    batch_size: Positive = Field(8, description="Sequences, pairs or rows a process takes at once.")
-    gradient_accumulation: Positive = Field(1, description="Batches that make one optimizer step.")
-    learning_rate: Annotated[float, Field(gt=0)] = Field(5e-5, description="Peak learning rate of AdamW.")
-    scheduler: Literal["linear", "cosine", "constant"] = Field(
-        "linear", description="How the rate goes on after the warm-up: down to 0, or constant."
-    )
-    warmup: Share = Field(0.05, description="Share of the steps in which the rate rises from 0.")
-    weight_decay: Annotated[float, Field(ge=0)] = Field(0.0, description="Weight decay of AdamW.")
-    max_grad_norm: Annotated[float, Field(gt=0)] = Field(1.0, description="Gradients are scaled down to this norm.")
-    max_length: Annotated[int, Field(ge=16)] = Field(
-        2048, description="Longest sequence in tokens; never more than the model's own context."
-    )
-    chat_template: str | None = Field(
-        None,
-        description="`training`: TRL's version of the model's, which keeps earlier turns; or a file. Saved with it.",
-    )
-    trust_remote_code: bool = Field(
-        False, description="Run the Python code that a model folder brings; false: a model that needs it is refused."
-    )
-    control_tokens: Literal["text", "drop"] = Field(
-        "text", description="Control tokens that a message spells out stay text, or the row is dropped."
-    )
-    max_dropped: Annotated[float, Field(ge=0, le=1)] = Field(
-        0.05, description="Largest share of rows that may be dropped; with more the training does not start."
-    )
-    lora: LoraSettings | None = Field(None, description="Train low-rank matrices; `null`: all weights.")
-
-    seed: Annotated[int, Field(ge=0)] = Field(0, description="Seed of the row order, dropout and new weights.")
-    precision: Literal["auto", "bf16", "fp32"] = Field(
-        "auto", description="Of the arithmetic; weights are kept in fp32. `auto`: bf16 where the processor has it."
-    )
-    save_dtype: Literal["bf16", "fp16", "fp32"] | None = Field(
-        None, description="Type of the weights that are written; `null`: that of the model to start from."
-    )
-    gradient_checkpointing: bool = Field(False, description="Recompute activations: less memory, a third slower.")
-    save_steps: Positive | None = Field(50, description="Steps between checkpoints; `null`: none are written.")
     resume: bool = Field(True, description="Continue from the checkpoints of the same training; false: start over.")
     log_steps: Positive = Field(1, description="Steps between the points of the recorded loss curve.")
-    tensorboard: bool = Field(False, description="Also write the loss curve for TensorBoard, to `OUTPUT.tensorboard`.")
-
-    @model_validator(mode="after")
-    def _writes_weights(self) -> Self:
-        check_written(self.save_dtype, self.lora)
-        return self
-
-
-class SftSettings(TrainSettings):
-    """Supervised fine-tuning on a table of ``SftRow``; the objective ``dft`` is that of arXiv:2508.05629."""
-
-    long_rows: Literal["window", "drop"] = Field(
-        "window", description="Longer rows are cut into windows at turn boundaries, or dropped."
-    )
-    objective: Literal["nll", "dft"] = Field(
-        "nll", description="Negative log-likelihood, or dynamic fine-tuning: each token's loss times its probability."
-    )
-    packing: bool = Field(
-        False, description="Put short rows together up to `max_length`; `batch_size` then counts packs."
-    )
 
 
 class PreferenceSettings(TrainSettings):
-    """Training against a reference model; rows longer than ``max_length`` are dropped, since a part is not judged."""
+    """Settings of trainers that keep a model close to a reference."""
 
-    learning_rate: Annotated[float, Field(gt=0)] = Field(1e-6, description="Peak learning rate of AdamW.")
     reference: str | None = Field(
         None, description="Folder of the model to stay close to, or `bundled:NAME`; `null`: the one to start from."
     )
-    beta: Annotated[float, Field(gt=0)] = Field(0.1, description="How strongly it is kept close to the reference.")
 
 
-class RewardSettings(TrainSettings):
-    """A reward model from a table of ``PreferenceRow`` or ``ScorerRow``; longer rows are dropped, as for preferences.
-
-    On pairs the loss is that of Bradley and Terry (arXiv:2203.02155), on values the mean squared error.
-    """
-
-    batch_size: Positive = Field(4, description="Pairs or conversations a process takes at once.")
-    learning_rate: Annotated[float, Field(gt=0)] = Field(1e-5, description="Peak learning rate of AdamW.")
-    margin: bool = Field(
-        False,
-        description="Chosen shall be ahead by the difference of the row's scores (arXiv:2307.09288); pairs only.",
-    )
-    center_rewards_coefficient: Annotated[float, Field(ge=0)] | None = Field(
-        None, description="Pulls the mean reward to 0 (arXiv:2312.09244; TRL advises 0.01); pairs only."
-    )
+class SftSettings(SftConfig, TrainSettings):
+    """Settings of supervised fine-tuning on a table of ``SftRow``."""
 
 
-PairLoss = Literal[
-    "sigmoid",
-    "hinge",
-    "ipo",
-    "exo_pair",
-    "nca_pair",
-    "robust",
-    "bco_pair",
-    "sppo_hard",
-    "aot",
-    "aot_unpaired",
-    "apo_zero",
-    "apo_down",
-    "discopop",
-    "sft",
-    "sigmoid_norm",
-]
-"""The losses of TRL on pairs; ``sft`` is the negative log-likelihood of the chosen side, to be added to another."""
+class DpoSettings(DpoConfig, PreferenceSettings):
+    """Settings of direct preference optimization on a table of ``PreferenceRow``."""
 
 
-class DpoSettings(PreferenceSettings):
-    """Direct preference optimization (arXiv:2305.18290) on a table of ``PreferenceRow``."""
-
-    batch_size: Positive = Field(4, description="Pairs a process takes at once.")
-    loss_type: Annotated[list[PairLoss], Field(min_length=1)] = Field(
-        ["sigmoid"], description="Losses that are added, in TRL's words; `sft` is the likelihood of the chosen side."
-    )
-    loss_weights: list[float] | None = Field(None, description="The weight of each loss; `null`: all weigh 1.")
-    label_smoothing: Annotated[float, Field(ge=0, lt=0.5)] = Field(
-        0.0, description="Share of pairs taken to be in the wrong order (robust, exo_pair and aot losses)."
-    )
-
-    @model_validator(mode="after")
-    def _losses_fit(self) -> DpoSettings:
-        check_losses(self.loss_type, self.loss_weights, self.label_smoothing)
-        return self
+class KtoSettings(KtoConfig, PreferenceSettings):
+    """Settings of Kahneman-Tversky optimization on a table of ``UnpairedRow``."""
 
 
-class KtoSettings(PreferenceSettings):
-    """Kahneman-Tversky optimization (arXiv:2402.01306) on a table of ``UnpairedRow``."""
-
-    loss_type: Literal["kto", "apo_zero_unpaired"] = Field("kto", description="The loss, in TRL's words.")
-    desirable_weight: Annotated[float, Field(gt=0)] = Field(1.0, description="Weight of the loss of good rows.")
-    undesirable_weight: Annotated[float, Field(gt=0)] = Field(1.0, description="Weight of the loss of bad rows.")
-
-    @model_validator(mode="after")
-    def _crosses_rows(self) -> KtoSettings:
-        check_crossed(self.loss_type, self.batch_size)
-        return self
+class RewardSettings(RewardConfig, TrainSettings):
+    """Settings of a reward model on a table of ``PreferenceRow`` or ``ScorerRow``."""

@@ -1,7 +1,7 @@
 """Supervised fine-tuning with TRL: ``python -m trainers.sft --config FILE [key=value …]``.
 
 Reads a table of ``SftRow`` and writes a model folder, alone or under ``accelerate launch -m trainers.sft …``. What can
-be set stands in ``trainers.settings``. The same command goes on from the last checkpoint after a stop, and does nothing
+be set stands in ``schemas.training``. The same command goes on from the last checkpoint after a stop, and does nothing
 once the model is there. Exit codes: 0 done, 2 a mistake to correct, 130 interrupted.
 """
 

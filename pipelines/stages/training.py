@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal, Self
+from typing import ClassVar
 
 import msgspec
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from pipelines.children import run_module
 from pipelines.engine.provenance import Provenance, changed, provenance
 from pipelines.models import model_folder
-from pipelines.stages.procedure import MODEL, Achievement, Assignment, Procedure
+from pipelines.stages.procedure import MODEL, REWARD_MODEL, Achievement, Assignment, Procedure
 from pipelines.stages.stage import StageContext, TableNames, expect
 from pipelines.workbench import Workbench
 from schemas.config import dump_yaml
@@ -25,26 +25,31 @@ from schemas.folders import remove
 from schemas.manifest import write_atomically
 from schemas.record import JsonObject
 from schemas.tables import Counts
-from schemas.training import LoraSettings, check_written, is_training, template_identity
+from schemas.training import (
+    DpoConfig,
+    KtoConfig,
+    RewardConfig,
+    SftConfig,
+    TrainConfig,
+    is_training,
+    template_identity,
+)
 
 TRAININGS = "trainings"
 RECORD = "training.json"
 
-NULLABLE = ("save_steps",)
-"""Settings for which null says something other than the trainer's default."""
 
-Positive = Annotated[int, Field(ge=1)]
-Share = Annotated[float, Field(ge=0, lt=1)]
-
-
-class Training(Procedure):
-    """A training of a model on training rows, with TRL. What is not given is as the trainer has it."""
+class Training(Procedure, TrainConfig):
+    """A training of a model on training rows, with TRL."""
 
     trainer: ClassVar[str]
     """The name of the trainer."""
 
-    record: ClassVar[str]
-    """The record that the rows are."""
+    records: ClassVar[Sequence[str]]
+    """The records that the rows may be."""
+
+    makes: ClassVar[str] = MODEL
+    """What is written, in the place of the name of a record."""
 
     result: ClassVar[str] = RECORD
     primary: ClassVar[str] = "rows"
@@ -53,32 +58,6 @@ class Training(Procedure):
 
     rows: TableNames = Field(max_length=1, description="the table of training rows")
     model: str = Field(description="the model to start from: an entry of models, @base or @last")
-    max_steps: Positive | None = Field(None, description="optimizer steps; by default as many as epochs makes")
-    epochs: Annotated[float, Field(gt=0)] | None = Field(None, description="passes over the rows")
-    batch_size: Positive | None = Field(None, description="sequences, pairs or rows a process takes at once")
-    gradient_accumulation: Positive | None = Field(None, description="batches that make one optimizer step")
-    learning_rate: Annotated[float, Field(gt=0)] | None = Field(None, description="peak learning rate of AdamW")
-    scheduler: Literal["linear", "cosine", "constant"] | None = Field(None, description="how the rate goes on")
-    warmup: Share | None = Field(None, description="share of the steps in which the rate rises from 0")
-    weight_decay: Annotated[float, Field(ge=0)] | None = Field(None, description="weight decay of AdamW")
-    max_grad_norm: Annotated[float, Field(gt=0)] | None = Field(None, description="gradients are scaled down to it")
-    max_length: Annotated[int, Field(ge=16)] | None = Field(None, description="longest sequence in tokens")
-    chat_template: str | None = Field(None, description="`training`: TRL's version of the model's; or a file")
-    trust_remote_code: bool | None = Field(None, description="run the Python code that the model's folder brings")
-    control_tokens: Literal["text", "drop"] | None = Field(None, description="those that a message spells out")
-    max_dropped: Annotated[float, Field(ge=0, le=1)] | None = Field(None, description="share of rows it may drop")
-    lora: LoraSettings | None = Field(None, description="train low-rank matrices only; merged by default")
-    seed: Annotated[int, Field(ge=0)] | None = Field(None, description="by default derived from that of the run")
-    precision: Literal["auto", "bf16", "fp32"] | None = Field(None, description="of the arithmetic")
-    save_dtype: Literal["bf16", "fp16", "fp32"] | None = Field(None, description="by default that of the model")
-    gradient_checkpointing: bool | None = Field(None, description="less memory, a third slower")
-    save_steps: Positive | None = Field(None, description="steps between checkpoints; null: none are written")
-    tensorboard: bool | None = Field(None, description="write the loss curve for TensorBoard, to STEP.tensorboard")
-
-    @model_validator(mode="after")
-    def _writes_weights(self) -> Self:
-        check_written(self.save_dtype, self.lora)
-        return self
 
     @property
     def keeps_adapter(self) -> bool:
@@ -87,12 +66,12 @@ class Training(Procedure):
 
     def writes(self, reads: Mapping[str, Sequence[str]]) -> str:
         """A model."""
-        expect(reads, "rows", self.record)
-        return MODEL
+        expect(reads, "rows", *self.records)
+        return self.makes
 
     def settled(self, context: StageContext) -> JsonObject:
         """What is given, with the seed that holds and the models it uses."""
-        seed = context.seed if self.seed is None else self.seed
+        seed = self.seed if "seed" in self.model_fields_set else context.seed
         models = {
             role: {"name": context.models[role].config.display_name, "revision": context.models[role].revision}
             for role in self.policies()
@@ -124,15 +103,55 @@ class Training(Procedure):
         return Achievement(counts=report.counts, reasons=report.reasons, seconds=report.seconds)
 
     def _given(self) -> JsonObject:
-        """The parameters that the recipe gives, but for tables and models; null is the default but in ``NULLABLE``."""
+        """The parameters that the recipe gives, but for tables and models. A null that is the default is left out."""
         given = self.model_dump(mode="json", exclude={"rows", *self.model_roles.values()}, exclude_unset=True)
-        return {name: value for name, value in given.items() if value is not None or name in NULLABLE}
+        defaults = {name: field.default for name, field in type(self).model_fields.items()}
+        return {name: value for name, value in given.items() if value is not None or defaults[name] is not None}
 
     def _settings(self, assignment: Assignment) -> JsonObject:
         """What the trainer reads."""
         (rows,) = assignment.inputs["rows"]
         models = {role: str(model_folder(str(assignment.models[role].model))) for role in self.policies()}
         return {**self._given(), **models, "rows": str(rows.folder), "output": str(assignment.folder)}
+
+
+class TrainSft(SftConfig, Training):
+    """Supervised fine-tuning of a model on training rows, with TRL."""
+
+    trainer: ClassVar[str] = "sft"
+    records: ClassVar[Sequence[str]] = ("SftRow",)
+
+
+class PreferenceTraining(Training):
+    """A training against a reference model."""
+
+    model_roles: ClassVar[Mapping[str, str]] = {"model": "model", "reference": "reference"}
+
+    reference: str | None = Field(
+        None, description="the model to stay close to: an entry of models, @base or @last; by default the one of model"
+    )
+
+
+class TrainDpo(DpoConfig, PreferenceTraining):
+    """Direct preference optimization (arXiv:2305.18290) with TRL."""
+
+    trainer: ClassVar[str] = "dpo"
+    records: ClassVar[Sequence[str]] = ("PreferenceRow",)
+
+
+class TrainKto(KtoConfig, PreferenceTraining):
+    """Kahneman-Tversky optimization (arXiv:2402.01306) on labelled rows, with TRL."""
+
+    trainer: ClassVar[str] = "kto"
+    records: ClassVar[Sequence[str]] = ("UnpairedRow",)
+
+
+class TrainReward(RewardConfig, Training):
+    """A reward model with TRL, on pairs or on conversations with values."""
+
+    trainer: ClassVar[str] = "reward"
+    records: ClassVar[Sequence[str]] = ("PreferenceRow", "ScorerRow")
+    makes: ClassVar[str] = REWARD_MODEL
 
 
 class Report(msgspec.Struct, frozen=True):

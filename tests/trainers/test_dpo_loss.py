@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.nn.functional import logsigmoid
 
-from schemas.training import LoraSettings
+from schemas.training import LoraConfig
 from tests.trainers.preference import (
     batch_of,
     gradients,
@@ -47,8 +47,8 @@ def scored(trainer: Any, reference: Any, pairs: list[Any]) -> tuple[torch.Tensor
     return (logps(trainer.model, ids, masks) - before).chunk(2)  # type: ignore[return-value]
 
 
-@pytest.mark.parametrize("lora", [None, LoraSettings(rank=4)])
-def test_sigmoid_over_the_mask(lora: LoraSettings | None, tmp_path: Path, model: Path) -> None:
+@pytest.mark.parametrize("lora", [None, LoraConfig(rank=4)])
+def test_sigmoid_over_the_mask(lora: LoraConfig | None, tmp_path: Path, model: Path) -> None:
     trainer, pairs, _ = made(tmp_path, model, ROWS, lora=lora, beta=0.3)
     loss = trainer.compute_loss(trainer.model, batch_of(trainer, range(3)))
     found = gradients(trainer.model, loss)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from schemas.training import LoraSettings
+from schemas.training import LoraConfig
 from tests.trainers.preference import (
     batch_of,
     gradients,
@@ -66,8 +66,8 @@ def expected_loss(trainer: Any, model: Path, rows: list[Any], sides: tuple[float
     return losses * torch.where(good, sides[0], sides[1])
 
 
-@pytest.mark.parametrize("lora", [None, LoraSettings(rank=4)])
-def test_loss_and_gradient_over_the_mask(lora: LoraSettings | None, tmp_path: Path, model: Path) -> None:
+@pytest.mark.parametrize("lora", [None, LoraConfig(rank=4)])
+def test_loss_and_gradient_over_the_mask(lora: LoraConfig | None, tmp_path: Path, model: Path) -> None:
     weights = {"desirable_weight": 1.5, "undesirable_weight": 0.5}
     trainer, rows, _ = made(tmp_path, model, ROWS, lora=lora, beta=0.3, **weights)
     loss = trainer.compute_loss(trainer.model, batch_of(trainer, range(4)))

@@ -12,7 +12,8 @@ import torch
 from pydantic import ValidationError
 from safetensors.torch import load_file, save_file
 
-from trainers.settings import LoraSettings, SftSettings
+from schemas.training import LoraConfig
+from trainers.settings import SftSettings
 from trainers.weights import kept_dtype, load_weights, save_whole
 
 
@@ -69,6 +70,6 @@ def test_the_type_that_was_asked_for_is_written(
 
 def test_an_adapter_has_no_type_to_be_asked_for() -> None:
     given = {"rows": "r", "model": "m", "output": "o", "save_dtype": "fp32"}
-    assert SftSettings(**given, lora=LoraSettings(merge=True)).save_dtype == "fp32"
+    assert SftSettings(**given, lora=LoraConfig(merge=True)).save_dtype == "fp32"
     with pytest.raises(ValidationError, match="save_dtype is of whole models"):
-        SftSettings(**given, lora=LoraSettings(merge=False))
+        SftSettings(**given, lora=LoraConfig(merge=False))
