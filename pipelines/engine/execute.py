@@ -63,11 +63,11 @@ def execute(order: StageOrder, chunks: Sequence[Chunk], workspace: Workspace, do
         except StageFailed:
             raise
         except (Exception, KeyboardInterrupt) as error:
+            if stop.asked.is_set():
+                raise KeyboardInterrupt from None
             if stop.lost:
                 cancel(result)
                 raise WorkerLost(stop.lost[0]) from None
-            if stop.stopped.is_set():
-                raise KeyboardInterrupt from None
             if isinstance(error, KeyboardInterrupt):
                 raise
             raise explained(error, order, workspace) from error

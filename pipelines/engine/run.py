@@ -25,9 +25,8 @@ from pipelines.engine.provenance import finished
 from pipelines.engine.watch import Tracker, watched
 from pipelines.engine.workspace import Plan, Workspace
 from schemas.errors import LimitReached, UserError
-from schemas.manifest import MANIFEST_NAME
 from schemas.record import SCHEMA_VERSION
-from schemas.tables import Counts, Manifest, ShardFile, Table, read_manifest, write_manifest
+from schemas.tables import Counts, Manifest, ShardFile, Table, write_manifest
 
 ATTEMPTS = 3
 """A stage that lost a worker is tried so often in all."""
@@ -64,15 +63,12 @@ def made(order: StageOrder, chunks: Sequence[Chunk], progress: StageProgress | N
     while True:
         workspace = attempts.begin(order.folder, Plan(provenance=order.provenance, chunks=len(chunks)))
         try:
-            with loss_noticed():
-                busy = work(order, chunks, workspace, progress)
-                refuse_passing(order, chunks, workspace)
-                return conclude(order, chunks, workspace, time.monotonic() - began, busy)
+            busy = work(order, chunks, workspace, progress)
+            refuse_passing(order, chunks, workspace)
+            return conclude(order, chunks, workspace, time.monotonic() - began, busy)
         except WorkerLost as error:
             stop.end_workers(workspace.stop_file)
-            if (order.folder / MANIFEST_NAME).exists():  # it was lost when all was done
-                attempts.end(order.folder)
-                return read_manifest(order.folder)
+            stop.lost.clear()
             if number == ATTEMPTS:
                 raise worker_lost(order, error, ATTEMPTS) from None
             number += 1
@@ -82,11 +78,11 @@ def made(order: StageOrder, chunks: Sequence[Chunk], progress: StageProgress | N
 
 @contextlib.contextmanager
 def loss_noticed() -> Iterator[None]:
-    """Raises ``WorkerLost`` for the interrupt by which a lost worker is noticed, wherever it arrives."""
+    """Raises ``WorkerLost`` for the interrupt by which a lost worker is noticed, wherever in the attempt it arrives."""
     try:
         yield
     except KeyboardInterrupt:
-        if stop.lost:
+        if stop.lost and not stop.asked.is_set():
             raise WorkerLost(stop.lost[0]) from None
         raise
 
@@ -98,6 +94,7 @@ def work(
     tracker = Tracker(order.operation, workspace)
     with (
         watched(order, chunks, tracker, progress) as gauge,
+        loss_noticed(),
         stop.interruptible(workspace.stop_file),
     ):
         execute(order, chunks, workspace, lambda: tracker.standing().ended)

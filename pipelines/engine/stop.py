@@ -30,8 +30,14 @@ stopped = threading.Event()
 """Set while a run that was interrupted winds down; workers in other threads then stop at the next record."""
 
 
+asked = threading.Event()
+"""Set once the user, or a scheduler, has interrupted the stage: it ends, even if a worker is lost at the same time."""
+
 lost: list[str] = []
-"""What was said of worker processes that ended by themselves in the run that winds down."""
+"""What was reported of worker processes that ended by themselves in this attempt."""
+
+_WAKE = signal.SIGRTMIN + 1
+"""Wakes the main thread for a lost worker. It is not SIGINT, which only the user sends."""
 
 
 _loops: set[asyncio.AbstractEventLoop] = set()
@@ -52,24 +58,35 @@ def check() -> None:
 def interruptible(stop_file: Path) -> Iterator[None]:
     """Tell the workers to stop the moment an interrupt comes, and then let it take its course.
 
-    It cannot wait for the exception to arrive: the runner first waits for its workers. A worker process that ends by
-    itself is such an interrupt, too, and is noted in ``lost``, since the runner would wait for it for ever. One that
-    comes in the middle of a destructor is dropped by Python, and comes again.
+    It cannot wait for the exception to arrive: the runner first waits for its workers. For a worker process that ends
+    by itself, which is noted in ``lost``, ``KeyboardInterrupt`` is raised, too, since the runner would wait for it for
+    ever; ``asked`` is set for the user's own alone. One that comes in the middle of a destructor is dropped by Python,
+    and comes again.
     """
     stopped.clear()
+    asked.clear()
     lost.clear()
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     previous, hook = signal.getsignal(signal.SIGINT), threading.excepthook
 
-    def handle(signum: int, frame: FrameType | None) -> None:
+    def end() -> None:
         stopped.set()
         with contextlib.suppress(OSError):
             stop_file.touch()
+
+    def handle(signum: int, frame: FrameType | None) -> None:
+        asked.set()
+        end()
         if callable(previous):
             previous(signum, frame)
         raise KeyboardInterrupt  # where SIGINT was ignored, as in `command &` of a script
+
+    def wake(*_: object) -> None:
+        if asked.is_set() or lost:
+            end()
+            raise KeyboardInterrupt
 
     def report(arguments: threading.ExceptHookArgs) -> None:
         name = arguments.thread.name if arguments.thread else ""
@@ -86,10 +103,12 @@ def interruptible(stop_file: Path) -> Iterator[None]:
 
     ignored, sys.unraisablehook = sys.unraisablehook, again
     signal.signal(signal.SIGINT, handle)
+    signal.signal(_WAKE, wake)
     threading.excepthook = report
     try:
         yield
     finally:
+        signal.signal(_WAKE, signal.SIG_IGN)  # a worker that is lost now had nothing left to do
         signal.signal(signal.SIGINT, previous)
         sys.unraisablehook = ignored
         if not stopped.is_set():
@@ -103,9 +122,9 @@ def lose(worker: str) -> None:
 
 
 def wake_main() -> None:
-    """Interrupt the main thread, unless the stage has ended."""
-    if stopped.is_set() or lost:
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+    """Interrupt the main thread, unless the stage has ended or runs in another one."""
+    if (asked.is_set() or lost) and callable(signal.getsignal(_WAKE)):
+        signal.pthread_kill(threading.main_thread().ident or 0, _WAKE)
 
 
 @contextlib.contextmanager

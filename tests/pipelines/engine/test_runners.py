@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from pipelines.engine import run as run_module
 from pipelines.engine import stop
 from pipelines.engine.execute import StageFailed
 from pipelines.engine.operation import Operation
@@ -103,27 +104,59 @@ def test_a_worker_process_that_dies_in_every_attempt_is_an_error_and_the_stage_c
     assert run_stage(request).counts.used == 20
 
 
-@pytest.mark.parametrize("finished", [False, True])
-def test_a_worker_that_is_lost_when_its_work_is_done_is_no_interrupt(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, finished: bool
+def test_a_worker_that_is_lost_when_its_work_is_done_costs_no_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The interrupt by which it is noticed comes when the table is about to be finished, or is."""
-    concluded: list[Any] = []
-
     def late(*given: Any) -> Any:
-        if finished or concluded:
-            concluded.append(conclude(*given))
-        if not concluded or finished:
-            concluded.append(None)
-            stop.lost.append("Worker subprocess exited with return code -9")
-            signal.raise_signal(signal.SIGINT)
-        return concluded[-1]
+        stop.lose("Worker subprocess exited with return code -9")
+        return conclude(*given)
 
     monkeypatch.setattr("pipelines.engine.run.conclude", late)
     table = write_table(tmp_path / "tasks", [[task(i) for i in range(20)]])
     assert run_stage(order(Shout(), table, tmp_path / "out")).counts.used == 20
-    assert len(concluded) == 2
     assert sorted(each.name for each in (tmp_path / "out").iterdir()) == ["data", "manifest.json"]
+
+
+@pytest.mark.parametrize("first", ["the worker", "the user"])
+def test_an_interrupt_ends_a_stage_that_loses_a_worker_at_the_same_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str
+) -> None:
+    """Neither is taken for the other, in whatever order they come."""
+
+    def both(*given: Any) -> None:
+        if first == "the worker":
+            stop.lost.append("Worker subprocess exited with return code -9")
+        try:
+            signal.raise_signal(signal.SIGINT)
+        finally:
+            stop.lost.append("Worker subprocess exited with return code -9")
+
+    monkeypatch.setattr("pipelines.engine.run.execute", both)
+    table = write_table(tmp_path / "tasks", [[task(i) for i in range(20)]])
+    with pytest.raises(KeyboardInterrupt):
+        run_stage(order(Shout(), table, tmp_path / "out"))
+
+
+def test_an_interrupt_between_two_attempts_ends_the_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[str] = []
+
+    def lose(*given: Any) -> None:
+        stop.lose("Worker subprocess exited with return code -9")
+        signal.pause()
+
+    def begin_or_be_interrupted(*given: Any) -> Any:
+        begun.append("attempt")
+        if len(begun) == 2:
+            signal.raise_signal(signal.SIGINT)
+        return tracked(*given)
+
+    monkeypatch.setattr("pipelines.engine.run.execute", lose)
+    tracked = run_module.Tracker
+    monkeypatch.setattr("pipelines.engine.run.Tracker", begin_or_be_interrupted)
+    table = write_table(tmp_path / "tasks", [[task(i) for i in range(20)]])
+    with pytest.raises(KeyboardInterrupt):
+        run_stage(order(Shout(), table, tmp_path / "out"))
+    assert len(begun) == 2
 
 
 @pytest.mark.parametrize("name", ["multi_processing", "portable"])
