@@ -20,11 +20,12 @@ from schemas.config import differences
 from schemas.errors import UserError
 from schemas.folders import remove
 from schemas.manifest import disk_errors, write_atomically
+from schemas.model import TRAINING_RECORD
 from schemas.record import JsonObject
 from schemas.training import IDENTITY, is_training
 
 MARK = "complete"
-RECORD = "training.json"
+RECORD = TRAINING_RECORD
 LITTLE_BYTES = 1 << 20
 """A device with less than this after a failed write is full."""
 

@@ -120,7 +120,7 @@ class Experiment:
             )
             try:
                 for step in self._plan.steps[(number - 1) % len(self._plan.steps) :]:
-                    if len(run.tried) < most and not run.done:
+                    if run.begun < most and not run.done:
                         run.inject(step, seconds[step.name], self._kinds, self._chance)
                 run.finish()
                 wrong = differences(expected, digests_of(folder if device is None else device.outside))

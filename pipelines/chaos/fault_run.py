@@ -64,14 +64,25 @@ class FaultRun:
         self._report = report
         self._limit_s = limit_s
         self._paused: Sequence[int] = ()
+        self._command: Command | None = None
+        """The command that runs and outlives the faults that have come to it."""
+        self._open: list[Tried] = []
+        """These faults."""
+
+    @property
+    def begun(self) -> int:
+        """How many faults have been injected, those of a command that still runs included."""
+        return len(self.tried) + len(self._open)
 
     def inject(self, step: Step, seconds: float, kinds: list[str], chance: random.Random) -> None:
         """Start the command and inject the first of ``kinds`` that applies to ``step``, in the middle of it.
 
-        That kind goes to the end of the list. Nothing is tried where the step ends too soon. ``seconds`` is how long
-        it takes in the baseline run. Raises ``Broken`` if the run does not get there.
+        That kind goes to the end of the list. A command that outlives its fault gets the next one, too. Nothing is
+        tried where the command ends too soon. ``seconds`` is how long the step takes in the baseline run. Raises
+        ``Broken`` if the run does not get there.
         """
-        command = self._start()
+        command = self._command or self._start()
+        self._command = None
         began = self._begins(command, step)
         if began:
             command.wait(chance.uniform(0.0, seconds))
@@ -86,26 +97,37 @@ class FaultRun:
             paused = FAULTS[kind].inject(scene)
             if paused is not None:
                 kinds.append(kinds.pop(kinds.index(kind)))
-                tried = Tried(run=self._number, fault=kind, step=step.name, operator=step.operator)
-                self.tried.append(tried)
-                tried.exit = command.wait(self._limit_s)
-                tried.wrong = self._mistakes(command, FAULTS[kind].exits, paused)
-                self._report(tried)
-                self.done = tried.exit == 0
+                self._open.append(Tried(run=self._number, fault=kind, step=step.name, operator=step.operator))
+                if FAULTS[kind].exits:
+                    self._judge(command, paused)
+                else:  # the command goes on, and the next fault may come to it
+                    self._command = command
                 return
-        self._go_through(command)
+        self._judge(command, ())
 
     def finish(self) -> None:
         """Run the command to its end. Raises ``Broken`` if it does not end as it should."""
-        self._go_through(self._start())
+        command, self._command = self._command or self._start(), None
+        self._judge(command, ())
+        if not self.done:
+            self._judge(self._start(), ())
 
-    def _go_through(self, command: Command) -> None:
-        """Wait for the end of a command without further faults. Raises ``Broken``."""
-        command.wait(self._limit_s)
-        wrong = self._mistakes(command, frozenset(), ())
-        if wrong:
+    def _judge(self, command: Command, paused: Sequence[int]) -> None:
+        """Wait for the end of a command and report the faults that came to it; ``paused`` processes stand still.
+
+        Raises ``Broken`` where no fault explains its end.
+        """
+        code = command.wait(self._limit_s)
+        exits = frozenset[int]().union(*(FAULTS[each.fault].exits for each in self._open))
+        wrong = self._mistakes(command, exits, paused)
+        if wrong and not self._open:
             raise Broken("; ".join(wrong))
-        self.done = True
+        for each in self._open:
+            each.exit, each.wrong = code, wrong
+            self.tried.append(each)
+            self._report(each)
+        self._open = []
+        self.done = code == 0
 
     def _begins(self, command: Command, step: Step) -> bool:
         """Wait for ``step`` to begin; whether it did before the command ended."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from dataclasses import dataclass
@@ -16,6 +18,9 @@ from pipelines.engine.server_records import ServerRecords
 
 POLL_S = 0.2
 STOP_S = 20.0
+SOCKETS = "VLLM_RPC_BASE_PATH"
+"""Where vLLM puts the sockets of its processes, which it leaves behind."""
+
 LOG_LINES = 8
 LINE_LENGTH = 300
 ERRORS = 2
@@ -50,15 +55,17 @@ class ServerProcess:
         self.plan = plan
         self._records = records
         self._process: subprocess.Popen[bytes] | None = None
+        self._temporary = ""
 
     def start(self) -> None:
         """Start it and record it; it is not ready yet."""
-        command = [sys.executable, "-m", "pipelines.engine.supervise", str(os.getpid()), *self.plan.command]
+        self._temporary = tempfile.mkdtemp(prefix="agentmill-")
+        supervise = [sys.executable, "-m", "pipelines.engine.supervise", str(os.getpid()), self._temporary]
         self.plan.log.parent.mkdir(parents=True, exist_ok=True)
         with self.plan.log.open("ab") as log:
             self._process = subprocess.Popen(
-                command,
-                env=self.plan.environment,
+                [*supervise, *self.plan.command],
+                env={**self.plan.environment, SOCKETS: self._temporary},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -100,6 +107,7 @@ class ServerProcess:
                 self._process.kill()
                 self._process.wait()
         self._records.remove(self._process.pid)
+        shutil.rmtree(self._temporary, ignore_errors=True)  # of a supervisor that was killed
         self._process = None
 
     def last_words(self) -> str:

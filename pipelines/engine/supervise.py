@@ -1,14 +1,16 @@
 """Runs one server and takes it along when its parent dies, even by SIGKILL.
 
-``python -m pipelines.engine.supervise PARENT COMMAND…`` leads a session of its own, in which the command and all its
-children live; PARENT is a pid. When the parent is gone, when it is told to stop (SIGTERM, SIGINT, SIGHUP) or when the
-command ends, it ends the whole session, politely at first. It exits as the command did, and with 0 if told to stop.
+``python -m pipelines.engine.supervise PARENT FOLDER COMMAND…`` leads a session of its own, in which the command and all
+its children live; PARENT is a pid. When the parent is gone, when it is told to stop (SIGTERM, SIGINT, SIGHUP) or when
+the command ends, it ends the whole session, politely at first, and removes FOLDER, which holds the temporary files of
+the command. It exits as the command did, and with 0 if told to stop.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,8 +26,8 @@ PR_SET_CHILD_SUBREAPER = 36
 
 
 def main(argv: list[str]) -> int:
-    """Supervise ``argv[1:]`` on behalf of the process ``argv[0]``."""
-    parent, command = int(argv[0]), argv[1:]
+    """Supervise ``argv[2:]``, whose temporary files are in ``argv[1]``, on behalf of the process ``argv[0]``."""
+    parent, temporary, command = int(argv[0]), argv[1], argv[2:]
     told: list[int] = []
 
     def stop(number: int, _frame: FrameType | None) -> None:
@@ -40,6 +42,7 @@ def main(argv: list[str]) -> int:
     code = server.poll()
     end_session(os.getpid(), GRACE_S)
     _collect()
+    shutil.rmtree(temporary, ignore_errors=True)
     return 0 if code is None else code
 
 

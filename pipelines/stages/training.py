@@ -23,6 +23,7 @@ from schemas.config import dump_yaml
 from schemas.errors import UserError
 from schemas.folders import remove
 from schemas.manifest import write_atomically
+from schemas.model import TRAINING_RECORD
 from schemas.record import JsonObject
 from schemas.tables import Counts
 from schemas.training import (
@@ -36,7 +37,7 @@ from schemas.training import (
 )
 
 TRAININGS = "trainings"
-RECORD = "training.json"
+RECORD = TRAINING_RECORD
 
 
 class Training(Procedure, TrainConfig):

@@ -93,6 +93,7 @@ def test_a_revision_is_that_of_the_files(tmp_path: Path) -> None:
     folder = folder_with(tmp_path, model__safetensors="weights")
     before = model_revision(folder)
     (folder / "README.md").write_text("a card")
+    (folder / "training.json").write_text('{"seconds": 1.5}')
     assert model_revision(folder) == before
     (folder / "model.safetensors").write_text("Weights")
     assert model_revision(folder) != before

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -51,7 +52,16 @@ def leader_of(records: ServerRecords) -> int:
     return leader
 
 
-def test_servers_run_for_the_length_of_the_block_and_leave_nothing(tmp_path: Path) -> None:
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where temporary files are made."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    return folder
+
+
+def test_servers_run_for_the_length_of_the_block_and_leave_nothing(tmp_path: Path, temporary: Path) -> None:
     records = ServerRecords(tmp_path)
     plans = [plan(tmp_path, "--child"), plan(tmp_path)]
     with run_servers(plans, records, start_timeout_s=20, restarts=0) as endpoints:
@@ -59,8 +69,10 @@ def test_servers_run_for_the_length_of_the_block_and_leave_nothing(tmp_path: Pat
         assert all(is_healthy(endpoint.base_url) for endpoint in endpoints)
         leaders = leaders_of(records)
         assert [len(session_members(leader)) for leader in leaders] == [3, 2]
+        assert len(list(temporary.iterdir())) == 2
         assert all(is_alive(member) for record in records.read() for member in record.members)
     assert [session_members(leader) for leader in leaders] == [[], []]
+    assert list(temporary.iterdir()) == []
     assert records.read() == []
     assert all(is_free(one.port) for one in plans)
 
@@ -121,7 +133,7 @@ async def test_a_server_that_crashes_is_started_again_and_no_turn_is_lost(tmp_pa
         assert leader_of(records) != first
 
 
-def test_what_a_killed_server_leaves_is_ended_before_it_is_started_again(tmp_path: Path) -> None:
+def test_what_a_killed_server_leaves_is_ended_before_it_is_started_again(tmp_path: Path, temporary: Path) -> None:
     """Its supervisor is killed: the server dies with it, its child stays behind."""
     records = ServerRecords(tmp_path)
     with run_servers([plan(tmp_path, "--child")], records, 20, restarts=1):
@@ -129,6 +141,8 @@ def test_what_a_killed_server_leaves_is_ended_before_it_is_started_again(tmp_pat
         os.kill(first, signal.SIGKILL)
         assert eventually(lambda: any(leader != first for leader in leaders_of(records)), 20)
         assert session_members(first) == []
+        assert len(list(temporary.iterdir())) == 1
+    assert list(temporary.iterdir()) == []
 
 
 @pytest.mark.parametrize("code", [429, 503])
@@ -179,7 +193,8 @@ with run_servers([plan(run_dir, "--child", port=int(sys.argv[2]))], ServerRecord
 def launched(run_dir: Path, port: int) -> subprocess.Popen[str]:
     """A process that serves on ``port`` until it is killed."""
     command = [sys.executable, "-c", LAUNCHER, str(run_dir), str(port)]
-    launcher = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True)
+    environment = {**ENVIRONMENT, "TMPDIR": tempfile.gettempdir()}
+    launcher = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
     assert launcher.stdout is not None
     assert launcher.stdout.readline() == "ready\n"
     launcher.stdout.close()
@@ -187,14 +202,16 @@ def launched(run_dir: Path, port: int) -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_servers_die_with_their_parent(tmp_path: Path, number: signal.Signals) -> None:
+def test_servers_die_with_their_parent(tmp_path: Path, number: signal.Signals, temporary: Path) -> None:
     [port] = free_ports(1)
     launcher = launched(tmp_path, port)
     leader = leader_of(ServerRecords(tmp_path))
     assert len(session_members(leader)) == 3
+    assert len(list(temporary.iterdir())) == 1
     launcher.send_signal(number)
     launcher.wait(20)
     assert eventually(lambda: not session_members(leader))
+    assert eventually(lambda: not list(temporary.iterdir()))
     assert is_free(port)
     assert reap_strays(tmp_path) == []
     assert ServerRecords(tmp_path).read() == []
