@@ -15,6 +15,7 @@ from pathlib import Path
 
 from pipelines.engine.endpoints import HOST, Endpoint, is_healthy
 from pipelines.engine.server_records import ServerRecords
+from pipelines.engine.supervise import REMOVE
 
 POLL_S = 0.2
 STOP_S = 20.0
@@ -60,7 +61,7 @@ class ServerProcess:
     def start(self) -> None:
         """Start it and record it; it is not ready yet."""
         self._temporary = tempfile.mkdtemp(prefix="agentmill-")
-        supervise = [sys.executable, "-m", "pipelines.engine.supervise", str(os.getpid()), self._temporary]
+        supervise = [sys.executable, "-m", "pipelines.engine.supervise", f"{REMOVE}{self._temporary}", str(os.getpid())]
         self.plan.log.parent.mkdir(parents=True, exist_ok=True)
         with self.plan.log.open("ab") as log:
             self._process = subprocess.Popen(

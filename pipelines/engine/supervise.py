@@ -1,9 +1,9 @@
 """Runs one server and takes it along when its parent dies, even by SIGKILL.
 
-``python -m pipelines.engine.supervise PARENT FOLDER COMMAND…`` leads a session of its own, in which the command and all
-its children live; PARENT is a pid. When the parent is gone, when it is told to stop (SIGTERM, SIGINT, SIGHUP) or when
-the command ends, it ends the whole session, politely at first, and removes FOLDER, which holds the temporary files of
-the command. It exits as the command did, and with 0 if told to stop.
+``python -m pipelines.engine.supervise [--remove=FOLDER] PARENT COMMAND…`` leads a session of its own, in which the
+command and all its children live; PARENT is a pid. When the parent is gone, when it is told to stop (SIGTERM, SIGINT,
+SIGHUP) or when the command ends, it ends the whole session, politely at first, and removes FOLDER, which holds the
+temporary files of the command. It exits as the command did, and with 0 if told to stop.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from types import FrameType
 
 from pipelines.engine.processes import end_session
 
+REMOVE = "--remove="
 GRACE_S = 10.0
 POLL_S = 0.2
 PR_SET_PDEATHSIG = 1
@@ -26,8 +27,9 @@ PR_SET_CHILD_SUBREAPER = 36
 
 
 def main(argv: list[str]) -> int:
-    """Supervise ``argv[2:]``, whose temporary files are in ``argv[1]``, on behalf of the process ``argv[0]``."""
-    parent, temporary, command = int(argv[0]), argv[1], argv[2:]
+    """Supervise the command in ``argv`` on behalf of the process that comes before it."""
+    temporary = argv.pop(0).removeprefix(REMOVE) if argv[0].startswith(REMOVE) else None
+    parent, command = int(argv[0]), argv[1:]
     told: list[int] = []
 
     def stop(number: int, _frame: FrameType | None) -> None:
@@ -42,7 +44,8 @@ def main(argv: list[str]) -> int:
     code = server.poll()
     end_session(os.getpid(), GRACE_S)
     _collect()
-    shutil.rmtree(temporary, ignore_errors=True)
+    if temporary:
+        shutil.rmtree(temporary, ignore_errors=True)
     return 0 if code is None else code
 
 
