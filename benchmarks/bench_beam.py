@@ -17,16 +17,14 @@ from typing import Any, ClassVar
 
 from machine import describe
 
-from pipelines.engine.chunks import plan
-from pipelines.engine.operation import Result, RowOperation, Unit, identity
-from pipelines.engine.order import StageOrder
-from pipelines.engine.provenance import provenance
-from pipelines.engine.run import run_stage
-from pipelines.engine.runner import RunnerConfig, quiet_beam
-from pipelines.engine.seeds import seed_table
-from schemas.ids import digest
-from schemas.tables import Table, read_shard, write_shard
-from schemas.verdict import Selection, Verdict
+from agentmill.pipelines.engine.chunks import plan, seed_table
+from agentmill.pipelines.engine.operation import Result, RowOperation, Unit, identity
+from agentmill.pipelines.engine.provenance import provenance
+from agentmill.pipelines.engine.run import run_stage
+from agentmill.pipelines.engine.runner import RunnerConfig, StageOrder, quiet_beam
+from agentmill.schemas.ids import digest
+from agentmill.schemas.records.verdict import Selection, Verdict
+from agentmill.schemas.tables import Table, read_shard, write_shard
 
 ROWS = 100_000
 ROUNDS = 3
@@ -105,7 +103,7 @@ def main() -> int:
     """Print both sides and what the engine adds per row."""
     print(describe("apache-beam", "pyarrow"))
     with quiet_beam():
-        import pipelines.engine.transform  # noqa: F401 - so that the import is not measured
+        import agentmill.pipelines.engine.transform  # noqa: F401 - so that the import is not measured
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         table = seed_table(folder / "verdicts", verdicts())

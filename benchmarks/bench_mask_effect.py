@@ -22,12 +22,11 @@ from typing import Any
 
 from machine import describe
 
-from pipelines.episodes import episodes_of
-from pipelines.evaluation import Episode, measure, paired_difference
-from pipelines.summary import interval, percent
-from schemas.config import dump_yaml, read_yaml
-from schemas.record import JsonObject
-from schemas.tables import Table
+from agentmill.pipelines.runs.evaluation import Episode, episodes_of, measure, paired_difference
+from agentmill.pipelines.runs.summary import interval, percent
+from agentmill.schemas.config import dump_yaml, read_yaml
+from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.tables import Table
 
 START = "tuned"
 KINDS = ("dpo", "kto")

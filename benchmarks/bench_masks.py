@@ -20,14 +20,14 @@ import msgspec
 from datasets import Dataset
 from machine import describe
 
-from schemas.chat import to_template
-from schemas.record import JsonObject
-from schemas.rows import Message, MessageCall, PreferenceRow, SftRow, UnpairedRow
+from agentmill.schemas.chat import to_template
+from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.records.rows import Message, MessageCall, PreferenceRow, SftRow, UnpairedRow
+from agentmill.trainers.mask import ROLES, count_by_role
+from agentmill.trainers.preferences import labelled, pair
+from agentmill.trainers.start import load_tokenizer
+from agentmill.trainers.tokens import Encoded, encode, message_ends, renderer
 from tests.model import tiny_model
-from trainers.mask import ROLES, count_by_role
-from trainers.preferences import labelled, pair
-from trainers.start import load_tokenizer
-from trainers.tokens import Encoded, encode, message_ends, renderer
 
 ROWS = 64
 TOOLS: list[JsonObject] = [

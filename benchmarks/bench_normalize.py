@@ -31,13 +31,13 @@ import msgspec
 from bench_beam import best
 from machine import describe
 
-from pipelines.engine.job import Job
-from pipelines.engine.runner import RunnerConfig
-from pipelines.raw.planning import plan_parts
-from pipelines.stages.normalize import Normalize
-from schemas.config import validate
-from schemas.tables import Table, write_shard
-from schemas.trajectory import Trajectory
+from agentmill.pipelines.engine.runner import RunnerConfig
+from agentmill.pipelines.engine.stage_run import Job
+from agentmill.pipelines.operators.normalize import Normalize
+from agentmill.pipelines.sources.planning import plan_parts
+from agentmill.schemas.config import validate
+from agentmill.schemas.records.trajectory import Trajectory
+from agentmill.schemas.tables import Table, write_shard
 
 TARGETS = {"swe": 1_000, "react": 8_000}
 SCALING_TARGET = 1.6

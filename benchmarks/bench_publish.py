@@ -20,11 +20,11 @@ from machine import describe
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from pipelines.engine.run import versions
-from schemas.ids import digest
-from schemas.record import SCHEMA_VERSION
-from schemas.rows import Message, SftRow
-from schemas.tables import Counts, Manifest, write_manifest, write_shard
+from agentmill.pipelines.engine.run import versions
+from agentmill.schemas.ids import digest
+from agentmill.schemas.records.record import SCHEMA_VERSION
+from agentmill.schemas.records.rows import Message, SftRow
+from agentmill.schemas.tables import Counts, Manifest, write_manifest, write_shard
 from tests.writing_hub import WRITER, WritingHub
 
 ROWS = int(os.environ.get("AGENTMILL_ROWS", "1000000"))
@@ -32,7 +32,7 @@ SHARD_ROWS = 20_000
 TARGET_S, TARGET_GB = 60.0, 1.0
 TURNS, CHARACTERS = 6, 340
 WORDS = 6_000_000
-PROGRAM = "from pipelines.cli.main import main; main()"
+PROGRAM = "from agentmill.pipelines.cli.main import main; main()"
 
 
 def row(index: int, chance: random.Random, babble: str) -> SftRow:

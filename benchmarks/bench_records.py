@@ -25,9 +25,8 @@ from machine import describe
 from msgspec import inspect
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from schemas.arrow import arrow_schema, to_arrow
-from schemas.tables import read_shard, write_shard
-from schemas.trajectory import (
+from agentmill.schemas.arrow.convert import arrow_schema, to_arrow
+from agentmill.schemas.records.trajectory import (
     ApiAction,
     Generation,
     MessageAction,
@@ -36,6 +35,7 @@ from schemas.trajectory import (
     Trajectory,
     TurnTokens,
 )
+from agentmill.schemas.tables import read_shard, write_shard
 
 ROUNDS = 5
 TARGET_DECODE = 4.0

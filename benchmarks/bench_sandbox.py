@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from machine import describe
 
-from synthesis.environments.interpreter.environment import InterpreterEnvironment
-from synthesis.sandbox import Pool, Session, backend
+from agentmill.synthesis.environments.interpreter.environment import InterpreterEnvironment
+from agentmill.synthesis.sandbox import Pool, Session, backend
 
 TARGET_MS = 5.0
 CALLS = 2_000

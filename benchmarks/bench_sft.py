@@ -28,10 +28,10 @@ from typing import IO, Any, NamedTuple
 
 from machine import describe
 
-from schemas.chat import to_template
-from schemas.rows import Message, SftRow
+from agentmill.schemas.chat import to_template
+from agentmill.schemas.records.rows import Message, SftRow
+from agentmill.trainers.models import model_folder
 from tests.trainers.tables import write_table
-from trainers.models import model_folder
 
 
 class Comparison(NamedTuple):
@@ -98,14 +98,14 @@ def write_rows(folder: Path) -> None:
 
 
 def own_trainer(given: argparse.Namespace, rows_folder: Path) -> Any:
-    """Our trainer as ``trainers.sft`` makes it."""
-    from trainers.fit import choose_precision, load_model, make_trainer, trl_arguments
-    from trainers.loss import supervised
-    from trainers.models import model_folder
-    from trainers.rows import load_rows, open_rows
-    from trainers.settings import SftSettings
-    from trainers.sft import sequences
-    from trainers.start import begin
+    """Our trainer as ``agentmill.trainers.sft`` makes it."""
+    from agentmill.trainers.fit import choose_precision, load_model, make_trainer, trl_arguments
+    from agentmill.trainers.loss import supervised
+    from agentmill.trainers.models import model_folder
+    from agentmill.trainers.rows import load_rows, open_rows
+    from agentmill.trainers.settings import SftSettings
+    from agentmill.trainers.sft import sequences
+    from agentmill.trainers.start import begin
 
     settings = SftSettings(
         rows=str(rows_folder),
@@ -133,10 +133,10 @@ def plain_trainer(given: argparse.Namespace, rows_folder: Path) -> Any:
     from transformers import AutoModelForCausalLM, PrinterCallback
     from trl import SFTConfig, SFTTrainer
 
-    from trainers.fit import choose_precision
-    from trainers.models import model_folder
-    from trainers.rows import open_rows
-    from trainers.start import load_tokenizer
+    from agentmill.trainers.fit import choose_precision
+    from agentmill.trainers.models import model_folder
+    from agentmill.trainers.rows import open_rows
+    from agentmill.trainers.start import load_tokenizer
 
     base = model_folder(given.model)
     rows = open_rows(str(rows_folder), SftRow, "sft").rows()
@@ -169,7 +169,7 @@ def serve(given: argparse.Namespace, folder: Path) -> None:
     from transformers import TrainerCallback
     from transformers.utils import logging
 
-    from trainers.fit import peak_memory_gib
+    from agentmill.trainers.fit import peak_memory_gib
 
     class Clock(TrainerCallback):
         """Waits before each step, and measures it."""

@@ -11,11 +11,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from synthesis.environments.pddl.domain import Domain
-from synthesis.environments.pddl.environment import PddlEnvironment
-from synthesis.environments.pddl.grounding import Grounded, ground
-from synthesis.environments.pddl.planner import plan
-from synthesis.environments.pddl.reader import read_domain, read_problem
+from agentmill.synthesis.environments.pddl.domain import Domain
+from agentmill.synthesis.environments.pddl.environment import PddlEnvironment
+from agentmill.synthesis.environments.pddl.grounding import Grounded, ground
+from agentmill.synthesis.environments.pddl.planner import plan
+from agentmill.synthesis.environments.pddl.reader import read_domain, read_problem
 
 TARGET = 500
 MIN_SECONDS = 0.5

@@ -14,14 +14,14 @@ from typing import TypeVar
 
 from machine import describe
 
-from schemas.errors import UserError
-from schemas.record import Record
-from schemas.task import EnvironmentSpec, Task
-from schemas.trajectory import AnyAction
-from synthesis.environments import ENVIRONMENTS, make
-from synthesis.environments.environment import Environment
-from synthesis.generators import ENVIRONMENT_GENERATORS, TASK_GENERATORS
-from synthesis.generators.inspirations import built_in
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.record import Record
+from agentmill.schemas.records.task import EnvironmentSpec, Task
+from agentmill.schemas.records.trajectory import AnyAction
+from agentmill.synthesis.environments import ENVIRONMENTS, make
+from agentmill.synthesis.environments.environment import Environment
+from agentmill.synthesis.generators import ENVIRONMENT_GENERATORS, TASK_GENERATORS
+from agentmill.synthesis.generators.inspirations import built_in
 
 T = TypeVar("T")
 

@@ -21,16 +21,15 @@ from bench_beam import best
 from bench_records import trajectories
 from machine import describe
 
-from pipelines.engine.operation import Result, RowOperation, Unit
-from pipelines.engine.order import StageOrder
-from pipelines.engine.provenance import provenance
-from pipelines.engine.run import run_stage
-from pipelines.engine.runner import RunnerConfig, quiet_beam
-from pipelines.engine.seeds import seed_table
-from schemas.arrow import arrow_schema, to_arrow
-from schemas.tables import Table
-from schemas.task import Inspiration
-from schemas.trajectory import Trajectory
+from agentmill.pipelines.engine.chunks import seed_table
+from agentmill.pipelines.engine.operation import Result, RowOperation, Unit
+from agentmill.pipelines.engine.provenance import provenance
+from agentmill.pipelines.engine.run import run_stage
+from agentmill.pipelines.engine.runner import RunnerConfig, StageOrder, quiet_beam
+from agentmill.schemas.arrow.convert import arrow_schema, to_arrow
+from agentmill.schemas.records.task import Inspiration
+from agentmill.schemas.records.trajectory import Trajectory
+from agentmill.schemas.tables import Table
 
 TARGET = 0.4
 PER_INPUT = 50
@@ -90,7 +89,7 @@ def main() -> int:
     """Measure short, middle and long trajectories."""
     print(describe("apache-beam", "pyarrow"))
     with quiet_beam():
-        import pipelines.engine.transform  # noqa: F401 - so that the import is not measured
+        import agentmill.pipelines.engine.transform  # noqa: F401 - so that the import is not measured
     with tempfile.TemporaryDirectory() as folder:
         sizes = ((10_000, 4, 12), (1_000, 20, 150), (500, 50, 350))
         ratios = [measure(*size, Path(folder) / str(size[0])) for size in sizes]

@@ -20,9 +20,9 @@ from bench_records import trajectories
 from machine import describe
 from playwright.sync_api import Browser, Page
 
-from pipelines.engine.seeds import seed_table
-from schemas.trajectory import Generation, Outcome, OutcomeStatus, Trajectory, Usage
-from schemas.verdict import Verdict
+from agentmill.pipelines.engine.chunks import seed_table
+from agentmill.schemas.records.trajectory import Generation, Outcome, OutcomeStatus, Trajectory, Usage
+from agentmill.schemas.records.verdict import Verdict
 from tests.pipelines.view.browser import NAMES, WIDE, chromium, drawn, executable, opened
 
 ROWS = 100_000
@@ -142,7 +142,7 @@ def told(what: str, taken: list[float], target: float) -> bool:
 def write_view(run_folder: Path, folder: Path) -> None:
     """Write the view in a process of its own, whose memory can be told."""
     arguments = ["view", str(run_folder), "--out", str(folder), "--no-serve"]
-    code = f"import sys; from pipelines.cli.main import invoke; sys.exit(invoke({arguments!r}))"
+    code = f"import sys; from agentmill.pipelines.cli.main import invoke; sys.exit(invoke({arguments!r}))"
     start = time.perf_counter()
     subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     taken = time.perf_counter() - start

@@ -19,9 +19,9 @@ from typing import Any
 import msgspec
 from machine import describe
 
-from pipelines.engine.runner import RunnerConfig
-from schemas.tables import Manifest, Table
-from schemas.task import EnvironmentSpec, Task
+from agentmill.pipelines.engine.runner import RunnerConfig
+from agentmill.schemas.records.task import EnvironmentSpec, Task
+from agentmill.schemas.tables import Manifest, Table
 from tests.pipelines.stages.steps import job
 
 PROPOSED = {"pddl": 200, "toolbox": 185, "codegym": 230}

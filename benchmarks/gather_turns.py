@@ -15,10 +15,10 @@ from apache_beam.ml.inference.base import KeyedModelHandler, PredictionResult, R
 from apache_beam.ml.inference.vllm_inference import OpenAIChatMessage, VLLMChatModelHandler
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
-from pipelines.engine.endpoints import Endpoint
-from schemas.ids import derive_seed
-from schemas.task import Task
-from schemas.trajectory import MessageAction
+from agentmill.pipelines.serving.endpoints import Endpoint
+from agentmill.schemas.ids import derive_seed
+from agentmill.schemas.records.task import Task
+from agentmill.schemas.records.trajectory import MessageAction
 from tests.simulated.stage import SEED
 from tests.simulated.world import SimulatedWorld
 

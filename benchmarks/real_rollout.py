@@ -16,13 +16,13 @@ from pathlib import Path
 
 import aiohttp
 
-from pipelines.engine.endpoints import Endpoint
-from pipelines.engine.runner import quiet_beam
-from pipelines.engine.servers import serve
-from pipelines.models import ModelConfig, ServerConfig
-from schemas.tables import Table
-from schemas.task import Task
-from schemas.trajectory import Action, Trajectory
+from agentmill.pipelines.engine.runner import quiet_beam
+from agentmill.pipelines.serving.endpoints import Endpoint
+from agentmill.pipelines.serving.models import ModelConfig, ServerConfig
+from agentmill.pipelines.serving.servers import serve
+from agentmill.schemas.records.task import Task
+from agentmill.schemas.records.trajectory import Action, Trajectory
+from agentmill.schemas.tables import Table
 from tests.simulated.stage import sampling
 from tests.simulated.world import task
 

@@ -19,22 +19,22 @@ from bench_masks import batch_loss
 from datasets import Dataset
 from trl import DPOTrainer, KTOTrainer
 
-from schemas.chat import to_template
-from schemas.config import read_yaml, validate
-from schemas.record import JsonObject
-from schemas.rows import Message, PreferenceRow, UnpairedRow
-from schemas.tables import Table
-from trainers.batches import UnpairedCollator, row_order
-from trainers.dpo_loss import paired
-from trainers.fit import Method, choose_precision, load_model, trl_arguments
-from trainers.kto_loss import unpaired
-from trainers.mask import count_by_role
-from trainers.models import model_folder
-from trainers.preferences import Labelled, Pair, labelled, pair
-from trainers.rows import Made, TrainingRows, load_rows
-from trainers.settings import DpoSettings, KtoSettings
-from trainers.start import Start, load_tokenizer
-from trainers.workspace import Workspace
+from agentmill.schemas.chat import to_template
+from agentmill.schemas.config import read_yaml, validate
+from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.records.rows import Message, PreferenceRow, UnpairedRow
+from agentmill.schemas.tables import Table
+from agentmill.trainers.batches import UnpairedCollator, row_order
+from agentmill.trainers.dpo_loss import paired
+from agentmill.trainers.fit import Method, choose_precision, load_model, trl_arguments
+from agentmill.trainers.kto_loss import unpaired
+from agentmill.trainers.mask import count_by_role
+from agentmill.trainers.models import model_folder
+from agentmill.trainers.preferences import Labelled, Pair, labelled, pair
+from agentmill.trainers.rows import Made, TrainingRows, load_rows
+from agentmill.trainers.settings import DpoSettings, KtoSettings
+from agentmill.trainers.start import Start, load_tokenizer
+from agentmill.trainers.workspace import Workspace
 
 Row = PreferenceRow | UnpairedRow
 KINDS: dict[str, tuple[Any, Any, Any]] = {

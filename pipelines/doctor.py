@@ -15,9 +15,9 @@ from typing import Literal
 
 from packaging.requirements import Requirement
 
-from schemas.errors import UserError
-from schemas.extras import EXTRAS, install_command
-from schemas.record import Record
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.extras import EXTRAS, install_command
+from agentmill.schemas.records.record import Record
 
 State = Literal["ok", "missing", "broken"]
 
@@ -104,8 +104,8 @@ def gpu() -> Finding:
 
 def sandbox() -> Finding:
     """Whether foreign code can be run apart from this machine: a sandbox is started."""
-    from synthesis.sandbox import pool
-    from synthesis.sandbox.errors import SandboxError, SandboxUnavailable
+    from agentmill.synthesis.sandbox import pool
+    from agentmill.synthesis.sandbox.limits import SandboxError, SandboxUnavailable
 
     try:
         with pool().session():
@@ -135,7 +135,7 @@ def disk(name: str, path: Path) -> Finding:
 
 def ports() -> Finding:
     """Whether servers of ours could listen on the loopback."""
-    from pipelines.engine.endpoints import HOST, PORTS, free_ports
+    from agentmill.pipelines.serving.endpoints import HOST, PORTS, free_ports
 
     span = f"{HOST}, {PORTS.start} to {PORTS.stop - 1}"
     try:

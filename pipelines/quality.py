@@ -9,10 +9,8 @@ from typing import Any
 import msgspec
 import polars as pl
 
-from schemas.ids import digest
-from schemas.quality import Ending, Quality
-from schemas.tables import Table
-from schemas.trajectory import (
+from agentmill.schemas.ids import digest
+from agentmill.schemas.records.trajectory import (
     Action,
     AnyItem,
     ApiAction,
@@ -22,7 +20,9 @@ from schemas.trajectory import (
     Trajectory,
     WebObservation,
 )
-from synthesis.environments.calls import misfit
+from agentmill.schemas.records.verdict import Ending, Quality
+from agentmill.schemas.tables import Table
+from agentmill.synthesis.environments.environment import misfit
 
 LEAST_CHARACTERS = 40
 """A shorter text is in no language that could be told."""

@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from schemas.record import JsonObject
-from schemas.rows import Message, MessageCall
-from schemas.trajectory import (
+from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.records.rows import Message, MessageCall
+from agentmill.schemas.records.trajectory import (
     Action,
     AnyItem,
     AnyObservation,
@@ -174,3 +174,28 @@ def decoded_json(arguments: str) -> Any:
         return msgspec.json.decode(arguments)
     except (ValueError, RecursionError):
         return None
+
+
+MARKS = ("condense", "fold")
+
+
+def is_mark(item: AnyItem) -> bool:
+    """Whether the item stands for turns that were left out."""
+    return item.context_operation in MARKS and not isinstance(item, Action)
+
+
+def shown(content: Sequence[AnyItem]) -> list[AnyItem]:
+    """What the agent sees next: the opening (turn 0), the last mark, and all turns that it does not stand for."""
+    seen = [content[place] for place in shown_places(content)]
+    return [msgspec.structs.replace(item, turn=0) if is_mark(item) else item for item in seen]
+
+
+def shown_places(content: Sequence[AnyItem]) -> list[int]:
+    """Where in ``content`` that stands."""
+    mark = next((place for place in reversed(range(len(content))) if is_mark(content[place])), None)
+    if mark is None:
+        return list(range(len(content)))
+    items = [(place, item) for place, item in enumerate(content) if not is_mark(item)]
+    opening = [place for place, item in items if item.turn == 0]
+    later = [place for place, item in items if item.turn > content[mark].turn]
+    return [*opening, mark, *later]

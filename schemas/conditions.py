@@ -13,16 +13,19 @@ The score of a verdict is progress (``check_outcome``: the share of the goal tha
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, get_args
 
+import msgspec
 from pydantic import Field, model_validator
+from pydantic.fields import FieldInfo
 
-from schemas.config import Config
-from schemas.errors import near_match
-from schemas.field_types import FieldType, field_type, kind_of
-from schemas.record import Record
-from schemas.trajectory import Trajectory
-from schemas.views.evidence import Evidence
+from agentmill.schemas.annotation_names import Asks
+from agentmill.schemas.arrow.layout import FieldType, field_type, kind_of
+from agentmill.schemas.config import Config
+from agentmill.schemas.errors import near_match
+from agentmill.schemas.records.record import Record
+from agentmill.schemas.records.trajectory import Trajectory
+from agentmill.schemas.views.annotations import KINDS, Annotations
 
 ANNOTATIONS = ("verdict", "label", "value")
 SUBJECTS = (*ANNOTATIONS, "field")
@@ -106,7 +109,7 @@ class Condition(Config):
         """The values that something is compared with."""
         return [*([self.equals] if "equals" in self.model_fields_set else []), *(self.one_of or [])]
 
-    def holds(self, row: Record, evidence: Evidence, item: int | None = None) -> bool:
+    def holds(self, row: Record, evidence: Annotations, item: int | None = None) -> bool:
         """Whether it is fulfilled, by ``row`` and what is said of it or of its ``item``."""
         if self.passed is not None:
             said = evidence.verdict(str(self.verdict), item)
@@ -120,7 +123,7 @@ class Condition(Config):
         """Short, for the reason of a row that was left out."""
         return ".".join(str(value) for value in (self.verdict, self.label, self.value, self.field) if value is not None)
 
-    def _found(self, row: Record, evidence: Evidence, item: int | None) -> Any:
+    def _found(self, row: Record, evidence: Annotations, item: int | None) -> Any:
         """What is compared; ``None`` where nothing is known."""
         if self.verdict is not None:
             verdict = evidence.verdict(self.verdict, item)
@@ -170,3 +173,45 @@ def _check_value(value: Any, held: FieldType, asked: str, subject: str) -> None:
     if held.choices and isinstance(value, str) and value not in held.choices:
         known = ", ".join(held.choices)
         raise ValueError(f"{asked} is never {value!r}; it is one of {known}.{near_match(value, held.choices)}")
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """``parameter``, as the recipe has it, asks for the annotation ``name`` of ``kind`` verdict, label or value."""
+
+    parameter: str
+    kind: str
+    name: str
+
+    @property
+    def role(self) -> str:
+        """The role of the tables that may hold it."""
+        return f"{self.kind}s"
+
+
+def asked(config: Config) -> Iterator[Asked]:
+    """What all conditions, scores and names in ``config`` ask for. A name that is only a default asks for nothing."""
+    for name, field in type(config).model_fields.items():
+        mark = _mark(field) if name in config.model_fields_set else None
+        yield from _asked(field.alias or name, getattr(config, name), mark)
+
+
+def _asked(parameter: str, value: Any, mark: Asks | None) -> Iterator[Asked]:
+    if isinstance(value, Condition):
+        for kind, name in value.annotations():
+            yield Asked(f"{parameter}: {{{kind}: {name}}}", kind, name)
+    elif isinstance(value, Config):
+        for each in asked(value):
+            yield msgspec.structs.replace(each, parameter=f"{parameter}.{each.parameter}")
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _asked(parameter, each, mark)
+    elif isinstance(value, str) and mark is not None:
+        kind, _, name = value.partition(":") if mark.kind == "criterion" else (mark.kind, "", value)
+        if kind in KINDS or mark.kind != "criterion":
+            yield Asked(f"{parameter}: {value}", KINDS.get(kind, kind), name)
+
+
+def _mark(field: FieldInfo) -> Asks | None:
+    """The mark of a parameter, also of one that may be null."""
+    inner = (mark for each in get_args(field.annotation) for mark in getattr(each, "__metadata__", ()))
+    return next((each for each in (*field.metadata, *inner) if isinstance(each, Asks)), None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 
 
@@ -57,3 +58,12 @@ def is_interrupt(error: BaseException) -> bool:
     while at is not None and not isinstance(at, KeyboardInterrupt):
         at = at.__cause__ or (None if at.__suppress_context__ else at.__context__)
     return at is not None
+
+
+UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""What moves the cursor, changes colours or turns the direction of writing; a line break and a tab do not count."""
+
+
+def printable(text: str) -> str:
+    """``text`` with the codes of characters that would act on a terminal: what data holds may come from anywhere."""
+    return UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)

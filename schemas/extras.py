@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 
-from schemas.errors import UserError
+from agentmill.schemas.errors import UserError
 
 EXTRAS: Mapping[str, str] = {
     "train": "fine-tuning on TRL",

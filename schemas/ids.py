@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from schemas.record import JsonObject
+from agentmill.schemas.records.record import JsonObject
 
 _CANONICAL = {str, int, NoneType}
 """Types of values that have one spelling in JSON anyway."""

@@ -6,15 +6,15 @@ import importlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from schemas.errors import UserError, near_match
+from agentmill.schemas.errors import UserError, near_match
 
 
 class Registry(Mapping[str, str]):
     """Names to ``"package.module:attribute"``.
 
-    >>> Registry("environment", {"pddl": "synthesis.environments.pddl:PddlEnvironment"}).load("pdl")
+    >>> Registry("environment", {"pddl": "agentmill.synthesis.environments.pddl:PddlEnvironment"}).load("pdl")
     Traceback (most recent call last):
-    schemas.errors.UserError: unknown environment 'pdl'; known: pddl. Did you mean 'pddl'?
+    agentmill.schemas.errors.UserError: unknown environment 'pdl'; known: pddl. Did you mean 'pddl'?
     """
 
     def __init__(self, kind: str, entries: Mapping[str, str]) -> None:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Iterator, Sequence
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,12 +19,12 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from schemas.arrow import check_schema, from_arrow, to_arrow
-from schemas.errors import UserError, near_match
-from schemas.hub import fetched, is_address
-from schemas.ids import digest
-from schemas.layout import VERSION_COLUMN, layout
-from schemas.manifest import (
+from agentmill.schemas.arrow.convert import check_schema, from_arrow, to_arrow
+from agentmill.schemas.arrow.layout import VERSION_COLUMN, layout
+from agentmill.schemas.errors import UserError, near_match
+from agentmill.schemas.hub import fetched, is_address
+from agentmill.schemas.ids import digest
+from agentmill.schemas.records.manifest import (
     MANIFEST_NAME,
     TEMPORARY_FOLDER,
     Counts,
@@ -32,12 +34,11 @@ from schemas.manifest import (
     write_atomically,
     write_manifest,
 )
-from schemas.quality import Quality
-from schemas.record import Record
-from schemas.rows import PreferenceRow, PromptRow, ScorerRow, SftRow, TextRow, UnpairedRow
-from schemas.task import EnvironmentSpec, Inspiration, Task
-from schemas.trajectory import Trajectory
-from schemas.verdict import Dropped, Image, Label, Node, Selection, Value, Verdict
+from agentmill.schemas.records.record import Record
+from agentmill.schemas.records.rows import PreferenceRow, PromptRow, ScorerRow, SftRow, TextRow, UnpairedRow
+from agentmill.schemas.records.task import EnvironmentSpec, Inspiration, Task
+from agentmill.schemas.records.trajectory import Trajectory
+from agentmill.schemas.records.verdict import Dropped, Image, Label, Node, Quality, Selection, Value, Verdict
 
 __all__ = [
     "RECORDS",
@@ -131,7 +132,8 @@ class Table:
 
     @classmethod
     def open(cls, path: Path | str) -> Table:
-        """The table at ``path``, the ``NAME`` folder or, as text, an address of one on the Hub (``schemas.hub``).
+        """The table at ``path``, the ``NAME`` folder or, as text, an address of one on the Hub
+        (``agentmill.schemas.hub``).
 
         Raises ``UserError`` if there is none or it is unfinished.
         """
@@ -216,3 +218,28 @@ def _present(path: Path, file: ShardFile) -> Path:
 def _damaged(path: Path, error: Exception) -> UserError:
     reason = str(error).splitlines()[0] if str(error) else type(error).__name__
     return UserError(f"{path} is no readable Parquet file ({reason:.120}); delete it and run again what writes it")
+
+
+def entries(folder: Path) -> Iterator[str]:
+    """The files and links below ``folder``, by their paths in it. Links are not followed."""
+    for path, folders, files in os.walk(folder):
+        links = [name for name in folders if (Path(path) / name).is_symlink()]
+        for name in sorted([*links, *files]):
+            yield (Path(path) / name).relative_to(folder).as_posix()
+
+
+def remove(folder: Path, kind: str, is_ours: Callable[[list[str]], bool]) -> None:
+    """Remove ``folder``, a ``kind`` that we made, if there is one.
+
+    ``is_ours`` tells by the paths in it. Raises ``UserError`` for a link, a file, or a folder that is not ours; nothing
+    is removed then. An empty folder is anybody's.
+    """
+    found = list(entries(folder)) if folder.is_dir() and not folder.is_symlink() else None
+    if found is None and not folder.is_symlink() and not folder.exists():
+        return
+    if found is None or (found and not is_ours(found)):
+        raise UserError(
+            f"{folder} is to be removed and is no {kind} of ours\n"
+            "nothing was changed: move it, or choose another place for what is made"
+        )
+    shutil.rmtree(folder)

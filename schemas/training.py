@@ -7,10 +7,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from schemas.config import Config
-from schemas.errors import UserError
-from schemas.ids import digest
-from schemas.template_process import read_template
+from agentmill.schemas.config import Config
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.ids import digest
+from agentmill.schemas.templates.process import read_template
 
 Positive = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0, lt=1)]

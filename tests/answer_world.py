@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from schemas.task import EnvironmentSpec, Task
-from schemas.trajectory import AnyAction, AnyObservation, ApiAction, TextObservation, Tool
-from synthesis.environments.environment import Check, Transition
+from agentmill.schemas.records.task import EnvironmentSpec, Task
+from agentmill.schemas.records.trajectory import AnyAction, AnyObservation, ApiAction, TextObservation, Tool
+from agentmill.synthesis.environments.environment import Check, Transition
 
 SPEC = EnvironmentSpec(environment_id="answers", family="answers", name="answers", source="")
 PARAMETERS = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}

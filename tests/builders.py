@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from schemas.task import EnvironmentSpec, Task
-from schemas.trajectory import (
+from agentmill.schemas.records.task import EnvironmentSpec, Task
+from agentmill.schemas.records.trajectory import (
     ApiAction,
     Generation,
     MessageAction,
@@ -17,7 +17,7 @@ from schemas.trajectory import (
     Trajectory,
     TurnTokens,
 )
-from schemas.verdict import Verdict
+from agentmill.schemas.records.verdict import Verdict
 
 
 def instruction(text: str = "Put the ball into the box.") -> TextObservation:

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, settings
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from synthesis.sandbox.errors import SandboxUnavailable
+from agentmill.synthesis.sandbox.limits import SandboxUnavailable
 
 settings.register_profile(
     "agentmill",

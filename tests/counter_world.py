@@ -10,9 +10,16 @@ from __future__ import annotations
 import json
 import re
 
-from schemas.task import EnvironmentSpec, Task
-from schemas.trajectory import AnyAction, AnyObservation, ApiAction, MessageAction, TextObservation, Tool
-from synthesis.environments.environment import Check, Transition, WorldError
+from agentmill.schemas.records.task import EnvironmentSpec, Task
+from agentmill.schemas.records.trajectory import (
+    AnyAction,
+    AnyObservation,
+    ApiAction,
+    MessageAction,
+    TextObservation,
+    Tool,
+)
+from agentmill.synthesis.environments.environment import Check, EnvError, Transition
 
 SPEC = EnvironmentSpec(environment_id="counter", family="counter", name="counter", source="")
 PARAMETERS = {
@@ -50,7 +57,7 @@ class CounterWorld:
 
     def reset(self, task: Task, seed: int) -> AnyObservation:
         if task.goal["number"] < 0:
-            raise WorldError("the goal is below the start")
+            raise EnvError("the goal is below the start")
         self.task, self.steps = task, 0
         self.number = task.initial_state.get("drift", 0)
         return self._seen()

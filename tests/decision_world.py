@@ -16,14 +16,21 @@ from typing import Any
 
 import pytest
 
-from schemas.errors import UserError
-from schemas.task import EnvironmentSpec, Task
-from schemas.trajectory import AnyAction, AnyObservation, ApiAction, MessageAction, TextObservation, Tool, TurnTokens
-from synthesis.environments import ENVIRONMENTS
-from synthesis.environments.environment import Check, Transition
-from synthesis.policies import POLICIES
-from synthesis.policies.policy import Conversation, PolicyError, Turn
-from synthesis.policies.settings import PolicySettings
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.task import EnvironmentSpec, Task
+from agentmill.schemas.records.trajectory import (
+    AnyAction,
+    AnyObservation,
+    ApiAction,
+    MessageAction,
+    TextObservation,
+    Tool,
+    TurnTokens,
+)
+from agentmill.synthesis.environments import ENVIRONMENTS
+from agentmill.synthesis.environments.environment import Check, Transition
+from agentmill.synthesis.policies import POLICIES
+from agentmill.synthesis.policies.policy import Conversation, PolicyError, PolicySettings, Turn
 
 SPEC = EnvironmentSpec(environment_id="decisions", family="decisions", name="decisions", source="")
 Tree = dict[str, Any]

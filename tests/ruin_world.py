@@ -14,15 +14,21 @@ from contextlib import contextmanager
 import msgspec
 import pytest
 
-from schemas.record import JsonObject
-from schemas.task import EnvironmentSpec, Task
-from schemas.trajectory import AnyAction, AnyObservation, ApiAction, MessageAction, TextObservation, Tool
-from synthesis.environments import ENVIRONMENTS
-from synthesis.environments.environment import Check, Transition
-from synthesis.policies import POLICIES
-from synthesis.policies.policy import Conversation, PolicyError, Turn
-from synthesis.policies.settings import PolicySettings
-from synthesis.policies.spending import Spending
+from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.records.task import EnvironmentSpec, Task
+from agentmill.schemas.records.trajectory import (
+    AnyAction,
+    AnyObservation,
+    ApiAction,
+    MessageAction,
+    TextObservation,
+    Tool,
+)
+from agentmill.synthesis.environments import ENVIRONMENTS
+from agentmill.synthesis.environments.environment import Check, Transition
+from agentmill.synthesis.policies import POLICIES
+from agentmill.synthesis.policies.cost import Spending
+from agentmill.synthesis.policies.policy import Conversation, PolicyError, PolicySettings, Turn
 
 SPEC = EnvironmentSpec(environment_id="ruin", family="ruin", name="ruin", source="")
 STEPS = {"left": -1, "right": 1}

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from pipelines.engine.seeds import seed_table
+from agentmill.pipelines.engine.chunks import seed_table
 from tests.builders import trajectory
 from tests.writing_hub import WRITER, WritingHub
 
@@ -28,7 +28,7 @@ class Hiding(PathFinder):
     def find_spec(cls, name, path=None, target=None):
         return None if name.partition(".")[0] in hidden else super().find_spec(name, path, target)
 sys.meta_path[:] = [Hiding if finder is PathFinder else finder for finder in sys.meta_path]
-from pipelines.cli.main import invoke
+from agentmill.pipelines.cli.main import invoke
 print(json.dumps([invoke(command) for command in json.loads(sys.argv[2])]), file=sys.stderr)
 """
 

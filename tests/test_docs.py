@@ -16,13 +16,13 @@ from mkdocs.commands.build import build
 from mkdocs.config import load_config
 from ruamel.yaml import YAML
 
-from pipelines.cli.main import COMMANDS, agentmill
-from pipelines.engine.runner import RunnerConfig
-from pipelines.models import ModelConfig
-from pipelines.operators import OPERATORS
-from pipelines.recipe import Recipe
-from schemas.config import validate
-from schemas.trajectory import Trajectory
+from agentmill.pipelines.cli.main import COMMANDS, agentmill
+from agentmill.pipelines.engine.runner import RunnerConfig
+from agentmill.pipelines.operators.registry import OPERATORS
+from agentmill.pipelines.recipes.grammar import Recipe
+from agentmill.pipelines.serving.models import ModelConfig
+from agentmill.schemas.config import validate
+from agentmill.schemas.records.trajectory import Trajectory
 from tests.pages import BLOCK, PAGES, ROOT
 
 COMMAND = re.compile(r"^ {4}(?:\.venv/bin/)?(agentmill (?:.*\\\n)*.*)$", re.MULTILINE)

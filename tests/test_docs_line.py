@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from schemas.config import read_yaml
-from schemas.tables import Table, read_shard
-from schemas.verdict import Dropped
+from agentmill.schemas.config import read_yaml
+from agentmill.schemas.records.verdict import Dropped
+from agentmill.schemas.tables import Table, read_shard
 from tests.pages import ROOT, blocks_of
 from tests.pipelines.cli.world import agentmill
 

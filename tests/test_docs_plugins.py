@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from schemas.tables import Table
+from agentmill.schemas.tables import Table
 from tests.pages import ROOT, blocks_of
 
 COPIED = ("schemas", "synthesis", "pipelines", "trainers", "tests", "pyproject.toml")
@@ -77,7 +77,7 @@ def test_the_examples_pass_the_conformance_tests(extended: Path) -> None:
 
 def test_the_recipe_of_the_examples_runs(extended: Path) -> None:
     python(extended, "make_dials.py")
-    python(extended, "-c", "from pipelines.cli.main import main; main()", "run", "dials.yaml")
+    python(extended, "-c", "from agentmill.pipelines.cli.main import main; main()", "run", "dials.yaml")
     tables = {name: Table.open(extended / "runs/dials" / name) for name in ("explored", "brevity", "repeats", "rows")}
     (lived,) = tables["explored"].rows()
     assert (lived.generation.strategy, lived.outcome.status) == ("persist", "success")
@@ -93,8 +93,8 @@ def test_the_recipe_of_the_examples_runs(extended: Path) -> None:
 def test_the_format_of_the_examples_says_what_it_cannot_hold(extended: Path) -> None:
     code = """
 import sys, msgspec
-from schemas.formats import FORMATS
-from schemas.formats.format import Origin
+from agentmill.schemas.formats import FORMATS
+from agentmill.schemas.formats.format import Origin
 from tests.builders import tool_trajectory
 moves = FORMATS.load("moves")()
 written = moves.write(tool_trajectory())

@@ -1,4 +1,4 @@
-"""The wheel works outside of the checkout, beside a folder that is called like one of our packages."""
+"""The wheel works outside of the checkout, beside packages of a user that are called like our folders."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.engine.seeds import seed_table
+from agentmill.pipelines.engine.chunks import seed_table
 from tests.builders import trajectory
 
 CHECKOUT = Path(__file__).resolve().parents[1]
@@ -32,7 +32,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(installed: Path, folder: Path, *arguments: str) -> str:
     """What an installed command prints that is started in ``folder``. The checkout is not on its path."""
-    code = f"import sys; sys.path.insert(0, {str(installed)!r}); import pipelines.cli.main as m; "
+    code = f"import sys; sys.path.insert(0, {str(installed)!r}); import agentmill.pipelines.cli.main as m; "
     code += f"assert m.__file__.startswith({str(installed)!r}), m.__file__; sys.exit(m.invoke(sys.argv[1:]))"
     environment = {**os.environ, "PYTHONSAFEPATH": "1"}
     done = subprocess.run(
@@ -49,9 +49,10 @@ def run(installed: Path, folder: Path, *arguments: str) -> str:
 
 @pytest.fixture
 def elsewhere(tmp_path: Path) -> Path:
-    """A folder with a foreign package of the same name."""
-    (tmp_path / "schemas").mkdir()
-    (tmp_path / "schemas/__init__.py").write_text("raise ImportError('a foreign package')\n")
+    """A project with packages of its own that are called ``schemas`` and ``pipelines``."""
+    for name in ("schemas", "pipelines"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text(f"OWN = 'the {name} of the project'\n")
     return tmp_path
 
 
@@ -73,12 +74,25 @@ def test_a_view_has_its_pages(installed: Path, elsewhere: Path) -> None:
 
 
 def test_the_quickstart_comes_with_it(installed: Path, elsewhere: Path) -> None:
-    assert (installed / "pipelines/configs/quickstart.yaml").is_file()
+    assert (installed / "agentmill/configs/quickstart.yaml").is_file()
     assert "quickstart: " in run(installed, elsewhere, "run", "configs/quickstart.yaml", "--dry-run")
 
 
-def test_the_wheel_holds_the_four_packages_and_no_tests(installed: Path) -> None:
+def test_the_wheel_holds_one_package_with_types_and_no_tests(installed: Path) -> None:
     packages = {path.name for path in installed.iterdir() if path.is_dir() and not path.name.endswith(".dist-info")}
-    assert packages - {"bin"} == {"schemas", "synthesis", "pipelines", "trainers"}
+    assert packages - {"bin"} == {"agentmill"}
+    assert (installed / "agentmill/py.typed").is_file()
+    folders = {path.name for path in (installed / "agentmill").iterdir() if path.is_dir()}
+    assert folders == {"configs", "schemas", "synthesis", "pipelines", "trainers"}
+    assert not [path for path in installed.rglob("*") if path.is_symlink()]
     scripts = (installed / "bin/agentmill").read_text()
-    assert "pipelines.cli.main" in scripts
+    assert "agentmill.pipelines.cli.main" in scripts
+
+
+def test_a_project_uses_its_own_packages_and_ours(installed: Path, elsewhere: Path) -> None:
+    code = "import schemas, pipelines, agentmill.schemas, agentmill.pipelines; print(schemas.OWN, pipelines.OWN)"
+    environment = {**os.environ, "PYTHONPATH": f"{elsewhere}{os.pathsep}{installed}"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=elsewhere, env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "the schemas of the project the pipelines of the project\n"

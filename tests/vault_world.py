@@ -14,14 +14,21 @@ from contextlib import contextmanager
 import msgspec
 import pytest
 
-from schemas.task import EnvironmentSpec, Task
-from schemas.trajectory import AnyAction, AnyItem, AnyObservation, ApiAction, MessageAction, TextObservation, Usage
-from synthesis.environments import ENVIRONMENTS
-from synthesis.environments.environment import Check, Transition
-from synthesis.policies import POLICIES
-from synthesis.policies.policy import Conversation, Turn, Unreachable
-from synthesis.policies.settings import PolicySettings
-from synthesis.policies.tokens import token_delta
+from agentmill.schemas.records.task import EnvironmentSpec, Task
+from agentmill.schemas.records.trajectory import (
+    AnyAction,
+    AnyItem,
+    AnyObservation,
+    ApiAction,
+    MessageAction,
+    TextObservation,
+    Usage,
+)
+from agentmill.synthesis.environments import ENVIRONMENTS
+from agentmill.synthesis.environments.environment import Check, Transition
+from agentmill.synthesis.policies import POLICIES
+from agentmill.synthesis.policies.completion import token_delta
+from agentmill.synthesis.policies.policy import Conversation, PolicySettings, Turn, Unreachable
 
 SPEC = EnvironmentSpec(environment_id="vault", family="vault", name="vault", source="")
 

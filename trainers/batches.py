@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch.utils.data import Sampler
 
-from schemas.ids import derive_seed
-from trainers.tokens import IGNORED
+from agentmill.schemas.ids import derive_seed
+from agentmill.trainers.tokens import IGNORED
 
 POOL = 32
 """Groups that are sorted by length together: more means less padding and less chance in the order."""

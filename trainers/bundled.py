@@ -2,7 +2,8 @@
 
 ``bundled_model(name)`` gives the folder of a complete transformers model (safetensors, tokenizer, chat template). The
 cache is ``$AGENTMILL_CACHE/models`` or ``~/.cache/agentmill/models``; a folder there exists only when it is complete.
-``python -m trainers.bundled NAME`` does the same and prints the folder as its last line; without a name it lists them.
+``python -m agentmill.trainers.bundled NAME`` does the same and prints the folder as its last line; without a name it
+lists them.
 
 This module imports nothing heavy; torch comes in only when a model has to be converted.
 """
@@ -20,9 +21,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from schemas.bundled import BUNDLED, BundledModel, cache_folder
-from schemas.errors import UserError, near_match
-from schemas.printable import printable
+from agentmill.schemas.errors import UserError, near_match, printable
+from agentmill.schemas.models import BUNDLED, BundledModel, cache_folder
 
 
 def bundled_model(name: str) -> Path:
@@ -59,7 +59,7 @@ def _make(model: BundledModel, folder: Path) -> None:
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as temporary:
         work = Path(temporary)
         gguf = _fetch(model, work)
-        from trainers.conversion import convert
+        from agentmill.trainers.conversion import convert
 
         convert(gguf, work / "model", model.chat_template)
         (work / "model").rename(folder)
@@ -101,7 +101,7 @@ def main(argv: list[str]) -> int:
             print(f"{name}\t{model.description}")
         return 0
     if len(argv) > 1:
-        print("usage: python -m trainers.bundled [NAME]", file=sys.stderr)
+        print("usage: python -m agentmill.trainers.bundled [NAME]", file=sys.stderr)
         return 2
     try:
         print(bundled_model(argv[0]))

@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 
-from schemas.config import dump_yaml
-from schemas.manifest import Counts, Manifest
-from schemas.record import JsonObject, Record
-from trainers.watch import FAR, drift, mean, warnings
+from agentmill.schemas.config import dump_yaml
+from agentmill.schemas.records.manifest import Counts, Manifest
+from agentmill.schemas.records.record import JsonObject, Record
+from agentmill.trainers.watch import FAR, drift, mean, warnings
 
 PACKAGES = ("agentmill", "torch", "transformers", "trl", "peft", "accelerate", "datasets")
 METHODS = {
@@ -38,7 +38,7 @@ class TrainingRecord(Record):
     ``tokens_per_second`` counts the former; memory is the peak of the first process in GiB (of the GPU, where there is
     one). ``packs`` is into how many packs the sequences were put, where they were; ``rows_per_step`` then counts packs.
     ``drift`` is how far the model went from the reference at the end (a reward model: how far its scores are apart, or
-    from the values), and ``warnings`` what was warned of (``trainers.watch``).
+    from the values), and ``warnings`` what was warned of (``agentmill.trainers.watch``).
     """
 
     identity: JsonObject

@@ -8,10 +8,9 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn, TypeVar
 
-from schemas.config import override, read_yaml, validate
-from schemas.errors import UserError, is_interrupt
-from schemas.printable import printable
-from trainers.settings import TrainSettings
+from agentmill.schemas.config import override, read_yaml, validate
+from agentmill.schemas.errors import UserError, is_interrupt, printable
+from agentmill.trainers.settings import TrainSettings
 
 S = TypeVar("S", bound=TrainSettings)
 

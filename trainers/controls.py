@@ -14,10 +14,10 @@ from typing import Any
 
 import msgspec
 
-from schemas.chat import decoded_json
-from schemas.record import JsonObject
-from schemas.rows import Message
-from trainers.template import control_tokens
+from agentmill.schemas.chat import decoded_json
+from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.records.rows import Message
+from agentmill.trainers.template import control_tokens
 
 PRIVATE = range(0xF0000, 0x10FFFE)
 """Characters that Unicode leaves to private use."""

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 import torch
 from trl.trainer.utils import FusedCausalLMOutput
 
-from trainers.loop import Loop
-from trainers.tokens import IGNORED
+from agentmill.trainers.loop import Loop
+from agentmill.trainers.tokens import IGNORED
 
 SIDES = ("chosen", "rejected")
 MEASURED = (

@@ -1,25 +1,25 @@
-"""Direct preference optimization with TRL: ``python -m trainers.dpo --config FILE [key=value …]``.
+"""Direct preference optimization with TRL: ``python -m agentmill.trainers.dpo --config FILE [key=value …]``.
 
-Reads a table of ``PreferenceRow`` and writes a model folder, alone or under ``accelerate launch -m trainers.dpo …``.
-Of both sides only the messages that the view marked carry loss, never what the environment answered. What can be set
-stands in ``schemas.training``. The same command goes on from the last checkpoint after a stop, and does nothing once
-the model is there. Exit codes: 0 done, 2 a mistake to correct, 130 interrupted.
+Reads a table of ``PreferenceRow`` and writes a model folder, alone or under ``accelerate launch -m
+agentmill.trainers.dpo …``. Of both sides only the messages that the view marked carry loss, never what the environment
+answered. What can be set stands in ``agentmill.schemas.training``. The same command goes on from the last checkpoint
+after a stop, and does nothing once the model is there. Exit codes: 0 done, 2 a mistake to correct, 130 interrupted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from schemas.errors import UserError
-from schemas.model import model_revision
-from schemas.rows import PreferenceRow
-from trainers.command import leave, run, say
-from trainers.models import model_folder
-from trainers.preferences import Pair, pair, reference_folder
-from trainers.rows import Made, TrainingRows, open_rows
-from trainers.settings import DpoSettings
-from trainers.start import begin, read_rows, tell
-from trainers.workspace import space_errors
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.models import model_revision
+from agentmill.schemas.records.rows import PreferenceRow
+from agentmill.trainers.command import leave, run, say
+from agentmill.trainers.models import model_folder
+from agentmill.trainers.preferences import Pair, pair, reference_folder
+from agentmill.trainers.rows import Made, TrainingRows, open_rows
+from agentmill.trainers.settings import DpoSettings
+from agentmill.trainers.start import begin, read_rows, tell
+from agentmill.trainers.workspace import space_errors
 
 SORTING = {"aot", "aot_unpaired"}
 """Losses that compare all pairs of a batch with each other, so that none of them has a loss of its own."""
@@ -47,8 +47,8 @@ def train(settings: DpoSettings) -> None:
     check_weights(settings, rows)
     tell(rows, "pairs")
 
-    from trainers.dpo_loss import paired
-    from trainers.fit import fit
+    from agentmill.trainers.dpo_loss import paired
+    from agentmill.trainers.fit import fit
 
     # An adapter can be switched off, and what is left is the starting model.
     switched = settings.lora is not None and revision == start.workspace.identity["base_revision"]

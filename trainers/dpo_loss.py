@@ -9,12 +9,12 @@ import torch
 from trl.trainer.dpo_config import DPOConfig
 from trl.trainer.dpo_trainer import DPOTrainer
 
-from trainers.batches import PairCollator
-from trainers.distance import MEASURED, Distance, Said, pair_by_pair, part
-from trainers.fit import Method
-from trainers.preferences import Pair
-from trainers.rows import TrainingRows
-from trainers.settings import DpoSettings
+from agentmill.trainers.batches import PairCollator
+from agentmill.trainers.distance import MEASURED, Distance, Said, pair_by_pair, part
+from agentmill.trainers.fit import Method
+from agentmill.trainers.preferences import Pair
+from agentmill.trainers.rows import TrainingRows
+from agentmill.trainers.settings import DpoSettings
 
 
 class PairTrainer(Distance, DPOTrainer):

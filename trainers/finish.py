@@ -7,12 +7,12 @@ from pathlib import Path
 import msgspec
 import torch
 
-from schemas.manifest import Manifest
-from trainers.card import TrainingRecord, model_card
-from trainers.settings import TrainSettings
-from trainers.start import Start
-from trainers.weights import Task, load_merged, load_weights, save_adapter, save_whole
-from trainers.workspace import RECORD
+from agentmill.schemas.records.manifest import Manifest
+from agentmill.trainers.card import TrainingRecord, model_card
+from agentmill.trainers.settings import TrainSettings
+from agentmill.trainers.start import Start
+from agentmill.trainers.weights import Task, load_merged, load_weights, save_adapter, save_whole
+from agentmill.trainers.workspace import RECORD
 
 
 def write_model(start: Start, settings: TrainSettings, task: Task) -> None:

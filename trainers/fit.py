@@ -16,17 +16,17 @@ from datasets import Dataset
 from transformers import PrinterCallback, TrainingArguments
 from transformers.utils import logging
 
-from schemas.errors import UserError, near_match
-from schemas.training import LoraConfig
-from trainers.batches import row_order
-from trainers.card import TrainingRecord, summarize, versions
-from trainers.finish import write_model, write_record
-from trainers.loop import Loop
-from trainers.progress import Events, MarkCheckpoints, Progress, Watch
-from trainers.rows import TrainingRows
-from trainers.settings import TrainSettings
-from trainers.start import Start
-from trainers.weights import SCORE, Task, load_weights
+from agentmill.schemas.errors import UserError, near_match
+from agentmill.schemas.training import LoraConfig
+from agentmill.trainers.batches import row_order
+from agentmill.trainers.card import TrainingRecord, summarize, versions
+from agentmill.trainers.finish import write_model, write_record
+from agentmill.trainers.loop import Loop
+from agentmill.trainers.progress import Events, MarkCheckpoints, Progress, Watch
+from agentmill.trainers.rows import TrainingRows
+from agentmill.trainers.settings import TrainSettings
+from agentmill.trainers.start import Start
+from agentmill.trainers.weights import SCORE, Task, load_weights
 
 POINT = ("step", "loss", "learning_rate", "grad_norm", "tokens", "loss_tokens", "padding", "seconds")
 """What is kept of every point of the loss curve, beside what the trainer measures."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from trainers.tokens import IGNORED
+from agentmill.trainers.tokens import IGNORED
 
 PER_TOKEN = ("log_probs", "entropy", "log_sum_sq_probs", "mean_logits", "is_top1")
 

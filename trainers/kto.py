@@ -1,9 +1,9 @@
-"""Kahneman-Tversky optimization with TRL: ``python -m trainers.kto --config FILE [key=value …]``.
+"""Kahneman-Tversky optimization with TRL: ``python -m agentmill.trainers.kto --config FILE [key=value …]``.
 
-Reads a table of ``UnpairedRow`` and writes a model folder, alone or under ``accelerate launch -m trainers.kto …``. Of
-a completion only the messages that the view marked carry loss, never what the environment answered. What can be set
-stands in ``schemas.training``. The same command goes on from the last checkpoint after a stop, and does nothing once
-the model is there. Exit codes: 0 done, 2 a mistake to correct, 130 interrupted.
+Reads a table of ``UnpairedRow`` and writes a model folder, alone or under ``accelerate launch -m agentmill.trainers.kto
+…``. Of a completion only the messages that the view marked carry loss, never what the environment answered. What can be
+set stands in ``agentmill.schemas.training``. The same command goes on from the last checkpoint after a stop, and does
+nothing once the model is there. Exit codes: 0 done, 2 a mistake to correct, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from schemas.errors import UserError
-from schemas.model import model_revision
-from schemas.rows import UnpairedRow
-from trainers.command import leave, run, say
-from trainers.models import model_folder
-from trainers.preferences import Labelled, labelled, reference_folder
-from trainers.rows import Made, TrainingRows, open_rows
-from trainers.settings import KtoSettings
-from trainers.start import begin, read_rows, tell
-from trainers.workspace import space_errors
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.models import model_revision
+from agentmill.schemas.records.rows import UnpairedRow
+from agentmill.trainers.command import leave, run, say
+from agentmill.trainers.models import model_folder
+from agentmill.trainers.preferences import Labelled, labelled, reference_folder
+from agentmill.trainers.rows import Made, TrainingRows, open_rows
+from agentmill.trainers.settings import KtoSettings
+from agentmill.trainers.start import begin, read_rows, tell
+from agentmill.trainers.workspace import space_errors
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -46,9 +46,9 @@ def train(settings: KtoSettings) -> None:
     tell(rows, "rows")
     tell_balance(settings, rows)
 
-    from trainers.batches import UnpairedCollator
-    from trainers.fit import fit
-    from trainers.kto_loss import unpaired
+    from agentmill.trainers.batches import UnpairedCollator
+    from agentmill.trainers.fit import fit
+    from agentmill.trainers.kto_loss import unpaired
 
     # An adapter can be switched off, and what is left is the starting model.
     switched = settings.lora is not None and revision == start.workspace.identity["base_revision"]

@@ -9,12 +9,12 @@ import torch
 from trl.trainer.kto_config import KTOConfig
 from trl.trainer.kto_trainer import KTOTrainer
 
-from trainers.batches import UnpairedCollator
-from trainers.distance import MEASURED, Distance, Said, part
-from trainers.fit import Method
-from trainers.preferences import Labelled
-from trainers.rows import TrainingRows
-from trainers.settings import KtoSettings
+from agentmill.trainers.batches import UnpairedCollator
+from agentmill.trainers.distance import MEASURED, Distance, Said, part
+from agentmill.trainers.fit import Method
+from agentmill.trainers.preferences import Labelled
+from agentmill.trainers.rows import TrainingRows
+from agentmill.trainers.settings import KtoSettings
 
 
 class LabelTrainer(Distance, KTOTrainer):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from schemas.errors import UserError
+from agentmill.schemas.errors import UserError
 
 
 @contextmanager

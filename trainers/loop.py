@@ -12,8 +12,8 @@ from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
 from torch.utils.data import Sampler
 from transformers import Trainer
 
-from trainers.batches import FixedOrder
-from trainers.head import spare_tokens_without_loss
+from agentmill.trainers.batches import FixedOrder
+from agentmill.trainers.head import spare_tokens_without_loss
 
 COUNTED = ("tokens", "places", "loss_tokens")
 

@@ -9,14 +9,14 @@ import torch
 from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
 
-from trainers.batches import Collator
-from trainers.fit import Method
-from trainers.loop import Loop
-from trainers.packing import Pack, check_apart, packed
-from trainers.rows import TrainingRows
-from trainers.settings import SftSettings
-from trainers.start import Start
-from trainers.tokens import IGNORED, Encoded
+from agentmill.trainers.batches import Collator
+from agentmill.trainers.fit import Method
+from agentmill.trainers.loop import Loop
+from agentmill.trainers.packing import Pack, check_apart, packed
+from agentmill.trainers.rows import TrainingRows
+from agentmill.trainers.settings import SftSettings
+from agentmill.trainers.start import Start
+from agentmill.trainers.tokens import IGNORED, Encoded
 
 
 class RowTrainer(Loop, SFTTrainer):

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from schemas.errors import UserError
-from schemas.rendering import unsaid
-from schemas.rows import Message
-from trainers.tokens import IGNORED, Encoded
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.rows import Message
+from agentmill.schemas.templates.rendering import unsaid
+from agentmill.trainers.tokens import IGNORED, Encoded
 
 SAMPLES = 8
 ROLES = ("system", "user", "assistant", "tool")

@@ -1,4 +1,4 @@
-"""A whole model out of a LoRA adapter: ``python -m trainers.merge ADAPTER --out FOLDER [--base MODEL]``.
+"""A whole model out of a LoRA adapter: ``python -m agentmill.trainers.merge ADAPTER --out FOLDER [--base MODEL]``.
 
 Exit codes: 0 done, 2 a mistake to correct, 130 interrupted; nothing is left at FOLDER unless it is whole.
 """
@@ -16,13 +16,13 @@ from typing import Any
 
 import msgspec
 
-from schemas.errors import UserError
-from schemas.model import model_revision
-from schemas.record import JsonObject
-from trainers.command import say, told
-from trainers.loading import load_errors
-from trainers.models import model_folder
-from trainers.workspace import RECORD, space_errors
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.models import model_revision
+from agentmill.schemas.records.record import JsonObject
+from agentmill.trainers.command import say, told
+from agentmill.trainers.loading import load_errors
+from agentmill.trainers.models import model_folder
+from agentmill.trainers.workspace import RECORD, space_errors
 
 PEFT, WHOLE = "library_name: peft", "library_name: transformers"
 """What the model card says of the two kinds of folder."""
@@ -30,7 +30,9 @@ PEFT, WHOLE = "library_name: peft", "library_name: transformers"
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line ``argv`` and return the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m trainers.merge", description="A whole model out of an adapter.")
+    parser = argparse.ArgumentParser(
+        prog="python -m agentmill.trainers.merge", description="A whole model out of an adapter."
+    )
     parser.add_argument("adapter", type=Path, help="folder of the adapter")
     parser.add_argument("--out", type=Path, required=True, help="folder to write the model to")
     parser.add_argument("--base", help="the model it was trained on; by default as its training.json says")
@@ -55,7 +57,7 @@ def merge(adapter: Path, output: Path, base: str | None, trusted: bool = False) 
     from transformers import AutoTokenizer
     from transformers.utils import logging
 
-    from trainers.weights import load_merged, save_whole
+    from agentmill.trainers.weights import load_merged, save_whole
 
     logging.disable_progress_bar()
     say(f"adding {adapter} to {folder}")

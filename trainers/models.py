@@ -6,11 +6,11 @@ from pathlib import Path
 
 import msgspec
 
-from schemas.bundled import BUNDLED
-from schemas.errors import UserError
-from schemas.record import JsonObject
-from trainers.bundled import bundled_model
-from trainers.loading import load_errors
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.models import BUNDLED
+from agentmill.schemas.records.record import JsonObject
+from agentmill.trainers.bundled import bundled_model
+from agentmill.trainers.loading import load_errors
 
 PREFIX = "bundled:"
 

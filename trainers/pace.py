@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from typing import TypeVar
 
-from trainers.command import say
+from agentmill.trainers.command import say
 
 TERMINAL_S = 5.0
 LOG_S = 30.0

@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from schemas.errors import UserError
-from schemas.ids import derive_seed
-from trainers.tokens import IGNORED, Encoded
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.ids import derive_seed
+from agentmill.trainers.tokens import IGNORED, Encoded
 
 PROBE = 8
 """Tokens of each of the two rows with which a model is tried."""

@@ -11,14 +11,14 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.errors import UserError
-from schemas.record import JsonObject
-from schemas.rows import Message, PreferenceRow, RowTokens, UnpairedRow
-from trainers.loading import load_errors
-from trainers.models import model_folder
-from trainers.rows import Made
-from trainers.stored import encode_whole
-from trainers.tokens import Encoded, RowError
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.records.rows import Message, PreferenceRow, RowTokens, UnpairedRow
+from agentmill.trainers.loading import load_errors
+from agentmill.trainers.models import model_folder
+from agentmill.trainers.rows import Made
+from agentmill.trainers.stored import encode_whole
+from agentmill.trainers.tokens import Encoded, RowError
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ from typing import Any
 from transformers import TrainerCallback
 from transformers.integrations.integration_utils import TensorBoardCallback
 
-from trainers.command import say
-from trainers.pace import Pace
-from trainers.watch import WINDOW, fallen
-from trainers.workspace import Workspace
+from agentmill.trainers.command import say
+from agentmill.trainers.pace import Pace
+from agentmill.trainers.watch import WINDOW, fallen
+from agentmill.trainers.workspace import Workspace
 
 
 class Progress(TrainerCallback):

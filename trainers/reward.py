@@ -1,10 +1,10 @@
-"""A reward model with TRL: ``python -m trainers.reward --config FILE [key=value …]``.
+"""A reward model with TRL: ``python -m agentmill.trainers.reward --config FILE [key=value …]``.
 
 Reads a table of ``PreferenceRow`` (what is chosen shall score higher than what is rejected) or of ``ScorerRow`` (the
 score shall be the row's value) and writes a model folder for ``AutoModelForSequenceClassification``, alone or under
-``accelerate launch -m trainers.reward …``. It reads whole conversations and scores them at the last token. What can be
-set stands in ``schemas.training``. The same command goes on from the last checkpoint after a stop, and does nothing
-once the model is there. Exit codes: 0 done, 2 a mistake to correct, 130 interrupted.
+``accelerate launch -m agentmill.trainers.reward …``. It reads whole conversations and scores them at the last token.
+What can be set stands in ``agentmill.schemas.training``. The same command goes on from the last checkpoint after a
+stop, and does nothing once the model is there. Exit codes: 0 done, 2 a mistake to correct, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from schemas.errors import UserError
-from schemas.rows import PreferenceRow, ScorerRow
-from trainers.command import leave, run, say
-from trainers.models import model_folder
-from trainers.rows import Made, TrainingRows, open_rows
-from trainers.scored import Valued, comparison, spread, valued
-from trainers.settings import RewardSettings
-from trainers.start import Start, begin, read_rows, tell
-from trainers.workspace import space_errors
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.rows import PreferenceRow, ScorerRow
+from agentmill.trainers.command import leave, run, say
+from agentmill.trainers.models import model_folder
+from agentmill.trainers.rows import Made, TrainingRows, open_rows
+from agentmill.trainers.scored import Valued, comparison, spread, valued
+from agentmill.trainers.settings import RewardSettings
+from agentmill.trainers.start import Start, begin, read_rows, tell
+from agentmill.trainers.workspace import space_errors
 
 FOR_PAIRS = ("margin", "center_rewards_coefficient")
 """Settings that say something of pairs only."""
@@ -51,8 +51,8 @@ def train(settings: RewardSettings) -> None:
     if not pairs:
         tell_values(rows)
 
-    from trainers.fit import fit
-    from trainers.reward_loss import comparing, valuing
+    from agentmill.trainers.fit import fit
+    from agentmill.trainers.reward_loss import comparing, valuing
 
     method = (comparing if pairs else valuing)(settings, rows, start.tokenizer.pad_token_id)
     with space_errors(start.workspace.folder):

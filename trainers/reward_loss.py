@@ -9,13 +9,13 @@ import torch
 from trl.trainer.reward_config import RewardConfig
 from trl.trainer.reward_trainer import RewardTrainer
 
-from trainers.batches import ComparisonCollator, ValueCollator
-from trainers.distance import Said, pair_by_pair
-from trainers.fit import Method
-from trainers.loop import Loop
-from trainers.rows import TrainingRows
-from trainers.scored import Comparison, Valued
-from trainers.settings import RewardSettings
+from agentmill.trainers.batches import ComparisonCollator, ValueCollator
+from agentmill.trainers.distance import Said, pair_by_pair
+from agentmill.trainers.fit import Method
+from agentmill.trainers.loop import Loop
+from agentmill.trainers.rows import TrainingRows
+from agentmill.trainers.scored import Comparison, Valued
+from agentmill.trainers.settings import RewardSettings
 
 COMPARED = ("accuracy", "margin", "mean_reward", "min_reward", "max_reward")
 VALUED = ("accuracy", "error")

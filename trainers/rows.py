@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from schemas.errors import UserError
-from schemas.hub import is_address
-from schemas.record import Record
-from schemas.rows import Message
-from schemas.tables import Counts, Table
-from trainers.mask import check_roles, check_texts, count_by_role
-from trainers.pace import paced
-from trainers.tokens import Encoded, RowError
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.hub import is_address
+from agentmill.schemas.records.record import Record
+from agentmill.schemas.records.rows import Message
+from agentmill.schemas.tables import Counts, Table
+from agentmill.trainers.mask import check_roles, check_texts, count_by_role
+from agentmill.trainers.pace import paced
+from agentmill.trainers.tokens import Encoded, RowError
 
 E = TypeVar("E")
 

@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from schemas.rows import Message, PreferenceRow, ScorerRow
-from trainers.rows import Made
-from trainers.tokens import Encoded, RowError, encode_messages
+from agentmill.schemas.records.rows import Message, PreferenceRow, ScorerRow
+from agentmill.trainers.rows import Made
+from agentmill.trainers.tokens import Encoded, RowError, encode_messages
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,5 @@
-"""What a trainer reads from its configuration: where rows and models lie, and what ``schemas.training`` declares.
+"""What a trainer reads from its configuration: where rows and models lie, and what ``agentmill.schemas.training``
+declares.
 
 Imports nothing heavy, so that mistakes are reported at once.
 """
@@ -7,7 +8,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from schemas.training import DpoConfig, KtoConfig, Positive, RewardConfig, SftConfig, TrainConfig
+from agentmill.schemas.training import DpoConfig, KtoConfig, Positive, RewardConfig, SftConfig, TrainConfig
 
 
 class TrainSettings(TrainConfig):

@@ -1,8 +1,8 @@
-"""Supervised fine-tuning with TRL: ``python -m trainers.sft --config FILE [key=value …]``.
+"""Supervised fine-tuning with TRL: ``python -m agentmill.trainers.sft --config FILE [key=value …]``.
 
-Reads a table of ``SftRow`` and writes a model folder, alone or under ``accelerate launch -m trainers.sft …``. What can
-be set stands in ``schemas.training``. The same command goes on from the last checkpoint after a stop, and does nothing
-once the model is there. Exit codes: 0 done, 2 a mistake to correct, 130 interrupted.
+Reads a table of ``SftRow`` and writes a model folder, alone or under ``accelerate launch -m agentmill.trainers.sft …``.
+What can be set stands in ``agentmill.schemas.training``. The same command goes on from the last checkpoint after a
+stop, and does nothing once the model is there. Exit codes: 0 done, 2 a mistake to correct, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from schemas.rows import SftRow
-from trainers.command import leave, run, say
-from trainers.models import model_folder
-from trainers.rows import Made, open_rows
-from trainers.settings import SftSettings
-from trainers.start import begin, read_rows, tell
-from trainers.stored import encode_row
-from trainers.tokens import Encoded, RowError
-from trainers.windows import windows
-from trainers.workspace import space_errors
+from agentmill.schemas.records.rows import SftRow
+from agentmill.trainers.command import leave, run, say
+from agentmill.trainers.models import model_folder
+from agentmill.trainers.rows import Made, open_rows
+from agentmill.trainers.settings import SftSettings
+from agentmill.trainers.start import begin, read_rows, tell
+from agentmill.trainers.stored import encode_row
+from agentmill.trainers.tokens import Encoded, RowError
+from agentmill.trainers.windows import windows
+from agentmill.trainers.workspace import space_errors
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -40,8 +40,8 @@ def train(settings: SftSettings) -> None:
     rows = read_rows(start, settings, make)
     tell(rows, "sequences")
 
-    from trainers.fit import fit
-    from trainers.loss import supervised
+    from agentmill.trainers.fit import fit
+    from agentmill.trainers.loss import supervised
 
     method = supervised(settings, rows, start)
     if method.packs:

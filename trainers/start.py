@@ -8,19 +8,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from schemas.errors import UserError
-from schemas.extras import require
-from schemas.model import context_length, model_revision
-from schemas.record import JsonObject
-from schemas.tables import Table
-from schemas.template_process import check_size
-from schemas.training import TRAINING_TEMPLATE, template_identity, template_text
-from trainers.command import say
-from trainers.loading import load_errors
-from trainers.rows import Made, TrainingRows, load_rows
-from trainers.settings import TrainSettings
-from trainers.template import training_template
-from trainers.workspace import Workspace
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.extras import require
+from agentmill.schemas.models import context_length, model_revision
+from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.tables import Table
+from agentmill.schemas.templates.process import check_size
+from agentmill.schemas.training import TRAINING_TEMPLATE, template_identity, template_text
+from agentmill.trainers.command import say
+from agentmill.trainers.loading import load_errors
+from agentmill.trainers.rows import Made, TrainingRows, load_rows
+from agentmill.trainers.settings import TrainSettings
+from agentmill.trainers.template import training_template
+from agentmill.trainers.workspace import Workspace
 
 E = TypeVar("E")
 

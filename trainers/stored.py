@@ -13,12 +13,21 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.chat import to_template
-from schemas.rendering import TemplateError, unsaid
-from schemas.rows import Message, RowTokens, SampledTurn
-from trainers.controls import shielded
-from trainers.template import renderer
-from trainers.tokens import IGNORED, Conversation, Encoded, RowError, encode, encode_texts, message_ends, trained_at
+from agentmill.schemas.chat import to_template
+from agentmill.schemas.records.rows import Message, RowTokens, SampledTurn
+from agentmill.schemas.templates.rendering import TemplateError, unsaid
+from agentmill.trainers.controls import shielded
+from agentmill.trainers.template import renderer
+from agentmill.trainers.tokens import (
+    IGNORED,
+    Conversation,
+    Encoded,
+    RowError,
+    encode,
+    encode_texts,
+    message_ends,
+    trained_at,
+)
 
 
 def encode_row(row: Conversation, tokenizer: Any) -> list[tuple[Sequence[Message], Encoded]]:

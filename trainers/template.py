@@ -10,10 +10,10 @@ from typing import Any
 import jinja2
 import msgspec
 
-from schemas.errors import UserError
-from schemas.record import JsonObject
-from schemas.rendering import ChatTemplate, Render, TemplateError
-from schemas.template_process import shared
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.templates.process import shared
+from agentmill.schemas.templates.rendering import ChatTemplate, Render, TemplateError
 
 REASONING_NAMES = {name: re.compile(rf"message\.{name}\b|\[['\"]{name}['\"]\]") for name in ("thinking", "reasoning")}
 """What templates call the reasoning, besides ``reasoning_content`` (gpt-oss has ``thinking``)."""

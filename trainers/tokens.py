@@ -13,12 +13,12 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.chat import to_template
-from schemas.record import JsonObject
-from schemas.rendering import Render, Rendered, Segment, TemplateError, as_one, texts
-from schemas.rows import Message, RowTokens
-from trainers.controls import Shielded, shielded, text_ids
-from trainers.template import chat_template, renderer
+from agentmill.schemas.chat import to_template
+from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.records.rows import Message, RowTokens
+from agentmill.schemas.templates.rendering import Render, Rendered, Segment, TemplateError, as_one, texts
+from agentmill.trainers.controls import Shielded, shielded, text_ids
+from agentmill.trainers.template import chat_template, renderer
 
 IGNORED = -100
 """The label of a token without loss."""

@@ -14,9 +14,9 @@ from peft import PeftModel
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 from trl.trainer.reward_trainer import suppress_seqcls_warning
 
-from schemas.errors import UserError
-from schemas.record import JsonObject
-from trainers.loading import load_errors
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.record import JsonObject
+from agentmill.trainers.loading import load_errors
 
 Task = Literal["CAUSAL_LM", "SEQ_CLS"]
 """What a model is for, in PEFT's words: to go on with text, or to give one number for all of it."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from trainers.tokens import IGNORED, Encoded, blocks
+from agentmill.trainers.tokens import IGNORED, Encoded, blocks
 
 
 def windows(encoded: Encoded, max_length: int) -> list[Encoded]:

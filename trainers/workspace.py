@@ -16,13 +16,13 @@ from pathlib import Path
 import msgspec
 from safetensors import SafetensorError
 
-from schemas.config import differences
-from schemas.errors import UserError
-from schemas.folders import remove
-from schemas.manifest import disk_errors, write_atomically
-from schemas.model import TRAINING_RECORD
-from schemas.record import JsonObject
-from schemas.training import IDENTITY, is_training
+from agentmill.schemas.config import differences
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.models import TRAINING_RECORD
+from agentmill.schemas.records.manifest import disk_errors, write_atomically
+from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.tables import remove
+from agentmill.schemas.training import IDENTITY, is_training
 
 MARK = "complete"
 RECORD = TRAINING_RECORD

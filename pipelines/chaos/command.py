@@ -12,11 +12,11 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pipelines.engine.processes import children_of, words_of
-from pipelines.engine.supervise import PR_SET_CHILD_SUBREAPER
+from agentmill.pipelines.processes.identity import children_of, words_of
+from agentmill.pipelines.processes.supervise import PR_SET_CHILD_SUBREAPER
 
 POLL_S = 0.02
-_MAIN = "from pipelines.cli.main import main; main()"
+_MAIN = "from agentmill.pipelines.cli.main import main; main()"
 TRACEBACK = "Traceback (most recent call last)"
 
 
@@ -92,7 +92,7 @@ class Command:
 
     def workers(self) -> list[int]:
         """Its live worker processes."""
-        return [pid for pid in self.processes() if "pipelines.engine.worker_process" in words_of(pid)]
+        return [pid for pid in self.processes() if "agentmill.pipelines.engine.worker_process" in words_of(pid)]
 
     def end(self, apart_from: Sequence[int] = ()) -> None:
         """Kill all that is left of it."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from schemas.errors import UserError
+from agentmill.schemas.errors import UserError
 
 TOOLS = ("unshare", "nsenter", "mount", "ip")
 _HOLD = 'ip link set lo up && mount -t tmpfs -o size="$2"m none "$1" && echo ready && exec sleep infinity'

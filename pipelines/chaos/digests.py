@@ -10,12 +10,12 @@ from pathlib import Path
 
 import msgspec
 
-from schemas.manifest import MANIFEST_NAME
-from schemas.tables import Table, read_shard
-from schemas.verdict import Dropped
+from agentmill.schemas.records.manifest import MANIFEST_NAME
+from agentmill.schemas.records.verdict import Dropped
+from agentmill.schemas.tables import Table, read_shard
 
-TIMES = frozenset({"seconds"})
-"""Fields of records that report how long something took."""
+TIMES = frozenset({"seconds", "cached_tokens"})
+"""Fields of records that report how long something took, and what a server happened to have in its cache."""
 
 WEIGHTS = (".safetensors",)
 _ATTEMPT = re.compile(r"[0-9a-f]{8,}")

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import msgspec
 
-from pipelines.chaos.command import Command, adopting_orphans
-from pipelines.chaos.device import Device
-from pipelines.chaos.digests import differences, digests_of
-from pipelines.chaos.fault_run import Broken, FaultRun, Tried
-from pipelines.line import SUMMARY
-from pipelines.plan import Plan
-from pipelines.summary import Summary
-from schemas.errors import UserError
+from agentmill.pipelines.chaos.command import Command, adopting_orphans
+from agentmill.pipelines.chaos.device import Device
+from agentmill.pipelines.chaos.digests import differences, digests_of
+from agentmill.pipelines.chaos.fault_run import Broken, FaultRun, Tried
+from agentmill.pipelines.recipes.plan import Plan
+from agentmill.pipelines.recipes.runner import SUMMARY
+from agentmill.pipelines.runs.summary import Summary
+from agentmill.schemas.errors import UserError
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import msgspec
 
-from pipelines.chaos.command import TRACEBACK, Command
-from pipelines.chaos.device import Device
-from pipelines.chaos.faults import FAULTS, Scene, wake
-from pipelines.engine.processes import words_of
-from pipelines.plan import Step
-from pipelines.stages.procedure import Procedure
+from agentmill.pipelines.chaos.command import TRACEBACK, Command
+from agentmill.pipelines.chaos.device import Device
+from agentmill.pipelines.chaos.faults import FAULTS, Scene, wake
+from agentmill.pipelines.operators.task_step import Procedure
+from agentmill.pipelines.processes.identity import words_of
+from agentmill.pipelines.recipes.plan import Step
 
 GRACE_S = 60.0
 """Workers of a launcher that was killed end within this time."""

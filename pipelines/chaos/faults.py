@@ -15,11 +15,11 @@ from pathlib import Path
 
 import msgspec
 
-from pipelines.chaos.command import Command, kill
-from pipelines.chaos.device import Device
-from pipelines.engine.processes import pid_of
-from pipelines.engine.server_records import ServerRecords
-from schemas.manifest import MANIFEST_NAME
+from agentmill.pipelines.chaos.command import Command, kill
+from agentmill.pipelines.chaos.device import Device
+from agentmill.pipelines.processes.identity import pid_of
+from agentmill.pipelines.serving.server_process import ServerRecords
+from agentmill.schemas.records.manifest import MANIFEST_NAME
 
 FAILED, MISTAKE, INTERRUPTED, TERMINATED, KILLED = 1, 2, 130, 143, -int(signal.SIGKILL)
 

@@ -7,16 +7,16 @@ from pathlib import Path
 import click
 import msgspec
 
-from pipelines.chaos.device import Device
-from pipelines.chaos.experiment import Experiment, Settings
-from pipelines.chaos.fault_run import Tried
-from pipelines.chaos.faults import FAULTS
-from pipelines.cli.console import answer, answers, example, log, say, table
-from pipelines.cli.run import OVERRIDES
-from pipelines.plan import make_plan
-from pipelines.preflight import check_run
-from pipelines.recipe import read_recipe
-from schemas.errors import UserError
+from agentmill.pipelines.chaos.device import Device
+from agentmill.pipelines.chaos.experiment import Experiment, Settings
+from agentmill.pipelines.chaos.fault_run import Tried
+from agentmill.pipelines.chaos.faults import FAULTS
+from agentmill.pipelines.cli.run import OVERRIDES
+from agentmill.pipelines.recipes.grammar import read_recipe
+from agentmill.pipelines.recipes.plan import make_plan
+from agentmill.pipelines.recipes.precheck import check_run
+from agentmill.pipelines.terminal.console import answer, answers, example, log, say, table
+from agentmill.schemas.errors import UserError
 
 FAILED = 1
 RESULTS = "faults.json"

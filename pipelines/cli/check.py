@@ -6,14 +6,14 @@ from pathlib import Path
 
 import click
 
-from pipelines.checking import CheckedTable, check_tables, tables_below
-from pipelines.cli.console import Row, answer, answers, example, say, table
-from pipelines.engine.meter import metered
-from schemas.errors import UserError, near_match
-from schemas.record import Record
-from synthesis.environments import ENVIRONMENTS
-from synthesis.environments.conformance import Finding, check_environment
-from synthesis.environments.environment import Family
+from agentmill.pipelines.runs.check import CheckedTable, check_tables, tables_below
+from agentmill.pipelines.terminal.console import Row, answer, answers, example, say, table
+from agentmill.pipelines.terminal.progress import displayed
+from agentmill.schemas.errors import UserError, near_match
+from agentmill.schemas.records.record import Record
+from agentmill.synthesis.environments import ENVIRONMENTS
+from agentmill.synthesis.environments.conformance import Finding, check_environment
+from agentmill.synthesis.environments.environment import Family
 
 FAILED = 1
 
@@ -60,7 +60,7 @@ def tables(path: Path, as_json: bool) -> int:
 
     Exit code 1 if something is not as it should be.
     """
-    with metered("check", len(tables_below(path))) as advance:
+    with displayed("check", len(tables_below(path))) as advance:
         checked = check_tables(path, advance)
     answer(checked, show_tables, as_json)
     return FAILED if any(each.wrong for each in checked) else 0
@@ -89,7 +89,7 @@ def environments(families: tuple[str, ...], as_json: bool) -> int:
             raise UserError(f"unknown environment {family!r}; known: {known}.{near_match(family, ENVIRONMENTS)}")
     chosen = families or tuple(ENVIRONMENTS)
     checked: list[Checked] = []
-    with metered("check", len(chosen)) as advance:
+    with displayed("check", len(chosen)) as advance:
         for family in chosen:
             checked += check_family(family)
             advance(1)

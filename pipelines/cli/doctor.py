@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from pipelines.cli.console import answer, answers, example, say, table
-from pipelines.doctor import Finding, examine
+from agentmill.pipelines.doctor import Finding, examine
+from agentmill.pipelines.terminal.console import answer, answers, example, say, table
 
 FAILED = 1
 

@@ -10,21 +10,21 @@ from pathlib import Path
 import click
 import msgspec
 
-from pipelines.cli.console import Row, answer, answers, example, say, table
-from pipelines.documents import DROPPED, Exported, export_documents
-from pipelines.dropped import refuse_unused
-from pipelines.engine.job import Job
-from pipelines.engine.progress import progress_for
-from pipelines.operators import OPERATORS
-from pipelines.stages.annotations import check_names, names_in
-from pipelines.stages.stage import Stage
-from schemas.config import override, validate
-from schemas.errors import NothingUsed, UserError, near_match
-from schemas.formats import FORMATS, READ_ONLY
-from schemas.formats.format import Format
-from schemas.record import JsonObject
-from schemas.tables import Counts, Table
-from schemas.views import FAMILY_VIEWS, PAIR_VIEWS, VIEWS
+from agentmill.pipelines.engine.stage_run import Job
+from agentmill.pipelines.operators.annotations import check_names, names_in
+from agentmill.pipelines.operators.export import DROPPED, Exported, export_documents
+from agentmill.pipelines.operators.registry import OPERATORS
+from agentmill.pipelines.operators.stage import Stage
+from agentmill.pipelines.runs.dropped import refuse_unused
+from agentmill.pipelines.terminal.console import Row, answer, answers, example, say, table
+from agentmill.pipelines.terminal.progress import progress_for
+from agentmill.schemas.config import override, validate
+from agentmill.schemas.errors import NothingUsed, UserError, near_match
+from agentmill.schemas.formats import FORMATS, READ_ONLY
+from agentmill.schemas.formats.format import Format
+from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.tables import Counts, Table
+from agentmill.schemas.views import FAMILY_VIEWS, PAIR_VIEWS, VIEWS
 
 ROWS = (*VIEWS, *PAIR_VIEWS, *FAMILY_VIEWS)
 TARGETS = (*ROWS, *(name for name in FORMATS if name not in READ_ONLY))

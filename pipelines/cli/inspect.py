@@ -5,11 +5,11 @@ from __future__ import annotations
 import click
 import msgspec
 
-from pipelines.cli.console import Row, answer, answers, example, say, table
-from pipelines.dropped import Reason
-from pipelines.inspection import Inspection, inspect_table
-from pipelines.report.text import visible
-from schemas.tables import Table
+from agentmill.pipelines.report.text import visible
+from agentmill.pipelines.runs.dropped import Reason
+from agentmill.pipelines.runs.inspection import Inspection, inspect_table
+from agentmill.pipelines.terminal.console import Row, answer, answers, example, say, table
+from agentmill.schemas.tables import Table
 
 SHOWN_CHARACTERS = 2_000
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from pipelines.cli.console import answer, answers, example, table
-from pipelines.plugins import KINDS, described
+from agentmill.pipelines.operators.registry import KINDS, described
+from agentmill.pipelines.terminal.console import answer, answers, example, table
 
 
 @click.command(name="list", epilog=example("agentmill list", "agentmill list operators"))

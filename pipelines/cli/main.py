@@ -7,6 +7,7 @@ else to stderr. Nothing heavy is imported here: each command imports what it nee
 
 from __future__ import annotations
 
+import importlib
 import io
 import logging
 import os
@@ -16,15 +17,51 @@ import signal
 import sys
 import threading
 import traceback
+from collections.abc import Mapping
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import click
 
-from pipelines.cli.lazy import LazyGroup
-from schemas.errors import LimitReached, NothingUsed, UserError, is_interrupt
-from schemas.extras import missing_modules_explained
-from schemas.printable import printable
+from agentmill.schemas.errors import LimitReached, NothingUsed, UserError, is_interrupt, near_match, printable
+from agentmill.schemas.extras import missing_modules_explained
+
+
+class LazyGroup(click.Group):
+    """Commands as ``name -> ("package.module:attribute", one line of help)``; the line stands in the group's help."""
+
+    def __init__(self, *args: Any, lazy: Mapping[str, tuple[str, str]], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.lazy = dict(lazy)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        """The names in the order they were given: the order of work, not of the alphabet."""
+        return list(self.lazy)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """Import the command."""
+        if cmd_name not in self.lazy:
+            return None
+        module, _, attribute = self.lazy[cmd_name][0].partition(":")
+        command = getattr(importlib.import_module(module), attribute)
+        if not isinstance(command, click.Command):
+            raise TypeError(f"{self.lazy[cmd_name][0]} is no command")
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Like click's, with the nearest name for one that is unknown."""
+        if args and args[0] not in self.lazy and not args[0].startswith("-"):
+            known = ", ".join(self.lazy)
+            ctx.fail(f"unknown command {args[0]!r}; known: {known}.{near_match(args[0], self.lazy)}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """List the commands without importing any."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, help_line) for name, (_, help_line) in self.lazy.items()])
+
 
 FAILED = 1
 USER_MISTAKE = 2
@@ -39,27 +76,42 @@ Exit codes:
   {INTERRUPTED:<5}interrupted; the message says how to go on"""
 
 COMMANDS = {
-    "run": ("pipelines.cli.run:run", "Run a recipe: a chain of stages in one YAML file; resumes where it stopped."),
-    "synthesize": ("pipelines.cli.stage:synthesize", "Make environments or tasks: one step of a recipe."),
-    "rollout": ("pipelines.cli.stage:rollout", "Make trajectories: one step of a recipe."),
-    "verify": ("pipelines.cli.stage:verify", "Judge trajectories: one step of a recipe."),
-    "normalize": ("pipelines.cli.stage:normalize", "Read trajectories from files in a foreign format: one step."),
-    "curate": ("pipelines.cli.stage:curate", "Select trajectories: one step of a recipe."),
-    "export": ("pipelines.cli.export:export", "Write a table of trajectories as training rows or in a foreign format."),
-    "train": ("pipelines.cli.train:train", "Train a model on exported rows."),
-    "merge": ("pipelines.cli.merge:merge", "Write a whole model from an adapter."),
-    "evaluate": ("pipelines.cli.stage:evaluate", "Compare models on held-out tasks and environments."),
-    "publish": ("pipelines.cli.publish:publish", "Publish a run, a table or a tuned model on the Hugging Face Hub."),
-    "inspect": ("pipelines.cli.inspect:inspect", "Show a table: counts, schema, histograms, sample rows."),
-    "view": ("pipelines.cli.view:view", "Browse trajectories, pairs and search trees in a web browser."),
-    "report": ("pipelines.cli.report:report", "Sum up a run on one page: counts, success, models compared, costs."),
-    "list": ("pipelines.cli.list:list_", "List what can be named in a recipe."),
-    "check": ("pipelines.cli.check:check", "Check a run or a table, or plug-ins against their contract."),
+    "run": (
+        "agentmill.pipelines.cli.run:run",
+        "Run a recipe: a chain of stages in one YAML file; resumes where it stopped.",
+    ),
+    "synthesize": ("agentmill.pipelines.cli.stage:synthesize", "Make environments or tasks: one step of a recipe."),
+    "rollout": ("agentmill.pipelines.cli.stage:rollout", "Make trajectories: one step of a recipe."),
+    "verify": ("agentmill.pipelines.cli.stage:verify", "Judge trajectories: one step of a recipe."),
+    "normalize": (
+        "agentmill.pipelines.cli.stage:normalize",
+        "Read trajectories from files in a foreign format: one step.",
+    ),
+    "curate": ("agentmill.pipelines.cli.stage:curate", "Select trajectories: one step of a recipe."),
+    "export": (
+        "agentmill.pipelines.cli.export:export",
+        "Write a table of trajectories as training rows or in a foreign format.",
+    ),
+    "train": ("agentmill.pipelines.cli.train:train", "Train a model on exported rows."),
+    "merge": ("agentmill.pipelines.cli.merge:merge", "Write a whole model from an adapter."),
+    "evaluate": ("agentmill.pipelines.cli.stage:evaluate", "Compare models on held-out tasks and environments."),
+    "publish": (
+        "agentmill.pipelines.cli.publish:publish",
+        "Publish a run, a table or a tuned model on the Hugging Face Hub.",
+    ),
+    "inspect": ("agentmill.pipelines.cli.inspect:inspect", "Show a table: counts, schema, histograms, sample rows."),
+    "view": ("agentmill.pipelines.cli.view:view", "Browse trajectories, pairs and search trees in a web browser."),
+    "report": (
+        "agentmill.pipelines.cli.report:report",
+        "Sum up a run on one page: counts, success, models compared, costs.",
+    ),
+    "list": ("agentmill.pipelines.cli.list:list_", "List what can be named in a recipe."),
+    "check": ("agentmill.pipelines.cli.check:check", "Check a run or a table, or plug-ins against their contract."),
     "chaos": (
-        "pipelines.cli.chaos:chaos",
+        "agentmill.pipelines.cli.chaos:chaos",
         "Try faults on a recipe: kills, pauses, a full disk; each run must end well.",
     ),
-    "doctor": ("pipelines.cli.doctor:doctor", "Look at what is installed, GPU, sandbox, disk and ports."),
+    "doctor": ("agentmill.pipelines.cli.doctor:doctor", "Look at what is installed, GPU, sandbox, disk and ports."),
 }
 
 

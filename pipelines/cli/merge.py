@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 import msgspec
 
-from pipelines.children import run_module
-from pipelines.cli.console import answer, answers, example, say
+from agentmill.pipelines.processes.children import run_module
+from agentmill.pipelines.terminal.console import answer, answers, example, say
 
 
 class Merged(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,5 +30,5 @@ def merge(adapter: Path, folder: Path, base: str | None, trusted: bool, as_json:
     ADAPTER is what a training with lora left that did not merge it. The folder can be served, and trained further.
     """
     options = [*(["--base", base] if base else []), *(["--trust-remote-code"] if trusted else [])]
-    run_module("trainers.merge", [str(adapter), "--out", str(folder), *options])
+    run_module("agentmill.trainers.merge", [str(adapter), "--out", str(folder), *options])
     answer(Merged(model=str(folder), adapter=str(adapter)), lambda merged: say(merged.model), as_json)

@@ -10,10 +10,9 @@ from typing import Any
 import click
 import msgspec
 
-from pipelines.cli.console import Row, answer, answers, example, say, table
-from pipelines.publish.card import CARD
-from pipelines.publish.checks import Allowed, Check
-from pipelines.publish.difference import (
+from agentmill.pipelines.publish.card import CARD
+from agentmill.pipelines.publish.checks import Allowed, Check
+from agentmill.pipelines.publish.difference import (
     Difference,
     Remote,
     check_others_stay,
@@ -22,11 +21,12 @@ from pipelines.publish.difference import (
     others,
     remote,
 )
-from pipelines.publish.model import is_model, model
-from pipelines.publish.publication import COPY_FORMATS, Order, Publication, check_copies_stay, dataset
-from pipelines.publish.push import check_card, check_token, push, push_errors
-from schemas.errors import UserError
-from schemas.hub import keep_pipes_plain
+from agentmill.pipelines.publish.model import is_model, model
+from agentmill.pipelines.publish.publication import COPY_FORMATS, Order, Publication, check_copies_stay, dataset
+from agentmill.pipelines.publish.push import check_card, check_token, push, push_errors
+from agentmill.pipelines.terminal.console import Row, answer, answers, example, say, table
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.hub import keep_pipes_plain
 
 SHOWN_PATHS = 12
 BRANCH = re.compile(r"[A-Za-z0-9][\w.-]*|refs/pr/\d+")

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from pipelines.cli.console import answer, answers, example, log, say
+from agentmill.pipelines.terminal.console import answer, answers, example, log, say
 
 
 class Reported(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,7 +28,7 @@ def report(run: Path, file: Path | None, as_json: bool) -> None:
 
     RUN is the folder of a run, such as runs/quickstart, finished or not. The page needs no other file and no network.
     """
-    from pipelines.report.page import write_report
+    from agentmill.pipelines.report.page import write_report
 
     file = file or run / "report.html"
     made = write_report(run, file)

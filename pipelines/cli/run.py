@@ -9,13 +9,11 @@ from pathlib import Path
 import click
 import msgspec
 
-from pipelines.cli.console import answer, answers, example, log, say, table
-from pipelines.engine.progress import progress_for
-from pipelines.line import RETRY_ABOVE, SUMMARY, Finish, run_plan
-from pipelines.plan import Plan, make_plan
-from pipelines.preflight import check_dry
-from pipelines.recipe import read_recipe
-from pipelines.summary import (
+from agentmill.pipelines.recipes.grammar import read_recipe
+from agentmill.pipelines.recipes.plan import Plan, make_plan
+from agentmill.pipelines.recipes.precheck import check_dry
+from agentmill.pipelines.recipes.runner import RETRY_ABOVE, SUMMARY, RunResult, run_plan
+from agentmill.pipelines.runs.summary import (
     MEASURE_COLUMNS,
     Summary,
     evaluation_lines,
@@ -27,6 +25,8 @@ from pipelines.summary import (
     stage_rows,
     total_rows,
 )
+from agentmill.pipelines.terminal.console import answer, answers, example, log, say, table
+from agentmill.pipelines.terminal.progress import progress_for
 
 OVERRIDES = click.argument("overrides", metavar="[KEY=VALUE]...", nargs=-1)
 REPLACE = click.option("--replace", is_flag=True, help="Make anew what was made with other parameters.")
@@ -72,7 +72,7 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
 @REPLACE
 @RETRY
 @click.option("--dry-run", is_flag=True, help="Check the recipe and list its steps; start nothing.")
-@answers(Finish, Planned)
+@answers(RunResult, Planned)
 def run(
     recipe: Path, overrides: tuple[str, ...], replace: bool, retry_dropped: bool | None, dry_run: bool, as_json: bool
 ) -> None:
@@ -88,7 +88,7 @@ def run(
         answer(carried_out(plan, replace, retry_dropped), show_finish, as_json)
 
 
-def carried_out(plan: Plan, replace: bool, retry_dropped: bool | None) -> Finish:
+def carried_out(plan: Plan, replace: bool, retry_dropped: bool | None) -> RunResult:
     """Run a plan. Whatever ends it before its time, what it has cost by then is told."""
     before = spending_of(plan.run_dir)
     try:
@@ -130,7 +130,7 @@ def show_plan(plan: Planned) -> None:
         log(f"not checked: {line}")
 
 
-def show_finish(finish: Finish) -> None:
+def show_finish(finish: RunResult) -> None:
     """Print what a run made, where it lies, and what to try next."""
     summary = finish.summary
     if not finish.made:

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import click
 
-from pipelines.cli.console import answer, answers, example
-from pipelines.cli.run import OVERRIDES, REPLACE, RETRY, carried_out, show_finish
-from pipelines.line import Finish
-from pipelines.plan import make_plan
-from pipelines.recipe import read_recipe
-from schemas.errors import UserError
-from synthesis.verifiers import VERIFIERS
+from agentmill.pipelines.cli.run import OVERRIDES, REPLACE, RETRY, carried_out, show_finish
+from agentmill.pipelines.recipes.grammar import read_recipe
+from agentmill.pipelines.recipes.plan import make_plan
+from agentmill.pipelines.recipes.runner import RunResult
+from agentmill.pipelines.terminal.console import answer, answers, example
+from agentmill.schemas.errors import UserError
+from agentmill.synthesis.verifiers import VERIFIERS
 
 OPERATORS_OF = {
     "synthesize": ("spec_env", "admit", "propose", "evolve", "wrap_env"),
@@ -46,7 +46,7 @@ def stage_command(verb: str) -> click.Command:
     @OVERRIDES
     @REPLACE
     @RETRY
-    @answers(Finish)
+    @answers(RunResult)
     def command(
         config: Path, overrides: tuple[str, ...], replace: bool, retry_dropped: bool | None, as_json: bool
     ) -> None:

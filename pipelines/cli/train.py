@@ -7,10 +7,10 @@ from pathlib import Path
 import click
 import msgspec
 
-from pipelines.children import run_module
-from pipelines.cli.console import answer, answers, example, say
-from pipelines.stages.training import RECORD, Report
-from schemas.config import override, read_yaml
+from agentmill.pipelines.operators.train import RECORD, Report
+from agentmill.pipelines.processes.children import run_module
+from agentmill.pipelines.terminal.console import answer, answers, example, say
+from agentmill.schemas.config import override, read_yaml
 
 HELP = {
     "sft": (
@@ -87,4 +87,4 @@ def show(trained: Trained) -> None:
 
 @click.group(commands=[trainer_command(trainer) for trainer in HELP])
 def train() -> None:
-    """Train a model on exported rows. The trainers also run by themselves: accelerate launch -m trainers.sft …"""
+    """Train a model on exported rows; a trainer also runs by itself: accelerate launch -m agentmill.trainers.sft …"""

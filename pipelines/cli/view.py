@@ -8,11 +8,11 @@ from pathlib import Path
 import click
 import msgspec
 
-from pipelines.cli.console import answer, answers, example, log, say
-from pipelines.view.build import build
-from pipelines.view.serve import address, server
-from pipelines.view.sources import is_table, local
-from schemas.hub import is_address, parse
+from agentmill.pipelines.terminal.console import answer, answers, example, log, say
+from agentmill.pipelines.view.build import build
+from agentmill.pipelines.view.serve import address, server
+from agentmill.pipelines.view.sources import is_table, local
+from agentmill.schemas.hub import is_address, parse
 
 
 class Viewed(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,14 +7,14 @@ import secrets
 import shutil
 from pathlib import Path
 
-from pipelines.engine.journal import renew
-from pipelines.engine.operation import SIDES
-from pipelines.engine.ownership import CLEARING, WORK, check_ours
-from pipelines.engine.processes import identity
-from pipelines.engine.shard import ShardResult
-from pipelines.engine.workspace import Plan, Workspace, read_note, write_note
-from schemas.errors import UserError
-from schemas.manifest import MANIFEST_NAME, TEMPORARY_FOLDER
+from agentmill.pipelines.engine.journal import renew
+from agentmill.pipelines.engine.operation import SIDES
+from agentmill.pipelines.engine.provenance import CLEARING, WORK, check_ours
+from agentmill.pipelines.engine.shard import ShardResult
+from agentmill.pipelines.engine.workspace import Plan, Workspace, read_note, write_note
+from agentmill.pipelines.processes.identity import identity
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.manifest import MANIFEST_NAME, TEMPORARY_FOLDER
 
 PLAN = "plan.json"
 _FOLDERS = ("results", "candidates", "alive")

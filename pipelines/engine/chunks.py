@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,11 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from schemas.arrow import from_arrow
-from schemas.errors import UserError
-from schemas.record import Record
-from schemas.tables import Table, read_shard
+from agentmill.schemas.arrow.convert import from_arrow
+from agentmill.schemas.config import config_digest
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.record import SCHEMA_VERSION, Record
+from agentmill.schemas.tables import Counts, Manifest, Table, read_shard, write_manifest, write_shard
 
 
 class Chunk(msgspec.Struct, frozen=True):
@@ -69,3 +71,27 @@ def _rows(path: Path, start: int, stop: int) -> pa.Table:
             seen += size
         table = file.read_row_groups(groups)
     return table.slice(start - first, stop - start)
+
+
+def seed_table(folder: Path, rows: Sequence[Record]) -> Table:
+    """A table of ``rows``, all of one type, in ``folder``."""
+    record_type = type(rows[0])
+    file = write_shard(folder / "data" / "part-00000.parquet", rows, record_type)
+    manifest = Manifest(
+        table=folder.name,
+        record=record_type.__name__,
+        schema_version=SCHEMA_VERSION,
+        operator="seeds",
+        config={},
+        config_digest=config_digest({}),
+        inputs={},
+        counts=Counts(read=len(rows), used=len(rows), dropped=0, written=len(rows)),
+        reasons={},
+        files=[file],
+        dropped_files=[],
+        seconds=0.0,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        versions={},
+    )
+    write_manifest(folder, manifest)
+    return Table.open(folder)

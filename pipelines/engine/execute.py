@@ -14,14 +14,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipelines.engine import stop
-from pipelines.engine.chunks import Chunk
-from pipelines.engine.liveness import Beat, Watchdog
-from pipelines.engine.order import StageOrder
-from pipelines.engine.runner import quiet_beam
-from pipelines.engine.workspace import Workspace
-from schemas.errors import UserError
-from schemas.printable import printable
+from agentmill.pipelines.engine import stop
+from agentmill.pipelines.engine.chunks import Chunk
+from agentmill.pipelines.engine.liveness import Beat, Watchdog
+from agentmill.pipelines.engine.runner import StageOrder, quiet_beam
+from agentmill.pipelines.engine.workspace import Workspace
+from agentmill.schemas.errors import UserError, printable
 
 _POLL_S = 0.2
 _CANCEL_S = 5.0
@@ -44,7 +42,7 @@ def execute(order: StageOrder, chunks: Sequence[Chunk], workspace: Workspace, do
         import apache_beam as beam
         from apache_beam.runners.worker import sdk_worker
 
-        from pipelines.engine.transform import StageTransform
+        from agentmill.pipelines.engine.transform import StageTransform
 
         vars(sdk_worker)["print"] = say_unless_stopped
 

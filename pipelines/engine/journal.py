@@ -17,10 +17,10 @@ from typing import Any
 
 import msgspec
 
-from pipelines.engine.operation import SIDES, Result, Unit
-from pipelines.engine.standing import TABLES, add_measures, note_flying, standing
-from schemas.errors import UserError
-from schemas.record import Record
+from agentmill.pipelines.engine.operation import SIDES, Result, Unit
+from agentmill.pipelines.engine.progress import TABLES, add_measures, note_flying, progress_snapshot
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.record import Record
 
 _QUERY_IDS = 500
 _BUSY_TIMEOUT_S = 60.0
@@ -167,4 +167,4 @@ def entry_type(writes: type[Record], sides: Sequence[str]) -> Any:
 
 def ended(path: Path) -> int:
     """How many inputs a journal holds; 0 if there is none."""
-    return standing(path, 0.0).ended
+    return progress_snapshot(path, 0.0).ended

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import msgspec
 
-from pipelines.engine.processes import identity
-from pipelines.engine.stop import held_loops
-from pipelines.engine.workspace import Workspace, read_note, write_note
+from agentmill.pipelines.engine.stop import held_loops
+from agentmill.pipelines.engine.workspace import Workspace, read_note, write_note
+from agentmill.pipelines.processes.identity import identity
 
 RENEW_S = 5.0
 """How often both sides renew their files."""

@@ -12,12 +12,11 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from schemas.quality import Quality
-from schemas.raw import RawPart
-from schemas.record import Record
-from schemas.task import EnvironmentSpec, Inspiration, Task
-from schemas.trajectory import Trajectory
-from schemas.verdict import Dropped, Image, Node
+from agentmill.schemas.records.raw_input import RawPart
+from agentmill.schemas.records.record import Record
+from agentmill.schemas.records.task import EnvironmentSpec, Inspiration, Task
+from agentmill.schemas.records.trajectory import Trajectory
+from agentmill.schemas.records.verdict import Dropped, Image, Node, Quality
 
 Blamed = Literal["environment", "policy", "verifier", "generator", "format", "input", "curation"]
 Unit = tuple[str, ...]

@@ -1,97 +1,103 @@
-"""What is shown of a stage while it runs. Events come from the launcher; nothing here touches a worker."""
+"""How a stage stands while it runs, told by its workers through the journal, on every runner alike."""
 
 from __future__ import annotations
 
-from typing import Protocol, TextIO
+import contextlib
+import os
+import re
+import socket
+import sqlite3
+import statistics
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
 
-from pipelines.engine.meter import BarMeter, LineMeter, Meter, is_screen, screen
-from pipelines.engine.standing import Standing
-from schemas.printable import printable
-from schemas.tables import Manifest
+import msgspec
 
+from agentmill.pipelines.serving.endpoints import FAILURES, fetch, root
 
-class StageProgress(Protocol):
-    """Who is told of the progress of stages. Calls come from one thread at a time."""
-
-    def started(self, name: str, total: int | None, standing: Standing) -> None:
-        """Stage ``name`` starts with ``total`` inputs, where known; ``standing`` is what an earlier run has done."""
-
-    def advanced(self, name: str, standing: Standing) -> None:
-        """How the stage stands now."""
-
-    def finished(self, name: str, manifest: Manifest) -> None:
-        """The table is written."""
-
-    def skipped(self, name: str, manifest: Manifest) -> None:
-        """The table was there already."""
-
-    def stopped(self, name: str) -> None:
-        """The stage failed or was interrupted."""
-
-    def retried(self, name: str, why: str, attempt: int) -> None:
-        """The stage starts once more, for the ``attempt``-th time, with what is done."""
+TABLES = (
+    "CREATE TABLE IF NOT EXISTS measured (name TEXT PRIMARY KEY, value REAL)",
+    "CREATE TABLE IF NOT EXISTS flying (worker TEXT PRIMARY KEY, inputs INTEGER, at REAL)",
+)
+_MEASURE = "INSERT INTO measured VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = value + excluded.value"
+_FLYING = "SELECT coalesce(sum(inputs), 0) FROM flying WHERE at >= ?"
 
 
-class LineProgress:
-    """Quiet lines for logs: one at the start and the end of a stage, and one each half minute between."""
+class ProgressSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """How many inputs have ended and are in flight, and the measures of what was used, summed.
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._meter: Meter = LineMeter(stream)
+    ``busy`` is the share of the servers' slots in use, in [0, 1], where they tell.
+    """
 
-    def started(self, name: str, total: int | None, standing: Standing) -> None:
-        """As ``StageProgress``."""
-        self._meter.begin(name, total, standing)
-        resumed = f", {standing.ended} done before" if standing.ended else ""
-        self._say(f"{name}: started{'' if total is None else f', {total} inputs'}{resumed}")
-
-    def advanced(self, name: str, standing: Standing) -> None:
-        """As ``StageProgress``."""
-        del name
-        self._meter.show(standing)
-
-    def finished(self, name: str, manifest: Manifest) -> None:
-        """As ``StageProgress``."""
-        self._meter.end()
-        self._say(f"{name}: {summary(manifest)} in {manifest.seconds:.1f} s")
-
-    def skipped(self, name: str, manifest: Manifest) -> None:
-        """As ``StageProgress``."""
-        self._say(f"{name}: already done, {manifest.counts.written} rows")
-
-    def stopped(self, name: str) -> None:
-        """As ``StageProgress``."""
-        self._meter.end()
-        self._say(f"{name}: stopped")
-
-    def retried(self, name: str, why: str, attempt: int) -> None:
-        """As ``StageProgress``."""
-        self._say(f"{name}: {why}; attempt {attempt}")
-
-    def _say(self, line: str) -> None:
-        print(printable(line), file=self._stream, flush=True)
+    ended: int = 0
+    in_flight: int = 0
+    measures: Mapping[str, float] = {}
+    busy: float | None = None
 
 
-class BarProgress(LineProgress):
-    """A bar while a stage runs and a line at its end, on a terminal; ``meter`` is the bar."""
-
-    def __init__(self, stream: TextIO, meter: BarMeter) -> None:
-        super().__init__(stream)
-        self._meter = meter
-
-    def started(self, name: str, total: int | None, standing: Standing) -> None:
-        """As ``StageProgress``."""
-        self._meter.begin(name, total, standing)
+def add_measures(database: sqlite3.Connection, measures: Mapping[str, float]) -> None:
+    """Add what inputs that have ended came to."""
+    database.executemany(_MEASURE, list(measures.items()))
 
 
-def progress_for(stream: TextIO) -> StageProgress:
-    """A bar on a terminal, quiet lines elsewhere."""
-    return BarProgress(stream, BarMeter(screen(stream))) if is_screen(stream) else LineProgress(stream)
+def note_flying(database: sqlite3.Connection, inputs: int) -> None:
+    """Note how many inputs this worker has in flight."""
+    worker = f"{socket.gethostname()}-{os.getpid()}-{threading.get_ident()}"
+    database.execute("INSERT OR REPLACE INTO flying VALUES (?, ?, ?)", (worker, inputs, time.time()))
 
 
-def summary(manifest: Manifest) -> str:
-    """``read 12, used 10, dropped 2 (unsolvable 2), written 10``."""
-    counts = manifest.counts
-    reasons = ", ".join(f"{reason} {n}" for reason, n in sorted(manifest.reasons.items(), key=lambda entry: -entry[1]))
-    dropped = f"dropped {counts.dropped}" + (f" ({reasons})" if reasons else "")
-    return f"read {counts.read}, used {counts.used}, {dropped}, written {counts.written}"
+def progress_snapshot(journal: Path, since: float) -> ProgressSnapshot:
+    """What ``journal`` says, without disturbing those who write it; nothing if there is none.
+
+    Workers that have said nothing ``since`` that time (seconds since the epoch) belong to a run that is gone.
+    """
+    if not journal.exists():
+        return ProgressSnapshot()
+    try:
+        with contextlib.closing(sqlite3.connect(f"file:{journal}?mode=ro", uri=True, timeout=1.0)) as database:
+            return ProgressSnapshot(
+                ended=database.execute("SELECT count(*) FROM ended").fetchone()[0],
+                in_flight=database.execute(_FLYING, (since,)).fetchone()[0],
+                measures=dict(database.execute("SELECT name, value FROM measured")),
+            )
+    except sqlite3.Error:
+        return ProgressSnapshot()
+
+
+POLL_S = 2.0
+TIMEOUT_S = 1.0
+RUNNING = re.compile(rb"^vllm:num_requests_running(?:\{[^}]*\})? ([0-9.eE+-]+)$", re.MULTILINE)
+
+
+class ServerLoad:
+    """Servers by base URL, each with the number of its ``slots``: sequences it can work on at once."""
+
+    def __init__(self, slots: Mapping[str, int]) -> None:
+        self._slots = slots
+        self._read: list[float] = []
+        self._read_at = -POLL_S
+
+    def now(self) -> float | None:
+        """The share of slots that are busy, in [0, 1], asked anew every ``POLL_S``; ``None`` if no server tells."""
+        if self._slots and time.monotonic() - self._read_at >= POLL_S:
+            told = {url: running(url) for url in self._slots}
+            busy = {url: min(count, self._slots[url]) for url, count in told.items() if count is not None}
+            if busy:
+                self._read.append(sum(busy.values()) / sum(self._slots[url] for url in busy))
+            self._read_at = time.monotonic()
+        return self._read[-1] if self._read else None
+
+    def mean(self) -> float | None:
+        """The mean of what was read."""
+        return statistics.fmean(self._read) if self._read else None
+
+
+def running(base_url: str) -> float | None:
+    """The sequences that a server works on; ``None`` if it does not say."""
+    try:
+        told = RUNNING.findall(fetch(f"{root(base_url)}/metrics", TIMEOUT_S))
+    except FAILURES:
+        return None
+    return sum(map(float, told)) if told else None

@@ -2,17 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
-from pipelines.engine.ownership import check_ours
-from schemas.config import config_digest, differences
-from schemas.errors import UserError
-from schemas.manifest import MANIFEST_NAME
-from schemas.record import JsonObject
-from schemas.tables import Manifest, Table, read_manifest
+from agentmill.pipelines.engine.operation import SIDES
+from agentmill.schemas.config import config_digest, differences
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.manifest import MANIFEST_NAME, TEMPORARY_FOLDER
+from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.tables import Manifest, Table, entries, read_manifest
+
+WORK = ".work"
+SEEDS = ".seeds"
+CLEARING = f"{WORK}/clearing"
+"""A file that is there while a table is being removed."""
+
+_SIDE = rf"(?:(?:{'|'.join(SIDES)})/)?"
+_SHARD = rf"{_SIDE}(?:data|dropped)/part-\d+\.parquet"
+_SCRATCH = rf"{_SIDE}(?:{'|'.join(map(re.escape, (WORK, SEEDS, TEMPORARY_FOLDER)))})/.*"
+_OURS = re.compile(rf"{_SIDE}{re.escape(MANIFEST_NAME)}|{_SHARD}|{_SCRATCH}", re.DOTALL)
+
+
+def check_ours(folder: Path) -> None:
+    """Raises ``UserError`` unless ``folder`` is missing, empty, or a table of ours, finished or not, and no more.
+
+    A table has a manifest or the plan of an attempt. A link is never ours, wherever it leads.
+    """
+    if folder.is_symlink():
+        raise UserError(f"{folder} is a link; expected the folder of a table: choose another run_dir, or remove it")
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder} is a file; expected the folder of a table: choose another run_dir, or remove it")
+    begun = (folder / MANIFEST_NAME).exists() or (folder / CLEARING).exists() or any(plans(folder))
+    for name in entries(folder):
+        if not _OURS.fullmatch(name) or not (begun or re.fullmatch(_SCRATCH, name)):
+            raise UserError(
+                f"{folder} holds {name!r}, which is no part of a table that was begun there\n"
+                "nothing was changed: choose another run_dir or name (as: …), or move what is there"
+            )
+
+
+def plans(folder: Path) -> Iterator[Path]:
+    """The plans of attempts at the table in ``folder``; earlier versions had one right in the folder of attempts."""
+    yield from (folder / WORK).glob("*/plan.json")
+    yield from (folder / WORK).glob("plan.json")
 
 
 class Provenance(msgspec.Struct, frozen=True, kw_only=True):

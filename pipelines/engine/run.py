@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import platform
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -13,20 +14,81 @@ from typing import Any
 
 import msgspec
 
-from pipelines.engine import attempts, stop
-from pipelines.engine.chunks import Chunk, plan
-from pipelines.engine.execute import WorkerLost, execute, worker_lost
-from pipelines.engine.faults import PASSING, EngineError
-from pipelines.engine.journal import ended
-from pipelines.engine.operation import SIDES
-from pipelines.engine.order import StageOrder
-from pipelines.engine.progress import StageProgress
-from pipelines.engine.provenance import finished
-from pipelines.engine.watch import Tracker, watched
-from pipelines.engine.workspace import Plan, Workspace
-from schemas.errors import LimitReached, UserError
-from schemas.record import SCHEMA_VERSION
-from schemas.tables import Counts, Manifest, ShardFile, Table, write_manifest
+from agentmill.pipelines.engine import attempts, stop
+from agentmill.pipelines.engine.chunks import Chunk, plan, read_chunk
+from agentmill.pipelines.engine.errors import PASSING, EngineError
+from agentmill.pipelines.engine.execute import WorkerLost, execute, worker_lost
+from agentmill.pipelines.engine.journal import ended
+from agentmill.pipelines.engine.operation import SIDES, AsyncOperation, Operation, UniqueOperation
+from agentmill.pipelines.engine.progress import ProgressSnapshot, ServerLoad, progress_snapshot
+from agentmill.pipelines.engine.provenance import finished
+from agentmill.pipelines.engine.runner import StageOrder
+from agentmill.pipelines.engine.workspace import Phase, Plan, Workspace
+from agentmill.pipelines.terminal.progress import StageProgress
+from agentmill.schemas.errors import LimitReached, UserError
+from agentmill.schemas.records.record import SCHEMA_VERSION
+from agentmill.schemas.tables import Counts, Manifest, ShardFile, Table, write_manifest
+
+_POLL_S = 0.5
+
+
+@contextlib.contextmanager
+def watched(
+    order: StageOrder, chunks: Sequence[Chunk], counter: Tracker, progress: StageProgress | None
+) -> Iterator[ServerLoad]:
+    """Tell ``progress`` how far a stage is, by ``counter``, until it ends; gauge its servers."""
+    gauge = ServerLoad(order.slots)
+    if progress is None:
+        yield gauge
+        return
+    over = threading.Event()
+
+    def report() -> None:
+        while not over.wait(_POLL_S):
+            progress.advanced(order.name, msgspec.structs.replace(counter.standing(), busy=gauge.now()))
+
+    thread = threading.Thread(target=report, name="progress", daemon=True)
+    total = counter.total(chunks)
+    try:
+        progress.started(order.name, total, counter.standing())
+        thread.start()
+        yield gauge
+    except BaseException:
+        over.set()
+        if thread.is_alive():
+            thread.join()
+        progress.stopped(order.name)
+        raise
+    over.set()
+    thread.join()
+
+
+class Tracker:
+    """How many inputs of a stage there are, and how it stands with them."""
+
+    def __init__(self, operation: Operation, workspace: Workspace) -> None:
+        self._operation = operation
+        self._workspace = workspace
+        self._phase: Phase = "candidates" if isinstance(operation, UniqueOperation) else "results"
+        self._read: dict[int, int] = {}
+        self._since = time.time()
+
+    def total(self, chunks: Sequence[Chunk]) -> int:
+        """All inputs. Reads the rows of an operation that makes several inputs of one."""
+        if not (isinstance(self._operation, AsyncOperation) or self._operation.many):
+            return sum(chunk.stop - chunk.start for chunk in chunks)
+        count, reads = self._operation.count, self._operation.reads
+        return sum(count(record) for chunk in chunks for record in read_chunk(chunk, reads))
+
+    def standing(self) -> ProgressSnapshot:
+        """Inputs that have ended, those in flight, and what came of them."""
+        if isinstance(self._operation, AsyncOperation):
+            return progress_snapshot(self._workspace.journal, self._since)
+        for index in self._workspace.finished(self._phase) - self._read.keys():
+            result = self._workspace.result(self._phase, index)
+            self._read[index] = result.counts.read if result else 0
+        return ProgressSnapshot(ended=sum(self._read.values()))
+
 
 ATTEMPTS = 3
 """A stage that lost a worker is tried so often in all."""

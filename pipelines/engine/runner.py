@@ -17,16 +17,20 @@ import shlex
 import shutil
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
 from pydantic import Field
 
-from pipelines.engine import stop
-from schemas.config import Config
-from schemas.errors import UserError, near_match
-from synthesis.sandbox.memory import PROCESSES
+from agentmill.pipelines.engine import stop
+from agentmill.pipelines.engine.operation import Operation
+from agentmill.pipelines.engine.provenance import Provenance
+from agentmill.schemas.config import Config
+from agentmill.schemas.errors import UserError, near_match
+from agentmill.schemas.tables import Table
+from agentmill.synthesis.sandbox.memory import PROCESSES
 
 RunnerName = Literal[
     "embedded", "multi_processing", "multi_threading", "bundle_retry", "portable", "flink", "spark", "dataflow"
@@ -109,7 +113,7 @@ def _local_runner(name: str, workers: int, log: Path, stop_file: Path) -> Any:
         return FnApiRunner()
     if name == "multi_threading":
         return FnApiRunner(default_environment=environments.EmbeddedPythonGrpcEnvironment.default())
-    worker = [sys.executable, "-P", "-m", "pipelines.engine.worker_process", str(os.getpid()), str(stop_file)]
+    worker = [sys.executable, "-P", "-m", "agentmill.pipelines.engine.worker_process", str(os.getpid()), str(stop_file)]
     shared = f"{PROCESSES}={workers}"  # the memory of sandboxes is bounded over all workers together
     # Signals to the process group are for the launcher, also while the worker is not there yet.
     command = f"trap '' INT TERM; exec env {shared} {shlex.join(worker)} >>{shlex.quote(str(log))} 2>&1"
@@ -175,3 +179,21 @@ def quiet_beam() -> Iterator[None]:
         root.disabled = disabled
         if borrowed is not None:
             root.removeHandler(borrowed)
+
+
+class StageOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be run: ``operation`` over the rows of ``primary``, into ``folder``, where to run it, and what it
+    goes by. ``slots`` are the sequences that each server of ours works on at once, by base URL. ``replace``: a table
+    that was made differently gives way. ``retry_above``: the share of inputs dropped for what may pass above which the
+    stage counts as unfinished; ``None``: it is finished in any case.
+    """
+
+    name: str
+    operation: Operation
+    primary: Sequence[Table]
+    provenance: Provenance
+    folder: Path
+    runner: RunnerConfig
+    slots: Mapping[str, int] = {}
+    replace: bool = False
+    retry_above: float | None = None

@@ -9,12 +9,12 @@ from itertools import chain
 
 import msgspec
 
-from pipelines.engine.chunks import Chunk
-from pipelines.engine.faults import EngineError, as_context, dead_letter, may_pass
-from pipelines.engine.operation import Operation, Result, UniqueOperation, Unit, identity
-from schemas.record import JsonObject, Record
-from schemas.tables import Counts, ShardFile
-from schemas.verdict import Dropped
+from agentmill.pipelines.engine.chunks import Chunk
+from agentmill.pipelines.engine.errors import EngineError, as_context, dead_letter, may_pass
+from agentmill.pipelines.engine.operation import Operation, Result, UniqueOperation, Unit, identity
+from agentmill.schemas.records.record import JsonObject, Record
+from agentmill.schemas.records.verdict import Dropped
+from agentmill.schemas.tables import Counts, ShardFile
 
 
 class Claim(msgspec.Struct, frozen=True):

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
-from pipelines.engine.processes import children_of, words_of
+from agentmill.pipelines.processes.identity import children_of, words_of
 
 _POLL_S = 0.3
 

@@ -12,15 +12,13 @@ from typing import Any
 
 import apache_beam as beam
 
-from pipelines.engine import stop
-from pipelines.engine.chunks import Chunk, read_chunk
-from pipelines.engine.flights import FlightsFn
-from pipelines.engine.garbage import rare_collection
-from pipelines.engine.operation import AsyncOperation, Operation, RowOperation, UniqueOperation
-from pipelines.engine.shard import Shard, ShardResult
-from pipelines.engine.worker import StageFn
-from pipelines.engine.workspace import Phase, Workspace
-from schemas.errors import UserError
+from agentmill.pipelines.engine import stop
+from agentmill.pipelines.engine.async_dofn import AsyncFn, StageFn, rare_collection
+from agentmill.pipelines.engine.chunks import Chunk, read_chunk
+from agentmill.pipelines.engine.operation import AsyncOperation, Operation, RowOperation, UniqueOperation
+from agentmill.pipelines.engine.shard import Shard, ShardResult
+from agentmill.pipelines.engine.workspace import Phase, Workspace
+from agentmill.schemas.errors import UserError
 
 Loser = tuple[str, str]
 """(input id, id of the input it is a duplicate of)"""
@@ -40,7 +38,7 @@ class StageTransform(beam.PTransform[Any, Any]):
         operation, workspace = self._operation, self._workspace
         chunks = pbegin | "Chunks" >> beam.Create(self._chunks)
         if isinstance(operation, AsyncOperation):
-            return chunks | "Explore" >> beam.ParDo(FlightsFn(operation, workspace))
+            return chunks | "Explore" >> beam.ParDo(AsyncFn(operation, workspace))
         assert isinstance(operation, RowOperation)
         if not isinstance(operation, UniqueOperation):
             return chunks | "Process" >> beam.ParDo(RowsFn(operation, workspace, "results"))

@@ -15,15 +15,15 @@ from typing import Any
 
 import msgspec
 
-from pipelines.engine import stop
-from pipelines.engine.operation import AsyncOperation, Result, Unit
-from pipelines.engine.shard import Shard
+from agentmill.pipelines.engine import stop
+from agentmill.pipelines.engine.operation import AsyncOperation, Result, Unit
+from agentmill.pipelines.engine.shard import Shard
 
 _POLL_S = 0.2
 _CANCEL_TIMEOUT_S = 10.0
 
 
-class Flight(msgspec.Struct, frozen=True):
+class Pending(msgspec.Struct, frozen=True):
     """A unit in flight: the ``row``-th record of the chunk of ``shard``."""
 
     shard: Shard
@@ -32,10 +32,10 @@ class Flight(msgspec.Struct, frozen=True):
     unit: Unit
 
 
-class Landing(msgspec.Struct, frozen=True):
+class Completed(msgspec.Struct, frozen=True):
     """A unit that has ended, with its results or an exception."""
 
-    flight: Flight
+    flight: Pending
     results: list[Result] = []
     error: Exception | None = None
 
@@ -45,7 +45,7 @@ class Window:
 
     def __init__(self, operation: AsyncOperation) -> None:
         self._operation = operation
-        self._landings: queue.SimpleQueue[Landing] = queue.SimpleQueue()
+        self._landings: queue.SimpleQueue[Completed] = queue.SimpleQueue()
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name=f"window-{operation.name}", daemon=True)
@@ -62,12 +62,12 @@ class Window:
         """Whether nothing may start before something lands."""
         return self.in_flight >= self._operation.window
 
-    def launch(self, flight: Flight) -> None:
+    def launch(self, flight: Pending) -> None:
         """Start a unit. The caller sees to it that the window is not full."""
         self.in_flight += len(flight.unit)
         self._loop.call_soon_threadsafe(self._start, flight, self._generation)
 
-    def land(self) -> Landing:
+    def land(self) -> Completed:
         """Wait for the next unit to end. Raises ``RuntimeError`` if none is in flight, ``Stopped`` if told to stop."""
         if not self.in_flight:
             raise RuntimeError("nothing is in flight")
@@ -110,20 +110,20 @@ class Window:
         finally:
             self._loop.close()
 
-    def _start(self, flight: Flight, generation: int) -> None:
+    def _start(self, flight: Pending, generation: int) -> None:
         if generation != self._generation:
             return
         task = self._loop.create_task(self._fly(flight))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _fly(self, flight: Flight) -> None:
+    async def _fly(self, flight: Pending) -> None:
         landings = self._landings
         try:
             results: Iterable[Result] = await self._operation.process(flight.record, flight.unit)
-            landing = Landing(flight, list(results))
+            landing = Completed(flight, list(results))
         except Exception as error:  # noqa: BLE001 - handed to the feeding thread, which judges it
-            landing = Landing(flight, error=error)
+            landing = Completed(flight, error=error)
         landings.put(landing)
 
     async def _cancel(self) -> None:

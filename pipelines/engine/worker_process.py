@@ -1,6 +1,6 @@
 """A Beam worker process of this machine that ends with its launcher.
 
-    python -P -m pipelines.engine.worker_process LAUNCHER STOP_FILE
+    python -P -m agentmill.pipelines.engine.worker_process LAUNCHER STOP_FILE
 
 Where it waits for work when the launcher goes, nothing else would end it; what it writes after that would fall into a
 table that the next run has taken over. Everything else is Beam's own worker.
@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import TextIO, cast
 
-from pipelines.engine import stop
+from agentmill.pipelines.engine import stop
 
 
 class Log:

@@ -21,17 +21,16 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from pipelines.engine.operation import SIDES, identity
-from pipelines.engine.ownership import WORK
-from pipelines.engine.provenance import Provenance
-from pipelines.engine.shard import Shard, ShardResult
-from pipelines.engine.stop import Stopped
-from schemas.errors import RAISE_OR_WAIT
-from schemas.manifest import disk_errors
-from schemas.record import Record
-from schemas.representable import RecordError, check
-from schemas.tables import ShardFile, read_shard, write_shard
-from schemas.verdict import Dropped
+from agentmill.pipelines.engine.operation import SIDES, identity
+from agentmill.pipelines.engine.provenance import WORK, Provenance
+from agentmill.pipelines.engine.shard import Shard, ShardResult
+from agentmill.pipelines.engine.stop import Stopped
+from agentmill.schemas.arrow.check import RecordError, check
+from agentmill.schemas.errors import RAISE_OR_WAIT
+from agentmill.schemas.records.manifest import disk_errors
+from agentmill.schemas.records.record import Record
+from agentmill.schemas.records.verdict import Dropped
+from agentmill.schemas.tables import ShardFile, read_shard, write_shard
 
 S = TypeVar("S", bound=msgspec.Struct)
 

@@ -14,9 +14,11 @@ from urllib.parse import quote
 
 import msgspec
 
-from pipelines.publish import facts
-from pipelines.publish.checks import Check
-from pipelines.publish.layout import (
+from agentmill.pipelines.publish import facts
+from agentmill.pipelines.publish.bundle import Bundle, Published
+from agentmill.pipelines.publish.checks import Check
+from agentmill.pipelines.publish.facts import bars
+from agentmill.pipelines.publish.layout import (
     HELD_OUT,
     SPLITS,
     UNSPLIT,
@@ -27,15 +29,13 @@ from pipelines.publish.layout import (
     split_name,
     splits,
 )
-from pipelines.publish.licences import SourceCount
-from pipelines.publish.material import Material, Published
-from pipelines.publish.pictures import bars
-from pipelines.publish.survey import Survey
-from pipelines.publish.table_text import cell, code, code_cell, markdown, one_line, tex
-from pipelines.summary import MEASURE_COLUMNS
-from schemas.config import dump_yaml
-from schemas.record import SCHEMA_VERSION, JsonObject
-from schemas.tables import RECORDS
+from agentmill.pipelines.publish.licences import SourceCount
+from agentmill.pipelines.publish.scan import Scan
+from agentmill.pipelines.publish.text_columns import cell, code, code_cell, markdown, one_line, tex
+from agentmill.pipelines.runs.summary import MEASURE_COLUMNS
+from agentmill.schemas.config import dump_yaml
+from agentmill.schemas.records.record import SCHEMA_VERSION, JsonObject
+from agentmill.schemas.tables import RECORDS
 
 CARD, FUNNEL, OUTCOMES = "README.md", "funnel.svg", "outcomes.svg"
 PICTURES = (FUNNEL, OUTCOMES)
@@ -57,7 +57,7 @@ class Says(msgspec.Struct, frozen=True, kw_only=True):
         return self.title or self.repo.partition("/")[2]
 
 
-def metadata(material: Material, surveys: Mapping[str, Survey], says: Says, sources: Sequence[SourceCount]) -> Any:
+def metadata(material: Bundle, surveys: Mapping[str, Scan], says: Says, sources: Sequence[SourceCount]) -> Any:
     """The YAML at the top, as the Hub's client has it. Raises what that raises for what the Hub would refuse."""
     from huggingface_hub import DatasetCardData
 
@@ -74,8 +74,8 @@ def metadata(material: Material, surveys: Mapping[str, Survey], says: Says, sour
 
 
 def dataset_card(
-    material: Material,
-    surveys: Mapping[str, Survey],
+    material: Bundle,
+    surveys: Mapping[str, Scan],
     checks: Sequence[Check],
     sources: Sequence[SourceCount],
     says: Says,
@@ -104,7 +104,7 @@ def dataset_card(
     return {CARD: text.encode(), **pictures}
 
 
-def loading(material: Material, surveys: Mapping[str, Survey], says: Says) -> JsonObject:
+def loading(material: Bundle, surveys: Mapping[str, Scan], says: Says) -> JsonObject:
     """What the card says of loading it; its example is the default configuration, or the first with rows."""
     tables = in_order(material.tables)
     known = configs(material.tables, surveys)
@@ -128,7 +128,7 @@ def loading(material: Material, surveys: Mapping[str, Survey], says: Says) -> Js
     }
 
 
-def making(material: Material, surveys: Mapping[str, Survey]) -> JsonObject:
+def making(material: Bundle, surveys: Mapping[str, Scan]) -> JsonObject:
     """What the card says of how it was made, and how to make it again."""
     rows, lines = facts.evaluation(material)
     recipe = material.recipe
@@ -148,7 +148,7 @@ def making(material: Material, surveys: Mapping[str, Survey]) -> JsonObject:
     }
 
 
-def table_facts(each: Published, survey: Survey) -> JsonObject:
+def table_facts(each: Published, survey: Scan) -> JsonObject:
     """What the card says of a table."""
     record = each.table.manifest.record
     return {
@@ -171,7 +171,7 @@ def meaning(record: str) -> str:
     return sentence[:1].lower() + sentence[1:]
 
 
-def split_facts(survey: Survey) -> str:
+def split_facts(survey: Scan) -> str:
     """The splits that ``load_dataset`` knows of a table, and how many rows tell which."""
     return ", ".join(f"{split_name(split)} {n:,}" for split, n in sorted(survey.splits.items()))
 
@@ -182,13 +182,13 @@ def source_facts(source: SourceCount) -> JsonObject:
     return {**msgspec.structs.asdict(source), "way": source.about or ", ".join(part for part in parts if part)}
 
 
-def described(material: Material) -> str:
+def described(material: Bundle) -> str:
     """One line, where the publisher said none."""
     kinds = ", ".join(dict.fromkeys(f"`{each.table.manifest.record}`" for each in in_order(material.tables)))
     return f"Data for training language-model agents: tables of {kinds}."
 
 
-def limits(material: Material, checks: Sequence[Check]) -> list[str]:
+def limits(material: Bundle, checks: Sequence[Check]) -> list[str]:
     """What a reader should know before using it; nothing here is guessed."""
     tables = [each.table for each in material.tables]
     made_up = facts.synthetic(tables)
@@ -204,7 +204,7 @@ def limits(material: Material, checks: Sequence[Check]) -> list[str]:
     return [*found, "Success is what the named verifiers say it is; names and postal addresses were not looked for."]
 
 
-def versions(material: Material) -> str:
+def versions(material: Bundle) -> str:
     """Packages and versions of the newest table."""
     newest = max((each.table.manifest for each in material.tables), key=lambda each: each.created)
     return ", ".join(f"{name} {number}" for name, number in newest.versions.items())

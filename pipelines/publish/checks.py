@@ -8,11 +8,11 @@ from typing import Literal
 import msgspec
 import polars as pl
 
-from pipelines.publish.licences import SourceCount, conflicts
-from pipelines.publish.material import Material
-from pipelines.publish.sensitive import PATH, sensitive_in
-from pipelines.publish.survey import Finding, Survey
-from schemas.manifest import MANIFEST_NAME
+from agentmill.pipelines.publish.bundle import Bundle
+from agentmill.pipelines.publish.licences import SourceCount, conflicts
+from agentmill.pipelines.publish.scan import Finding, Scan
+from agentmill.pipelines.publish.sensitive import PATH, sensitive_in
+from agentmill.schemas.records.manifest import MANIFEST_NAME
 
 Level = Literal["passed", "note", "refused"]
 HELD_OUT = {"held_out", "held_out_environments"}
@@ -42,8 +42,8 @@ class Allowed(msgspec.Struct, frozen=True):
 
 
 def all_checks(
-    material: Material,
-    surveys: Mapping[str, Survey],
+    material: Bundle,
+    surveys: Mapping[str, Scan],
     licence: str,
     sources: Sequence[SourceCount],
     allowed: Allowed,
@@ -68,12 +68,12 @@ def all_checks(
     ]
 
 
-def schema(surveys: Mapping[str, Survey]) -> Check:
+def schema(surveys: Mapping[str, Scan]) -> Check:
     """A table that is not as its manifest says is never surveyed, so these are in order."""
     return Check("schema", "passed", f"{len(surveys)} tables are as their manifests say, by digest")
 
 
-def counts(surveys: Mapping[str, Survey]) -> Check:
+def counts(surveys: Mapping[str, Scan]) -> Check:
     """How much there is; nothing is not worth a publication."""
     held = surveys.values()
     rows, characters, tokens = (
@@ -123,7 +123,7 @@ def told(finding: Finding) -> str:
     return f"{finding.kind} in {finding.rows:,} {rows} of {finding.table} ({', '.join(finding.ids)}{more})"
 
 
-def texts_of(material: Material) -> dict[str, str]:
+def texts_of(material: Bundle) -> dict[str, str]:
     """The small files that go up beside the rows, by name."""
     manifests = {f"{each.name}/{MANIFEST_NAME}": each.table.folder / MANIFEST_NAME for each in material.tables}
     files = {**{path.name: path for path in material.run_files}, **manifests}
@@ -148,7 +148,7 @@ def licences(licence: str, sources: Sequence[SourceCount]) -> Check:
     return Check("licences", "passed", f"{licence}; sources: {few(named) if named else 'none'}", named)
 
 
-def leaks(surveys: Iterable[Survey], allowed: Allowed) -> Check:
+def leaks(surveys: Iterable[Scan], allowed: Allowed) -> Check:
     """Tasks, held-out environments and equal texts that stand in more than one split, of one table or of several."""
     found = [*surveys]
     named = sorted({split for each in found for split in each.splits if split})
@@ -190,7 +190,7 @@ def decontamination() -> Check:
     return Check("decontamination", "note", "no decontamination against benchmarks was run")
 
 
-def duplicates(surveys: Mapping[str, Survey]) -> Check:
+def duplicates(surveys: Mapping[str, Scan]) -> Check:
     """Rows that say what another row of their table says."""
     items = [f"{name}: {each.repeated:,} of {each.rows:,} rows" for name, each in surveys.items() if each.repeated]
     if not items:

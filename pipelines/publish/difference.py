@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
-from schemas.errors import UserError
-from schemas.hub import tables_in
-from schemas.ids import file_sha256
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.hub import tables_in
+from agentmill.schemas.ids import file_sha256
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi

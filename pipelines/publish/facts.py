@@ -3,26 +3,120 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import msgspec
 import polars as pl
 import pyarrow.parquet as pq
 
-from pipelines.inspection import Spread, all_categories, all_spreads, list_columns
-from pipelines.operators import OPERATORS
-from pipelines.publish.material import Material, Published
-from pipelines.publish.pictures import Bar
-from pipelines.publish.survey import Survey
-from pipelines.summary import evaluation_lines, measure_rows
-from schemas.record import JsonObject
-from schemas.tables import Manifest, Table
+from agentmill.pipelines.operators.registry import OPERATORS
+from agentmill.pipelines.operators.train import RECORD
+from agentmill.pipelines.publish.bundle import Bundle, Published, opened, reachable, with_origins
+from agentmill.pipelines.publish.licences import SourceCount, sources_of
+from agentmill.pipelines.publish.scan import Scan
+from agentmill.pipelines.publish.text_columns import one_line
+from agentmill.pipelines.runs.inspection import Spread, all_categories, all_spreads, list_columns
+from agentmill.pipelines.runs.summary import evaluation_lines, measure_rows
+from agentmill.pipelines.runs.tables import run_of
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.hub import is_address
+from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.tables import Manifest, Table
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """What we read of the settings of a training: where its rows and its base lay."""
+
+    rows: str = ""
+    model: str = ""
+
+
+class Trained(msgspec.Struct, frozen=True):
+    """What we read of the record of a training; older ones may say less."""
+
+    rows_digest: str | None = None
+    settings: Settings = Settings()
+
+
+def trainings(folder: Path) -> Iterator[tuple[Path, Trained]]:
+    """The folder and training of a model, and those of its bases as far as these lie here. Raises ``UserError``."""
+    seen: set[Path] = set()
+    while (path := folder / RECORD).is_file() and folder.resolve() not in seen:
+        seen.add(folder.resolve())
+        try:
+            trained = msgspec.json.decode(path.read_bytes(), type=Trained)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise UserError(f"{path} is damaged ({error}); run its training again") from None
+        yield folder, trained
+        folder = Path(trained.settings.model or folder)
+
+
+def rows_of(folder: Path, trained: Trained) -> Table | None:
+    """The table that a model was trained on, by its digest: in its run, or where the training was told to look."""
+    rows = trained.settings.rows
+    told = [] if not rows or is_address(rows) else [Path(rows)]
+    near = [table for place in [folder, *told] for table in reachable(run_of(place), set())]
+    near += filter(None, map(opened, told))
+    return next((table for table in near if table.digest == trained.rows_digest), None)
+
+
+def sources(folder: Path) -> tuple[list[SourceCount], int]:
+    """The sources of all rows that made the model in ``folder``, and of how many trainings the rows are not here."""
+    tables = [rows_of(*each) for each in trainings(folder)]
+    found: dict[SourceCount, None] = {}
+    for table in filter(None, tables):
+        material = with_origins([Published(table.folder.name, table)], run_of(table.folder))
+        found.update(dict.fromkeys(sources_of(material)))
+    return list(found), tables.count(None)
+
+
+WIDTH, LABEL, BAR, GAP, TOP = 760, 220, 18, 8, 34
+LONGEST_LABEL = 34
+"""In characters, as many as there is room for."""
+
+
+class Bar(NamedTuple):
+    """One line of a chart: ``part`` of ``whole``, both counts."""
+
+    label: str
+    part: int
+    whole: int
+
+
+def bars(title: str, lines: Sequence[Bar]) -> bytes:
+    """A chart with one bar per line: the whole pale, the part dark, both numbers beside it."""
+    height = TOP + len(lines) * (BAR + GAP) + GAP
+    longest = max((line.whole for line in lines), default=0) or 1
+    body = "".join(drawn(line, TOP + index * (BAR + GAP), longest) for index, line in enumerate(lines))
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}" '
+        f'font-family="sans-serif" font-size="12">\n<rect width="100%" height="100%" fill="#ffffff"/>\n'
+        f'<text x="8" y="20" font-size="14" font-weight="bold" fill="#222222">{escape(title)}</text>\n{body}</svg>\n'
+    ).encode()
+
+
+def drawn(line: Bar, y: int, longest: int) -> str:
+    """A bar with its label and its numbers."""
+    scale = (WIDTH - LABEL - 150) / longest
+    whole, part = line.whole * scale, line.part * scale
+    middle = y + BAR - 5
+    label = one_line(line.label)
+    label = label if len(label) <= LONGEST_LABEL else f"{label[: LONGEST_LABEL - 1]}…"
+    return (
+        f'<text x="{LABEL - 8}" y="{middle}" text-anchor="end" fill="#222222">{escape(label)}</text>\n'
+        f'<rect x="{LABEL}" y="{y}" width="{whole:.1f}" height="{BAR}" fill="#c9d8ea"/>\n'
+        f'<rect x="{LABEL}" y="{y}" width="{part:.1f}" height="{BAR}" fill="#2f6db3"/>\n'
+        f'<text x="{LABEL + whole + 6:.1f}" y="{middle}" fill="#222222">{line.part:,} of {line.whole:,}</text>\n'
+    )
+
 
 SPREAD = "minimum / median / mean / maximum"
 
 
-def stages(material: Material) -> list[Manifest]:
+def stages(material: Bundle) -> list[Manifest]:
     """The manifests of all that the data went through, in the order it was made."""
     by_digest = {each.digest: each.manifest for each in material.origins}
     depths: dict[str, int] = {}
@@ -47,12 +141,12 @@ def first_sentence(documented: type) -> str:
     return re.split(r"\.(?:\s|$)", text)[0]
 
 
-def funnel(material: Material) -> list[Bar]:
+def funnel(material: Bundle) -> list[Bar]:
     """Of what each stage read, how much it used."""
     return [Bar(f"{each.table} ({each.operator})", each.counts.used, each.counts.read) for each in stages(material)]
 
 
-def models(material: Material) -> list[JsonObject]:
+def models(material: Bundle) -> list[JsonObject]:
     """The models that took part, by the stages that say so; two entries of a recipe are two, whatever their name."""
     found: dict[str, JsonObject] = {}
     for manifest in stages(material):
@@ -64,7 +158,7 @@ def models(material: Material) -> list[JsonObject]:
     return list(found.values())
 
 
-def environments(tables: Iterable[Table], surveys: Iterable[Survey]) -> dict[str, int]:
+def environments(tables: Iterable[Table], surveys: Iterable[Scan]) -> dict[str, int]:
     """How many environments of each family the published rows are of, as far as ``tables`` hold these."""
     marks = pl.concat([each.marks for each in surveys]).filter(pl.col("kind") == "environment_id")
     named = marks.select(environment_id="key")
@@ -160,7 +254,7 @@ def ends(spread: Spread) -> tuple[float, float, float, float]:
     return spread.minimum, spread.median, spread.mean, spread.maximum
 
 
-def evaluation(material: Material) -> tuple[list[list[Any]], list[str]]:
+def evaluation(material: Bundle) -> tuple[list[list[Any]], list[str]]:
     """The rows of the table that compares models, and what is said of their differences; empty without a summary."""
     summary = material.summary
     if summary is None:

@@ -12,11 +12,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
-from pipelines.publish.material import Published
-from pipelines.publish.survey import Survey
-from schemas.errors import UserError
-from schemas.record import JsonObject
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from agentmill.pipelines.publish.bundle import Published
+from agentmill.pipelines.publish.scan import Scan
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.tables import Counts, Table, write_rows
 
 UNSPLIT, TRAIN = "unsplit", "train"
 HELD_OUT = "held_out"
@@ -39,7 +46,7 @@ def in_order(tables: Sequence[Published]) -> list[Published]:
     return sorted(tables, key=lambda each: (places.get(each.table.manifest.record, len(ORDER)), each.name))
 
 
-def splits(name: str, survey: Survey) -> Mapping[str, str | list[str]]:
+def splits(name: str, survey: Scan) -> Mapping[str, str | list[str]]:
     """The files of a table by split, as paths or a pattern; none where it has no rows."""
     values = values_by_split(survey)
     if mixes(survey):
@@ -50,7 +57,7 @@ def splits(name: str, survey: Survey) -> Mapping[str, str | list[str]]:
     return {split: [f"{name}/data/{file}" for file, value in held if value in spelt] for split, spelt in values.items()}
 
 
-def values_by_split(survey: Survey) -> dict[str, list[str]]:
+def values_by_split(survey: Scan) -> dict[str, list[str]]:
     """The splits that ``load_dataset`` knows, and the values that rows tell; two of these may be spelt as one."""
     values: dict[str, list[str]] = {}
     for value in sorted({value for found in survey.file_splits.values() for value in found}):
@@ -58,7 +65,7 @@ def values_by_split(survey: Survey) -> dict[str, list[str]]:
     return dict(sorted(values.items()))
 
 
-def mixes(survey: Survey) -> bool:
+def mixes(survey: Scan) -> bool:
     """Whether a file of the table holds rows of several splits."""
     return any(len(set(map(split_name, found))) > 1 for found in survey.file_splits.values())
 
@@ -69,7 +76,7 @@ def split_name(value: str) -> str:
     return f"{name}_" if name.lower() == "all" else name
 
 
-def configs(tables: Sequence[Published], surveys: Mapping[str, Survey]) -> list[JsonObject]:
+def configs(tables: Sequence[Published], surveys: Mapping[str, Scan]) -> list[JsonObject]:
     """The entry ``configs`` of the card's metadata; the first that holds nothing of another split is the default.
 
     Raises ``UserError`` where two tables would be one configuration.
@@ -111,3 +118,27 @@ def is_default(split: str) -> bool:
 def size_category(rows: int) -> str:
     """The Hub's name for a number of rows."""
     return next((name for limit, name in SIZES if rows < limit), "10B<n<100B")
+
+
+def split_tables(table: Table, survey: Scan, folder: Path) -> dict[str, Table]:
+    """A table of each split, in ``folder/SPLIT``, by split; none where the table is of one split only.
+
+    Files and rows keep their order, and the same table gives the same bytes.
+    """
+    values = values_by_split(survey)
+    if len(values) < 2:
+        return {}
+    return {split: written(table, survey, each, folder / split) for split, each in values.items()}
+
+
+def written(table: Table, survey: Scan, values: list[str], folder: Path) -> Table:
+    """The rows of ``table`` whose split is one of ``values``, as a table in ``folder``."""
+    files = []
+    for shard in table.shards():
+        if set(values) & set(survey.file_splits[shard.name]):
+            rows = pq.ParquetFile(shard).read()
+            wanted = pc.is_in(pc.fill_null(rows["split"], ""), value_set=pa.array(values))
+            files.append(write_rows(folder / "data" / shard.name, rows.filter(wanted)))
+    n = sum(file.rows for file in files)
+    counts = Counts(read=n, used=n, dropped=0, written=n)
+    return Table(folder, msgspec.structs.replace(table.manifest, files=files, counts=counts, dropped_files=[]))

@@ -16,11 +16,11 @@ import msgspec
 import polars as pl
 import pyarrow.parquet as pq
 
-from pipelines.publish.material import Material
-from schemas.errors import UserError, near_match
-from schemas.ids import digest
-from schemas.tables import Table
-from synthesis.generators.inspirations import built_in
+from agentmill.pipelines.publish.bundle import Bundle
+from agentmill.schemas.errors import UserError, near_match
+from agentmill.schemas.ids import digest
+from agentmill.schemas.tables import Table
+from agentmill.synthesis.generators.inspirations import built_in
 
 ATTRIBUTION, NON_COMMERCIAL, NO_DERIVATIVES = "attribution", "non-commercial", "no-derivatives"
 OTHER = "other"
@@ -81,7 +81,7 @@ class SourceCount(msgspec.Struct, frozen=True):
     said: bool = False
 
 
-def sources_of(material: Material) -> list[SourceCount]:
+def sources_of(material: Bundle) -> list[SourceCount]:
     """What the material comes from: foreign data sets, texts that are not ours, inputs that cannot be looked at."""
     missing = [
         SourceCount(table, None, about=f"inputs that are not here: {', '.join(sorted(names))}")

@@ -13,23 +13,23 @@ from typing import Any
 
 import msgspec
 
-from pipelines.line import RECIPE
-from pipelines.publish.card import in_json
-from pipelines.publish.checks import Check, few, in_files, licences, local_paths, personal, secrets
-from pipelines.publish.difference import Branch, LocalFile
-from pipelines.publish.licences import SourceCount, declared_or_common, known, stated
-from pipelines.publish.publication import Order, Publication
-from pipelines.publish.runs import run_of, summary_of
-from pipelines.publish.survey import Finding
-from pipelines.publish.table_text import cell, code, markdown
-from pipelines.publish.trained_on import sources
-from pipelines.stages.evaluate import DIFFERENCE
-from pipelines.stages.training import RECORD
-from pipelines.summary import MEASURE_COLUMNS, Summary, evaluation_lines, measure_rows
-from schemas.config import read_yaml
-from schemas.errors import UserError
-from schemas.ids import file_sha256
-from schemas.record import JsonObject
+from agentmill.pipelines.operators.evaluate import DIFFERENCE
+from agentmill.pipelines.operators.train import RECORD
+from agentmill.pipelines.publish.card import in_json
+from agentmill.pipelines.publish.checks import Check, few, in_files, licences, local_paths, personal, secrets
+from agentmill.pipelines.publish.difference import Branch, LocalFile
+from agentmill.pipelines.publish.facts import sources
+from agentmill.pipelines.publish.licences import SourceCount, declared_or_common, known, stated
+from agentmill.pipelines.publish.publication import Order, Publication
+from agentmill.pipelines.publish.scan import Finding
+from agentmill.pipelines.publish.text_columns import cell, code, markdown
+from agentmill.pipelines.recipes.runner import RECIPE
+from agentmill.pipelines.runs.summary import MEASURE_COLUMNS, Summary, evaluation_lines, measure_rows
+from agentmill.pipelines.runs.tables import run_of, summary_of
+from agentmill.schemas.config import read_yaml
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.ids import file_sha256
+from agentmill.schemas.records.record import JsonObject
 
 CARD, ADAPTER = "README.md", "adapter_config.json"
 WEIGHTS = "*.safetensors"

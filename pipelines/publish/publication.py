@@ -8,22 +8,21 @@ from pathlib import Path
 
 import msgspec
 
-from pipelines.documents import export_documents
-from pipelines.publish import card
-from pipelines.publish.checks import Allowed, Check, all_checks, refused
-from pipelines.publish.difference import Branch, Difference, LocalFile, Remote, difference, lies_in
-from pipelines.publish.layout import SPLITS, mixes
-from pipelines.publish.licences import declared_or_common, known, sources_of, stated
-from pipelines.publish.material import COPIES, RUN_FILES, Material, Published, gather
-from pipelines.publish.split_tables import split_tables
-from pipelines.publish.survey import survey
-from schemas.config import validate
-from schemas.errors import UserError
-from schemas.formats import FORMATS
-from schemas.formats.format import Format
-from schemas.hub import tables_in
-from schemas.manifest import MANIFEST_NAME
-from schemas.tables import Table
+from agentmill.pipelines.operators.export import export_documents
+from agentmill.pipelines.publish import card
+from agentmill.pipelines.publish.bundle import COPIES, RUN_FILES, Bundle, Published, gather
+from agentmill.pipelines.publish.checks import Allowed, Check, all_checks, refused
+from agentmill.pipelines.publish.difference import Branch, Difference, LocalFile, Remote, difference, lies_in
+from agentmill.pipelines.publish.layout import SPLITS, mixes, split_tables
+from agentmill.pipelines.publish.licences import declared_or_common, known, sources_of, stated
+from agentmill.pipelines.publish.scan import scan
+from agentmill.schemas.config import validate
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.formats import FORMATS
+from agentmill.schemas.formats.format import Format
+from agentmill.schemas.hub import tables_in
+from agentmill.schemas.records.manifest import MANIFEST_NAME
+from agentmill.schemas.tables import Table
 
 COPY_FORMATS = ("adp", "atif")
 
@@ -97,7 +96,7 @@ def dataset(order: Order, scratch: Path) -> Publication:
     said = {name: known(licence) for name, licence in order.source_licences.items()}
     sources = stated(sources_of(material), said)
     licence = declared_or_common(order.licence, sources)
-    surveys = {each.name: survey(each.table, each.name) for each in material.tables}
+    surveys = {each.name: scan(each.table, each.name) for each in material.tables}
     checks = all_checks(material, surveys, licence, sources, order.allowed, order.card_texts)
     by_split = {
         each.name: split_tables(each.table, surveys[each.name], scratch / SPLITS / each.name)
@@ -181,7 +180,7 @@ def split_files(by_split: Mapping[str, Mapping[str, Table]]) -> dict[str, LocalF
 
 
 def copied(
-    material: Material, formats: Sequence[str], scratch: Path, by_split: Mapping[str, Mapping[str, Table]]
+    material: Bundle, formats: Sequence[str], scratch: Path, by_split: Mapping[str, Mapping[str, Table]]
 ) -> tuple[dict[str, Path], list[Check]]:
     """Copies of the trajectory tables as JSON lines of ``formats``, by their path on the Hub, and what was left out.
 

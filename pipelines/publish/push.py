@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from pipelines.publish.difference import COMMITTED, MAIN, Branch, Difference, LocalFile, Remote, remote, same
-from schemas.errors import UserError
-from schemas.record import JsonObject
+from agentmill.pipelines.publish.difference import COMMITTED, MAIN, Branch, Difference, LocalFile, Remote, remote, same
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.record import JsonObject
 
 if TYPE_CHECKING:
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi

@@ -20,8 +20,8 @@ from typing import Literal
 
 import polars as pl
 
-from pipelines.publish.encoded import SPLIT_LINES, decoded
-from schemas.config import read_yaml
+from agentmill.pipelines.publish.encoded import SPLIT_LINES, decoded
+from agentmill.schemas.config import read_yaml
 
 Sort = Literal["secret", "personal", "path"]
 """What lets somebody in, what is said of a person, and what is said of a machine."""

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pipelines.report import charts
-from pipelines.report.charts import Share
-from pipelines.report.pictures import Picture
-from pipelines.report.run import Run, Stage
-from pipelines.report.section import Section, Sheet
-from pipelines.stages.evaluate import DIFFERENCE
-from pipelines.summary import MEASURE_COLUMNS, Row, counted, environments_of, evaluation_lines, measure_rows, percent
-from schemas.record import JsonObject
+from agentmill.pipelines.operators.evaluate import DIFFERENCE
+from agentmill.pipelines.report import charts
+from agentmill.pipelines.report.charts import Share
+from agentmill.pipelines.report.drawing import Picture, Section, Sheet
+from agentmill.pipelines.runs.run import Run, Stage
+from agentmill.pipelines.runs.summary import (
+    MEASURE_COLUMNS,
+    Row,
+    counted,
+    environments_of,
+    evaluation_lines,
+    measure_rows,
+    percent,
+)
+from agentmill.schemas.records.record import JsonObject
 
 MOST_LINES = 8
 Splits = Mapping[str, JsonObject]

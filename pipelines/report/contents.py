@@ -7,14 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from pipelines.report import charts
-from pipelines.report.charts import Share
-from pipelines.report.pictures import Picture
-from pipelines.report.run import Run, Stage
-from pipelines.report.section import Section, Sheet
-from pipelines.report.tallies import LEVELS, STATUSES, Episodes, Judged, Statuses, Tasks, names_of, total
-from pipelines.summary import Row, percent
-from pipelines.view.sources import Source
+from agentmill.pipelines.report import charts
+from agentmill.pipelines.report.charts import Share
+from agentmill.pipelines.report.drawing import Picture, Section, Sheet
+from agentmill.pipelines.report.tallies import LEVELS, STATUSES, Episodes, Judged, Statuses, Tasks, names_of, total
+from agentmill.pipelines.runs.run import Run, Stage
+from agentmill.pipelines.runs.summary import Row, percent
+from agentmill.pipelines.view.sources import Source
 
 MOST_PANELS = 6
 MOST_COLUMNS = 8

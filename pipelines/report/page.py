@@ -10,17 +10,16 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from pipelines.cli.console import text
-from pipelines.report.comparison import comparison_section
-from pipelines.report.contents import lengths_section, sources_of, success_section, tables_of, tasks_section
-from pipelines.report.pictures import drawing
-from pipelines.report.run import STALE, Run, State, read_run
-from pipelines.report.section import Section
-from pipelines.report.stages import cost_section, dropped_section, kept_section, line_section
-from pipelines.report.tallies import episodes, judged, tasks
-from pipelines.report.text import cut, finalize
-from schemas.errors import UserError
-from schemas.manifest import write_atomically
+from agentmill.pipelines.report.comparison import comparison_section
+from agentmill.pipelines.report.contents import lengths_section, sources_of, success_section, tables_of, tasks_section
+from agentmill.pipelines.report.drawing import Section, drawing
+from agentmill.pipelines.report.stages import cost_section, dropped_section, kept_section, line_section
+from agentmill.pipelines.report.tallies import episodes, judged, tasks
+from agentmill.pipelines.report.text import cut, finalize
+from agentmill.pipelines.runs.run import STALE, Run, State, read_run
+from agentmill.pipelines.terminal.console import text
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.manifest import write_atomically
 
 HERE = Path(__file__).parent
 HEAD = re.compile(

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pipelines.dropped import MOST_REASONS, reasons
-from pipelines.engine.meter import cost, spent
-from pipelines.report.charts import Bars, parts_of
-from pipelines.report.line_picture import line_pictures
-from pipelines.report.run import Run, Stage
-from pipelines.report.section import Section, Sheet
-from pipelines.summary import Row, stage_columns, stage_rows, total_rows
-from schemas.profiles.fields import without_fields
-from schemas.tables import Manifest
+from agentmill.pipelines.report.charts import Bars, parts_of
+from agentmill.pipelines.report.drawing import Section, Sheet
+from agentmill.pipelines.report.recipe_graph import line_pictures
+from agentmill.pipelines.runs.dropped import MOST_REASONS, reasons
+from agentmill.pipelines.runs.run import Run, Stage
+from agentmill.pipelines.runs.summary import Row, stage_columns, stage_rows, total_rows
+from agentmill.pipelines.terminal.progress import cost, spent
+from agentmill.schemas.profiles.fields import without_fields
+from agentmill.schemas.tables import Manifest
 
 MOST_BARS = 30
 """Rows of bars in one picture."""

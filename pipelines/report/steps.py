@@ -1,7 +1,7 @@
 """The steps of a recipe by name, and which of them read what others make; nothing of the run itself is needed.
 
-``pipelines.plan`` checks a recipe before it runs, tables and models included. This only reads one that has been
-checked, wherever the run lies now.
+``agentmill.pipelines.recipes.plan`` checks a recipe before it runs, tables and models included. This only reads one
+that has been checked, wherever the run lies now.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Any
 
 import msgspec
 
-from pipelines.operators import OPERATORS
-from pipelines.plan import LAST
-from pipelines.recipe import FORK, ITERATE, Fork, Iterate, Recipe, output_name
-from pipelines.stages.stage import Stage
-from pipelines.stages.training import Training
-from schemas.config import validate
-from schemas.errors import UserError
+from agentmill.pipelines.operators.registry import OPERATORS
+from agentmill.pipelines.operators.stage import Stage
+from agentmill.pipelines.operators.train import Training
+from agentmill.pipelines.recipes.grammar import FORK, ITERATE, Fork, Iterate, Recipe, output_name
+from agentmill.pipelines.recipes.plan import LAST
+from agentmill.schemas.config import validate
+from agentmill.schemas.errors import UserError
 
 
 class Planned(msgspec.Struct, frozen=True):

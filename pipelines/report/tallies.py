@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 import polars as pl
 
-from pipelines.report.steps import Planned
-from pipelines.view.sources import Source, opened_file
-from schemas.tables import Table, read_columns
-from schemas.trajectory import OutcomeStatus
+from agentmill.pipelines.report.steps import Planned
+from agentmill.pipelines.view.sources import Source, opened_file
+from agentmill.schemas.records.trajectory import OutcomeStatus
+from agentmill.schemas.tables import Table, read_columns
 
 BATCH_ROWS = 50_000
 LEVELS = 20

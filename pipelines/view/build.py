@@ -6,22 +6,94 @@ Tables are read one batch at a time. What stays in memory is the index: ids, cod
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
-from contextlib import ExitStack
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
-from pipelines.engine.meter import metered
-from pipelines.view.columns import shortened
-from pipelines.view.folder import STAMP, STATIC, View, files_in, replaced, view_at
-from pipelines.view.runs import Runs, marked_items, record_json
-from pipelines.view.said import KINDS, ROWS, Pairs, add_nodes, add_said, add_tasks
-from pipelines.view.shelf import Shelf, literal
-from pipelines.view.sources import Source, batches, sources
-from schemas.ids import digest
-from schemas.manifest import disk_errors
-from schemas.record import JsonObject
+from agentmill.pipelines.terminal.progress import displayed
+from agentmill.pipelines.view.annotations import KINDS, ROWS, Pairs, add_annotations, add_nodes, add_tasks
+from agentmill.pipelines.view.js_shards import JsShards, literal, shortened
+from agentmill.pipelines.view.runs import Runs, marked_items, record_json
+from agentmill.pipelines.view.sources import Source, batches, sources
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.ids import digest
+from agentmill.schemas.records.manifest import disk_errors
+from agentmill.schemas.records.record import JsonObject
+
+STATIC = Path(__file__).parent / "static"
+STAMP = ".agentmill-view.json"
+"""What a view was made of. A folder without it is none, and is never written over."""
+
+
+class View(msgspec.Struct, frozen=True):
+    """What a view shows, by number, and its files with their bytes; ``digest`` is of all that it was made of."""
+
+    made_by: Literal["agentmill view"]
+    digest: str
+    trajectories: int
+    pairs: int
+    trees: int
+    tables: int
+    files: dict[str, int]
+
+
+def view_at(folder: Path) -> View | None:
+    """The view in ``folder``, if there is one. Raises ``UserError`` if there is something else."""
+    if folder.is_mount():
+        raise UserError(f"{folder} is a mount point, which cannot be replaced; give a folder in it: --out FOLDER")
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder} is a file; give a folder: --out FOLDER")
+    if not folder.exists() or not any(folder.iterdir()):
+        return None
+    known = {STAMP, "data", *(path.name for path in STATIC.iterdir())}
+    other = sorted(path.name for path in folder.iterdir() if path.name not in known)
+    try:
+        if not other:
+            return msgspec.json.decode((folder / STAMP).read_bytes(), type=View)
+    except (FileNotFoundError, IsADirectoryError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        other = [STAMP] if (folder / STAMP).exists() else sorted(path.name for path in folder.iterdir())
+    raise UserError(
+        f"{folder} holds something else than a view ({', '.join(other[:3])}); give another folder: --out FOLDER"
+    )
+
+
+def files_in(folder: Path) -> dict[str, int]:
+    """Bytes of each file of a view, by its path in the folder; all but the stamp."""
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != STAMP)
+    return {path.relative_to(folder).as_posix(): path.stat().st_size for path in files}
+
+
+@contextmanager
+def replaced(folder: Path) -> Iterator[Path]:
+    """An empty folder to write into, which takes the place of ``folder`` at the end; after an error nothing changes.
+
+    Clears what killed builds left beside ``folder``.
+    """
+    prefix = f".{folder.name}.agentmill-"
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    for left in folder.parent.iterdir():
+        if left.name.startswith(prefix):
+            shutil.rmtree(left, ignore_errors=True)
+    scratch = Path(tempfile.mkdtemp(prefix=prefix, dir=folder.parent))
+    new, old = scratch / "new", scratch / "old"
+    new.mkdir()
+    try:
+        yield new
+        if folder.exists():
+            folder.rename(old)
+        try:
+            new.rename(folder)
+        except OSError:
+            if old.exists():
+                old.rename(folder)
+            raise
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
 
 FORMAT = 2
 """Raised when the same tables come out as other data files; views of another format are made again."""
@@ -62,7 +134,7 @@ def write(title: str, found: list[Source], folder: Path, wanted: str, token_ids:
             shutil.copy(each, folder)
     runs, pairs, trees = Runs(environment_names(found)), Pairs(), dict[str, int]()
     with ExitStack() as stack:
-        shelves = {name: stack.enter_context(Shelf(folder / "data", name, n)) for name, n in PER_FILE.items()}
+        shelves = {name: stack.enter_context(JsShards(folder / "data", name, n)) for name, n in PER_FILE.items()}
         fill(found, runs, pairs, trees, shelves, token_ids)
     index = {
         "title": title,
@@ -81,16 +153,16 @@ def write(title: str, found: list[Source], folder: Path, wanted: str, token_ids:
 
 
 def fill(
-    found: list[Source], runs: Runs, pairs: Pairs, trees: dict[str, int], shelves: dict[str, Shelf], token_ids: bool
+    found: list[Source], runs: Runs, pairs: Pairs, trees: dict[str, int], shelves: dict[str, JsShards], token_ids: bool
 ) -> None:
     """Read all tables: trajectories first, then what speaks of them."""
     marked = any(each.record in ROWS for each in found)
     done: set[str] = set()
-    with metered("view", sum(map(size, found))) as advance:
+    with displayed("view", sum(map(size, found))) as advance:
         for source in of(found, "Trajectory"):
             add_runs(source, runs, shelves["runs"], token_ids, marked, advance)
         for source in of(found, *KINDS):
-            add_said(source, runs, shelves["runs"])
+            add_annotations(source, runs, shelves["runs"])
             advance(size(source))
         for source in of(found, "Node"):
             add_nodes(source, runs, trees, shelves["trees"])
@@ -104,7 +176,7 @@ def fill(
 
 
 def add_runs(
-    source: Source, runs: Runs, shelf: Shelf, token_ids: bool, marked: bool, advance: Callable[[int], None]
+    source: Source, runs: Runs, shelf: JsShards, token_ids: bool, marked: bool, advance: Callable[[int], None]
 ) -> None:
     """Put the trajectories of a table into the index and on the shelf; equal ones of several tables are one."""
     for batch in batches(source.table):

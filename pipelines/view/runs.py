@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 
-from pipelines.view.columns import Texts, TextSets, places, shortened
-from pipelines.view.sources import Source
-from schemas.record import JsonObject
-from schemas.rows import Message
-from schemas.trajectory import TextObservation, Trajectory
-from schemas.views.turns import conversation
+from agentmill.pipelines.view.js_shards import Texts, TextSets, places, shortened
+from agentmill.pipelines.view.sources import Source
+from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.records.rows import Message
+from agentmill.schemas.records.trajectory import TextObservation, Trajectory
+from agentmill.schemas.views.conversation import conversation
 
 FACETS = ("outcome", "environment", "model", "strategy", "round", "split", "dataset")
 NUMBERS = ("reward", "turns", "errors", "prompt_tokens", "completion_tokens", "seconds", "cost_usd")

@@ -13,7 +13,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from schemas.errors import UserError
+from agentmill.schemas.errors import UserError
 
 LOOPBACK = "127.0.0.1"
 MOST_CONNECTIONS = 64

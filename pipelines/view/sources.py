@@ -12,12 +12,12 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from schemas.arrow import from_arrow
-from schemas.errors import UserError
-from schemas.hub import fetched, fetched_manifest, is_address, parse, pin, tables
-from schemas.manifest import MANIFEST_NAME, read_manifest
-from schemas.record import Record
-from schemas.tables import RECORDS, Table, read_columns
+from agentmill.schemas.arrow.convert import from_arrow
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.hub import fetched, fetched_manifest, is_address, parse, pin, tables
+from agentmill.schemas.records.manifest import MANIFEST_NAME, read_manifest
+from agentmill.schemas.records.record import Record
+from agentmill.schemas.tables import RECORDS, Table, read_columns
 
 BATCH_ROWS = 100
 SHOWN = ("Trajectory", "PreferenceRow")

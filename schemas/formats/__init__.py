@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from schemas.registry import Registry
+from agentmill.schemas.registry import Registry
 
 FORMATS = Registry(
     "format",
     {
-        "adp": "schemas.formats.adp:Adp",
-        "atif": "schemas.formats.atif:Atif",
-        "openai": "schemas.formats.openai:OpenAi",
-        "llamafactory": "schemas.formats.llamafactory:LlamaFactory",
-        "trl": "schemas.formats.trl:Trl",
-        "sharegpt": "schemas.formats.sharegpt:ShareGpt",
-        "openhands": "schemas.formats.openhands:OpenHands",
-        "swe_agent": "schemas.formats.swe_agent:SweAgent",
-        "toolbench": "schemas.formats.toolbench:ToolBench",
-        "xlam": "schemas.formats.xlam:XLam",
-        "otel": "schemas.formats.otel:Otel",
-        "steps": "schemas.formats.steps:Steps",
+        "adp": "agentmill.schemas.formats.adp.format:Adp",
+        "atif": "agentmill.schemas.formats.atif.format:Atif",
+        "openai": "agentmill.schemas.formats.openai:OpenAi",
+        "llamafactory": "agentmill.schemas.formats.llamafactory:LlamaFactory",
+        "trl": "agentmill.schemas.formats.trl:Trl",
+        "sharegpt": "agentmill.schemas.formats.sharegpt.format:ShareGpt",
+        "openhands": "agentmill.schemas.formats.openhands.format:OpenHands",
+        "swe_agent": "agentmill.schemas.formats.swe_agent.format:SweAgent",
+        "toolbench": "agentmill.schemas.formats.toolbench:ToolBench",
+        "xlam": "agentmill.schemas.formats.xlam:XLam",
+        "otel": "agentmill.schemas.formats.otel.format:Otel",
+        "steps": "agentmill.schemas.formats.steps.format:Steps",
     },
 )
 """Formats that are read, and written but for those in ``READ_ONLY``."""

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from schemas.formats.format import Losses
-from schemas.trajectory import AnyItem, ApiAction, Trajectory, WebObservation
+from agentmill.schemas.formats.format import Losses
+from agentmill.schemas.records.trajectory import AnyItem, ApiAction, Trajectory, WebObservation
 
 _ASIDE = ("trajectory_id", "content", "source", "extra")
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
 
-from schemas.ids import ingested_id
-from schemas.record import JsonObject
-from schemas.trajectory import Source, Trajectory
+from agentmill.schemas.ids import ingested_id
+from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.records.trajectory import Source, Trajectory
 
 
 class Tally(Counter[str]):

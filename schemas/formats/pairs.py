@@ -8,12 +8,12 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from schemas.formats.conversation import Conversation, kept
-from schemas.formats.differences import differences
-from schemas.formats.format import Format, FormatError, Losses, Read, Remarks, Written
-from schemas.formats.links import link_remarks
-from schemas.ids import part_id
-from schemas.trajectory import Trajectory
+from agentmill.schemas.formats.differences import differences
+from agentmill.schemas.formats.format import Format, FormatError, Losses, Read, Remarks, Written
+from agentmill.schemas.ids import part_id
+from agentmill.schemas.messages.calls import link_remarks
+from agentmill.schemas.messages.conversation import Conversation, kept
+from agentmill.schemas.records.trajectory import Trajectory
 
 
 class Pair(NamedTuple):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from schemas.chat import to_openai
-from schemas.formats.format import Losses, Origin, Written
-from schemas.formats.pairs import Pair, PairFormat
-from schemas.formats.trl import Trl
-from schemas.rows import Message, PreferenceRow
+from agentmill.schemas.chat import to_openai
+from agentmill.schemas.formats.format import Losses, Origin, Written
+from agentmill.schemas.formats.pairs import Pair, PairFormat
+from agentmill.schemas.formats.trl import Trl
+from agentmill.schemas.records.rows import Message, PreferenceRow
 
 _TOLD = frozenset({"prompt", "chosen", "rejected", "tools"})
 

@@ -11,17 +11,17 @@ from typing import Any, Literal
 import msgspec
 from pydantic import Field
 
-from schemas.formats.chat_tools import read_tools, write_tools
-from schemas.formats.conversation import Conversation, Flag, Layout, layout, to_trajectory
-from schemas.formats.dialects.option import WithDialect
-from schemas.formats.differences import differences
-from schemas.formats.format import FormatError, Origin, Raw, Read, Written, parse
-from schemas.formats.links import link_remarks
-from schemas.formats.message_reading import MessageReader
-from schemas.formats.message_writing import MessageWriter
-from schemas.formats.pairs import Pair, common, pair_losses, pair_remarks, paired, prompt_length
-from schemas.record import JsonObject
-from schemas.trajectory import Outcome, Trajectory
+from agentmill.schemas.dialects.options import WithDialect
+from agentmill.schemas.formats.differences import differences
+from agentmill.schemas.formats.format import FormatError, Origin, Raw, Read, Written, parse
+from agentmill.schemas.formats.pairs import Pair, common, pair_losses, pair_remarks, paired, prompt_length
+from agentmill.schemas.messages.calls import link_remarks
+from agentmill.schemas.messages.conversation import Conversation, Flag, Layout, layout, to_trajectory
+from agentmill.schemas.messages.reader import MessageReader
+from agentmill.schemas.messages.tools import read_tools, write_tools
+from agentmill.schemas.messages.writer import MessageWriter
+from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.records.trajectory import Outcome, Trajectory
 
 CONVERTER_VERSION = "3"
 NAME = "trl"

@@ -10,16 +10,16 @@ from typing import Any
 
 import msgspec
 
-from schemas.config import Config
-from schemas.formats.chat_tools import read_tools, write_tools
-from schemas.formats.conversation import Flag, layout, to_trajectory
-from schemas.formats.differences import differences
-from schemas.formats.format import FormatError, Origin, Raw, Read, Written, parse
-from schemas.formats.links import link_remarks
-from schemas.formats.message_reading import MessageReader
-from schemas.formats.message_writing import MessageWriter
-from schemas.record import JsonObject
-from schemas.trajectory import Action, AnyItem, TextObservation, Trajectory
+from agentmill.schemas.config import Config
+from agentmill.schemas.formats.differences import differences
+from agentmill.schemas.formats.format import FormatError, Origin, Raw, Read, Written, parse
+from agentmill.schemas.messages.calls import link_remarks
+from agentmill.schemas.messages.conversation import Flag, layout, to_trajectory
+from agentmill.schemas.messages.reader import MessageReader
+from agentmill.schemas.messages.tools import read_tools, write_tools
+from agentmill.schemas.messages.writer import MessageWriter
+from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.records.trajectory import Action, AnyItem, TextObservation, Trajectory
 
 CONVERTER_VERSION = "1"
 NAME = "xlam"

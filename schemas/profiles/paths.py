@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from schemas.errors import near_match, nearest
-from schemas.formats.format import NO_FIELD, WRONG_KIND
-from schemas.profiles.fields import ITEM, at, field_report
+from agentmill.schemas.errors import near_match, nearest
+from agentmill.schemas.formats.format import NO_FIELD, WRONG_KIND
+from agentmill.schemas.profiles.fields import ITEM, at, field_report
 
 if TYPE_CHECKING:
-    from schemas.profiles.profile import Profile
+    from agentmill.schemas.profiles.profile import Profile
 
 REMARK = "remark."
 """Before the name of a remark, in the metrics of a table."""

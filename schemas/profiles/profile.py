@@ -8,17 +8,16 @@ from typing import Any
 import msgspec
 from pydantic import Field, JsonValue, field_validator, model_validator
 
-from schemas.config import Config, validate
-from schemas.errors import near_match
-from schemas.formats import FORMATS
-from schemas.formats.format import NOT_FINITE, Decoded, FormatError, Origin, Reader, Remarks, decode_counted
-from schemas.formats.values import number_of
-from schemas.private import PrivateFields
-from schemas.profiles.fields import at, last_at, measured
-from schemas.profiles.paths import UNREAD, Place, measured_places, places_of
-from schemas.profiles.reshape import MessageFields, join
-from schemas.record import JsonObject
-from schemas.trajectory import Outcome, OutcomeStatus, Trajectory
+from agentmill.schemas.config import Config, validate
+from agentmill.schemas.errors import near_match
+from agentmill.schemas.formats import FORMATS
+from agentmill.schemas.formats.format import NOT_FINITE, Decoded, FormatError, Origin, Reader, Remarks, decode_counted
+from agentmill.schemas.messages.parts import number_of
+from agentmill.schemas.profiles.fields import MessageFields, at, join, last_at, measured
+from agentmill.schemas.profiles.paths import UNREAD, Place, measured_places, places_of
+from agentmill.schemas.profiles.private import PrivateFields
+from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.records.trajectory import Outcome, OutcomeStatus, Trajectory
 
 
 class OutcomeField(Config):

@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
-from schemas.registry import Registry
+from agentmill.schemas.registry import Registry
 
 VIEWS = Registry(
     "view",
     {
-        "prompts": "schemas.views.prompts:Prompts",
-        "reflection": "schemas.views.reflection:Reflection",
-        "scorer_rows": "schemas.views.scorer_rows:ScorerRows",
-        "sft": "schemas.views.sft:Sft",
-        "text": "schemas.views.text:Text",
-        "unpaired": "schemas.views.unpaired:Unpaired",
-        "world_model": "schemas.views.world_model:WorldModel",
+        "prompts": "agentmill.schemas.views.text:Prompts",
+        "reflection": "agentmill.schemas.views.tree:Reflection",
+        "scorer_rows": "agentmill.schemas.views.scorer_rows:ScorerRows",
+        "sft": "agentmill.schemas.views.sft:Sft",
+        "text": "agentmill.schemas.views.text:Text",
+        "unpaired": "agentmill.schemas.views.unpaired:Unpaired",
+        "world_model": "agentmill.schemas.views.world_model:WorldModel",
     },
 )
 
 PAIR_VIEWS = Registry(
     "pair view",
     {
-        "step_pairs": "schemas.views.step_pairs:StepPairs",
-        "trajectory_pairs": "schemas.views.trajectory_pairs:TrajectoryPairs",
+        "step_pairs": "agentmill.schemas.views.preference:StepPairs",
+        "trajectory_pairs": "agentmill.schemas.views.preference:TrajectoryPairs",
     },
 )
 
 FAMILY_VIEWS = Registry(
     "family view",
     {
-        "search_trace": "schemas.views.search_trace:SearchTrace",
-        "spliced": "schemas.views.spliced:Spliced",
+        "search_trace": "agentmill.schemas.views.tree:SearchTrace",
+        "spliced": "agentmill.schemas.views.tree:Spliced",
     },
 )

@@ -7,14 +7,13 @@ from collections.abc import Sequence
 import msgspec
 from pydantic import Field, model_validator
 
-from schemas.config import Config
-from schemas.ids import derive_seed
-from schemas.trajectory import Trajectory
-from schemas.views.linear import linearized
-from schemas.views.roles import perspectives, placed, plays, seen_as, seen_by, several_agents
-from schemas.views.toolformats import ToolFormat, written
-from schemas.views.turns import Said, conversation, tools_text
-from schemas.views.view import Unused
+from agentmill.schemas.config import Config
+from agentmill.schemas.ids import derive_seed
+from agentmill.schemas.records.trajectory import Trajectory
+from agentmill.schemas.views.conversation import ConversationTurn, conversation, tools_text
+from agentmill.schemas.views.roles import linearized, perspectives, placed, plays, seen_as, seen_by, several_agents
+from agentmill.schemas.views.toolformats import ToolFormat, written
+from agentmill.schemas.views.view import Unused
 
 
 class Dialogue(Config):
@@ -45,7 +44,7 @@ class Dialogue(Config):
             raise ValueError("`role` and `linearize` exclude each other: both say who is the assistant")
         return self
 
-    def told(self, trajectory: Trajectory) -> list[Said]:
+    def told(self, trajectory: Trajectory) -> list[ConversationTurn]:
         """The conversation, none of it marked for training.
 
         Raises ``Unused`` if who is asked for never acts, or if nobody is, of a run of ours that several agents live.

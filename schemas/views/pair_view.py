@@ -1,7 +1,7 @@
 """The contract of a view that makes preference pairs, and what such views share.
 
 A pair needs two trajectories, so its view works in two steps: every trajectory says what it offers, and once
-``schemas.views.pairing`` has planned the pairs of all of them, each pair becomes a row.
+``agentmill.schemas.views.pairing`` has planned the pairs of all of them, each pair becomes a row.
 """
 
 from __future__ import annotations
@@ -12,15 +12,17 @@ from typing import ClassVar, Literal, Protocol
 import msgspec
 from pydantic import Field
 
-from schemas.ids import digest
-from schemas.rows import Message, PreferenceRow, RowTokens
-from schemas.trajectory import Trajectory
-from schemas.views.dialogue import Dialogue
-from schemas.views.evidence import Evidence
-from schemas.views.pairing import Candidate, Pair, Rules
-from schemas.views.row_tokens import segments, with_loss
-from schemas.views.turns import Said, is_copied
-from schemas.views.view import parameters_of
+from agentmill.schemas.annotation_names import VerdictName
+from agentmill.schemas.config import Config
+from agentmill.schemas.ids import digest
+from agentmill.schemas.records.rows import Message, PreferenceRow, RowTokens
+from agentmill.schemas.records.trajectory import Trajectory
+from agentmill.schemas.views.annotations import Annotations
+from agentmill.schemas.views.conversation import ConversationTurn, is_copied
+from agentmill.schemas.views.dialogue import Dialogue
+from agentmill.schemas.views.pairing import Candidate, Pair, Rules
+from agentmill.schemas.views.token_ids import segments, with_loss
+from agentmill.schemas.views.view import Unused, parameters_of
 
 
 class PairView(Protocol):
@@ -36,7 +38,7 @@ class PairView(Protocol):
     def rules(self) -> Rules:
         """What makes a pair."""
 
-    def candidates(self, trajectory: Trajectory, evidence: Evidence) -> list[Candidate]:
+    def candidates(self, trajectory: Trajectory, evidence: Annotations) -> list[Candidate]:
         """What a trajectory offers, at least one. Raises ``Unused``."""
 
     def make_row(self, pair: Pair, chosen: Trajectory, rejected: Trajectory) -> PreferenceRow:
@@ -54,7 +56,7 @@ class Preferences(Dialogue):
         default="none", description="weight of a row: 1, or the gap between the scores (1 where no score decided)"
     )
 
-    def told(self, trajectory: Trajectory) -> list[Said]:
+    def told(self, trajectory: Trajectory) -> list[ConversationTurn]:
         """As ``Dialogue.told``, with one of ``system_prompts`` per task, since both sides share the prompt."""
         return super().told(msgspec.structs.replace(trajectory, trajectory_id=trajectory.task_id or ""))
 
@@ -97,16 +99,36 @@ class Side(msgspec.Struct, frozen=True):
     tokens: list[RowTokens]
 
 
-def side(trajectory: Trajectory, told: Sequence[Said], span: slice, item: int | None) -> Side:
+def side(trajectory: Trajectory, told: Sequence[ConversationTurn], span: slice, item: int | None) -> Side:
     """The messages ``span`` of a run as a side; what precedes them is the prompt."""
     messages = marked(trajectory, told[span])
     prompt = [said.message for said in told[: span.start]]
     return Side(messages, item, with_loss(segments(told, trajectory), [*prompt, *messages]))
 
 
-def marked(trajectory: Trajectory, told: Sequence[Said]) -> list[Message]:
+def marked(trajectory: Trajectory, told: Sequence[ConversationTurn]) -> list[Message]:
     """The messages of a side: the agent's own carry loss, and the last of them ends it."""
     own = [said.step is not None and not is_copied(trajectory.content, said.items) for said in told]
     length = max((place for place, train in enumerate(own, 1) if train), default=0)
     pairs = zip(told[:length], own, strict=False)
     return [msgspec.structs.replace(said.message, train=train) for said, train in pairs]
+
+
+class Prefix(Config):
+    """What is added to the system prompt of a run that succeeded, and of one that failed."""
+
+    success: str = Field(description="added to the system prompt of a success")
+    failure: str = Field(description="added to the system prompt of a failure")
+    verdict: VerdictName = Field(
+        default="check_outcome", description="the verdict that tells; without it, the outcome of the run"
+    )
+
+    def text(self, trajectory: Trajectory, evidence: Annotations) -> str:
+        """What is added. Raises ``Unused`` if neither verdict nor outcome tell."""
+        verdict = evidence.verdict(self.verdict)
+        passed = verdict.passed if verdict is not None else None
+        if passed is None:
+            passed = {"success": True, "failure": False}.get(trajectory.outcome.status)
+        if passed is None:
+            raise Unused("unscored", f"neither verdict {self.verdict!r} nor the outcome tell how it went")
+        return self.success if passed else self.failure

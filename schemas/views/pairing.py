@@ -9,10 +9,14 @@ import heapq
 import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
-from schemas.views.view import Unused
+from agentmill.schemas.ids import digest
+from agentmill.schemas.records.rows import Message, MessageCall
+from agentmill.schemas.records.trajectory import Action, AnyAction, AnyItem, ApiAction, CodeAction
+from agentmill.schemas.views.view import Unused
 
 REASONS: Mapping[str, str] = {
     "no_partner": "no other one of the same group",
@@ -213,3 +217,35 @@ def _spread(pairs: Sequence[Pair], most: int) -> list[Pair]:
         taken.append(pair)
         uses.update(pair.places)
     return taken
+
+
+def done(content: Sequence[AnyItem], items: Sequence[int]) -> str:
+    """Digest of what the actions ``items`` of one message do."""
+    actions = [content[index] for index in items]
+    return digest("done", [_deed(action) for action in actions if isinstance(action, Action)])
+
+
+def said_earlier(tools: str | None, messages: Sequence[Message]) -> list[str]:
+    """Digest of what precedes each message, the tools included, and at the end of what precedes a next one."""
+    plain = map(_plain, messages)
+    return list(itertools.accumulate(plain, lambda before, message: digest(before, message), initial=digest(tools)))
+
+
+def _deed(action: AnyAction) -> list[Any]:
+    if isinstance(action, ApiAction):
+        return ["call", action.function, action.kwargs if action.raw_arguments is None else action.raw_arguments]
+    if isinstance(action, CodeAction):
+        return ["code", action.language, action.content.strip()]
+    return ["text", action.content.strip()]
+
+
+def _plain(message: Message) -> list[Any]:
+    calls = [[call.name, _arguments(call)] for call in message.tool_calls]
+    return [message.role, message.name, (message.content or "").strip(), message.reasoning_content, calls]
+
+
+def _arguments(call: MessageCall) -> Any:
+    try:
+        return msgspec.json.decode(call.arguments)
+    except (ValueError, RecursionError):
+        return call.arguments

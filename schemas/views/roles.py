@@ -8,16 +8,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
-from schemas.chat import grouped
-from schemas.record import Integer, Record
-from schemas.trajectory import Action, AnyAction, AnyItem, MessageAction, TextObservation, Trajectory, Usage
-from schemas.views.toolformats import DIALECTS, calls_text
-from schemas.views.turns import Said, conversation
-from schemas.views.view import Unused
+from agentmill.schemas.chat import grouped
+from agentmill.schemas.records.record import Integer, Record
+from agentmill.schemas.records.trajectory import (
+    Action,
+    AnyAction,
+    AnyItem,
+    MessageAction,
+    TextObservation,
+    Trajectory,
+    Usage,
+)
+from agentmill.schemas.views.conversation import PROPOSER, ConversationTurn, conversation
+from agentmill.schemas.views.toolformats import DIALECTS, calls_text
+from agentmill.schemas.views.view import Unused
 
 MULTI_AGENT = "multi_agent"
 SPEAKER = "speaker"
@@ -83,13 +91,13 @@ def addressee(text: str, names: Iterable[str]) -> str | None:
     return None if found is None else known.get(found[1].casefold())
 
 
-def told_by(trajectory: Trajectory, name: str) -> list[Said]:
+def told_by(trajectory: Trajectory, name: str) -> list[ConversationTurn]:
     """The conversation of a run of ours as its agent ``name`` had it; none of it marked for training."""
     seen, places = seen_as(trajectory, name)
     return placed(conversation(seen), places)
 
 
-def placed(told: Sequence[Said], places: Sequence[int]) -> list[Said]:
+def placed(told: Sequence[ConversationTurn], places: Sequence[int]) -> list[ConversationTurn]:
     """A conversation of items that stand at ``places`` of a run, with the indices that they have there."""
     return [msgspec.structs.replace(said, items=tuple(places[item] for item in said.items)) for said in told]
 
@@ -162,3 +170,57 @@ def _hears(name: str, roles: Mapping[str, Perspective], action: AnyAction) -> bo
         return me.sees == "all"
     others = [each for each, role in roles.items() if each != action.agent and not role.reviews]
     return me.sees != "own" or addressee(action.content, others) in (None, name)
+
+
+def linearized(trajectory: Trajectory, names: Sequence[str]) -> tuple[Trajectory, list[int]]:
+    """A run of ours with the agents ``names`` as one, and where in the run each item of it stood.
+
+    All other agents are heard. Reviewers that are among ``names`` speak where they vetoed; the veto is then theirs, and
+    no answer of the world. The turns of what is said until something is done are one.
+    """
+    roles = perspectives(trajectory)
+    people = frozenset(name for name, role in roles.items() if role.person)
+    items: list[AnyItem] = []
+    places: list[int] = []
+    for place, item in enumerate(trajectory.content):
+        if not _told(trajectory.content, place, names, roles):
+            continue
+        if isinstance(item, Action):
+            item = _thought(item) if item.agent in names else heard(item, people)
+            if isinstance(item, Action) and items and isinstance(items[-1], Action):
+                item = msgspec.structs.replace(item, turn=items[-1].turn)
+        items.append(item)
+        places.append(place)
+    return msgspec.structs.replace(trajectory, content=items), places
+
+
+def _told(content: Sequence[AnyItem], place: int, names: Sequence[str], roles: dict[str, Perspective]) -> bool:
+    item = content[place]
+    if isinstance(item, Action):
+        speaker = roles.get(item.agent or "")
+        if speaker is None or not speaker.reviews:
+            return True
+        return item.agent in names and place + 1 < len(content) and _vetoes(content[place + 1], item.agent)
+    if is_instruction(item):
+        return any(roles[name].told for name in names)
+    return not any(_vetoes(item, name) for name in names)
+
+
+def _vetoes(item: Any, reviewer: str | None) -> bool:
+    return isinstance(item, TextObservation) and item.source == "agent" and item.name == reviewer
+
+
+def _thought(action: AnyAction) -> AnyAction:
+    """What an agent said, or would have done, between tags; an action that was carried out as it is."""
+    if action.role not in (SPEAKER, PROPOSER):
+        return action
+    ((message, _),) = grouped([action])
+    text = calls_text(message, DIALECTS["json"])
+    return MessageAction(
+        content=f"<{action.agent}>\n{text}\n</{action.agent}>",
+        turn=action.turn,
+        agent=action.agent,
+        role=action.role,
+        error=action.error,
+        context_operation=action.context_operation,
+    )

@@ -11,15 +11,14 @@ from typing import ClassVar
 import msgspec
 from pydantic import Field
 
-from schemas.annotation_names import LabelName, VerdictName
-from schemas.rows import ScorerRow
-from schemas.trajectory import Trajectory
-from schemas.views.dialogue import Dialogue
-from schemas.views.evidence import Evidence
-from schemas.views.score import Criterion, score
-from schemas.views.sft_rows import Per
-from schemas.views.turns import own_places
-from schemas.views.view import Unused, origin
+from agentmill.schemas.annotation_names import LabelName, VerdictName
+from agentmill.schemas.records.rows import ScorerRow
+from agentmill.schemas.records.trajectory import Trajectory
+from agentmill.schemas.views.annotations import Annotations, Criterion, score
+from agentmill.schemas.views.conversation import own_places
+from agentmill.schemas.views.dialogue import Dialogue
+from agentmill.schemas.views.sft import Per
+from agentmill.schemas.views.view import Unused, origin
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -44,7 +43,7 @@ class ScorerRows(Dialogue):
         default=None, description="name of the verdict whose reason is the row's critique"
     )
 
-    def make_rows(self, trajectory: Trajectory, evidence: Evidence) -> list[ScorerRow]:
+    def make_rows(self, trajectory: Trajectory, evidence: Annotations) -> list[ScorerRow]:
         """The rows of one trajectory. Raises ``Unused`` if nothing is known of it, or of its steps."""
         told = self.told(trajectory)
         if self.rows == "trajectory":
@@ -66,7 +65,7 @@ class ScorerRows(Dialogue):
             for index, (end, step, target) in enumerate(known)
         ]
 
-    def _target(self, trajectory: Trajectory, evidence: Evidence, step: int | None) -> Target:
+    def _target(self, trajectory: Trajectory, evidence: Annotations, step: int | None) -> Target:
         kind, _, name = (self.score or "").partition(":")
         value = evidence.value(name, step) if kind == "value" else None
         label = evidence.label(self.label, step) if self.label is not None else None

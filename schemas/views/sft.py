@@ -2,19 +2,50 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import ClassVar, Literal
 
+import msgspec
 from pydantic import Field
 
-from schemas.rows import SftRow
-from schemas.trajectory import Trajectory
-from schemas.views.dialogue import Dialogue
-from schemas.views.evidence import Evidence
-from schemas.views.loss import LossRule
-from schemas.views.prefix import Prefix
-from schemas.views.row_tokens import with_tokens
-from schemas.views.sft_rows import Per, sft_rows
-from schemas.views.turns import with_system
+from agentmill.schemas.config import Config
+from agentmill.schemas.records.rows import Message, SftRow
+from agentmill.schemas.records.trajectory import Trajectory
+from agentmill.schemas.views.annotations import Annotations
+from agentmill.schemas.views.conversation import with_system
+from agentmill.schemas.views.dialogue import Dialogue
+from agentmill.schemas.views.loss_mask import LossRule
+from agentmill.schemas.views.pair_view import Prefix
+from agentmill.schemas.views.token_ids import with_tokens
+from agentmill.schemas.views.view import Unused, origin
+
+Per = Literal["trajectory", "step"]
+
+
+def sft_rows(
+    view: Config, trajectory: Trajectory, messages: Sequence[Message], tools: str | None, per: Per
+) -> list[SftRow]:
+    """One row with all messages up to the last marked one, or one per marked message that ends with it.
+
+    Raises ``Unused`` if none is marked.
+    """
+    places = [place for place, message in enumerate(messages) if message.train]
+    if not places:
+        raise Unused("no_loss", "no message carries loss")
+    if per == "trajectory":
+        conversations = [list(messages[: places[-1] + 1])]
+    else:
+        silent = [silenced(message) for message in messages]
+        conversations = [[*silent[:place], messages[place]] for place in places]
+    return [
+        SftRow(**origin(view, trajectory, index), messages=conversation, tools=tools)
+        for index, conversation in enumerate(conversations)
+    ]
+
+
+def silenced(message: Message) -> Message:
+    """The message without loss."""
+    return msgspec.structs.replace(message, train=False, weight=1.0)
 
 
 class Sft(LossRule, Dialogue):
@@ -32,7 +63,7 @@ class Sft(LossRule, Dialogue):
         default=None, description="texts `success` and `failure`, of which the system prompt tells one (NAT)"
     )
 
-    def make_rows(self, trajectory: Trajectory, evidence: Evidence) -> list[SftRow]:
+    def make_rows(self, trajectory: Trajectory, evidence: Annotations) -> list[SftRow]:
         """The rows of one trajectory. Raises ``Unused`` if no message carries loss."""
         told = self.told(trajectory)
         if self.prefix is not None:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from schemas.rows import Message, TextRow
-from schemas.trajectory import Trajectory
-from schemas.views.dialogue import Dialogue
-from schemas.views.evidence import Evidence
-from schemas.views.toolformats import TextFormat
-from schemas.views.turns import is_copied
-from schemas.views.view import Unused, origin
+from agentmill.schemas.records.rows import Message, PromptRow, TextRow
+from agentmill.schemas.records.trajectory import Trajectory
+from agentmill.schemas.views.annotations import Annotations
+from agentmill.schemas.views.conversation import is_copied, own_places
+from agentmill.schemas.views.dialogue import Dialogue
+from agentmill.schemas.views.toolformats import TextFormat
+from agentmill.schemas.views.view import Unused, origin
 
 SPEAKERS = {"system": "System", "user": "User", "assistant": "Assistant"}
 
@@ -25,7 +25,7 @@ class Text(Dialogue):
 
     tool_format: TextFormat = Field(default="json", description="how tools, calls and results are written")
 
-    def make_rows(self, trajectory: Trajectory, evidence: Evidence) -> list[TextRow]:
+    def make_rows(self, trajectory: Trajectory, evidence: Annotations) -> list[TextRow]:
         """The row of one trajectory. Raises ``Unused`` if it says nothing."""
         del evidence
         told = [said for said in self.told(trajectory) if not is_copied(trajectory.content, said.items)]
@@ -44,3 +44,30 @@ def transcribed(message: Message) -> str:
     if message.content:
         parts.append(f"{speaker}: {message.content}")
     return "\n\n".join(parts)
+
+
+class Prompts(Dialogue):
+    """One row up to the first own step, where the run, or the branch, begins; or one up to each own step."""
+
+    name: ClassVar[str] = "prompts"
+    record: ClassVar[type[PromptRow]] = PromptRow
+
+    rows: Literal["first", "step"] = Field(default="first", description="up to the first step, or up to every step")
+
+    def make_rows(self, trajectory: Trajectory, evidence: Annotations) -> list[PromptRow]:
+        """The rows of one trajectory. Raises ``Unused`` if no own step has anything before it."""
+        del evidence
+        told = self.told(trajectory)
+        places = [place for place in own_places(told, trajectory.content) if place > 0]
+        if not places:
+            raise Unused("no_prompt", "nothing precedes a step of the agent")
+        return [
+            PromptRow(
+                **origin(self, trajectory, index),
+                prompt=[said.message for said in told[:place]],
+                item=told[place].step,
+                outcome=trajectory.outcome.status,
+                tools=self.tools_column(trajectory),
+            )
+            for index, place in enumerate(places if self.rows == "step" else places[:1])
+        ]

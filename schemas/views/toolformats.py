@@ -16,10 +16,10 @@ from typing import Literal
 
 import msgspec
 
-from schemas.chat import to_functions
-from schemas.rows import Message, MessageCall
-from schemas.trajectory import Tool
-from schemas.views.turns import Said, with_system
+from agentmill.schemas.chat import to_functions
+from agentmill.schemas.records.rows import Message, MessageCall
+from agentmill.schemas.records.trajectory import Tool
+from agentmill.schemas.views.conversation import ConversationTurn, with_system
 
 TextFormat = Literal["react", "json", "xml"]
 ToolFormat = Literal["native", "react", "json", "xml"]
@@ -70,7 +70,9 @@ DIALECTS: dict[TextFormat, Dialect] = {
 }
 
 
-def written(conversation: Sequence[Said], tools: Sequence[Tool], tool_format: ToolFormat) -> list[Said]:
+def written(
+    conversation: Sequence[ConversationTurn], tools: Sequence[Tool], tool_format: ToolFormat
+) -> list[ConversationTurn]:
     """The conversation in ``tool_format``; one without tools and calls stays as it is.
 
     The results of parallel calls, one message each, become one.
@@ -79,14 +81,14 @@ def written(conversation: Sequence[Said], tools: Sequence[Tool], tool_format: To
     if tool_format == "native" or not uses_tools:
         return list(conversation)
     dialect = DIALECTS[tool_format]
-    result: list[Said] = []
+    result: list[ConversationTurn] = []
     for place, said in enumerate(conversation):
         parallel = place and said.message.role == conversation[place - 1].message.role == "tool"
         message = _as_text(said.message, dialect)
         if parallel:
             text = f"{result[-1].message.content}\n{message.content}"
             joined = msgspec.structs.replace(result[-1].message, content=text)
-            result[-1] = Said(joined, (*result[-1].items, *said.items))
+            result[-1] = ConversationTurn(joined, (*result[-1].items, *said.items))
         else:
             result.append(msgspec.structs.replace(said, message=message))
     return with_system(result, tool_list(tools, dialect)) if tools else result

@@ -8,15 +8,14 @@ from typing import ClassVar
 import msgspec
 from pydantic import Field
 
-from schemas.rows import Message, RowTokens, UnpairedRow
-from schemas.trajectory import Trajectory
-from schemas.views.dialogue import Dialogue
-from schemas.views.evidence import Evidence
-from schemas.views.row_tokens import segments, with_loss
-from schemas.views.score import Criterion, score
-from schemas.views.sft_rows import Per, silenced
-from schemas.views.turns import own_places
-from schemas.views.view import Unused, origin
+from agentmill.schemas.records.rows import Message, RowTokens, UnpairedRow
+from agentmill.schemas.records.trajectory import Trajectory
+from agentmill.schemas.views.annotations import Annotations, Criterion, score
+from agentmill.schemas.views.conversation import own_places
+from agentmill.schemas.views.dialogue import Dialogue
+from agentmill.schemas.views.sft import Per, silenced
+from agentmill.schemas.views.token_ids import segments, with_loss
+from agentmill.schemas.views.view import Unused, origin
 
 
 class Unpaired(Dialogue):
@@ -31,7 +30,7 @@ class Unpaired(Dialogue):
     desirable_weight: float = Field(default=1.0, ge=0, description="weight of the rows that are good")
     undesirable_weight: float = Field(default=1.0, ge=0, description="weight of the rows that are bad")
 
-    def make_rows(self, trajectory: Trajectory, evidence: Evidence) -> list[UnpairedRow]:
+    def make_rows(self, trajectory: Trajectory, evidence: Annotations) -> list[UnpairedRow]:
         """The rows of one trajectory. Raises ``Unused`` if it has no own step, or no score."""
         told = self.told(trajectory)
         places = own_places(told, trajectory.content)

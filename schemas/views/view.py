@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Protocol, TypeVar
 
-from schemas.config import Config
-from schemas.ids import row_id
-from schemas.record import JsonObject, Record
-from schemas.trajectory import Trajectory
-from schemas.views.evidence import Evidence
+import msgspec
+
+from agentmill.schemas.chat import is_mark, shown_places
+from agentmill.schemas.config import Config
+from agentmill.schemas.ids import row_id
+from agentmill.schemas.records.record import JsonObject, Record
+from agentmill.schemas.records.rows import SftRow, UnpairedRow
+from agentmill.schemas.records.trajectory import Trajectory
+from agentmill.schemas.views.annotations import Annotations, Key
 
 LATER = frozenset({"copied", "linearize"})
 """Parameters that views got after rows had been released: at their defaults they change no id of a row."""
@@ -34,8 +39,8 @@ class View(Protocol):
     record: ClassVar[type[Record]]
     """The type of the rows."""
 
-    def make_rows(self, trajectory: Trajectory, evidence: Evidence) -> list[Record]:
-        """The rows of one trajectory, at least one, ids by ``schemas.ids.row_id``. Raises ``Unused``."""
+    def make_rows(self, trajectory: Trajectory, evidence: Annotations) -> list[Record]:
+        """The rows of one trajectory, at least one, ids by ``agentmill.schemas.ids.row_id``. Raises ``Unused``."""
 
 
 def parameters_of(view: Any) -> JsonObject:
@@ -63,3 +68,69 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Config):
         return value.model_dump(mode="json", exclude_unset=True)
     return [_plain(each) for each in value] if isinstance(value, list) else value
+
+
+T = TypeVar("T")
+
+TOLD_IN_PARTS = (SftRow, UnpairedRow)
+"""Rows that teach an agent to act on what it sees; others may tell more than it saw."""
+
+
+def rows_of(view: Any, trajectory: Trajectory, evidence: Annotations) -> list[Any]:
+    """As ``make_rows`` of a ``View``, but for a run of ours in parts. Raises ``Unused`` if no part gives a row."""
+    in_parts = view.record in TOLD_IN_PARTS and trajectory.generation is not None
+    if not in_parts or not any(map(is_mark, trajectory.content)):
+        made: list[Any] = view.make_rows(trajectory, evidence)
+        return made
+    rows: list[Any] = []
+    why: Unused | None = None
+    for part, said, places in parts(trajectory, evidence):
+        try:
+            rows += [_of_whole(row, places) for row in view.make_rows(part, said)]
+        except Unused as error:
+            why = why or error
+    if not rows and why is not None:
+        raise why
+    parameters = parameters_of(view)
+    return [
+        msgspec.structs.replace(row, row_id=row_id(trajectory.trajectory_id, view.name, parameters, index))
+        for index, row in enumerate(rows)
+    ]
+
+
+def parts(trajectory: Trajectory, evidence: Annotations) -> Iterator[tuple[Trajectory, Annotations, list[int]]]:
+    """Each part of a run, what is said of it and of its items, and at which places of the run these stand."""
+    content = trajectory.content
+    starts = [place for place, item in enumerate(content) if is_mark(item)]
+    for start, end in zip([-1, *starts], [*starts, len(content)], strict=True):
+        before = shown_places(content[: start + 1])
+        places = [*before, *range(start + 1, end)]
+        items = [msgspec.structs.replace(content[place], context_operation="copied") for place in before]
+        if start >= 0:
+            mark = before.index(start)
+            items[mark] = msgspec.structs.replace(content[start], turn=0)
+        part = msgspec.structs.replace(trajectory, content=[*items, *content[start + 1 : end]])
+        moved = _moved(evidence, {place: number for number, place in enumerate(places)})
+        yield part, msgspec.structs.replace(moved, repeated=frozenset(range(len(before)))), places
+
+
+def _of_whole(row: Any, places: Sequence[int]) -> Any:
+    """A row of a part that names its item as other tables do: by its place in the whole run."""
+    item = getattr(row, "item", None)
+    return row if item is None else msgspec.structs.replace(row, item=places[item])
+
+
+def _moved(evidence: Annotations, numbers: Mapping[int, int]) -> Annotations:
+    return Annotations(
+        verdicts=_of_part(evidence.verdicts, numbers),
+        labels=_of_part(evidence.labels, numbers),
+        values=_of_part(evidence.values, numbers),
+    )
+
+
+def _of_part(said: Mapping[Key, T], numbers: Mapping[int, int]) -> dict[Key, T]:
+    return {
+        (None if item is None else numbers[item], name): each
+        for (item, name), each in said.items()
+        if item is None or item in numbers
+    }

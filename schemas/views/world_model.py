@@ -13,14 +13,14 @@ from typing import ClassVar
 import msgspec
 from pydantic import Field
 
-from schemas.config import Config
-from schemas.rows import Message, SftRow
-from schemas.trajectory import Action, AnyItem, ImageObservation, Trajectory, WebObservation
-from schemas.views.evidence import Evidence
-from schemas.views.roles import several_agents
-from schemas.views.sft_rows import Per, sft_rows
-from schemas.views.toolformats import DIALECTS, TextFormat, calls_text, tool_list
-from schemas.views.turns import Said, conversation, with_system
+from agentmill.schemas.config import Config
+from agentmill.schemas.records.rows import Message, SftRow
+from agentmill.schemas.records.trajectory import Action, AnyItem, ImageObservation, Trajectory, WebObservation
+from agentmill.schemas.views.annotations import Annotations
+from agentmill.schemas.views.conversation import ConversationTurn, conversation, with_system
+from agentmill.schemas.views.roles import several_agents
+from agentmill.schemas.views.sft import Per, sft_rows
+from agentmill.schemas.views.toolformats import DIALECTS, TextFormat, calls_text, tool_list
 
 
 class WorldModel(Config):
@@ -37,7 +37,7 @@ class WorldModel(Config):
         description="the first words of the system prompt, before that of the agent",
     )
 
-    def make_rows(self, trajectory: Trajectory, evidence: Evidence) -> list[SftRow]:
+    def make_rows(self, trajectory: Trajectory, evidence: Annotations) -> list[SftRow]:
         """The rows of one trajectory. Raises ``Unused`` if no observation can be learnt, or of several agents."""
         del evidence
         if several := several_agents(trajectory):
@@ -54,7 +54,7 @@ class WorldModel(Config):
             acted = acted or said.step is not None
         return sft_rows(self, trajectory, messages, None, self.rows)
 
-    def _turned(self, said: Said, content: Sequence[AnyItem], acted: bool) -> Message:
+    def _turned(self, said: ConversationTurn, content: Sequence[AnyItem], acted: bool) -> Message:
         """The message with agent and environment changed over; what precedes the first action is no answer to one."""
         message = said.message
         if message.role == "system":

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from schemas.errors import UserError
-from schemas.registry import Registry
-from schemas.task import EnvironmentSpec
-from synthesis.environments.environment import Environment, Family, WorldError
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.task import EnvironmentSpec
+from agentmill.schemas.registry import Registry
+from agentmill.synthesis.environments.environment import EnvError, Environment, Family
 
 ENVIRONMENTS = Registry(
     "environment",
     {
-        "codegym": "synthesis.environments.codegym.environment:CodegymEnvironment",
-        "gymnasium": "synthesis.environments.gymnasium_text.environment:GymnasiumEnvironment",
-        "interpreter": "synthesis.environments.interpreter.environment:InterpreterEnvironment",
-        "pddl": "synthesis.environments.pddl.environment:PddlEnvironment",
-        "toolbox": "synthesis.environments.toolbox.environment:ToolboxEnvironment",
+        "codegym": "agentmill.synthesis.environments.codegym.environment:CodegymEnvironment",
+        "gymnasium": "agentmill.synthesis.environments.gymnasium_text.environment:GymnasiumEnvironment",
+        "interpreter": "agentmill.synthesis.environments.interpreter.environment:InterpreterEnvironment",
+        "pddl": "agentmill.synthesis.environments.pddl.environment:PddlEnvironment",
+        "toolbox": "agentmill.synthesis.environments.toolbox.environment:ToolboxEnvironment",
     },
 )
 
@@ -61,8 +61,6 @@ def is_sandboxed(family: str) -> bool:
 def make(spec: EnvironmentSpec) -> Environment:
     """A world of ``spec``. Raises ``UserError`` for an unknown family, ``WorldError`` for a spec that is broken."""
     if spec.family == DESCRIBED:
-        raise WorldError(
-            f"the world {spec.name!r} is only described: runs in it can be imagined, not lived or replayed"
-        )
+        raise EnvError(f"the world {spec.name!r} is only described: runs in it can be imagined, not lived or replayed")
     family: Family = ENVIRONMENTS.load(spec.family)
     return family(spec)

@@ -1,4 +1,5 @@
-"""Checks that an environment keeps the contract of ``synthesis.environments.environment``, on one spec and one task.
+"""Checks that an environment keeps the contract of ``agentmill.synthesis.environments.environment``, on one spec and
+one task.
 
 Each check is a function over a ``Subject`` that returns what is wrong, or an empty string. An exception inside a check
 is a finding like any other.
@@ -9,13 +10,13 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 
-from schemas.record import Record
-from schemas.task import EnvironmentSpec, Task
-from schemas.trajectory import AnyAction, AnyObservation, ApiAction, CodeAction, MessageAction
-from synthesis.environments.environment import Environment, Transition
-from synthesis.environments.processes import Run, digests_elsewhere, made_by
+from agentmill.schemas.records.record import Record
+from agentmill.schemas.records.task import EnvironmentSpec, Task
+from agentmill.schemas.records.trajectory import AnyAction, AnyObservation, ApiAction, CodeAction, MessageAction
+from agentmill.synthesis.environments.environment import Environment, Transition
+from agentmill.synthesis.environments.processes import Run, digests_elsewhere, made_by
 
-MAKER = "synthesis.environments:make"
+MAKER = "agentmill.synthesis.environments:make"
 """Where environments come from: ``"package.module:callable"``, so that other processes can make the same."""
 
 WALK_STEPS = 10

@@ -1,18 +1,21 @@
 """The contract of an environment: a task's world, stepped by actions, with a state that can be branched and checked.
 
-``synthesis.environments.conformance`` checks it; every registered family passes that suite.
+``agentmill.synthesis.environments.conformance`` checks it; every registered family passes that suite.
 """
 
 from __future__ import annotations
 
 from typing import Protocol
 
-from schemas.record import JsonObject, Record
-from schemas.task import EnvironmentSpec, Task
-from schemas.trajectory import AnyAction, AnyObservation, ApiAction, TextObservation, Tool
+import jsonschema
+from referencing.jsonschema import EMPTY_REGISTRY
+
+from agentmill.schemas.records.record import JsonObject, Record
+from agentmill.schemas.records.task import EnvironmentSpec, Task
+from agentmill.schemas.records.trajectory import AnyAction, AnyObservation, ApiAction, TextObservation, Tool
 
 
-class WorldError(Exception):
+class EnvError(Exception):
     """The environment itself is broken: its spec, its task or its code. Never raised for an action of the agent."""
 
     reason = "world_error"
@@ -103,3 +106,30 @@ class Family(Protocol):
 
     def examples(self) -> list[tuple[EnvironmentSpec, Task]]:
         """A few small environments, each with a solvable task that is not solved at the start."""
+
+
+def misfit(call: ApiAction, tool: Tool) -> str | None:
+    """What a declared tool does not take of the arguments of a call; ``None`` if it takes them.
+
+    A schema that is none takes all but text that is no JSON. References to elsewhere are not followed.
+    """
+    if call.raw_arguments is not None:
+        return "the arguments must be a JSON object"
+    try:
+        jsonschema.Draft202012Validator(tool.parameters, registry=EMPTY_REGISTRY).validate(call.kwargs)
+    except jsonschema.ValidationError as error:
+        return str(error.message)
+    except Exception:  # noqa: BLE001  whatever a foreign schema may provoke: it says nothing of the call
+        return None
+    return None
+
+
+def tidy(command: str) -> str:
+    """A command without what does not count: white space around and between, wrapping quotes, a full stop."""
+    text, before = " ".join(command.split()), ""
+    while text != before:
+        before = text
+        text = text.rstrip(" .!;,")
+        if len(text) > 1 and text[0] == text[-1] and text[0] in "`'\"*":
+            text = text[1:-1].strip()
+    return text

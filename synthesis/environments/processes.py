@@ -9,10 +9,10 @@ import sys
 
 import msgspec
 
-from schemas.record import Record
-from schemas.task import EnvironmentSpec, Task
-from schemas.trajectory import AnyAction
-from synthesis.environments.environment import Environment
+from agentmill.schemas.records.record import Record
+from agentmill.schemas.records.task import EnvironmentSpec, Task
+from agentmill.schemas.records.trajectory import AnyAction
+from agentmill.synthesis.environments.environment import Environment
 
 TIMEOUT_S = 120.0
 
@@ -55,7 +55,7 @@ def digests_elsewhere(run: Run, hash_seed: int) -> list[str]:
         "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
     }
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "synthesis.environments.processes"],
+        [sys.executable, "-P", "-m", "agentmill.synthesis.environments.processes"],
         input=msgspec.json.encode(run),
         capture_output=True,
         env=environment,

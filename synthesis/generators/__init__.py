@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from schemas.registry import Registry
+from agentmill.schemas.registry import Registry
 
 _ENVIRONMENTS = {
-    "codegym_llm": "synthesis.generators.codegym_llm.generator:LlmGenerator",
-    "codegym_procedural": "synthesis.generators.codegym_procedural.generator:ProceduralGenerator",
-    "interpreter_llm": "synthesis.generators.interpreter_llm.generator:LlmGenerator",
-    "interpreter_procedural": "synthesis.generators.interpreter_procedural.generator:InterpreterGenerator",
-    "pddl_llm": "synthesis.generators.pddl_llm.generator:LlmGenerator",
-    "pddl_procedural": "synthesis.generators.pddl_procedural.generator:ProceduralGenerator",
-    "toolbox_llm": "synthesis.generators.toolbox_llm.generator:LlmGenerator",
-    "toolbox_procedural": "synthesis.generators.toolbox_procedural.generator:ProceduralGenerator",
+    "codegym_llm": "agentmill.synthesis.generators.codegym_llm.generator:LlmGenerator",
+    "codegym_procedural": "agentmill.synthesis.generators.codegym_procedural.generator:ProceduralGenerator",
+    "interpreter_llm": "agentmill.synthesis.generators.interpreter_llm.generator:LlmGenerator",
+    "interpreter_procedural": "agentmill.synthesis.generators.interpreter_procedural.generator:InterpreterGenerator",
+    "pddl_llm": "agentmill.synthesis.generators.pddl_llm.generator:LlmGenerator",
+    "pddl_procedural": "agentmill.synthesis.generators.pddl_procedural.generator:ProceduralGenerator",
+    "toolbox_llm": "agentmill.synthesis.generators.toolbox_llm.generator:LlmGenerator",
+    "toolbox_procedural": "agentmill.synthesis.generators.toolbox_procedural.generator:ProceduralGenerator",
 }
 _TASKS = {
-    "codegym": "synthesis.generators.codegym_tasks.generator:CodegymTaskGenerator",
-    "interpreter": "synthesis.generators.interpreter_tasks.generator:InterpreterTaskGenerator",
-    "pddl": "synthesis.generators.pddl_tasks.generator:PddlTaskGenerator",
-    "toolbox": "synthesis.generators.toolbox_tasks.generator:ToolboxTaskGenerator",
+    "codegym": "agentmill.synthesis.generators.codegym_tasks.generator:CodegymTaskGenerator",
+    "interpreter": "agentmill.synthesis.generators.interpreter_tasks.generator:InterpreterTaskGenerator",
+    "pddl": "agentmill.synthesis.generators.pddl_tasks.generator:PddlTaskGenerator",
+    "toolbox": "agentmill.synthesis.generators.toolbox_tasks.generator:ToolboxTaskGenerator",
 }
 
 ENVIRONMENT_GENERATORS = Registry("environment generator", _ENVIRONMENTS)

@@ -10,20 +10,20 @@ from collections.abc import Iterable
 
 import msgspec
 
-from schemas.task import AdmissionCheck, AdmissionReport, Difficulty, EnvironmentSpec, Task
-from schemas.trajectory import AnyAction
-from synthesis.environments.codegym.problem import ProblemError
-from synthesis.environments.codegym.problem import read_problem as read_codegym
-from synthesis.environments.codegym.structure import problem_structure
-from synthesis.environments.codegym.structure import task_structure as codegym_task_structure
-from synthesis.environments.pddl.domain import PddlError
-from synthesis.environments.pddl.planner import PlanLimits
-from synthesis.environments.pddl.reader import read_domain, read_problem
-from synthesis.environments.pddl.structure import domain_structure, task_structure
-from synthesis.environments.toolbox.structure import toolbox_structure
-from synthesis.environments.toolbox.toolbox import ToolboxError, read_toolbox
-from synthesis.generators import codegym_admission, interpreter_admission, pddl_admission, toolbox_admission
-from synthesis.generators.trial import Solution, try_environment, try_task
+from agentmill.schemas.records.task import AdmissionCheck, AdmissionReport, Difficulty, EnvironmentSpec, Task
+from agentmill.schemas.records.trajectory import AnyAction
+from agentmill.synthesis.environments.codegym.problem import ProblemError
+from agentmill.synthesis.environments.codegym.problem import read_problem as read_codegym
+from agentmill.synthesis.environments.codegym.structure import problem_structure
+from agentmill.synthesis.environments.codegym.structure import task_structure as codegym_task_structure
+from agentmill.synthesis.environments.pddl.domain import PddlError
+from agentmill.synthesis.environments.pddl.planner import PlanLimits
+from agentmill.synthesis.environments.pddl.reader import read_domain, read_problem
+from agentmill.synthesis.environments.pddl.structure import domain_structure, task_structure
+from agentmill.synthesis.environments.toolbox.structure import toolbox_structure
+from agentmill.synthesis.environments.toolbox.toolbox import ToolboxError, read_toolbox
+from agentmill.synthesis.generators import codegym_admission, interpreter_admission, pddl_admission, toolbox_admission
+from agentmill.synthesis.generators.trial import Solution, try_environment, try_task
 
 TASK_LIMITS = PlanLimits(max_expansions=30_000, optimal_expansions=20_000)
 

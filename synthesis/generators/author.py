@@ -14,12 +14,12 @@ from typing import Any
 
 import msgspec
 
-from schemas.ids import derive_seed, digest
-from schemas.record import JsonObject
-from schemas.task import AdmissionCheck, EnvironmentSpec, Inspiration, Lineage
-from schemas.trajectory import AnyItem, MessageAction, TextObservation
-from synthesis.generators.generator import GenerationError
-from synthesis.policies.policy import Conversation, Policy
+from agentmill.schemas.ids import derive_seed, digest
+from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.records.task import AdmissionCheck, EnvironmentSpec, Inspiration, Lineage
+from agentmill.schemas.records.trajectory import AnyItem, MessageAction, TextObservation
+from agentmill.synthesis.generators.generator import GenerationError
+from agentmill.synthesis.policies.policy import Conversation, Policy
 
 NO_OBJECT = (
     "there is no JSON object in the answer, or it does not end, or it holds what JSON has not (NaN, Infinity, half "

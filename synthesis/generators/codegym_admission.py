@@ -19,17 +19,15 @@ from typing import Any
 import jsonschema
 from referencing.jsonschema import EMPTY_REGISTRY
 
-from schemas.ids import derive_seed, digest
-from schemas.task import AdmissionCheck, EnvironmentSpec, Task
-from schemas.trajectory import ApiAction
-from synthesis.environments import make
-from synthesis.environments.calls import misfit
-from synthesis.environments.codegym.candidates import candidates
-from synthesis.environments.codegym.problem import SUBMIT, Problem, ProblemError, read_problem
-from synthesis.environments.codegym.workshop import Counter, Draw, Failure, Run, Workshop
-from synthesis.environments.environment import Environment
-from synthesis.environments.interpreter.goal import same
-from synthesis.generators.codegym_tasks.generator import guesses, question, solved
+from agentmill.schemas.ids import derive_seed, digest
+from agentmill.schemas.records.task import AdmissionCheck, EnvironmentSpec, Task
+from agentmill.schemas.records.trajectory import ApiAction
+from agentmill.synthesis.environments import make
+from agentmill.synthesis.environments.codegym.problem import SUBMIT, Problem, ProblemError, read_problem
+from agentmill.synthesis.environments.codegym.workshop import Counter, Draw, Failure, Run, Workshop, candidates
+from agentmill.synthesis.environments.environment import Environment, misfit
+from agentmill.synthesis.environments.interpreter.goal import same
+from agentmill.synthesis.generators.codegym_tasks.generator import guesses, question, solved
 
 PROBE_SIZES = (3, 4, 5, 7, 9, 11)
 MOST_GUESSED = 0.5

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Protocol
 
-from schemas.record import JsonObject
-from schemas.task import EnvironmentSpec, Inspiration, Task
+from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.records.task import EnvironmentSpec, Inspiration, Task
 
 
 class GenerationError(Exception):

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from schemas.errors import UserError, near_match
-from schemas.ids import digest
-from schemas.task import Inspiration
+from agentmill.schemas.errors import UserError, near_match
+from agentmill.schemas.ids import digest
+from agentmill.schemas.records.task import Inspiration
 
 BUILT_IN = (
     "Plan the evening service of a small restaurant: every dish is washed, chopped and cooked before a guest eats it.",

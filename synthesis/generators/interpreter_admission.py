@@ -18,17 +18,17 @@ from typing import Any
 
 import msgspec
 
-from schemas.ids import digest
-from schemas.task import AdmissionCheck, EnvironmentSpec, Task
-from schemas.trajectory import AnyAction, ApiAction
-from synthesis.environments import make
-from synthesis.environments.environment import WorldError
-from synthesis.environments.interpreter.environment import LIMITS, TOOL
-from synthesis.environments.interpreter.goal import Goal, goal_of, same
-from synthesis.environments.interpreter.world import RESERVED, begin
-from synthesis.generators.interpreter_tasks.written import Function, Written, is_written, written_of
-from synthesis.generators.trial import Solution, try_environment, try_task
-from synthesis.sandbox import Result, pool
+from agentmill.schemas.ids import digest
+from agentmill.schemas.records.task import AdmissionCheck, EnvironmentSpec, Task
+from agentmill.schemas.records.trajectory import AnyAction, ApiAction
+from agentmill.synthesis.environments import make
+from agentmill.synthesis.environments.environment import EnvError
+from agentmill.synthesis.environments.interpreter.environment import LIMITS, TOOL
+from agentmill.synthesis.environments.interpreter.goal import Goal, goal_of, same
+from agentmill.synthesis.environments.interpreter.world import RESERVED, begin
+from agentmill.synthesis.generators.interpreter_tasks.written import Function, Written, is_written, written_of
+from agentmill.synthesis.generators.trial import Solution, try_environment, try_task
+from agentmill.synthesis.sandbox import Result, pool
 
 LEAST_TASKS = 3
 LEAST_EXAMPLES = 2
@@ -54,7 +54,7 @@ def environment_checks(spec: EnvironmentSpec) -> Iterator[AdmissionCheck]:
         written = written_of(spec)
         tasks = [written.task(number, spec) for number in range(len(written.tasks))]
         goals = [goal_of(task) for task in tasks]
-    except (ValueError, RecursionError, WorldError) as error:
+    except (ValueError, RecursionError, EnvError) as error:
         yield _judged("schema", str(error))
         return
     yield _judged("schema", _incomplete(written))
@@ -178,7 +178,7 @@ def _spared(number: int, task: Task, spec: EnvironmentSpec) -> str:
         bare = msgspec.structs.replace(task, initial_state={})
         if _passes(gold, bare, msgspec.structs.replace(spec, source="")):
             return f"task {number}: the solution passes without the functions; ask for something that needs them"
-    except WorldError as error:
+    except EnvError as error:
         return f"task {number}: {error}"
     return ""
 

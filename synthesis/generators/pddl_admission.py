@@ -6,19 +6,19 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from schemas.ids import derive_seed
-from schemas.task import AdmissionCheck, EnvironmentSpec, Lineage, Task
-from synthesis.environments.pddl.domain import Domain, PddlError, Problem
-from synthesis.environments.pddl.grounding import Grounded, ground
-from synthesis.environments.pddl.planner import PlanLimits, plan
-from synthesis.environments.pddl.reader import read_domain, read_problem
-from synthesis.environments.pddl.wording import Call, Misunderstood, Wording
-from synthesis.generators.pddl_tasks.difficulty import difficulty_of, gold_actions
-from synthesis.generators.pddl_tasks.neighbourhood import Neighbourhood, explore
-from synthesis.generators.pddl_tasks.scheme import scheme_of
-from synthesis.generators.pddl_tasks.start import Unsamplable
-from synthesis.generators.pddl_tasks.world import World, aiming_at
-from synthesis.generators.trial import Solution, try_task
+from agentmill.schemas.ids import derive_seed
+from agentmill.schemas.records.task import AdmissionCheck, EnvironmentSpec, Lineage, Task
+from agentmill.synthesis.environments.pddl.domain import Domain, PddlError, Problem
+from agentmill.synthesis.environments.pddl.grounding import Grounded, ground
+from agentmill.synthesis.environments.pddl.planner import PlanLimits, plan
+from agentmill.synthesis.environments.pddl.reader import read_domain, read_problem
+from agentmill.synthesis.environments.pddl.wording import Call, Misunderstood, Wording
+from agentmill.synthesis.generators.pddl_tasks.difficulty import difficulty_of, gold_actions
+from agentmill.synthesis.generators.pddl_tasks.neighbourhood import Neighbourhood, explore
+from agentmill.synthesis.generators.pddl_tasks.scheme import scheme_of
+from agentmill.synthesis.generators.pddl_tasks.start import Unsamplable
+from agentmill.synthesis.generators.pddl_tasks.world import World, aiming_at
+from agentmill.synthesis.generators.trial import Solution, try_task
 
 PROBE_DEPTH = 30
 PROBE_GOAL_LENGTH = 4

@@ -7,9 +7,9 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
-from schemas.ids import digest
-from schemas.record import JsonObject
-from schemas.task import EnvironmentSpec, Inspiration, Lineage
+from agentmill.schemas.ids import digest
+from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.records.task import EnvironmentSpec, Inspiration, Lineage
 
 OPERATOR = "spec_env"
 BACKEND = "procedural"

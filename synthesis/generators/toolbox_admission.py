@@ -15,18 +15,25 @@ from contextlib import closing
 
 import msgspec
 
-from schemas.ids import derive_seed
-from schemas.record import JsonObject
-from schemas.task import AdmissionCheck, EnvironmentSpec, Task
-from schemas.trajectory import AnyAction, ApiAction
-from synthesis.environments import make
-from synthesis.environments.environment import Environment, WorldError
-from synthesis.environments.toolbox.database import Database
-from synthesis.environments.toolbox.goal import Answer
-from synthesis.environments.toolbox.lint import lint
-from synthesis.environments.toolbox.toolbox import FINISH, Parameter, Toolbox, ToolboxError, Value, read_toolbox
-from synthesis.generators.toolbox_probe import Probe, disconnected, no_task
-from synthesis.generators.toolbox_tasks.world import World
+from agentmill.schemas.ids import derive_seed
+from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.records.task import AdmissionCheck, EnvironmentSpec, Task
+from agentmill.schemas.records.trajectory import AnyAction, ApiAction
+from agentmill.synthesis.environments import make
+from agentmill.synthesis.environments.environment import EnvError, Environment
+from agentmill.synthesis.environments.toolbox.database import Database
+from agentmill.synthesis.environments.toolbox.goal import Answer
+from agentmill.synthesis.environments.toolbox.lint import lint
+from agentmill.synthesis.environments.toolbox.toolbox import (
+    FINISH,
+    Parameter,
+    Toolbox,
+    ToolboxError,
+    Value,
+    read_toolbox,
+)
+from agentmill.synthesis.generators.toolbox_probe import Probe, disconnected, no_task
+from agentmill.synthesis.generators.toolbox_tasks.world import World
 
 DEFECTS_TOLD = 3
 WRONG_VALUES = 2
@@ -53,7 +60,7 @@ def environment_checks(spec: EnvironmentSpec, probes: int) -> Iterator[Admission
             yield _judged("noop_tool", probe.idle())
             yield _judged("lying_tool", probe.lies)
             yield _judged("unordered_rows", probe.unordered)
-    except WorldError as error:
+    except EnvError as error:
         yield _judged("rows", [str(error)])
         return
     yield _judged("no_probe", no_task(spec))

@@ -6,12 +6,12 @@ import random
 
 import msgspec
 
-from schemas.task import EnvironmentSpec, Task
-from synthesis.environments.toolbox.database import Database
-from synthesis.environments.toolbox.toolbox import Parameter, Tool, Toolbox, Value
-from synthesis.generators.toolbox_tasks.generator import ToolboxTaskGenerator
-from synthesis.generators.toolbox_tasks.operation import Drawer
-from synthesis.generators.toolbox_tasks.world import Call, World
+from agentmill.schemas.records.task import EnvironmentSpec, Task
+from agentmill.synthesis.environments.toolbox.database import Database
+from agentmill.synthesis.environments.toolbox.toolbox import Parameter, Tool, Toolbox, Value
+from agentmill.synthesis.generators.toolbox_tasks.generator import ToolboxTaskGenerator
+from agentmill.synthesis.generators.toolbox_tasks.operation import Drawer
+from agentmill.synthesis.generators.toolbox_tasks.world import Call, World
 
 DRAWS = 40
 PROBE_TASKS = 4

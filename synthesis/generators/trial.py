@@ -6,11 +6,11 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from schemas.task import AdmissionCheck, Difficulty, EnvironmentSpec, Task
-from schemas.trajectory import AnyAction
-from synthesis.environments import make
-from synthesis.environments.environment import Environment, WorldError
-from synthesis.generators.pddl_tasks.difficulty import difficulty_of
+from agentmill.schemas.records.task import AdmissionCheck, Difficulty, EnvironmentSpec, Task
+from agentmill.schemas.records.trajectory import AnyAction
+from agentmill.synthesis.environments import make
+from agentmill.synthesis.environments.environment import EnvError, Environment
+from agentmill.synthesis.generators.pddl_tasks.difficulty import difficulty_of
 
 EXPERT_SEEDS = 5
 """Where chance plays a part the expert may lose: it has this many seeds to win with."""
@@ -29,7 +29,7 @@ def try_environment(spec: EnvironmentSpec) -> Iterator[AdmissionCheck]:
     try:
         make(spec).close()
         yield AdmissionCheck(name="broken", passed=True)
-    except WorldError as error:
+    except EnvError as error:
         yield AdmissionCheck(name="broken", passed=False, detail=str(error))
 
 
@@ -37,7 +37,7 @@ def try_task(task: Task, spec: EnvironmentSpec, solution: Solution) -> Iterator[
     """The checks ``broken``, ``null_accepted``, ``gold_rejected``, ``nondeterministic``; may complete ``solution``."""
     try:
         environment = make(spec)
-    except WorldError as error:
+    except EnvError as error:
         yield AdmissionCheck(name="broken", passed=False, detail=str(error))
         return
     with contextlib.closing(environment):
@@ -49,7 +49,7 @@ def _trials(
 ) -> Iterator[AdmissionCheck]:
     try:
         environment.reset(task, 0)
-    except WorldError as error:
+    except EnvError as error:
         yield AdmissionCheck(name="broken", passed=False, detail=str(error))
         return
     yield AdmissionCheck(name="broken", passed=True)
@@ -61,7 +61,7 @@ def _trials(
         else:
             yield _replay(environment, task, solution.gold)
         yield _twice(environment, spec, task, solution.gold or [])
-    except WorldError as error:
+    except EnvError as error:
         yield AdmissionCheck(name="nondeterministic", passed=False, detail=f"it failed after it had started: {error}")
 
 

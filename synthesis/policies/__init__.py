@@ -8,19 +8,18 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from schemas.registry import Registry
+from agentmill.schemas.registry import Registry
 
 if TYPE_CHECKING:
-    from synthesis.policies.policy import Policy
-    from synthesis.policies.settings import PolicySettings
+    from agentmill.synthesis.policies.policy import Policy, PolicySettings
 
 POLICIES = Registry(
     "policy",
     {
-        "expert": "synthesis.policies.expert:ExpertPolicy",
-        "openai": "synthesis.policies.openai:OpenAiPolicy",
-        "scripted": "synthesis.policies.scripted:ScriptedPolicy",
-        "vllm": "synthesis.policies.vllm:VllmPolicy",
+        "expert": "agentmill.synthesis.policies.scripted:ExpertPolicy",
+        "openai": "agentmill.synthesis.policies.openai:OpenAiPolicy",
+        "scripted": "agentmill.synthesis.policies.scripted:ScriptedPolicy",
+        "vllm": "agentmill.synthesis.policies.openai:VllmPolicy",
     },
 )
 

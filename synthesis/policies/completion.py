@@ -6,16 +6,59 @@ refuse); what is the server's fault is a ``PolicyError`` with the reason ``malfo
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
-from schemas.chat import to_functions, to_messages, to_openai
-from schemas.depth import is_too_deep
-from schemas.record import JsonObject
-from schemas.trajectory import AnyAction, ApiAction, MessageAction, Usage
-from synthesis.policies.policy import Conversation, PolicyError, Turn
-from synthesis.policies.tokens import token_delta
+from agentmill.schemas.arrow.check import is_too_deep
+from agentmill.schemas.chat import to_functions, to_messages, to_openai
+from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.records.trajectory import Action, AnyAction, AnyItem, ApiAction, MessageAction, TurnTokens, Usage
+from agentmill.synthesis.policies.policy import Conversation, PolicyError, Turn
+
+
+def token_sequence(content: Iterable[AnyItem]) -> list[int]:
+    """The tokens of the current segment: all that prompts and answers added since its start, in order.
+
+    None if the start of the segment is not among ``content``, as when the agent is shown its last turns only.
+    """
+    sequence: list[int] = []
+    started = False
+    for item in content:
+        if not isinstance(item, Action) or item.tokens is None:
+            continue
+        if item.tokens.segment_start:
+            sequence, started = [], True
+        if not started:
+            continue
+        sequence += item.tokens.prompt_ids
+        sequence += item.tokens.sampled_ids
+    return sequence
+
+
+def token_delta(
+    content: Iterable[AnyItem],
+    prompt_ids: list[int],
+    sampled_ids: list[int],
+    logprobs: list[float],
+    finish_reason: str | None,
+) -> TurnTokens:
+    """The tokens of a turn that follows ``content``, given its whole prompt.
+
+    A prompt that does not begin with the sequence before it (a model's own tokens need not be those that its text
+    maps back to) starts a new segment. Log-probabilities that do not match the sampled tokens in number are left out.
+    """
+    before = token_sequence(content)
+    extends = bool(before) and prompt_ids[: len(before)] == before
+    return TurnTokens(
+        prompt_ids=prompt_ids[len(before) :] if extends else prompt_ids,
+        sampled_ids=sampled_ids,
+        logprobs=logprobs if len(logprobs) == len(sampled_ids) else [],
+        segment_start=not extends,
+        finish_reason=finish_reason,
+    )
+
 
 TOKEN_LIMITS = ("max_tokens", "max_completion_tokens")
 """The names that servers have for the most tokens of an answer."""
@@ -164,3 +207,55 @@ def _usage(counts: Counts, seconds: float) -> Usage:
 def _counted(tokens: int | None) -> int | None:
     """A number of tokens; ``None``, as where the server does not count, for one that cannot be."""
     return tokens if tokens is not None and 0 <= tokens <= MOST_TOKENS else None
+
+
+LETTERS_PER_TOKEN = 4
+DEFAULT_MAX_TOKENS = 256
+"""What an answer is reckoned at, before it is there, where ``sampling`` sets no limit."""
+
+NOTHING: JsonObject = {
+    "type": "function",
+    "function": {"name": "nothing", "description": "Do nothing.", "parameters": {"type": "object", "properties": {}}},
+}
+"""The tool of a request that is to tell whether tools are taken at all."""
+
+
+def estimate(body: JsonObject) -> Usage:
+    """About what a request will cost: the tokens of its letters, and as long an answer as it may have."""
+    letters = len(msgspec.json.encode([body["messages"], body.get("tools")]))
+    limits = [int(body[name]) for name in TOKEN_LIMITS if body.get(name) is not None]
+    answer_tokens = max(limits, default=DEFAULT_MAX_TOKENS)
+    return Usage(prompt_tokens=letters // LETTERS_PER_TOKEN, completion_tokens=answer_tokens)
+
+
+def kind_of(body: JsonObject) -> bytes:
+    """Equal for requests that differ in nothing but the conversation and what its tools are."""
+    of_the_turn = ("messages", "tools", "seed", "structured_outputs")
+    parameters = {name: value for name, value in body.items() if name not in of_the_turn}
+    return msgspec.json.encode([parameters, [name in body for name in of_the_turn]], order="sorted")
+
+
+def short_request(body: JsonObject) -> JsonObject:
+    """One word in the place of a conversation, and one token of answer."""
+    limit = next((name for name in TOKEN_LIMITS if name in body), TOKEN_LIMITS[0])
+    return {"model": body["model"], "messages": [{"role": "user", "content": "Hi"}], limit: 1}
+
+
+def same_parameters(body: JsonObject) -> JsonObject:
+    """One word in the place of a conversation, with the parameters of ``body`` and a tool if it has any."""
+    system = [{**message, "content": "Be brief."} for message in body["messages"][:1] if message["role"] == "system"]
+    tools = {"tools": [NOTHING]} if "tools" in body else {}
+    return {**body, "messages": [*system, {"role": "user", "content": "Hi"}], **tools}
+
+
+def completed(usage: Usage, expected: Usage) -> tuple[Usage, bool]:
+    """``usage`` with what the server did not count as ``expected``, and whether there was such."""
+    prompt, answer = usage.prompt_tokens, usage.completion_tokens
+    if not prompt and not answer:
+        return expected, True
+    filled = msgspec.structs.replace(
+        usage,
+        prompt_tokens=expected.prompt_tokens if prompt is None else prompt,
+        completion_tokens=expected.completion_tokens if answer is None else answer,
+    )
+    return filled, prompt is None or answer is None

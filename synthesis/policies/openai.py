@@ -12,26 +12,35 @@ from functools import partial
 
 import msgspec
 
-from schemas.errors import UserError
-from schemas.record import JsonObject
-from schemas.trajectory import Usage
-from synthesis.policies.client import PASSING, Client, Cut, NotConnected, Oversized, Refused, pause_s
-from synthesis.policies.completion import read_turn, request_body
-from synthesis.policies.estimates import completed, estimate, kind_of, same_parameters, short_request
-from synthesis.policies.limits import BUSY, Gate
-from synthesis.policies.policy import (
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.records.trajectory import Usage
+from agentmill.synthesis.policies.completion import (
+    completed,
+    estimate,
+    kind_of,
+    read_turn,
+    request_body,
+    same_parameters,
+    short_request,
+)
+from agentmill.synthesis.policies.cost import Spending, tokens_of
+from agentmill.synthesis.policies.http_client import PASSING, Client, Cut, NotConnected, Oversized, Refused, pause_s
+from agentmill.synthesis.policies.policy import (
     ContextOverflow,
     Conversation,
     Denied,
     OverBudget,
     PolicyError,
+    PolicySettings,
     Rejected,
     Turn,
     Unreachable,
+    api_key,
+    header_values,
 )
-from synthesis.policies.routing import Router
-from synthesis.policies.settings import PolicySettings, api_key, header_values
-from synthesis.policies.spending import Spending, tokens_of
+from agentmill.synthesis.policies.rate_limit import BUSY, Gate
+from agentmill.synthesis.policies.routing import Router
 
 PATH = "/chat/completions"
 MALFORMED_TRIES = 3
@@ -321,3 +330,20 @@ def _refusal(error: Refused, tried: list[str]) -> PolicyError | UserError:
         return PolicyError(reason, detail)
     asked = "" if error.retry_after_s is None else f"; it asks for {error.retry_after_s:,.0f} s"
     return Denied(reason, f"{', '.join(tried)} refuses for now ({detail}{asked})", error.retry_after_s)
+
+
+class VllmPolicy(OpenAiPolicy):
+    """An ``OpenAiPolicy`` that uses what vLLM adds to the API.
+
+    Each turn is sampled with its own seed and comes with the token ids and log-probabilities that were sampled;
+    ``choices`` become a structured output.
+    """
+
+    name = "vllm"
+
+    def body(self, conversation: Conversation) -> JsonObject:
+        """The request for one turn, with vLLM's extra parameters."""
+        extras: JsonObject = {"seed": conversation.seed, "logprobs": True, "return_token_ids": True}
+        if conversation.choices is not None:
+            extras["structured_outputs"] = {"choice": conversation.choices}
+        return {**request_body(conversation, self._served, self.sampling), **extras}

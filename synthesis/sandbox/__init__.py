@@ -8,12 +8,18 @@ from __future__ import annotations
 import functools
 import os
 
-from schemas.registry import Registry
-from synthesis.sandbox.backend import Backend
-from synthesis.sandbox.errors import ReplayError, SandboxError, SandboxFull, SandboxUnavailable
-from synthesis.sandbox.limits import Limits, Result
-from synthesis.sandbox.pool import Pool, shared
-from synthesis.sandbox.session import Session
+from agentmill.schemas.registry import Registry
+from agentmill.synthesis.sandbox.backend import Backend
+from agentmill.synthesis.sandbox.limits import (
+    Limits,
+    ReplayError,
+    Result,
+    SandboxError,
+    SandboxFull,
+    SandboxUnavailable,
+)
+from agentmill.synthesis.sandbox.pool import Pool, shared
+from agentmill.synthesis.sandbox.session import Session
 
 __all__ = [
     "BACKENDS",
@@ -36,8 +42,8 @@ VARIABLE = "AGENTMILL_SANDBOX"
 BACKENDS = Registry(
     "sandbox backend",
     {
-        "bubblewrap": "synthesis.sandbox.bubblewrap:Bubblewrap",
-        "seccomp": "synthesis.sandbox.seccomp:Seccomp",
+        "bubblewrap": "agentmill.synthesis.sandbox.bubblewrap:Bubblewrap",
+        "seccomp": "agentmill.synthesis.sandbox.backend:Seccomp",
     },
 )
 

@@ -1,4 +1,4 @@
-"""What every backend does: it starts a keeper (``synthesis.sandbox.inside``) apart from the host."""
+"""What every backend does: it starts a keeper (``agentmill.synthesis.sandbox.inside``) apart from the host."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
+import weakref
 from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 
-from synthesis.sandbox.limits import Limits
+from agentmill.synthesis.sandbox.limits import Limits
+from agentmill.synthesis.sandbox.syscalls import interpreter_filter
 
 INSIDE = Path(__file__).with_name("inside.py")
 
@@ -85,3 +88,47 @@ def close_all(*descriptors: int) -> None:
     """Close file descriptors."""
     for descriptor in descriptors:
         os.close(descriptor)
+
+
+class Seccomp:
+    """Limits and a system call filter, without namespaces."""
+
+    def start(self, control: int, limits: Limits) -> Started:
+        """As ``Backend.start``."""
+        settings = settings_for(limits, interpreter_filter(writable=False))
+        process = subprocess.Popen(
+            [sys.executable, "-P", *FLAGS, str(INSIDE), str(control)],
+            pass_fds=(control,),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            env=ENVIRONMENT,
+            cwd="/",
+            start_new_session=True,  # an interrupt from the keyboard is for the host
+        )
+        return Started(process, process.pid, os.pidfd_open(process.pid), settings)
+
+
+class Inherited(Protocol):
+    """What must not be used by a fork as it is."""
+
+    def let_go(self) -> None:
+        """In the fork: close descriptors, renew locks; whatever others share is left as it is."""
+
+
+_known: weakref.WeakSet[Inherited] = weakref.WeakSet()
+
+
+def watch(each: Inherited) -> None:
+    """Have forks let go of it."""
+    _known.add(each)
+
+
+def _let_go() -> None:
+    for each in list(_known):
+        with contextlib.suppress(OSError):  # closed by another thread during the fork
+            each.let_go()
+    _known.clear()
+
+
+os.register_at_fork(after_in_child=_let_go)

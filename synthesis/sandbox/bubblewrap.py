@@ -18,11 +18,10 @@ from pathlib import Path
 
 import msgspec
 
-from schemas.extras import install_command
-from synthesis.sandbox.backend import ENVIRONMENT, FLAGS, INSIDE, Started, last_words, settings_for
-from synthesis.sandbox.errors import SandboxUnavailable
-from synthesis.sandbox.limits import Limits
-from synthesis.sandbox.syscalls import interpreter_filter
+from agentmill.schemas.extras import install_command
+from agentmill.synthesis.sandbox.backend import ENVIRONMENT, FLAGS, INSIDE, Started, last_words, settings_for
+from agentmill.synthesis.sandbox.limits import Limits, SandboxUnavailable
+from agentmill.synthesis.sandbox.syscalls import interpreter_filter
 
 USER = 1000
 """Inside."""

@@ -13,11 +13,9 @@ import weakref
 
 import msgspec
 
-from schemas.record import Record
-from synthesis.sandbox.backend import Backend, Started, close_all, last_words
-from synthesis.sandbox.errors import SandboxError, SandboxUnavailable
-from synthesis.sandbox.forks import watch
-from synthesis.sandbox.limits import Limits
+from agentmill.schemas.records.record import Record
+from agentmill.synthesis.sandbox.backend import Backend, Started, close_all, last_words, watch
+from agentmill.synthesis.sandbox.limits import Limits, SandboxError, SandboxUnavailable
 
 START_TIMEOUT_S = 20.0
 END_TIMEOUT_S = 5.0

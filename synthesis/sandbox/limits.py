@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any, Literal
 
-from schemas.errors import UserError
-from schemas.record import Record
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.record import Record
 
 MIB = 2**20
 MOST_TIMEOUT_S = 86_400
@@ -72,3 +72,19 @@ class Result(Record):
     def ok(self) -> bool:
         """Whether the code ran to its end."""
         return self.reason is None
+
+
+class SandboxUnavailable(UserError):
+    """Code cannot be isolated here; the message says what to install or allow."""
+
+
+class SandboxError(Exception):
+    """A session cannot be used as asked: it is closed, it broke, or a replay came to other results."""
+
+
+class SandboxFull(SandboxError):
+    """All memory that sandboxes may take together stayed reserved for as long as was waited."""
+
+
+class ReplayError(SandboxError):
+    """Code that was replayed ended its interpreter, or came to another result than before."""

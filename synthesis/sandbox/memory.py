@@ -22,10 +22,9 @@ from typing import Protocol
 
 from pydantic import ByteSize, TypeAdapter, ValidationError
 
-from schemas.errors import UserError
-from synthesis.sandbox.errors import SandboxFull
-from synthesis.sandbox.forks import watch
-from synthesis.sandbox.limits import MIB, Limits
+from agentmill.schemas.errors import UserError
+from agentmill.synthesis.sandbox.backend import watch
+from agentmill.synthesis.sandbox.limits import MIB, Limits, SandboxFull
 
 logger = logging.getLogger(__name__)
 

@@ -10,12 +10,10 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from synthesis.sandbox.backend import Backend
-from synthesis.sandbox.errors import SandboxError, SandboxUnavailable
-from synthesis.sandbox.forks import watch
-from synthesis.sandbox.limits import Limits
-from synthesis.sandbox.memory import Budget, shared_budget
-from synthesis.sandbox.session import Session
+from agentmill.synthesis.sandbox.backend import Backend, watch
+from agentmill.synthesis.sandbox.limits import Limits, SandboxError, SandboxUnavailable
+from agentmill.synthesis.sandbox.memory import Budget, shared_budget
+from agentmill.synthesis.sandbox.session import Session
 
 IDLE = 8
 """Sandboxes that are kept for later."""

@@ -13,14 +13,12 @@ from typing import Any
 
 import msgspec
 
-from schemas.ids import digest
-from schemas.record import JsonObject, Record
-from synthesis.sandbox.backend import Backend
-from synthesis.sandbox.container import Container, TooLarge, receive, send
-from synthesis.sandbox.errors import ReplayError, SandboxError, SandboxFull
-from synthesis.sandbox.forks import watch
-from synthesis.sandbox.limits import Limits, Reason, Result
-from synthesis.sandbox.memory import Account, Budget, shared_budget
+from agentmill.schemas.ids import digest
+from agentmill.schemas.records.record import JsonObject, Record
+from agentmill.synthesis.sandbox.backend import Backend, watch
+from agentmill.synthesis.sandbox.container import Container, TooLarge, receive, send
+from agentmill.synthesis.sandbox.limits import Limits, Reason, ReplayError, Result, SandboxError, SandboxFull
+from agentmill.synthesis.sandbox.memory import Account, Budget, shared_budget
 
 _ADDRESS = re.compile(r"(?<= at )0x[0-9a-f]{6,16}(?=>)")
 _CPU_SHARE = 0.7

@@ -13,8 +13,8 @@ import functools
 import os
 from typing import Any
 
-from schemas.extras import install_command
-from synthesis.sandbox.errors import SandboxUnavailable
+from agentmill.schemas.extras import install_command
+from agentmill.synthesis.sandbox.limits import SandboxUnavailable
 
 UNKNOWN = -1
 """To a libseccomp that is older than the call, which is then refused."""

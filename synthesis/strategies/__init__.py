@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from schemas.registry import Registry
+from agentmill.schemas.registry import Registry
 
 STRATEGIES = Registry(
     "strategy",
     {
-        "branch": "synthesis.strategies.branch:Branch",
-        "imagine": "synthesis.strategies.imagine:Imagine",
-        "memory": "synthesis.strategies.memory:Memory",
-        "multi_agent": "synthesis.strategies.multi_agent:MultiAgent",
-        "revise": "synthesis.strategies.revise:Revise",
-        "sample": "synthesis.strategies.sample:Sample",
-        "tree_search": "synthesis.strategies.tree_search:TreeSearch",
+        "branch": "agentmill.synthesis.strategies.branch:Branch",
+        "imagine": "agentmill.synthesis.strategies.simulate:Imagine",
+        "memory": "agentmill.synthesis.strategies.memory:Memory",
+        "multi_agent": "agentmill.synthesis.strategies.multi_agent:MultiAgent",
+        "revise": "agentmill.synthesis.strategies.revise:Revise",
+        "sample": "agentmill.synthesis.strategies.sample:Sample",
+        "tree_search": "agentmill.synthesis.strategies.tree_search:TreeSearch",
     },
 )

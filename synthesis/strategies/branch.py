@@ -16,23 +16,23 @@ from typing import Literal
 import msgspec
 from pydantic import Field, model_validator
 
-from schemas.annotation_names import LabelName
-from schemas.conditions import Condition
-from schemas.context import is_mark
-from schemas.ids import digest
-from schemas.record import JsonObject
-from schemas.task import Task
-from schemas.trajectory import Action, AnyAction, AnyItem, ApiAction, MessageAction, Trajectory
-from schemas.views.evidence import NOTHING, Evidence
-from schemas.views.sameness import done
-from synthesis.policies.policy import Conversation, Policy, PolicyError, Turn
-from synthesis.policies.spending import Spending
-from synthesis.strategies.asking import identity_of
-from synthesis.strategies.episode import Episode, EpisodePlan, begin, run_episode
-from synthesis.strategies.replay import acts, replay
-from synthesis.strategies.rules import EpisodeRules
-from synthesis.strategies.scaffold import Frame
-from synthesis.strategies.strategy import Exploration
+from agentmill.schemas.annotation_names import LabelName
+from agentmill.schemas.chat import is_mark
+from agentmill.schemas.conditions import Condition
+from agentmill.schemas.ids import digest
+from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.records.task import Task
+from agentmill.schemas.records.trajectory import Action, AnyAction, AnyItem, ApiAction, MessageAction, Trajectory
+from agentmill.schemas.views.annotations import NOTHING, Annotations
+from agentmill.schemas.views.pairing import done
+from agentmill.synthesis.policies.cost import Spending
+from agentmill.synthesis.policies.policy import Conversation, Policy, PolicyError, Turn
+from agentmill.synthesis.rollouts.episode import Episode, EpisodePlan, begin, run_episode
+from agentmill.synthesis.rollouts.llm_calls import identity_of
+from agentmill.synthesis.rollouts.parameters import EpisodeParameters
+from agentmill.synthesis.rollouts.scaffold import Frame
+from agentmill.synthesis.rollouts.step import acts, replay
+from agentmill.synthesis.rollouts.strategy import Exploration
 
 DEPTH = "depth"
 """What ends a branch of one turn."""
@@ -41,7 +41,7 @@ TEACHER = "teacher"
 GIVEN = "given"
 
 
-class Branch(EpisodeRules):
+class Branch(EpisodeParameters):
     """``k`` branches from each of some turns of a trajectory.
 
     ``turns``: ``all``, the ``last``, the ``first_error`` (the first one that met an error), ``after_branch`` (of a
@@ -95,7 +95,7 @@ class Branch(EpisodeRules):
         told = self.error is not None or self.given is not None
         return self.k if told else len(self.points(start)) * self.k
 
-    def points(self, trajectory: Trajectory, evidence: Evidence = NOTHING) -> list[int]:
+    def points(self, trajectory: Trajectory, evidence: Annotations = NOTHING) -> list[int]:
         """The turns that are done anew, in order; none for a trajectory that has none of this kind, or is not ours."""
         if trajectory.generation is None:
             return []
@@ -105,7 +105,7 @@ class Branch(EpisodeRules):
             return turns
         return [turn for turn in turns if turn in steps and evidence.label(self.given, steps[turn]) is not None]
 
-    def _turns(self, trajectory: Trajectory, evidence: Evidence, steps: Mapping[int, int]) -> list[int]:
+    def _turns(self, trajectory: Trajectory, evidence: Annotations, steps: Mapping[int, int]) -> list[int]:
         turns = sorted(steps)
         if self.turns == "last":
             return turns[-1:]
@@ -122,7 +122,7 @@ class Branch(EpisodeRules):
         distance = max(1, len(turns) // (self.n + 1))
         return turns[distance::distance][: self.n]
 
-    def _failed(self, trajectory: Trajectory, evidence: Evidence, step: int) -> bool:
+    def _failed(self, trajectory: Trajectory, evidence: Annotations, step: int) -> bool:
         if self.error is not None:
             return self.error.holds(trajectory, evidence, step)
         turn = trajectory.content[step].turn

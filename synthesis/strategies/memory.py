@@ -3,7 +3,7 @@
 ``exemplars`` are runs of other tasks, as Synapse (arXiv:2306.07863) and ExpeL (arXiv:2308.10144) show them, and agents
 that learn from their own (arXiv:2505.00234); ``reflections`` are what was learnt from earlier attempts (Reflexion,
 arXiv:2303.11366). What an agent remembers of its own episode, notes and folds, are a ``context`` of any strategy
-(``synthesis.strategies.growth``).
+(``agentmill.synthesis.rollouts.context_management``).
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from typing import Literal
 import msgspec
 from pydantic import Field
 
-from schemas.ids import derive_seed, digest
-from schemas.trajectory import AnyItem, MessageAction, TextObservation, Trajectory
-from synthesis.prompts import prompt
-from synthesis.strategies.attempts import Attempts
-from synthesis.strategies.episode import EpisodePlan, begin, run_episode
-from synthesis.strategies.recall import Recall, instruction_of, retold
-from synthesis.strategies.revise import CRITIC, REFLECTOR
-from synthesis.strategies.strategy import Exploration
+from agentmill.schemas.ids import derive_seed, digest
+from agentmill.schemas.records.trajectory import AnyItem, MessageAction, TextObservation, Trajectory
+from agentmill.synthesis.prompts import prompt
+from agentmill.synthesis.rollouts.episode import EpisodePlan, begin, run_episode
+from agentmill.synthesis.rollouts.parameters import Attempts
+from agentmill.synthesis.rollouts.retrieval import Retrieval, instruction_of, retold
+from agentmill.synthesis.rollouts.strategy import Exploration
+from agentmill.synthesis.strategies.revise import CRITIC, REFLECTOR
 
 MEMORY = "memory"
 
 
-class Memory(Recall, Attempts):
+class Memory(Retrieval, Attempts):
     """``k`` attempts of a task, with what is recalled of earlier runs before the first observation.
 
     It is one observation of turn 0 with the role ``memory``. Of ``exemplars`` no two are of the same task.
@@ -68,7 +68,7 @@ class Memory(Recall, Attempts):
         return [TextObservation(content=told, source="environment", role=MEMORY)]
 
 
-def recalled(exploration: Exploration, recall: Recall, attempt: int, *, one_per_task: bool) -> list[str]:
+def recalled(exploration: Exploration, recall: Retrieval, attempt: int, *, one_per_task: bool) -> list[str]:
     """The ids of the runs that an attempt is told of."""
     if exploration.library is None:
         return []

@@ -15,23 +15,24 @@ from typing import Any
 import msgspec
 from pydantic import Field, model_validator
 
-from schemas.ids import digest
-from schemas.trajectory import Trajectory
-from schemas.views.roles import MULTI_AGENT
-from synthesis.environments.environment import Environment
-from synthesis.policies.policy import Policy
-from synthesis.strategies.asking import identity_of
-from synthesis.strategies.attempts import Attempts
-from synthesis.strategies.episode import EpisodePlan, begin, run_episode
-from synthesis.strategies.replay import ACTOR
-from synthesis.strategies.roles import Part, Role
-from synthesis.strategies.scaffold import frame
-from synthesis.strategies.strategy import Exploration
-from synthesis.strategies.talk import Talk
+from agentmill.schemas.ids import digest
+from agentmill.schemas.records.trajectory import Trajectory
+from agentmill.schemas.views.roles import MULTI_AGENT
+from agentmill.synthesis.environments.environment import Environment
+from agentmill.synthesis.policies.policy import Policy
+from agentmill.synthesis.rollouts.episode import EpisodePlan, begin, run_episode
+from agentmill.synthesis.rollouts.llm_calls import identity_of
+from agentmill.synthesis.rollouts.parameters import Attempts
+from agentmill.synthesis.rollouts.roles import Part, Role
+from agentmill.synthesis.rollouts.scaffold import frame
+from agentmill.synthesis.rollouts.step import ACTOR
+from agentmill.synthesis.rollouts.strategy import Exploration
+from agentmill.synthesis.rollouts.turn_taking import TurnTaking
 
 
 class MultiAgent(Attempts):
-    """``k`` episodes of a task by the agents of ``roles``; whose turn it is, ``synthesis.strategies.talk`` says.
+    """``k`` episodes of a task by the agents of ``roles``; whose turn it is,
+    ``agentmill.synthesis.rollouts.turn_taking`` says.
 
     Each message bears the name of its agent and what it was: an action (role ``actor``), words (``speaker``), or an
     action that was vetoed (``proposer``). ``extra.roles`` of the trajectory has what each agent was told and saw, how
@@ -65,7 +66,7 @@ class MultiAgent(Attempts):
             opening = begin(plan, environment)
             parts = self._parts(exploration, environment)
             episode = self.episode(plan, environment, exploration, opening)
-            talk = Talk(episode, self.roles, parts, self.max_messages, self.max_vetoes)
+            talk = TurnTaking(episode, self.roles, parts, self.max_messages, self.max_vetoes)
             lived = await run_episode(episode, talk.play())
             yield msgspec.structs.replace(lived, extra=_told_of(parts, talk.ended_by))
         finally:

@@ -16,17 +16,17 @@ from typing import Literal
 import msgspec
 from pydantic import Field, model_validator
 
-from schemas.ids import derive_seed, digest
-from schemas.record import JsonObject
-from schemas.task import Task
-from schemas.trajectory import Action, AnyItem, ObservationSource, TextObservation, Trajectory, Usage
-from synthesis.policies.policy import ContextOverflow
-from synthesis.prompts import prompt
-from synthesis.strategies.asking import identity_of, total, transcript, words_if_any, words_of
-from synthesis.strategies.episode import Episode, EpisodePlan, begin, run_episode
-from synthesis.strategies.replay import ACTOR
-from synthesis.strategies.rules import EpisodeRules
-from synthesis.strategies.strategy import Exploration
+from agentmill.schemas.ids import derive_seed, digest
+from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.records.task import Task
+from agentmill.schemas.records.trajectory import Action, AnyItem, ObservationSource, TextObservation, Trajectory, Usage
+from agentmill.synthesis.policies.policy import ContextOverflow
+from agentmill.synthesis.prompts import prompt
+from agentmill.synthesis.rollouts.episode import Episode, EpisodePlan, begin, run_episode
+from agentmill.synthesis.rollouts.llm_calls import identity_of, total, transcript, words_if_any, words_of
+from agentmill.synthesis.rollouts.parameters import EpisodeParameters
+from agentmill.synthesis.rollouts.step import ACTOR
+from agentmill.synthesis.rollouts.strategy import Exploration
 
 CRITIC = "critic"
 REFLECTOR = "reflector"
@@ -34,7 +34,7 @@ SILENT = "silent_critic"
 """The role of feedback of the environment in place of that of a critic who gave none; ``extra`` counts it."""
 
 
-class Revise(EpisodeRules):
+class Revise(EpisodeParameters):
     """At most ``attempts`` new attempts at a task, each with feedback on what came before.
 
     They follow the earlier trajectories of the exploration, or else a first attempt without feedback, which counts. The

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from schemas.trajectory import Trajectory
-from synthesis.strategies.attempts import Attempts
-from synthesis.strategies.episode import EpisodePlan, begin, run_episode
-from synthesis.strategies.strategy import Exploration
+from agentmill.schemas.records.trajectory import Trajectory
+from agentmill.synthesis.rollouts.episode import EpisodePlan, begin, run_episode
+from agentmill.synthesis.rollouts.parameters import Attempts
+from agentmill.synthesis.rollouts.strategy import Exploration
 
 
 class Sample(Attempts):

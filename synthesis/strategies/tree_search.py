@@ -12,20 +12,26 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from schemas.ids import digest
-from schemas.trajectory import Trajectory
-from schemas.verdict import Node
-from synthesis.strategies.asking import identity_of
-from synthesis.strategies.attempts import Attempts
-from synthesis.strategies.budget import Budget, BudgetSpent, metered
-from synthesis.strategies.clock import within
-from synthesis.strategies.episode import EpisodePlan, begin
-from synthesis.strategies.search.critic import CRITIC
-from synthesis.strategies.search.harvest import LeafName, harvest
-from synthesis.strategies.search.methods import SOLVED, beam, best_first, mcts
-from synthesis.strategies.search.search import Growing, ReturnName, Search, ValueName
-from synthesis.strategies.search.tree import PriorName, SelectionName
-from synthesis.strategies.strategy import Exploration
+from agentmill.schemas.ids import digest
+from agentmill.schemas.records.trajectory import Trajectory
+from agentmill.schemas.records.verdict import Node
+from agentmill.synthesis.rollouts.call_budget import Budget, BudgetSpent, metered
+from agentmill.synthesis.rollouts.episode import EpisodePlan, begin
+from agentmill.synthesis.rollouts.llm_calls import identity_of
+from agentmill.synthesis.rollouts.parameters import Attempts
+from agentmill.synthesis.rollouts.step import within
+from agentmill.synthesis.rollouts.strategy import Exploration
+from agentmill.synthesis.strategies.search.methods import SOLVED, beam, best_first, mcts
+from agentmill.synthesis.strategies.search.search import (
+    CRITIC,
+    Growing,
+    LeafName,
+    ReturnName,
+    Search,
+    ValueName,
+    harvest,
+)
+from agentmill.synthesis.strategies.search.tree import PriorName, SelectionName
 
 UNSCORED = "unscored_nodes"
 """The cost of a tree that counts the states of which its critic gave no score."""

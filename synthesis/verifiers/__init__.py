@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from schemas.registry import Registry
+from agentmill.schemas.registry import Registry
 
-VERIFIERS = Registry("verifier", {"check_outcome": "synthesis.verifiers.check_outcome:CheckOutcome"})
+VERIFIERS = Registry("verifier", {"check_outcome": "agentmill.synthesis.verifiers.check_outcome:CheckOutcome"})

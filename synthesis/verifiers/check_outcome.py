@@ -11,13 +11,12 @@ from typing import ClassVar
 
 import msgspec
 
-from schemas.task import Task
-from schemas.trajectory import Trajectory
-from schemas.verdict import Verdict
-from synthesis.environments.environment import Environment
-from synthesis.strategies.replay import divergence
-from synthesis.strategies.stepping import world_at_fault
-from synthesis.verifiers.verifier import Need, Verifier
+from agentmill.schemas.records.task import Task
+from agentmill.schemas.records.trajectory import Trajectory
+from agentmill.schemas.records.verdict import Verdict
+from agentmill.synthesis.environments.environment import Environment
+from agentmill.synthesis.rollouts.step import divergence, environment_at_fault
+from agentmill.synthesis.verifiers.verifier import Need, Verifier
 
 
 class CheckOutcome(Verifier):
@@ -42,7 +41,7 @@ class CheckOutcome(Verifier):
             return msgspec.structs.replace(verdict, reason="no_environment")
         if trajectory.generation is None:
             return msgspec.structs.replace(verdict, reason="not_generated")
-        with world_at_fault():
+        with environment_at_fault():
             environment.reset(task, trajectory.generation.seed)
             difference = divergence(environment, trajectory.content)
             if difference is not None:

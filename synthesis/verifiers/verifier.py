@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar, Literal
 
-from schemas.config import Config
-from schemas.task import Task
-from schemas.trajectory import Trajectory
-from schemas.verdict import Verdict
-from synthesis.environments.environment import Environment
+from agentmill.schemas.config import Config
+from agentmill.schemas.records.task import Task
+from agentmill.schemas.records.trajectory import Trajectory
+from agentmill.schemas.records.verdict import Verdict
+from agentmill.synthesis.environments.environment import Environment
 
 Need = Literal["tasks", "environments"]
 

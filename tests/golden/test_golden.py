@@ -17,16 +17,16 @@ from typing import Any
 import pytest
 import torch
 
-from pipelines.chaos.digests import rows_digest
-from pipelines.cli.main import invoke
-from schemas.config import dump_yaml
-from schemas.manifest import MANIFEST_NAME
-from schemas.record import Record
-from schemas.rows import PreferenceRow, ScorerRow, SftRow, UnpairedRow
-from schemas.tables import Table
+from agentmill.pipelines.chaos.digests import rows_digest
+from agentmill.pipelines.cli.main import invoke
+from agentmill.schemas.config import dump_yaml
+from agentmill.schemas.records.manifest import MANIFEST_NAME
+from agentmill.schemas.records.record import Record
+from agentmill.schemas.records.rows import PreferenceRow, ScorerRow, SftRow, UnpairedRow
+from agentmill.schemas.tables import Table
+from agentmill.trainers import dpo, kto, reward, sft
 from tests.trainers.scoring import scored_rows
 from tests.trainers.tables import pairs, rows, tool_row, turns, unpaired_rows, write_table
-from trainers import dpo, kto, reward, sft
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = Path(__file__).with_name("digests.json")

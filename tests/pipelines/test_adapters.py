@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from pipelines import pool
-from pipelines.engine.endpoints import Endpoint
-from pipelines.engine.seeds import seed_table
-from pipelines.models import ModelConfig
-from pipelines.plan import Step
-from pipelines.pool import server_key
-from schemas.config import read_yaml
-from schemas.errors import UserError
-from schemas.model import model_revision
-from schemas.tables import Table
+from agentmill.pipelines.engine.chunks import seed_table
+from agentmill.pipelines.recipes.plan import Step
+from agentmill.pipelines.serving import servers as pool
+from agentmill.pipelines.serving.endpoints import Endpoint
+from agentmill.pipelines.serving.models import ModelConfig
+from agentmill.pipelines.serving.servers import server_key
+from agentmill.schemas.config import read_yaml
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.models import model_revision
+from agentmill.schemas.tables import Table
 from tests.builders import instruction, said, seen, trajectory
 from tests.fake_openai import FakeOpenAi, text
 from tests.model import tiny_model

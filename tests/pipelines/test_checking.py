@@ -10,10 +10,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pipelines.checking import Verified, check_tables
-from pipelines.cli.main import invoke
-from schemas.errors import UserError
-from schemas.tables import Table
+from agentmill.pipelines.cli.main import invoke
+from agentmill.pipelines.runs.check import Verified, check_tables
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.tables import Table
 from tests.pipelines.cli.world import CHECK, DEMONSTRATE, EXPORT, agentmill, write_recipe, write_world
 
 

@@ -11,9 +11,9 @@ from unittest.mock import patch
 
 import pytest
 
-from pipelines import doctor
-from pipelines.cli.main import invoke
-from pipelines.doctor import disk, extras, gpu, hub, ports, sandbox, system, unmet_of
+from agentmill.pipelines import doctor
+from agentmill.pipelines.cli.main import invoke
+from agentmill.pipelines.doctor import disk, extras, gpu, hub, ports, sandbox, system, unmet_of
 
 NAME, TOKEN = "agentmill", "hf_" + "a" * 30
 
@@ -93,7 +93,7 @@ def test_ports_that_are_taken_are_broken(monkeypatch: pytest.MonkeyPatch) -> Non
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        monkeypatch.setattr("pipelines.engine.endpoints.PORTS", range(port, port + 1))
+        monkeypatch.setattr("agentmill.pipelines.serving.endpoints.PORTS", range(port, port + 1))
         assert ports().state == "broken"
 
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from pipelines.dropped import refuse_unused, unused_notes
-from pipelines.engine.operation import Blamed, Result, Unit
-from pipelines.engine.run import run_stage
-from schemas.errors import NothingUsed
-from schemas.tables import Table
-from schemas.trajectory import Trajectory
-from schemas.verdict import Dropped
+from agentmill.pipelines.engine.operation import Blamed, Result, Unit
+from agentmill.pipelines.engine.run import run_stage
+from agentmill.pipelines.runs.dropped import refuse_unused, unused_notes
+from agentmill.schemas.errors import NothingUsed
+from agentmill.schemas.records.trajectory import Trajectory
+from agentmill.schemas.records.verdict import Dropped
+from agentmill.schemas.tables import Table
 from tests.builders import trajectory
 from tests.pipelines.cli.world import agentmill, write_recipe
 from tests.pipelines.engine.operations import Shout

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pipelines.evaluation import (
+from agentmill.pipelines.runs.evaluation import (
     Episode,
     bootstrap_mean,
     effective_tasks,

@@ -9,23 +9,22 @@ from typing import Any
 
 import pytest
 
-from pipelines import models
-from pipelines.engine import vllm_command
-from pipelines.engine.endpoints import Endpoint
-from pipelines.engine.servers import plans_of
-from pipelines.engine.vllm_command import (
+from agentmill.pipelines.operators.stage import Model
+from agentmill.pipelines.serving import models, vllm_command
+from agentmill.pipelines.serving.endpoints import Endpoint
+from agentmill.pipelines.serving.models import ModelConfig, SamplingConfig, ServerConfig, model_folder
+from agentmill.pipelines.serving.servers import plans_of
+from agentmill.pipelines.serving.vllm_command import (
     cpu_dtype,
     gpu_groups,
     served_length,
     visible_gpus,
     vllm_environment,
 )
-from pipelines.models import ModelConfig, SamplingConfig, ServerConfig, model_folder
-from pipelines.stages.stage import Model
-from schemas.config import validate
-from schemas.errors import UserError
-from schemas.model import model_revision
-from synthesis.policies.settings import PolicySettings
+from agentmill.schemas.config import validate
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.models import model_revision
+from agentmill.synthesis.policies.policy import PolicySettings
 
 ENDPOINTS = [
     Endpoint(base_url="http://127.0.0.1:1/v1", model="served"),

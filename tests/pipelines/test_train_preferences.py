@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from schemas.config import read_yaml
-from schemas.rows import PreferenceRow, ScorerRow, UnpairedRow
+from agentmill.schemas.config import read_yaml
+from agentmill.schemas.records.rows import PreferenceRow, ScorerRow, UnpairedRow
 from tests.model import tiny_model
 from tests.pipelines.cli.world import MODELS, agentmill, write_recipe
 from tests.trainers.scoring import scored_rows

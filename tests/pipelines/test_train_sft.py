@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from pipelines.stages.training import TrainDpo, Training, TrainKto, TrainReward, TrainSft
-from schemas.config import read_yaml, validate
-from schemas.errors import UserError
-from schemas.training import template_identity
+from agentmill.pipelines.operators.train import TrainDpo, Training, TrainKto, TrainReward, TrainSft
+from agentmill.schemas.config import read_yaml, validate
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.training import template_identity
+from agentmill.trainers.settings import DpoSettings, KtoSettings, RewardSettings, SftSettings, TrainSettings
 from tests.model import tiny_model
 from tests.pipelines.cli.world import CHECK, DEMONSTRATE, EXPORT, MODELS, agentmill, write_recipe, write_world
-from trainers.settings import DpoSettings, KtoSettings, RewardSettings, SftSettings, TrainSettings
 
 TRAIN = {"operator": "train_sft", "rows": "rows", "model": "actor", "max_steps": 1, "batch_size": 1, "as": "tuned"}
 BY_NAME = {"rows", "model", "reference"}

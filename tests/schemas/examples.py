@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import inspect
 
-from schemas.record import Record
+from agentmill.schemas.records.record import Record
 
 LEAVES: dict[type[inspect.Type], Any] = {
     inspect.StrType: "日本 \r\n 01",

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 from msgspec import inspect
 
-from schemas.record import Record
+from agentmill.schemas.records.record import Record
 
 AWKWARD = [
     "",

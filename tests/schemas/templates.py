@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import pytest
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from schemas.rendering import Render
+from agentmill.schemas.templates.rendering import Render
 
 CHATML = """
 {%- for message in messages %}

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from pipelines.operators import OPERATORS
-from schemas.asked import Asked
-from schemas.config import validate
+from agentmill.pipelines.operators.registry import OPERATORS
+from agentmill.schemas.conditions import Asked
+from agentmill.schemas.config import validate
 
 ROWS = {"from": "x", "verdicts": "v", "labels": "l", "values": "w"}
 ACTING = {"policy": "p", "of": "x", "tasks": "t", "environments": "e"}

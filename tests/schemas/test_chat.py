@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from schemas.chat import grouped, to_functions, to_messages, to_openai, to_template
-from schemas.rows import Message, MessageCall
-from schemas.trajectory import ApiAction, CodeAction, ImageObservation, Tool, WebObservation
+from agentmill.schemas.chat import grouped, to_functions, to_messages, to_openai, to_template
+from agentmill.schemas.records.rows import Message, MessageCall
+from agentmill.schemas.records.trajectory import ApiAction, CodeAction, ImageObservation, Tool, WebObservation
 from tests.builders import called, instruction, said, seen, tool_trajectory, trajectory
 
 

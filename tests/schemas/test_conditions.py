@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from schemas.conditions import Condition
-from schemas.config import validate
-from schemas.errors import UserError
-from schemas.trajectory import Usage
-from schemas.verdict import Label, Value
-from schemas.views.evidence import Evidence
+from agentmill.schemas.conditions import Condition
+from agentmill.schemas.config import validate
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.trajectory import Usage
+from agentmill.schemas.records.verdict import Label, Value
+from agentmill.schemas.views.annotations import Annotations
 from tests.builders import trajectory, verdict
 
 ROW = trajectory("t1", usage=Usage(completion_tokens=40), extra={"source": {"stars": 4}})
-SAID = Evidence(
+SAID = Annotations(
     verdicts={
         (None, "check_outcome"): verdict("t1"),
         (None, "check_rules"): verdict("t1", passed=False, name="check_rules", score=0.4),

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field, ValidationError, model_validator
 
-from schemas.config import Config, config_digest, differences, dump_yaml, override, read_yaml, validate
-from schemas.errors import UserError
+from agentmill.schemas.config import Config, config_digest, differences, dump_yaml, override, read_yaml, validate
+from agentmill.schemas.errors import UserError
 from tests.schemas.records import AWKWARD, floats
 
 

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from schemas.arrow import to_arrow
-from schemas.errors import UserError
-from schemas.tables import Table, read_shard, write_manifest, write_shard
-from schemas.trajectory import Trajectory
+from agentmill.schemas.arrow.convert import to_arrow
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.trajectory import Trajectory
+from agentmill.schemas.tables import Table, read_shard, write_manifest, write_shard
 from tests.builders import trajectory
 from tests.schemas.test_tables import manifest, write_table
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.engine.faults import dead_letter
-from pipelines.engine.operation import RowOperation
-from schemas import extras
-from schemas.errors import UserError
-from schemas.extras import EXTRAS, MODULES, missing_modules_explained, require
-from schemas.task import Task
+from agentmill.pipelines.engine.errors import dead_letter
+from agentmill.pipelines.engine.operation import RowOperation
+from agentmill.schemas import extras
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.extras import EXTRAS, MODULES, missing_modules_explained, require
+from agentmill.schemas.records.task import Task
 
 PYPROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
 OFFERED: dict[str, list[str]] = tomllib.loads(PYPROJECT.read_text())["project"]["optional-dependencies"]

@@ -9,9 +9,9 @@ from typing import Any
 import polars
 import pytest
 
-from schemas.record import Record
-from schemas.tables import RECORDS, write_shard
-from schemas.trajectory import Trajectory
+from agentmill.schemas.records.record import Record
+from agentmill.schemas.records.trajectory import Trajectory
+from agentmill.schemas.tables import RECORDS, write_shard
 from tests.builders import tool_trajectory, trajectory
 from tests.schemas.examples import example
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from pipelines.engine.seeds import seed_table
-from schemas.errors import UserError
-from schemas.hub import cached, fetched, parse, tables_in
-from schemas.tables import Table
+from agentmill.pipelines.engine.chunks import seed_table
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.hub import cached, fetched, parse, tables_in
+from agentmill.schemas.tables import Table
 from tests.builders import task, trajectory
 from tests.fake_hub import FakeHub, Files, direct, files_of
 

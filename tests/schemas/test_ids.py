@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from schemas.ids import derive_seed, digest, generated_id, ingested_id, row_id
+from agentmill.schemas.ids import derive_seed, digest, generated_id, ingested_id, row_id
 from tests.builders import outcome
 from tests.schemas.records import json_objects
 
@@ -107,7 +107,7 @@ def test_seeds_lie_in_31_bits_and_spread() -> None:
 
 
 def test_another_process_agrees() -> None:
-    code = "from schemas.ids import digest; print(digest('a', {'k': [1.5, 'é']}, None))"
+    code = "from agentmill.schemas.ids import digest; print(digest('a', {'k': [1.5, 'é']}, None))"
     root = Path(__file__).resolve().parents[2]
     for hash_seed in ("1", "2"):
         environment = {"PYTHONPATH": str(root), "PYTHONHASHSEED": hash_seed}

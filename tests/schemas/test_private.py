@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from schemas.private import LEFT, REMOVED, PrivateFields
+from agentmill.schemas.profiles.private import LEFT, REMOVED, PrivateFields
 
 
 @pytest.mark.parametrize(

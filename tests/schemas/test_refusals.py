@@ -12,12 +12,12 @@ from unittest.mock import ANY
 import numpy as np
 import pytest
 
-from schemas.arrow import RecordError, from_arrow, to_arrow
-from schemas.record import Record
-from schemas.representable import check
-from schemas.tables import write_shard
-from schemas.trajectory import MessageAction, Outcome, TextObservation, Trajectory, WebObservation
-from schemas.verdict import Label, Value
+from agentmill.schemas.arrow.check import check
+from agentmill.schemas.arrow.convert import RecordError, from_arrow, to_arrow
+from agentmill.schemas.records.record import Record
+from agentmill.schemas.records.trajectory import MessageAction, Outcome, TextObservation, Trajectory, WebObservation
+from agentmill.schemas.records.verdict import Label, Value
+from agentmill.schemas.tables import write_shard
 from tests.builders import called, outcome, tokens, trajectory
 
 

@@ -6,8 +6,8 @@ import pickle
 
 import pytest
 
-from schemas.errors import UserError, near_match
-from schemas.registry import Registry
+from agentmill.schemas.errors import UserError, near_match
+from agentmill.schemas.registry import Registry
 
 COUNTERS = Registry(
     "counter", {"plain": "collections:Counter", "gone": "collections:Nothing", "absent": "no_such_room:X"}

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from schemas.arrow import arrow_schema, from_arrow, to_arrow
-from schemas.record import Record
-from schemas.tables import RECORDS, read_shard, write_shard
-from schemas.trajectory import ApiAction, TextObservation, Trajectory, WebObservation
+from agentmill.schemas.arrow.convert import arrow_schema, from_arrow, to_arrow
+from agentmill.schemas.records.record import Record
+from agentmill.schemas.records.trajectory import ApiAction, TextObservation, Trajectory, WebObservation
+from agentmill.schemas.tables import RECORDS, read_shard, write_shard
 from tests.builders import tool_trajectory, trajectory
 from tests.schemas.records import json_objects, records, texts
 

@@ -6,11 +6,10 @@ from typing import Literal
 
 import pytest
 
-from schemas.config import Config, validate
-from schemas.errors import UserError
-from schemas.verdict import Value, Verdict
-from schemas.views.evidence import Evidence
-from schemas.views.score import Criterion, score
+from agentmill.schemas.config import Config, validate
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.verdict import Value, Verdict
+from agentmill.schemas.views.annotations import Annotations, Criterion, score
 from tests.builders import outcome, trajectory, verdict
 
 
@@ -19,7 +18,7 @@ def judged(name: str, status: Literal["scored", "error"], score: float | None = 
     return Verdict(trajectory_id="t1", name=name, status=status, judge="model", score=score)
 
 
-HALFWAY = Evidence(
+HALFWAY = Annotations(
     verdicts={
         (None, "check_outcome"): verdict("t1", passed=False, score=0.5),
         (None, "judge"): judged("judge", "scored", 0.7),

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.chat import to_functions, to_messages, to_template
-from schemas.record import JsonObject
-from schemas.rendering import Render, Segment, TemplateError, segments
-from schemas.rows import Message
-from schemas.trajectory import Trajectory
+from agentmill.schemas.chat import to_functions, to_messages, to_template
+from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.records.rows import Message
+from agentmill.schemas.records.trajectory import Trajectory
+from agentmill.schemas.templates.rendering import Render, Segment, TemplateError, segments
 from tests.builders import called, instruction, said, seen, tool_trajectory, trajectory
 from tests.schemas.templates import chatml, real, render
 

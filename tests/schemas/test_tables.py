@@ -9,10 +9,12 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from schemas import tables
-from schemas.errors import UserError
-from schemas.record import SCHEMA_VERSION, Record
-from schemas.tables import (
+from agentmill.schemas import tables
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.record import SCHEMA_VERSION, Record
+from agentmill.schemas.records.trajectory import Trajectory
+from agentmill.schemas.records.verdict import Dropped
+from agentmill.schemas.tables import (
     Counts,
     Manifest,
     ShardFile,
@@ -23,8 +25,6 @@ from schemas.tables import (
     write_manifest,
     write_shard,
 )
-from schemas.trajectory import Trajectory
-from schemas.verdict import Dropped
 from tests.builders import task, trajectory
 
 

@@ -10,10 +10,16 @@ from pathlib import Path
 import psutil
 import pytest
 
-from schemas.errors import UserError
-from schemas.record import JsonObject
-from schemas.rendering import TemplateError
-from schemas.template_process import MOST_CHARACTERS, SOURCE_BYTES, TemplateProcess, check_size, read_template
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.templates.process import (
+    MOST_CHARACTERS,
+    SOURCE_BYTES,
+    TemplateProcess,
+    check_size,
+    read_template,
+)
+from agentmill.schemas.templates.rendering import TemplateError
 
 QUESTION: JsonObject = {"messages": [{"role": "user", "content": "é \ud83d"}]}
 

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from schemas.arrow import arrow_schema, from_arrow, to_arrow
-from schemas.errors import UserError
-from schemas.layout import RECORD_KEY, VERSION_COLUMN, VERSION_KEY
-from schemas.record import SCHEMA_VERSION
-from schemas.tables import RECORDS, Table, read_shard, write_manifest, write_shard
-from schemas.trajectory import Outcome, Trajectory
+from agentmill.schemas.arrow.convert import arrow_schema, from_arrow, to_arrow
+from agentmill.schemas.arrow.layout import RECORD_KEY, VERSION_COLUMN, VERSION_KEY
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.record import SCHEMA_VERSION
+from agentmill.schemas.records.trajectory import Outcome, Trajectory
+from agentmill.schemas.tables import RECORDS, Table, read_shard, write_manifest, write_shard
 from tests.builders import trajectory
 from tests.schemas.examples import example
 from tests.schemas.test_tables import manifest

@@ -9,14 +9,14 @@ import msgspec
 import pytest
 from hypothesis import given
 
-from schemas.arrow import from_arrow, to_arrow
-from schemas.config import validate
-from schemas.ids import row_id
-from schemas.rows import Message, SftRow, TextRow, UnpairedRow
-from schemas.trajectory import Action, AnyItem, ApiAction, Trajectory, WebObservation
-from schemas.views import VIEWS
-from schemas.views.evidence import NOTHING
-from schemas.views.view import Unused, View, parameters_of
+from agentmill.schemas.arrow.convert import from_arrow, to_arrow
+from agentmill.schemas.config import validate
+from agentmill.schemas.ids import row_id
+from agentmill.schemas.records.rows import Message, SftRow, TextRow, UnpairedRow
+from agentmill.schemas.records.trajectory import Action, AnyItem, ApiAction, Trajectory, WebObservation
+from agentmill.schemas.views import VIEWS
+from agentmill.schemas.views.annotations import NOTHING
+from agentmill.schemas.views.view import Unused, View, parameters_of
 from tests.schemas.records import records
 
 VARIANTS: dict[str, list[dict[str, Any]]] = {

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
-from schemas.task import Task
-from synthesis.environments.environment import WorldError
-from synthesis.policies.completion import read_turn
-from synthesis.policies.policy import ContextOverflow, Conversation, PolicyError, Turn
-from synthesis.policies.settings import PolicySettings
-from synthesis.policies.vllm import VllmPolicy
-from synthesis.strategies.sample import Sample
-from synthesis.strategies.strategy import Exploration
+from agentmill.schemas.records.task import Task
+from agentmill.synthesis.environments.environment import EnvError
+from agentmill.synthesis.policies.completion import read_turn
+from agentmill.synthesis.policies.openai import VllmPolicy
+from agentmill.synthesis.policies.policy import ContextOverflow, Conversation, PolicyError, PolicySettings, Turn
+from agentmill.synthesis.rollouts.strategy import Exploration
+from agentmill.synthesis.strategies.sample import Sample
 from tests.simulated.answers import Behaviour, answer
 from tests.simulated.stage import SEED
 from tests.simulated.world import SPECS, SimulatedWorld
@@ -48,7 +47,7 @@ async def outcome(task: Task, settings: PolicySettings, behaviour: Behaviour) ->
     [trajectory_id] = Sample().planned(told)
     try:
         [trajectory] = [run async for run in Sample().explore(told, trajectory_id)]
-    except WorldError:
+    except EnvError:
         return trajectory_id, "world_error"
     except PolicyError as error:
         return trajectory_id, error.reason

@@ -12,7 +12,7 @@ import aiohttp
 import msgspec
 from aiohttp import web
 
-from pipelines.engine.endpoints import HOST, Endpoint, free_ports, is_healthy
+from agentmill.pipelines.serving.endpoints import HOST, Endpoint, free_ports, is_healthy
 from tests.simulated.answers import Answer, Behaviour
 from tests.simulated.server import CHAT, Simulated
 

@@ -21,10 +21,9 @@ from urllib.request import urlopen
 import msgspec
 from aiohttp import web
 
-from pipelines.engine.endpoints import HOST, Endpoint, free_ports
-from pipelines.engine.server_process import ServerPlan
-from pipelines.engine.server_records import ServerRecords
-from pipelines.engine.servers import run_servers
+from agentmill.pipelines.serving.endpoints import HOST, Endpoint, free_ports
+from agentmill.pipelines.serving.server_process import ServerPlan, ServerRecords
+from agentmill.pipelines.serving.servers import run_servers
 from tests.simulated.answers import MODEL, Answer, Behaviour, answer, error, identity
 
 ROOT = Path(__file__).parents[2]

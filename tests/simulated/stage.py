@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pipelines.engine.endpoints import Endpoint
-from pipelines.engine.job import Job
-from pipelines.engine.seeds import seed_table
-from pipelines.models import ModelConfig
-from pipelines.stages.sample import Sample
-from pipelines.stages.stage import Model, StageContext
-from schemas.config import validate
-from schemas.record import JsonObject
-from schemas.task import Task
+from agentmill.pipelines.engine.chunks import seed_table
+from agentmill.pipelines.engine.stage_run import Job
+from agentmill.pipelines.operators.sample import Sample
+from agentmill.pipelines.operators.stage import Model, StageContext
+from agentmill.pipelines.serving.endpoints import Endpoint
+from agentmill.pipelines.serving.models import ModelConfig
+from agentmill.schemas.config import validate
+from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.records.task import Task
 from tests.simulated.world import SPECS
 
 SEED = 5

@@ -16,11 +16,18 @@ from unittest.mock import patch
 
 import msgspec
 
-from schemas.ids import digest
-from schemas.task import EnvironmentSpec, Task
-from schemas.trajectory import AnyAction, AnyObservation, ApiAction, MessageAction, TextObservation, Tool
-from synthesis.environments import ENVIRONMENTS
-from synthesis.environments.environment import Check, Transition
+from agentmill.schemas.ids import digest
+from agentmill.schemas.records.task import EnvironmentSpec, Task
+from agentmill.schemas.records.trajectory import (
+    AnyAction,
+    AnyObservation,
+    ApiAction,
+    MessageAction,
+    TextObservation,
+    Tool,
+)
+from agentmill.synthesis.environments import ENVIRONMENTS
+from agentmill.synthesis.environments.environment import Check, Transition
 
 SPECS = [
     EnvironmentSpec(environment_id=name, family=f"simulated_{name}", name=name, source="") for name in ("quick", "slow")

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from schemas.config import dump_yaml
-from schemas.rows import PreferenceRow, UnpairedRow
+from agentmill.schemas.config import dump_yaml
+from agentmill.schemas.records.rows import PreferenceRow, UnpairedRow
 from tests.model import tiny_model
 from tests.trainers.speech import SPEECHES, Speech
 from tests.trainers.tables import pairs, rows, unpaired_rows, write_table

@@ -8,16 +8,16 @@ from typing import Any
 
 import torch
 
-from schemas.record import Record
-from schemas.tables import Table
+from agentmill.schemas.records.record import Record
+from agentmill.schemas.tables import Table
+from agentmill.trainers.batches import padded
+from agentmill.trainers.fit import Method, load_model, make_trainer, trl_arguments
+from agentmill.trainers.rows import TrainingRows, load_rows
+from agentmill.trainers.settings import PreferenceSettings
+from agentmill.trainers.start import Start, load_tokenizer
+from agentmill.trainers.workspace import Workspace
 from tests.model import TEMPLATE
 from tests.trainers.tables import write_table
-from trainers.batches import padded
-from trainers.fit import Method, load_model, make_trainer, trl_arguments
-from trainers.rows import TrainingRows, load_rows
-from trainers.settings import PreferenceSettings
-from trainers.start import Start, load_tokenizer
-from trainers.workspace import Workspace
 
 
 def started(folder: Path, model: Path, records: Sequence[Record], **tokenizer: Any) -> Start:

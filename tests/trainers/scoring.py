@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from schemas.chat import to_template
-from schemas.rows import Message, ScorerRow
+from agentmill.schemas.chat import to_template
+from agentmill.schemas.records.rows import Message, ScorerRow
 from tests.trainers.tables import TOOLS, side, system, user
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from tokenizers import Tokenizer
 
-from schemas.rows import Message
+from agentmill.schemas.records.rows import Message
 from tests.model import TEMPLATE
 
 SPECIAL = ["<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"]

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import msgspec
 
-from schemas.config import config_digest
-from schemas.record import SCHEMA_VERSION, Record
-from schemas.rows import Message, MessageCall, PreferenceRow, SftRow, UnpairedRow
-from schemas.tables import Counts, Manifest, write_manifest, write_shard
+from agentmill.schemas.config import config_digest
+from agentmill.schemas.records.record import SCHEMA_VERSION, Record
+from agentmill.schemas.records.rows import Message, MessageCall, PreferenceRow, SftRow, UnpairedRow
+from agentmill.schemas.tables import Counts, Manifest, write_manifest, write_shard
 
 TOOLS = msgspec.json.encode(
     [{"type": "function", "function": {"name": "look", "description": "look", "parameters": {"type": "object"}}}]

@@ -9,19 +9,19 @@ from typing import Any
 import msgspec
 from hypothesis import strategies as st
 
-from schemas.chat import grouped, to_functions, to_messages, to_template
-from schemas.config import validate
-from schemas.rows import Message, PreferenceRow, SftRow, UnpairedRow
-from schemas.trajectory import AnyItem, ApiAction, CodeAction, Trajectory
-from schemas.views import FAMILY_VIEWS, PAIR_VIEWS, VIEWS
-from schemas.views.evidence import NOTHING
-from schemas.views.family import Relative
-from schemas.views.pairing import plan
-from schemas.views.view import Unused
-from synthesis.policies.tokens import token_delta, token_sequence
+from agentmill.schemas.chat import grouped, to_functions, to_messages, to_template
+from agentmill.schemas.config import validate
+from agentmill.schemas.records.rows import Message, PreferenceRow, SftRow, UnpairedRow
+from agentmill.schemas.records.trajectory import AnyItem, ApiAction, CodeAction, Trajectory
+from agentmill.schemas.views import FAMILY_VIEWS, PAIR_VIEWS, VIEWS
+from agentmill.schemas.views.annotations import NOTHING
+from agentmill.schemas.views.pairing import plan
+from agentmill.schemas.views.tree_view import Relative
+from agentmill.schemas.views.view import Unused
+from agentmill.synthesis.policies.completion import token_delta, token_sequence
+from agentmill.trainers.template import renderer
 from tests.builders import called, instruction, outcome, said, seen, tool, trajectory
 from tests.trainers.speech import Speech
-from trainers.template import renderer
 
 Row = SftRow | PreferenceRow | UnpairedRow
 

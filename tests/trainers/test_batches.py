@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainers.batches import Collator, row_order
+from agentmill.trainers.batches import Collator, row_order
 
 lengths = st.lists(st.integers(1, 500), min_size=1, max_size=60)
 

@@ -17,24 +17,23 @@ import httpx2
 import pytest
 import torch
 
-from pipelines.engine.servers import serve
-from pipelines.models import ModelConfig, ServerConfig
-from schemas.bundled import BUNDLED
-from schemas.chat import to_template
-from schemas.config import dump_yaml
-from schemas.errors import UserError
-from schemas.model import model_revision
-from schemas.rows import Message, PreferenceRow
-from schemas.tables import Table
-from schemas.trajectory import Trajectory
-from schemas.verdict import Verdict
+from agentmill.pipelines.serving.models import ModelConfig, ServerConfig
+from agentmill.pipelines.serving.servers import serve
+from agentmill.schemas.chat import to_template
+from agentmill.schemas.config import dump_yaml
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.models import BUNDLED, model_revision
+from agentmill.schemas.records.rows import Message, PreferenceRow
+from agentmill.schemas.records.trajectory import Trajectory
+from agentmill.schemas.records.verdict import Verdict
+from agentmill.schemas.tables import Table
+from agentmill.trainers import dpo, kto, sft
+from agentmill.trainers.bundled import bundled_model, main
+from agentmill.trainers.start import load_tokenizer
 from tests.builders import called, instruction, outcome, said, seen, tool, tool_trajectory, verdict
 from tests.pipelines.cli.world import agentmill
 from tests.trainers.tables import write_table
 from tests.trainers.test_resume import curve, kill_after_checkpoint
-from trainers import dpo, kto, sft
-from trainers.bundled import bundled_model, main
-from trainers.start import load_tokenizer
 
 REAL = "smollm2-135m-instruct"
 CONTENT = b"weights" * 1000
@@ -70,7 +69,7 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def conversions(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """What was converted, by a stand-in that copies."""
-    from trainers import conversion
+    from agentmill.trainers import conversion
 
     seen: list[bytes] = []
 
@@ -128,7 +127,8 @@ def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_table_of_models_is_light() -> None:
-    code = "import sys, trainers.bundled; print([m for m in ('torch', 'transformers', 'pydantic') if m in sys.modules])"
+    heavy = "('torch', 'transformers', 'pydantic')"
+    code = f"import sys, agentmill.trainers.bundled; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == "[]"
 

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import torch
 
-from schemas.model import model_revision
-from schemas.rows import PreferenceRow, UnpairedRow
+from agentmill.schemas.models import model_revision
+from agentmill.schemas.records.rows import PreferenceRow, UnpairedRow
+from agentmill.trainers.dpo import main
+from agentmill.trainers.preferences import pair as encode_pair
+from agentmill.trainers.tokens import RowError
 from tests.trainers.tables import answered, assistant, pair, pairs, side, unpaired_rows, user, write_table
 from tests.trainers.test_resume import curve, kill_after_checkpoint
-from trainers.dpo import main
-from trainers.preferences import pair as encode_pair
-from trainers.tokens import RowError
 
 torch.set_num_threads(1)
 

@@ -9,7 +9,11 @@ import pytest
 import torch
 from torch.nn.functional import logsigmoid
 
-from schemas.training import LoraConfig
+from agentmill.schemas.training import LoraConfig
+from agentmill.trainers.dpo_loss import paired
+from agentmill.trainers.preferences import pair as encode_pair
+from agentmill.trainers.progress import Progress
+from agentmill.trainers.settings import DpoSettings
 from tests.trainers.preference import (
     batch_of,
     gradients,
@@ -21,10 +25,6 @@ from tests.trainers.preference import (
     without_observations,
 )
 from tests.trainers.tables import assistant, pair, system, user
-from trainers.dpo_loss import paired
-from trainers.preferences import pair as encode_pair
-from trainers.progress import Progress
-from trainers.settings import DpoSettings
 
 torch.set_num_threads(1)
 ROWS = [pair("a", 1), pair("b", 2), pair("c", 0)]

@@ -8,16 +8,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from schemas.errors import UserError
-from schemas.rows import SftRow
-from schemas.tables import Table
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.rows import SftRow
+from agentmill.schemas.tables import Table
+from agentmill.trainers.preferences import pair as pair_of
+from agentmill.trainers.rows import TrainingRows, load_rows
+from agentmill.trainers.sft import sequences
+from agentmill.trainers.start import load_tokenizer
+from agentmill.trainers.tokens import Encoded, RowError, encode_texts
 from tests.trainers.families import tokenizer_of
 from tests.trainers.tables import assistant, pair, row, turns, user, write_table
-from trainers.preferences import pair as pair_of
-from trainers.rows import TrainingRows, load_rows
-from trainers.sft import sequences
-from trainers.start import load_tokenizer
-from trainers.tokens import Encoded, RowError, encode_texts
 
 
 def load(folder: Path, rows: list[SftRow], tokenizer: Any, max_dropped: float) -> TrainingRows[Encoded]:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from schemas.task import Task
+from agentmill.schemas.records.task import Task
+from agentmill.trainers.sft import main
 from tests.builders import task
 from tests.trainers.tables import assistant, row, turns, user, write_table
-from trainers.sft import main
 
 
 def refused(capsys: pytest.CaptureFixture[str], config: Path, *overrides: str) -> str:
@@ -87,6 +87,6 @@ def test_an_interrupt_says_how_to_go_on(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("trainers.fit.fit", interrupted)
+    monkeypatch.setattr("agentmill.trainers.fit.fit", interrupted)
     assert main(["--config", str(config)]) == 130
     assert "interrupted; the same command goes on from the last checkpoint" in capsys.readouterr().err

@@ -9,14 +9,14 @@ import msgspec
 import numpy as np
 import pytest
 
-from schemas.chat import to_template
-from schemas.rows import Message, SftRow
+from agentmill.schemas.chat import to_template
+from agentmill.schemas.records.rows import Message, SftRow
+from agentmill.trainers.mask import check_roles, check_texts, count_by_role
+from agentmill.trainers.stored import encode_row
+from agentmill.trainers.template import renderer
+from agentmill.trainers.tokens import Encoded, RowError
 from tests.trainers.families import tokenizer_of
 from tests.trainers.tables import TOOLS, answered, assistant, row, system, user
-from trainers.mask import check_roles, check_texts, count_by_role
-from trainers.stored import encode_row
-from trainers.template import renderer
-from trainers.tokens import Encoded, RowError
 
 ROWS = 20
 

@@ -15,12 +15,12 @@ import psutil
 import pytest
 import torch
 
+from agentmill.trainers.dpo import main as dpo_main
+from agentmill.trainers.kto import main as kto_main
+from agentmill.trainers.reward import main as reward_main
+from agentmill.trainers.sft import main
 from tests.trainers.scoring import scored_rows
 from tests.trainers.tables import pair, unpaired_rows, write_table
-from trainers.dpo import main as dpo_main
-from trainers.kto import main as kto_main
-from trainers.reward import main as reward_main
-from trainers.sft import main
 
 torch.set_num_threads(1)
 ROOT = Path(__file__).resolve().parents[2]

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from schemas.rows import UnpairedRow
+from agentmill.schemas.records.rows import UnpairedRow
+from agentmill.trainers.kto import main
 from tests.trainers.tables import assistant, side, unpaired, unpaired_rows, write_table
 from tests.trainers.test_dpo import record_of
 from tests.trainers.test_resume import curve, kill_after_checkpoint
-from trainers.kto import main
 
 torch.set_num_threads(1)
 

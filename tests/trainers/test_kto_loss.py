@@ -8,7 +8,12 @@ from typing import Any
 import pytest
 import torch
 
-from schemas.training import LoraConfig
+from agentmill.schemas.training import LoraConfig
+from agentmill.trainers.batches import UnpairedCollator
+from agentmill.trainers.kto_loss import unpaired as method_of
+from agentmill.trainers.preferences import labelled
+from agentmill.trainers.progress import Progress
+from agentmill.trainers.settings import KtoSettings
 from tests.trainers.preference import (
     batch_of,
     gradients,
@@ -20,11 +25,6 @@ from tests.trainers.preference import (
     without_observations,
 )
 from tests.trainers.tables import assistant, system, unpaired, user
-from trainers.batches import UnpairedCollator
-from trainers.kto_loss import unpaired as method_of
-from trainers.preferences import labelled
-from trainers.progress import Progress
-from trainers.settings import KtoSettings
 
 torch.set_num_threads(1)
 ROWS = [unpaired("a", True, 1), unpaired("b", False, 2), unpaired("c", True, 0), unpaired("d", False, 1)]

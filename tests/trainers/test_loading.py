@@ -12,13 +12,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from schemas.errors import UserError
+from agentmill.schemas.errors import UserError
+from agentmill.trainers.fit import load_model
+from agentmill.trainers.merge import main as merge_main
+from agentmill.trainers.sft import main as sft_main
+from agentmill.trainers.start import load_tokenizer
+from agentmill.trainers.weights import kept_dtype, load_weights
 from tests.model import tiny_adapter
-from trainers.fit import load_model
-from trainers.merge import main as merge_main
-from trainers.sft import main as sft_main
-from trainers.start import load_tokenizer
-from trainers.weights import kept_dtype, load_weights
 
 CODE = """
 from pathlib import Path

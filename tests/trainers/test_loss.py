@@ -9,10 +9,10 @@ import pytest
 import torch
 from trl.trainer import utils
 
+from agentmill.trainers.batches import Collator
+from agentmill.trainers.tokens import encode
 from tests.trainers.preference import gradients
 from tests.trainers.tables import assistant, row, turns, user
-from trainers.batches import Collator
-from trainers.tokens import encode
 
 torch.set_num_threads(1)
 
@@ -26,7 +26,7 @@ def batch(tokenizer: Any) -> dict[str, torch.Tensor]:
 
 
 def row_trainer(model: Path, output: Path, tokenizer: Any, packing: bool = False, loss_type: str = "nll") -> Any:
-    from trainers.loss import RowTrainer
+    from agentmill.trainers.loss import RowTrainer
 
     more = {"order": [0], "packing": packing}
     return trainer_of(RowTrainer, model, output, tokenizer, loss_type, data_collator=Collator(0, packing), **more)

@@ -11,18 +11,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from schemas.bundled import BUNDLED
-from schemas.chat import to_template
-from schemas.rendering import TemplateError
-from schemas.rows import Message, PreferenceRow, SftRow, UnpairedRow
-from schemas.views import FAMILY_VIEWS, PAIR_VIEWS, VIEWS
+from agentmill.schemas.chat import to_template
+from agentmill.schemas.models import BUNDLED
+from agentmill.schemas.records.rows import Message, PreferenceRow, SftRow, UnpairedRow
+from agentmill.schemas.templates.rendering import TemplateError
+from agentmill.schemas.views import FAMILY_VIEWS, PAIR_VIEWS, VIEWS
+from agentmill.trainers.mask import check_roles, check_texts, count_by_role
+from agentmill.trainers.preferences import labelled, pair
+from agentmill.trainers.sft import sequences
+from agentmill.trainers.tokens import Encoded, RowError, encode, renderer
 from tests.builders import called, instruction, said, seen, tool, trajectory
 from tests.trainers.speech import SPEECHES, Speech
 from tests.trainers.talks import CASES, Row, families, rows_of
-from trainers.mask import check_roles, check_texts, count_by_role
-from trainers.preferences import labelled, pair
-from trainers.sft import sequences
-from trainers.tokens import Encoded, RowError, encode, renderer
 
 LONG = 10**9
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from agentmill.trainers.merge import main
+from agentmill.trainers.sft import main as sft_main
 from tests.model import tiny_adapter
-from trainers.merge import main
-from trainers.sft import main as sft_main
 
 torch.set_num_threads(1)
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from trainers import pace
-from trainers.pace import paced
+from agentmill.trainers import pace
+from agentmill.trainers.pace import paced
 
 
 @pytest.mark.parametrize(

@@ -15,13 +15,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.errors import UserError
+from agentmill.schemas.errors import UserError
+from agentmill.trainers.batches import Collator
+from agentmill.trainers.packing import Pack, best_fit, check_apart, packed
+from agentmill.trainers.sft import main
+from agentmill.trainers.tokens import IGNORED, Encoded, encode
 from tests.trainers.tables import assistant, row, rows, tool_row, turns, user, write_table
 from tests.trainers.test_loss import learnt, row_trainer
-from trainers.batches import Collator
-from trainers.packing import Pack, best_fit, check_apart, packed
-from trainers.sft import main
-from trainers.tokens import IGNORED, Encoded, encode
 
 torch.set_num_threads(1)
 CAPACITY = 300

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from trainers.sft import main
+from agentmill.trainers.sft import main
 
 torch.set_num_threads(1)
 ROOT = Path(__file__).resolve().parents[2]

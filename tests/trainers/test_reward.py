@@ -11,15 +11,15 @@ import msgspec
 import pytest
 import torch
 
-from schemas.config import dump_yaml
-from schemas.model import model_revision
-from schemas.rows import PreferenceRow, ScorerRow, SftRow
+from agentmill.schemas.config import dump_yaml
+from agentmill.schemas.models import model_revision
+from agentmill.schemas.records.rows import PreferenceRow, ScorerRow, SftRow
+from agentmill.trainers.merge import main as merge_main
+from agentmill.trainers.reward import main
+from agentmill.trainers.sft import main as sft_main
 from tests.trainers.scoring import asked, scored, scored_rows
 from tests.trainers.tables import TOOLS, assistant, pair, rows, side, system, user, write_table
 from tests.trainers.test_resume import curve, kill_after_checkpoint
-from trainers.merge import main as merge_main
-from trainers.reward import main
-from trainers.sft import main as sft_main
 
 torch.set_num_threads(1)
 FUNCTIONS = json.loads(TOOLS)

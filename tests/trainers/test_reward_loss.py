@@ -10,14 +10,14 @@ import pytest
 import torch
 from torch.nn.functional import logsigmoid
 
+from agentmill.trainers.fit import Method, load_model, make_trainer, trl_arguments
+from agentmill.trainers.progress import Progress
+from agentmill.trainers.reward_loss import comparing, valuing
+from agentmill.trainers.scored import comparison, valued
+from agentmill.trainers.settings import RewardSettings
 from tests.trainers.preference import batch_of, gradients, loaded, move, started
 from tests.trainers.scoring import scored
 from tests.trainers.tables import TOOLS, assistant, pair, system, user
-from trainers.fit import Method, load_model, make_trainer, trl_arguments
-from trainers.progress import Progress
-from trainers.reward_loss import comparing, valuing
-from trainers.scored import comparison, valued
-from trainers.settings import RewardSettings
 
 torch.set_num_threads(1)
 ROWS = [

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import torch
 
-from schemas.config import read_yaml
-from schemas.model import model_revision
-from schemas.tables import Table
+from agentmill.schemas.config import read_yaml
+from agentmill.schemas.models import model_revision
+from agentmill.schemas.tables import Table
+from agentmill.trainers.sft import main
 from tests.trainers.tables import rows, tool_row, turns, write_table
-from trainers.sft import main
 
 torch.set_num_threads(1)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainers.start import keep_to_one_gpu
+from agentmill.trainers.start import keep_to_one_gpu
 
 
 @pytest.mark.parametrize(

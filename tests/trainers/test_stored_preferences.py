@@ -13,19 +13,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from schemas.chat import to_messages, to_template
-from schemas.rows import Message, PreferenceRow, RowTokens, UnpairedRow
-from schemas.trajectory import Trajectory
+from agentmill.schemas.chat import to_messages, to_template
+from agentmill.schemas.records.rows import Message, PreferenceRow, RowTokens, UnpairedRow
+from agentmill.schemas.records.trajectory import Trajectory
+from agentmill.trainers.dpo import main as dpo
+from agentmill.trainers.kto import main as kto
+from agentmill.trainers.preferences import labelled, pair
+from agentmill.trainers.rows import Made
+from agentmill.trainers.tokens import Encoded, RowError, renderer
 from tests.builders import called, instruction, outcome, said, seen, tool, trajectory
 from tests.trainers.speech import SPEECHES
 from tests.trainers.tables import write_table
 from tests.trainers.talks import families, lived, rows_of
 from tests.trainers.test_stored_tokens import DAMAGES, check_self_test, damaged, losses, turns_of
-from trainers.dpo import main as dpo
-from trainers.kto import main as kto
-from trainers.preferences import labelled, pair
-from trainers.rows import Made
-from trainers.tokens import Encoded, RowError, renderer
 
 CASES: list[tuple[str, dict[str, Any]]] = [
     ("unpaired", {}),

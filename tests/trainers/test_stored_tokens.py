@@ -13,16 +13,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from schemas.rows import RowTokens, SampledTurn, SftRow
-from schemas.trajectory import Action, Trajectory, TurnTokens
+from agentmill.schemas.records.rows import RowTokens, SampledTurn, SftRow
+from agentmill.schemas.records.trajectory import Action, Trajectory, TurnTokens
+from agentmill.trainers.mask import check_roles, check_texts, count_by_role
+from agentmill.trainers.sft import main, sequences
+from agentmill.trainers.stored import encode_row
+from agentmill.trainers.tokens import Encoded, RowError, encode
 from tests.builders import called, instruction, said, seen, tool, trajectory
 from tests.trainers.speech import SPEECHES
 from tests.trainers.tables import write_table
 from tests.trainers.talks import families, ids_of, lived, rows_of
-from trainers.mask import check_roles, check_texts, count_by_role
-from trainers.sft import main, sequences
-from trainers.stored import encode_row
-from trainers.tokens import Encoded, RowError, encode
 
 CASES: list[tuple[str, dict[str, Any]]] = [
     ("sft", {}),

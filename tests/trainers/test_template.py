@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from schemas.errors import UserError
-from schemas.rendering import TemplateError
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.templates.rendering import TemplateError
+from agentmill.trainers.template import renderer, training_template
 from tests.model import TEMPLATE
-from trainers.template import renderer, training_template
 
 BOMB = "{% generation %}{{ 'a' * 10 ** 10 }}{% endgeneration %}"
 REFUSED = "takes more than 1,024 MiB of memory, so it is not used\ngive another one as `chat_template`, a file"

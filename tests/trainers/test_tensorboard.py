@@ -11,12 +11,12 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch.utils.tensorboard import SummaryWriter
 
-from schemas import extras
+from agentmill.schemas import extras
+from agentmill.trainers.dpo import main as dpo_main
+from agentmill.trainers.kto import main as kto_main
+from agentmill.trainers.reward import main as reward_main
+from agentmill.trainers.sft import main
 from tests.trainers.test_resume import curve, kill_after_checkpoint
-from trainers.dpo import main as dpo_main
-from trainers.kto import main as kto_main
-from trainers.reward import main as reward_main
-from trainers.sft import main
 
 torch.set_num_threads(1)
 

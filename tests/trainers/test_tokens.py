@@ -10,11 +10,11 @@ import msgspec
 import numpy as np
 import pytest
 
-from schemas.errors import UserError
-from schemas.rows import SftRow
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.rows import SftRow
+from agentmill.trainers.mask import check_roles, check_texts, count_by_role
+from agentmill.trainers.tokens import IGNORED, Encoded, RowError, blocks, encode
 from tests.trainers.tables import answered, assistant, row, rows, system, tool_row, turns, user
-from trainers.mask import check_roles, check_texts, count_by_role
-from trainers.tokens import IGNORED, Encoded, RowError, blocks, encode
 
 
 def loss_texts(encoded: Encoded, tokenizer: Any) -> list[str]:

@@ -12,9 +12,9 @@ import torch
 from pydantic import ValidationError
 from safetensors.torch import load_file, save_file
 
-from schemas.training import LoraConfig
-from trainers.settings import SftSettings
-from trainers.weights import kept_dtype, load_weights, save_whole
+from agentmill.schemas.training import LoraConfig
+from agentmill.trainers.settings import SftSettings
+from agentmill.trainers.weights import kept_dtype, load_weights, save_whole
 
 
 def copied(model: Path, folder: Path, dtype: torch.dtype | None, config: dict[str, str]) -> Path:

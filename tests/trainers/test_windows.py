@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from agentmill.trainers.tokens import IGNORED, Encoded, blocks, encode
+from agentmill.trainers.windows import windows
 from tests.trainers.tables import assistant, row, system, tool_row, turns, user
-from trainers.tokens import IGNORED, Encoded, blocks, encode
-from trainers.windows import windows
 
 
 def trained_turns(encoded: Encoded, tokenizer: Any) -> list[str]:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from safetensors import SafetensorError
 
-from schemas.errors import UserError
-from trainers import workspace as module
-from trainers.workspace import Workspace, space_errors
+from agentmill.schemas.errors import UserError
+from agentmill.trainers import workspace as module
+from agentmill.trainers.workspace import Workspace, space_errors
 
 Usage = namedtuple("Usage", "total used free")
 

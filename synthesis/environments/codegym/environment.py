@@ -1,6 +1,6 @@
 """Coding problems to be solved by calls: the input is hidden, and tools look at it or change it step by step.
 
-After CodeGym (arXiv:2509.17325). ``spec.source`` is the problem (``synthesis.environments.codegym.problem``).
+After CodeGym (arXiv:2509.17325). ``spec.source`` is the problem (``agentmill.synthesis.environments.codegym.problem``).
 ``task.initial_state`` holds the hidden ``instance``, what of it is ``given``, and the ``budget`` of metered tools;
 ``task.goal`` is ``{"answer": JSON}``. ``submit`` ends the episode: what it hands in, or the outcome of what was done,
 is compared on the host. Of the problem's code only the tools get into the session that an agent's calls reach; neither
@@ -14,21 +14,17 @@ from typing import Any
 
 import msgspec
 
-from schemas.ids import digest
-from schemas.record import JsonObject, Record
-from schemas.task import EnvironmentSpec, Task
-from schemas.trajectory import AnyAction, ApiAction, TextObservation, Tool
-from synthesis.environments.calls import misfit
-from synthesis.environments.codegym.candidates import candidates
-from synthesis.environments.codegym.examples import EXAMPLES
-from synthesis.environments.codegym.problem import SUBMIT, Problem, ProblemError, read_problem
-from synthesis.environments.codegym.workshop import Counter, Failure
-from synthesis.environments.environment import Check, Transition, WorldError
-from synthesis.environments.interpreter.goal import same
-from synthesis.environments.toolbox.arguments import Unfit
-from synthesis.environments.toolbox.calls import read_call, same_call
-from synthesis.environments.toolbox.command import Unreadable, write_command
-from synthesis.sandbox import SandboxError
+from agentmill.schemas.ids import digest
+from agentmill.schemas.records.record import JsonObject, Record
+from agentmill.schemas.records.task import EnvironmentSpec, Task
+from agentmill.schemas.records.trajectory import AnyAction, ApiAction, TextObservation, Tool
+from agentmill.synthesis.environments.codegym.examples import EXAMPLES
+from agentmill.synthesis.environments.codegym.problem import SUBMIT, Problem, ProblemError, read_problem
+from agentmill.synthesis.environments.codegym.workshop import Counter, Failure, candidates
+from agentmill.synthesis.environments.environment import Check, EnvError, Transition, misfit
+from agentmill.synthesis.environments.interpreter.goal import same
+from agentmill.synthesis.environments.toolbox.calls import Unfit, Unreadable, read_call, same_call, write_command
+from agentmill.synthesis.sandbox import SandboxError
 
 MOST_LETTERS = 4_000
 """Of an observation."""
@@ -70,7 +66,7 @@ class CodegymEnvironment:
         try:
             self.problem = _read(spec.source)
         except ProblemError as error:
-            raise WorldError(f"environment {spec.environment_id}: {error}") from None
+            raise EnvError(f"environment {spec.environment_id}: {error}") from None
         self.tools = self.problem.schemas()
         self.rules = _rules(self.problem, self.tools)
         self._named = {tool.name: tool for tool in self.tools}
@@ -84,10 +80,10 @@ class CodegymEnvironment:
         try:
             self._start = msgspec.convert(task.initial_state, Start)
             if "answer" not in task.goal:
-                raise WorldError(f"task {task.task_id}: the goal must hold 'answer'")
+                raise EnvError(f"task {task.task_id}: the goal must hold 'answer'")
             self._counter.open()
         except (msgspec.ValidationError, Failure, SandboxError) as error:
-            raise WorldError(f"task {task.task_id}: {error}") from None
+            raise EnvError(f"task {task.task_id}: {error}") from None
         self._task = task
         self._state = State(state=self._start.instance)
         budget = [f"{tool} at most {most} times" for tool, most in self._start.budget.items()]
@@ -126,7 +122,7 @@ class CodegymEnvironment:
         try:
             self._state = msgspec.json.decode(snapshot, type=State)
         except msgspec.DecodeError as error:
-            raise WorldError(f"this is no snapshot of a coding problem: {error}") from None
+            raise EnvError(f"this is no snapshot of a coding problem: {error}") from None
 
     def check(self) -> Check:
         """``score`` is 1 once the right answer was handed in, or once all was done right and that was said; else 0."""
@@ -145,7 +141,7 @@ class CodegymEnvironment:
         try:
             refused = self._counter.refused(self._state.state, [(call.function, call.kwargs) for call in tried])
         except SandboxError as error:
-            raise WorldError(str(error)) from None
+            raise EnvError(str(error)) from None
         legal = [call for call, no in zip(tried, refused, strict=True) if not no]
         return legal + [call for call in calls if call.function == SUBMIT]
 
@@ -173,7 +169,7 @@ class CodegymEnvironment:
 
     def _live(self) -> Task:
         if self._task is None:
-            raise WorldError("the environment was not reset")
+            raise EnvError("the environment was not reset")
         return self._task
 
     def _fitting(self, call: ApiAction) -> ApiAction:
@@ -208,7 +204,7 @@ class CodegymEnvironment:
         except Failure as error:
             raise Unfit(f"{call.function} cannot do this: {error}") from None
         except SandboxError as error:
-            raise WorldError(str(error)) from None
+            raise EnvError(str(error)) from None
         if acted.refused is not None or acted.state is None:
             raise Unfit(acted.refused or f"{call.function} cannot do this.")
         spent = dict(before.spent)
@@ -238,7 +234,7 @@ class CodegymEnvironment:
             except Failure as error:
                 return Check(passed=False, score=0.0, evidence={"outcome": str(error)})
             except SandboxError as error:
-                raise WorldError(str(error)) from None
+                raise EnvError(str(error)) from None
         right = same(handed[0], self._live().goal["answer"])
         return Check(passed=right, score=float(right), evidence={"submitted": handed})
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from schemas.task import EnvironmentSpec, Task
-from schemas.trajectory import AnyAction, ApiAction
-from synthesis.environments.codegym.problem import SUBMIT, Problem, ProblemTool, write_problem
+from agentmill.schemas.records.task import EnvironmentSpec, Task
+from agentmill.schemas.records.trajectory import AnyAction, ApiAction
+from agentmill.synthesis.environments.codegym.problem import SUBMIT, Problem, ProblemTool, write_problem
 
 _INTEGER = {"type": "integer"}
 

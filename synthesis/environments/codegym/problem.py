@@ -14,9 +14,9 @@ from collections.abc import Iterable
 import jsonschema
 import msgspec
 
-from schemas.record import JsonObject
-from schemas.trajectory import Tool
-from synthesis.environments.toolbox.arguments import function
+from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.records.trajectory import Tool
+from agentmill.synthesis.environments.toolbox.calls import function
 
 SUBMIT = "submit"
 OUTCOME = "outcome"

@@ -6,11 +6,11 @@ import ast
 import builtins
 from collections.abc import Iterator, Mapping, Sequence
 
-from schemas.ids import digest
-from schemas.record import JsonObject
-from schemas.trajectory import AnyAction, ApiAction
-from synthesis.environments.codegym.problem import Problem
-from synthesis.environments.pddl.structure import Structure
+from agentmill.schemas.ids import digest
+from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.records.trajectory import AnyAction, ApiAction
+from agentmill.synthesis.environments.codegym.problem import Problem
+from agentmill.synthesis.environments.pddl.structure import Structure
 
 _PARTS = ("code", "solution")
 _BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")

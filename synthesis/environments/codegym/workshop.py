@@ -6,15 +6,17 @@ part does wrong is a ``Failure`` with a reason; only the sandbox itself raises a
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
-from schemas.record import JsonObject, Record
-from synthesis.environments.codegym.drivers import ACTING, COPY, DRAWING, PLAYING, RETRACING, SETTING, SOLVING
-from synthesis.environments.codegym.problem import OUTCOME, Problem
-from synthesis.sandbox import Limits, Pool, Result, SandboxError, Session, pool
+from agentmill.schemas.records.record import JsonObject, Record
+from agentmill.schemas.records.trajectory import ApiAction, Tool
+from agentmill.synthesis.environments.codegym.drivers import ACTING, COPY, DRAWING, PLAYING, RETRACING, SETTING, SOLVING
+from agentmill.synthesis.environments.codegym.problem import OUTCOME, Problem
+from agentmill.synthesis.sandbox import Limits, Pool, Result, SandboxError, Session, pool
 
 LIMITS = Limits(timeout_s=30.0, cpu_s=2, output_bytes=4_096, memory_bytes=192 * 2**20, value_bytes=512 * 2**10)
 """What never ends is told by processor time, which does not depend on what else the machine does."""
@@ -239,3 +241,33 @@ def _read(value: Any, reason: str, record: type[Any]) -> list[Any]:
         return msgspec.convert(value, list[record])  # type: ignore[valid-type]
     except msgspec.ValidationError as error:
         raise Failure(reason, f"what it gives cannot be read: {error}") from None
+
+
+_VALUES = 3
+_CALLS = 6
+
+
+def candidates(tool: Tool, known: Sequence[Any]) -> list[ApiAction]:
+    """A few calls with values that the schemas of the parameters take; texts are some of ``known``."""
+    properties: dict[str, JsonObject] = tool.parameters["properties"]
+    choices = [_values(schema, known)[:_VALUES] for schema in properties.values()]
+    return [
+        ApiAction(function=tool.name, kwargs=dict(zip(properties, values, strict=True)))
+        for values in itertools.islice(itertools.product(*choices), _CALLS)
+    ]
+
+
+def _values(schema: JsonObject, known: Sequence[Any]) -> list[Any]:
+    if "enum" in schema:
+        return list(schema["enum"])
+    match schema.get("type"):
+        case "integer" | "number":
+            least = schema.get("minimum", 0)
+            return [value for value in (least, least + 1, least + 2) if value <= schema.get("maximum", value)]
+        case "boolean":
+            return [False, True]
+        case "string":
+            return [each for each in known if isinstance(each, str)] or [""]
+        case "array":
+            return [[]]
+    return []

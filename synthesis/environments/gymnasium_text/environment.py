@@ -9,20 +9,57 @@ All actions are legal until the game is over. The game is used without wrappers,
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import msgspec
+import numpy as np
 
-from schemas.errors import UserError
-from schemas.extras import missing_modules_explained
-from schemas.ids import digest
-from schemas.record import JsonObject
-from schemas.task import EnvironmentSpec, Task
-from schemas.trajectory import AnyAction, ApiAction, MessageAction, TextObservation, Tool
-from synthesis.environments.command import tidy
-from synthesis.environments.environment import Check, Transition, WorldError, refusal
-from synthesis.environments.gymnasium_text.describer import DESCRIBERS, Describer, Game
-from synthesis.environments.gymnasium_text.examples import EXAMPLES
-from synthesis.environments.gymnasium_text.value_iteration import solve
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.extras import missing_modules_explained
+from agentmill.schemas.ids import digest
+from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.records.task import EnvironmentSpec, Task
+from agentmill.schemas.records.trajectory import AnyAction, ApiAction, MessageAction, TextObservation, Tool
+from agentmill.synthesis.environments.environment import Check, EnvError, Transition, refusal, tidy
+from agentmill.synthesis.environments.gymnasium_text.examples import EXAMPLES
+from agentmill.synthesis.environments.gymnasium_text.games import DESCRIBERS, Describer, Game
+
+Table = dict[int, dict[int, list[tuple[float, int, float, bool]]]]
+"""State and action to outcomes (probability, next state, reward, whether the game ends), as gymnasium's ``P``."""
+
+
+def solve(table: Table, discount: float = 0.99, tolerance: float = 1e-10) -> tuple[list[float], list[int]]:
+    """The optimal value and action of every state, by value iteration (Bellman, "Dynamic programming", 1957).
+
+    Values are within ``tolerance`` times ``discount / (1 - discount)``. Among equally good actions the first is taken;
+    the discount makes shorter ways better.
+    """
+    probability, successor, reward, going_on = _arrays(table)
+    values: np.ndarray[Any, np.dtype[np.float64]] = np.zeros(len(table))
+    while True:
+        action_values = (probability * (reward + discount * going_on * values[successor])).sum(axis=2)
+        improved = action_values.max(axis=1)
+        converged = np.abs(improved - values).max() < tolerance
+        values = improved
+        if converged:
+            best = action_values >= action_values.max(axis=1, keepdims=True) - 1e-8
+            return values.tolist(), best.argmax(axis=1).tolist()
+
+
+def _arrays(table: Table) -> tuple[np.ndarray[Any, Any], ...]:
+    """(state, action, outcome) arrays of probabilities, next states, rewards and whether the game goes on."""
+    width = max(len(outcomes) for actions in table.values() for outcomes in actions.values())
+    shape = (len(table), len(table[0]), width)
+    probability, reward, going_on = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+    successor = np.zeros(shape, dtype=np.int64)
+    for state, actions in table.items():
+        for action, outcomes in actions.items():
+            for place, (chance, after, gain, ends) in enumerate(outcomes):
+                probability[state, action, place] = chance
+                successor[state, action, place] = after
+                reward[state, action, place] = gain
+                going_on[state, action, place] = 0.0 if ends else 1.0
+    return probability, successor, reward, going_on
 
 
 class Parameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -44,14 +81,14 @@ class GymnasiumEnvironment:
             given = msgspec.convert(spec.parameters, Parameters)
             self._describer: Describer = DESCRIBERS.load(given.describer)()
         except (msgspec.ValidationError, UserError) as error:
-            raise WorldError(f"environment {spec.environment_id}: {error}") from error
+            raise EnvError(f"environment {spec.environment_id}: {error}") from error
         self._game = _make(spec, given.kwargs)
         self._commands = given.commands or self._describer.commands
         if len(self._commands) != len(self._describer.commands) or len(set(map(tidy, self._commands))) < len(
             self._commands
         ):
             count = len(self._describer.commands)
-            raise WorldError(f"environment {spec.environment_id}: commands must be {count} different names")
+            raise EnvError(f"environment {spec.environment_id}: commands must be {count} different names")
         self._functions = tuple(tidy(command).lower().replace(" ", "_") for command in self._commands)
         schema = {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
         self.tools = [
@@ -72,7 +109,7 @@ class GymnasiumEnvironment:
             try:
                 self._describer.load(self._game, state)
             except (KeyError, TypeError, ValueError) as error:
-                raise WorldError(f"task {task.task_id}: initial_state['state']: {error}") from error
+                raise EnvError(f"task {task.task_id}: initial_state['state']: {error}") from error
         self._ready, self._over, self._reward = True, False, 0.0
         return TextObservation(content=self._describer.start(self._game), source="environment")
 
@@ -107,7 +144,7 @@ class GymnasiumEnvironment:
             self._game.np_random.bit_generator.state = saved["random"]
             self._over, self._reward = saved["over"], saved["reward"]
         except (KeyError, TypeError, ValueError) as error:
-            raise WorldError(f"this is no snapshot of {self.spec.source}: {error}") from error
+            raise EnvError(f"this is no snapshot of {self.spec.source}: {error}") from error
 
     def check(self) -> Check:
         """Whether the game is won, by the describer's rule: the games' own rewards do not say it alike."""
@@ -145,7 +182,7 @@ class GymnasiumEnvironment:
 
     def _demand_reset(self) -> None:
         if not self._ready:
-            raise WorldError("the environment was not reset")
+            raise EnvError("the environment was not reset")
 
     def _number(self, action: AnyAction) -> int | None:
         if isinstance(action, ApiAction):
@@ -176,9 +213,7 @@ def _make(spec: EnvironmentSpec, kwargs: JsonObject) -> Game:
     try:
         return gymnasium.make(spec.source, **kwargs).unwrapped
     except (gymnasium.error.Error, TypeError, ValueError, KeyError) as error:
-        raise WorldError(
-            f"environment {spec.environment_id}: gymnasium cannot make {spec.source!r}: {error}"
-        ) from error
+        raise EnvError(f"environment {spec.environment_id}: gymnasium cannot make {spec.source!r}: {error}") from error
 
 
 def _spelled(game: Game) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from schemas.record import JsonObject
-from schemas.task import EnvironmentSpec, Task
+from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.records.task import EnvironmentSpec, Task
 
 
 def _example(

@@ -19,15 +19,15 @@ import re
 
 import msgspec
 
-from schemas.ids import digest
-from schemas.record import Record
-from schemas.task import EnvironmentSpec, Task
-from schemas.trajectory import AnyAction, ApiAction, CodeAction, MessageAction, TextObservation, Tool
-from synthesis.environments.environment import Check, Transition, WorldError, refusal
-from synthesis.environments.interpreter.examples import EXAMPLES
-from synthesis.environments.interpreter.goal import goal_of, share_met
-from synthesis.environments.interpreter.world import NAMING, begin, names_given, offered
-from synthesis.sandbox import Limits, Pool, ReplayError, Result, SandboxError, Session, pool
+from agentmill.schemas.ids import digest
+from agentmill.schemas.records.record import Record
+from agentmill.schemas.records.task import EnvironmentSpec, Task
+from agentmill.schemas.records.trajectory import AnyAction, ApiAction, CodeAction, MessageAction, TextObservation, Tool
+from agentmill.synthesis.environments.environment import Check, EnvError, Transition, refusal
+from agentmill.synthesis.environments.interpreter.examples import EXAMPLES
+from agentmill.synthesis.environments.interpreter.goal import goal_of, share_met
+from agentmill.synthesis.environments.interpreter.world import NAMING, begin, names_given, offered
+from agentmill.synthesis.sandbox import Limits, Pool, ReplayError, Result, SandboxError, Session, pool
 
 TOOL = Tool(
     name="python",
@@ -145,11 +145,11 @@ class InterpreterEnvironment:
         try:
             state = msgspec.json.decode(snapshot, type=State)
         except msgspec.DecodeError as error:
-            raise WorldError(f"this is no snapshot of a session: {error}") from None
+            raise EnvError(f"this is no snapshot of a session: {error}") from None
         try:
             session.restore(bytes(state.session), other=self._begun_world)
         except SandboxError as error:
-            raise WorldError(str(error)) from None
+            raise EnvError(str(error)) from None
         self._submitted, self._lost = state.submitted, state.lost
 
     def check(self) -> Check:
@@ -170,7 +170,7 @@ class InterpreterEnvironment:
                     judge.restore(session.snapshot(), exact=False, other=lambda: self._begun(world))
                 results = [judge.call(call.function, call.arguments) if judge.alive else None for call in goal.calls]
         except SandboxError as error:
-            raise WorldError(str(error)) from None
+            raise EnvError(str(error)) from None
         return share_met(goal, self._submitted, results)
 
     def admissible(self) -> list[ApiAction]:
@@ -212,7 +212,7 @@ class InterpreterEnvironment:
 
     def _live(self) -> Session:
         if self._session is None:
-            raise WorldError("the environment was not reset")
+            raise EnvError("the environment was not reset")
         return self._session
 
     def _alive(self, session: Session) -> bool:
@@ -241,7 +241,7 @@ class InterpreterEnvironment:
 
     def _started(self, result: Result) -> None:
         if not result.ok:
-            raise WorldError(f"environment {self.spec.environment_id} does not start: {result.error}")
+            raise EnvError(f"environment {self.spec.environment_id} does not start: {result.error}")
 
     def _judged_world(self) -> contextlib.AbstractContextManager[Session | None]:
         return contextlib.nullcontext() if self._world is None else self._judged_worlds.session()
@@ -259,7 +259,7 @@ class InterpreterEnvironment:
             told = f"{why}. The session could not be brought back, and the episode is over."
             return Transition(observation=TextObservation(content=told, source="environment"), terminated=True)
         except SandboxError as error:
-            raise WorldError(str(error)) from None
+            raise EnvError(str(error)) from None
         return refusal(f"{why}. The session is as it was before this code.")
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from schemas.task import EnvironmentSpec, Task
-from schemas.trajectory import ApiAction
+from agentmill.schemas.records.task import EnvironmentSpec, Task
+from agentmill.schemas.records.trajectory import ApiAction
 
 LEDGER = EnvironmentSpec(
     environment_id="interpreter-ledger",

@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 
-from schemas.record import JsonObject, Record
-from schemas.task import Task
-from synthesis.environments.environment import Check, WorldError
-from synthesis.sandbox import Result
+from agentmill.schemas.records.record import JsonObject, Record
+from agentmill.schemas.records.task import Task
+from agentmill.synthesis.environments.environment import Check, EnvError
+from agentmill.synthesis.sandbox import Result
 
 TOLERANCE = 1e-6
 """Relative and absolute, for numbers that are not whole."""
@@ -37,10 +37,10 @@ def goal_of(task: Task) -> Goal:
     try:
         calls = msgspec.convert(task.goal.get("calls", []), list[ExpectedCall])
     except msgspec.ValidationError as error:
-        raise WorldError(f"task {task.task_id}: goal['calls']: {error}") from None
+        raise EnvError(f"task {task.task_id}: goal['calls']: {error}") from None
     goal = Goal(answer=[task.goal["answer"]] if "answer" in task.goal else [], calls=calls)
     if bool(goal.answer) == bool(goal.calls):
-        raise WorldError(f"task {task.task_id}: the goal must hold either 'answer' or 'calls'")
+        raise EnvError(f"task {task.task_id}: the goal must hold either 'answer' or 'calls'")
     return goal
 
 

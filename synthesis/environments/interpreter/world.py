@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from schemas.record import JsonObject
-from schemas.task import EnvironmentSpec, Task
-from synthesis.environments.environment import WorldError
-from synthesis.sandbox import Result, Session
+from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.records.task import EnvironmentSpec, Task
+from agentmill.synthesis.environments.environment import EnvError
+from agentmill.synthesis.sandbox import Result, Session
 
 NAMING = """
 def _names(**names):
@@ -48,7 +48,7 @@ def offered(session: Session, spec: EnvironmentSpec) -> dict[str, str]:
     result = session.run(_LISTING)
     found = session.call("_functions") if result.ok else result
     if not found.ok or not isinstance(found.value, dict):
-        raise WorldError(f"environment {spec.environment_id} does not start: {found.error or 'it lists no functions'}")
+        raise EnvError(f"environment {spec.environment_id} does not start: {found.error or 'it lists no functions'}")
     listed = _listed(spec)
     return {
         name: str(about)

@@ -1,9 +1,10 @@
 """Planning worlds: a PDDL domain as an environment that speaks English.
 
-``spec.source`` is the domain's PDDL text, ``spec.parameters`` its wording (``synthesis.environments.pddl.wording``);
-``task.initial_state["problem"]`` is the problem's PDDL text. An observation tells the state after ``reset`` and then
-what changed. What an addition provably excludes is not denied besides ("the crate is on the truck" need not say that
-it is no longer at the dock). ``terminated`` is reaching the goal, with reward 1; dead ends are not ends.
+``spec.source`` is the domain's PDDL text, ``spec.parameters`` its wording
+(``agentmill.synthesis.environments.pddl.wording``); ``task.initial_state["problem"]`` is the problem's PDDL text. An
+observation tells the state after ``reset`` and then what changed. What an addition provably excludes is not denied
+besides ("the crate is on the truck" need not say that it is no longer at the dock). ``terminated`` is reaching the
+goal, with reward 1; dead ends are not ends.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from functools import lru_cache
 
 import msgspec
 
-from schemas.ids import digest
-from schemas.task import EnvironmentSpec, Task
-from schemas.trajectory import AnyAction, ApiAction, CodeAction, MessageAction, TextObservation
-from synthesis.environments.environment import Check, Transition, WorldError, refusal
-from synthesis.environments.pddl.domain import (
+from agentmill.schemas.ids import digest
+from agentmill.schemas.records.task import EnvironmentSpec, Task
+from agentmill.schemas.records.trajectory import AnyAction, ApiAction, CodeAction, MessageAction, TextObservation
+from agentmill.synthesis.environments.environment import Check, EnvError, Transition, refusal
+from agentmill.synthesis.environments.pddl.domain import (
     EQUALS,
     OBJECT,
     Action,
@@ -26,12 +27,12 @@ from synthesis.environments.pddl.domain import (
     Problem,
     objects_by_type,
 )
-from synthesis.environments.pddl.examples import EXAMPLES
-from synthesis.environments.pddl.exclusion import exclusions
-from synthesis.environments.pddl.grounding import Grounded, bits, ground
-from synthesis.environments.pddl.planner import plan
-from synthesis.environments.pddl.reader import read_domain, read_problem
-from synthesis.environments.pddl.wording import Call, Misunderstood, Wording
+from agentmill.synthesis.environments.pddl.examples import EXAMPLES
+from agentmill.synthesis.environments.pddl.exclusion import exclusions
+from agentmill.synthesis.environments.pddl.grounding import Grounded, bits, ground
+from agentmill.synthesis.environments.pddl.planner import plan
+from agentmill.synthesis.environments.pddl.reader import read_domain, read_problem
+from agentmill.synthesis.environments.pddl.wording import Call, Misunderstood, Wording
 
 _MAX_LISTED = 8
 """How many objects a refusal names."""
@@ -59,7 +60,7 @@ class PddlEnvironment:
             self._domain = read_domain(spec.source)
             self._wording = Wording(self._domain, spec.parameters)
         except (PddlError, ValueError) as error:
-            raise WorldError(f"environment {spec.environment_id}: {error}") from error
+            raise EnvError(f"environment {spec.environment_id}: {error}") from error
         self._schemas = {action.name: action for action in self._domain.actions}
         self.tools = self._wording.tools()
         self.rules = self._wording.rules
@@ -71,11 +72,11 @@ class PddlEnvironment:
         """The initial state in sentences. The seed plays no part: a planning world has no chance in it."""
         text = task.initial_state.get("problem")
         if not isinstance(text, str):
-            raise WorldError(f"task {task.task_id}: initial_state['problem'] is not a PDDL text")
+            raise EnvError(f"task {task.task_id}: initial_state['problem'] is not a PDDL text")
         try:
             self._loaded = _load(self._domain, text)
         except PddlError as error:
-            raise WorldError(f"task {task.task_id}: {error}") from error
+            raise EnvError(f"task {task.task_id}: {error}") from error
         self._state = self._loaded.grounded.init
         self._advice = {}
         self._follow_gold(task)
@@ -114,9 +115,9 @@ class PddlEnvironment:
             saved = msgspec.json.decode(snapshot, type=dict[str, str])
             key, state = saved["problem"], int(saved["state"], 16)
         except (msgspec.DecodeError, KeyError, ValueError) as error:
-            raise WorldError(f"this is no snapshot of a planning world: {error}") from error
+            raise EnvError(f"this is no snapshot of a planning world: {error}") from error
         if key != self._world().key:
-            raise WorldError("the snapshot is of another problem")
+            raise EnvError("the snapshot is of another problem")
         self._state = state
 
     def check(self) -> Check:
@@ -159,7 +160,7 @@ class PddlEnvironment:
 
     def _world(self) -> World:
         if self._loaded is None:
-            raise WorldError("the environment was not reset")
+            raise EnvError("the environment was not reset")
         return self._loaded
 
     def _understand(self, action: AnyAction) -> Call:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from schemas.task import EnvironmentSpec, Task
+from agentmill.schemas.records.task import EnvironmentSpec, Task
 
 _WAREHOUSE = """
 (define (domain warehouse)

@@ -7,7 +7,7 @@ What it says is proven; it does not find every exclusion.
 
 from __future__ import annotations
 
-from synthesis.environments.pddl.grounding import Grounded, bits
+from agentmill.synthesis.environments.pddl.grounding import Grounded, bits
 
 
 def exclusions(grounded: Grounded) -> tuple[int, ...]:

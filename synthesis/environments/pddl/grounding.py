@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
-from synthesis.environments.pddl.domain import (
+from agentmill.synthesis.environments.pddl.domain import (
     EQUALS,
     Action,
     Atom,

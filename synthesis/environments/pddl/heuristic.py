@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 
-from synthesis.environments.pddl.grounding import Grounded, bits
+from agentmill.synthesis.environments.pddl.grounding import Grounded, bits
 
 
 class AdditiveHeuristic:

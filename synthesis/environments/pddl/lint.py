@@ -9,9 +9,9 @@ from collections.abc import Iterable
 
 import msgspec
 
-from schemas.errors import near_match
-from synthesis.environments.pddl.domain import EQUALS, OBJECT, Domain, PddlError
-from synthesis.environments.pddl.outline import Node, outline
+from agentmill.schemas.errors import near_match
+from agentmill.synthesis.environments.pddl.domain import EQUALS, OBJECT, Domain, PddlError
+from agentmill.synthesis.environments.pddl.outline import Node, outline
 
 REQUIREMENTS = (":strips", ":typing", ":negative-preconditions", ":equality")
 _DOMAIN_SECTIONS = (":requirements", ":types", ":constants", ":predicates", ":action")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from synthesis.environments.pddl.domain import PddlError
+from agentmill.synthesis.environments.pddl.domain import PddlError
 
 _TOKEN = re.compile(r"[()]|;[^\n]*|[^\s();]+")
 _EXCERPT = 60

@@ -14,8 +14,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from synthesis.environments.pddl.grounding import Grounded
-from synthesis.environments.pddl.heuristic import AdditiveHeuristic
+from agentmill.synthesis.environments.pddl.grounding import Grounded
+from agentmill.synthesis.environments.pddl.heuristic import AdditiveHeuristic
 
 
 class PlanLimits(msgspec.Struct, frozen=True):

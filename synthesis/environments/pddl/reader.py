@@ -13,8 +13,8 @@ import warnings
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from schemas.extras import missing_modules_explained
-from synthesis.environments.pddl.domain import (
+from agentmill.schemas.extras import missing_modules_explained
+from agentmill.synthesis.environments.pddl.domain import (
     EQUALS,
     OBJECT,
     Action,
@@ -25,8 +25,8 @@ from synthesis.environments.pddl.domain import (
     Problem,
     Typed,
 )
-from synthesis.environments.pddl.lint import lint_domain, lint_problem
-from synthesis.environments.pddl.writer import domain_head
+from agentmill.synthesis.environments.pddl.lint import lint_domain, lint_problem
+from agentmill.synthesis.environments.pddl.writer import domain_head
 
 if TYPE_CHECKING:
     from unified_planning.io import PDDLReader

@@ -12,7 +12,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Hashable
 
-from synthesis.environments.pddl.domain import EQUALS, OBJECT, Action, Atom, Domain, Literal, Problem
+from agentmill.synthesis.environments.pddl.domain import EQUALS, OBJECT, Action, Atom, Domain, Literal, Problem
 
 LITERALS = ("precondition", "effect", "init", "goal")
 """Labels of nodes that are never singled out: a literal is told apart by its terms."""

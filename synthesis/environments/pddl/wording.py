@@ -16,12 +16,12 @@ from collections.abc import Sequence
 
 import msgspec
 
-from schemas.errors import near_match
-from schemas.record import JsonObject
-from schemas.trajectory import Tool
-from synthesis.environments.command import tidy
-from synthesis.environments.pddl.domain import EQUALS, OBJECT, Action, Atom, Domain, Literal
-from synthesis.environments.pddl.template import Template, negated
+from agentmill.schemas.errors import near_match
+from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.records.trajectory import Tool
+from agentmill.synthesis.environments.environment import tidy
+from agentmill.synthesis.environments.pddl.domain import EQUALS, OBJECT, Action, Atom, Domain, Literal
+from agentmill.synthesis.environments.pddl.template import Template, negated
 
 
 class Parameters(msgspec.Struct, frozen=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from synthesis.environments.pddl.domain import EQUALS, OBJECT, Action, Domain, Literal, Problem, Typed
+from agentmill.synthesis.environments.pddl.domain import EQUALS, OBJECT, Action, Domain, Literal, Problem, Typed
 
 
 def domain_text(domain: Domain) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 
-from synthesis.environments.toolbox.toolbox import NEW_ID, Column, Table, Tool, Toolbox, ToolboxError, Value
+from agentmill.synthesis.environments.toolbox.toolbox import NEW_ID, Column, Table, Tool, Toolbox, ToolboxError, Value
 
 MAX_ROWS = 50
 """How many rows a query may show."""

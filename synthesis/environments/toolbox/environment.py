@@ -1,9 +1,9 @@
 """Tools over a database: an agent serves a user by calls, and ends by telling what the user wanted to know.
 
-``spec.source`` is the toolbox (``synthesis.environments.toolbox.toolbox``), ``spec.parameters`` what wrappers switched
-on. ``task.initial_state["request"]`` is what the user wants, ``task.goal`` what must be the case in the end. Calls are
-answered with rows as JSON. ``finish`` ends the episode and is what the user is told; the reward then is 1 if the task
-is done. Without wrappers nothing depends on the seed.
+``spec.source`` is the toolbox (``agentmill.synthesis.environments.toolbox.toolbox``), ``spec.parameters`` what wrappers
+switched on. ``task.initial_state["request"]`` is what the user wants, ``task.goal`` what must be the case in the end.
+Calls are answered with rows as JSON. ``finish`` ends the episode and is what the user is told; the reward then is 1 if
+the task is done. Without wrappers nothing depends on the seed.
 """
 
 from __future__ import annotations
@@ -15,22 +15,37 @@ from typing import Any
 
 import msgspec
 
-from schemas.ids import derive_seed, digest
-from schemas.record import JsonObject
-from schemas.task import EnvironmentSpec, Task
-from schemas.trajectory import AnyAction, ApiAction, TextObservation
-from synthesis.environments.environment import Check, Transition, WorldError
-from synthesis.environments.toolbox.arguments import Unfit, bind, schema_of, some_values
-from synthesis.environments.toolbox.calls import Unmet, only_text, read_call, same_call
-from synthesis.environments.toolbox.changes import changes
-from synthesis.environments.toolbox.command import Unreadable, write_command
-from synthesis.environments.toolbox.database import Contents, Database, Refused
-from synthesis.environments.toolbox.examples import EXAMPLES
-from synthesis.environments.toolbox.goal import Goal, Outcome, judge
-from synthesis.environments.toolbox.introduction import built_in, rules
-from synthesis.environments.toolbox.state import Saved, Settings, State
-from synthesis.environments.toolbox.toolbox import ASK_USER, FINISH, Tool, Toolbox, ToolboxError, Value, read_toolbox
-from synthesis.environments.toolbox.user import Request, fill, reply
+from agentmill.schemas.ids import derive_seed, digest
+from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.records.task import EnvironmentSpec, Task
+from agentmill.schemas.records.trajectory import AnyAction, ApiAction, TextObservation
+from agentmill.synthesis.environments.environment import Check, EnvError, Transition
+from agentmill.synthesis.environments.toolbox.calls import (
+    Unfit,
+    Unmet,
+    Unreadable,
+    bind,
+    only_text,
+    read_call,
+    same_call,
+    schema_of,
+    some_values,
+    write_command,
+)
+from agentmill.synthesis.environments.toolbox.changes import Saved, Settings, State, changes
+from agentmill.synthesis.environments.toolbox.database import Contents, Database, Refused
+from agentmill.synthesis.environments.toolbox.examples import EXAMPLES
+from agentmill.synthesis.environments.toolbox.goal import Goal, Outcome, judge
+from agentmill.synthesis.environments.toolbox.toolbox import (
+    ASK_USER,
+    FINISH,
+    Tool,
+    Toolbox,
+    ToolboxError,
+    Value,
+    read_toolbox,
+)
+from agentmill.synthesis.environments.toolbox.user import Request, built_in, fill, reply, rules
 
 FAULT = "The service did not answer in time and did nothing. Try the same call again."
 
@@ -51,7 +66,7 @@ class ToolboxEnvironment:
             self._schemas = [schema_of(self.toolbox, tool) for tool in self.toolbox.tools]
             self.database = Database(self.toolbox)
         except (ToolboxError, msgspec.ValidationError) as error:
-            raise WorldError(f"environment {spec.environment_id}: {error}") from error
+            raise EnvError(f"environment {spec.environment_id}: {error}") from error
         self._named = {tool.name: tool for tool in self.toolbox.tools}
         self.tools = [*self._schemas, *built_in(self._settings)]
         self.rules = rules(self.toolbox, self.tools)
@@ -70,7 +85,7 @@ class ToolboxEnvironment:
             self._goal = msgspec.convert(task.goal, Goal, str_keys=True)
             self._request = msgspec.convert(task.initial_state.get("request", {"template": ""}), Request)
         except msgspec.ValidationError as error:
-            raise WorldError(f"task {task.task_id}: {error}") from error
+            raise EnvError(f"task {task.task_id}: {error}") from error
         self._task = task
         self._begin()
         self._gold_states = None
@@ -119,14 +134,14 @@ class ToolboxEnvironment:
         try:
             saved = msgspec.msgpack.decode(snapshot, type=Saved)
         except msgspec.DecodeError as error:
-            raise WorldError(f"this is no snapshot of a toolbox: {error}") from error
+            raise EnvError(f"this is no snapshot of a toolbox: {error}") from error
         if saved.task_id != self._live().task_id:
-            raise WorldError("the snapshot is of another task")
+            raise EnvError("the snapshot is of another task")
         self.database.restore(saved.image)
         self._state, self._progress = saved.state, saved.progress
 
     def check(self) -> Check:
-        """The goal and the state compared, as ``synthesis.environments.toolbox.goal.judge`` does."""
+        """The goal and the state compared, as ``agentmill.synthesis.environments.toolbox.goal.judge`` does."""
         instruction = self._live().instruction
         state = self._state
         found = changes(self.toolbox, self._start, self.database.contents())
@@ -203,7 +218,7 @@ class ToolboxEnvironment:
 
     def _live(self) -> Task:
         if self._task is None:
-            raise WorldError("the environment was not reset")
+            raise EnvError("the environment was not reset")
         return self._task
 
     def _begin(self) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from schemas.task import EnvironmentSpec, Task
-from schemas.trajectory import AnyAction, ApiAction
-from synthesis.environments.toolbox.toolbox import (
+from agentmill.schemas.records.task import EnvironmentSpec, Task
+from agentmill.schemas.records.trajectory import AnyAction, ApiAction
+from agentmill.synthesis.environments.toolbox.toolbox import (
     Column,
     Parameter,
     Requirement,

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from synthesis.environments.environment import Check
-from synthesis.environments.toolbox.changes import Changes
+from agentmill.synthesis.environments.environment import Check
+from agentmill.synthesis.environments.toolbox.changes import Changes
 
 MAX_OTHER_NUMBERS = 2
 """How many numbers besides those asked for and those of the instruction an answer may hold."""

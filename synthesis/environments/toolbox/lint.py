@@ -6,8 +6,16 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
-from synthesis.environments.toolbox.database import Database, Refused
-from synthesis.environments.toolbox.toolbox import BUILT_IN, NEW_ID, Column, Table, Tool, Toolbox, ToolboxError
+from agentmill.synthesis.environments.toolbox.database import Database, Refused
+from agentmill.synthesis.environments.toolbox.toolbox import (
+    BUILT_IN,
+    NEW_ID,
+    Column,
+    Table,
+    Tool,
+    Toolbox,
+    ToolboxError,
+)
 
 _IDENTIFIER = re.compile(r"[a-z][a-z0-9_]{0,59}")
 _SQL_WORDS = ("order", "group", "table", "select", "from", "where", "index", "values", "set", "to", "in", "is", "on")

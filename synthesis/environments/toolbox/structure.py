@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from synthesis.environments.pddl.structure import Structure
-from synthesis.environments.toolbox.database import FUNCTIONS
-from synthesis.environments.toolbox.toolbox import NEW_ID, Tool, Toolbox
+from agentmill.synthesis.environments.pddl.structure import Structure
+from agentmill.synthesis.environments.toolbox.database import FUNCTIONS
+from agentmill.synthesis.environments.toolbox.toolbox import NEW_ID, Tool, Toolbox
 
 _TOKEN = re.compile(r"'(?:[^']|'')*'|\d+|:?\w+|[^\s\w]")
 _WORD = re.compile(r"[^\W\d]\w*")

@@ -1,8 +1,8 @@
 """A toolbox as data: tables, rows, tools that are parameterised SQL, and the rules of a policy.
 
 ``EnvironmentSpec.source`` is its JSON. Nothing in it is code but SQL, and that runs in the cell of
-``synthesis.environments.toolbox.database``. The first column of every table is its key, an integer that the database
-gives out in order, so nothing depends on a clock or on chance.
+``agentmill.synthesis.environments.toolbox.database``. The first column of every table is its key, an integer that the
+database gives out in order, so nothing depends on a clock or on chance.
 """
 
 from __future__ import annotations

@@ -10,6 +10,11 @@ from collections.abc import Collection, Mapping
 
 import msgspec
 
+from agentmill.schemas.records.trajectory import Tool as Schema
+from agentmill.synthesis.environments.toolbox.calls import function
+from agentmill.synthesis.environments.toolbox.changes import Settings
+from agentmill.synthesis.environments.toolbox.toolbox import ASK_USER, FINISH, Toolbox
+
 MAX_ASKED = 2
 """How many things a question may ask for; who asks for everything gets nothing."""
 
@@ -72,3 +77,23 @@ def hideable(request: Request) -> list[str]:
         if heads.count(slot.label.lower().split()[-1:]) == 1 and not leaks(alone.text(), alone, ()):
             names.append(name)
     return names
+
+
+def built_in(settings: Settings) -> list[Schema]:
+    """The tools that are not in the toolbox."""
+    answer = {
+        "type": "string",
+        "description": "the values that the user wanted to know, in the order asked for, no others; empty if nothing",
+    }
+    tools = [function(FINISH, "Ends the conversation when all is done.", {"answer": answer})]
+    if settings.user:
+        question = {"type": "string", "description": "which detail of the request you need"}
+        tools.append(function(ASK_USER, "Asks the user for a detail.", {"question": question}))
+    return tools
+
+
+def rules(toolbox: Toolbox, tools: list[Schema]) -> str:
+    """The document that an agent gets: what this is, the policy, and how every call is written."""
+    calls = [f"{tool.name}({', '.join(tool.parameters['properties'])}): {tool.description}" for tool in tools]
+    how = 'Calls are written as tool_name(argument=3, other="text"), with every argument. The tools:'
+    return "\n".join(part for part in (toolbox.about, toolbox.policy, how, *calls) if part)

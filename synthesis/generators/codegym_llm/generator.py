@@ -10,15 +10,15 @@ from string import Template
 
 import msgspec
 
-from schemas.task import EnvironmentSpec, Inspiration
-from synthesis.environments.codegym.examples import GAUGE
-from synthesis.environments.codegym.problem import read_problem, write_problem
-from synthesis.environments.codegym.structure import problem_structure
-from synthesis.generators.admission import AdmissionLimits
-from synthesis.generators.author import Author
-from synthesis.generators.codegym_admission import environment_checks
-from synthesis.policies.policy import Policy
-from synthesis.prompts import prompt
+from agentmill.schemas.records.task import EnvironmentSpec, Inspiration
+from agentmill.synthesis.environments.codegym.examples import GAUGE
+from agentmill.synthesis.environments.codegym.problem import read_problem, write_problem
+from agentmill.synthesis.environments.codegym.structure import problem_structure
+from agentmill.synthesis.generators.admission import AdmissionLimits
+from agentmill.synthesis.generators.author import Author
+from agentmill.synthesis.generators.codegym_admission import environment_checks
+from agentmill.synthesis.policies.policy import Policy
+from agentmill.synthesis.prompts import prompt
 
 
 class LlmGenerator:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from synthesis.environments.codegym.problem import ProblemTool
-from synthesis.generators.codegym_procedural.draft import INTEGER, STRING, Access
+from agentmill.synthesis.environments.codegym.problem import ProblemTool
+from agentmill.synthesis.generators.codegym_procedural.draft import INTEGER, STRING, Access
 
 _NAMES = """
 state["names"] = [f"{letter}{number}" for letter, number in

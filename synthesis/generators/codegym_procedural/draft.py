@@ -12,9 +12,9 @@ import textwrap
 
 import msgspec
 
-from schemas.record import JsonObject
-from synthesis.environments.codegym.problem import Problem, ProblemTool
-from synthesis.generators.codegym_procedural.themes import Theme
+from agentmill.schemas.records.record import JsonObject
+from agentmill.synthesis.environments.codegym.problem import Problem, ProblemTool
+from agentmill.synthesis.generators.codegym_procedural.themes import Theme
 
 INTEGER: JsonObject = {"type": "integer"}
 STRING: JsonObject = {"type": "string"}

@@ -8,25 +8,25 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from schemas.ids import derive_seed
-from schemas.task import EnvironmentSpec, Inspiration
-from synthesis.environments.codegym.problem import write_problem
-from synthesis.environments.codegym.structure import problem_structure
-from synthesis.generators.codegym_procedural.accesses import ACCESSES
-from synthesis.generators.codegym_procedural.draft import Made, compose
-from synthesis.generators.codegym_procedural.mazes import maze
-from synthesis.generators.codegym_procedural.networks import network
-from synthesis.generators.codegym_procedural.numbers import NUMBERS
-from synthesis.generators.codegym_procedural.payments import PAID
-from synthesis.generators.codegym_procedural.picks import PICKS
-from synthesis.generators.codegym_procedural.puzzles import counter, lock, orders, scales
-from synthesis.generators.codegym_procedural.readings import READINGS
-from synthesis.generators.codegym_procedural.records import RECORDS
-from synthesis.generators.codegym_procedural.rows import ROWS
-from synthesis.generators.codegym_procedural.searches import arrangement, search
-from synthesis.generators.codegym_procedural.texts import TEXTS
-from synthesis.generators.codegym_procedural.themes import THEMES, Theme
-from synthesis.generators.procedural import BACKEND, choose_theme, proposal
+from agentmill.schemas.ids import derive_seed
+from agentmill.schemas.records.task import EnvironmentSpec, Inspiration
+from agentmill.synthesis.environments.codegym.problem import write_problem
+from agentmill.synthesis.environments.codegym.structure import problem_structure
+from agentmill.synthesis.generators.codegym_procedural.accesses import ACCESSES
+from agentmill.synthesis.generators.codegym_procedural.draft import Made, compose
+from agentmill.synthesis.generators.codegym_procedural.mazes import maze
+from agentmill.synthesis.generators.codegym_procedural.networks import network
+from agentmill.synthesis.generators.codegym_procedural.numbers import NUMBERS
+from agentmill.synthesis.generators.codegym_procedural.payments import PAID
+from agentmill.synthesis.generators.codegym_procedural.picks import PICKS
+from agentmill.synthesis.generators.codegym_procedural.puzzles import counter, lock, orders, scales
+from agentmill.synthesis.generators.codegym_procedural.readings import READINGS
+from agentmill.synthesis.generators.codegym_procedural.records import RECORDS
+from agentmill.synthesis.generators.codegym_procedural.rows import ROWS
+from agentmill.synthesis.generators.codegym_procedural.searches import arrangement, search
+from agentmill.synthesis.generators.codegym_procedural.texts import TEXTS
+from agentmill.synthesis.generators.codegym_procedural.themes import THEMES, Theme
+from agentmill.synthesis.generators.procedural import BACKEND, choose_theme, proposal
 
 FAMILY = "codegym"
 COLLECTIONS = (NUMBERS, (*ROWS, *PICKS), (*RECORDS, *PAID), TEXTS)

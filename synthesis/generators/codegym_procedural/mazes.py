@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from typing import NamedTuple
 
-from synthesis.environments.codegym.problem import Problem, ProblemTool
-from synthesis.generators.codegym_procedural.draft import INTEGER, Made, indented, told_in
-from synthesis.generators.codegym_procedural.themes import Theme
+from agentmill.synthesis.environments.codegym.problem import Problem, ProblemTool
+from agentmill.synthesis.generators.codegym_procedural.draft import INTEGER, Made, indented, told_in
+from agentmill.synthesis.generators.codegym_procedural.themes import Theme
 
 _WAY = {"direction": {"type": "string", "enum": ["north", "east", "south", "west"]}}
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from typing import NamedTuple
 
-from schemas.record import JsonObject
-from synthesis.environments.codegym.problem import Problem, ProblemTool
-from synthesis.generators.codegym_procedural.draft import INTEGER, STRING, STRINGS, Made, indented, told_in
-from synthesis.generators.codegym_procedural.themes import Theme
+from agentmill.schemas.records.record import JsonObject
+from agentmill.synthesis.environments.codegym.problem import Problem, ProblemTool
+from agentmill.synthesis.generators.codegym_procedural.draft import INTEGER, STRING, STRINGS, Made, indented, told_in
+from agentmill.synthesis.generators.codegym_procedural.themes import Theme
 
 _NAME = {"name": STRING}
 _TWO = {"first": STRING, "second": STRING}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from synthesis.generators.codegym_procedural.draft import Question
+from agentmill.synthesis.generators.codegym_procedural.draft import Question
 
 SOME = "[chance.randint(1, 30) for _ in range(size + 1)]"
 FEW = "[chance.randint(1, 6) for _ in range(size + 2)]"

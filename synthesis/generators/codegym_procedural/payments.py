@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from synthesis.generators.codegym_procedural.draft import Question
+from agentmill.synthesis.generators.codegym_procedural.draft import Question
 
 PAYMENTS = '[[chance.choice(["Ada", "Ben", "Cem", "Dora"]), chance.randint(-9, 12)] for _ in range(size + 2)]'
 POINTS = "[[chance.randint(0, 9), chance.randint(0, 9)] for _ in range(size + 1)]"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from synthesis.generators.codegym_procedural.draft import INTEGERS, Question
-from synthesis.generators.codegym_procedural.rows import FEW, GROWING, SIGNED, SOME, WILD
+from agentmill.synthesis.generators.codegym_procedural.draft import INTEGERS, Question
+from agentmill.synthesis.generators.codegym_procedural.rows import FEW, GROWING, SIGNED, SOME, WILD
 
 PICKS = (
     Question(

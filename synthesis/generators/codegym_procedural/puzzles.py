@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 
-from synthesis.environments.codegym.problem import Problem, ProblemTool
-from synthesis.generators.codegym_procedural.draft import INTEGER, INTEGERS, STRING, Made, told_in
-from synthesis.generators.codegym_procedural.themes import Theme
+from agentmill.synthesis.environments.codegym.problem import Problem, ProblemTool
+from agentmill.synthesis.generators.codegym_procedural.draft import INTEGER, INTEGERS, STRING, Made, told_in
+from agentmill.synthesis.generators.codegym_procedural.themes import Theme
 
 _OPERATIONS = {
     "double": ("Doubles the number.", "value * 2"),

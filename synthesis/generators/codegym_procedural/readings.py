@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from schemas.record import JsonObject
-from synthesis.environments.codegym.problem import ProblemTool
-from synthesis.generators.codegym_procedural.draft import INTEGER, STRING, Reading
+from agentmill.schemas.records.record import JsonObject
+from agentmill.synthesis.environments.codegym.problem import ProblemTool
+from agentmill.synthesis.generators.codegym_procedural.draft import INTEGER, STRING, Reading
 
 _LOOK: tuple[str, str, dict[str, JsonObject]] = ("look", "What a NOUN holds.", {})
 

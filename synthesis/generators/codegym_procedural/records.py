@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from synthesis.generators.codegym_procedural.draft import Question
+from agentmill.synthesis.generators.codegym_procedural.draft import Question
 
 SPANS = "[[start, start + chance.randint(1, 9)] for start in chance.choices(range(1, 20), k=size + 1)]"
 SPREAD = "[[start, start + chance.randint(1, 5)] for start in chance.choices(range(1, 50), k=size + 1)]"

@@ -6,9 +6,9 @@ import random
 import textwrap
 from typing import NamedTuple
 
-from synthesis.environments.codegym.problem import Problem, ProblemTool
-from synthesis.generators.codegym_procedural.draft import INTEGER, Made, indented, told_in
-from synthesis.generators.codegym_procedural.themes import Theme
+from agentmill.synthesis.environments.codegym.problem import Problem, ProblemTool
+from agentmill.synthesis.generators.codegym_procedural.draft import INTEGER, Made, indented, told_in
+from agentmill.synthesis.generators.codegym_procedural.themes import Theme
 
 
 class Shape(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from synthesis.generators.codegym_procedural.draft import STRING, STRINGS, Question
+from agentmill.synthesis.generators.codegym_procedural.draft import STRING, STRINGS, Question
 
 WORDS = """[chance.choice(["ten", "net", "stone", "notes", "onset", "level", "rotor", "lamp", "palm", "arm", "mar",
     "ram", "plan", "plane", "planet", "star", "start", "rats", "arts", "deed"]) for _ in range(size + 2)]"""

@@ -12,16 +12,16 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from string import Template
 from typing import Any
 
-from schemas.errors import UserError
-from schemas.ids import derive_seed, digest
-from schemas.record import JsonObject, Record
-from schemas.task import Difficulty, EnvironmentSpec, Lineage, Task
-from schemas.trajectory import AnyAction, ApiAction
-from synthesis.environments.codegym.problem import SUBMIT, Problem, ProblemError, read_problem
-from synthesis.environments.codegym.structure import problem_structure, task_structure
-from synthesis.environments.codegym.workshop import Draw, Failure, Run, Workshop
-from synthesis.environments.interpreter.goal import same
-from synthesis.generators.generator import GenerationError
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.ids import derive_seed, digest
+from agentmill.schemas.records.record import JsonObject, Record
+from agentmill.schemas.records.task import Difficulty, EnvironmentSpec, Lineage, Task
+from agentmill.schemas.records.trajectory import AnyAction, ApiAction
+from agentmill.synthesis.environments.codegym.problem import SUBMIT, Problem, ProblemError, read_problem
+from agentmill.synthesis.environments.codegym.structure import problem_structure, task_structure
+from agentmill.synthesis.environments.codegym.workshop import Draw, Failure, Run, Workshop
+from agentmill.synthesis.environments.interpreter.goal import same
+from agentmill.synthesis.generators.generator import GenerationError
 
 SIZES = (2, 12)
 """Of inputs, in the terms of their problem: about how many things there are."""

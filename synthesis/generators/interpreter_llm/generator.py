@@ -11,13 +11,13 @@ from string import Template
 
 import msgspec
 
-from schemas.record import JsonObject, Record
-from schemas.task import EnvironmentSpec, Inspiration
-from synthesis.generators.admission import AdmissionLimits
-from synthesis.generators.author import COPIED, NO_OBJECT, Author, first_fault, read_object
-from synthesis.generators.interpreter_admission import environment_checks, source_structure
-from synthesis.policies.policy import Policy
-from synthesis.prompts import prompt
+from agentmill.schemas.records.record import JsonObject, Record
+from agentmill.schemas.records.task import EnvironmentSpec, Inspiration
+from agentmill.synthesis.generators.admission import AdmissionLimits
+from agentmill.synthesis.generators.author import COPIED, NO_OBJECT, Author, first_fault, read_object
+from agentmill.synthesis.generators.interpreter_admission import environment_checks, source_structure
+from agentmill.synthesis.policies.policy import Policy
+from agentmill.synthesis.prompts import prompt
 
 
 class Answer(Record):

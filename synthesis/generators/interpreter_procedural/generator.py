@@ -11,11 +11,11 @@ from string import Template
 
 import msgspec
 
-from schemas.ids import derive_seed
-from schemas.task import EnvironmentSpec, Inspiration
-from synthesis.generators.interpreter_procedural.scheme import Scheme
-from synthesis.generators.interpreter_procedural.themes import THEMES, Theme
-from synthesis.generators.procedural import BACKEND, proposal
+from agentmill.schemas.ids import derive_seed
+from agentmill.schemas.records.task import EnvironmentSpec, Inspiration
+from agentmill.synthesis.generators.interpreter_procedural.scheme import Scheme
+from agentmill.synthesis.generators.interpreter_procedural.themes import THEMES, Theme
+from agentmill.synthesis.generators.procedural import BACKEND, proposal
 
 _SOURCE = Template(
     '''def tables():

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from schemas.ids import digest
-from schemas.record import Record
-from schemas.task import EnvironmentSpec
+from agentmill.schemas.ids import digest
+from agentmill.schemas.records.record import Record
+from agentmill.schemas.records.task import EnvironmentSpec
 
 Row = dict[str, Any]
 

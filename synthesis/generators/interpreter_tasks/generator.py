@@ -13,14 +13,14 @@ from typing import Any
 
 import msgspec
 
-from schemas.errors import UserError
-from schemas.ids import derive_seed, digest
-from schemas.record import JsonObject, Record
-from schemas.task import EnvironmentSpec, Lineage, Task
-from schemas.trajectory import AnyAction, ApiAction
-from synthesis.generators.generator import GenerationError
-from synthesis.generators.interpreter_procedural.scheme import Row, Scheme, scheme_of
-from synthesis.generators.interpreter_tasks.steps import (
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.ids import derive_seed, digest
+from agentmill.schemas.records.record import JsonObject, Record
+from agentmill.schemas.records.task import EnvironmentSpec, Lineage, Task
+from agentmill.schemas.records.trajectory import AnyAction, ApiAction
+from agentmill.synthesis.generators.generator import GenerationError
+from agentmill.synthesis.generators.interpreter_procedural.scheme import Row, Scheme, scheme_of
+from agentmill.synthesis.generators.interpreter_tasks.steps import (
     AnyStep,
     AtLeast,
     Keep,
@@ -29,8 +29,8 @@ from synthesis.generators.interpreter_tasks.steps import (
     Question,
     Unclear,
 )
-from synthesis.generators.interpreter_tasks.written import is_written, written_of
-from synthesis.generators.pddl_tasks.difficulty import difficulty_of
+from agentmill.synthesis.generators.interpreter_tasks.written import is_written, written_of
+from agentmill.synthesis.generators.pddl_tasks.difficulty import difficulty_of
 
 TRIES = 60
 """How often a task is drawn anew before it is given up."""

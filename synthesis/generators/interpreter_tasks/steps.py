@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from schemas.record import Record
-from synthesis.generators.interpreter_procedural.scheme import Row, Scheme
+from agentmill.schemas.records.record import Record
+from agentmill.synthesis.generators.interpreter_procedural.scheme import Row, Scheme
 
 
 class Unclear(Exception):

@@ -9,11 +9,11 @@ from typing import Any
 
 import msgspec
 
-from schemas.ids import digest
-from schemas.record import JsonObject, Record
-from schemas.task import EnvironmentSpec, Lineage, Task
-from schemas.trajectory import ApiAction
-from synthesis.generators.pddl_tasks.difficulty import difficulty_of
+from agentmill.schemas.ids import digest
+from agentmill.schemas.records.record import JsonObject, Record
+from agentmill.schemas.records.task import EnvironmentSpec, Lineage, Task
+from agentmill.schemas.records.trajectory import ApiAction
+from agentmill.synthesis.generators.pddl_tasks.difficulty import difficulty_of
 
 SPARE_TURNS = 6
 

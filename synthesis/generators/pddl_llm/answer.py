@@ -7,7 +7,7 @@ import re
 
 import msgspec
 
-from schemas.record import JsonObject
+from agentmill.schemas.records.record import JsonObject
 
 
 class Malformed(Exception):

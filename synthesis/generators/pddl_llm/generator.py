@@ -9,15 +9,15 @@ from string import Template
 
 import msgspec
 
-from schemas.task import EnvironmentSpec, Inspiration
-from synthesis.environments.pddl.reader import read_domain
-from synthesis.environments.pddl.structure import domain_structure
-from synthesis.generators.admission import AdmissionLimits
-from synthesis.generators.author import Author, told
-from synthesis.generators.pddl_admission import environment_checks
-from synthesis.generators.pddl_llm.answer import Malformed, read_answer
-from synthesis.policies.policy import Policy
-from synthesis.prompts import prompt
+from agentmill.schemas.records.task import EnvironmentSpec, Inspiration
+from agentmill.synthesis.environments.pddl.reader import read_domain
+from agentmill.synthesis.environments.pddl.structure import domain_structure
+from agentmill.synthesis.generators.admission import AdmissionLimits
+from agentmill.synthesis.generators.author import Author, told
+from agentmill.synthesis.generators.pddl_admission import environment_checks
+from agentmill.synthesis.generators.pddl_llm.answer import Malformed, read_answer
+from agentmill.synthesis.policies.policy import Policy
+from agentmill.synthesis.prompts import prompt
 
 
 class LlmGenerator:

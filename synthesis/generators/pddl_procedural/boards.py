@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from synthesis.generators.pddl_procedural.draft import Draft
+from agentmill.synthesis.generators.pddl_procedural.draft import Draft
 
 
 def stack(draft: Draft, chance: random.Random) -> None:

@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from synthesis.generators.pddl_procedural import benches, boards, demands, exchanges, hurdles, journeys
-from synthesis.generators.pddl_procedural.draft import Draft
-from synthesis.generators.pddl_procedural.theme import Theme
-from synthesis.generators.procedural import matches
+from agentmill.synthesis.generators.pddl_procedural import benches, boards, demands, exchanges, hurdles, journeys
+from agentmill.synthesis.generators.pddl_procedural.draft import Draft
+from agentmill.synthesis.generators.pddl_procedural.theme import Theme
+from agentmill.synthesis.generators.procedural import matches
 
 MAX_ACTIONS = 6
 MAX_PARAMETERS = 4

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import random
 
-from synthesis.generators.pddl_procedural.draft import Draft
-from synthesis.generators.pddl_procedural.hooks import free_words, groups, stand, verbs, with_item
+from agentmill.synthesis.generators.pddl_procedural.draft import Draft
+from agentmill.synthesis.generators.pddl_procedural.hooks import free_words, groups, stand, verbs, with_item
 
 
 def fits_consumables(draft: Draft) -> bool:

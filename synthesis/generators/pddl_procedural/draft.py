@@ -12,9 +12,9 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from schemas.record import JsonObject
-from synthesis.environments.pddl.domain import OBJECT, Action, Domain, Literal, Predicate, Typed
-from synthesis.generators.pddl_procedural.theme import Theme, plural
+from agentmill.schemas.records.record import JsonObject
+from agentmill.synthesis.environments.pddl.domain import OBJECT, Action, Domain, Literal, Predicate, Typed
+from agentmill.synthesis.generators.pddl_procedural.theme import Theme, plural
 
 
 @dataclass
@@ -38,7 +38,8 @@ class Draft:
     """A world under construction. ``mover`` is ``""`` for the agent itself, else the role of what moves.
 
     ``kinds`` maps a role to the least and most objects of it, ``parents`` to its supertype, ``start`` are the rules by
-    which initial states are sampled (``synthesis.generators.pddl_tasks.start``), ``goals`` weigh goal predicates.
+    which initial states are sampled (``agentmill.synthesis.generators.pddl_tasks.start``), ``goals`` weigh goal
+    predicates.
     """
 
     theme: Theme

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
-from synthesis.generators.pddl_procedural.draft import Draft
-from synthesis.generators.pddl_procedural.journeys import travel
+from agentmill.synthesis.generators.pddl_procedural.draft import Draft
+from agentmill.synthesis.generators.pddl_procedural.journeys import travel
 
 
 def relay(draft: Draft, chance: random.Random) -> None:

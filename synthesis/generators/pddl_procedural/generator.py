@@ -8,15 +8,15 @@ from __future__ import annotations
 import random
 import re
 
-from schemas.ids import derive_seed
-from schemas.record import JsonObject
-from schemas.task import EnvironmentSpec, Inspiration
-from synthesis.environments.pddl.structure import domain_structure
-from synthesis.environments.pddl.writer import domain_text
-from synthesis.generators.pddl_procedural.composition import compose
-from synthesis.generators.pddl_procedural.draft import Draft
-from synthesis.generators.pddl_procedural.vocabulary import THEMES
-from synthesis.generators.procedural import BACKEND, choose_theme, proposal
+from agentmill.schemas.ids import derive_seed
+from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.records.task import EnvironmentSpec, Inspiration
+from agentmill.synthesis.environments.pddl.structure import domain_structure
+from agentmill.synthesis.environments.pddl.writer import domain_text
+from agentmill.synthesis.generators.pddl_procedural.composition import compose
+from agentmill.synthesis.generators.pddl_procedural.draft import Draft
+from agentmill.synthesis.generators.pddl_procedural.vocabulary import THEMES
+from agentmill.synthesis.generators.procedural import BACKEND, choose_theme, proposal
 
 _PLACEHOLDERS = ("X", "Y", "Z", "W")
 
@@ -66,7 +66,7 @@ def _form(text: str) -> str:
 
 
 def _problems(draft: Draft) -> JsonObject:
-    """The scheme of ``synthesis.generators.pddl_tasks.scheme``."""
+    """The scheme of ``agentmill.synthesis.generators.pddl_tasks.scheme``."""
     word = draft.theme.kind
     pools = {word(r): {"count": list(n), "names": list(draft.theme.objects(r))} for r, n in draft.kinds.items()}
     return {

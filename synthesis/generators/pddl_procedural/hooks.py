@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 
-from synthesis.generators.pddl_procedural.draft import ActionDraft, Draft
+from agentmill.synthesis.generators.pddl_procedural.draft import ActionDraft, Draft
 
 
 def groups(draft: Draft, *tags: str) -> list[str]:

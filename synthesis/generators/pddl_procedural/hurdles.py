@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import random
 
-from synthesis.generators.pddl_procedural.draft import Draft
-from synthesis.generators.pddl_procedural.hooks import stand, verbs, with_place
+from agentmill.synthesis.generators.pddl_procedural.draft import Draft
+from agentmill.synthesis.generators.pddl_procedural.hooks import stand, verbs, with_place
 
 
 def fits_locks(draft: Draft) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from synthesis.generators.pddl_procedural.draft import ActionDraft, Draft
+from agentmill.synthesis.generators.pddl_procedural.draft import ActionDraft, Draft
 
 MAPS = ("open", "paths", "floors", "doors")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from synthesis.generators.pddl_procedural.theme import Chain, Theme
+from agentmill.synthesis.generators.pddl_procedural.theme import Chain, Theme
 
 
 def _theme(name: str, keywords: str, inside: str, kinds: str, states: str, verbs: str, **names: str) -> Theme:

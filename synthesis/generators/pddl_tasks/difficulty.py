@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from schemas.task import Difficulty
-from schemas.trajectory import AnyAction, ApiAction
-from synthesis.environments.pddl.domain import Domain
-from synthesis.environments.pddl.grounding import Grounded
+from agentmill.schemas.records.task import Difficulty
+from agentmill.schemas.records.trajectory import AnyAction, ApiAction
+from agentmill.synthesis.environments.pddl.domain import Domain
+from agentmill.synthesis.environments.pddl.grounding import Grounded
 
 HALF_LEVEL_EFFORT = 10.0
 """The effort at which the level is one half."""

@@ -11,12 +11,12 @@ from collections.abc import Callable
 
 import msgspec
 
-from schemas.task import Task
-from synthesis.environments.pddl.domain import Problem
-from synthesis.environments.pddl.grounding import Grounded, bits
-from synthesis.generators.pddl_tasks.neighbourhood import explore
-from synthesis.generators.pddl_tasks.start import Unsamplable
-from synthesis.generators.pddl_tasks.world import World, aiming_at, starting_at
+from agentmill.schemas.records.task import Task
+from agentmill.synthesis.environments.pddl.domain import Problem
+from agentmill.synthesis.environments.pddl.grounding import Grounded, bits
+from agentmill.synthesis.generators.pddl_tasks.neighbourhood import explore
+from agentmill.synthesis.generators.pddl_tasks.start import Unsamplable
+from agentmill.synthesis.generators.pddl_tasks.world import World, aiming_at, starting_at
 
 REACH = 4
 """How many actions longer the plan of a harder variant may be."""

@@ -11,18 +11,18 @@ from collections.abc import AsyncIterator
 
 import msgspec
 
-from schemas.errors import UserError
-from schemas.ids import derive_seed, digest
-from schemas.task import EnvironmentSpec, Lineage, Task
-from synthesis.environments.pddl.domain import PddlError
-from synthesis.environments.pddl.grounding import ground
-from synthesis.environments.pddl.planner import PlanLimits, plan
-from synthesis.environments.pddl.reader import read_problem
-from synthesis.generators.generator import GenerationError
-from synthesis.generators.pddl_tasks.evolution import METHODS, Parent
-from synthesis.generators.pddl_tasks.neighbourhood import explore
-from synthesis.generators.pddl_tasks.start import Unsamplable
-from synthesis.generators.pddl_tasks.world import World, aiming_at, read_world
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.ids import derive_seed, digest
+from agentmill.schemas.records.task import EnvironmentSpec, Lineage, Task
+from agentmill.synthesis.environments.pddl.domain import PddlError
+from agentmill.synthesis.environments.pddl.grounding import ground
+from agentmill.synthesis.environments.pddl.planner import PlanLimits, plan
+from agentmill.synthesis.environments.pddl.reader import read_problem
+from agentmill.synthesis.generators.generator import GenerationError
+from agentmill.synthesis.generators.pddl_tasks.evolution import METHODS, Parent
+from agentmill.synthesis.generators.pddl_tasks.neighbourhood import explore
+from agentmill.synthesis.generators.pddl_tasks.start import Unsamplable
+from agentmill.synthesis.generators.pddl_tasks.world import World, aiming_at, read_world
 
 TRIES = 8
 """How often a task is drawn anew before it is given up."""

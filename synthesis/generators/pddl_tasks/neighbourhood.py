@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from synthesis.environments.pddl.domain import Atom
-from synthesis.environments.pddl.grounding import Grounded, bits
+from agentmill.synthesis.environments.pddl.domain import Atom
+from agentmill.synthesis.environments.pddl.grounding import Grounded, bits
 
 MAX_STATES = 3_000
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 import msgspec
 
-from schemas.record import JsonObject
-from synthesis.environments.pddl.domain import Domain, PddlError, Problem, Typed, objects_by_type
-from synthesis.environments.pddl.reader import read_problem
-from synthesis.generators.pddl_tasks.start import AnyRule, sample_facts
+from agentmill.schemas.records.record import JsonObject
+from agentmill.synthesis.environments.pddl.domain import Domain, PddlError, Problem, Typed, objects_by_type
+from agentmill.synthesis.environments.pddl.reader import read_problem
+from agentmill.synthesis.generators.pddl_tasks.start import AnyRule, sample_facts
 
 EXAMPLE_DETOUR = 12
 """How many random steps lead from an example's initial state to one sampled from it."""

@@ -13,7 +13,7 @@ from typing import Literal
 
 import msgspec
 
-from synthesis.environments.pddl.domain import Atom, Domain
+from agentmill.synthesis.environments.pddl.domain import Atom, Domain
 
 
 class Unsamplable(Exception):

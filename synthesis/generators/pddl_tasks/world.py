@@ -7,17 +7,17 @@ from collections.abc import Mapping
 
 import msgspec
 
-from schemas.task import EnvironmentSpec, Lineage, Task
-from synthesis.environments.pddl.domain import Atom, Domain, Literal, Problem
-from synthesis.environments.pddl.grounding import Grounded, bits, ground
-from synthesis.environments.pddl.planner import PlanLimits, plan
-from synthesis.environments.pddl.reader import read_domain
-from synthesis.environments.pddl.structure import task_structure
-from synthesis.environments.pddl.wording import Wording
-from synthesis.environments.pddl.writer import problem_text
-from synthesis.generators.pddl_tasks.difficulty import difficulty_of, gold_actions
-from synthesis.generators.pddl_tasks.neighbourhood import Neighbourhood, goal_atoms, mask
-from synthesis.generators.pddl_tasks.scheme import EXAMPLE_DETOUR, ProblemScheme, scheme_of
+from agentmill.schemas.records.task import EnvironmentSpec, Lineage, Task
+from agentmill.synthesis.environments.pddl.domain import Atom, Domain, Literal, Problem
+from agentmill.synthesis.environments.pddl.grounding import Grounded, bits, ground
+from agentmill.synthesis.environments.pddl.planner import PlanLimits, plan
+from agentmill.synthesis.environments.pddl.reader import read_domain
+from agentmill.synthesis.environments.pddl.structure import task_structure
+from agentmill.synthesis.environments.pddl.wording import Wording
+from agentmill.synthesis.environments.pddl.writer import problem_text
+from agentmill.synthesis.generators.pddl_tasks.difficulty import difficulty_of, gold_actions
+from agentmill.synthesis.generators.pddl_tasks.neighbourhood import Neighbourhood, goal_atoms, mask
+from agentmill.synthesis.generators.pddl_tasks.scheme import EXAMPLE_DETOUR, ProblemScheme, scheme_of
 
 GOAL_SIZES = (1, 2, 3)
 GOAL_SIZE_WEIGHTS = (3, 5, 2)

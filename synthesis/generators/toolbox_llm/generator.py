@@ -10,15 +10,15 @@ from string import Template
 
 import msgspec
 
-from schemas.task import EnvironmentSpec, Inspiration
-from synthesis.environments.toolbox.examples import LIBRARY
-from synthesis.environments.toolbox.structure import toolbox_structure
-from synthesis.environments.toolbox.toolbox import read_toolbox, write_toolbox
-from synthesis.generators.admission import AdmissionLimits
-from synthesis.generators.author import Author
-from synthesis.generators.toolbox_admission import environment_checks
-from synthesis.policies.policy import Policy
-from synthesis.prompts import prompt
+from agentmill.schemas.records.task import EnvironmentSpec, Inspiration
+from agentmill.synthesis.environments.toolbox.examples import LIBRARY
+from agentmill.synthesis.environments.toolbox.structure import toolbox_structure
+from agentmill.synthesis.environments.toolbox.toolbox import read_toolbox, write_toolbox
+from agentmill.synthesis.generators.admission import AdmissionLimits
+from agentmill.synthesis.generators.author import Author
+from agentmill.synthesis.generators.toolbox_admission import environment_checks
+from agentmill.synthesis.policies.policy import Policy
+from agentmill.synthesis.prompts import prompt
 
 
 class LlmGenerator:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from synthesis.environments.toolbox.toolbox import Column, Parameter, Requirement, Table, Tool
-from synthesis.generators.pddl_procedural.theme import plural
-from synthesis.generators.toolbox_procedural.vocabulary import Theme
+from agentmill.synthesis.environments.toolbox.toolbox import Column, Parameter, Requirement, Table, Tool
+from agentmill.synthesis.generators.pddl_procedural.theme import plural
+from agentmill.synthesis.generators.toolbox_procedural.vocabulary import Theme
 
 
 @dataclass

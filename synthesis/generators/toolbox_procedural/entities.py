@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 
-from synthesis.environments.toolbox.toolbox import Column
-from synthesis.generators.toolbox_procedural.draft import Draft, Entity
-from synthesis.generators.toolbox_procedural.vocabulary import CITIES, Theme
+from agentmill.synthesis.environments.toolbox.toolbox import Column
+from agentmill.synthesis.generators.toolbox_procedural.draft import Draft, Entity
+from agentmill.synthesis.generators.toolbox_procedural.vocabulary import CITIES, Theme
 
 PRIORITIES = ("low", "normal", "high")
 FLAGS = ("active", "blocked")

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import random
 
-from schemas.ids import derive_seed
-from schemas.task import EnvironmentSpec, Inspiration
-from synthesis.environments.toolbox.structure import toolbox_structure
-from synthesis.environments.toolbox.toolbox import Toolbox, write_toolbox
-from synthesis.generators.procedural import BACKEND, choose_theme, proposal
-from synthesis.generators.toolbox_procedural.entities import entities
-from synthesis.generators.toolbox_procedural.reads import add_reads
-from synthesis.generators.toolbox_procedural.rows import rows
-from synthesis.generators.toolbox_procedural.vocabulary import THEMES, Theme
-from synthesis.generators.toolbox_procedural.writes import add_writes
+from agentmill.schemas.ids import derive_seed
+from agentmill.schemas.records.task import EnvironmentSpec, Inspiration
+from agentmill.synthesis.environments.toolbox.structure import toolbox_structure
+from agentmill.synthesis.environments.toolbox.toolbox import Toolbox, write_toolbox
+from agentmill.synthesis.generators.procedural import BACKEND, choose_theme, proposal
+from agentmill.synthesis.generators.toolbox_procedural.entities import entities
+from agentmill.synthesis.generators.toolbox_procedural.reads import add_reads
+from agentmill.synthesis.generators.toolbox_procedural.rows import rows
+from agentmill.synthesis.generators.toolbox_procedural.vocabulary import THEMES, Theme
+from agentmill.synthesis.generators.toolbox_procedural.writes import add_writes
 
 FAMILY = "toolbox"
 

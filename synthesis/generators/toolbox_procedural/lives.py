@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from synthesis.generators.toolbox_procedural.draft import Draft, Entity, of_row, updating
+from agentmill.synthesis.generators.toolbox_procedural.draft import Draft, Entity, of_row, updating
 
 
 def lives(draft: Draft, entity: Entity, chance: random.Random) -> None:

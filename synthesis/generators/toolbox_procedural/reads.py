@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 
-from synthesis.environments.toolbox.toolbox import Column, Parameter, Tool
-from synthesis.generators.pddl_procedural.theme import plural
-from synthesis.generators.toolbox_procedural.draft import Draft, Entity, exists, fields, key_parameter, select
+from agentmill.synthesis.environments.toolbox.toolbox import Column, Parameter, Tool
+from agentmill.synthesis.generators.pddl_procedural.theme import plural
+from agentmill.synthesis.generators.toolbox_procedural.draft import Draft, Entity, exists, fields, key_parameter, select
 
 
 def add_reads(draft: Draft, chance: random.Random) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 
-from synthesis.environments.toolbox.toolbox import Column, Rows, Value
-from synthesis.generators.toolbox_procedural.draft import Draft, Entity
-from synthesis.generators.toolbox_procedural.vocabulary import FIRST_NAMES, LAST_NAMES
+from agentmill.synthesis.environments.toolbox.toolbox import Column, Rows, Value
+from agentmill.synthesis.generators.toolbox_procedural.draft import Draft, Entity
+from agentmill.synthesis.generators.toolbox_procedural.vocabulary import FIRST_NAMES, LAST_NAMES
 
 _REGIONS = ("North", "South", "East", "West")
 _EMPTY = 0.3

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import random
 
-from synthesis.environments.toolbox.toolbox import Column, Parameter, Requirement, Tool
-from synthesis.generators.toolbox_procedural.draft import Draft, Entity, exists, fields, key_parameter, select, usable
+from agentmill.synthesis.environments.toolbox.toolbox import Column, Parameter, Requirement, Tool
+from agentmill.synthesis.generators.toolbox_procedural.draft import (
+    Draft,
+    Entity,
+    exists,
+    fields,
+    key_parameter,
+    select,
+    usable,
+)
 
 _OPEN_RECORDS = (3, 4, 5)
 

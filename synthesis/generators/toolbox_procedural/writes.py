@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from synthesis.environments.toolbox.toolbox import Column, Parameter, Requirement, Tool
-from synthesis.generators.toolbox_procedural.draft import (
+from agentmill.synthesis.environments.toolbox.toolbox import Column, Parameter, Requirement, Tool
+from agentmill.synthesis.generators.toolbox_procedural.draft import (
     Draft,
     Entity,
     exists,
@@ -17,8 +17,8 @@ from synthesis.generators.toolbox_procedural.draft import (
     updating,
     usable,
 )
-from synthesis.generators.toolbox_procedural.lives import lives
-from synthesis.generators.toolbox_procedural.rows_made import create, delete
+from agentmill.synthesis.generators.toolbox_procedural.lives import lives
+from agentmill.synthesis.generators.toolbox_procedural.rows_made import create, delete
 
 Operation = Callable[[Draft, Entity, random.Random], None]
 

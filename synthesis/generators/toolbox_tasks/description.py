@@ -13,9 +13,9 @@ from itertools import product
 
 import msgspec
 
-from synthesis.environments.toolbox.toolbox import Column, Parameter, Table, Tool
-from synthesis.environments.toolbox.user import Slot
-from synthesis.generators.toolbox_tasks.world import Call, Row, World
+from agentmill.synthesis.environments.toolbox.toolbox import Column, Parameter, Table, Tool
+from agentmill.synthesis.environments.toolbox.user import Slot
+from agentmill.synthesis.generators.toolbox_tasks.world import Call, Row, World
 
 TOLD_KEY = 0.12
 """How often a user simply says the number of a row."""

@@ -11,18 +11,18 @@ from collections.abc import AsyncIterator, Iterator
 
 import msgspec
 
-from schemas.errors import UserError
-from schemas.ids import derive_seed, digest
-from schemas.task import Difficulty, EnvironmentSpec, Lineage, Task
-from schemas.trajectory import AnyAction, ApiAction
-from synthesis.environments.environment import WorldError
-from synthesis.environments.toolbox.changes import changes
-from synthesis.environments.toolbox.goal import Goal, numbers, tells
-from synthesis.environments.toolbox.toolbox import FINISH
-from synthesis.environments.toolbox.user import Request, Slot
-from synthesis.generators.generator import GenerationError
-from synthesis.generators.toolbox_tasks.operation import LOOK_UP, Drawer, Operation
-from synthesis.generators.toolbox_tasks.world import World, plain, read_world, shape
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.ids import derive_seed, digest
+from agentmill.schemas.records.task import Difficulty, EnvironmentSpec, Lineage, Task
+from agentmill.schemas.records.trajectory import AnyAction, ApiAction
+from agentmill.synthesis.environments.environment import EnvError
+from agentmill.synthesis.environments.toolbox.changes import changes
+from agentmill.synthesis.environments.toolbox.goal import Goal, numbers, tells
+from agentmill.synthesis.environments.toolbox.toolbox import FINISH
+from agentmill.synthesis.environments.toolbox.user import Request, Slot
+from agentmill.synthesis.generators.generator import GenerationError
+from agentmill.synthesis.generators.toolbox_tasks.operation import LOOK_UP, Drawer, Operation
+from agentmill.synthesis.generators.toolbox_tasks.world import World, plain, read_world, shape
 
 TRIES = 8
 MAX_OPERATIONS = 5
@@ -67,7 +67,7 @@ class ToolboxTaskGenerator:
         """``n`` tasks or failures, no two tasks of the same structure; one failure for a spec that cannot be used."""
         try:
             world = read_world(spec)
-        except WorldError as error:
+        except EnvError as error:
             yield GenerationError("broken_environment", str(error))
             return
         seen: set[str | None] = set()
@@ -84,7 +84,7 @@ class ToolboxTaskGenerator:
         try:
             world = read_world(spec)
             plan = msgspec.convert((parent.lineage.notes if parent.lineage else {}).get("plan"), Plan)
-        except (WorldError, msgspec.ValidationError) as error:
+        except (EnvError, msgspec.ValidationError) as error:
             yield GenerationError("broken_parent", f"task {parent.task_id} was not drawn from this toolbox: {error}")
             return
         seen = {parent.structure_digest}

@@ -7,10 +7,10 @@ import re
 
 import msgspec
 
-from synthesis.environments.toolbox.arguments import allowed
-from synthesis.environments.toolbox.goal import Answer
-from synthesis.environments.toolbox.toolbox import Column, Parameter, Table, Tool, Value
-from synthesis.generators.toolbox_tasks.description import (
+from agentmill.synthesis.environments.toolbox.calls import allowed
+from agentmill.synthesis.environments.toolbox.goal import Answer
+from agentmill.synthesis.environments.toolbox.toolbox import Column, Parameter, Table, Tool, Value
+from agentmill.synthesis.generators.toolbox_tasks.description import (
     Describer,
     Description,
     Phrase,
@@ -20,7 +20,7 @@ from synthesis.generators.toolbox_tasks.description import (
     plainly,
     said,
 )
-from synthesis.generators.toolbox_tasks.world import Call, World
+from agentmill.synthesis.generators.toolbox_tasks.world import Call, World
 
 DRAWS = 16
 """How often a call is drawn anew before its tool is given up."""

@@ -6,17 +6,16 @@ from collections.abc import Mapping
 
 import msgspec
 
-from schemas.ids import digest
-from schemas.record import JsonObject
-from schemas.task import EnvironmentSpec, Task
-from schemas.trajectory import ApiAction
-from synthesis.environments.environment import WorldError
-from synthesis.environments.toolbox.arguments import Unfit, bind
-from synthesis.environments.toolbox.calls import Unmet
-from synthesis.environments.toolbox.database import Contents, Refused
-from synthesis.environments.toolbox.environment import ToolboxEnvironment
-from synthesis.environments.toolbox.structure import toolbox_structure
-from synthesis.environments.toolbox.toolbox import Table, Tool, Value
+from agentmill.schemas.ids import digest
+from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.records.task import EnvironmentSpec, Task
+from agentmill.schemas.records.trajectory import ApiAction
+from agentmill.synthesis.environments.environment import EnvError
+from agentmill.synthesis.environments.toolbox.calls import Unfit, Unmet, bind
+from agentmill.synthesis.environments.toolbox.database import Contents, Refused
+from agentmill.synthesis.environments.toolbox.environment import ToolboxEnvironment
+from agentmill.synthesis.environments.toolbox.structure import toolbox_structure
+from agentmill.synthesis.environments.toolbox.toolbox import Table, Tool, Value
 
 Row = dict[str, Value]
 
@@ -111,7 +110,7 @@ def read_world(spec: EnvironmentSpec) -> World:
     try:
         return World(spec)
     except Refused as error:
-        raise WorldError(str(error)) from error
+        raise EnvError(str(error)) from error
 
 
 def plain(value: msgspec.Struct) -> JsonObject:

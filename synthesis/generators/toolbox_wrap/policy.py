@@ -10,7 +10,7 @@ import random
 
 import msgspec
 
-from synthesis.environments.toolbox.toolbox import Column, Rule, Table, Tool, Toolbox
+from agentmill.synthesis.environments.toolbox.toolbox import Column, Rule, Table, Tool, Toolbox
 
 LEVELS = (1, 2, 3, 4)
 RULES_PER_LEVEL = 2

@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 import msgspec
 
-from synthesis.environments.toolbox.toolbox import Column, Table, Tool, Toolbox
-from synthesis.generators.toolbox_procedural.generator import compose
-from synthesis.generators.toolbox_procedural.vocabulary import THEMES
+from agentmill.synthesis.environments.toolbox.toolbox import Column, Table, Tool, Toolbox
+from agentmill.synthesis.generators.toolbox_procedural.generator import compose
+from agentmill.synthesis.generators.toolbox_procedural.vocabulary import THEMES
 
 FILED = Table(
     name="filed_requests",

@@ -12,19 +12,19 @@ from typing import Literal
 
 import msgspec
 
-from schemas.ids import derive_seed, digest
-from schemas.task import EnvironmentSpec, Lineage, Task
-from schemas.trajectory import AnyAction, ApiAction
-from synthesis.environments.toolbox.environment import FAULT, ToolboxEnvironment
-from synthesis.environments.toolbox.goal import Answer, Goal
-from synthesis.environments.toolbox.state import Settings
-from synthesis.environments.toolbox.structure import toolbox_structure
-from synthesis.environments.toolbox.toolbox import ASK_USER, FINISH, Toolbox, read_toolbox, write_toolbox
-from synthesis.environments.toolbox.user import Request, hideable
-from synthesis.generators.generator import GenerationError
-from synthesis.generators.toolbox_tasks.world import plain
-from synthesis.generators.toolbox_wrap.policy import ASIDE, with_policy
-from synthesis.generators.toolbox_wrap.twins import DEPRECATED, with_distractors, with_twins
+from agentmill.schemas.ids import derive_seed, digest
+from agentmill.schemas.records.task import EnvironmentSpec, Lineage, Task
+from agentmill.schemas.records.trajectory import AnyAction, ApiAction
+from agentmill.synthesis.environments.toolbox.changes import Settings
+from agentmill.synthesis.environments.toolbox.environment import FAULT, ToolboxEnvironment
+from agentmill.synthesis.environments.toolbox.goal import Answer, Goal
+from agentmill.synthesis.environments.toolbox.structure import toolbox_structure
+from agentmill.synthesis.environments.toolbox.toolbox import ASK_USER, FINISH, Toolbox, read_toolbox, write_toolbox
+from agentmill.synthesis.environments.toolbox.user import Request, hideable
+from agentmill.synthesis.generators.generator import GenerationError
+from agentmill.synthesis.generators.toolbox_tasks.world import plain
+from agentmill.synthesis.generators.toolbox_wrap.policy import ASIDE, with_policy
+from agentmill.synthesis.generators.toolbox_wrap.twins import DEPRECATED, with_distractors, with_twins
 
 OPERATOR = "wrap_env"
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 
-from synthesis.strategies.search.search import Search
-from synthesis.strategies.search.tree import SearchNode, SelectionName, select
+from agentmill.synthesis.strategies.search.search import Search
+from agentmill.synthesis.strategies.search.tree import SearchNode, SelectionName, select
 
 ITERATIONS, EXHAUSTED, SOLVED = "iterations", "exhausted", "solved"
 

@@ -2,21 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import re
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import msgspec
 
-from schemas.ids import derive_seed
-from schemas.views.sameness import done
-from synthesis.environments.environment import Check, Environment
-from synthesis.policies.policy import Policy, Turn
-from synthesis.strategies.asking import all_of
-from synthesis.strategies.budget import Budget
-from synthesis.strategies.episode import Episode
-from synthesis.strategies.search.critic import CRITIC, estimate
-from synthesis.strategies.search.tree import PriorName, SearchNode, logprob_of, set_priors
-from synthesis.strategies.stepping import world_at_fault
+from agentmill.schemas.ids import derive_seed, part_id
+from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.records.trajectory import TextObservation, Trajectory, Usage
+from agentmill.schemas.records.verdict import Node
+from agentmill.schemas.views.pairing import done
+from agentmill.synthesis.environments.environment import Check, Environment
+from agentmill.synthesis.policies.policy import ContextOverflow, Policy, Turn
+from agentmill.synthesis.prompts import prompt
+from agentmill.synthesis.rollouts.call_budget import Budget
+from agentmill.synthesis.rollouts.episode import Episode
+from agentmill.synthesis.rollouts.llm_calls import TRIES, all_of, total, transcript, words_if_any
+from agentmill.synthesis.rollouts.step import environment_at_fault
+from agentmill.synthesis.strategies.branch import history
+from agentmill.synthesis.strategies.search.tree import PriorName, SearchNode, logprob_of, set_priors
+
+CRITIC = "critic"
+HIGHEST = 10.0
+
+_SCALE = r"(?:\s*\(?(?:from\s+)?\d+\s*(?:-|–|to)\s*\d+\)?(?=\s*:|\s*is\b))?(?:\s+is\b)?"
+"""The scale that some say before the score, as in ``Score (0-10): 7``."""
+_SCORE = re.compile(rf"score{_SCALE}[^\w-]*(?:-\s+)?(-?\d+(?:\.\d+)?)", re.IGNORECASE)
+_NUMBER = re.compile(r"\s*(\d+(?:\.\d+)?)\s*\.?\s*")
+
+
+async def estimate(critic: Policy, episode: Episode, seed: int) -> float | None:
+    """The score of a run so far, in [0, 1]; ``None`` if the critic gives none in ``TRIES`` answers, or cannot read it.
+
+    Raises ``PolicyError`` where the critic cannot be asked, or its budget is spent.
+    """
+    asked = [TextObservation(content=transcript(episode.content), source="user")]
+    for attempt in range(TRIES):
+        try:
+            words, _ = await words_if_any(
+                critic, episode.plan.trajectory_id, prompt("search_critic"), asked, derive_seed(seed, attempt)
+            )
+        except ContextOverflow:  # the transcript does not get shorter
+            return None
+        score = None if words is None else read_score(words.content)
+        if score is not None:
+            return score
+    return None
+
+
+def read_score(text: str) -> float | None:
+    """The last ``Score: N``, or the number that a text consists of, from 0 to 10, as a share; ``None`` for others."""
+    found = _SCORE.findall(text) or ([alone[1]] if (alone := _NUMBER.fullmatch(text)) else [])
+    score = float(found[-1]) if found else None
+    return score / HIGHEST if score is not None and 0 <= score <= HIGHEST else None
+
 
 ValueName = Literal["rollout", "environment", "critic"]
 ReturnName = Literal["success", "progress", "reward"]
@@ -90,7 +131,7 @@ class Search:
         """What the environment says of the state of a node; it is asked once."""
         if node.check is None:
             self._enter(node)
-            with world_at_fault():
+            with environment_at_fault():
                 node.check = self.environment.check()
         return node.check
 
@@ -145,7 +186,7 @@ class Search:
         logprob: float | None = None,
     ) -> SearchNode:
         """A node for the moment that the environment is at."""
-        with world_at_fault():
+        with environment_at_fault():
             snapshot, state_digest = self.environment.snapshot(), self.environment.state_digest()
         node = SearchNode(
             number=len(self.nodes),
@@ -170,5 +211,80 @@ class Search:
         return await estimate(self.critic, node.episode, derive_seed(node.episode.plan.seed, node.number, CRITIC))
 
     def _enter(self, node: SearchNode) -> None:
-        with world_at_fault():
+        with environment_at_fault():
             self.environment.restore(node.snapshot)
+
+
+LeafName = Literal["ended", "all"]
+
+
+def harvest(search: Search, leaves: LeafName, about: JsonObject) -> Iterator[Trajectory | Node]:
+    """The runs that ended, or all of them, successes first and the better before the worse; then all nodes.
+
+    ``about`` is what is said of the whole tree; it stands in ``extra`` of the root.
+    """
+    owners: dict[int, Trajectory] = {}
+    wanted = [
+        node
+        for node in search.nodes
+        if not node.children and (node.ended or (leaves == "all" and node.parent is not None))
+    ]
+    wanted.sort(key=lambda leaf: (not search.checked(leaf).passed, -search.worth(leaf), leaf.number))
+    for attempt, leaf in enumerate(wanted):
+        run = _run(search, leaf, attempt, owners)
+        owners |= {node.number: run for node in leaf.path() if node.number not in owners}
+        yield run
+    for node in search.nodes:
+        yield _record(node, owners.get(node.number), about if node.parent is None else {})
+
+
+def _run(search: Search, leaf: SearchNode, attempt: int, owners: dict[int, Trajectory]) -> Trajectory:
+    """The run that ends in a leaf, with what it shares with the run it branches off from marked as copied."""
+    own = [node for node in leaf.path() if node.number not in owners]
+    reason = leaf.reason if leaf.ended else "search_ended"
+    lived = leaf.episode.trajectory(reason, search.checked(leaf))
+    run = msgspec.structs.replace(
+        lived,
+        trajectory_id=part_id(lived.trajectory_id, str(attempt)),
+        attempt=attempt,
+        usage=functools.reduce(total, (node.episode.usage for node in own), Usage()),
+    )
+    fork = own[-1].parent
+    if fork is None:
+        return run
+    branch_turn = fork.episode.turn + 1
+    copied = history(lived, branch_turn)
+    return msgspec.structs.replace(
+        run,
+        parent_id=owners[fork.number].trajectory_id,
+        branch_turn=branch_turn,
+        content=[*copied, *lived.content[len(copied) :]],
+    )
+
+
+def _record(node: SearchNode, owner: Trajectory | None, about: JsonObject) -> Node:
+    tree_id = node.episode.plan.trajectory_id
+    said = {
+        "draws": node.draws or None,
+        "estimate": node.estimate,
+        "reason": node.reason,
+        "unscored": node.unscored or None,
+    }
+    return Node(
+        node_id=_node_id(tree_id, node),
+        tree_id=tree_id,
+        parent_id=None if node.parent is None else _node_id(tree_id, node.parent),
+        trajectory_id=None if owner is None else owner.trajectory_id,
+        turn=node.episode.turn,
+        visits=node.visits,
+        q=node.q,
+        prior=node.prior,
+        state_digest=node.state_digest,
+        terminal=node.ended,
+        extra={**{name: value for name, value in said.items() if value is not None}, **about},
+    )
+
+
+def _node_id(tree_id: str, node: SearchNode) -> str:
+    """Sorted by id, the nodes of a tree stand in the order they were made."""
+    return f"{tree_id}-{node.number:06d}"

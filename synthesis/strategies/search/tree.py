@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from synthesis.environments.environment import Check
-from synthesis.policies.policy import PolicyError, Turn
-from synthesis.strategies.episode import Episode
+from agentmill.synthesis.environments.environment import Check
+from agentmill.synthesis.policies.policy import PolicyError, Turn
+from agentmill.synthesis.rollouts.episode import Episode
 
 SelectionName = Literal["puct", "uct"]
 PriorName = Literal["uniform", "frequency", "logprob"]

@@ -11,15 +11,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pipelines.chaos.device import Device
-from pipelines.chaos.digests import differences, digests_of
-from pipelines.chaos.fault_run import Tried
-from pipelines.cli.chaos import Chaos, share, show
-from pipelines.cli.main import invoke
-from pipelines.engine.seeds import seed_table
-from schemas.config import dump_yaml, read_yaml
-from schemas.errors import UserError
-from schemas.tables import Table
+from agentmill.pipelines.chaos.device import Device
+from agentmill.pipelines.chaos.digests import differences, digests_of
+from agentmill.pipelines.chaos.fault_run import Tried
+from agentmill.pipelines.cli.chaos import Chaos, share, show
+from agentmill.pipelines.cli.main import invoke
+from agentmill.pipelines.engine.chunks import seed_table
+from agentmill.schemas.config import dump_yaml, read_yaml
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.tables import Table
 from tests.builders import trajectory
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -53,7 +53,14 @@ def test_faults_in_every_step_are_survived(
     tmp_path: Path, steps: int, faults: int, kinds: list[str], runner: list[str]
 ) -> None:
     recipe, wanted = line(tmp_path, steps), faults * SHARE
-    command = [sys.executable, "-P", "-c", "from pipelines.cli.main import main; main()", "chaos", recipe.name]
+    command = [
+        sys.executable,
+        "-P",
+        "-c",
+        "from agentmill.pipelines.cli.main import main; main()",
+        "chaos",
+        recipe.name,
+    ]
     command += [*runner, "--faults", str(wanted), "--limit", "300", "--out", "out", "--json"]
     command += [word for kind in kinds for word in ("--fault", kind)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -73,7 +80,7 @@ def test_what_is_not_survived_is_reported_and_kept(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prints = iter([{"rows": "baseline"}, {"rows": "other"}])
-    monkeypatch.setattr("pipelines.chaos.experiment.digests_of", lambda folder: next(prints))
+    monkeypatch.setattr("agentmill.pipelines.chaos.experiment.digests_of", lambda folder: next(prints))
     arguments = ["chaos", str(line(tmp_path)), "--faults", "1", "--fault", "pause", "--out", str(tmp_path / "out")]
     assert invoke(arguments) == 1
     told = capsys.readouterr()

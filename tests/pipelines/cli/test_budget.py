@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from schemas.tables import Table
-from synthesis.policies.spending import LEDGER, read_ledger
+from agentmill.schemas.tables import Table
+from agentmill.synthesis.policies.cost import LEDGER, read_ledger
 from tests.fake_openai import MODEL, FakeOpenAi, Reply, status, text
 from tests.pipelines.cli.world import DEMONSTRATE, agentmill, write_recipe, write_world
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from schemas.config import dump_yaml
-from schemas.tables import Counts, Table, read_manifest
+from agentmill.schemas.config import dump_yaml
+from agentmill.schemas.tables import Counts, Table, read_manifest
 from tests.fake_hub import FakeHub, child
 from tests.pipelines.cli.world import PROGRAM, agentmill
 

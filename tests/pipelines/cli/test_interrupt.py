@@ -17,8 +17,8 @@ from typing import Any
 import psutil
 import pytest
 
-from pipelines.children import run_module
-from schemas.tables import Table
+from agentmill.pipelines.processes.children import run_module
+from agentmill.schemas.tables import Table
 from tests.fake_openai import MODEL, FakeOpenAi, text
 from tests.model import tiny_model
 from tests.pipelines.cli.world import (
@@ -141,7 +141,7 @@ def test_sigterm_stops_a_stage_in_the_same_way(tmp_path: Path) -> None:
 def test_a_thread_that_hangs_does_not_keep_an_interrupted_command() -> None:
     code = """
 import threading
-from pipelines.cli import main
+from agentmill.pipelines.cli import main
 main.EXIT_S = 0.5
 main.invoke = lambda arguments: main.INTERRUPTED
 threading.Thread(target=threading.Event().wait).start()
@@ -155,7 +155,7 @@ TWO = {"runner": {"name": "multi_processing", "workers": 2}}
 
 def worker_processes(process: subprocess.Popen[str]) -> list[psutil.Process]:
     children = psutil.Process(process.pid).children(recursive=True)
-    return [each for each in children if "pipelines.engine.worker_process" in " ".join(each.cmdline())]
+    return [each for each in children if "agentmill.pipelines.engine.worker_process" in " ".join(each.cmdline())]
 
 
 def test_sigterm_to_the_process_group_ends_all_of_it(tmp_path: Path) -> None:

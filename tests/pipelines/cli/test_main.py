@@ -13,15 +13,14 @@ from collections.abc import Callable
 import click
 import pytest
 
-from pipelines.cli import main as module
-from pipelines.cli.lazy import LazyGroup
-from pipelines.cli.main import COMMANDS, agentmill, invoke
-from pipelines.engine.execute import StageFailed
+from agentmill.pipelines.cli import main as module
+from agentmill.pipelines.cli.main import COMMANDS, LazyGroup, agentmill, invoke
+from agentmill.pipelines.engine.execute import StageFailed
 
 HEAVY = ("apache_beam", "torch", "transformers", "datasets", "polars", "openai", "pyarrow", "pydantic", "numpy", "rich")
 HELP = f"""
 import sys
-from pipelines.cli.main import invoke
+from agentmill.pipelines.cli.main import invoke
 code = invoke(["--help"])
 print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)
 sys.exit(code)

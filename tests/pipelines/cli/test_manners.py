@@ -15,13 +15,13 @@ import click
 import msgspec
 import pytest
 
-from pipelines.cli import check, merge, train
-from pipelines.cli.console import RESULTS, say, table
-from pipelines.cli.main import PrintableFormatter, invoke
-from pipelines.cli.main import agentmill as root
-from schemas.errors import UserError
-from schemas.printable import UNPRINTABLE, printable
-from synthesis.environments.conformance import Finding
+from agentmill.pipelines.cli import check, merge, train
+from agentmill.pipelines.cli.main import PrintableFormatter, invoke
+from agentmill.pipelines.cli.main import agentmill as root
+from agentmill.pipelines.terminal.console import RESULTS, say, table
+from agentmill.schemas.errors import UNPRINTABLE, UserError, printable
+from agentmill.synthesis.environments.conformance import Finding
+from agentmill.trainers.command import told as outcome_of
 from tests.fake_hub import direct
 from tests.pipelines.cli.terminal import CTRL_C, lines_of, on_terminal
 from tests.pipelines.cli.world import (
@@ -36,7 +36,6 @@ from tests.pipelines.cli.world import (
 )
 from tests.test_docs import parsed
 from tests.writing_hub import WRITER, WritingHub
-from trainers.command import told as outcome_of
 
 # How huggingface_hub 2.4 hands large files to httpx2.
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")

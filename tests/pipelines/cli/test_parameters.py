@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from pipelines.models import ModelConfig, SamplingConfig
-from schemas.config import validate
-from schemas.errors import UserError
-from schemas.manifest import read_manifest
+from agentmill.pipelines.serving.models import ModelConfig, SamplingConfig
+from agentmill.schemas.config import validate
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.manifest import read_manifest
 from tests.fake_openai import MODEL, FakeOpenAi, Reply, status, text
 from tests.pipelines.cli.world import DEMONSTRATE, agentmill, write_recipe, write_world
 

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import pytest
 from huggingface_hub import DatasetCard, ModelCard, constants
 
-from pipelines.engine.seeds import seed_table
-from schemas.tables import Table
+from agentmill.pipelines.engine.chunks import seed_table
+from agentmill.schemas.tables import Table
 from tests.builders import run_of_source, trajectory
 from tests.fake_hub import child, files_of
 from tests.pipelines.cli.world import CHECK, COMPARE, DEMONSTRATE, EXPORT, PROGRAM, agentmill, write_recipe, write_world
@@ -26,11 +26,11 @@ READ = """
 import json, sys
 from pathlib import Path
 import datasets
-from pipelines.plan import make_plan
-from pipelines.recipe import read_recipe
-from schemas.tables import Table
-from trainers.rows import open_rows
-from schemas.rows import SftRow
+from agentmill.pipelines.recipes.plan import make_plan
+from agentmill.pipelines.recipes.grammar import read_recipe
+from agentmill.schemas.tables import Table
+from agentmill.trainers.rows import open_rows
+from agentmill.schemas.records.rows import SftRow
 
 repo, commit, recipe = sys.argv[1:]
 rows = datasets.load_dataset(repo, "rows", revision=commit)

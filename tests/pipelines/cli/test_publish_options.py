@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from huggingface_hub import DatasetCard, constants
 
-from pipelines.engine.seeds import seed_table
-from pipelines.publish import publication
-from schemas.record import Record
+from agentmill.pipelines.engine.chunks import seed_table
+from agentmill.pipelines.publish import publication
+from agentmill.schemas.records.record import Record
 from tests.builders import run_of_source, task, trajectory, verdict
 from tests.fake_hub import Files, direct
 from tests.pipelines.cli.world import agentmill

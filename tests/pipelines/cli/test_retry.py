@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from schemas.tables import Counts, Table
+from agentmill.schemas.tables import Counts, Table
 from tests.fake_openai import MODEL, FakeOpenAi, Reply, raw, status, text
 from tests.pipelines.cli.world import DEMONSTRATE, agentmill, write_recipe, write_world
 

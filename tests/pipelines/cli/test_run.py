@@ -12,12 +12,12 @@ import msgspec
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.lock import locked
-from pipelines.summary import Summary
-from schemas.config import read_yaml
-from schemas.tables import Table
-from schemas.task import Task
-from schemas.verdict import Verdict
+from agentmill.pipelines.processes.identity import locked
+from agentmill.pipelines.runs.summary import Summary
+from agentmill.schemas.config import read_yaml
+from agentmill.schemas.records.task import Task
+from agentmill.schemas.records.verdict import Verdict
+from agentmill.schemas.tables import Table
 from tests.pipelines.cli.world import (
     CHECK,
     COMPARE,
@@ -130,7 +130,7 @@ def test_a_run_that_is_changed_has_no_summary_until_it_is_done(tmp_path: Path, m
     assert (summary.read_bytes(), recipe.read_bytes()) == before
     assert not (tmp_path / "run/verdicts").exists()
     with monkeypatch.context() as later:  # it comes there when the run has begun
-        later.setattr("pipelines.preflight.check_ours", lambda folder: None)
+        later.setattr("agentmill.pipelines.recipes.precheck.check_ours", lambda folder: None)
         assert agentmill("run", write_recipe(tmp_path, DEMONSTRATE, CHECK, EXPORT)) == 2
     assert (tmp_path / "run/verdicts/manifest.json").exists()
     assert not summary.exists()

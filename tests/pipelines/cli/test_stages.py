@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.cli.stage import OPERATORS_OF
-from pipelines.operators import OPERATORS
-from pipelines.plan import make_plan
-from pipelines.recipe import read_recipe
-from schemas.config import read_yaml, validate
-from schemas.tables import Table
-from schemas.verdict import Selection
-from schemas.views import FAMILY_VIEWS, PAIR_VIEWS, VIEWS
+from agentmill.pipelines.cli.stage import OPERATORS_OF
+from agentmill.pipelines.operators.registry import OPERATORS
+from agentmill.pipelines.recipes.grammar import read_recipe
+from agentmill.pipelines.recipes.plan import make_plan
+from agentmill.schemas.config import read_yaml, validate
+from agentmill.schemas.records.verdict import Selection
+from agentmill.schemas.tables import Table
+from agentmill.schemas.views import FAMILY_VIEWS, PAIR_VIEWS, VIEWS
+from agentmill.trainers.settings import DpoSettings, KtoSettings, RewardSettings, SftSettings
 from tests.pipelines.cli.world import CHECK, DEMONSTRATE, agentmill, write_recipe, write_world
-from trainers.settings import DpoSettings, KtoSettings, RewardSettings, SftSettings
 
 STAGES = Path(__file__).resolve().parents[3] / "configs/stages"
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from pipelines.cli.table import GAP, folded, laid_out
+from agentmill.pipelines.terminal.console import GAP, folded, laid_out
 
 HEAD = ["split", "tasks", "tokens per success"]
 ROWS = [["held_out_environments", "1,200", "12,345"], ["train", "3", "-"]]

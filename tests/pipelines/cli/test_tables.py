@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 
-from pipelines.engine.seeds import seed_table
-from pipelines.operators import OPERATORS
-from pipelines.plugins import KINDS, described
-from schemas.formats.format import Origin
-from schemas.formats.sharegpt import ShareGpt
-from schemas.tables import Table
-from schemas.verdict import Selection
+from agentmill.pipelines.engine.chunks import seed_table
+from agentmill.pipelines.operators.registry import KINDS, OPERATORS, described
+from agentmill.schemas.formats.format import Origin
+from agentmill.schemas.formats.sharegpt.format import ShareGpt
+from agentmill.schemas.records.verdict import Selection
+from agentmill.schemas.tables import Table
 from tests.builders import called, instruction, outcome, said, seen, spec, trajectory, verdict
 from tests.pipelines.cli.world import agentmill
 
@@ -259,7 +258,9 @@ def test_inspect_a_table_with_a_value_nested_900_deep(
     deep: Any = ["x"]
     for _ in range(899):
         deep = [deep]
-    monkeypatch.setattr("schemas.encoding.is_too_deep", lambda value: False)  # as before there was a bound
+    monkeypatch.setattr(
+        "agentmill.schemas.arrow.encode.is_too_deep", lambda value: False
+    )  # as before there was a bound
     seed_table(tmp_path / "runs", [trajectory("t1", extra={"a": deep})])
     assert agentmill("inspect", tmp_path / "runs") == 0
     assert agentmill("inspect", tmp_path / "runs", "--json") == 0

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.engine.seeds import seed_table
+from agentmill.pipelines.engine.chunks import seed_table
 from tests.builders import trajectory, verdict
 from tests.pipelines.cli.world import agentmill
 
@@ -62,7 +62,7 @@ def test_a_table_that_has_no_list_is_a_mistake_of_the_user(run: Path, capsys: py
 
 
 def test_it_serves_until_it_is_interrupted(run: Path, tmp_path: Path) -> None:
-    code = "import sys; from pipelines.cli.main import main; main()"
+    code = "import sys; from agentmill.pipelines.cli.main import main; main()"
     command = [sys.executable, "-c", code, "view", str(run), "--out", str(tmp_path / "shown")]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3]), "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(

@@ -11,11 +11,11 @@ from typing import Any
 
 import msgspec
 
-from pipelines.cli.main import invoke
-from pipelines.engine.seeds import seed_table
-from schemas.config import dump_yaml
-from schemas.tables import Table
-from synthesis.environments.pddl.environment import PddlEnvironment
+from agentmill.pipelines.cli.main import invoke
+from agentmill.pipelines.engine.chunks import seed_table
+from agentmill.schemas.config import dump_yaml
+from agentmill.schemas.tables import Table
+from agentmill.synthesis.environments.pddl.environment import PddlEnvironment
 
 PROGRAM = Path(sys.executable).with_name("agentmill")
 MODELS = {"planner": {"policy": "expert"}, "babbler": {"policy": "scripted", "turns": ["dance"] * 40}}

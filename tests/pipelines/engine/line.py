@@ -18,11 +18,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pipelines.engine.operation import Operation
-from pipelines.engine.progress import LineProgress
-from pipelines.engine.run import run_stage
-from pipelines.engine.runner import quiet_beam
-from schemas.tables import Table
+from agentmill.pipelines.engine.operation import Operation
+from agentmill.pipelines.engine.run import run_stage
+from agentmill.pipelines.engine.runner import quiet_beam
+from agentmill.pipelines.terminal.progress import LineProgress
+from agentmill.schemas.tables import Table
 from tests.pipelines.engine.operations import Distinct, Grow, Slow
 from tests.pipelines.engine.rollouts import run_rollout
 from tests.pipelines.engine.stages import order, task, write_table
@@ -99,7 +99,7 @@ def forking() -> Iterator[Line]:
 def serve() -> None:
     """Fork a run for each line of standard input."""
     with quiet_beam():
-        import pipelines.engine.transform  # noqa: F401 - Beam, before the first fork
+        import agentmill.pipelines.engine.transform  # noqa: F401 - Beam, before the first fork
 
     for request in sys.stdin:
         run, runner, workers, delay_s, folder = request.rstrip("\n").split(" ", 4)

@@ -12,18 +12,18 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from pipelines.engine.operation import AsyncOperation, Result, RowOperation, UniqueOperation, Unit
-from schemas.errors import UserError
-from schemas.ids import digest
-from schemas.task import Task
-from schemas.trajectory import MessageAction, Outcome, TextObservation, Trajectory
-from schemas.verdict import Dropped, Node
-from synthesis.environments.environment import WorldError
-from synthesis.generators.generator import GenerationError
-from synthesis.policies.policy import PolicyError
+from agentmill.pipelines.engine.operation import AsyncOperation, Result, RowOperation, UniqueOperation, Unit
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.ids import digest
+from agentmill.schemas.records.task import Task
+from agentmill.schemas.records.trajectory import MessageAction, Outcome, TextObservation, Trajectory
+from agentmill.schemas.records.verdict import Dropped, Node
+from agentmill.synthesis.environments.environment import EnvError
+from agentmill.synthesis.generators.generator import GenerationError
+from agentmill.synthesis.policies.policy import PolicyError
 
 FAULTS: dict[str, Callable[[], Exception]] = {
-    "world": lambda: WorldError("the floor is lava"),
+    "world": lambda: EnvError("the floor is lava"),
     "policy": lambda: PolicyError("timeout", "no answer in 3 s"),
     "generation": lambda: GenerationError("malformed", "no PDDL", [{"attempt": 1}]),
     "bug": lambda: ZeroDivisionError("division by zero"),

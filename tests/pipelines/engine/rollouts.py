@@ -7,15 +7,15 @@ from typing import Any
 
 import msgspec
 
-from pipelines.engine.job import Job
-from pipelines.engine.runner import RunnerConfig
-from pipelines.models import ModelConfig
-from pipelines.stages.sample import Sample
-from pipelines.stages.stage import Model, StageContext
-from schemas.config import validate
-from schemas.tables import Table
-from schemas.task import EnvironmentSpec
-from synthesis.environments.pddl.environment import PddlEnvironment
+from agentmill.pipelines.engine.runner import RunnerConfig
+from agentmill.pipelines.engine.stage_run import Job
+from agentmill.pipelines.operators.sample import Sample
+from agentmill.pipelines.operators.stage import Model, StageContext
+from agentmill.pipelines.serving.models import ModelConfig
+from agentmill.schemas.config import validate
+from agentmill.schemas.records.task import EnvironmentSpec
+from agentmill.schemas.tables import Table
+from agentmill.synthesis.environments.pddl.environment import PddlEnvironment
 from tests.pipelines.engine.stages import rows_of, write_table
 from tests.simulated.answers import Behaviour
 from tests.simulated.server import running

@@ -6,17 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pipelines.engine import attempts
-from pipelines.engine.journal import ended
-from pipelines.engine.operation import Operation
-from pipelines.engine.order import StageOrder
-from pipelines.engine.provenance import provenance
-from pipelines.engine.runner import RunnerConfig
-from schemas.config import config_digest
-from schemas.record import SCHEMA_VERSION, Record
-from schemas.tables import Counts, Manifest, Table, read_shard, write_manifest, write_shard
-from schemas.task import Task
-from schemas.verdict import Dropped
+from agentmill.pipelines.engine import attempts
+from agentmill.pipelines.engine.journal import ended
+from agentmill.pipelines.engine.operation import Operation
+from agentmill.pipelines.engine.provenance import provenance
+from agentmill.pipelines.engine.runner import RunnerConfig, StageOrder
+from agentmill.schemas.config import config_digest
+from agentmill.schemas.records.record import SCHEMA_VERSION, Record
+from agentmill.schemas.records.task import Task
+from agentmill.schemas.records.verdict import Dropped
+from agentmill.schemas.tables import Counts, Manifest, Table, read_shard, write_manifest, write_shard
 
 
 def task(index: int, fault: str = "", **fields: Any) -> Task:

@@ -10,16 +10,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pipelines.engine import attempts
-from pipelines.engine.chunks import Chunk, plan, read_chunk
-from pipelines.engine.journal import Journal, ended
-from pipelines.engine.operation import Result
-from pipelines.engine.order import StageOrder
-from pipelines.engine.run import run_stage
-from pipelines.engine.shard import Shard
-from pipelines.engine.workspace import Halt, Plan, Superseded, Workspace, create_note, read_note
-from schemas.tables import Table
-from schemas.task import Task
+from agentmill.pipelines.engine import attempts
+from agentmill.pipelines.engine.chunks import Chunk, plan, read_chunk
+from agentmill.pipelines.engine.journal import Journal, ended
+from agentmill.pipelines.engine.operation import Result
+from agentmill.pipelines.engine.run import run_stage
+from agentmill.pipelines.engine.runner import StageOrder
+from agentmill.pipelines.engine.shard import Shard
+from agentmill.pipelines.engine.workspace import Halt, Plan, Superseded, Workspace, create_note, read_note
+from agentmill.schemas.records.task import Task
+from agentmill.schemas.tables import Table
 from tests.pipelines.engine.operations import Shout
 from tests.pipelines.engine.stages import bytes_of, order, rows_of, task, write_table
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.engine.chat_template import BY_MARK, BY_MODEL_TYPE, chat_template, check_template, tool_parser
-from pipelines.engine.servers import plans_of
-from pipelines.engine.vllm_command import vllm_command
-from pipelines.models import ModelConfig, ServerConfig
-from schemas.errors import UserError
+from agentmill.pipelines.serving.chat_template import BY_MARK, BY_MODEL_TYPE, chat_template, check_template, tool_parser
+from agentmill.pipelines.serving.models import ModelConfig, ServerConfig
+from agentmill.pipelines.serving.servers import plans_of
+from agentmill.pipelines.serving.vllm_command import vllm_command
+from agentmill.schemas.errors import UserError
 
 
 def model(folder: Path, template: str | list[dict[str, str]] | None = None, **configuration: str) -> Path:

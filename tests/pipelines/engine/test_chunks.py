@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.engine.chunks import Chunk, plan, read_chunk
-from schemas.errors import UserError
-from schemas.task import Task
+from agentmill.pipelines.engine.chunks import Chunk, plan, read_chunk
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.task import Task
 from tests.pipelines.engine.stages import task, write_table
 
 

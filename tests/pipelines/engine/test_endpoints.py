@@ -10,8 +10,8 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from pipelines.engine.endpoints import Endpoint, check_endpoint, is_healthy
-from schemas.errors import UserError
+from agentmill.pipelines.serving.endpoints import Endpoint, check_endpoint, is_healthy
+from agentmill.schemas.errors import UserError
 from tests.fake_openai import MODEL, FakeOpenAi
 
 BROKEN = [b"", b"garbage\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc"]
@@ -59,7 +59,7 @@ def test_a_redirect_is_not_followed_and_the_key_stays_here() -> None:
 
 
 def test_an_answer_without_an_end_is_read_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("synthesis.policies.client.MOST_BYTES", 2**20)
+    monkeypatch.setattr("agentmill.synthesis.policies.http_client.MOST_BYTES", 2**20)
     with pouring(pause_s=0.0) as (url, sent), pytest.raises(UserError, match="the answer is longer than 1 MiB"):
         check_endpoint(Endpoint(base_url=url, model="m"), None)
     assert sum(sent) < 32 * 2**20  # what the sockets hold besides

@@ -6,10 +6,10 @@ import multiprocessing
 import sqlite3
 from pathlib import Path
 
-from pipelines.engine.journal import Journal, ended
-from pipelines.engine.operation import Result
-from schemas.trajectory import Trajectory
-from schemas.verdict import Dropped
+from agentmill.pipelines.engine.journal import Journal, ended
+from agentmill.pipelines.engine.operation import Result
+from agentmill.schemas.records.trajectory import Trajectory
+from agentmill.schemas.records.verdict import Dropped
 from tests.builders import tool_trajectory, trajectory
 
 

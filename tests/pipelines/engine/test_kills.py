@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.engine.processes import pid_of
-from pipelines.engine.server_records import ServerRecords
-from schemas.tables import Counts, Table
+from agentmill.pipelines.processes.identity import pid_of
+from agentmill.pipelines.serving.server_process import ServerRecords
+from agentmill.schemas.tables import Counts, Table
 from tests.pipelines.engine.line import Line
 from tests.pipelines.engine.rollouts import ATTEMPTS, EXPLORED, TASKS, make_rollout_input, timeless_rows
 

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.engine.liveness import SUPERSEDED, Beat, Watchdog
-from pipelines.engine.workspace import Workspace, write_note
+from agentmill.pipelines.engine.liveness import SUPERSEDED, Beat, Watchdog
+from agentmill.pipelines.engine.workspace import Workspace, write_note
 from tests.pipelines.engine.line import ROOT
 
 WORKER = """
 import asyncio, os, sys
 from pathlib import Path
-from pipelines.engine import liveness, stop
-from pipelines.engine.workspace import Workspace
+from agentmill.pipelines.engine import liveness, stop
+from agentmill.pipelines.engine.workspace import Workspace
 
 liveness.RENEW_S, liveness.HOLD_S, liveness.FENCE_S = map(float, sys.argv[2:])
 folder = Path(sys.argv[1])
@@ -135,7 +135,7 @@ def test_an_interrupt_that_falls_into_a_destructor_comes_again(tmp_path: Path) -
     code = """
 import os, signal, sys, time
 from pathlib import Path
-from pipelines.engine import stop
+from agentmill.pipelines.engine import stop
 
 class Held:
     def __del__(self):

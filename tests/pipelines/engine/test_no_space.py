@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.engine import attempts
-from pipelines.engine.operation import Operation
-from pipelines.engine.run import run_stage
-from schemas.errors import UserError
-from schemas.tables import Table
+from agentmill.pipelines.engine import attempts
+from agentmill.pipelines.engine.operation import Operation
+from agentmill.pipelines.engine.run import run_stage
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.tables import Table
 from tests.pipelines.engine.operations import Distinct, Explore, Shout
 from tests.pipelines.engine.stages import order, rows_of, task, write_table
 

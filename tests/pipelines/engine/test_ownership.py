@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.engine import attempts
-from pipelines.engine.ownership import check_ours
-from pipelines.engine.run import run_stage
-from schemas.errors import UserError
-from schemas.folders import remove
-from schemas.tables import Table
+from agentmill.pipelines.engine import attempts
+from agentmill.pipelines.engine.provenance import check_ours
+from agentmill.pipelines.engine.run import run_stage
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.tables import Table, remove
 from tests.pipelines.engine.operations import Shout
 from tests.pipelines.engine.stages import order, rows_of, task, write_table
 
@@ -83,7 +82,7 @@ def test_what_a_kill_left_of_a_table_is_ours(tasks: Table, tmp_path: Path, monke
         removed.append(path.name)
         raise SystemExit
 
-    monkeypatch.setattr("pipelines.engine.attempts.shutil.rmtree", killed)
+    monkeypatch.setattr("agentmill.pipelines.engine.attempts.shutil.rmtree", killed)
     with pytest.raises(SystemExit):
         attempts.clear(folder)
     monkeypatch.undo()

@@ -14,22 +14,28 @@ import pytest
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from rich.console import Console
 
-from pipelines.engine import attempts, meter, utilisation
-from pipelines.engine.chunks import plan
-from pipelines.engine.flights import FlightsFn
-from pipelines.engine.meter import BarMeter, figures, metered, time_left
-from pipelines.engine.operation import AsyncOperation, Operation
-from pipelines.engine.order import StageOrder
-from pipelines.engine.progress import BarProgress, LineProgress, progress_for
-from pipelines.engine.run import conclude, run_stage
-from pipelines.engine.standing import Standing, standing
-from pipelines.engine.transform import StageTransform
-from pipelines.engine.utilisation import Gauge
-from pipelines.engine.watch import Tracker
-from pipelines.engine.worker import counters
-from pipelines.engine.workspace import Plan
-from schemas.errors import UserError
-from schemas.tables import Manifest
+from agentmill.pipelines.engine import attempts
+from agentmill.pipelines.engine import progress as utilisation
+from agentmill.pipelines.engine.async_dofn import AsyncFn, counters
+from agentmill.pipelines.engine.chunks import plan
+from agentmill.pipelines.engine.operation import AsyncOperation, Operation
+from agentmill.pipelines.engine.progress import ProgressSnapshot, ServerLoad, progress_snapshot
+from agentmill.pipelines.engine.run import Tracker, conclude, run_stage
+from agentmill.pipelines.engine.runner import StageOrder
+from agentmill.pipelines.engine.transform import StageTransform
+from agentmill.pipelines.engine.workspace import Plan
+from agentmill.pipelines.terminal import progress as meter
+from agentmill.pipelines.terminal.progress import (
+    BarDisplay,
+    BarProgress,
+    LineProgress,
+    displayed,
+    figures,
+    progress_for,
+    time_left,
+)
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.tables import Manifest
 from tests.fake_openai import FakeOpenAi
 from tests.pipelines.engine.operations import Distinct, Explore, Shout
 from tests.pipelines.engine.stages import order, task, write_table
@@ -41,10 +47,10 @@ class Recorder:
     def __init__(self) -> None:
         self.events: list[tuple[object, ...]] = []
 
-    def started(self, name: str, total: int | None, standing: Standing) -> None:
+    def started(self, name: str, total: int | None, standing: ProgressSnapshot) -> None:
         self.events.append(("started", name, total, standing.ended))
 
-    def advanced(self, name: str, standing: Standing) -> None:
+    def advanced(self, name: str, standing: ProgressSnapshot) -> None:
         self.events.append(("advanced", name, standing.ended, standing))
 
     def finished(self, name: str, manifest: Manifest) -> None:
@@ -85,7 +91,7 @@ def test_a_resumed_stage_tells_what_was_done_before(tmp_path: Path) -> None:
     assert ("started", "out", 25, 16) in recorder.events
     left = attempts.current(tmp_path / "out")
     assert left is not None
-    assert Tracker(request.operation, left).standing() == Standing(ended=16)
+    assert Tracker(request.operation, left).standing() == ProgressSnapshot(ended=16)
 
 
 def test_quiet_lines(tmp_path: Path) -> None:
@@ -97,8 +103,10 @@ def test_quiet_lines(tmp_path: Path) -> None:
     assert re.fullmatch(r"out: read 2, used 1, dropped 1 \(world_error 1\), written 1 in \d+\.\d s", last)
 
 
-BEFORE = Standing(ended=10, measures={"episodes": 10.0, "success": 1.0, "completion_tokens": 500.0, "cost_usd": 0.5})
-NOW = Standing(
+BEFORE = ProgressSnapshot(
+    ended=10, measures={"episodes": 10.0, "success": 1.0, "completion_tokens": 500.0, "cost_usd": 0.5}
+)
+NOW = ProgressSnapshot(
     ended=30,
     in_flight=8,
     measures={"episodes": 28.0, "success": 7.0, "completion_tokens": 12_500.0, "cost_usd": 1.25},
@@ -107,13 +115,13 @@ NOW = Standing(
 
 def test_figures_are_those_of_the_table_but_rates_those_of_this_run() -> None:
     assert figures(BEFORE, NOW, 10.0) == ["8 in flight", "25.0 % success", "1,200 tokens/s", "1.25 USD"]
-    assert figures(Standing(), Standing(ended=3), 10.0) == []
+    assert figures(ProgressSnapshot(), ProgressSnapshot(ended=3), 10.0) == []
     wasted = msgspec.structs.replace(NOW, measures={"lost_completion_tokens": 500, "lost_cost_usd": 0.5})
-    assert figures(Standing(), wasted, 10.0) == ["8 in flight", "50 tokens/s", "0.50 USD"]
+    assert figures(ProgressSnapshot(), wasted, 10.0) == ["8 in flight", "50 tokens/s", "0.50 USD"]
     searched = msgspec.structs.replace(
         NOW, measures={"completion_tokens": 500, "tree_completion_tokens": 2_000, "cost_usd": 0.5, "tree_cost_usd": 3.0}
     )
-    assert figures(Standing(), searched, 10.0) == ["8 in flight", "200 tokens/s", "3.00 USD"]
+    assert figures(ProgressSnapshot(), searched, 10.0) == ["8 in flight", "200 tokens/s", "3.00 USD"]
     assert time_left(BEFORE, NOW, 110, 10.0) == ["0:00:40 left"]
     assert time_left(BEFORE, BEFORE, 110, 10.0) == time_left(BEFORE, NOW, None, 10.0) == []
 
@@ -121,15 +129,15 @@ def test_figures_are_those_of_the_table_but_rates_those_of_this_run() -> None:
 def test_servers_say_how_busy_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(utilisation, "POLL_S", 0.0)
     with FakeOpenAi([]) as one, FakeOpenAi([]) as other:
-        gauge = Gauge({one.url: 8, other.url: 8, "http://127.0.0.1:9/v1": 8})
+        gauge = ServerLoad({one.url: 8, other.url: 8, "http://127.0.0.1:9/v1": 8})
         one.running, other.running = 6, 2
         assert gauge.now() == 0.5
         other.running = 20
         assert gauge.now() == 14 / 16
         assert gauge.mean() == 11 / 16
     assert figures(BEFORE, msgspec.structs.replace(NOW, busy=0.5), 10.0)[1] == "servers 50 % busy"
-    gone = Gauge({"http://127.0.0.1:9/v1": 8})
-    assert (gone.now(), gone.mean(), Gauge({}).now()) == (None, None, None)
+    gone = ServerLoad({"http://127.0.0.1:9/v1": 8})
+    assert (gone.now(), gone.mean(), ServerLoad({}).now()) == (None, None, None)
 
 
 def test_a_line_in_between_says_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,15 +188,15 @@ def test_who_has_nothing_more_to_do_has_nothing_in_flight(tmp_path: Path) -> Non
     chunks = plan([table], 5)
     workspace = attempts.begin(tmp_path / "out", Plan(provenance=request.provenance, chunks=len(chunks)))
     assert isinstance(request.operation, AsyncOperation)
-    worker = FlightsFn(request.operation, workspace)
+    worker = AsyncFn(request.operation, workspace)
     worker.start_bundle()
     for chunk in chunks:
         list(worker.process(chunk))
-        seen.append(standing(workspace.journal, 0.0).in_flight)
+        seen.append(progress_snapshot(workspace.journal, 0.0).in_flight)
     list(worker.finish_bundle())
     worker.teardown()
     assert max(seen) > 0
-    assert standing(workspace.journal, 0.0).in_flight == 0
+    assert progress_snapshot(workspace.journal, 0.0).in_flight == 0
 
 
 class Costly(Explore):
@@ -196,9 +204,9 @@ class Costly(Explore):
         return {"episodes": 1, "cost_usd": 0.25}
 
 
-def bar(stream: io.StringIO, width: int) -> BarMeter:
+def bar(stream: io.StringIO, width: int) -> BarDisplay:
     """A bar as on a terminal of that width."""
-    return BarMeter(Console(file=stream, force_terminal=True, width=width))
+    return BarDisplay(Console(file=stream, force_terminal=True, width=width))
 
 
 @pytest.mark.parametrize("width", [60, 80])
@@ -206,7 +214,7 @@ def bar(stream: io.StringIO, width: int) -> BarMeter:
 def test_the_bar_fits_a_narrow_terminal(width: int, name: str) -> None:
     stream = io.StringIO()
     shown = bar(stream, width)
-    shown.begin(name, 1000, Standing())
+    shown.begin(name, 1000, ProgressSnapshot())
     shown._began -= 100
     shown.show(msgspec.structs.replace(NOW, ended=412))
     assert shown._bar is not None
@@ -235,7 +243,7 @@ def test_long_work_is_told_now_and_then_and_short_work_not_at_all(monkeypatch: p
     clock = [0.0]
     monkeypatch.setattr(meter.time, "monotonic", lambda: clock[0])
     stream = io.StringIO()
-    with metered("counting", 4_000, stream) as advance:
+    with displayed("counting", 4_000, stream) as advance:
         for _ in range(20):
             clock[0] += 4.0
             advance(100)
@@ -244,7 +252,7 @@ def test_long_work_is_told_now_and_then_and_short_work_not_at_all(monkeypatch: p
         "counting: 1,700 of 4,000, 0:01:32 left",
     ]
     short = io.StringIO()
-    with metered("counting", None, short) as advance:
+    with displayed("counting", None, short) as advance:
         clock[0] += 0.1
         advance(100)
     assert short.getvalue() == ""

@@ -9,13 +9,13 @@ import polars
 import pyarrow.parquet
 import pytest
 
-from pipelines.engine import attempts
-from pipelines.engine.execute import StageFailed
-from pipelines.engine.progress import summary
-from pipelines.engine.run import run_stage
-from schemas.errors import UserError
-from schemas.tables import Counts, Table
-from schemas.task import Task
+from agentmill.pipelines.engine import attempts
+from agentmill.pipelines.engine.execute import StageFailed
+from agentmill.pipelines.engine.run import run_stage
+from agentmill.pipelines.terminal.progress import summary
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.task import Task
+from agentmill.schemas.tables import Counts, Table
 from tests.pipelines.engine.operations import Distinct, Explore, Shout
 from tests.pipelines.engine.stages import bytes_of, dropped_of, order, rows_of, task, write_table
 

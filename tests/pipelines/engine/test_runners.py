@@ -18,15 +18,15 @@ from typing import Any
 
 import pytest
 
-from pipelines.engine import run as run_module
-from pipelines.engine import stop
-from pipelines.engine.execute import StageFailed
-from pipelines.engine.operation import Operation
-from pipelines.engine.progress import LineProgress
-from pipelines.engine.run import conclude, run_stage
-from pipelines.engine.runner import RunnerConfig, quiet_beam
-from schemas.config import validate
-from schemas.errors import UserError
+from agentmill.pipelines.engine import run as run_module
+from agentmill.pipelines.engine import stop
+from agentmill.pipelines.engine.execute import StageFailed
+from agentmill.pipelines.engine.operation import Operation
+from agentmill.pipelines.engine.run import conclude, run_stage
+from agentmill.pipelines.engine.runner import RunnerConfig, quiet_beam
+from agentmill.pipelines.terminal.progress import LineProgress
+from agentmill.schemas.config import validate
+from agentmill.schemas.errors import UserError
 from tests.pipelines.engine.line import ROOT
 from tests.pipelines.engine.operations import Distinct, Explore, Shout
 from tests.pipelines.engine.stages import bytes_of, order, task, write_table
@@ -111,7 +111,7 @@ def test_a_worker_that_is_lost_when_its_work_is_done_costs_no_attempt(
         stop.lose("Worker subprocess exited with return code -9")
         return conclude(*given)
 
-    monkeypatch.setattr("pipelines.engine.run.conclude", late)
+    monkeypatch.setattr("agentmill.pipelines.engine.run.conclude", late)
     table = write_table(tmp_path / "tasks", [[task(i) for i in range(20)]])
     assert run_stage(order(Shout(), table, tmp_path / "out")).counts.used == 20
     assert sorted(each.name for each in (tmp_path / "out").iterdir()) == ["data", "manifest.json"]
@@ -131,7 +131,7 @@ def test_an_interrupt_ends_a_stage_that_loses_a_worker_at_the_same_time(
         finally:
             stop.lost.append("Worker subprocess exited with return code -9")
 
-    monkeypatch.setattr("pipelines.engine.run.execute", both)
+    monkeypatch.setattr("agentmill.pipelines.engine.run.execute", both)
     table = write_table(tmp_path / "tasks", [[task(i) for i in range(20)]])
     with pytest.raises(KeyboardInterrupt):
         run_stage(order(Shout(), table, tmp_path / "out"))
@@ -150,9 +150,9 @@ def test_an_interrupt_between_two_attempts_ends_the_stage(tmp_path: Path, monkey
             signal.raise_signal(signal.SIGINT)
         return tracked(*given)
 
-    monkeypatch.setattr("pipelines.engine.run.execute", lose)
+    monkeypatch.setattr("agentmill.pipelines.engine.run.execute", lose)
     tracked = run_module.Tracker
-    monkeypatch.setattr("pipelines.engine.run.Tracker", begin_or_be_interrupted)
+    monkeypatch.setattr("agentmill.pipelines.engine.run.Tracker", begin_or_be_interrupted)
     table = write_table(tmp_path / "tasks", [[task(i) for i in range(20)]])
     with pytest.raises(KeyboardInterrupt):
         run_stage(order(Shout(), table, tmp_path / "out"))
@@ -252,7 +252,7 @@ def test_beam_is_quiet_and_others_are_heard(capfd: pytest.CaptureFixture[str]) -
         with quiet_beam():
             logging.warning("apitools not found")
             logging.getLogger("apache_beam.runners").error("Traceback ...")
-            logging.getLogger("pipelines.engine.servers").warning("the server died")
+            logging.getLogger("agentmill.pipelines.serving.servers").warning("the server died")
         assert root.handlers == []
     finally:
         root.handlers = handlers

@@ -13,17 +13,24 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.engine import servers
-from pipelines.engine.endpoints import Endpoint, check_endpoint, free_ports, is_free, is_healthy
-from pipelines.engine.processes import end_session, identity, is_alive, session_members
-from pipelines.engine.server_process import ServerError, ServerPlan, ServerProcess, telling_lines
-from pipelines.engine.server_records import ServerRecord, ServerRecords, reap_strays
-from pipelines.engine.servers import run_servers, serve
-from pipelines.models import ModelConfig, ServerConfig
-from schemas.errors import UserError
-from schemas.trajectory import MessageAction
-from synthesis.policies import make_policy
-from synthesis.policies.policy import Conversation
+from agentmill.pipelines.processes.identity import end_session, identity, is_alive, session_members
+from agentmill.pipelines.serving import servers
+from agentmill.pipelines.serving.endpoints import Endpoint, check_endpoint, free_ports, is_free, is_healthy
+from agentmill.pipelines.serving.models import ModelConfig, ServerConfig
+from agentmill.pipelines.serving.server_process import (
+    ServerError,
+    ServerPlan,
+    ServerProcess,
+    ServerRecord,
+    ServerRecords,
+    reap_strays,
+    telling_lines,
+)
+from agentmill.pipelines.serving.servers import run_servers, serve
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.trajectory import MessageAction
+from agentmill.synthesis.policies import make_policy
+from agentmill.synthesis.policies.policy import Conversation
 from tests.fake_openai import FakeOpenAi, text
 
 ROOT = Path(__file__).parents[3]
@@ -180,8 +187,8 @@ def test_a_server_that_keeps_crashing_ends_the_run_at_once(tmp_path: Path) -> No
 LAUNCHER = """
 import sys, time
 from pathlib import Path
-from pipelines.engine.server_records import ServerRecords
-from pipelines.engine.servers import run_servers
+from agentmill.pipelines.serving.server_process import ServerRecords
+from agentmill.pipelines.serving.servers import run_servers
 from tests.pipelines.engine.test_servers import plan
 run_dir = Path(sys.argv[1])
 with run_servers([plan(run_dir, "--child", port=int(sys.argv[2]))], ServerRecords(run_dir), 20, 0):

@@ -15,18 +15,18 @@ import msgspec
 import pytest
 from tokenizers import Tokenizer
 
-from pipelines.engine.endpoints import Endpoint, is_free, is_healthy
-from pipelines.engine.processes import end_session, pid_of, session_members
-from pipelines.engine.server_records import ServerRecords, reap_strays
-from pipelines.models import ModelConfig, ServerConfig, model_folder
-from schemas.model import model_revision
-from schemas.trajectory import ApiAction, MessageAction, Trajectory
-from synthesis.policies import make_policy
-from synthesis.policies.policy import Policy
-from synthesis.policies.tokens import token_sequence
-from synthesis.strategies.sample import Sample
-from synthesis.strategies.strategy import Exploration
-from synthesis.verifiers.check_outcome import CheckOutcome
+from agentmill.pipelines.processes.identity import end_session, pid_of, session_members
+from agentmill.pipelines.serving.endpoints import Endpoint, is_free, is_healthy
+from agentmill.pipelines.serving.models import ModelConfig, ServerConfig, model_folder
+from agentmill.pipelines.serving.server_process import ServerRecords, reap_strays
+from agentmill.schemas.models import model_revision
+from agentmill.schemas.records.trajectory import ApiAction, MessageAction, Trajectory
+from agentmill.synthesis.policies import make_policy
+from agentmill.synthesis.policies.completion import token_sequence
+from agentmill.synthesis.policies.policy import Policy
+from agentmill.synthesis.rollouts.strategy import Exploration
+from agentmill.synthesis.strategies.sample import Sample
+from agentmill.synthesis.verifiers.check_outcome import CheckOutcome
 from tests.counter_world import SPEC, CounterWorld, counting_task
 from tests.model import tiny_adapter, tiny_model
 
@@ -38,8 +38,8 @@ LAUNCHER = """
 import sys, time
 from pathlib import Path
 import msgspec
-from pipelines.engine.servers import serve
-from pipelines.models import ModelConfig
+from agentmill.pipelines.serving.servers import serve
+from agentmill.pipelines.serving.models import ModelConfig
 with serve(ModelConfig.model_validate_json(sys.argv[1]), Path(sys.argv[2])) as endpoints:
     print(msgspec.json.encode(endpoints).decode(), flush=True)
     time.sleep(3600)

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from pipelines.engine.execute import StageFailed
-from pipelines.engine.journal import Journal
-from pipelines.engine.operation import Result, RowOperation, Unit
-from pipelines.engine.run import run_stage
-from schemas.tables import Counts, Table
-from schemas.task import Task
-from schemas.trajectory import Trajectory
-from schemas.verdict import Node
+from agentmill.pipelines.engine.execute import StageFailed
+from agentmill.pipelines.engine.journal import Journal
+from agentmill.pipelines.engine.operation import Result, RowOperation, Unit
+from agentmill.pipelines.engine.run import run_stage
+from agentmill.schemas.records.task import Task
+from agentmill.schemas.records.trajectory import Trajectory
+from agentmill.schemas.records.verdict import Node
+from agentmill.schemas.tables import Counts, Table
 from tests.builders import trajectory
 from tests.pipelines.engine.operations import lived
 from tests.pipelines.engine.stages import dropped_of, order, rows_of, task, write_table

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from pipelines.engine import stop
-from pipelines.engine.chunks import Chunk
-from pipelines.engine.operation import AsyncOperation, Result, Unit
-from pipelines.engine.run import run_stage
-from pipelines.engine.shard import Shard
-from pipelines.engine.window import Flight, Window
-from schemas.errors import UserError
-from schemas.task import Task
+from agentmill.pipelines.engine import stop
+from agentmill.pipelines.engine.chunks import Chunk
+from agentmill.pipelines.engine.operation import AsyncOperation, Result, Unit
+from agentmill.pipelines.engine.run import run_stage
+from agentmill.pipelines.engine.shard import Shard
+from agentmill.pipelines.engine.window import Pending, Window
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.task import Task
 from tests.pipelines.engine.operations import Explore
 from tests.pipelines.engine.stages import order, task, write_table
 
@@ -46,9 +46,9 @@ class Echo(AsyncOperation):
         return [Result(input_id=unit[0], outputs=[record])]
 
 
-def flight(operation: AsyncOperation, index: int, seconds: float) -> Flight:
+def flight(operation: AsyncOperation, index: int, seconds: float) -> Pending:
     record = task(index, str(seconds))
-    return Flight(Shard(Chunk(0, "in.parquet", 0, 1, 1), operation), record, 0, (record.task_id,))
+    return Pending(Shard(Chunk(0, "in.parquet", 0, 1, 1), operation), record, 0, (record.task_id,))
 
 
 def test_units_land_in_the_order_they_end() -> None:

@@ -16,20 +16,20 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from pipelines.engine.seeds import seed_table
-from pipelines.publish.card import CARD, FUNNEL, OUTCOMES, Says, dataset_card
-from pipelines.publish.checks import Allowed, all_checks
-from pipelines.publish.layout import split_name
-from pipelines.publish.licences import sources_of
-from pipelines.publish.material import Material, Published
-from pipelines.publish.pictures import Bar, bars
-from pipelines.publish.survey import survey
-from pipelines.publish.table_text import cell, code, code_cell, tex
-from schemas.config import dump_yaml
-from schemas.manifest import Counts, write_manifest
-from schemas.record import Record
-from schemas.tables import Table
-from schemas.trajectory import Source
+from agentmill.pipelines.engine.chunks import seed_table
+from agentmill.pipelines.publish.bundle import Bundle, Published
+from agentmill.pipelines.publish.card import CARD, FUNNEL, OUTCOMES, Says, dataset_card
+from agentmill.pipelines.publish.checks import Allowed, all_checks
+from agentmill.pipelines.publish.facts import Bar, bars
+from agentmill.pipelines.publish.layout import split_name
+from agentmill.pipelines.publish.licences import sources_of
+from agentmill.pipelines.publish.scan import scan
+from agentmill.pipelines.publish.text_columns import cell, code, code_cell, tex
+from agentmill.schemas.config import dump_yaml
+from agentmill.schemas.records.manifest import Counts, write_manifest
+from agentmill.schemas.records.record import Record
+from agentmill.schemas.records.trajectory import Source
+from agentmill.schemas.tables import Table
 from tests.builders import generation, seen, spec, trajectory, verdict
 
 HOSTILE = (
@@ -56,8 +56,8 @@ def emptied(folder: Path, row: Record) -> Table:
 def card(tables: Mapping[str, Table], says: Says = SAYS, run: Path | None = None) -> dict[str, str]:
     """The card of ``tables`` and its pictures; of its sources the publisher says that they are under MIT."""
     published = [Published(name, table) for name, table in tables.items()]
-    material = Material(tables=published, run=run, origins=list(tables.values()), unknown={})
-    surveys = {name: survey(table, name) for name, table in tables.items()}
+    material = Bundle(tables=published, run=run, origins=list(tables.values()), unknown={})
+    surveys = {name: scan(table, name) for name, table in tables.items()}
     sources = [msgspec.structs.replace(each, licence="mit", said=True) for each in sources_of(material)]
     checks = all_checks(material, surveys, says.licence, sources, Allowed(), {})
     made = dataset_card(material, surveys, checks, sources, says, [])
@@ -209,7 +209,7 @@ def test_two_entries_with_one_model_name_are_two_models(tmp_path: Path) -> None:
 def test_environments_that_no_published_row_is_of_are_not_counted(tmp_path: Path) -> None:
     runs = seed_table(tmp_path / "runs", [trajectory("a", environment_id="env1")])
     worlds = seed_table(tmp_path / "worlds", [spec("env1", family="pddl"), spec("env2", family="pddl")])
-    material = Material(tables=[Published("runs", runs)], run=None, origins=[runs, worlds], unknown={})
-    surveys = {"runs": survey(runs, "runs")}
+    material = Bundle(tables=[Published("runs", runs)], run=None, origins=[runs, worlds], unknown={})
+    surveys = {"runs": scan(runs, "runs")}
     checks = all_checks(material, surveys, "mit", [], Allowed(), {})
     assert "- `pddl`: 1\n" in dataset_card(material, surveys, checks, [], SAYS, [])[CARD].decode()

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.engine.seeds import seed_table
-from pipelines.publish.checks import (
+from agentmill.pipelines.engine.chunks import seed_table
+from agentmill.pipelines.publish.bundle import Bundle, Published
+from agentmill.pipelines.publish.checks import (
     Allowed,
     counts,
     in_files,
@@ -22,29 +23,28 @@ from pipelines.publish.checks import (
     secrets,
     texts_of,
 )
-from pipelines.publish.layout import configs, split_name, splits
-from pipelines.publish.material import Material, Published
-from pipelines.publish.survey import Survey, survey
-from schemas.errors import UserError
-from schemas.manifest import Counts, write_manifest
-from schemas.record import Record
-from schemas.tables import Table
-from schemas.verdict import Dropped
+from agentmill.pipelines.publish.layout import configs, split_name, splits
+from agentmill.pipelines.publish.scan import Scan, scan
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.manifest import Counts, write_manifest
+from agentmill.schemas.records.record import Record
+from agentmill.schemas.records.verdict import Dropped
+from agentmill.schemas.tables import Table
 from tests.builders import called, said, seen, task, tool_trajectory, trajectory, verdict
 
 TOKEN = "hf_" + "aBcD" * 9
 
 
-def surveyed(folder: Path, *rows: Record) -> Survey:
-    return survey(seed_table(folder, list(rows)), folder.name)
+def surveyed(folder: Path, *rows: Record) -> Scan:
+    return scan(seed_table(folder, list(rows)), folder.name)
 
 
-def emptied(folder: Path) -> Survey:
+def emptied(folder: Path) -> Scan:
     """That of a table whose stage used all it read and wrote nothing."""
     table = seed_table(folder, [run("a", "x")])
     counts = Counts(read=1, used=1, dropped=0, written=0)
     write_manifest(folder, msgspec.structs.replace(table.manifest, files=[], counts=counts))
-    return survey(Table.open(folder), folder.name)
+    return scan(Table.open(folder), folder.name)
 
 
 def add_letters(table: Table, inputs: dict[str, Any]) -> None:
@@ -114,7 +114,7 @@ def test_secrets_at_the_start_of_a_line_are_found_in_calls_and_in_dead_letters(t
     table = seed_table(tmp_path / "rows", [tool_trajectory("call", content=[called("f", x=text)])])
     inputs = {"plain": {"text": text}, "raw": {"raw": msgspec.json.encode({"text": text}).decode()}}
     add_letters(table, inputs)
-    found = secrets(survey(Table.open(table.folder), "rows").findings, Allowed())
+    found = secrets(scan(Table.open(table.folder), "rows").findings, Allowed())
     assert found.items == [
         "huggingface_token in 1 row of rows (call)",
         "huggingface_token in 2 rows of rows/dropped (plain, raw)",
@@ -133,7 +133,7 @@ def test_secrets_and_local_paths_in_what_lies_beside_the_rows_are_found(tmp_path
     config = {"endpoint": f"https://host/?token={TOKEN}", "rows": "/home/jane/rows"}
     write_manifest(table.folder, msgspec.structs.replace(table.manifest, config=config))
     (tmp_path / "recipe.yaml").write_text("run_dir: /home/jane/runs/x\nmodels: {a: {endpoints: [http://h:1/v1]}}\n")
-    found = in_files(texts_of(Material(tables=[Published("rows", table)], run=tmp_path, origins=[], unknown={})))
+    found = in_files(texts_of(Bundle(tables=[Published("rows", table)], run=tmp_path, origins=[], unknown={})))
     assert secrets(found, Allowed()).items == ["huggingface_token in rows/manifest.json"]
     paths = local_paths(found)
     assert (paths.level, paths.items) == ("note", ["local_path in recipe.yaml", "local_path in rows/manifest.json"])
@@ -144,7 +144,7 @@ def test_secrets_and_local_paths_in_what_lies_beside_the_rows_are_found(tmp_path
 def test_a_dead_letter_that_says_where_its_input_lies_is_told(tmp_path: Path) -> None:
     table = seed_table(tmp_path / "rows", [run("a", "x")])
     add_letters(table, {"large": {"shard": "/home/jane/a.parquet", "row": 1}, "small": {"text": "/bin/sh"}})
-    found = survey(Table.open(table.folder), "rows").findings
+    found = scan(Table.open(table.folder), "rows").findings
     assert local_paths(found).items == ["local_path in 1 row of rows/dropped (large)"]
 
 
@@ -163,7 +163,7 @@ def test_a_file_that_is_not_what_the_manifest_tells_is_refused(tmp_path: Path) -
     other = seed_table(tmp_path / "other", [run("b", "y")])
     path.write_bytes(other.shards()[0].read_bytes().ljust(path.stat().st_size, b"\0")[: path.stat().st_size])
     with pytest.raises(UserError, match="is not what the manifest tells of"):
-        survey(Table.open(tmp_path / "runs"), "runs")
+        scan(Table.open(tmp_path / "runs"), "runs")
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_the_check_of_splits_says_what_it_had_to_go_by(tmp_path: Path) -> None:
     assert leaks([surveyed(tmp_path / "verdicts", verdict())], Allowed()).detail == "no row tells its split"
 
 
-def of_files(folder: Path, *splits: str | None) -> Survey:
+def of_files(folder: Path, *splits: str | None) -> Scan:
     """That of a table with one file for each of ``splits``, as a stage with several chunks writes it."""
     files = []
     table = seed_table(folder, [task("0")])
@@ -221,7 +221,7 @@ def of_files(folder: Path, *splits: str | None) -> Survey:
         files.append(msgspec.structs.replace(one.manifest.files[0], name=name))
     counts = Counts(read=len(files), used=len(files), dropped=0, written=len(files))
     write_manifest(folder, msgspec.structs.replace(table.manifest, files=files, counts=counts))
-    return survey(Table.open(folder), folder.name)
+    return scan(Table.open(folder), folder.name)
 
 
 def test_files_are_told_apart_by_split_where_each_holds_one(tmp_path: Path) -> None:

@@ -7,9 +7,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pipelines.engine.seeds import seed_table
-from pipelines.publish.checks import licences
-from pipelines.publish.licences import (
+from agentmill.pipelines.engine.chunks import seed_table
+from agentmill.pipelines.publish.bundle import Bundle, Published, gather
+from agentmill.pipelines.publish.checks import licences
+from agentmill.pipelines.publish.licences import (
     OBLIGATIONS,
     SourceCount,
     conflicts,
@@ -18,20 +19,19 @@ from pipelines.publish.licences import (
     sources_of,
     stated,
 )
-from pipelines.publish.material import Material, Published, gather
-from schemas.errors import UserError
-from schemas.ids import digest
-from schemas.manifest import write_manifest
-from schemas.rows import Message, SftRow
-from schemas.tables import Table
-from synthesis.generators.inspirations import built_in
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.ids import digest
+from agentmill.schemas.records.manifest import write_manifest
+from agentmill.schemas.records.rows import Message, SftRow
+from agentmill.schemas.tables import Table
+from agentmill.synthesis.generators.inspirations import built_in
 from tests.builders import run_of_source, spec, trajectory
 
 
-def material(*tables: Table) -> Material:
+def material(*tables: Table) -> Bundle:
     """Tables that were made from nothing else."""
     published = [Published(each.folder.name, each) for each in tables]
-    return Material(tables=published, run=None, origins=list(tables), unknown={})
+    return Bundle(tables=published, run=None, origins=list(tables), unknown={})
 
 
 def exported(folder: Path, **inputs: str) -> Table:

@@ -7,16 +7,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pipelines.engine.seeds import seed_table
-from pipelines.lock import LOCK, in_use, locked
-from pipelines.publish.material import gather
-from pipelines.publish.runs import run_of
-from pipelines.stages.evaluate import RESULT
-from pipelines.summary import StageSummary, Summary
-from schemas.config import dump_yaml
-from schemas.errors import UserError
-from schemas.manifest import write_manifest
-from schemas.tables import Table
+from agentmill.pipelines.engine.chunks import seed_table
+from agentmill.pipelines.operators.evaluate import RESULT
+from agentmill.pipelines.processes.identity import LOCK, in_use, locked
+from agentmill.pipelines.publish.bundle import gather
+from agentmill.pipelines.runs.summary import StageSummary, Summary
+from agentmill.pipelines.runs.tables import run_of
+from agentmill.schemas.config import dump_yaml
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.manifest import write_manifest
+from agentmill.schemas.tables import Table
 from tests.builders import task, trajectory
 from tests.fake_hub import FakeHub, direct, files_of
 

@@ -8,14 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from pipelines.engine.seeds import seed_table
-from pipelines.lock import LOCK
-from pipelines.publish.checks import Check
-from pipelines.publish.model import ADAPTER, model
-from pipelines.publish.publication import Order
-from schemas.errors import UserError
-from schemas.manifest import write_manifest
-from schemas.tables import Table
+from agentmill.pipelines.engine.chunks import seed_table
+from agentmill.pipelines.processes.identity import LOCK
+from agentmill.pipelines.publish.checks import Check
+from agentmill.pipelines.publish.model import ADAPTER, model
+from agentmill.pipelines.publish.publication import Order
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.manifest import write_manifest
+from agentmill.schemas.tables import Table
 from tests.builders import run_of_source, trajectory
 
 CONFIG = {"base_model_name_or_path": "/home/jane/models/base", "peft_type": "LORA", "r": 8}

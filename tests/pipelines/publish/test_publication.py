@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.publish.publication import Order, dataset
-from schemas.errors import UserError
-from schemas.task import Task
+from agentmill.pipelines.publish.publication import Order, dataset
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.task import Task
 from tests.builders import task
 from tests.pipelines.engine.stages import write_table
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from huggingface_hub import HfApi, constants
 
-from pipelines.publish.difference import (
+from agentmill.pipelines.publish.difference import (
     Branch,
     LocalFile,
     check_others_stay,
@@ -20,8 +20,8 @@ from pipelines.publish.difference import (
     remote,
     same,
 )
-from pipelines.publish.push import check_token, push, push_errors
-from schemas.errors import UserError
+from agentmill.pipelines.publish.push import check_token, push, push_errors
+from agentmill.schemas.errors import UserError
 from tests.fake_hub import blob_id
 from tests.writing_hub import CUT, LOST, READER, WRITER, WritingHub
 

@@ -7,7 +7,7 @@ import json
 import polars as pl
 import pytest
 
-from pipelines.publish.sensitive import (
+from agentmill.pipelines.publish.sensitive import (
     EMAIL_ADDRESS,
     LOCAL_PATH,
     PATH,

@@ -10,17 +10,16 @@ import datasets
 import pytest
 from huggingface_hub import DatasetCard
 
-from pipelines.engine.seeds import seed_table
-from pipelines.publish.layout import configs
-from pipelines.publish.material import Published
-from pipelines.publish.publication import Order, Publication, dataset
-from pipelines.publish.split_tables import split_tables
-from pipelines.publish.survey import Survey, survey
-from schemas.errors import UserError
-from schemas.record import Record
-from schemas.tables import Table
-from schemas.task import EnvironmentSpec, Task
-from schemas.trajectory import Trajectory
+from agentmill.pipelines.engine.chunks import seed_table
+from agentmill.pipelines.publish.bundle import Published
+from agentmill.pipelines.publish.layout import configs, split_tables
+from agentmill.pipelines.publish.publication import Order, Publication, dataset
+from agentmill.pipelines.publish.scan import Scan, scan
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.record import Record
+from agentmill.schemas.records.task import EnvironmentSpec, Task
+from agentmill.schemas.records.trajectory import Trajectory
+from agentmill.schemas.tables import Table
 from tests.builders import instruction, said, seen, spec, task, trajectory, verdict
 from tests.pipelines.engine.stages import write_table
 
@@ -70,14 +69,14 @@ def test_the_default_configuration_hands_out_training_tasks_only(mixed: Path, tm
 
 def test_the_rows_by_split_are_those_of_the_table(mixed: Path, tmp_path: Path) -> None:
     table = Table.open(mixed / "tasks")
-    parts = split_tables(table, survey(table, "tasks"), tmp_path / "parts")
+    parts = split_tables(table, scan(table, "tasks"), tmp_path / "parts")
     rows = {split: list(each.rows()) for split, each in parts.items()}
     assert rows == {
         "train": [TASKS[0], TASKS[3]],
         "held_out_tasks": [TASKS[1]],
         "held_out_environments": [TASKS[2]],
     }
-    again = split_tables(table, survey(table, "tasks"), tmp_path / "again")
+    again = split_tables(table, scan(table, "tasks"), tmp_path / "again")
     assert [each.digest for each in parts.values()] == [each.digest for each in again.values()]
 
 
@@ -123,12 +122,12 @@ def run(trajectory_id: str, split: str) -> Trajectory:
     return trajectory(trajectory_id, task_id=trajectory_id, split=split, content=content)
 
 
-def surveyed(folder: Path, *rows: Record) -> tuple[Published, Survey]:
+def surveyed(folder: Path, *rows: Record) -> tuple[Published, Scan]:
     table = seed_table(folder, rows)
-    return Published(folder.name, table), survey(table, folder.name)
+    return Published(folder.name, table), scan(table, folder.name)
 
 
-def configured(*found: tuple[Published, Survey]) -> dict[str, bool]:
+def configured(*found: tuple[Published, Scan]) -> dict[str, bool]:
     """Names of configurations, and whether each is the default."""
     made = configs([each for each, _ in found], {each.name: one for each, one in found})
     return {each["config_name"]: each.get("default", False) for each in made}

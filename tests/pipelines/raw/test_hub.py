@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.raw.files import find
-from pipelines.raw.hub import Address, parse
-from pipelines.raw.planning import GroupBy, plan_parts
-from pipelines.raw.reading import read_part
-from schemas.errors import UserError
+from agentmill.pipelines.sources.files import find
+from agentmill.pipelines.sources.hub import Address, parse
+from agentmill.pipelines.sources.planning import GroupBy, plan_parts
+from agentmill.pipelines.sources.reading import read_part
+from agentmill.schemas.errors import UserError
 from tests.fake_hub import FakeHub, child
 
 ROWS = [{"id": f"r{number % 30}", "text": "é" * (number % 30)} for number in range(40)]
@@ -33,9 +33,9 @@ configs:
 """
 FIND = """
 import json, sys
-from pipelines.raw import hub
-from pipelines.raw.files import find
-from schemas.errors import UserError
+from agentmill.pipelines.sources import hub
+from agentmill.pipelines.sources.files import find
+from agentmill.schemas.errors import UserError
 
 for data, config, split in json.loads(sys.argv[1]):
     try:
@@ -46,9 +46,9 @@ for data, config, split in json.loads(sys.argv[1]):
 """
 READ = """
 import json, sys
-from pipelines.raw.files import find
-from pipelines.raw.planning import GroupBy, plan_parts
-from pipelines.raw.reading import read_part
+from agentmill.pipelines.sources.files import find
+from agentmill.pipelines.sources.planning import GroupBy, plan_parts
+from agentmill.pipelines.sources.reading import read_part
 
 for data, part_bytes, key in json.loads(sys.argv[1]):
     parts = plan_parts(tuple(find([data])), part_bytes, GroupBy((key,)) if key else None)
@@ -175,8 +175,8 @@ def test_threads_of_arrow_get_no_file_of_the_hub(world: World) -> None:
     world.hub.push("org/wide", {"rows.parquet": data.getvalue()})
     code = """
 import json, os, sys
-from pipelines.raw import hub
-from pipelines.raw.rows import rows_of
+from agentmill.pipelines.sources import hub
+from agentmill.pipelines.sources.reading import rows_of
 
 path = json.loads(sys.argv[1])
 hub.size(path)
@@ -193,8 +193,8 @@ def test_a_worker_transfers_its_part_and_little_more(world: World) -> None:
     world.hub.push("org/large", {"train.jsonl": lines(*([row] * 40))})
     code = """
 import json, sys
-from pipelines.raw.rows import rows_in
-from schemas.raw import RawSlice
+from agentmill.pipelines.sources.reading import rows_in
+from agentmill.schemas.records.raw_input import RawSlice
 
 path, size = json.loads(sys.argv[1])
 piece = RawSlice(path=path, start=20 * size, stop=21 * size, row=20, rows=1)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.raw.rows import RawRow, rows_of
+from agentmill.pipelines.sources.reading import RawRow, rows_of
 
 NS = pa.timestamp("ns")
 

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.raw.files import find
-from pipelines.raw.planning import GroupBy, plan_parts
-from pipelines.raw.reading import RawRecord, read_part
-from schemas.errors import UserError
+from agentmill.pipelines.sources.files import find
+from agentmill.pipelines.sources.planning import GroupBy, plan_parts
+from agentmill.pipelines.sources.reading import RawRecord, read_part
+from agentmill.schemas.errors import UserError
 
 ROWS = [{"id": f"r{number}", "text": "é" * number} for number in range(40)]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.report.page import write_report
+from agentmill.pipelines.report.page import write_report
 from tests.pipelines.report.world import write_run
 from tests.pipelines.view.conftest import browser
 

@@ -16,12 +16,12 @@ import pytest
 from axe_playwright_python.base import AXE_SCRIPT
 from playwright.sync_api import Browser, Page
 
-from pipelines.report.line_picture import wired
-from pipelines.report.page import resume, write_report
-from pipelines.report.run import Stage, read_run
-from pipelines.report.steps import Planned
-from schemas.errors import UserError
-from schemas.trajectory import Outcome
+from agentmill.pipelines.report.page import resume, write_report
+from agentmill.pipelines.report.recipe_graph import wired
+from agentmill.pipelines.report.steps import Planned
+from agentmill.pipelines.runs.run import Stage, read_run
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.trajectory import Outcome
 from tests.builders import trajectory, verdict
 from tests.pipelines.report.world import BODY, HOSTILE_REASON, STEPS, end, letter, write_recipe, write_table
 from tests.pipelines.view.browser import WIDE

@@ -8,13 +8,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pipelines.engine.provenance import provenance
-from pipelines.recipe import read_recipe
-from pipelines.report.page import resume
-from pipelines.report.run import STALE, read_run
-from pipelines.report.steps import planned
-from schemas.errors import UserError
-from schemas.tables import Table, write_manifest
+from agentmill.pipelines.engine.provenance import provenance
+from agentmill.pipelines.recipes.grammar import read_recipe
+from agentmill.pipelines.report.page import resume
+from agentmill.pipelines.report.steps import planned
+from agentmill.pipelines.runs.run import STALE, read_run
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.tables import Table, write_manifest
 from tests.builders import spec, task, verdict
 from tests.pipelines.report.world import BODY, STEPS, compare, run_of, write_recipe, write_table
 

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines import dropped
-from pipelines.report import tallies
-from pipelines.report.charts import bin_width, binned
-from pipelines.report.contents import spread
-from pipelines.report.steps import Planned
-from pipelines.report.text import cut, label, visible
-from pipelines.view.sources import Source
-from schemas.errors import UserError
-from schemas.task import Difficulty
+from agentmill.pipelines.report import tallies
+from agentmill.pipelines.report.charts import bin_width, binned
+from agentmill.pipelines.report.contents import spread
+from agentmill.pipelines.report.steps import Planned
+from agentmill.pipelines.report.text import cut, label, visible
+from agentmill.pipelines.runs import dropped
+from agentmill.pipelines.view.sources import Source
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.task import Difficulty
 from tests.builders import outcome, spec, task, trajectory, verdict
 from tests.pipelines.report.world import letter, run_of, write_table
 

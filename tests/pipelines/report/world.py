@@ -9,16 +9,16 @@ from typing import Any
 
 import msgspec
 
-from pipelines.engine.seeds import seed_table
-from pipelines.line import RECIPE, SUMMARY
-from pipelines.report.run import read_run
-from pipelines.stages.evaluate import Run, settle
-from schemas.config import dump_yaml
-from schemas.record import Record
-from schemas.tables import Counts, Table, write_manifest, write_shard
-from schemas.task import Difficulty, Task
-from schemas.trajectory import Trajectory
-from schemas.verdict import Dropped, Verdict
+from agentmill.pipelines.engine.chunks import seed_table
+from agentmill.pipelines.operators.evaluate import Run, settle
+from agentmill.pipelines.recipes.runner import RECIPE, SUMMARY
+from agentmill.pipelines.runs.run import read_run
+from agentmill.schemas.config import dump_yaml
+from agentmill.schemas.records.record import Record
+from agentmill.schemas.records.task import Difficulty, Task
+from agentmill.schemas.records.trajectory import Trajectory
+from agentmill.schemas.records.verdict import Dropped, Verdict
+from agentmill.schemas.tables import Counts, Table, write_manifest, write_shard
 from tests.builders import instruction, outcome, said, seen, spec, task, trajectory, verdict
 from tests.pipelines.view.world import ATTACK
 

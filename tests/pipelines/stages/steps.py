@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pipelines.engine.job import Job
-from pipelines.models import ModelConfig
-from pipelines.operators import OPERATORS
-from pipelines.stages.stage import Model, Stage, StageContext
-from schemas.config import validate
-from schemas.tables import Manifest, Table
+from agentmill.pipelines.engine.stage_run import Job
+from agentmill.pipelines.operators.registry import OPERATORS
+from agentmill.pipelines.operators.stage import Model, Stage, StageContext
+from agentmill.pipelines.serving.models import ModelConfig
+from agentmill.schemas.config import validate
+from agentmill.schemas.tables import Manifest, Table
 
 SEED = 5
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from schemas.task import EnvironmentSpec, Task
-from schemas.trajectory import MessageAction, Trajectory, Usage
-from synthesis.policies import POLICIES
-from synthesis.policies.policy import Conversation, PolicyError, Turn
-from synthesis.strategies.branch import first_actions
+from agentmill.schemas.records.task import EnvironmentSpec, Task
+from agentmill.schemas.records.trajectory import MessageAction, Trajectory, Usage
+from agentmill.synthesis.policies import POLICIES
+from agentmill.synthesis.policies.policy import Conversation, PolicyError, Turn
+from agentmill.synthesis.strategies.branch import first_actions
 from tests.pipelines.engine.stages import dropped_of, rows_of, write_table
 from tests.pipelines.stages.steps import model, run
 from tests.ruin_world import SPEC, Gambler, registered, ruin_task

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from schemas.tables import Counts
-from schemas.task import EnvironmentSpec, Task
-from synthesis.environments.environment import WorldError
-from synthesis.policies.policy import Conversation, PolicyError, Turn
-from synthesis.strategies import apart
+from agentmill.schemas.records.task import EnvironmentSpec, Task
+from agentmill.schemas.tables import Counts
+from agentmill.synthesis.environments.environment import EnvError
+from agentmill.synthesis.policies.policy import Conversation, PolicyError, Turn
+from agentmill.synthesis.rollouts import blocking_env as apart
 from tests.pipelines.engine.stages import rows_of, write_table
 from tests.pipelines.stages.steps import model, run
 from tests.ruin_world import SPEC, Gambler, RuinWorld, registered, ruin_task
@@ -35,7 +35,7 @@ def world(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.parametrize("fails_in", [2, 3])
 @pytest.mark.parametrize(
     ("error", "reason"),
-    [(PolicyError("timeout", "late"), "timeout"), (WorldError("it rains in"), "world_error"), (None, "world_timeout")],
+    [(PolicyError("timeout", "late"), "timeout"), (EnvError("it rains in"), "world_error"), (None, "world_timeout")],
 )
 def test_attempts_that_were_made_stay_whatever_breaks_in_a_later_one(
     world: Path, fails_in: int, error: Exception | None, reason: str, monkeypatch: pytest.MonkeyPatch
@@ -58,7 +58,7 @@ def test_attempts_that_were_made_stay_whatever_breaks_in_a_later_one(
         return reset(ruin, task, seed)
 
     def breaking(ruin: RuinWorld, action: Any) -> Any:
-        if worlds[ruin.task.task_id] == fails_in and isinstance(error, WorldError):
+        if worlds[ruin.task.task_id] == fails_in and isinstance(error, EnvError):
             raise error
         if worlds[ruin.task.task_id] == fails_in:
             released.wait(60)

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from schemas.errors import UserError
-from schemas.tables import Counts
-from schemas.trajectory import Trajectory, TurnTokens
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.trajectory import Trajectory, TurnTokens
+from agentmill.schemas.tables import Counts
 from tests.builders import instruction, said, trajectory
 from tests.pipelines.engine.stages import rows_of, write_table
 from tests.pipelines.stages.steps import run

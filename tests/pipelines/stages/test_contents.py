@@ -8,11 +8,11 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.stages import contents
-from pipelines.stages.contents import Contents
-from schemas.errors import UserError
-from schemas.tables import Table
-from schemas.trajectory import Trajectory
+from agentmill.pipelines.operators import trajectory_index as contents
+from agentmill.pipelines.operators.trajectory_index import TrajectoryIndex
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.trajectory import Trajectory
+from agentmill.schemas.tables import Table
 from tests.builders import instruction, said, tool_trajectory, trajectory
 from tests.pipelines.engine.stages import task, write_table
 
@@ -33,7 +33,7 @@ def tables(tmp_path: Path) -> list[Table]:
 
 
 def test_every_trajectory_is_seen_once_and_then_found(tables: list[Table]) -> None:
-    held: Contents = pickle.loads(pickle.dumps(Contents(tables)))
+    held: TrajectoryIndex = pickle.loads(pickle.dumps(TrajectoryIndex(tables)))
     for _ in range(2):
         assert list(held.scan()) == RUNS
     for run in reversed(RUNS):
@@ -49,7 +49,7 @@ def test_row_groups_are_read_one_by_one_and_few_are_held(
     with pq.ParquetWriter(regrouped, whole.schema) as writer:
         writer.write_table(whole, row_group_size=2)
     monkeypatch.setattr(contents, "GROUPS_HELD", 2)
-    held = Contents([])
+    held = TrajectoryIndex([])
     held._paths = [regrouped]
     assert [run.trajectory_id for run in held.scan()] == ["t4", "t5", "t6", "t7", "t8"]
     for name in ("t4", "t8", "t6", "t5", "t7"):
@@ -59,7 +59,7 @@ def test_row_groups_are_read_one_by_one_and_few_are_held(
 
 def test_more_rows_than_are_decoded_together(tables: list[Table], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(contents, "ROWS_AT_ONCE", 2)
-    held = Contents(tables)
+    held = TrajectoryIndex(tables)
     assert list(held.scan()) == RUNS
     assert held.get("t7") == RUNS[7]
 
@@ -67,11 +67,11 @@ def test_more_rows_than_are_decoded_together(tables: list[Table], monkeypatch: p
 def test_an_id_that_stands_twice_is_refused(tables: list[Table], tmp_path: Path) -> None:
     again = write_table(tmp_path / "again", [RUNS[:1]], Trajectory)
     with pytest.raises(UserError, match=r"trajectory t0 stands twice, in .*one.* and .*again"):
-        list(Contents([*tables, again]).scan())
+        list(TrajectoryIndex([*tables, again]).scan())
 
 
 def test_a_damaged_file_is_named(tables: list[Table]) -> None:
-    held = Contents(tables)
+    held = TrajectoryIndex(tables)
     path = tables[1].shards()[0]
     path.write_bytes(b"x" * path.stat().st_size)
     with pytest.raises(UserError, match=r"two/data/part-00000.parquet cannot be read \(.*\); delete it"):
@@ -80,7 +80,7 @@ def test_a_damaged_file_is_named(tables: list[Table]) -> None:
 
 def test_a_file_that_is_gone_is_named(tables: list[Table], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(contents, "GROUPS_HELD", 1)
-    held = Contents(tables)
+    held = TrajectoryIndex(tables)
     list(held.scan())
     tables[0].shards()[0].unlink()
     with pytest.raises(UserError, match=r"one/data/part-00000.parquet cannot be read"):
@@ -90,4 +90,4 @@ def test_a_file_that_is_gone_is_named(tables: list[Table], monkeypatch: pytest.M
 def test_other_records_are_refused(tmp_path: Path) -> None:
     tasks = write_table(tmp_path / "tasks", [[task(0)]])
     with pytest.raises(UserError, match="the table holds Task records, expected Trajectory"):
-        list(Contents([tasks]).scan())
+        list(TrajectoryIndex([tasks]).scan())

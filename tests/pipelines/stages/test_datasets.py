@@ -12,17 +12,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from pipelines.raw.files import find
-from pipelines.raw.planning import plan_parts
-from pipelines.raw.reading import read_part
-from pipelines.recipe import read_recipe
-from pipelines.stages.normalize import Normalize, group_by
-from schemas.config import validate
-from schemas.formats import FORMATS
-from schemas.formats.adp import Adp
-from schemas.formats.format import Origin
-from schemas.profiles.profile import ReadRecord
-from schemas.trajectory import Action, ApiAction, CodeAction, TextObservation, Trajectory
+from agentmill.pipelines.operators.normalize import Normalize, group_by
+from agentmill.pipelines.recipes.grammar import read_recipe
+from agentmill.pipelines.sources.files import find
+from agentmill.pipelines.sources.planning import plan_parts
+from agentmill.pipelines.sources.reading import read_part
+from agentmill.schemas.config import validate
+from agentmill.schemas.formats import FORMATS
+from agentmill.schemas.formats.adp.format import Adp
+from agentmill.schemas.formats.format import Origin
+from agentmill.schemas.profiles.profile import ReadRecord
+from agentmill.schemas.records.trajectory import Action, ApiAction, CodeAction, TextObservation, Trajectory
 from tests.schemas.formats.leaves import leaves
 
 DATASETS = Path(__file__).resolve().parents[3] / "configs/datasets"

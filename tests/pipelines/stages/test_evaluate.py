@@ -8,16 +8,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from pipelines.models import ModelConfig
-from pipelines.plan import Plan, make_plan
-from pipelines.recipe import read_recipe
-from pipelines.stages.evaluate import RESULT, Evaluate, Run, settle
-from pipelines.stages.multi_agent import MultiAgent
-from pipelines.stages.sample import Sample
-from pipelines.stages.stage import Model, StageContext
-from schemas.config import validate
-from schemas.errors import UserError
-from schemas.tables import Table
+from agentmill.pipelines.operators.evaluate import RESULT, Evaluate, Run, settle
+from agentmill.pipelines.operators.multi_agent import MultiAgent
+from agentmill.pipelines.operators.sample import Sample
+from agentmill.pipelines.operators.stage import Model, StageContext
+from agentmill.pipelines.recipes.grammar import read_recipe
+from agentmill.pipelines.recipes.plan import Plan, make_plan
+from agentmill.pipelines.serving.models import ModelConfig
+from agentmill.schemas.config import validate
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.tables import Table
 from tests.pipelines.cli.world import COMPARE, MODELS, agentmill, write_recipe, write_world
 from tests.pipelines.report.world import compare
 

@@ -12,14 +12,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from pipelines.stages.pick import turns
-from schemas.errors import UserError
-from schemas.tables import Counts
-from schemas.task import EnvironmentSpec, Task
-from schemas.trajectory import Trajectory
-from schemas.verdict import Label
-from synthesis.environments import ENVIRONMENTS
-from synthesis.policies.policy import ContextOverflow, Conversation, Turn, Unreachable
+from agentmill.pipelines.operators.pick import turns
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.task import EnvironmentSpec, Task
+from agentmill.schemas.records.trajectory import Trajectory
+from agentmill.schemas.records.verdict import Label
+from agentmill.schemas.tables import Counts
+from agentmill.synthesis.environments import ENVIRONMENTS
+from agentmill.synthesis.policies.policy import ContextOverflow, Conversation, Turn, Unreachable
 from tests.builders import trajectory
 from tests.pipelines.engine.stages import bytes_of, dropped_of, rows_of, write_table
 from tests.pipelines.stages.steps import job, model, run, stage

@@ -7,12 +7,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pipelines.operators import OPERATORS
-from pipelines.stages.families import Families, root
-from schemas.tables import Counts
-from schemas.trajectory import Trajectory
-from schemas.verdict import Selection
-from schemas.views import FAMILY_VIEWS
+from agentmill.pipelines.operators.families import Families, root
+from agentmill.pipelines.operators.registry import OPERATORS
+from agentmill.schemas.records.trajectory import Trajectory
+from agentmill.schemas.records.verdict import Selection
+from agentmill.schemas.tables import Counts
+from agentmill.schemas.views import FAMILY_VIEWS
 from tests.pipelines.engine.stages import dropped_of, rows_of, write_table
 from tests.pipelines.stages.steps import run as run_step
 from tests.schemas.views.trees import run

@@ -10,9 +10,9 @@ import os
 from collections import Counter
 from pathlib import Path
 
-from schemas.tables import Counts, Table
-from schemas.task import Task
-from synthesis.policies.settings import PolicySettings
+from agentmill.schemas.records.task import Task
+from agentmill.schemas.tables import Counts, Table
+from agentmill.synthesis.policies.policy import PolicySettings
 from tests.pipelines.engine.stages import dropped_of
 from tests.simulated.answers import Behaviour
 from tests.simulated.expected import outcome

@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.engine.endpoints import Endpoint, is_healthy
-from pipelines.engine.processes import pid_of
-from pipelines.engine.server_records import ServerRecords
-from pipelines.engine.servers import serve
-from pipelines.models import ModelConfig, ServerConfig
-from schemas.tables import Counts, Table
+from agentmill.pipelines.processes.identity import pid_of
+from agentmill.pipelines.serving.endpoints import Endpoint, is_healthy
+from agentmill.pipelines.serving.models import ModelConfig, ServerConfig
+from agentmill.pipelines.serving.server_process import ServerRecords
+from agentmill.pipelines.serving.servers import serve
+from agentmill.schemas.tables import Counts, Table
 from tests.pipelines.engine.stages import dropped_of
 from tests.simulated.answers import Behaviour
 from tests.simulated.relay import relaying

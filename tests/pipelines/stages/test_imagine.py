@@ -11,15 +11,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from pipelines.engine.endpoints import Endpoint
-from pipelines.models import ModelConfig
-from pipelines.stages.stage import Model
-from schemas.errors import UserError
-from schemas.tables import Counts
-from schemas.task import EnvironmentSpec, Task
-from schemas.trajectory import Action, MessageAction, Trajectory
-from synthesis.environments import DESCRIBED
-from synthesis.policies.policy import Conversation, Turn, Unreachable
+from agentmill.pipelines.operators.stage import Model
+from agentmill.pipelines.serving.endpoints import Endpoint
+from agentmill.pipelines.serving.models import ModelConfig
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.task import EnvironmentSpec, Task
+from agentmill.schemas.records.trajectory import Action, MessageAction, Trajectory
+from agentmill.schemas.tables import Counts
+from agentmill.synthesis.environments import DESCRIBED
+from agentmill.synthesis.policies.policy import Conversation, Turn, Unreachable
 from tests.builders import instruction, said, seen, tool, trajectory
 from tests.fake_openai import FakeOpenAi, Reply, text
 from tests.pipelines.engine.stages import bytes_of, dropped_of, rows_of, write_table

@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from pipelines.engine.seeds import seed_table
-from pipelines.stages.lineage import Lineage
-from schemas.errors import UserError
-from schemas.tables import Counts
-from schemas.task import EnvironmentSpec, Task
-from schemas.trajectory import AnyItem, Trajectory
-from schemas.verdict import Label
+from agentmill.pipelines.engine.chunks import seed_table
+from agentmill.pipelines.operators.lineage import Lineage
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.task import EnvironmentSpec, Task
+from agentmill.schemas.records.trajectory import AnyItem, Trajectory
+from agentmill.schemas.records.verdict import Label
+from agentmill.schemas.tables import Counts
 from tests import ruin_world
 from tests.builders import instruction, said, seen, trajectory
 from tests.pipelines.engine.stages import rows_of, write_table

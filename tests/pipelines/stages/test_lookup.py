@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.engine.seeds import seed_table
-from pipelines.stages.lookup import Lookup, check_disjoint
-from schemas.errors import UserError
-from schemas.record import Record
-from schemas.task import EnvironmentSpec, Task
+from agentmill.pipelines.engine.chunks import seed_table
+from agentmill.pipelines.operators.lookup import Lookup, check_disjoint
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.record import Record
+from agentmill.schemas.records.task import EnvironmentSpec, Task
 from tests.builders import spec, task
 
 

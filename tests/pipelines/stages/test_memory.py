@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from pipelines.engine.endpoints import Endpoint
-from pipelines.models import ModelConfig
-from pipelines.stages.stage import Model
-from schemas.chat import to_messages, to_openai
-from schemas.errors import UserError
-from schemas.tables import Counts
-from schemas.task import EnvironmentSpec, Task
-from schemas.trajectory import Trajectory
-from schemas.verdict import Verdict
-from synthesis.policies.policy import Conversation, Turn, Unreachable
-from synthesis.policies.tokens import token_sequence
+from agentmill.pipelines.operators.stage import Model
+from agentmill.pipelines.serving.endpoints import Endpoint
+from agentmill.pipelines.serving.models import ModelConfig
+from agentmill.schemas.chat import to_messages, to_openai
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.task import EnvironmentSpec, Task
+from agentmill.schemas.records.trajectory import Trajectory
+from agentmill.schemas.records.verdict import Verdict
+from agentmill.schemas.tables import Counts
+from agentmill.synthesis.policies.completion import token_sequence
+from agentmill.synthesis.policies.policy import Conversation, Turn, Unreachable
 from tests import ruin_world, vault_world
 from tests.builders import instruction, said, seen, trajectory, verdict
 from tests.fake_openai import FakeOpenAi, Reply, text

@@ -10,20 +10,20 @@ from typing import Any
 
 import pytest
 
-from pipelines.engine.endpoints import Endpoint
-from pipelines.models import ModelConfig
-from pipelines.plan import make_plan
-from pipelines.recipe import read_recipe
-from pipelines.stages.stage import Model
-from schemas.config import dump_yaml
-from schemas.errors import UserError
-from schemas.tables import Counts
-from schemas.task import EnvironmentSpec, Task
-from schemas.trajectory import Action
-from schemas.verdict import Label
-from synthesis.environments import ENVIRONMENTS
-from synthesis.policies.policy import Conversation, Turn, Unreachable
-from synthesis.strategies.replay import acts
+from agentmill.pipelines.operators.stage import Model
+from agentmill.pipelines.recipes.grammar import read_recipe
+from agentmill.pipelines.recipes.plan import make_plan
+from agentmill.pipelines.serving.endpoints import Endpoint
+from agentmill.pipelines.serving.models import ModelConfig
+from agentmill.schemas.config import dump_yaml
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.task import EnvironmentSpec, Task
+from agentmill.schemas.records.trajectory import Action
+from agentmill.schemas.records.verdict import Label
+from agentmill.schemas.tables import Counts
+from agentmill.synthesis.environments import ENVIRONMENTS
+from agentmill.synthesis.policies.policy import Conversation, Turn, Unreachable
+from agentmill.synthesis.rollouts.step import acts
 from tests.answer_world import SPEC, question
 from tests.fake_openai import MODEL, FakeOpenAi, Reply, calls, text
 from tests.pipelines.engine.stages import bytes_of, dropped_of, rows_of, write_table

@@ -14,15 +14,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.engine.runner import RunnerConfig
-from pipelines.inspection import inspect_table
-from pipelines.raw import rows
-from schemas.errors import UserError
-from schemas.profiles.fields import Kept, field_report
-from schemas.profiles.profile import OutcomeField
-from schemas.tables import Table, read_shard
-from schemas.trajectory import Outcome, Trajectory
-from schemas.verdict import Dropped
+from agentmill.pipelines.engine.runner import RunnerConfig
+from agentmill.pipelines.runs.inspection import inspect_table
+from agentmill.pipelines.sources import reading as rows
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.profiles.fields import Kept, field_report
+from agentmill.schemas.profiles.profile import OutcomeField
+from agentmill.schemas.records.trajectory import Outcome, Trajectory
+from agentmill.schemas.records.verdict import Dropped
+from agentmill.schemas.tables import Table, read_shard
 from tests.pipelines.stages.steps import job, run, stage
 
 

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from apache_beam.internal import pickler
 
-from pipelines.engine.operation import AsyncOperation, Operation
-from pipelines.operators import OPERATORS
-from pipelines.stages.procedure import Procedure
-from pipelines.stages.stage import Stage, StageContext
-from pipelines.stages.verify import SIDE_TABLES
-from schemas.tables import RECORDS
-from synthesis.verifiers import VERIFIERS
+from agentmill.pipelines.engine.operation import AsyncOperation, Operation
+from agentmill.pipelines.operators.registry import OPERATORS
+from agentmill.pipelines.operators.stage import Stage, StageContext
+from agentmill.pipelines.operators.task_step import Procedure
+from agentmill.pipelines.operators.verify import SIDE_TABLES
+from agentmill.schemas.tables import RECORDS
+from agentmill.synthesis.verifiers import VERIFIERS
 from tests.pipelines.stages.steps import model, stage
 
 STAGES = sorted(name for name in OPERATORS if not issubclass(OPERATORS.load(name), Procedure))

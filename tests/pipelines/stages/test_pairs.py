@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from pipelines.engine.runner import RunnerConfig
-from schemas.errors import UserError
-from schemas.tables import Counts
-from schemas.trajectory import Outcome, Trajectory
-from schemas.verdict import Selection, Value, Verdict
-from schemas.views.trajectory_pairs import TrajectoryPairs
+from agentmill.pipelines.engine.runner import RunnerConfig
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.trajectory import Outcome, Trajectory
+from agentmill.schemas.records.verdict import Selection, Value, Verdict
+from agentmill.schemas.tables import Counts
+from agentmill.schemas.views.preference import TrajectoryPairs
 from tests.builders import instruction, outcome, said, seen, trajectory, verdict
 from tests.pipelines.cli.world import agentmill
 from tests.pipelines.engine.line import ROOT

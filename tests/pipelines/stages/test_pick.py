@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.stages.pick import Candidate, ranked
-from schemas.errors import UserError
-from schemas.tables import Counts
-from schemas.task import EnvironmentSpec, Task
-from schemas.trajectory import Trajectory, Usage
-from schemas.verdict import Selection, Value, Verdict
+from agentmill.pipelines.operators.pick import Candidate, ranked
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.task import EnvironmentSpec, Task
+from agentmill.schemas.records.trajectory import Trajectory, Usage
+from agentmill.schemas.records.verdict import Selection, Value, Verdict
+from agentmill.schemas.tables import Counts
 from tests.builders import outcome, trajectory, verdict
 from tests.pipelines.engine.stages import rows_of, write_table
 from tests.pipelines.stages.steps import job, model, run

@@ -9,14 +9,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from pipelines.engine import attempts
-from pipelines.engine.endpoints import Endpoint
-from pipelines.models import ModelConfig
-from pipelines.stages.stage import Model
-from schemas.errors import LimitReached
-from schemas.tables import Counts
-from schemas.task import EnvironmentSpec, Task
-from synthesis.environments.pddl.environment import PddlEnvironment
+from agentmill.pipelines.engine import attempts
+from agentmill.pipelines.operators.stage import Model
+from agentmill.pipelines.serving.endpoints import Endpoint
+from agentmill.pipelines.serving.models import ModelConfig
+from agentmill.schemas.errors import LimitReached
+from agentmill.schemas.records.task import EnvironmentSpec, Task
+from agentmill.schemas.tables import Counts
+from agentmill.synthesis.environments.pddl.environment import PddlEnvironment
 from tests.fake_openai import MODEL, FakeOpenAi, InStep, Reply, status, text
 from tests.pipelines.engine.stages import rows_of, write_table
 from tests.pipelines.stages.steps import run

@@ -11,20 +11,20 @@ from typing import Any
 import msgspec
 import pytest
 
-from pipelines.engine.endpoints import Endpoint, free_ports
-from pipelines.models import ModelConfig, ServerConfig
-from pipelines.stages.lookup import Lookup
-from pipelines.stages.rollout import Actors, Rollout, Worlds
-from pipelines.stages.stage import Model
-from schemas.errors import UserError
-from schemas.tables import Counts
-from schemas.task import EnvironmentSpec, Task
-from schemas.trajectory import Trajectory
-from schemas.verdict import Verdict
-from synthesis.environments.pddl.environment import PddlEnvironment
-from synthesis.strategies import apart
-from synthesis.strategies.apart import Pool
-from synthesis.strategies.sample import Sample
+from agentmill.pipelines.operators.lookup import Lookup
+from agentmill.pipelines.operators.rollout import Actors, Rollout, Worlds
+from agentmill.pipelines.operators.stage import Model
+from agentmill.pipelines.serving.endpoints import Endpoint, free_ports
+from agentmill.pipelines.serving.models import ModelConfig, ServerConfig
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.task import EnvironmentSpec, Task
+from agentmill.schemas.records.trajectory import Trajectory
+from agentmill.schemas.records.verdict import Verdict
+from agentmill.schemas.tables import Counts
+from agentmill.synthesis.environments.pddl.environment import PddlEnvironment
+from agentmill.synthesis.rollouts import blocking_env as apart
+from agentmill.synthesis.rollouts.blocking_env import Pool
+from agentmill.synthesis.strategies.sample import Sample
 from tests import fake_openai
 from tests.builders import trajectory, verdict
 from tests.fake_openai import FakeOpenAi

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.engine.seeds import seed_table
-from pipelines.stages.said import Said
-from pipelines.stages.step_estimates import Trees
-from schemas.errors import UserError
-from schemas.record import Record
-from schemas.verdict import Label, Node, Value
-from schemas.views.evidence import NOTHING
-from synthesis.verifiers.step_value import steps_of
+from agentmill.pipelines.engine.chunks import seed_table
+from agentmill.pipelines.operators.annotations import AnnotationIndex
+from agentmill.pipelines.operators.step_estimates import Trees
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.record import Record
+from agentmill.schemas.records.verdict import Label, Node, Value
+from agentmill.schemas.views.annotations import NOTHING
+from agentmill.synthesis.step_values import steps_of
 from tests.builders import trajectory, verdict
 
 
@@ -25,9 +25,9 @@ def value(number: float, n: int = 5) -> Value:
     return Value(trajectory_id="t1", name="mc", value=number, estimator="mc", n=n, item=2)
 
 
-def said(folder: Path, role: str, *tables: list[Record]) -> Said:
+def said(folder: Path, role: str, *tables: list[Record]) -> AnnotationIndex:
     made = [seed_table(folder / f"table{number}", rows) for number, rows in enumerate(tables)]
-    found = Said({role: made})
+    found = AnnotationIndex({role: made})
     found.load()
     return found
 

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from pipelines.engine.seeds import seed_table
-from pipelines.plan import make_plan
-from pipelines.recipe import Recipe
-from pipelines.stages.choice import Choice, Choosing
-from pipelines.stages.stage import StageContext
-from schemas.config import validate
-from schemas.errors import UserError
-from schemas.tables import Counts, Table
-from schemas.verdict import Selection
-from schemas.views.view import Unused
+from agentmill.pipelines.engine.chunks import seed_table
+from agentmill.pipelines.operators.selection import FilterParameters, TrajectoryFilter
+from agentmill.pipelines.operators.stage import StageContext
+from agentmill.pipelines.recipes.grammar import Recipe
+from agentmill.pipelines.recipes.plan import make_plan
+from agentmill.schemas.config import validate
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.verdict import Selection
+from agentmill.schemas.tables import Counts, Table
+from agentmill.schemas.views.view import Unused
 from tests.builders import trajectory
 from tests.pipelines.stages.steps import run, stage
 
@@ -45,12 +45,12 @@ def select(folder: Path, kept: Mapping[str, bool], **fields: Any) -> None:
     )
 
 
-def choice(folder: Path, selections: Any) -> Choice:
+def choice(folder: Path, selections: Any) -> TrajectoryFilter:
     """What a step takes, as a worker gets it."""
     step = stage("sft", **{"from": "runs"}, selections=selections)
-    assert isinstance(step, Choosing)
+    assert isinstance(step, FilterParameters)
     inputs = {role: [Table.open(folder / name) for name in names] for role, names in step.tables().items()}
-    found: Choice = pickle.loads(pickle.dumps(step.choice(inputs)))
+    found: TrajectoryFilter = pickle.loads(pickle.dumps(step.choice(inputs)))
     found.load()
     return found
 
@@ -61,7 +61,7 @@ def dropped(folder: Path, selections: Any) -> dict[str, str]:
     return {name: why for name in RUNS if (why := reason(found, name)) is not None}
 
 
-def reason(found: Choice, name: str) -> str | None:
+def reason(found: TrajectoryFilter, name: str) -> str | None:
     """Why a trajectory is not taken."""
     try:
         found.evidence(name)

@@ -16,28 +16,26 @@ from typing import ClassVar
 import msgspec
 import pytest
 
-from pipelines.engine import utilisation
-from pipelines.engine.endpoints import Endpoint, free_ports
-from pipelines.engine.progress import LineProgress
-from pipelines.engine.run import run_stage
-from pipelines.engine.server_process import ServerPlan
-from pipelines.engine.server_records import ServerRecords
-from pipelines.engine.servers import run_servers
-from pipelines.models import ModelConfig, ServerConfig
-from pipelines.stages.lookup import Lookup
-from pipelines.stages.rollout import Actors, Rollout, Worlds
-from pipelines.stages.stage import Model
-from schemas.tables import Counts, Table
-from schemas.task import EnvironmentSpec, Task
-from schemas.trajectory import AnyAction, Trajectory
-from synthesis.environments import ENVIRONMENTS
-from synthesis.environments.environment import Transition
-from synthesis.environments.pddl.environment import PddlEnvironment
-from synthesis.policies.policy import Conversation
-from synthesis.policies.settings import PolicySettings
-from synthesis.strategies import apart
-from synthesis.strategies.sample import Sample
-from synthesis.strategies.strategy import Exploration
+from agentmill.pipelines.engine import progress as utilisation
+from agentmill.pipelines.engine.run import run_stage
+from agentmill.pipelines.operators.lookup import Lookup
+from agentmill.pipelines.operators.rollout import Actors, Rollout, Worlds
+from agentmill.pipelines.operators.stage import Model
+from agentmill.pipelines.serving.endpoints import Endpoint, free_ports
+from agentmill.pipelines.serving.models import ModelConfig, ServerConfig
+from agentmill.pipelines.serving.server_process import ServerPlan, ServerRecords
+from agentmill.pipelines.serving.servers import run_servers
+from agentmill.pipelines.terminal.progress import LineProgress
+from agentmill.schemas.records.task import EnvironmentSpec, Task
+from agentmill.schemas.records.trajectory import AnyAction, Trajectory
+from agentmill.schemas.tables import Counts, Table
+from agentmill.synthesis.environments import ENVIRONMENTS
+from agentmill.synthesis.environments.environment import Transition
+from agentmill.synthesis.environments.pddl.environment import PddlEnvironment
+from agentmill.synthesis.policies.policy import Conversation, PolicySettings
+from agentmill.synthesis.rollouts import blocking_env as apart
+from agentmill.synthesis.rollouts.strategy import Exploration
+from agentmill.synthesis.strategies.sample import Sample
 from tests.fake_openai import MODEL, FakeOpenAi, text
 from tests.pipelines.engine.stages import dropped_of, ended_in, order, rows_of, write_table
 from tests.pipelines.stages.steps import job, model, run

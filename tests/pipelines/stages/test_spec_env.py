@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.models import ModelConfig
-from pipelines.stages.shares import falls_in
-from pipelines.stages.stage import Model
-from schemas.errors import UserError
-from schemas.registry import Registry
-from synthesis.generators.inspirations import BUILT_IN, read_inspirations
-from synthesis.prompts import prompt
-from synthesis.sandbox import pool
+from agentmill.pipelines.operators.splits import falls_in
+from agentmill.pipelines.operators.stage import Model
+from agentmill.pipelines.serving.models import ModelConfig
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.registry import Registry
+from agentmill.synthesis.generators.inspirations import BUILT_IN, read_inspirations
+from agentmill.synthesis.prompts import prompt
+from agentmill.synthesis.sandbox import pool
 from tests.pipelines.engine.stages import dropped_of, rows_of
 from tests.pipelines.stages.steps import job, model, run, stage
 
@@ -132,7 +132,7 @@ def test_repairs_of_a_procedural_backend_are_refused(tmp_path: Path) -> None:
 
 def test_a_family_without_that_backend_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     only = Registry("environment generator", {"interpreter_procedural": "somewhere:Generator"})
-    monkeypatch.setattr("pipelines.stages.spec_env.ENVIRONMENT_GENERATORS", only)
+    monkeypatch.setattr("agentmill.pipelines.operators.spec_env.ENVIRONMENT_GENERATORS", only)
     with pytest.raises(UserError, match="there is no `backend: llm` for family interpreter"):
         job(tmp_path, "spec_env", "worlds", family="interpreter", backend="llm", policy="writer")
 

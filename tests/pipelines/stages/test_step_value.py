@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from schemas.errors import UserError
-from schemas.tables import Counts
-from schemas.task import EnvironmentSpec, Task
-from schemas.trajectory import Trajectory
-from schemas.verdict import Verdict
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.task import EnvironmentSpec, Task
+from agentmill.schemas.records.trajectory import Trajectory
+from agentmill.schemas.records.verdict import Verdict
+from agentmill.schemas.tables import Counts
 from tests import decision_world, ruin_world
 from tests.decision_world import best_value, decision_task
 from tests.pipelines.engine.stages import dropped_of, rows_of, write_table

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from schemas.errors import UserError
-from schemas.tables import Counts
-from schemas.task import EnvironmentSpec
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.task import EnvironmentSpec
+from agentmill.schemas.tables import Counts
 from tests.builders import spec
 from tests.pipelines.engine.stages import bytes_of, dropped_of, rows_of, write_table
 from tests.pipelines.stages.steps import job, run

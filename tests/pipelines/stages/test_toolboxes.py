@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from schemas.errors import UserError
+from agentmill.schemas.errors import UserError
 from tests.pipelines.engine.stages import bytes_of, dropped_of, rows_of
 from tests.pipelines.stages.steps import job, model, run
 

@@ -10,19 +10,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from pipelines.engine.endpoints import Endpoint
-from pipelines.inspection import inspect_table
-from pipelines.models import ModelConfig
-from pipelines.plan import make_plan
-from pipelines.recipe import read_recipe
-from pipelines.stages.stage import Model
-from schemas.chat import to_messages, to_openai
-from schemas.config import dump_yaml
-from schemas.errors import UserError
-from schemas.tables import Counts, Table
-from schemas.task import EnvironmentSpec, Task
-from schemas.trajectory import Trajectory
-from synthesis.policies.tokens import token_sequence
+from agentmill.pipelines.operators.stage import Model
+from agentmill.pipelines.recipes.grammar import read_recipe
+from agentmill.pipelines.recipes.plan import make_plan
+from agentmill.pipelines.runs.inspection import inspect_table
+from agentmill.pipelines.serving.endpoints import Endpoint
+from agentmill.pipelines.serving.models import ModelConfig
+from agentmill.schemas.chat import to_messages, to_openai
+from agentmill.schemas.config import dump_yaml
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.task import EnvironmentSpec, Task
+from agentmill.schemas.records.trajectory import Trajectory
+from agentmill.schemas.tables import Counts, Table
+from agentmill.synthesis.policies.completion import token_sequence
 from tests import fake_openai
 from tests.decision_world import SPEC, decision_task, registered
 from tests.fake_openai import FakeOpenAi

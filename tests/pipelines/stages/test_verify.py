@@ -11,18 +11,18 @@ import msgspec
 import pytest
 from pydantic import Field
 
-from pipelines.operators import OPERATORS
-from pipelines.stages import verify
-from schemas.errors import UserError
-from schemas.tables import Counts, Table
-from schemas.task import EnvironmentSpec, Task
-from schemas.trajectory import MessageAction, Trajectory
-from schemas.verdict import Verdict
-from synthesis.environments import ENVIRONMENTS
-from synthesis.environments.environment import Environment
-from synthesis.strategies import apart
-from synthesis.verifiers import VERIFIERS
-from synthesis.verifiers.verifier import Verifier
+from agentmill.pipelines.operators import verify
+from agentmill.pipelines.operators.registry import OPERATORS
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.task import EnvironmentSpec, Task
+from agentmill.schemas.records.trajectory import MessageAction, Trajectory
+from agentmill.schemas.records.verdict import Verdict
+from agentmill.schemas.tables import Counts, Table
+from agentmill.synthesis.environments import ENVIRONMENTS
+from agentmill.synthesis.environments.environment import Environment
+from agentmill.synthesis.rollouts import blocking_env as apart
+from agentmill.synthesis.verifiers import VERIFIERS
+from agentmill.synthesis.verifiers.verifier import Verifier
 from tests.builders import trajectory
 from tests.pipelines.engine.stages import dropped_of, rows_of, write_table
 from tests.pipelines.stages.steps import model, run, stage

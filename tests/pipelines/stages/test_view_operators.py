@@ -8,14 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from pipelines.engine.seeds import seed_table
-from pipelines.operators import OPERATORS
-from pipelines.stages.rows import Rows
-from pipelines.stages.unpaired import class_weights
-from schemas.errors import UserError
-from schemas.tables import Table
-from schemas.trajectory import Outcome
-from schemas.views import VIEWS
+from agentmill.pipelines.engine.chunks import seed_table
+from agentmill.pipelines.operators.registry import OPERATORS
+from agentmill.pipelines.operators.rows import Rows
+from agentmill.pipelines.operators.unpaired import class_weights
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.trajectory import Outcome
+from agentmill.schemas.tables import Table
+from agentmill.schemas.views import VIEWS
 from tests.builders import outcome, said, trajectory
 from tests.pipelines.stages.steps import run, stage
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser
 
-from pipelines.view.build import build
+from agentmill.pipelines.view.build import build
 from tests.pipelines.view.browser import NAMES, chromium, executable
 from tests.pipelines.view.world import write_run
 

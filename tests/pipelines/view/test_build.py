@@ -10,14 +10,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from pipelines.engine.seeds import seed_table
-from pipelines.view.build import FORMAT, PER_FILE, build
-from pipelines.view.columns import Texts, TextSets, shortened
-from pipelines.view.folder import STAMP, STATIC
-from pipelines.view.shelf import Shelf, literal
-from schemas.errors import UserError
-from schemas.tables import write_manifest
-from schemas.verdict import Label
+from agentmill.pipelines.engine.chunks import seed_table
+from agentmill.pipelines.view.build import FORMAT, PER_FILE, STAMP, STATIC, build
+from agentmill.pipelines.view.js_shards import JsShards, Texts, TextSets, literal, shortened
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.verdict import Label
+from agentmill.schemas.tables import write_manifest
 from tests.builders import outcome, trajectory, verdict
 from tests.pipelines.view.world import ATTACK, ATTACKS, HOSTILE_ID
 
@@ -278,7 +276,7 @@ def test_a_view_that_lacks_a_file_is_made_again(tmp_path: Path, lost: str) -> No
 def test_a_view_of_another_format_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seed_table(tmp_path / "runs", [trajectory()])
     build(tmp_path, tmp_path / "view")
-    monkeypatch.setattr("pipelines.view.build.FORMAT", FORMAT + 1)
+    monkeypatch.setattr("agentmill.pipelines.view.build.FORMAT", FORMAT + 1)
     assert build(tmp_path, tmp_path / "view")[1]
 
 
@@ -331,7 +329,7 @@ def test_a_text_is_one_string_of_a_script(attack: str) -> None:
 
 
 def test_a_shelf_appends_what_comes_later(tmp_path: Path) -> None:
-    with Shelf(tmp_path, "runs", 2) as shelf:
+    with JsShards(tmp_path, "runs", 2) as shelf:
         shelf.add(0, "record", b"1")
         shelf.flush()
         shelf.add(1, "record", b"2")

@@ -13,9 +13,9 @@ import pytest
 from axe_playwright_python.base import AXE_SCRIPT
 from playwright.sync_api import Browser, Page
 
-from pipelines.engine.seeds import seed_table
-from pipelines.view.build import build
-from pipelines.view.serve import address, server
+from agentmill.pipelines.engine.chunks import seed_table
+from agentmill.pipelines.view.build import build
+from agentmill.pipelines.view.serve import address, server
 from tests.builders import trajectory
 from tests.pipelines.view.browser import NARROW, PATIENCE_S, WIDE, drawn, opened, turned_to
 from tests.pipelines.view.world import ATTACK, HOSTILE_ID

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.view.serve import Server, address, server
-from schemas.errors import UserError
+from agentmill.pipelines.view.serve import Server, address, server
+from agentmill.schemas.errors import UserError
 
 
 @pytest.fixture(scope="module")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipelines.engine.seeds import seed_table
-from schemas.record import Record
-from schemas.rows import Message, PreferenceRow, SftRow
-from schemas.trajectory import CodeAction, Trajectory, Usage
-from schemas.verdict import Label, Node, Selection, Value
-from schemas.views.evidence import Evidence
-from schemas.views.sft import Sft
+from agentmill.pipelines.engine.chunks import seed_table
+from agentmill.schemas.records.record import Record
+from agentmill.schemas.records.rows import Message, PreferenceRow, SftRow
+from agentmill.schemas.records.trajectory import CodeAction, Trajectory, Usage
+from agentmill.schemas.records.verdict import Label, Node, Selection, Value
+from agentmill.schemas.views.annotations import Annotations
+from agentmill.schemas.views.sft import Sft
 from tests.builders import (
     called,
     generation,
@@ -122,7 +122,7 @@ def write_run(root: Path) -> Path:
 def sft_rows(run: Trajectory, per: str) -> list[SftRow]:
     """Rows of a run as export makes them; the last step alone has loss."""
     where = {"rows": per, "loss": "all"}
-    return Sft.model_validate(where).make_rows(run, Evidence())
+    return Sft.model_validate(where).make_rows(run, Annotations())
 
 
 def pair(chosen: Trajectory, rejected: Trajectory, row_id: str = "p1", view: str = "trajectory_pairs") -> PreferenceRow:

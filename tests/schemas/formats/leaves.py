@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from schemas.trajectory import Trajectory
+from agentmill.schemas.records.trajectory import Trajectory
 
 
 def leaves(value: Any, structure: Set[str] = frozenset()) -> Counter[str]:

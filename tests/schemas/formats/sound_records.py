@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from schemas.formats import FORMATS, READ_ONLY
-from schemas.trajectory import (
+from agentmill.schemas.formats import FORMATS, READ_ONLY
+from agentmill.schemas.records.trajectory import (
     BoundingBox,
     CodeAction,
     Generation,

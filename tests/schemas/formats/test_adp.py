@@ -10,12 +10,12 @@ import msgspec
 import pytest
 from hypothesis import assume, given
 
-from schemas.chat import to_messages
-from schemas.formats.adp import Adp, metadata
-from schemas.formats.adp_languages import LANGUAGES
-from schemas.formats.format import FormatError, Origin
-from schemas.ids import ingested_id
-from schemas.trajectory import CodeAction, ImageObservation, Trajectory, WebObservation
+from agentmill.schemas.chat import to_messages
+from agentmill.schemas.formats.adp.format import Adp, metadata
+from agentmill.schemas.formats.adp.items import LANGUAGES
+from agentmill.schemas.formats.format import FormatError, Origin
+from agentmill.schemas.ids import ingested_id
+from agentmill.schemas.records.trajectory import CodeAction, ImageObservation, Trajectory, WebObservation
 from tests.builders import called, instruction, said, seen, tool, tool_trajectory, trajectory
 from tests.schemas.formats.adp_rules import broken
 from tests.schemas.records import records

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from schemas.formats.adp import Adp
-from schemas.formats.adp_languages import LANGUAGES
-from schemas.formats.differences import differences
-from schemas.formats.format import FormatError, Origin, Read
-from schemas.trajectory import Trajectory
+from agentmill.schemas.formats.adp.format import Adp
+from agentmill.schemas.formats.adp.items import LANGUAGES
+from agentmill.schemas.formats.differences import differences
+from agentmill.schemas.formats.format import FormatError, Origin, Read
+from agentmill.schemas.records.trajectory import Trajectory
 from tests.schemas.formats.adp_rules import broken
 from tests.schemas.formats.leaves import held, leaves
 from tests.schemas.records import floats, json_objects, records, texts

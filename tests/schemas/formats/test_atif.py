@@ -10,11 +10,18 @@ import msgspec
 import pytest
 from hypothesis import assume, given
 
-from schemas.formats.adp import Adp
-from schemas.formats.atif import Atif
-from schemas.formats.differences import differences
-from schemas.formats.format import Origin
-from schemas.trajectory import ApiAction, CodeAction, MessageAction, TextObservation, Trajectory, WebObservation
+from agentmill.schemas.formats.adp.format import Adp
+from agentmill.schemas.formats.atif.format import Atif
+from agentmill.schemas.formats.differences import differences
+from agentmill.schemas.formats.format import Origin
+from agentmill.schemas.records.trajectory import (
+    ApiAction,
+    CodeAction,
+    MessageAction,
+    TextObservation,
+    Trajectory,
+    WebObservation,
+)
 from tests.builders import called, instruction, said, seen, tool_trajectory, trajectory
 from tests.schemas.formats.atif_documents import documents
 from tests.schemas.formats.atif_rules import broken

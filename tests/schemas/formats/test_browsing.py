@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from schemas.arrow import from_arrow, to_arrow
-from schemas.formats.adp import Adp
-from schemas.formats.browser_calls import browser_action
-from schemas.formats.format import FormatError
-from schemas.profiles.profile import ReadRecord
-from schemas.trajectory import (
+from agentmill.schemas.arrow.convert import from_arrow, to_arrow
+from agentmill.schemas.formats.adp.format import Adp
+from agentmill.schemas.formats.format import FormatError
+from agentmill.schemas.messages.calls import browser_action
+from agentmill.schemas.profiles.profile import ReadRecord
+from agentmill.schemas.records.trajectory import (
     ApiAction,
     CodeAction,
     MessageAction,

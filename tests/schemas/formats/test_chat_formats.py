@@ -12,16 +12,16 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from schemas.arrow import from_arrow, to_arrow
-from schemas.chat import to_messages, to_template
-from schemas.formats import FORMATS
-from schemas.formats.dialects import DIALECTS
-from schemas.formats.format import FormatError, Origin, Read
-from schemas.formats.llamafactory import LlamaFactory
-from schemas.formats.openai import OpenAi
-from schemas.formats.sharegpt import ShareGpt
-from schemas.formats.trl import Trl
-from schemas.trajectory import Trajectory
+from agentmill.schemas.arrow.convert import from_arrow, to_arrow
+from agentmill.schemas.chat import to_messages, to_template
+from agentmill.schemas.dialects import DIALECTS
+from agentmill.schemas.formats import FORMATS
+from agentmill.schemas.formats.format import FormatError, Origin, Read
+from agentmill.schemas.formats.llamafactory import LlamaFactory
+from agentmill.schemas.formats.openai import OpenAi
+from agentmill.schemas.formats.sharegpt.format import ShareGpt
+from agentmill.schemas.formats.trl import Trl
+from agentmill.schemas.records.trajectory import Trajectory
 from tests.schemas.formats import chat_records as chat
 from tests.schemas.formats.leaves import held, leaves
 from tests.schemas.records import records, texts

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.config import validate
-from schemas.errors import UserError
-from schemas.formats.dialects import DIALECTS
-from schemas.formats.dialects.dialect import say
-from schemas.formats.dialects.option import WithDialect
-from schemas.formats.format import FormatError, Origin, Read
-from schemas.formats.sharegpt import ShareGpt
-from schemas.trajectory import AnyAction, ApiAction, CodeAction, MessageAction, TextObservation
+from agentmill.schemas.config import validate
+from agentmill.schemas.dialects import DIALECTS
+from agentmill.schemas.dialects.dialect import say
+from agentmill.schemas.dialects.options import WithDialect
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.formats.format import FormatError, Origin, Read
+from agentmill.schemas.formats.sharegpt.format import ShareGpt
+from agentmill.schemas.records.trajectory import AnyAction, ApiAction, CodeAction, MessageAction, TextObservation
 from tests.schemas.formats.chat_records import names
 from tests.schemas.records import json_objects, texts
 

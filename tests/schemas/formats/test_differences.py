@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from schemas.formats.differences import differences
-from schemas.trajectory import AnyItem, Outcome, WebObservation
+from agentmill.schemas.formats.differences import differences
+from agentmill.schemas.records.trajectory import AnyItem, Outcome, WebObservation
 from tests.builders import called, instruction, said, seen, tool_trajectory, trajectory
 
 CONTENT: list[AnyItem] = [

@@ -8,12 +8,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from schemas.arrow import from_arrow, to_arrow
-from schemas.formats import FORMATS, READ_ONLY
-from schemas.formats.adp import Adp
-from schemas.formats.format import Decoded, FormatError, Origin
-from schemas.registry import Registry
-from schemas.trajectory import ApiAction, CodeAction, TextObservation, Trajectory
+from agentmill.schemas.arrow.convert import from_arrow, to_arrow
+from agentmill.schemas.formats import FORMATS, READ_ONLY
+from agentmill.schemas.formats.adp.format import Adp
+from agentmill.schemas.formats.format import Decoded, FormatError, Origin
+from agentmill.schemas.records.trajectory import ApiAction, CodeAction, TextObservation, Trajectory
+from agentmill.schemas.registry import Registry
 from tests.builders import tool_trajectory, trajectory
 from tests.schemas.formats.adp_rules import broken
 from tests.schemas.formats.log_records import BROWSED, RECORDS

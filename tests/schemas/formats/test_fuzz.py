@@ -15,12 +15,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from schemas.arrow import RecordError, to_arrow
-from schemas.formats import FORMATS
-from schemas.formats.dialects import DIALECTS
-from schemas.formats.format import FormatError, Origin, Reader
-from schemas.representable import TOO_DEEP
-from schemas.trajectory import Trajectory
+from agentmill.schemas.arrow.check import TOO_DEEP
+from agentmill.schemas.arrow.convert import RecordError, to_arrow
+from agentmill.schemas.dialects import DIALECTS
+from agentmill.schemas.formats import FORMATS
+from agentmill.schemas.formats.format import FormatError, Origin, Reader
+from agentmill.schemas.records.trajectory import Trajectory
 from tests.schemas.formats.sound_records import sound_records
 
 COUNT = int(os.environ.get("AGENTMILL_FUZZ", "2000"))

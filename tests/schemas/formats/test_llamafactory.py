@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from schemas.formats.format import FormatError, Origin
-from schemas.formats.llamafactory import LlamaFactory
-from schemas.trajectory import ApiAction, MessageAction, TextObservation
+from agentmill.schemas.formats.format import FormatError, Origin
+from agentmill.schemas.formats.llamafactory import LlamaFactory
+from agentmill.schemas.records.trajectory import ApiAction, MessageAction, TextObservation
 from tests.builders import tool_trajectory, trajectory
 
 ORIGIN = Origin("demo")

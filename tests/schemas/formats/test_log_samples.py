@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from schemas.arrow import from_arrow, to_arrow
-from schemas.formats.format import Origin, Read
-from schemas.formats.swe_agent import SweAgent
-from schemas.formats.toolbench import ToolBench
-from schemas.trajectory import Action, ApiAction, CodeAction, Trajectory
+from agentmill.schemas.arrow.convert import from_arrow, to_arrow
+from agentmill.schemas.formats.format import Origin, Read
+from agentmill.schemas.formats.swe_agent.format import SweAgent
+from agentmill.schemas.formats.toolbench import ToolBench
+from agentmill.schemas.records.trajectory import Action, ApiAction, CodeAction, Trajectory
 from tests.schemas.formats.leaves import held, leaves
 
 STRUCTURE = frozenset({"role", "type", "message_type", "node_type", "agent"})

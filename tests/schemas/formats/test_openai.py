@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from schemas.arrow import from_arrow, to_arrow
-from schemas.chat import to_messages, to_template
-from schemas.formats.format import Origin, Read
-from schemas.formats.message_reading import MessageReader
-from schemas.formats.openai import WEIGHT, OpenAi
-from schemas.trajectory import ApiAction, MessageAction, Outcome, TextObservation, Trajectory
+from agentmill.schemas.arrow.convert import from_arrow, to_arrow
+from agentmill.schemas.chat import to_messages, to_template
+from agentmill.schemas.formats.format import Origin, Read
+from agentmill.schemas.formats.openai import WEIGHT, OpenAi
+from agentmill.schemas.messages.reader import MessageReader
+from agentmill.schemas.records.trajectory import ApiAction, MessageAction, Outcome, TextObservation, Trajectory
 from tests.builders import called, instruction, said, seen, tool, tool_trajectory, trajectory
 
 ORIGIN = Origin("demo", "train", row=4, licence="MIT")

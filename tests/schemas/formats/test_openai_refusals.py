@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from schemas.formats.format import FormatError, Origin
-from schemas.formats.openai import OpenAi
+from agentmill.schemas.formats.format import FormatError, Origin
+from agentmill.schemas.formats.openai import OpenAi
 
 
 @pytest.mark.parametrize(

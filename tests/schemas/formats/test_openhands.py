@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from schemas.formats.format import FormatError, Origin, Read
-from schemas.formats.openhands import OpenHands
-from schemas.trajectory import ApiAction, CodeAction, MessageAction, TextObservation
+from agentmill.schemas.formats.format import FormatError, Origin, Read
+from agentmill.schemas.formats.openhands.format import OpenHands
+from agentmill.schemas.records.trajectory import ApiAction, CodeAction, MessageAction, TextObservation
 
 TASK = {"id": 0, "source": "user", "action": "message", "args": {"content": "Fix it."}, "message": "Fix it."}
 

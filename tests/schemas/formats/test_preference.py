@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from schemas.formats.format import FormatError, Origin
-from schemas.formats.llamafactory import LlamaFactory
-from schemas.formats.pairs import PairFormat, side_of
-from schemas.formats.preference import row_pair, write_row
-from schemas.formats.sharegpt import ShareGpt
-from schemas.formats.trl import Trl
-from schemas.rows import Message, MessageCall, PreferenceRow
-from schemas.trajectory import ApiAction
+from agentmill.schemas.formats.format import FormatError, Origin
+from agentmill.schemas.formats.llamafactory import LlamaFactory
+from agentmill.schemas.formats.pairs import PairFormat, side_of
+from agentmill.schemas.formats.preference import row_pair, write_row
+from agentmill.schemas.formats.sharegpt.format import ShareGpt
+from agentmill.schemas.formats.trl import Trl
+from agentmill.schemas.records.rows import Message, MessageCall, PreferenceRow
+from agentmill.schemas.records.trajectory import ApiAction
 
 TOOL = {"type": "function", "function": {"name": "move", "parameters": {"type": "object", "properties": {}}}}
 PROMPT = [Message(role="system", content="Act."), Message(role="user", content="Go on.")]

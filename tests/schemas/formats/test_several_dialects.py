@@ -7,13 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from schemas.config import validate
-from schemas.errors import UserError
-from schemas.formats.dialects.dialect import say
-from schemas.formats.dialects.option import WithDialect
-from schemas.formats.format import FormatError, Origin
-from schemas.formats.sharegpt import ShareGpt
-from schemas.trajectory import AnyAction, ApiAction, CodeAction, MessageAction
+from agentmill.schemas.config import validate
+from agentmill.schemas.dialects.dialect import say
+from agentmill.schemas.dialects.options import WithDialect
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.formats.format import FormatError, Origin
+from agentmill.schemas.formats.sharegpt.format import ShareGpt
+from agentmill.schemas.records.trajectory import AnyAction, ApiAction, CodeAction, MessageAction
 
 BOTH: dict[str, Any] = {
     "dialect": ["react", "fenced"],

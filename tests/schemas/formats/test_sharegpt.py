@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from schemas.formats.format import FormatError, Origin, Read
-from schemas.formats.openai import OpenAi
-from schemas.formats.sharegpt import ShareGpt
-from schemas.formats.toolbench import ToolBench
-from schemas.ids import part_id
-from schemas.record import JsonObject
-from schemas.trajectory import ApiAction, MessageAction, TextObservation, Trajectory
+from agentmill.schemas.formats.format import FormatError, Origin, Read
+from agentmill.schemas.formats.openai import OpenAi
+from agentmill.schemas.formats.sharegpt.format import ShareGpt
+from agentmill.schemas.formats.toolbench import ToolBench
+from agentmill.schemas.ids import part_id
+from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.records.trajectory import ApiAction, MessageAction, TextObservation, Trajectory
 from tests.builders import instruction, said, seen, tool, tool_trajectory, trajectory
 
 ORIGIN = Origin("demo")

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from schemas.formats.dialects.function_xml import FunctionXml
-from schemas.formats.format import Decoded, FormatError, Origin, Read
-from schemas.formats.sharegpt import ShareGpt
-from schemas.trajectory import ApiAction
+from agentmill.schemas.dialects.function_xml import FunctionXml
+from agentmill.schemas.formats.format import Decoded, FormatError, Origin, Read
+from agentmill.schemas.formats.sharegpt.format import ShareGpt
+from agentmill.schemas.records.trajectory import ApiAction
 from tests.schemas.formats.test_fuzz import TEXTS
 from tests.schemas.records import texts
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from schemas.arrow import from_arrow, to_arrow
-from schemas.config import validate
-from schemas.errors import UserError
-from schemas.formats.format import FormatError, Origin, Read
-from schemas.formats.step_paths import value_at, without
-from schemas.formats.steps import Steps
-from schemas.trajectory import (
+from agentmill.schemas.arrow.convert import from_arrow, to_arrow
+from agentmill.schemas.config import validate
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.formats.format import FormatError, Origin, Read
+from agentmill.schemas.formats.steps.format import Steps
+from agentmill.schemas.formats.steps.paths import value_at, without
+from agentmill.schemas.records.trajectory import (
     ApiAction,
     CodeAction,
     ImageObservation,

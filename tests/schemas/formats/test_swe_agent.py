@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from schemas.formats.format import FormatError, Origin, Read
-from schemas.formats.swe_agent import SweAgent
-from schemas.trajectory import ApiAction, CodeAction, MessageAction, TextObservation
+from agentmill.schemas.formats.format import FormatError, Origin, Read
+from agentmill.schemas.formats.swe_agent.format import SweAgent
+from agentmill.schemas.records.trajectory import ApiAction, CodeAction, MessageAction, TextObservation
 
 SYSTEM = {"role": "system", "content": "Use the shell.", "agent": "main", "message_type": "system_prompt"}
 TASK = {"role": "user", "content": "Fix it.\r\n", "agent": "main", "message_type": "observation"}

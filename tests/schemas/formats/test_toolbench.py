@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from schemas.formats.format import FormatError, Origin, Read
-from schemas.formats.toolbench import ToolBench
-from schemas.trajectory import ApiAction, MessageAction, TextObservation
+from agentmill.schemas.formats.format import FormatError, Origin, Read
+from agentmill.schemas.formats.toolbench import ToolBench
+from agentmill.schemas.records.trajectory import ApiAction, MessageAction, TextObservation
 from tests.schemas.formats.log_records import SYSTEM, TASK, TOOLBENCH, call, node
 
 

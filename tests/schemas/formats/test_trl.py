@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from schemas.formats.format import FormatError, Origin, Read
-from schemas.formats.trl import Trl
-from schemas.trajectory import ApiAction
+from agentmill.schemas.formats.format import FormatError, Origin, Read
+from agentmill.schemas.formats.trl import Trl
+from agentmill.schemas.records.trajectory import ApiAction
 from tests.builders import instruction, outcome, said, seen, tool_trajectory, trajectory
 
 ORIGIN = Origin("demo")

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.formats.dialects import DIALECTS
-from schemas.formats.format import Origin
-from schemas.formats.sharegpt import ShareGpt
-from schemas.formats.wording import worded, wording
-from schemas.record import JsonObject
-from schemas.trajectory import AnyAction, ApiAction, CodeAction, MessageAction, Trajectory
+from agentmill.schemas.dialects import DIALECTS
+from agentmill.schemas.formats.format import Origin
+from agentmill.schemas.formats.sharegpt.format import ShareGpt
+from agentmill.schemas.messages.surface_text import worded, wording
+from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.records.trajectory import AnyAction, ApiAction, CodeAction, MessageAction, Trajectory
 from tests.schemas.formats.test_fuzz import TEXTS
 from tests.schemas.records import texts
 

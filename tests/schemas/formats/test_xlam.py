@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.formats.format import FormatError, Origin, Read
-from schemas.formats.xlam import XLam
-from schemas.trajectory import Action, ApiAction, MessageAction, Trajectory
+from agentmill.schemas.formats.format import FormatError, Origin, Read
+from agentmill.schemas.formats.xlam import XLam
+from agentmill.schemas.records.trajectory import Action, ApiAction, MessageAction, Trajectory
 from tests.builders import tool_trajectory
 from tests.schemas.formats import chat_records as chat
 from tests.schemas.records import records, texts

@@ -12,8 +12,8 @@ import msgspec
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
-from schemas.record import SCHEMA_VERSION
-from schemas.tables import RECORDS, write_shard
+from agentmill.schemas.records.record import SCHEMA_VERSION
+from agentmill.schemas.tables import RECORDS, write_shard
 from tests.schemas.examples import example
 from tests.schemas.test_versions import GOLDEN, arrow_schemas
 

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.arrow import from_arrow, to_arrow
-from schemas.rows import SftRow
-from schemas.trajectory import Trajectory
-from schemas.views import FAMILY_VIEWS
-from schemas.views.evidence import NOTHING
-from schemas.views.family import Relative
-from schemas.views.view import Unused, parameters_of
+from agentmill.schemas.arrow.convert import from_arrow, to_arrow
+from agentmill.schemas.records.rows import SftRow
+from agentmill.schemas.records.trajectory import Trajectory
+from agentmill.schemas.views import FAMILY_VIEWS
+from agentmill.schemas.views.annotations import NOTHING
+from agentmill.schemas.views.tree_view import Relative
+from agentmill.schemas.views.view import Unused, parameters_of
 from tests.schemas.records import records
 from tests.schemas.views.trees import made, run
 

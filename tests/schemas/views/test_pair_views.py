@@ -10,19 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from schemas.arrow import from_arrow, to_arrow
-from schemas.config import validate
-from schemas.errors import UserError
-from schemas.rows import Message, PreferenceRow
-from schemas.trajectory import AnyItem, Trajectory
-from schemas.verdict import Value
-from schemas.views import PAIR_VIEWS
-from schemas.views.evidence import NOTHING, Evidence
-from schemas.views.pair_view import PairView
-from schemas.views.pairing import plan
-from schemas.views.step_pairs import StepPairs
-from schemas.views.trajectory_pairs import TrajectoryPairs
-from schemas.views.view import Unused
+from agentmill.schemas.arrow.convert import from_arrow, to_arrow
+from agentmill.schemas.config import validate
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.rows import Message, PreferenceRow
+from agentmill.schemas.records.trajectory import AnyItem, Trajectory
+from agentmill.schemas.records.verdict import Value
+from agentmill.schemas.views import PAIR_VIEWS
+from agentmill.schemas.views.annotations import NOTHING, Annotations
+from agentmill.schemas.views.pair_view import PairView
+from agentmill.schemas.views.pairing import plan
+from agentmill.schemas.views.preference import StepPairs, TrajectoryPairs
+from agentmill.schemas.views.view import Unused
 from tests.builders import called, generation, instruction, outcome, said, seen, tool, trajectory, verdict
 from tests.schemas.records import records
 
@@ -39,7 +38,7 @@ def run(name: str, *commands: str, good: bool = False, copied: int = 0, **fields
     return trajectory(name, **values)
 
 
-def rows_of(view: PairView, *runs: Trajectory, said_of: dict[str, Evidence] | None = None) -> list[PreferenceRow]:
+def rows_of(view: PairView, *runs: Trajectory, said_of: dict[str, Annotations] | None = None) -> list[PreferenceRow]:
     by_id = {each.trajectory_id: each for each in runs}
     found = []
     for each in runs:
@@ -128,7 +127,7 @@ def test_every_criterion_pairs_runs(score: str, scores: tuple[float, float]) -> 
         for each, reward in zip(runs, (0.75, 0.5), strict=True)
     ]
     said_of = {
-        name: Evidence(
+        name: Annotations(
             verdicts={(None, "rules"): verdict(name, name="rules", score=rule)},
             values={(None, "mc"): Value(trajectory_id=name, name="mc", value=value, estimator="mc", n=5)},
         )
@@ -193,7 +192,7 @@ def test_calls_before_the_point_may_have_other_ids() -> None:
 def test_values_of_steps_pair_them() -> None:
     runs = [run("g", "go", "take"), run("b", "go", "sit")]
     said_of = {
-        name: Evidence(
+        name: Annotations(
             values={(item, "mc"): Value(trajectory_id=name, name="mc", value=value, estimator="mc", n=5, item=item)}
         )
         for name, item, value in (("g", 3, 0.8), ("b", 3, 0.4))
@@ -206,8 +205,8 @@ def test_values_of_steps_pair_them() -> None:
 
 def test_a_verdict_on_the_run_stands_in_for_one_on_the_step() -> None:
     runs = [run("g", "go"), run("b", "sit")]
-    said_of = {"g": Evidence(verdicts={(None, "judge"): verdict("g", name="judge", score=0.7)})}
-    own = {"b": Evidence(verdicts={(1, "judge"): verdict("b", name="judge", item=1, score=0.9)})}
+    said_of = {"g": Annotations(verdicts={(None, "judge"): verdict("g", name="judge", score=0.7)})}
+    own = {"b": Annotations(verdicts={(1, "judge"): verdict("b", name="judge", item=1, score=0.9)})}
     (row,) = rows_of(StepPairs(score="verdict:judge"), *runs, said_of={**said_of, **own})
     assert (row.chosen_id, row.chosen_score, row.rejected_score) == ("b", 0.9, 0.7)
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.views.pairing import REASONS, Candidate, Pair, Plan, Rules, compare, left_out, plan
+from agentmill.schemas.views.pairing import REASONS, Candidate, Pair, Plan, Rules, compare, left_out, plan
 
 
 def candidate(name: str, score: float | None, actions: str = "", **fields: Any) -> Candidate:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from schemas.views.evidence import NOTHING
-from schemas.views.prompts import Prompts
-from schemas.views.view import Unused
+from agentmill.schemas.views.annotations import NOTHING
+from agentmill.schemas.views.text import Prompts
+from agentmill.schemas.views.view import Unused
 from tests.builders import instruction, said, seen, tool_trajectory, trajectory
 
 BRANCH = [instruction(), said("old", 1, context_operation="copied"), seen("x", 1), said("new", 2), said("newer", 3)]

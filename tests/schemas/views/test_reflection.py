@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from schemas.views.evidence import NOTHING
-from schemas.views.reflection import Reflection
-from schemas.views.view import Unused
+from agentmill.schemas.views.annotations import NOTHING
+from agentmill.schemas.views.tree import Reflection
+from agentmill.schemas.views.view import Unused
 from tests.builders import instruction, said, seen, trajectory
 
 CONTENT = [

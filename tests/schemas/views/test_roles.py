@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from schemas.views.evidence import NOTHING
-from schemas.views.sft import Sft
-from schemas.views.view import Unused
+from agentmill.schemas.views.annotations import NOTHING
+from agentmill.schemas.views.sft import Sft
+from agentmill.schemas.views.view import Unused
 from tests.builders import called, instruction, said, seen, trajectory
 
 CONTENT = [

@@ -7,16 +7,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from schemas.config import validate
-from schemas.rows import PreferenceRow, RowTokens, SampledTurn, SftRow, UnpairedRow
-from schemas.trajectory import MessageAction, Trajectory, TurnTokens
-from schemas.views.evidence import NOTHING
-from schemas.views.pair_view import PairView
-from schemas.views.pairing import plan
-from schemas.views.sft import Sft
-from schemas.views.step_pairs import StepPairs
-from schemas.views.trajectory_pairs import TrajectoryPairs
-from schemas.views.unpaired import Unpaired
+from agentmill.schemas.config import validate
+from agentmill.schemas.records.rows import PreferenceRow, RowTokens, SampledTurn, SftRow, UnpairedRow
+from agentmill.schemas.records.trajectory import MessageAction, Trajectory, TurnTokens
+from agentmill.schemas.views.annotations import NOTHING
+from agentmill.schemas.views.pair_view import PairView
+from agentmill.schemas.views.pairing import plan
+from agentmill.schemas.views.preference import StepPairs, TrajectoryPairs
+from agentmill.schemas.views.sft import Sft
+from agentmill.schemas.views.unpaired import Unpaired
 from tests.builders import instruction, outcome, said, seen, tokens, tool, trajectory
 
 START: dict[str, Any] = {"segment_start": True}

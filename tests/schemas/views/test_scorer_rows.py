@@ -6,23 +6,23 @@ from typing import Any
 
 import pytest
 
-from schemas.config import validate
-from schemas.rows import ScorerRow
-from schemas.trajectory import Trajectory
-from schemas.verdict import Label, Value
-from schemas.views.evidence import NOTHING, Evidence
-from schemas.views.scorer_rows import ScorerRows
-from schemas.views.view import Unused
+from agentmill.schemas.config import validate
+from agentmill.schemas.records.rows import ScorerRow
+from agentmill.schemas.records.trajectory import Trajectory
+from agentmill.schemas.records.verdict import Label, Value
+from agentmill.schemas.views.annotations import NOTHING, Annotations
+from agentmill.schemas.views.scorer_rows import ScorerRows
+from agentmill.schemas.views.view import Unused
 from tests.builders import instruction, outcome, said, trajectory, verdict
 
-SAID = Evidence(
+SAID = Annotations(
     verdicts={(4, "judge"): verdict(item=4, name="judge", score=0.9, reason="It reaches the goal.")},
     labels={(2, "kind"): Label(trajectory_id="t1", name="kind", value="idle", labeller="rule", item=2)},
     values={(2, "mc"): Value(trajectory_id="t1", name="mc", value=0.4, estimator="mc", n=5, item=2)},
 )
 
 
-def rows(run: Trajectory, evidence: Evidence = NOTHING, **parameters: Any) -> list[ScorerRow]:
+def rows(run: Trajectory, evidence: Annotations = NOTHING, **parameters: Any) -> list[ScorerRow]:
     return validate(ScorerRows, parameters, "test").make_rows(run, evidence)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from schemas.views.search_trace import SearchTrace
+from agentmill.schemas.views.tree import SearchTrace
 from tests.schemas.views.trees import made, reasons, row_of, run, shown
 
 VIEW = SearchTrace(backtrack="back to {turn}")

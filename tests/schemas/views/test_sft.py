@@ -8,16 +8,16 @@ import msgspec
 import pytest
 from hypothesis import given
 
-from schemas.config import validate
-from schemas.errors import UserError
-from schemas.ids import row_id
-from schemas.rows import SftRow
-from schemas.trajectory import Trajectory
-from schemas.verdict import Label, Value
-from schemas.views.evidence import NOTHING, Evidence
-from schemas.views.parts import rows_of as part_rows
-from schemas.views.sft import Sft
-from schemas.views.view import Unused, parameters_of
+from agentmill.schemas.config import validate
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.ids import row_id
+from agentmill.schemas.records.rows import SftRow
+from agentmill.schemas.records.trajectory import Trajectory
+from agentmill.schemas.records.verdict import Label, Value
+from agentmill.schemas.views.annotations import NOTHING, Annotations
+from agentmill.schemas.views.sft import Sft
+from agentmill.schemas.views.view import Unused, parameters_of
+from agentmill.schemas.views.view import rows_of as part_rows
 from tests.builders import called, instruction, outcome, said, seen, tool_trajectory, trajectory, verdict
 from tests.schemas.records import records
 
@@ -48,7 +48,7 @@ def rows_of(view: Sft, run: Trajectory) -> list[SftRow]:
         return []
 
 
-def reason(view: Sft, run: Trajectory, evidence: Evidence = NOTHING) -> str:
+def reason(view: Sft, run: Trajectory, evidence: Annotations = NOTHING) -> str:
     with pytest.raises(Unused) as caught:
         view.make_rows(run, evidence)
     return caught.value.reason
@@ -127,12 +127,12 @@ def branch() -> Trajectory:
     return trajectory("branch", content=[*copied, *own], parent_id="expert", branch_turn=4)
 
 
-def judged(**by_item: str) -> Evidence:
+def judged(**by_item: str) -> Annotations:
     labels = [
         Label(trajectory_id="branch", name="step", value=value, labeller="judge", item=int(item[1:]))
         for item, value in by_item.items()
     ]
-    return Evidence(labels={(label.item, label.name): label for label in labels})
+    return Annotations(labels={(label.item, label.name): label for label in labels})
 
 
 BENEFICIAL = [{"label": "step", "equals": "beneficial"}]
@@ -166,7 +166,7 @@ def test_copied_steps_are_weighed_as_all_others() -> None:
         for item, value in ((1, 0.5), (7, 1.0), (9, 1.0))
     }
     view = sft(copied=[{"value": "mc", "at_least": 0.1}], weight="value:mc")
-    (row,) = view.make_rows(branch(), Evidence(values=values))
+    (row,) = view.make_rows(branch(), Annotations(values=values))
     assert [(each.content, each.weight) for each in row.messages if each.train] == [
         ("good", 0.5),
         ("turn back", 1.0),
@@ -257,16 +257,16 @@ def test_only_steps_that_fulfil_all_conditions_carry_loss() -> None:
         for item, value in ((2, "idle"), (4, "critical"))
     }
     view = sft(steps=[{"label": "step_judge", "equals": "critical"}])
-    (row,) = view.make_rows(trajectory(), Evidence(labels=critical))
+    (row,) = view.make_rows(trajectory(), Annotations(labels=critical))
     assert trained(row) == ["put ball into box"]
     assert row.view_parameters["steps"] == [{"label": "step_judge", "equals": "critical"}]
     assert reason(view, trajectory()) == "no_loss"
     both = sft(steps=[{"label": "step_judge", "equals": "critical"}, {"field": "split", "equals": "test"}])
-    assert reason(both, trajectory(), Evidence(labels=critical)) == "no_loss"
+    assert reason(both, trajectory(), Annotations(labels=critical)) == "no_loss"
 
 
-def valued(*values: tuple[int | None, float]) -> Evidence:
-    return Evidence(
+def valued(*values: tuple[int | None, float]) -> Annotations:
+    return Annotations(
         values={
             (item, "mc"): Value(trajectory_id="t1", name="mc", value=value, estimator="mc", n=5, item=item)
             for item, value in values
@@ -313,7 +313,7 @@ def test_the_system_prompt_may_tell_how_it_ends() -> None:
 
 
 def test_the_verdict_tells_before_the_outcome_does() -> None:
-    failed = Evidence(verdicts={(None, "judge"): verdict("t1", passed=False, name="judge")})
+    failed = Annotations(verdicts={(None, "judge"): verdict("t1", passed=False, name="judge")})
     (row,) = sft(prefix={**NAT, "verdict": "judge"}).make_rows(trajectory(), failed)
     assert row.messages[0].content == "Act by commands.\n\nAnswer badly."
     assert reason(sft(prefix=NAT), trajectory(outcome=outcome("unknown"))) == "unscored"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from schemas.trajectory import MessageAction, TextObservation
-from schemas.views.evidence import NOTHING
-from schemas.views.text import Text
-from schemas.views.toolformats import DIALECTS
-from schemas.views.view import Unused
+from agentmill.schemas.records.trajectory import MessageAction, TextObservation
+from agentmill.schemas.views.annotations import NOTHING
+from agentmill.schemas.views.text import Text
+from agentmill.schemas.views.toolformats import DIALECTS
+from agentmill.schemas.views.view import Unused
 from tests.builders import instruction, said, seen, tool_trajectory, trajectory
 
 

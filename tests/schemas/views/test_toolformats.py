@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from schemas.rendering import segments
-from schemas.trajectory import ApiAction
-from schemas.views.evidence import NOTHING
-from schemas.views.sft import Sft
-from schemas.views.toolformats import DIALECTS, ToolFormat
+from agentmill.schemas.records.trajectory import ApiAction
+from agentmill.schemas.templates.rendering import segments
+from agentmill.schemas.views.annotations import NOTHING
+from agentmill.schemas.views.sft import Sft
+from agentmill.schemas.views.toolformats import DIALECTS, ToolFormat
 from tests.builders import called, instruction, said, seen, tool, tool_trajectory, trajectory
 from tests.schemas.templates import real
 

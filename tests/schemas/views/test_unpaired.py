@@ -6,21 +6,23 @@ from typing import Any
 
 import pytest
 
-from schemas.config import validate
-from schemas.rows import UnpairedRow
-from schemas.trajectory import Trajectory
-from schemas.views.evidence import NOTHING, Evidence
-from schemas.views.unpaired import Unpaired
-from schemas.views.view import Unused
+from agentmill.schemas.config import validate
+from agentmill.schemas.records.rows import UnpairedRow
+from agentmill.schemas.records.trajectory import Trajectory
+from agentmill.schemas.views.annotations import NOTHING, Annotations
+from agentmill.schemas.views.unpaired import Unpaired
+from agentmill.schemas.views.view import Unused
 from tests.builders import instruction, outcome, said, seen, tool_trajectory, trajectory, verdict
 
 
-def rows(run: Trajectory, evidence: Evidence = NOTHING, **parameters: Any) -> list[UnpairedRow]:
+def rows(run: Trajectory, evidence: Annotations = NOTHING, **parameters: Any) -> list[UnpairedRow]:
     return validate(Unpaired, parameters, "test").make_rows(run, evidence)
 
 
-def judged(*scores: tuple[int, float]) -> Evidence:
-    return Evidence(verdicts={(item, "judge"): verdict(item=item, name="judge", score=score) for item, score in scores})
+def judged(*scores: tuple[int, float]) -> Annotations:
+    return Annotations(
+        verdicts={(item, "judge"): verdict(item=item, name="judge", score=score) for item, score in scores}
+    )
 
 
 def test_a_run_is_one_row_labelled_by_its_outcome() -> None:

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from schemas.rows import SftRow
-from schemas.trajectory import ImageObservation, TextObservation, Trajectory
-from schemas.views.evidence import NOTHING
-from schemas.views.toolformats import DIALECTS
-from schemas.views.view import Unused
-from schemas.views.world_model import WorldModel
+from agentmill.schemas.records.rows import SftRow
+from agentmill.schemas.records.trajectory import ImageObservation, TextObservation, Trajectory
+from agentmill.schemas.views.annotations import NOTHING
+from agentmill.schemas.views.toolformats import DIALECTS
+from agentmill.schemas.views.view import Unused
+from agentmill.schemas.views.world_model import WorldModel
 from tests.builders import instruction, said, seen, tool_trajectory, trajectory
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from schemas.rows import SftRow
-from schemas.trajectory import OutcomeStatus, Trajectory
-from schemas.views.evidence import NOTHING, Evidence
-from schemas.views.family import FamilyView, Made, Relative
-from schemas.views.view import Unused
+from agentmill.schemas.records.rows import SftRow
+from agentmill.schemas.records.trajectory import OutcomeStatus, Trajectory
+from agentmill.schemas.views.annotations import NOTHING, Annotations
+from agentmill.schemas.views.tree_view import FamilyView, Made, Relative
+from agentmill.schemas.views.view import Unused
 from tests.builders import instruction, outcome, said, seen, trajectory
 
 
@@ -25,7 +25,7 @@ def run(
     return trajectory(name, content=content, system_prompt=None, outcome=outcome(status))
 
 
-def made(view: FamilyView, *runs: Trajectory, evidence: Evidence = NOTHING) -> Made:
+def made(view: FamilyView, *runs: Trajectory, evidence: Annotations = NOTHING) -> Made:
     """What becomes of each run."""
     return view.make_rows([Relative(each, evidence) for each in runs])
 

@@ -6,10 +6,10 @@ import random
 
 import msgspec
 
-from schemas.task import Task
-from schemas.trajectory import AnyAction, ApiAction, CodeAction, MessageAction, TextObservation
-from synthesis.environments.environment import Check, Transition
-from synthesis.environments.pddl.environment import PddlEnvironment
+from agentmill.schemas.records.task import Task
+from agentmill.schemas.records.trajectory import AnyAction, ApiAction, CodeAction, MessageAction, TextObservation
+from agentmill.synthesis.environments.environment import Check, Transition
+from agentmill.synthesis.environments.pddl.environment import PddlEnvironment
 
 
 class Mute(PddlEnvironment):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from synthesis.environments.command import tidy
-from synthesis.environments.pddl.template import Template, negated
+from agentmill.synthesis.environments.environment import tidy
+from agentmill.synthesis.environments.pddl.template import Template, negated
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from schemas.task import EnvironmentSpec, Task
-from schemas.trajectory import MessageAction
-from synthesis.environments import ENVIRONMENTS
-from synthesis.environments.conformance import CHECKS, Subject, check_environment
-from synthesis.sandbox import pool
+from agentmill.schemas.records.task import EnvironmentSpec, Task
+from agentmill.schemas.records.trajectory import MessageAction
+from agentmill.synthesis.environments import ENVIRONMENTS
+from agentmill.synthesis.environments.conformance import CHECKS, Subject, check_environment
+from agentmill.synthesis.sandbox import pool
 from tests.synthesis.environments.broken import BREAKS
 from tests.synthesis.environments.worlds import WAREHOUSE_SPEC, WAREHOUSE_TASK
 

@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from schemas.task import EnvironmentSpec, Task
-from schemas.trajectory import AnyAction, ApiAction, CodeAction, MessageAction, TextObservation, Tool
-from synthesis.environments import make
+from agentmill.schemas.records.task import EnvironmentSpec, Task
+from agentmill.schemas.records.trajectory import AnyAction, ApiAction, CodeAction, MessageAction, TextObservation, Tool
+from agentmill.synthesis.environments import make
 from tests.synthesis.environments.test_conformance import EXAMPLES
 
 SEQUENCES = int(os.environ.get("AGENTMILL_SEQUENCES", "20"))

@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 
-from synthesis.environments.pddl.domain import Domain, Problem
-from synthesis.environments.pddl.environment import PddlEnvironment
-from synthesis.environments.pddl.grounding import Grounded, ground
-from synthesis.environments.pddl.reader import read_domain, read_problem
+from agentmill.synthesis.environments.pddl.domain import Domain, Problem
+from agentmill.synthesis.environments.pddl.environment import PddlEnvironment
+from agentmill.synthesis.environments.pddl.grounding import Grounded, ground
+from agentmill.synthesis.environments.pddl.reader import read_domain, read_problem
 
 (WAREHOUSE_SPEC, WAREHOUSE_TASK), (BLOCKS_SPEC, BLOCKS_TASK) = PddlEnvironment.examples()
 WAREHOUSE, BLOCKS = WAREHOUSE_SPEC.source, BLOCKS_SPEC.source

@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from schemas.task import AdmissionReport, EnvironmentSpec, Lineage, Task
-from schemas.trajectory import ApiAction
-from synthesis.environments.gymnasium_text.examples import EXAMPLES as GAMES
-from synthesis.environments.pddl.planner import PlanLimits
-from synthesis.generators.admission import (
+from agentmill.schemas.records.task import AdmissionReport, EnvironmentSpec, Lineage, Task
+from agentmill.schemas.records.trajectory import ApiAction
+from agentmill.synthesis.environments.gymnasium_text.examples import EXAMPLES as GAMES
+from agentmill.synthesis.environments.pddl.planner import PlanLimits
+from agentmill.synthesis.generators.admission import (
     AdmissionLimits,
     admit_environment,
     admit_task,

@@ -8,17 +8,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from schemas.errors import UserError
-from schemas.task import EnvironmentSpec, Task
-from synthesis.environments import make
-from synthesis.environments.codegym.examples import COUNT, GAUGE, GAUGE_SPEC, PILES_SPEC
-from synthesis.environments.codegym.problem import read_problem
-from synthesis.environments.codegym.workshop import Workshop
-from synthesis.environments.conformance import CHECKS, MAKER, Subject
-from synthesis.generators.admission import admit_environment, admit_task, rejection, task_digest
-from synthesis.generators.codegym_procedural.generator import COLLECTIONS, KINDS, ProceduralGenerator, propose
-from synthesis.generators.codegym_tasks.generator import CodegymTaskGenerator, question
-from synthesis.generators.generator import GenerationError
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.task import EnvironmentSpec, Task
+from agentmill.synthesis.environments import make
+from agentmill.synthesis.environments.codegym.examples import COUNT, GAUGE, GAUGE_SPEC, PILES_SPEC
+from agentmill.synthesis.environments.codegym.problem import read_problem
+from agentmill.synthesis.environments.codegym.workshop import Workshop
+from agentmill.synthesis.environments.conformance import CHECKS, MAKER, Subject
+from agentmill.synthesis.generators.admission import admit_environment, admit_task, rejection, task_digest
+from agentmill.synthesis.generators.codegym_procedural.generator import COLLECTIONS, KINDS, ProceduralGenerator, propose
+from agentmill.synthesis.generators.codegym_tasks.generator import CodegymTaskGenerator, question
+from agentmill.synthesis.generators.generator import GenerationError
 from tests.hash_seeds import printed
 from tests.synthesis.environments.codegym.problems import rewritten
 from tests.synthesis.generators.worlds import inspiration
@@ -92,7 +92,7 @@ def test_inspiration_chooses_the_theme() -> None:
 
 def test_problems_do_not_depend_on_the_hash_seed() -> None:
     program = (
-        "from synthesis.generators.codegym_procedural.generator import propose\n"
+        "from agentmill.synthesis.generators.codegym_procedural.generator import propose\n"
         "from tests.synthesis.generators.worlds import inspiration\n"
         "for seed in range(4):\n    print(propose(inspiration(), seed))\n"
     )

@@ -7,11 +7,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from schemas.task import EnvironmentSpec
-from schemas.trajectory import ApiAction
-from synthesis.environments.codegym.examples import COUNT, GAUGE, GAUGE_SPEC, ORDER, PILES, PILES_SPEC
-from synthesis.environments.codegym.problem import ProblemTool
-from synthesis.generators.admission import admit_environment, admit_task, environment_digest, rejection, task_digest
+from agentmill.schemas.records.task import EnvironmentSpec
+from agentmill.schemas.records.trajectory import ApiAction
+from agentmill.synthesis.environments.codegym.examples import COUNT, GAUGE, GAUGE_SPEC, ORDER, PILES, PILES_SPEC
+from agentmill.synthesis.environments.codegym.problem import ProblemTool
+from agentmill.synthesis.generators.admission import (
+    admit_environment,
+    admit_task,
+    environment_digest,
+    rejection,
+    task_digest,
+)
 from tests.synthesis.environments.codegym.problems import changed, rewritten
 
 _LIDS = 'return state["lids"]'

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from schemas.task import Task
-from schemas.trajectory import MessageAction, TextObservation
-from synthesis.environments.codegym.examples import GAUGE_SPEC, PILES_SPEC
-from synthesis.generators.admission import admit_environment, rejection
-from synthesis.generators.codegym_llm.generator import LlmGenerator
-from synthesis.generators.codegym_tasks.generator import CodegymTaskGenerator
-from synthesis.generators.generator import GenerationError
-from synthesis.policies.scripted import ScriptedPolicy
-from synthesis.policies.settings import PolicySettings
+from agentmill.schemas.records.task import Task
+from agentmill.schemas.records.trajectory import MessageAction, TextObservation
+from agentmill.synthesis.environments.codegym.examples import GAUGE_SPEC, PILES_SPEC
+from agentmill.synthesis.generators.admission import admit_environment, rejection
+from agentmill.synthesis.generators.codegym_llm.generator import LlmGenerator
+from agentmill.synthesis.generators.codegym_tasks.generator import CodegymTaskGenerator
+from agentmill.synthesis.generators.generator import GenerationError
+from agentmill.synthesis.policies.policy import PolicySettings
+from agentmill.synthesis.policies.scripted import ScriptedPolicy
 from tests.synthesis.generators.test_codegym_admission import DEFECTS
 from tests.synthesis.generators.test_llm import Listener
 from tests.synthesis.generators.worlds import inspiration

@@ -8,13 +8,13 @@ from collections.abc import Iterable
 
 import pytest
 
-from synthesis.environments.pddl.domain import Literal, Typed
-from synthesis.generators.pddl_procedural.composition import compose
-from synthesis.generators.pddl_procedural.draft import Draft
-from synthesis.generators.pddl_procedural.hooks import stand, verbs
-from synthesis.generators.pddl_procedural.theme import PROPER_NOUNS, Theme, plural
-from synthesis.generators.pddl_procedural.vocabulary import THEMES
-from synthesis.generators.procedural import choose_theme, matches
+from agentmill.synthesis.environments.pddl.domain import Literal, Typed
+from agentmill.synthesis.generators.pddl_procedural.composition import compose
+from agentmill.synthesis.generators.pddl_procedural.draft import Draft
+from agentmill.synthesis.generators.pddl_procedural.hooks import stand, verbs
+from agentmill.synthesis.generators.pddl_procedural.theme import PROPER_NOUNS, Theme, plural
+from agentmill.synthesis.generators.pddl_procedural.vocabulary import THEMES
+from agentmill.synthesis.generators.procedural import choose_theme, matches
 
 ROLES = ("place", "item", "vehicle", "tool", "station", "device", "piece", "job", "box", "token", *PROPER_NOUNS)
 KITCHEN = THEMES[0]

@@ -9,19 +9,27 @@ from typing import Any
 import msgspec
 import pytest
 
-from schemas.errors import UserError
-from schemas.record import JsonObject
-from schemas.task import EnvironmentSpec, Task
-from synthesis.environments.interpreter.environment import LIMITS
-from synthesis.environments.interpreter.examples import LEDGER, SUM
-from synthesis.environments.interpreter.world import begin
-from synthesis.generators.admission import admit_environment, admit_task, rejection
-from synthesis.generators.generator import GenerationError
-from synthesis.generators.interpreter_procedural.generator import InterpreterGenerator, propose
-from synthesis.generators.interpreter_procedural.scheme import scheme_of
-from synthesis.generators.interpreter_tasks.generator import InterpreterTaskGenerator
-from synthesis.generators.interpreter_tasks.steps import KINDS, AtLeast, Keep, Linked, Product, Question, Unclear
-from synthesis.sandbox import Pool, Result, Session, backend, pool
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.records.task import EnvironmentSpec, Task
+from agentmill.synthesis.environments.interpreter.environment import LIMITS
+from agentmill.synthesis.environments.interpreter.examples import LEDGER, SUM
+from agentmill.synthesis.environments.interpreter.world import begin
+from agentmill.synthesis.generators.admission import admit_environment, admit_task, rejection
+from agentmill.synthesis.generators.generator import GenerationError
+from agentmill.synthesis.generators.interpreter_procedural.generator import InterpreterGenerator, propose
+from agentmill.synthesis.generators.interpreter_procedural.scheme import scheme_of
+from agentmill.synthesis.generators.interpreter_tasks.generator import InterpreterTaskGenerator
+from agentmill.synthesis.generators.interpreter_tasks.steps import (
+    KINDS,
+    AtLeast,
+    Keep,
+    Linked,
+    Product,
+    Question,
+    Unclear,
+)
+from agentmill.synthesis.sandbox import Pool, Result, Session, backend, pool
 from tests.synthesis.generators.worlds import inspiration
 
 
@@ -154,7 +162,7 @@ def test_a_task_is_tried_with_one_session_at_a_time(monkeypatch: pytest.MonkeyPa
     """Who holds one and waits for another of the same pool may wait in vain."""
     lone = Pool(backend(), LIMITS, most=1, wait_s=0.05)
     monkeypatch.setattr(
-        "synthesis.environments.interpreter.environment.pool",
+        "agentmill.synthesis.environments.interpreter.environment.pool",
         lambda limits, purpose="": pool(limits, purpose=purpose) if purpose else lone,
     )
     assert [rejection(admit_task(task, LEDGER)[0]) for task in (SUM, SUM)] == [None] * 2
@@ -171,8 +179,8 @@ def test_a_world_that_starts_sometimes_is_rejected_and_holds_no_session(
     def sometimes(session: Session, source: str, names: JsonObject) -> Result:
         return begin(session, "1 / 0" if next(starts) == failing else source, names)
 
-    monkeypatch.setattr("synthesis.environments.interpreter.environment.pool", lambda limits, purpose="": two)
-    monkeypatch.setattr("synthesis.environments.interpreter.environment.begin", sometimes)
+    monkeypatch.setattr("agentmill.synthesis.environments.interpreter.environment.pool", lambda limits, purpose="": two)
+    monkeypatch.setattr("agentmill.synthesis.environments.interpreter.environment.begin", sometimes)
     failed = rejection(admit_task(SUM, LEDGER)[0])
     assert failed is not None
     assert failed.name == ("broken" if failing == 1 else "nondeterministic")

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from synthesis.environments.interpreter.goal import goal_of
-from synthesis.generators.interpreter_admission import needs_no_work, source_structure
+from agentmill.synthesis.environments.interpreter.goal import goal_of
+from agentmill.synthesis.generators.interpreter_admission import needs_no_work, source_structure
 from tests.synthesis.environments.toolbox.boxes import LIBRARY_TASK
 from tests.synthesis.generators.test_interpreter_llm import CALLS
 

@@ -10,19 +10,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from schemas.record import JsonObject
-from schemas.task import Inspiration, Task
-from schemas.trajectory import MessageAction, TextObservation
-from synthesis.environments.interpreter.world import begin
-from synthesis.generators.admission import admit_environment, admit_task, rejection
-from synthesis.generators.generator import GenerationError
-from synthesis.generators.interpreter_admission import source_structure
-from synthesis.generators.interpreter_llm.generator import LlmGenerator
-from synthesis.generators.interpreter_tasks.generator import InterpreterTaskGenerator
-from synthesis.policies.scripted import ScriptedPolicy
-from synthesis.policies.settings import PolicySettings
-from synthesis.prompts import prompt
-from synthesis.sandbox import Result, Session
+from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.records.task import Inspiration, Task
+from agentmill.schemas.records.trajectory import MessageAction, TextObservation
+from agentmill.synthesis.environments.interpreter.world import begin
+from agentmill.synthesis.generators.admission import admit_environment, admit_task, rejection
+from agentmill.synthesis.generators.generator import GenerationError
+from agentmill.synthesis.generators.interpreter_admission import source_structure
+from agentmill.synthesis.generators.interpreter_llm.generator import LlmGenerator
+from agentmill.synthesis.generators.interpreter_tasks.generator import InterpreterTaskGenerator
+from agentmill.synthesis.policies.policy import PolicySettings
+from agentmill.synthesis.policies.scripted import ScriptedPolicy
+from agentmill.synthesis.prompts import prompt
+from agentmill.synthesis.sandbox import Result, Session
 from tests.synthesis.generators.test_llm import Listener
 from tests.synthesis.generators.worlds import inspiration
 
@@ -271,7 +271,7 @@ async def test_a_source_that_runs_sometimes_is_rejected(monkeypatch: pytest.Monk
     def sometimes(session: Session, source: str, names: JsonObject) -> Result:
         return begin(session, source if next(starts) == 1 else "1 / 0", names)
 
-    monkeypatch.setattr("synthesis.generators.interpreter_admission.begin", sometimes)
+    monkeypatch.setattr("agentmill.synthesis.generators.interpreter_admission.begin", sometimes)
     failed = rejection(admit_environment(spec))
     assert failed is not None
     assert failed.name == "nondeterministic"

@@ -6,16 +6,15 @@ from typing import Any
 
 import pytest
 
-from schemas.trajectory import MessageAction, TextObservation
-from synthesis.generators.admission import admit_environment, rejection
-from synthesis.generators.generator import GenerationError
-from synthesis.generators.pddl_llm.answer import Malformed, read_answer
-from synthesis.generators.pddl_llm.generator import LlmGenerator
-from synthesis.generators.pddl_tasks.generator import PddlTaskGenerator
-from synthesis.policies.policy import Conversation, PolicyError, Turn
-from synthesis.policies.scripted import ScriptedPolicy
-from synthesis.policies.settings import PolicySettings
-from synthesis.prompts import prompt
+from agentmill.schemas.records.trajectory import MessageAction, TextObservation
+from agentmill.synthesis.generators.admission import admit_environment, rejection
+from agentmill.synthesis.generators.generator import GenerationError
+from agentmill.synthesis.generators.pddl_llm.answer import Malformed, read_answer
+from agentmill.synthesis.generators.pddl_llm.generator import LlmGenerator
+from agentmill.synthesis.generators.pddl_tasks.generator import PddlTaskGenerator
+from agentmill.synthesis.policies.policy import Conversation, PolicyError, PolicySettings, Turn
+from agentmill.synthesis.policies.scripted import ScriptedPolicy
+from agentmill.synthesis.prompts import prompt
 from tests.synthesis.generators.worlds import inspiration
 
 GOOD = prompt("pddl_world_seed")

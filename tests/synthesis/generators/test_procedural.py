@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from schemas.task import EnvironmentSpec
-from synthesis.environments import make
-from synthesis.environments.pddl.planner import PlanLimits
-from synthesis.generators.admission import AdmissionLimits, admit_environment, rejection
-from synthesis.generators.pddl_procedural.generator import ProceduralGenerator, propose
+from agentmill.schemas.records.task import EnvironmentSpec
+from agentmill.synthesis.environments import make
+from agentmill.synthesis.environments.pddl.planner import PlanLimits
+from agentmill.synthesis.generators.admission import AdmissionLimits, admit_environment, rejection
+from agentmill.synthesis.generators.pddl_procedural.generator import ProceduralGenerator, propose
 from tests.hash_seeds import printed
 from tests.synthesis.generators.worlds import grammar_world, inspiration
 
@@ -84,8 +84,8 @@ def test_inspiration_chooses_theme_and_makes_features_likelier(text: str, theme:
 def test_worlds_and_tasks_do_not_depend_on_the_hash_seed() -> None:
     script = (
         "import asyncio\n"
-        "from schemas.ids import digest\n"
-        "from synthesis.generators.pddl_tasks.generator import PddlTaskGenerator\n"
+        "from agentmill.schemas.ids import digest\n"
+        "from agentmill.synthesis.generators.pddl_tasks.generator import PddlTaskGenerator\n"
         "from tests.synthesis.generators.worlds import grammar_world\n"
         "async def main():\n"
         "    specs = [grammar_world(seed) for seed in range(6)]\n"

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from synthesis.environments.pddl.domain import Action, Atom, Domain, Literal, PddlError, Predicate, Typed
-from synthesis.generators.pddl_tasks.scheme import scheme_of
-from synthesis.generators.pddl_tasks.start import AnyRule, Unsamplable, sample_facts
+from agentmill.synthesis.environments.pddl.domain import Action, Atom, Domain, Literal, PddlError, Predicate, Typed
+from agentmill.synthesis.generators.pddl_tasks.scheme import scheme_of
+from agentmill.synthesis.generators.pddl_tasks.start import AnyRule, Unsamplable, sample_facts
 
 MEMBERS = {
     "item": ("a", "b", "c"),

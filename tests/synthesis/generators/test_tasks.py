@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-from schemas.errors import UserError
-from schemas.task import EnvironmentSpec, Task
-from synthesis.environments import make
-from synthesis.environments.pddl.reader import read_domain, read_problem
-from synthesis.generators.generator import GenerationError
-from synthesis.generators.pddl_tasks.difficulty import difficulty_of
-from synthesis.generators.pddl_tasks.generator import PddlTaskGenerator
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.task import EnvironmentSpec, Task
+from agentmill.synthesis.environments import make
+from agentmill.synthesis.environments.pddl.reader import read_domain, read_problem
+from agentmill.synthesis.generators.generator import GenerationError
+from agentmill.synthesis.generators.pddl_tasks.difficulty import difficulty_of
+from agentmill.synthesis.generators.pddl_tasks.generator import PddlTaskGenerator
 from tests.synthesis.generators.worlds import ferry, grammar_world
 
 WORLDS = [grammar_world(seed) for seed in range(8)] + [ferry()]

@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from schemas.task import AdmissionReport, EnvironmentSpec, Lineage, Task
-from synthesis.environments.toolbox.examples import LIBRARY
-from synthesis.environments.toolbox.toolbox import Column, Table, Tool, Toolbox
-from synthesis.generators.admission import admit_environment, admit_task, environment_digest, rejection
+from agentmill.schemas.records.task import AdmissionReport, EnvironmentSpec, Lineage, Task
+from agentmill.synthesis.environments.toolbox.examples import LIBRARY
+from agentmill.synthesis.environments.toolbox.toolbox import Column, Table, Tool, Toolbox
+from agentmill.synthesis.generators.admission import admit_environment, admit_task, environment_digest, rejection
 from tests.synthesis.environments.toolbox.boxes import (
     LIBRARY_SPEC,
     LIBRARY_TASK,

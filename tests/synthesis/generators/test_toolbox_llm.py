@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from schemas.task import Task
-from schemas.trajectory import MessageAction, TextObservation
-from synthesis.environments.toolbox.toolbox import write_toolbox
-from synthesis.generators.admission import admit_environment, rejection
-from synthesis.generators.author import read_object
-from synthesis.generators.generator import GenerationError
-from synthesis.generators.toolbox_llm.generator import LlmGenerator
-from synthesis.generators.toolbox_tasks.generator import ToolboxTaskGenerator
-from synthesis.policies.scripted import ScriptedPolicy
-from synthesis.policies.settings import PolicySettings
+from agentmill.schemas.records.task import Task
+from agentmill.schemas.records.trajectory import MessageAction, TextObservation
+from agentmill.synthesis.environments.toolbox.toolbox import write_toolbox
+from agentmill.synthesis.generators.admission import admit_environment, rejection
+from agentmill.synthesis.generators.author import read_object
+from agentmill.synthesis.generators.generator import GenerationError
+from agentmill.synthesis.generators.toolbox_llm.generator import LlmGenerator
+from agentmill.synthesis.generators.toolbox_tasks.generator import ToolboxTaskGenerator
+from agentmill.synthesis.policies.policy import PolicySettings
+from agentmill.synthesis.policies.scripted import ScriptedPolicy
 from tests.synthesis.environments.toolbox.boxes import LIBRARY_SPEC, and_tool, with_tool
 from tests.synthesis.generators.test_llm import Listener
 from tests.synthesis.generators.test_toolbox_admission import DEFECTS, reading

@@ -10,19 +10,19 @@ from contextlib import closing
 import msgspec
 import pytest
 
-from schemas.errors import UserError
-from schemas.task import EnvironmentSpec, Inspiration, Task
-from schemas.trajectory import ApiAction
-from synthesis.environments import make
-from synthesis.environments.toolbox.examples import LIBRARY
-from synthesis.environments.toolbox.toolbox import Column, Parameter, Table, Tool, Toolbox
-from synthesis.environments.toolbox.user import Request
-from synthesis.generators.admission import admit_environment, admit_task, rejection
-from synthesis.generators.generator import GenerationError
-from synthesis.generators.toolbox_procedural.generator import propose
-from synthesis.generators.toolbox_tasks.generator import ToolboxTaskGenerator
-from synthesis.generators.toolbox_tasks.operation import Drawer
-from synthesis.generators.toolbox_tasks.world import World
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.task import EnvironmentSpec, Inspiration, Task
+from agentmill.schemas.records.trajectory import ApiAction
+from agentmill.synthesis.environments import make
+from agentmill.synthesis.environments.toolbox.examples import LIBRARY
+from agentmill.synthesis.environments.toolbox.toolbox import Column, Parameter, Table, Tool, Toolbox
+from agentmill.synthesis.environments.toolbox.user import Request
+from agentmill.synthesis.generators.admission import admit_environment, admit_task, rejection
+from agentmill.synthesis.generators.generator import GenerationError
+from agentmill.synthesis.generators.toolbox_procedural.generator import propose
+from agentmill.synthesis.generators.toolbox_tasks.generator import ToolboxTaskGenerator
+from agentmill.synthesis.generators.toolbox_tasks.operation import Drawer
+from agentmill.synthesis.generators.toolbox_tasks.world import World
 from tests.hash_seeds import printed
 from tests.synthesis.environments.toolbox.boxes import LIBRARY_SPEC, LIBRARY_TASK, and_tool, spec_of, with_tool
 from tests.synthesis.generators.worlds import inspiration
@@ -153,10 +153,10 @@ async def test_broken_input_is_a_failure_among_the_values_and_mistakes_of_the_us
 def test_worlds_and_tasks_do_not_depend_on_the_hash_seed() -> None:
     script = (
         "import asyncio\n"
-        "from schemas.ids import digest\n"
-        "from synthesis.generators.toolbox_procedural.generator import propose\n"
-        "from synthesis.generators.toolbox_tasks.generator import ToolboxTaskGenerator\n"
-        "from synthesis.generators.toolbox_wrap.wrap import Wrapping, wrap_environment, wrap_task\n"
+        "from agentmill.schemas.ids import digest\n"
+        "from agentmill.synthesis.generators.toolbox_procedural.generator import propose\n"
+        "from agentmill.synthesis.generators.toolbox_tasks.generator import ToolboxTaskGenerator\n"
+        "from agentmill.synthesis.generators.toolbox_wrap.wrap import Wrapping, wrap_environment, wrap_task\n"
         "from tests.synthesis.generators.worlds import inspiration\n"
         "async def main():\n"
         "    specs = [propose(inspiration(), seed) for seed in range(4)]\n"

@@ -7,22 +7,22 @@ import random
 import msgspec
 import pytest
 
-from schemas.task import EnvironmentSpec, Task
-from schemas.trajectory import ApiAction
-from synthesis.environments import make
-from synthesis.environments.conformance import check_environment
-from synthesis.environments.toolbox.database import Database
-from synthesis.environments.toolbox.environment import FAULT
-from synthesis.environments.toolbox.examples import LIBRARY
-from synthesis.environments.toolbox.toolbox import Parameter, Tool, read_toolbox
-from synthesis.environments.toolbox.user import Request, Slot, hideable, leaks, reply
-from synthesis.generators.admission import admit_environment, admit_task, rejection
-from synthesis.generators.generator import GenerationError
-from synthesis.generators.toolbox_procedural.generator import propose
-from synthesis.generators.toolbox_tasks.generator import ToolboxTaskGenerator
-from synthesis.generators.toolbox_wrap.policy import LEVELS, with_policy
-from synthesis.generators.toolbox_wrap.twins import KINDS, with_twins
-from synthesis.generators.toolbox_wrap.wrap import Wrapping, wrap_environment, wrap_task
+from agentmill.schemas.records.task import EnvironmentSpec, Task
+from agentmill.schemas.records.trajectory import ApiAction
+from agentmill.synthesis.environments import make
+from agentmill.synthesis.environments.conformance import check_environment
+from agentmill.synthesis.environments.toolbox.database import Database
+from agentmill.synthesis.environments.toolbox.environment import FAULT
+from agentmill.synthesis.environments.toolbox.examples import LIBRARY
+from agentmill.synthesis.environments.toolbox.toolbox import Parameter, Tool, read_toolbox
+from agentmill.synthesis.environments.toolbox.user import Request, Slot, hideable, leaks, reply
+from agentmill.synthesis.generators.admission import admit_environment, admit_task, rejection
+from agentmill.synthesis.generators.generator import GenerationError
+from agentmill.synthesis.generators.toolbox_procedural.generator import propose
+from agentmill.synthesis.generators.toolbox_tasks.generator import ToolboxTaskGenerator
+from agentmill.synthesis.generators.toolbox_wrap.policy import LEVELS, with_policy
+from agentmill.synthesis.generators.toolbox_wrap.twins import KINDS, with_twins
+from agentmill.synthesis.generators.toolbox_wrap.wrap import Wrapping, wrap_environment, wrap_task
 from tests.synthesis.environments.toolbox.boxes import LIBRARY_TASK, call, spec_of
 from tests.synthesis.generators.worlds import inspiration
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 
-from schemas.task import EnvironmentSpec, Inspiration
-from synthesis.generators.pddl_llm.answer import read_answer
-from synthesis.generators.pddl_procedural.generator import propose
-from synthesis.prompts import prompt
+from agentmill.schemas.records.task import EnvironmentSpec, Inspiration
+from agentmill.synthesis.generators.pddl_llm.answer import read_answer
+from agentmill.synthesis.generators.pddl_procedural.generator import propose
+from agentmill.synthesis.prompts import prompt
 
 
 def inspiration(text: str = "Explain how a lock works.", inspiration_id: str = "i1") -> Inspiration:

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from schemas.trajectory import AnyItem, TextObservation, Tool
-from synthesis.policies import make_policy
-from synthesis.policies.limits import Limits
-from synthesis.policies.policy import Conversation, Policy, PolicyError, Turn
-from synthesis.policies.settings import PolicySettings
+from agentmill.schemas.records.trajectory import AnyItem, TextObservation, Tool
+from agentmill.synthesis.policies import make_policy
+from agentmill.synthesis.policies.policy import Conversation, Policy, PolicyError, PolicySettings, Turn
+from agentmill.synthesis.policies.rate_limit import Limits
 from tests.fake_openai import FakeOpenAi, Reply
 
 START = (

@@ -7,7 +7,7 @@ from email.utils import formatdate
 
 import pytest
 
-from synthesis.policies.client import Client, Cut, NotConnected, Refused, pause_s, retry_after_s
+from agentmill.synthesis.policies.http_client import Client, Cut, NotConnected, Refused, pause_s, retry_after_s
 from tests import fake_openai as fake
 from tests.fake_openai import FakeOpenAi, Reply
 

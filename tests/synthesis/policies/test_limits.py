@@ -10,10 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from synthesis.policies import make_policies, make_policy
-from synthesis.policies.limits import Debt, Gate, Limits
-from synthesis.policies.policy import Conversation, Policy
-from synthesis.policies.settings import PolicySettings
+from agentmill.synthesis.policies import make_policies, make_policy
+from agentmill.synthesis.policies.policy import Conversation, Policy, PolicySettings
+from agentmill.synthesis.policies.rate_limit import Debt, Gate, Limits
 from tests import fake_openai as fake
 from tests.fake_openai import FakeOpenAi, Reply
 

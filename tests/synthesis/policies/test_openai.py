@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 
-from pipelines.engine.endpoints import free_ports
-from schemas.errors import UserError
-from schemas.trajectory import ApiAction, MessageAction, TextObservation, TurnTokens
-from synthesis.policies import make_policy
-from synthesis.policies.policy import ContextOverflow, PolicyError
-from synthesis.policies.settings import PolicySettings
+from agentmill.pipelines.serving.endpoints import free_ports
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.trajectory import ApiAction, MessageAction, TextObservation, TurnTokens
+from agentmill.synthesis.policies import make_policy
+from agentmill.synthesis.policies.policy import ContextOverflow, PolicyError, PolicySettings
 from tests import fake_openai as fake
 from tests.fake_openai import FakeOpenAi, Reply
 from tests.synthesis.policies.asking import ADD, PATIENT, conversation, failure_of, policy_for, turn_of
@@ -193,7 +192,7 @@ async def test_a_redirect_is_not_followed_and_key_and_conversation_stay_here(cod
 
 
 async def test_an_answer_that_is_too_long_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("synthesis.policies.client.MOST_BYTES", 2**20)
+    monkeypatch.setattr("agentmill.synthesis.policies.http_client.MOST_BYTES", 2**20)
     with FakeOpenAi([fake.raw(b" " * 2**22)]) as server:
         policy = policy_for(server, max_retries=3)
         with pytest.raises(PolicyError, match="longer than 1 MiB") as error:

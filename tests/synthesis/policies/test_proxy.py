@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.engine.endpoints import Endpoint, check_endpoint
-from synthesis.policies.client import Client
-from synthesis.policies.proxy import proxy_for
+from agentmill.pipelines.serving.endpoints import Endpoint, check_endpoint
+from agentmill.synthesis.policies.http_client import Client, proxy_for
 from tests import fake_openai as fake
 from tests.fake_openai import FakeOpenAi
 

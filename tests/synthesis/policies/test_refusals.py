@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from schemas.errors import UserError
-from schemas.trajectory import MessageAction, TextObservation
-from synthesis.policies import client
-from synthesis.policies.client import pause_s
-from synthesis.policies.limits import Limits
-from synthesis.policies.policy import ContextOverflow, Denied, Policy, PolicyError, Turn
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.trajectory import MessageAction, TextObservation
+from agentmill.synthesis.policies import http_client as client
+from agentmill.synthesis.policies.http_client import pause_s
+from agentmill.synthesis.policies.policy import ContextOverflow, Denied, Policy, PolicyError, Turn
+from agentmill.synthesis.policies.rate_limit import Limits
 from tests import fake_openai as fake
 from tests.fake_openai import FakeOpenAi, Reply
 from tests.synthesis.policies.asking import PATIENT, conversation, policy_for, turn_of

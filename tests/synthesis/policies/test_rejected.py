@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from schemas.trajectory import TextObservation
-from synthesis.policies.policy import ContextOverflow, PolicyError, Rejected
+from agentmill.schemas.records.trajectory import TextObservation
+from agentmill.synthesis.policies.policy import ContextOverflow, PolicyError, Rejected
 from tests import fake_openai as fake
 from tests.fake_openai import FakeOpenAi, Reply
 from tests.synthesis.policies.asking import ADD, conversation, policy_for

@@ -9,12 +9,11 @@ from collections import Counter
 
 import pytest
 
-from pipelines.engine.endpoints import free_ports, is_healthy
-from schemas.trajectory import MessageAction
-from synthesis.policies import make_policy, routing
-from synthesis.policies.policy import Conversation
-from synthesis.policies.routing import REMEMBERED, Router
-from synthesis.policies.settings import PolicySettings
+from agentmill.pipelines.serving.endpoints import free_ports, is_healthy
+from agentmill.schemas.records.trajectory import MessageAction
+from agentmill.synthesis.policies import make_policy, routing
+from agentmill.synthesis.policies.policy import Conversation, PolicySettings
+from agentmill.synthesis.policies.routing import REMEMBERED, Router
 from tests import fake_openai as fake
 from tests.fake_openai import FakeOpenAi
 

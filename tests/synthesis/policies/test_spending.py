@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 
-from schemas.config import validate
-from schemas.errors import UserError
-from schemas.trajectory import Usage
-from synthesis.policies import make_policy
-from synthesis.policies.estimates import completed
-from synthesis.policies.policy import Conversation, OverBudget, PolicyError, Turn, exhausted
-from synthesis.policies.settings import PolicySettings
-from synthesis.policies.spending import Budget, Prices, Spending, StepSpending, read_ledger
+from agentmill.schemas.config import validate
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.trajectory import Usage
+from agentmill.synthesis.policies import make_policy
+from agentmill.synthesis.policies.completion import completed
+from agentmill.synthesis.policies.cost import Budget, Prices, Spending, StepSpending, read_ledger
+from agentmill.synthesis.policies.policy import Conversation, OverBudget, PolicyError, PolicySettings, Turn, exhausted
 from tests import fake_openai as fake
 from tests.fake_openai import FakeOpenAi, Reply
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.trajectory import AnyItem, MessageAction, TextObservation
-from synthesis.policies.tokens import token_delta, token_sequence
+from agentmill.schemas.records.trajectory import AnyItem, MessageAction, TextObservation
+from agentmill.synthesis.policies.completion import token_delta, token_sequence
 
 IDS = st.lists(st.integers(0, 5), max_size=6)
 

@@ -19,8 +19,8 @@ import msgspec
 import psutil
 import pytest
 
-from synthesis.sandbox import Limits, Result, SandboxError, Session, backend, bubblewrap
-from synthesis.sandbox.inside import run
+from agentmill.synthesis.sandbox import Limits, Result, SandboxError, Session, backend, bubblewrap
+from agentmill.synthesis.sandbox.inside import run
 from tests.synthesis.sandbox.attacks.attack import SECRET, Attack
 from tests.synthesis.sandbox.attacks.files import READING, WRITING
 from tests.synthesis.sandbox.attacks.harness import HARNESS, NETWORK, PROTOCOL
@@ -156,7 +156,10 @@ def test_the_weaker_backend_stops_what_is_not_about_files(attack: Attack, weaker
 @pytest.mark.parametrize("attack", [attack for attack in ATTACKS if attack.works_outside], ids=told)
 def test_outside_it_would_have_worked(attack: Attack, host: Host) -> None:
     """So that what stops an attack is the sandbox, and not a mistake in the attack."""
-    wrapper = "import sys; from synthesis.sandbox.inside import run; print(run(sys.stdin.read(), {}, 'attack') is True)"
+    wrapper = (
+        "import sys; from agentmill.synthesis.sandbox.inside import run;"
+        " print(run(sys.stdin.read(), {}, 'attack') is True)"
+    )
     done = subprocess.run(
         [sys.executable, "-P", "-c", wrapper],
         input=attack.aimed(host.targets),
@@ -338,7 +341,7 @@ def test_a_host_that_is_killed_during_a_start_leaves_nothing(tmp_path: Path) -> 
     inside = tmp_path / "inside.py"  # by which its processes are known
     inside.write_text(bubblewrap.INSIDE.read_text())
     code = (
-        "import os\nfrom pathlib import Path\nfrom synthesis.sandbox import Session, backend, bubblewrap\n"
+        "import os\nfrom pathlib import Path\nfrom agentmill.synthesis.sandbox import Session, backend, bubblewrap\n"
         f"bubblewrap.INSIDE = Path({str(inside)!r})\n"
         "bubblewrap._child = lambda info: os.kill(os.getpid(), 9)\n"
         "Session(backend('bubblewrap'))"
@@ -399,7 +402,7 @@ def test_all_processes_end_with_the_session() -> None:
 
 def test_a_sandbox_ends_with_the_process_that_made_it() -> None:
     code = (
-        "import os, psutil\nfrom synthesis.sandbox import Session, backend\n"
+        "import os, psutil\nfrom agentmill.synthesis.sandbox import Session, backend\n"
         "session = Session(backend('bubblewrap'))\n"
         "print(*[child.pid for child in psutil.Process().children(recursive=True)], flush=True)\n"
         "os.kill(os.getpid(), 9)"

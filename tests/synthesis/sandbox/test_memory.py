@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from schemas.errors import UserError
-from schemas.trajectory import ApiAction
-from synthesis.environments.environment import WorldError
-from synthesis.environments.interpreter.environment import InterpreterEnvironment
-from synthesis.environments.interpreter.examples import LONGEST, WORDS
-from synthesis.sandbox import Limits, Pool, SandboxFull, Session, backend
-from synthesis.sandbox.memory import KEEPER_BYTES, Account, Budget, machine_bytes, total_from
-from synthesis.strategies.stepping import carry_out
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.trajectory import ApiAction
+from agentmill.synthesis.environments.environment import EnvError
+from agentmill.synthesis.environments.interpreter.environment import InterpreterEnvironment
+from agentmill.synthesis.environments.interpreter.examples import LONGEST, WORDS
+from agentmill.synthesis.rollouts.step import carry_out
+from agentmill.synthesis.sandbox import Limits, Pool, SandboxFull, Session, backend
+from agentmill.synthesis.sandbox.memory import KEEPER_BYTES, Account, Budget, machine_bytes, total_from
 
 MIB = 2**20
 LIMITS = Limits(memory_bytes=1_000 * MIB, files_bytes=MIB)
@@ -155,14 +155,16 @@ def test_calls_within_a_call_need_no_second_reservation() -> None:
 def test_an_episode_without_memory_is_dropped_and_the_run_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     budget = Budget(500 * MIB, wait_s=0.1)
     pools = Pool(backend(), Limits(memory_bytes=256 * MIB, files_bytes=MIB), budget=budget)
-    monkeypatch.setattr("synthesis.environments.interpreter.environment.pool", lambda limits, purpose="": pools)
+    monkeypatch.setattr(
+        "agentmill.synthesis.environments.interpreter.environment.pool", lambda limits, purpose="": pools
+    )
     first, second = InterpreterEnvironment(WORDS), InterpreterEnvironment(WORDS)
     take = ApiAction(function="python", kwargs={"code": TAKE.format(200)})
     with contextlib.closing(first), contextlib.closing(second):
         first.reset(LONGEST, 0)
         second.reset(LONGEST, 0)
         assert not carry_out(first, take).error
-        with pytest.raises(WorldError, match="SandboxFull: no memory for code in a sandbox became free"):
+        with pytest.raises(EnvError, match="SandboxFull: no memory for code in a sandbox became free"):
             carry_out(second, take)
         second.close()
         assert not carry_out(first, take).error

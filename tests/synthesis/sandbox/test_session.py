@@ -12,9 +12,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-import synthesis.sandbox
-from schemas.errors import UserError
-from synthesis.sandbox import (
+import agentmill.synthesis.sandbox
+from agentmill.schemas.errors import UserError
+from agentmill.synthesis.sandbox import (
     Limits,
     Pool,
     ReplayError,
@@ -25,8 +25,8 @@ from synthesis.sandbox import (
     bubblewrap,
     pool,
 )
-from synthesis.sandbox.backend import Started
-from synthesis.sandbox.container import Container
+from agentmill.synthesis.sandbox.backend import Started
+from agentmill.synthesis.sandbox.container import Container
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +134,7 @@ def test_an_interrupted_call_leaves_no_foreign_code(warm: Pool, monkeypatch: pyt
 
     taken = warm.take()
     with monkeypatch.context() as patch:
-        patch.setattr("synthesis.sandbox.session.receive", interrupted)
+        patch.setattr("agentmill.synthesis.sandbox.session.receive", interrupted)
         with pytest.raises(KeyboardInterrupt):
             taken.run("import time; left = 1")
     assert not taken.alive
@@ -176,7 +176,7 @@ def test_a_fork_does_not_end_the_sandboxes_of_its_parent(session: Session) -> No
 
 def test_a_fork_during_a_start_does_not_end_the_sandbox_of_its_parent(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if another thread had forked before the sandbox was known to ``forks``."""
-    monkeypatch.setattr("synthesis.sandbox.container.watch", lambda container: None)
+    monkeypatch.setattr("agentmill.synthesis.sandbox.container.watch", lambda container: None)
     made = Container(backend("bubblewrap"), Limits())
     fork = os.fork()
     if fork == 0:
@@ -395,7 +395,7 @@ def test_backends_are_chosen_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     assert type(backend()).__name__ == "Seccomp"
     monkeypatch.setenv("AGENTMILL_SANDBOX", "none")
     with pytest.raises(UserError, match="unknown sandbox backend 'none'; known: bubblewrap, seccomp"):
-        synthesis.sandbox.pool()
+        agentmill.synthesis.sandbox.pool()
 
 
 def test_without_isolation_nothing_is_run_and_advice_is_given(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from schemas.task import Task
-from schemas.trajectory import Trajectory
-from schemas.views.evidence import NOTHING, Evidence
-from synthesis.strategies.recall import Library, card_of
-from synthesis.strategies.strategy import Exploration, Strategy
+from agentmill.schemas.records.task import Task
+from agentmill.schemas.records.trajectory import Trajectory
+from agentmill.schemas.views.annotations import NOTHING, Annotations
+from agentmill.synthesis.rollouts.retrieval import Library, card_of
+from agentmill.synthesis.rollouts.strategy import Exploration, Strategy
 from tests.ruin_world import RuinWorld, ruin_task
 
 
@@ -19,7 +19,7 @@ def exploration(
     *,
     seed: int = 7,
     earlier: tuple[Trajectory, ...] = (),
-    evidence: Evidence = NOTHING,
+    evidence: Annotations = NOTHING,
     library: Library | None = None,
     world: Any = RuinWorld,
     entries: Mapping[str, str] = MappingProxyType({}),

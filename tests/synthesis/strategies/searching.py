@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from schemas.task import Task
-from schemas.trajectory import MessageAction, Trajectory
-from schemas.verdict import Node
-from synthesis.strategies.strategy import Exploration
-from synthesis.strategies.tree_search import TreeSearch
+from agentmill.schemas.records.task import Task
+from agentmill.schemas.records.trajectory import MessageAction, Trajectory
+from agentmill.schemas.records.verdict import Node
+from agentmill.synthesis.rollouts.strategy import Exploration
+from agentmill.synthesis.strategies.tree_search import TreeSearch
 from tests.decision_world import (
     SPEC,
     Chooser,

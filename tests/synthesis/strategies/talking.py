@@ -9,15 +9,15 @@ from typing import Any
 
 import msgspec
 
-from schemas.chat import to_messages
-from schemas.rows import Message
-from schemas.task import Task
-from schemas.trajectory import AnyAction, ApiAction, MessageAction, Trajectory, Usage
-from schemas.views.roles import Perspective, perspectives
-from synthesis.policies.policy import Conversation, Turn
-from synthesis.policies.tokens import token_delta
-from synthesis.strategies.multi_agent import MultiAgent
-from synthesis.strategies.strategy import Exploration
+from agentmill.schemas.chat import to_messages
+from agentmill.schemas.records.rows import Message
+from agentmill.schemas.records.task import Task
+from agentmill.schemas.records.trajectory import AnyAction, ApiAction, MessageAction, Trajectory, Usage
+from agentmill.schemas.views.roles import Perspective, perspectives
+from agentmill.synthesis.policies.completion import token_delta
+from agentmill.synthesis.policies.policy import Conversation, Turn
+from agentmill.synthesis.rollouts.strategy import Exploration
+from agentmill.synthesis.strategies.multi_agent import MultiAgent
 from tests.answer_world import SPEC, AnswerWorld, question
 
 WITHIN_99_9 = 3.29

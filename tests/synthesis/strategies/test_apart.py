@@ -10,17 +10,16 @@ from typing import Any
 
 import pytest
 
-from schemas.task import Task
-from schemas.trajectory import AnyAction, AnyObservation, MessageAction, Trajectory
-from synthesis.environments.environment import Check, Transition, WorldError
-from synthesis.policies import make_policy
-from synthesis.policies.policy import Conversation, Policy, PolicyError, Turn
-from synthesis.policies.scripted import ScriptedPolicy
-from synthesis.policies.settings import PolicySettings
-from synthesis.strategies import apart
-from synthesis.strategies.apart import Listen, Pool, WorldTimeout, done_apart, gathered
-from synthesis.strategies.sample import Sample
-from synthesis.strategies.strategy import Exploration
+from agentmill.schemas.records.task import Task
+from agentmill.schemas.records.trajectory import AnyAction, AnyObservation, MessageAction, Trajectory
+from agentmill.synthesis.environments.environment import Check, EnvError, Transition
+from agentmill.synthesis.policies import make_policy
+from agentmill.synthesis.policies.policy import Conversation, Policy, PolicyError, PolicySettings, Turn
+from agentmill.synthesis.policies.scripted import ScriptedPolicy
+from agentmill.synthesis.rollouts import blocking_env as apart
+from agentmill.synthesis.rollouts.blocking_env import EnvTimeout, Listen, Pool, gathered, run_blocking
+from agentmill.synthesis.rollouts.strategy import Exploration
+from agentmill.synthesis.strategies.sample import Sample
 from tests.counter_world import SPEC, CounterWorld, counting_task
 
 PATIENCE_S = 1.0
@@ -159,7 +158,7 @@ async def test_who_breaks_is_named_as_ever(pool: Pool) -> None:
     broken = Exploration(
         task=counting_task(break_at=1), spec=SPEC, make_environment=SlowWorld, policies={"actor": Model("a")}, seed=0
     )
-    with pytest.raises(WorldError, match="the gears are stuck"):
+    with pytest.raises(EnvError, match="the gears are stuck"):
         await lived(broken)
     assert pool.abandoned == 0
 
@@ -178,7 +177,7 @@ async def test_a_call_that_hangs_ends_the_episode_and_not_the_others(pool: Pool,
     hanging = asyncio.create_task(lived(exploration(policy, make)))
     well = await lived(exploration(policy, SlowWorld))
     assert well.outcome.status == "success"
-    with pytest.raises(WorldTimeout, match=r"has not come back from a call for 1 s") as caught:
+    with pytest.raises(EnvTimeout, match=r"has not come back from a call for 1 s") as caught:
         await hanging
     assert caught.value.reason == "world_timeout"
     assert PATIENCE_S <= time.monotonic() - began < 10
@@ -201,7 +200,7 @@ async def test_many_calls_in_a_row_are_not_one_that_hangs(pool: Pool) -> None:
         return int(world.number)
 
     began = time.monotonic()
-    assert await done_apart(replay, patience_s=0.2) == 8
+    assert await run_blocking(replay, patience_s=0.2) == 8
     assert time.monotonic() - began > 2 * 0.2
 
 

@@ -8,20 +8,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from schemas.conditions import Condition
-from schemas.config import validate
-from schemas.errors import UserError
-from schemas.trajectory import ApiAction, MessageAction, Trajectory, TurnTokens, Usage
-from schemas.verdict import Label
-from schemas.views.evidence import Evidence
-from synthesis.environments.environment import WorldError
-from synthesis.policies.policy import Conversation, PolicyError, Turn
-from synthesis.policies.scripted import ScriptedPolicy
-from synthesis.policies.settings import PolicySettings
-from synthesis.policies.tokens import token_delta
-from synthesis.strategies.branch import Branch, first_actions
-from synthesis.strategies.sample import Sample
-from synthesis.verifiers.check_outcome import CheckOutcome
+from agentmill.schemas.conditions import Condition
+from agentmill.schemas.config import validate
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.trajectory import ApiAction, MessageAction, Trajectory, TurnTokens, Usage
+from agentmill.schemas.records.verdict import Label
+from agentmill.schemas.views.annotations import Annotations
+from agentmill.synthesis.environments.environment import EnvError
+from agentmill.synthesis.policies.completion import token_delta
+from agentmill.synthesis.policies.policy import Conversation, PolicyError, PolicySettings, Turn
+from agentmill.synthesis.policies.scripted import ScriptedPolicy
+from agentmill.synthesis.strategies.branch import Branch, first_actions
+from agentmill.synthesis.strategies.sample import Sample
+from agentmill.synthesis.verifiers.check_outcome import CheckOutcome
 from tests.ruin_world import RuinWorld, gambler, ruin_task, win_probability
 from tests.synthesis.strategies.exploring import commands, exploration, explore, only
 
@@ -120,7 +119,7 @@ async def test_a_correction_is_followed_by_the_actor_or_by_the_record() -> None:
 
 async def test_a_replay_that_comes_elsewhere_is_refused() -> None:
     parent = await lost()
-    with pytest.raises(WorldError, match="item 1: state number-3, recorded was number-2") as caught:
+    with pytest.raises(EnvError, match="item 1: state number-3, recorded was number-2") as caught:
         await explore(Branch(turns="last"), exploration(ruin_task(drift=1), earlier=(parent,), actor=gambler(0.5)))
     assert caught.value.reason == "replay_diverged"
 
@@ -196,14 +195,14 @@ def test_mistakes_in_parameters_are_explained(parameters: dict[str, Any], messag
         validate(Branch, parameters, "step branch")
 
 
-def labelled(parent: Trajectory, name: str, values: dict[int, str]) -> Evidence:
+def labelled(parent: Trajectory, name: str, values: dict[int, str]) -> Annotations:
     """Labels of the first actions of some turns."""
     steps = first_actions(parent.content)
     said = {
         (steps[turn], name): Label(parent.trajectory_id, name, value, "judge", item=steps[turn])
         for turn, value in values.items()
     }
-    return Evidence(labels=said)
+    return Annotations(labels=said)
 
 
 async def test_what_another_table_calls_the_first_error() -> None:

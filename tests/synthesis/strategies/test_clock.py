@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from synthesis.policies.limits import Gate, Limits, refused_s
-from synthesis.strategies.clock import within
+from agentmill.synthesis.policies.rate_limit import Gate, Limits, refused_s
+from agentmill.synthesis.rollouts.step import within
 
 
 def never_s() -> float:

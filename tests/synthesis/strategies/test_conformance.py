@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from schemas.trajectory import Trajectory
-from synthesis.policies.settings import PolicySettings
-from synthesis.strategies import STRATEGIES
-from synthesis.strategies.sample import Sample
-from synthesis.strategies.strategy import Exploration, Strategy
-from synthesis.verifiers.check_outcome import CheckOutcome
+from agentmill.schemas.records.trajectory import Trajectory
+from agentmill.synthesis.policies.policy import PolicySettings
+from agentmill.synthesis.rollouts.strategy import Exploration, Strategy
+from agentmill.synthesis.strategies import STRATEGIES
+from agentmill.synthesis.strategies.sample import Sample
+from agentmill.synthesis.verifiers.check_outcome import CheckOutcome
 from tests.ruin_world import RuinWorld, Sayer, gambler, ruin_task
 from tests.synthesis.strategies.exploring import exploration, explore, library, only
 

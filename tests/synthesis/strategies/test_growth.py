@@ -7,25 +7,23 @@ from typing import Any
 import msgspec
 import pytest
 
-from schemas.chat import to_messages
-from schemas.conditions import Condition
-from schemas.config import validate
-from schemas.context import is_mark, shown
-from schemas.errors import UserError
-from schemas.trajectory import AnyItem, MessageAction, TextObservation, Trajectory, Usage
-from schemas.verdict import Label
-from schemas.views.evidence import NOTHING, Evidence
-from schemas.views.parts import rows_of
-from schemas.views.sft import Sft
-from schemas.views.unpaired import Unpaired
-from synthesis.policies.policy import ContextOverflow, Conversation, Turn
-from synthesis.policies.scripted import ScriptedPolicy
-from synthesis.policies.settings import PolicySettings
-from synthesis.policies.tokens import token_delta
-from synthesis.strategies.branch import Branch
-from synthesis.strategies.growth import Growth
-from synthesis.strategies.sample import Sample
-from synthesis.verifiers.check_outcome import CheckOutcome
+from agentmill.schemas.chat import is_mark, shown, to_messages
+from agentmill.schemas.conditions import Condition
+from agentmill.schemas.config import validate
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.trajectory import AnyItem, MessageAction, TextObservation, Trajectory, Usage
+from agentmill.schemas.records.verdict import Label
+from agentmill.schemas.views.annotations import NOTHING, Annotations
+from agentmill.schemas.views.sft import Sft
+from agentmill.schemas.views.unpaired import Unpaired
+from agentmill.schemas.views.view import rows_of
+from agentmill.synthesis.policies.completion import token_delta
+from agentmill.synthesis.policies.policy import ContextOverflow, Conversation, PolicySettings, Turn
+from agentmill.synthesis.policies.scripted import ScriptedPolicy
+from agentmill.synthesis.rollouts.context_management import ContextPolicy
+from agentmill.synthesis.strategies.branch import Branch
+from agentmill.synthesis.strategies.sample import Sample
+from agentmill.synthesis.verifiers.check_outcome import CheckOutcome
 from tests.builders import trajectory
 from tests.ruin_world import RuinWorld, Sayer, ruin_task
 from tests.synthesis.strategies.exploring import commands, exploration, only
@@ -100,7 +98,7 @@ async def test_a_sliding_window_keeps_the_instruction_and_the_last_turns(limit: 
 async def test_a_context_of_fewer_turns_than_shall_stay_is_not_shortened() -> None:
     content: list[AnyItem] = [TextObservation(content="do", source="user")]
     content += [MessageAction(content="right", turn=turn) for turn in (1, 2, 3)]
-    growth = Growth(context="sliding_window")
+    growth = ContextPolicy(context="sliding_window")
     assert await growth.shortened(content, 4, None) == (None, Usage())
     mark, _ = await growth.shortened(content, 2, None)
     assert mark is not None
@@ -156,7 +154,7 @@ async def test_rows_tell_such_a_run_as_the_agent_saw_it(rows: Any) -> None:
     run = await lived(narrow, context="sliding_window", keep_turns=3)
     steps = [place for place, item in enumerate(run.content) if isinstance(item, MessageAction)]
     labels = {(place, "number"): Label(run.trajectory_id, "number", str(place), "t", item=place) for place in steps}
-    made: list[Any] = rows_of(Sft(rows=rows), run, Evidence(labels=labels))
+    made: list[Any] = rows_of(Sft(rows=rows), run, Annotations(labels=labels))
     assert len({row.row_id for row in made}) == len(made)
     assert sum(message.train for row in made for message in row.messages) == len(steps) == 9
     contexts = []
@@ -169,7 +167,7 @@ async def test_rows_tell_such_a_run_as_the_agent_saw_it(rows: Any) -> None:
     seen = [to_messages(None, shown(run.content[:place])) for place in steps]
     silent = [[msgspec.structs.replace(each, train=False) for each in context] for context in contexts]
     assert silent == seen
-    [last] = rows_of(Sft(steps=[Condition(label="number", equals=str(steps[-1]))]), run, Evidence(labels=labels))
+    [last] = rows_of(Sft(steps=[Condition(label="number", equals=str(steps[-1]))]), run, Annotations(labels=labels))
     assert [message.train for message in last.messages].count(True) == 1  # type: ignore[attr-defined]
 
 

@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from schemas.trajectory import Trajectory
-from synthesis.strategies.branch import Branch
-from synthesis.strategies.imagine import Imagine
-from synthesis.strategies.memory import Memory
-from synthesis.strategies.multi_agent import MultiAgent
-from synthesis.strategies.revise import Revise
-from synthesis.strategies.roles import Role
-from synthesis.strategies.sample import Sample
-from synthesis.strategies.strategy import Strategy
-from synthesis.strategies.tree_search import TreeSearch
+from agentmill.schemas.records.trajectory import Trajectory
+from agentmill.synthesis.rollouts.roles import Role
+from agentmill.synthesis.rollouts.strategy import Strategy
+from agentmill.synthesis.strategies.branch import Branch
+from agentmill.synthesis.strategies.memory import Memory
+from agentmill.synthesis.strategies.multi_agent import MultiAgent
+from agentmill.synthesis.strategies.revise import Revise
+from agentmill.synthesis.strategies.sample import Sample
+from agentmill.synthesis.strategies.simulate import Imagine
+from agentmill.synthesis.strategies.tree_search import TreeSearch
 from tests.builders import instruction, seen, trajectory
 from tests.ruin_world import gambler
 from tests.synthesis.strategies.exploring import exploration, library

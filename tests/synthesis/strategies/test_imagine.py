@@ -8,27 +8,26 @@ from typing import Any
 
 import pytest
 
-from schemas.config import validate
-from schemas.errors import UserError
-from schemas.task import EnvironmentSpec, Task
-from schemas.trajectory import Action, ApiAction, MessageAction, TextObservation, Trajectory, Usage
-from schemas.views.evidence import NOTHING
-from schemas.views.reflection import Reflection
-from schemas.views.sft import Sft
-from schemas.views.view import Unused
-from schemas.views.world_model import WorldModel
-from synthesis.environments import DESCRIBED, ENVIRONMENTS, make
-from synthesis.environments.environment import WorldError
-from synthesis.generators.generator import GenerationError
-from synthesis.policies import make_policy
-from synthesis.policies.policy import Conversation, PolicyError, Turn
-from synthesis.policies.scripted import ScriptedPolicy
-from synthesis.policies.settings import PolicySettings
-from synthesis.strategies.imagine import Imagine
-from synthesis.strategies.sample import Sample
-from synthesis.strategies.script import Fault, read
-from synthesis.strategies.strategy import Exploration
-from synthesis.verifiers.check_outcome import CheckOutcome
+from agentmill.schemas.config import validate
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.task import EnvironmentSpec, Task
+from agentmill.schemas.records.trajectory import Action, ApiAction, MessageAction, TextObservation, Trajectory, Usage
+from agentmill.schemas.views.annotations import NOTHING
+from agentmill.schemas.views.sft import Sft
+from agentmill.schemas.views.tree import Reflection
+from agentmill.schemas.views.view import Unused
+from agentmill.schemas.views.world_model import WorldModel
+from agentmill.synthesis.environments import DESCRIBED, ENVIRONMENTS, make
+from agentmill.synthesis.environments.environment import EnvError
+from agentmill.synthesis.generators.generator import GenerationError
+from agentmill.synthesis.policies import make_policy
+from agentmill.synthesis.policies.policy import Conversation, PolicyError, PolicySettings, Turn
+from agentmill.synthesis.policies.scripted import ScriptedPolicy
+from agentmill.synthesis.rollouts.strategy import Exploration
+from agentmill.synthesis.strategies.sample import Sample
+from agentmill.synthesis.strategies.simulate import Imagine
+from agentmill.synthesis.strategies.simulated_rollout import Fault, read
+from agentmill.synthesis.verifiers.check_outcome import CheckOutcome
 from tests.builders import instruction, said, seen, tokens, tool, trajectory
 from tests.counter_world import SPEC, CounterWorld, counting_task
 from tests.ruin_world import Sayer
@@ -273,7 +272,7 @@ async def test_a_world_that_exists_in_words_only_can_be_imagined_and_no_more() -
     assert (run.system_prompt, [each.name for each in run.tools]) == ("You serve a shop.", ["look"])
     assert run.content[0] == TextObservation(content="Sell a hat.", source="user")
     assert isinstance(run.content[1], ApiAction)
-    with pytest.raises(WorldError, match="only described"):
+    with pytest.raises(EnvError, match="only described"):
         await explore(Imagine(scaffold="tools", check="world"), made)
 
 
@@ -303,7 +302,7 @@ async def test_k_runs_are_drawn_with_seeds_of_their_own() -> None:
 async def test_who_breaks_is_named() -> None:
     with pytest.raises(PolicyError, match="asked for words and gave none"):
         await imagined(sayer(" "))
-    with pytest.raises(WorldError, match="the gears are stuck"):
+    with pytest.raises(EnvError, match="the gears are stuck"):
         await imagined(sayer(written(turn("add 1"))), counting_task(break_at=1), check="world")
 
 

@@ -8,19 +8,18 @@ from typing import Any
 
 import pytest
 
-from schemas.config import validate
-from schemas.errors import UserError
-from schemas.trajectory import MessageAction, TextObservation, Trajectory, Usage
-from schemas.views.evidence import NOTHING
-from schemas.views.sft import Sft
-from synthesis.policies.policy import Conversation, Turn
-from synthesis.policies.scripted import ScriptedPolicy
-from synthesis.policies.settings import PolicySettings
-from synthesis.strategies.memory import Memory
-from synthesis.strategies.recall import instruction_of, retold, similarity, words_of
-from synthesis.strategies.revise import Revise
-from synthesis.strategies.sample import Sample
-from synthesis.verifiers.check_outcome import CheckOutcome
+from agentmill.schemas.config import validate
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.trajectory import MessageAction, TextObservation, Trajectory, Usage
+from agentmill.schemas.views.annotations import NOTHING
+from agentmill.schemas.views.sft import Sft
+from agentmill.synthesis.policies.policy import Conversation, PolicySettings, Turn
+from agentmill.synthesis.policies.scripted import ScriptedPolicy
+from agentmill.synthesis.rollouts.retrieval import instruction_of, retold, similarity, words_of
+from agentmill.synthesis.strategies.memory import Memory
+from agentmill.synthesis.strategies.revise import Revise
+from agentmill.synthesis.strategies.sample import Sample
+from agentmill.synthesis.verifiers.check_outcome import CheckOutcome
 from tests.builders import instruction, said, seen, trajectory
 from tests.ruin_world import RuinWorld, gambler, ruin_task
 from tests.synthesis.strategies.exploring import exploration, explore, library, only

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from schemas.trajectory import ApiAction
-from synthesis.policies.policy import Conversation
-from synthesis.strategies.multi_agent import MultiAgent
-from synthesis.verifiers.check_outcome import CheckOutcome
+from agentmill.schemas.records.trajectory import ApiAction
+from agentmill.synthesis.policies.policy import Conversation
+from agentmill.synthesis.strategies.multi_agent import MultiAgent
+from agentmill.synthesis.verifiers.check_outcome import CheckOutcome
 from tests.answer_world import AnswerWorld, question
 from tests.ruin_world import RuinWorld, ruin_task
 from tests.synthesis.strategies.talking import (

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from schemas.trajectory import ApiAction, TextObservation
-from synthesis.policies.policy import Conversation
-from synthesis.verifiers.check_outcome import CheckOutcome
+from agentmill.schemas.records.trajectory import ApiAction, TextObservation
+from agentmill.synthesis.policies.policy import Conversation
+from agentmill.synthesis.verifiers.check_outcome import CheckOutcome
 from tests.ruin_world import RuinWorld, ruin_task, win_probability
 from tests.synthesis.strategies.talking import (
     WATCHED,

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from pydantic import create_model
 
-from schemas.config import validate
-from schemas.errors import UserError
-from schemas.trajectory import ApiAction
-from synthesis.policies.policy import ContextOverflow, Conversation, PolicyError
-from synthesis.strategies.multi_agent import MultiAgent
-from synthesis.strategies.roles import NotInTask, Role
-from synthesis.verifiers.check_outcome import CheckOutcome
+from agentmill.schemas.config import validate
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.trajectory import ApiAction
+from agentmill.synthesis.policies.policy import ContextOverflow, Conversation, PolicyError
+from agentmill.synthesis.rollouts.roles import NotInTask, Role
+from agentmill.synthesis.strategies.multi_agent import MultiAgent
+from agentmill.synthesis.verifiers.check_outcome import CheckOutcome
 from tests.answer_world import AnswerWorld, question
 from tests.ruin_world import RuinWorld, ruin_task
 from tests.synthesis.strategies.talking import (

@@ -8,25 +8,23 @@ from typing import Any
 import msgspec
 import pytest
 
-from schemas.formats import FORMATS
-from schemas.rows import Message, SftRow
-from schemas.trajectory import Action, ApiAction, Trajectory
-from schemas.views.evidence import NOTHING
-from schemas.views.family import Relative
-from schemas.views.parts import rows_of
-from schemas.views.search_trace import SearchTrace
-from schemas.views.sft import Sft
-from schemas.views.spliced import Spliced
-from schemas.views.unpaired import Unpaired
-from schemas.views.view import Unused
-from schemas.views.world_model import WorldModel
-from synthesis.policies.policy import ContextOverflow, Conversation
-from synthesis.strategies import apart
-from synthesis.strategies.apart import Pool, gathered
-from synthesis.strategies.multi_agent import MultiAgent
-from synthesis.strategies.scaffold import frame
-from synthesis.strategies.strategy import Exploration
-from synthesis.verifiers.check_tokens import Codec, check_tokens
+from agentmill.schemas.formats import FORMATS
+from agentmill.schemas.records.rows import Message, SftRow
+from agentmill.schemas.records.trajectory import Action, ApiAction, Trajectory
+from agentmill.schemas.views.annotations import NOTHING
+from agentmill.schemas.views.sft import Sft
+from agentmill.schemas.views.tree import SearchTrace, Spliced
+from agentmill.schemas.views.tree_view import Relative
+from agentmill.schemas.views.unpaired import Unpaired
+from agentmill.schemas.views.view import Unused, rows_of
+from agentmill.schemas.views.world_model import WorldModel
+from agentmill.synthesis.policies.policy import ContextOverflow, Conversation
+from agentmill.synthesis.rollouts import blocking_env as apart
+from agentmill.synthesis.rollouts.blocking_env import Pool, gathered
+from agentmill.synthesis.rollouts.scaffold import frame
+from agentmill.synthesis.rollouts.strategy import Exploration
+from agentmill.synthesis.strategies.multi_agent import MultiAgent
+from agentmill.synthesis.token_check import Codec, check_tokens
 from tests.answer_world import AnswerWorld, question
 from tests.ruin_world import RuinWorld, ruin_task
 from tests.synthesis.strategies.talking import (

@@ -7,16 +7,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from schemas.task import EnvironmentSpec, Task
-from schemas.trajectory import AnyAction, ApiAction, Trajectory
-from schemas.views.evidence import NOTHING
-from schemas.views.parts import rows_of
-from schemas.views.sft import Sft
-from synthesis.environments import make
-from synthesis.environments.toolbox.examples import EXAMPLES
-from synthesis.environments.toolbox.user import Request, reply
-from synthesis.generators.toolbox_wrap.wrap import Wrapping, wrap_environment, wrap_task
-from synthesis.policies.policy import Conversation
+from agentmill.schemas.records.task import EnvironmentSpec, Task
+from agentmill.schemas.records.trajectory import AnyAction, ApiAction, Trajectory
+from agentmill.schemas.views.annotations import NOTHING
+from agentmill.schemas.views.sft import Sft
+from agentmill.schemas.views.view import rows_of
+from agentmill.synthesis.environments import make
+from agentmill.synthesis.environments.toolbox.examples import EXAMPLES
+from agentmill.synthesis.environments.toolbox.user import Request, reply
+from agentmill.synthesis.generators.toolbox_wrap.wrap import Wrapping, wrap_environment, wrap_task
+from agentmill.synthesis.policies.policy import Conversation
 from tests.synthesis.strategies.talking import Speaker, heard, last, lines, own, secret, talk
 
 USER = {"name": "user", "person": True, "sees": "dialogue", "knows": "goal.user", "stop": "###STOP###"}

@@ -7,17 +7,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from schemas.chat import to_messages
-from schemas.config import validate
-from schemas.context import is_mark, shown
-from schemas.errors import UserError
-from schemas.trajectory import MessageAction, Trajectory
-from schemas.views.evidence import NOTHING
-from schemas.views.parts import rows_of
-from schemas.views.sft import Sft
-from synthesis.policies.settings import PolicySettings
-from synthesis.strategies.sample import Sample
-from synthesis.verifiers.check_outcome import CheckOutcome
+from agentmill.schemas.chat import is_mark, shown, to_messages
+from agentmill.schemas.config import validate
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.trajectory import MessageAction, Trajectory
+from agentmill.schemas.views.annotations import NOTHING
+from agentmill.schemas.views.sft import Sft
+from agentmill.schemas.views.view import rows_of
+from agentmill.synthesis.policies.policy import PolicySettings
+from agentmill.synthesis.strategies.sample import Sample
+from agentmill.synthesis.verifiers.check_outcome import CheckOutcome
 from tests.synthesis.strategies.exploring import commands, exploration, only
 from tests.vault_world import Keeper, VaultWorld, vault_task
 

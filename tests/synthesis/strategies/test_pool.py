@@ -9,9 +9,9 @@ import time
 
 import pytest
 
-from synthesis.environments.environment import WorldError
-from synthesis.strategies import apart
-from synthesis.strategies.apart import Errand, Listen, Pool
+from agentmill.synthesis.environments.environment import EnvError
+from agentmill.synthesis.rollouts import blocking_env as apart
+from agentmill.synthesis.rollouts.blocking_env import BlockingCall, Listen, Pool
 
 
 def test_what_is_cancelled_before_its_loop_runs_is_not_begun() -> None:
@@ -20,8 +20,8 @@ def test_what_is_cancelled_before_its_loop_runs_is_not_begun() -> None:
         return "lived"
 
     begun: list[Listen] = []
-    assert Errand(work).run() == "lived"
-    errand = Errand(work)
+    assert BlockingCall(work).run() == "lived"
+    errand = BlockingCall(work)
     errand.cancel()
     with pytest.raises(asyncio.CancelledError):
         errand.run()
@@ -40,10 +40,10 @@ def test_nothing_is_left_running_where_work_broke_off() -> None:
     async def work(listen: Listen) -> str:
         task = asyncio.create_task(linger())
         await asyncio.sleep(0.01)
-        raise WorldError(f"it broke, {task.get_name()} runs")
+        raise EnvError(f"it broke, {task.get_name()} runs")
 
-    with pytest.raises(WorldError, match="it broke"):
-        Errand(work).run()
+    with pytest.raises(EnvError, match="it broke"):
+        BlockingCall(work).run()
     assert ended == ["lingered"]
 
 

@@ -7,10 +7,10 @@ from collections import Counter
 
 import pytest
 
-from schemas.trajectory import Trajectory
-from synthesis.strategies import recall
-from synthesis.strategies.memory import Memory
-from synthesis.strategies.recall import Card, Recall, card_of, drawn
+from agentmill.schemas.records.trajectory import Trajectory
+from agentmill.synthesis.rollouts import retrieval as recall
+from agentmill.synthesis.rollouts.retrieval import Card, Retrieval, card_of, drawn
+from agentmill.synthesis.strategies.memory import Memory
 from tests.builders import instruction, said, seen, trajectory
 from tests.ruin_world import ruin_task
 from tests.synthesis.strategies.exploring import library
@@ -33,13 +33,13 @@ def test_runs_that_name_no_task_are_told_apart_by_their_instructions(by: str) ->
 
 def test_the_task_itself_is_held_out_by_its_id_or_its_instruction() -> None:
     own = [run_of("id", "Anything.", TASK.task_id), run_of("words", f" {TASK.instruction}\n")]
-    assert library(*own).find(TASK, Recall()) == []
-    assert not library(*own).holds(TASK, Recall())
-    assert sorted(library(*own).find(TASK, Recall(held_out=False))) == ["id", "words"]
-    assert library(*own).holds(TASK, Recall(held_out=False))
+    assert library(*own).find(TASK, Retrieval()) == []
+    assert not library(*own).holds(TASK, Retrieval())
+    assert sorted(library(*own).find(TASK, Retrieval(held_out=False))) == ["id", "words"]
+    assert library(*own).holds(TASK, Retrieval(held_out=False))
     other = library(*own, run_of("twin", TASK.instruction, "another"))
-    assert other.find(TASK, Recall()) == ["twin"], "a task of its own in spite of the same words"
-    assert other.holds(TASK, Recall())
+    assert other.find(TASK, Retrieval()) == ["twin"], "a task of its own in spite of the same words"
+    assert other.holds(TASK, Retrieval())
 
 
 def test_nothing_is_ranked_to_know_that_there_is_something(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,10 +52,10 @@ def test_nothing_is_ranked_to_know_that_there_is_something(monkeypatch: pytest.M
 
     monkeypatch.setattr(recall, "similarity", counted)
     shelf = library(*(run_of(f"run{n}", f"Count to {n}.", f"task{n}") for n in range(20)))
-    assert shelf.holds(TASK, Recall())
+    assert shelf.holds(TASK, Retrieval())
     assert compared["pairs"] == 0
     for _ in range(3):
-        shelf.find(TASK, Recall())
+        shelf.find(TASK, Retrieval())
     assert compared["pairs"] == 20, "and once to find it"
 
 

@@ -10,11 +10,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from schemas.trajectory import MessageAction
-from synthesis.policies.policy import Conversation, Policy, PolicyError, Turn
-from synthesis.policies.scripted import ScriptedPolicy
-from synthesis.policies.settings import PolicySettings
-from synthesis.strategies.remote import RemotePolicy
+from agentmill.schemas.records.trajectory import MessageAction
+from agentmill.synthesis.policies.policy import Conversation, Policy, PolicyError, PolicySettings, Turn
+from agentmill.synthesis.policies.scripted import ScriptedPolicy
+from agentmill.synthesis.rollouts.blocking_env import RemotePolicy
 
 ASKED = Conversation(episode_id="e", system_prompt="Count.", content=(), tools=[], seed=0)
 

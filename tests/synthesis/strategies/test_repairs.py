@@ -9,18 +9,17 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from schemas.representable import check
-from schemas.task import EnvironmentSpec, Task
-from schemas.trajectory import Action, MessageAction, Trajectory, Usage
-from synthesis.environments import DESCRIBED, make
-from synthesis.generators.generator import GenerationError
-from synthesis.policies.policy import Conversation, PolicyError, Turn
-from synthesis.policies.scripted import ScriptedPolicy
-from synthesis.policies.settings import PolicySettings
-from synthesis.strategies.branch import Branch
-from synthesis.strategies.imagine import Imagine
-from synthesis.strategies.script import DETAIL_CHARS, WRITTEN_CHARS, read
-from synthesis.verifiers.check_outcome import CheckOutcome
+from agentmill.schemas.arrow.check import check
+from agentmill.schemas.records.task import EnvironmentSpec, Task
+from agentmill.schemas.records.trajectory import Action, MessageAction, Trajectory, Usage
+from agentmill.synthesis.environments import DESCRIBED, make
+from agentmill.synthesis.generators.generator import GenerationError
+from agentmill.synthesis.policies.policy import Conversation, PolicyError, PolicySettings, Turn
+from agentmill.synthesis.policies.scripted import ScriptedPolicy
+from agentmill.synthesis.strategies.branch import Branch
+from agentmill.synthesis.strategies.simulate import Imagine
+from agentmill.synthesis.strategies.simulated_rollout import DETAIL_CHARS, WRITTEN_CHARS, read
+from agentmill.synthesis.verifiers.check_outcome import CheckOutcome
 from tests.builders import said, tool
 from tests.counter_world import CounterWorld, counting_task
 from tests.ruin_world import Sayer

@@ -8,20 +8,19 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from schemas.config import validate
-from schemas.errors import UserError
-from schemas.trajectory import Action, MessageAction, TextObservation, Trajectory, Usage
-from schemas.views.evidence import NOTHING
-from schemas.views.reflection import Reflection
-from schemas.views.sft import Sft
-from schemas.views.unpaired import Unpaired
-from synthesis.environments.environment import WorldError
-from synthesis.policies.policy import ContextOverflow, Conversation, PolicyError, Turn
-from synthesis.policies.scripted import ScriptedPolicy
-from synthesis.policies.settings import PolicySettings
-from synthesis.strategies.revise import Revise
-from synthesis.strategies.sample import Sample
-from synthesis.verifiers.check_outcome import CheckOutcome
+from agentmill.schemas.config import validate
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.trajectory import Action, MessageAction, TextObservation, Trajectory, Usage
+from agentmill.schemas.views.annotations import NOTHING
+from agentmill.schemas.views.sft import Sft
+from agentmill.schemas.views.tree import Reflection
+from agentmill.schemas.views.unpaired import Unpaired
+from agentmill.synthesis.environments.environment import EnvError
+from agentmill.synthesis.policies.policy import ContextOverflow, Conversation, PolicyError, PolicySettings, Turn
+from agentmill.synthesis.policies.scripted import ScriptedPolicy
+from agentmill.synthesis.strategies.revise import Revise
+from agentmill.synthesis.strategies.sample import Sample
+from agentmill.synthesis.verifiers.check_outcome import CheckOutcome
 from tests.ruin_world import RuinWorld, Sayer, gambler, ruin_task
 from tests.synthesis.strategies.exploring import commands, exploration, explore, only
 from tests.vault_world import Cracker, VaultWorld, vault_task
@@ -242,7 +241,7 @@ async def test_a_history_that_is_too_long_ends_the_chain_and_loses_nothing() -> 
         await explore(Revise(feedback="self"), exploration(earlier=tuple(found), actor=actor))
 
 
-@pytest.mark.parametrize("error", [PolicyError("script_ended", "no more"), WorldError("it rains in")])
+@pytest.mark.parametrize("error", [PolicyError("script_ended", "no more"), EnvError("it rains in")])
 @pytest.mark.parametrize("fails_in", [1, 2, 3])
 async def test_attempts_come_as_they_are_lived_whatever_breaks_later(fails_in: int, error: Exception) -> None:
     actor = scripted(lambda conversation: failing(conversation, fails_in, error))
@@ -259,7 +258,7 @@ async def lived_until(strategy: Revise, explored: Any) -> tuple[list[Trajectory]
     while True:
         try:
             found.append(await anext(chain))
-        except (PolicyError, WorldError, StopAsyncIteration) as error:
+        except (PolicyError, EnvError, StopAsyncIteration) as error:
             return found, error
 
 

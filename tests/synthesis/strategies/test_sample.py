@@ -8,18 +8,17 @@ from typing import Any
 
 import pytest
 
-from schemas.config import validate
-from schemas.errors import UserError
-from schemas.task import Task
-from schemas.trajectory import ApiAction, MessageAction, TextObservation, Trajectory, Usage
-from synthesis.environments.environment import WorldError
-from synthesis.policies import make_policy
-from synthesis.policies.policy import ContextOverflow, Conversation, Policy, PolicyError, Turn
-from synthesis.policies.scripted import ScriptedPolicy
-from synthesis.policies.settings import PolicySettings
-from synthesis.strategies import STRATEGIES
-from synthesis.strategies.sample import Sample
-from synthesis.strategies.strategy import Exploration
+from agentmill.schemas.config import validate
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.task import Task
+from agentmill.schemas.records.trajectory import ApiAction, MessageAction, TextObservation, Trajectory, Usage
+from agentmill.synthesis.environments.environment import EnvError
+from agentmill.synthesis.policies import make_policy
+from agentmill.synthesis.policies.policy import ContextOverflow, Conversation, Policy, PolicyError, PolicySettings, Turn
+from agentmill.synthesis.policies.scripted import ScriptedPolicy
+from agentmill.synthesis.rollouts.strategy import Exploration
+from agentmill.synthesis.strategies import STRATEGIES
+from agentmill.synthesis.strategies.sample import Sample
 from tests.counter_world import SPEC, CounterWorld, counting_task
 
 
@@ -212,8 +211,8 @@ async def test_two_policies_meet_the_same_seeds() -> None:
     [
         (scripted("add 1"), counting_task(), PolicyError, "script_ended"),
         (scripted(script=lambda _: 1 // 0), counting_task(), PolicyError, "broken: ZeroDivisionError"),  # type: ignore[arg-type]
-        (scripted("add 1"), counting_task(break_at=1), WorldError, "RuntimeError: the gears are stuck"),
-        (scripted("add 1"), counting_task(-1), WorldError, "the goal is below the start"),
+        (scripted("add 1"), counting_task(break_at=1), EnvError, "RuntimeError: the gears are stuck"),
+        (scripted("add 1"), counting_task(-1), EnvError, "the goal is below the start"),
     ],
 )
 async def test_who_breaks_is_named(policy: Policy, task: Task, error: type[Exception], message: str) -> None:

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from schemas.chat import to_messages
-from schemas.trajectory import ApiAction, MessageAction
-from schemas.views.evidence import NOTHING
-from schemas.views.sft import Sft
-from synthesis.policies.policy import Turn
-from synthesis.strategies.sample import Sample
-from synthesis.strategies.scaffold import frame, read
-from synthesis.strategies.tree_search import TreeSearch
-from synthesis.verifiers.check_outcome import CheckOutcome
+from agentmill.schemas.chat import to_messages
+from agentmill.schemas.records.trajectory import ApiAction, MessageAction
+from agentmill.schemas.views.annotations import NOTHING
+from agentmill.schemas.views.sft import Sft
+from agentmill.synthesis.policies.policy import Turn
+from agentmill.synthesis.rollouts.scaffold import frame, read
+from agentmill.synthesis.strategies.sample import Sample
+from agentmill.synthesis.strategies.tree_search import TreeSearch
+from agentmill.synthesis.verifiers.check_outcome import CheckOutcome
 from tests.answer_world import AnswerWorld, question
 from tests.synthesis.strategies.talking import Speaker, exploration, heard, lines, prompt_of, talk
 

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from schemas.trajectory import MessageAction
-from synthesis.policies.policy import Turn
-from synthesis.policies.scripted import ScriptedPolicy
-from synthesis.policies.settings import PolicySettings
+from agentmill.schemas.records.trajectory import MessageAction
+from agentmill.synthesis.policies.policy import PolicySettings, Turn
+from agentmill.synthesis.policies.scripted import ScriptedPolicy
 from tests.decision_world import (
     Chooser,
     DecisionWorld,

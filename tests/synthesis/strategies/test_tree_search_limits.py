@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from schemas.trajectory import MessageAction, Usage
-from schemas.verdict import Node
-from synthesis.policies.policy import ContextOverflow, Conversation, PolicyError, Turn
-from synthesis.policies.scripted import ScriptedPolicy
-from synthesis.policies.settings import PolicySettings
-from synthesis.strategies.search.critic import read_score
-from synthesis.strategies.strategy import Exploration
-from synthesis.strategies.tree_search import TreeSearch
+from agentmill.schemas.records.trajectory import MessageAction, Usage
+from agentmill.schemas.records.verdict import Node
+from agentmill.synthesis.policies.policy import ContextOverflow, Conversation, PolicyError, PolicySettings, Turn
+from agentmill.synthesis.policies.scripted import ScriptedPolicy
+from agentmill.synthesis.rollouts.strategy import Exploration
+from agentmill.synthesis.strategies.search.search import read_score
+from agentmill.synthesis.strategies.tree_search import TreeSearch
 from tests.decision_world import (
     SPEC,
     Appraiser,

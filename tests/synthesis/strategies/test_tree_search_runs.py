@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 
-from schemas.trajectory import MessageAction
-from synthesis.environments import ENVIRONMENTS, make
-from synthesis.policies.policy import ContextOverflow, Conversation, PolicyError, Turn
-from synthesis.policies.scripted import ScriptedPolicy
-from synthesis.policies.settings import PolicySettings
-from synthesis.strategies.strategy import Exploration
-from synthesis.strategies.tree_search import TreeSearch
-from synthesis.verifiers.check_outcome import CheckOutcome
+from agentmill.schemas.records.trajectory import MessageAction
+from agentmill.synthesis.environments import ENVIRONMENTS, make
+from agentmill.synthesis.policies.policy import ContextOverflow, Conversation, PolicyError, PolicySettings, Turn
+from agentmill.synthesis.policies.scripted import ScriptedPolicy
+from agentmill.synthesis.rollouts.strategy import Exploration
+from agentmill.synthesis.strategies.tree_search import TreeSearch
+from agentmill.synthesis.verifiers.check_outcome import CheckOutcome
 from tests.decision_world import (
     Chooser,
     DecisionWorld,

@@ -5,16 +5,15 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from schemas.task import Task
-from schemas.trajectory import ApiAction, MessageAction, Outcome, Trajectory
-from schemas.verdict import Verdict
-from synthesis.environments.environment import WorldError
-from synthesis.policies.policy import Conversation, Turn
-from synthesis.policies.scripted import ScriptedPolicy
-from synthesis.policies.settings import PolicySettings
-from synthesis.strategies.sample import Sample
-from synthesis.strategies.strategy import Exploration
-from synthesis.verifiers.check_outcome import CheckOutcome
+from agentmill.schemas.records.task import Task
+from agentmill.schemas.records.trajectory import ApiAction, MessageAction, Outcome, Trajectory
+from agentmill.schemas.records.verdict import Verdict
+from agentmill.synthesis.environments.environment import EnvError
+from agentmill.synthesis.policies.policy import Conversation, PolicySettings, Turn
+from agentmill.synthesis.policies.scripted import ScriptedPolicy
+from agentmill.synthesis.rollouts.strategy import Exploration
+from agentmill.synthesis.strategies.sample import Sample
+from agentmill.synthesis.verifiers.check_outcome import CheckOutcome
 from tests.counter_world import SPEC, CounterWorld, counting_task
 
 
@@ -96,5 +95,5 @@ async def test_nothing_is_said_where_nothing_can_be_replayed() -> None:
 
 async def test_a_world_that_breaks_on_replay_is_named() -> None:
     trajectory = await lived(counting_task(), "add 2", "add 1")
-    with pytest.raises(WorldError, match="the gears are stuck"):
+    with pytest.raises(EnvError, match="the gears are stuck"):
         await judged(counting_task(break_at=2), trajectory)

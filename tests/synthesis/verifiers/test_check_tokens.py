@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from schemas.trajectory import AnyItem, MessageAction, TurnTokens
-from schemas.verdict import Verdict
-from synthesis.policies.tokens import token_delta
-from synthesis.verifiers.check_tokens import Codec, check_tokens
+from agentmill.schemas.records.trajectory import AnyItem, MessageAction, TurnTokens
+from agentmill.schemas.records.verdict import Verdict
+from agentmill.synthesis.policies.completion import token_delta
+from agentmill.synthesis.token_check import Codec, check_tokens
 from tests.builders import instruction, said, seen, trajectory
 
 WORDS = ["go", "left", "right", "<end>"]

@@ -7,11 +7,11 @@ import statistics
 import msgspec
 import pytest
 
-from schemas.trajectory import MessageAction, Trajectory
-from schemas.verdict import Node
-from synthesis.strategies.branch import Branch
-from synthesis.strategies.sample import Sample
-from synthesis.verifiers.step_value import Estimate, Group, Step, continued, returns, searched, steps_of
+from agentmill.schemas.records.trajectory import MessageAction, Trajectory
+from agentmill.schemas.records.verdict import Node
+from agentmill.synthesis.step_values import Estimate, Group, Step, continued, returns, searched, steps_of
+from agentmill.synthesis.strategies.branch import Branch
+from agentmill.synthesis.strategies.sample import Sample
 from tests.ruin_world import gambler, ruin_task
 from tests.synthesis.strategies.exploring import exploration, only
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from schemas.task import EnvironmentSpec
-from synthesis.environments.codegym.examples import GAUGE, GAUGE_SPEC
-from synthesis.environments.codegym.problem import Problem, write_problem
+from agentmill.schemas.records.task import EnvironmentSpec
+from agentmill.synthesis.environments.codegym.examples import GAUGE, GAUGE_SPEC
+from agentmill.synthesis.environments.codegym.problem import Problem, write_problem
 
 
 def changed(problem: Problem = GAUGE, **fields: Any) -> EnvironmentSpec:

@@ -8,16 +8,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from schemas.record import JsonObject
-from schemas.task import EnvironmentSpec, Task
-from schemas.trajectory import ApiAction, MessageAction
-from synthesis.environments import blocks
-from synthesis.environments.codegym.environment import CodegymEnvironment
-from synthesis.environments.codegym.examples import COUNT, GAUGE, GAUGE_SPEC, ORDER, PILES, PILES_SPEC
-from synthesis.environments.codegym.problem import ProblemError, read_problem, write_problem
-from synthesis.environments.codegym.structure import problem_structure, task_structure
-from synthesis.environments.codegym.workshop import Counter, Failure
-from synthesis.environments.environment import WorldError
+from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.records.task import EnvironmentSpec, Task
+from agentmill.schemas.records.trajectory import ApiAction, MessageAction
+from agentmill.synthesis.environments import blocks
+from agentmill.synthesis.environments.codegym.environment import CodegymEnvironment
+from agentmill.synthesis.environments.codegym.examples import COUNT, GAUGE, GAUGE_SPEC, ORDER, PILES, PILES_SPEC
+from agentmill.synthesis.environments.codegym.problem import ProblemError, read_problem, write_problem
+from agentmill.synthesis.environments.codegym.structure import problem_structure, task_structure
+from agentmill.synthesis.environments.codegym.workshop import Counter, Failure
+from agentmill.synthesis.environments.environment import EnvError
 from tests.synthesis.environments.codegym.problems import changed, rewritten
 
 _NESTED: JsonObject = {}
@@ -228,12 +228,12 @@ def test_long_results_are_cut() -> None:
     ],
 )
 def test_worlds_that_cannot_begin_say_why(spec: EnvironmentSpec, task: Task, said: str) -> None:
-    with pytest.raises(WorldError, match=said):
+    with pytest.raises(EnvError, match=said):
         CodegymEnvironment(spec).reset(task, 0)
 
 
 def test_a_snapshot_of_something_else_is_refused(gauge: CodegymEnvironment) -> None:
-    with pytest.raises(WorldError, match="no snapshot"):
+    with pytest.raises(EnvError, match="no snapshot"):
         gauge.restore(b"[]")
 
 

@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from schemas.record import JsonObject
-from schemas.task import EnvironmentSpec, Task
-from schemas.trajectory import ApiAction, MessageAction
-from synthesis.environments.environment import Transition, WorldError
-from synthesis.environments.gymnasium_text.environment import GymnasiumEnvironment
+from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.records.task import EnvironmentSpec, Task
+from agentmill.schemas.records.trajectory import ApiAction, MessageAction
+from agentmill.synthesis.environments.environment import EnvError, Transition
+from agentmill.synthesis.environments.gymnasium_text.environment import GymnasiumEnvironment
 
 LAKE = {"describer": "frozen_lake", "kwargs": {"map_name": "4x4", "is_slippery": False}}
 SLIPPERY = {"describer": "frozen_lake", "kwargs": {"map_name": "4x4"}}
@@ -173,7 +173,7 @@ SPEC_MISTAKES: dict[str, tuple[str, JsonObject, str]] = {
 @pytest.mark.filterwarnings("ignore:.*The environment Taxi-v3 is out of date.*")
 @pytest.mark.parametrize(("source", "parameters", "said"), SPEC_MISTAKES.values(), ids=list(SPEC_MISTAKES))
 def test_a_broken_spec_is_the_worlds_fault(source: str, parameters: JsonObject, said: str) -> None:
-    with pytest.raises(WorldError, match=said):
+    with pytest.raises(EnvError, match=said):
         world(source, parameters)
 
 
@@ -187,20 +187,20 @@ def test_a_broken_spec_is_the_worlds_fault(source: str, parameters: JsonObject, 
     ],
 )
 def test_a_state_that_is_none_is_refused(source: str, describer: str, state: JsonObject) -> None:
-    with pytest.raises(WorldError, match=r"initial_state\['state'\]"):
+    with pytest.raises(EnvError, match=r"initial_state\['state'\]"):
         world(source, {"describer": describer}, state)
 
 
 @pytest.mark.parametrize("snapshot", [b"", b"{}", b'{"game": {"s": 99}}'])
 def test_a_foreign_snapshot_is_refused(snapshot: bytes) -> None:
-    with pytest.raises(WorldError, match="no snapshot of FrozenLake-v1"):
+    with pytest.raises(EnvError, match="no snapshot of FrozenLake-v1"):
         world("FrozenLake-v1", LAKE).restore(snapshot)
 
 
 def test_a_world_must_be_reset_first() -> None:
     spec: Any = GymnasiumEnvironment.examples()[0][0]
     environment = GymnasiumEnvironment(msgspec.structs.replace(spec, name="other"))
-    with pytest.raises(WorldError, match="not reset"):
+    with pytest.raises(EnvError, match="not reset"):
         environment.check()
     environment.close()
     environment.close()

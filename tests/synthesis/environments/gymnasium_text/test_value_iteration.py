@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from synthesis.environments.gymnasium_text.value_iteration import solve
+from agentmill.synthesis.environments.gymnasium_text.environment import solve
 
 
 def test_a_chain_is_worth_its_discounted_end() -> None:

@@ -9,17 +9,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from schemas.errors import UserError
-from schemas.task import EnvironmentSpec, Task
-from schemas.trajectory import AnyAction, ApiAction, CodeAction, MessageAction
-from synthesis.environments import blocks
-from synthesis.environments.environment import WorldError
-from synthesis.environments.interpreter.environment import MOST_DEATHS, InterpreterEnvironment
-from synthesis.environments.interpreter.examples import LEDGER, LONGEST, SUM, WORDS
-from synthesis.environments.interpreter.goal import same
-from synthesis.sandbox import Limits, Pool, SandboxUnavailable, Session
-from synthesis.sandbox.backend import Started
-from synthesis.strategies.stepping import world_at_fault
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.task import EnvironmentSpec, Task
+from agentmill.schemas.records.trajectory import AnyAction, ApiAction, CodeAction, MessageAction
+from agentmill.synthesis.environments import blocks
+from agentmill.synthesis.environments.environment import EnvError
+from agentmill.synthesis.environments.interpreter.environment import MOST_DEATHS, InterpreterEnvironment
+from agentmill.synthesis.environments.interpreter.examples import LEDGER, LONGEST, SUM, WORDS
+from agentmill.synthesis.environments.interpreter.goal import same
+from agentmill.synthesis.rollouts.step import environment_at_fault
+from agentmill.synthesis.sandbox import Limits, Pool, SandboxUnavailable, Session
+from agentmill.synthesis.sandbox.backend import Started
 
 
 class Missing:
@@ -199,7 +199,7 @@ def test_a_snapshot_of_code_that_depends_on_time_is_refused(ledger: InterpreterE
     ledger.step(cell("import time\ntime.time()"))
     snapshot = ledger.snapshot()
     ledger.step(cell("x = 1"))
-    with pytest.raises(WorldError, match="came to another result"):
+    with pytest.raises(EnvError, match="came to another result"):
         ledger.restore(snapshot)
 
 
@@ -208,7 +208,7 @@ def test_a_snapshot_of_code_that_depends_on_time_is_refused(ledger: InterpreterE
 )
 def test_a_goal_must_say_one_thing(goal: dict[str, Any]) -> None:
     task: Task = msgspec.structs.replace(SUM, goal=goal)
-    with pytest.raises(WorldError, match="goal"):
+    with pytest.raises(EnvError, match="goal"):
         InterpreterEnvironment(LEDGER).reset(task, 0)
 
 
@@ -221,16 +221,17 @@ def test_worlds_that_do_not_start_say_why() -> None:
         (deep[1], "does not start"),
         ("import os; os._exit(0)", "ended itself with code 0"),
     ):
-        with pytest.raises(WorldError, match=error):
+        with pytest.raises(EnvError, match=error):
             InterpreterEnvironment(msgspec.structs.replace(LEDGER, source=source)).reset(SUM, 0)
 
 
 def test_where_there_is_no_sandbox_the_run_stops(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "synthesis.environments.interpreter.environment.pool", lambda limits, purpose="": Pool(Missing(), limits)
+        "agentmill.synthesis.environments.interpreter.environment.pool",
+        lambda limits, purpose="": Pool(Missing(), limits),
     )
     environment = InterpreterEnvironment(LEDGER)
-    with pytest.raises(UserError, match="install it"), world_at_fault():
+    with pytest.raises(UserError, match="install it"), environment_at_fault():
         environment.reset(SUM, 0)
 
 

@@ -11,11 +11,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from schemas.task import EnvironmentSpec, Task
-from schemas.trajectory import ApiAction
-from synthesis.environments.interpreter.environment import LIMITS, InterpreterEnvironment
-from synthesis.environments.interpreter.examples import LEDGER, SUM
-from synthesis.sandbox import pool
+from agentmill.schemas.records.task import EnvironmentSpec, Task
+from agentmill.schemas.records.trajectory import ApiAction
+from agentmill.synthesis.environments.interpreter.environment import LIMITS, InterpreterEnvironment
+from agentmill.synthesis.environments.interpreter.examples import LEDGER, SUM
+from agentmill.synthesis.sandbox import pool
 
 MARK = "zx7-hidden-row"
 """In the last row. Attacks put it together from parts, so that they do not find themselves."""

@@ -6,7 +6,17 @@ import random
 from collections.abc import Sequence
 from typing import TypeVar
 
-from synthesis.environments.pddl.domain import EQUALS, OBJECT, Action, Atom, Domain, Literal, Predicate, Problem, Typed
+from agentmill.synthesis.environments.pddl.domain import (
+    EQUALS,
+    OBJECT,
+    Action,
+    Atom,
+    Domain,
+    Literal,
+    Predicate,
+    Problem,
+    Typed,
+)
 
 Item = TypeVar("Item")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from schemas.task import Task
-from schemas.trajectory import ApiAction, CodeAction, MessageAction
-from synthesis.environments.environment import Transition, WorldError
-from synthesis.environments.pddl.environment import PddlEnvironment
+from agentmill.schemas.records.task import Task
+from agentmill.schemas.records.trajectory import ApiAction, CodeAction, MessageAction
+from agentmill.synthesis.environments.environment import EnvError, Transition
+from agentmill.synthesis.environments.pddl.environment import PddlEnvironment
 from tests.synthesis.environments.worlds import (
     BLOCKS_SPEC,
     BLOCKS_TASK,
@@ -241,7 +241,7 @@ def test_a_snapshot_is_the_state_in_plain_text() -> None:
 
 @pytest.mark.parametrize("snapshot", [b"", b"{}", b'{"problem": "x", "state": "1"}', b'{"problem": 1}'])
 def test_a_foreign_snapshot_is_refused(snapshot: bytes) -> None:
-    with pytest.raises(WorldError, match="snapshot"):
+    with pytest.raises(EnvError, match="snapshot"):
         warehouse().restore(snapshot)
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from synthesis.environments.pddl.exclusion import exclusions
-from synthesis.environments.pddl.grounding import bits
+from agentmill.synthesis.environments.pddl.exclusion import exclusions
+from agentmill.synthesis.environments.pddl.grounding import bits
 from tests.synthesis.environments.worlds import (
     BLOCKS,
     HANOI,

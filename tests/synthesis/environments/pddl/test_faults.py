@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from schemas.errors import UserError
-from schemas.task import EnvironmentSpec, Task
-from synthesis.environments import make
-from synthesis.environments.environment import WorldError
-from synthesis.environments.pddl.environment import PddlEnvironment
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.task import EnvironmentSpec, Task
+from agentmill.synthesis.environments import make
+from agentmill.synthesis.environments.environment import EnvError
+from agentmill.synthesis.environments.pddl.environment import PddlEnvironment
 from tests.synthesis.environments.worlds import (
     BLOCKS_PROBLEM,
     BLOCKS_SPEC,
@@ -29,7 +29,7 @@ SPEC_MISTAKES = {
 
 @pytest.mark.parametrize(("changes", "said"), SPEC_MISTAKES.values(), ids=list(SPEC_MISTAKES))
 def test_a_broken_spec_is_the_worlds_fault(changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(WorldError, match=said):
+    with pytest.raises(EnvError, match=said):
         PddlEnvironment(msgspec.structs.replace(BLOCKS_SPEC, **changes))
 
 
@@ -43,20 +43,20 @@ PARAMETER_MISTAKES = {
 
 @pytest.mark.parametrize(("changes", "said"), PARAMETER_MISTAKES.values(), ids=list(PARAMETER_MISTAKES))
 def test_a_wording_that_does_not_fit_is_refused(changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(WorldError, match=said):
+    with pytest.raises(EnvError, match=said):
         warehouse(**changes)
 
 
 @pytest.mark.parametrize("state", [{}, {"problem": 3}, {"problem": "(define"}, {"problem": BLOCKS_PROBLEM}])
 def test_a_broken_task_is_the_worlds_fault(state: dict[str, Any]) -> None:
-    with pytest.raises(WorldError, match="task t"):
+    with pytest.raises(EnvError, match="task t"):
         warehouse().reset(Task(task_id="t", environment_id="e", instruction="", initial_state=state), 0)
 
 
 def test_a_world_must_be_reset_first() -> None:
     environment = PddlEnvironment(WAREHOUSE_SPEC)
     for use in (environment.state_digest, environment.snapshot, environment.check, environment.admissible):
-        with pytest.raises(WorldError, match="not reset"):
+        with pytest.raises(EnvError, match="not reset"):
             use()
     environment.close()
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from synthesis.environments.pddl import grounding
-from synthesis.environments.pddl.domain import PddlError
-from synthesis.environments.pddl.grounding import Grounded, bits
+from agentmill.synthesis.environments.pddl import grounding
+from agentmill.synthesis.environments.pddl.domain import PddlError
+from agentmill.synthesis.environments.pddl.grounding import Grounded, bits
 from tests.synthesis.environments.worlds import (
     BLOCKS,
     BLOCKS_PROBLEM,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from synthesis.environments.pddl.grounding import Grounded
-from synthesis.environments.pddl.heuristic import AdditiveHeuristic
-from synthesis.environments.pddl.planner import PlanLimits, plan
+from agentmill.synthesis.environments.pddl.grounding import Grounded
+from agentmill.synthesis.environments.pddl.heuristic import AdditiveHeuristic
+from agentmill.synthesis.environments.pddl.planner import PlanLimits, plan
 from tests.synthesis.environments.worlds import (
     BLOCKS,
     BLOCKS_PROBLEM,

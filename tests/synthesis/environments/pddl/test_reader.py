@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synthesis.environments.pddl import reader
-from synthesis.environments.pddl.domain import Action, Literal, PddlError, Predicate, Typed, objects_by_type
-from synthesis.environments.pddl.reader import read_domain, read_problem
-from synthesis.environments.pddl.writer import domain_text, problem_text
+from agentmill.synthesis.environments.pddl import reader
+from agentmill.synthesis.environments.pddl.domain import Action, Literal, PddlError, Predicate, Typed, objects_by_type
+from agentmill.synthesis.environments.pddl.reader import read_domain, read_problem
+from agentmill.synthesis.environments.pddl.writer import domain_text, problem_text
 from tests.synthesis.environments.worlds import (
     BLOCKS,
     BLOCKS_PROBLEM,

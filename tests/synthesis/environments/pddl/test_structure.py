@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synthesis.environments.pddl.structure import domain_structure, task_structure
+from agentmill.synthesis.environments.pddl.structure import domain_structure, task_structure
 from tests.hash_seeds import printed
 from tests.synthesis.environments.pddl.renaming import Renaming
 from tests.synthesis.environments.worlds import (
@@ -101,8 +101,8 @@ def test_one_ring_is_not_two_rings() -> None:
 
 PROGRAM = """
 from tests.synthesis.environments.worlds import *
-from synthesis.environments.pddl.planner import PlanLimits, plan
-from synthesis.environments.pddl.structure import domain_structure, task_structure
+from agentmill.synthesis.environments.pddl.planner import PlanLimits, plan
+from agentmill.synthesis.environments.pddl.structure import domain_structure, task_structure
 for domain_text, problem_text in ((WAREHOUSE, WAREHOUSE_PROBLEM), (BLOCKS, blocks_problem(7, 5))):
     domain, problem = read(domain_text, problem_text)
     world = ground(domain, problem)

@@ -6,12 +6,12 @@ from typing import Any
 
 import msgspec
 
-from schemas.task import EnvironmentSpec, Task
-from schemas.trajectory import AnyAction, ApiAction
-from synthesis.environments.environment import Check, Transition
-from synthesis.environments.toolbox.environment import ToolboxEnvironment
-from synthesis.environments.toolbox.examples import EXAMPLES, LIBRARY
-from synthesis.environments.toolbox.toolbox import Tool, Toolbox, write_toolbox
+from agentmill.schemas.records.task import EnvironmentSpec, Task
+from agentmill.schemas.records.trajectory import AnyAction, ApiAction
+from agentmill.synthesis.environments.environment import Check, Transition
+from agentmill.synthesis.environments.toolbox.environment import ToolboxEnvironment
+from agentmill.synthesis.environments.toolbox.examples import EXAMPLES, LIBRARY
+from agentmill.synthesis.environments.toolbox.toolbox import Tool, Toolbox, write_toolbox
 
 (LIBRARY_SPEC, LIBRARY_TASK), (WRAPPED_SPEC, WRAPPED_TASK) = EXAMPLES
 

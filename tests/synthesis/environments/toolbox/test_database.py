@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from synthesis.environments.toolbox.database import Database, Refused
-from synthesis.environments.toolbox.examples import LIBRARY
-from synthesis.environments.toolbox.toolbox import Tool, Toolbox, ToolboxError, Value
+from agentmill.synthesis.environments.toolbox.database import Database, Refused
+from agentmill.synthesis.environments.toolbox.examples import LIBRARY
+from agentmill.synthesis.environments.toolbox.toolbox import Tool, Toolbox, ToolboxError, Value
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from schemas.trajectory import ApiAction, CodeAction, MessageAction
-from synthesis.environments.environment import WorldError
-from synthesis.environments.toolbox.command import Unreadable, read_command, write_command
-from synthesis.environments.toolbox.environment import ToolboxEnvironment
-from synthesis.environments.toolbox.examples import LIBRARY
-from synthesis.environments.toolbox.structure import toolbox_structure
-from synthesis.environments.toolbox.toolbox import Tool, Toolbox
+from agentmill.schemas.records.trajectory import ApiAction, CodeAction, MessageAction
+from agentmill.synthesis.environments.environment import EnvError
+from agentmill.synthesis.environments.toolbox.calls import Unreadable, read_command, write_command
+from agentmill.synthesis.environments.toolbox.environment import ToolboxEnvironment
+from agentmill.synthesis.environments.toolbox.examples import LIBRARY
+from agentmill.synthesis.environments.toolbox.structure import toolbox_structure
+from agentmill.synthesis.environments.toolbox.toolbox import Tool, Toolbox
 from tests.synthesis.environments.toolbox.boxes import (
     LIBRARY_SPEC,
     LIBRARY_TASK,
@@ -142,24 +142,24 @@ def test_the_expert_reads_before_it_writes_and_stops_off_its_way() -> None:
 def test_a_snapshot_is_of_one_task() -> None:
     environment = started()
     other = started(msgspec.structs.replace(LIBRARY_TASK, task_id="other"))
-    with pytest.raises(WorldError, match="of another task"):
+    with pytest.raises(EnvError, match="of another task"):
         other.restore(environment.snapshot())
-    with pytest.raises(WorldError, match="no snapshot"):
+    with pytest.raises(EnvError, match="no snapshot"):
         other.restore(b"nonsense")
-    with pytest.raises(WorldError, match="was not reset"):
+    with pytest.raises(EnvError, match="was not reset"):
         ToolboxEnvironment(LIBRARY_SPEC).step(call("finish", answer=""))
 
 
 @pytest.mark.parametrize("change", [{"goal": {"state": []}}, {"initial_state": {"request": {"text": "x"}}}])
 def test_a_broken_task_is_a_broken_world(change: dict[str, Any]) -> None:
-    with pytest.raises(WorldError, match="toolbox-library-return"):
+    with pytest.raises(EnvError, match="toolbox-library-return"):
         started(msgspec.structs.replace(LIBRARY_TASK, **change))
 
 
 def test_broken_specs_are_broken_worlds() -> None:
-    with pytest.raises(WorldError, match="no toolbox"):
+    with pytest.raises(EnvError, match="no toolbox"):
         ToolboxEnvironment(msgspec.structs.replace(LIBRARY_SPEC, source="{}"))
-    with pytest.raises(WorldError, match="hint"):
+    with pytest.raises(EnvError, match="hint"):
         ToolboxEnvironment(spec_of(LIBRARY, hint=True))
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from schemas.trajectory import AnyAction
-from synthesis.environments.toolbox.changes import Changes
-from synthesis.environments.toolbox.goal import Answer, numbers, tells
+from agentmill.schemas.records.trajectory import AnyAction
+from agentmill.synthesis.environments.toolbox.changes import Changes
+from agentmill.synthesis.environments.toolbox.goal import Answer, numbers, tells
 from tests.synthesis.environments.toolbox.boxes import LIBRARY_TASK, call, outcome, play, started
 
 BACK, LEND = call("take_back", loan_id=2), call("lend_book", member_id=3, book_id=2)

@@ -1,0 +1,236 @@
+"""The Beam side of an operation that waits: it feeds a window from the chunks of a bundle and lands what has ended."""
+
+from __future__ import annotations
+
+import gc
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from itertools import chain
+
+import apache_beam as beam
+import msgspec
+from apache_beam.metrics.metric import Metrics
+from apache_beam.transforms.window import GlobalWindow
+from apache_beam.utils.timestamp import MIN_TIMESTAMP
+from apache_beam.utils.windowed_value import WindowedValue
+
+from agentmill.pipelines.engine.chunks import Chunk, read_chunk
+from agentmill.pipelines.engine.journal import Journal
+from agentmill.pipelines.engine.liveness import Pulse, pulse
+from agentmill.pipelines.engine.operation import AsyncOperation, Operation
+from agentmill.pipelines.engine.shard import Shard, ShardResult
+from agentmill.pipelines.engine.window import Pending, Window
+from agentmill.pipelines.engine.workspace import Failure, Workspace
+from agentmill.schemas.errors import RAISE_OR_WAIT, UserError
+from agentmill.schemas.extras import missing_extra
+from agentmill.synthesis.policies.policy import Denied, Unreachable
+
+
+class StageFn(beam.DoFn):
+    """Base of the functions of a stage."""
+
+    def __init__(self, operation: Operation, workspace: Workspace) -> None:
+        self.operation = operation
+        self.workspace = workspace
+        self._pulse: Pulse | None = None
+
+    def setup(self) -> None:
+        """Report that this worker has started, and begin to give signs of life."""
+        self._pulse = pulse(self.workspace)
+        with suppress(OSError):
+            self.workspace.report()
+
+    def take(self, chunk: int) -> None:
+        """Say that this worker works on a chunk, until its result is ``counted`` or it is ``released``."""
+        if self._pulse is not None:
+            self._pulse.take(chunk)
+
+    def release(self, chunk: int) -> None:
+        """Say that this worker has done a chunk."""
+        if self._pulse is not None:
+            self._pulse.release(chunk)
+
+    @contextmanager
+    def boundary(self) -> Iterator[None]:
+        """Record what ends the stage where the launcher finds it: exceptions do not cross every runner whole."""
+        try:
+            yield
+        except Exception as error:
+            mistake = error if isinstance(error, UserError) else missing_extra(error)
+            text = f"{type(error).__name__}: {error}" if mistake is None else str(mistake)
+            failure = Failure(user=mistake is not None, text=text, trace=traceback.format_exc())
+            with suppress(OSError, UserError):
+                self.workspace.fail(failure)
+            raise
+
+    def counted(self, result: ShardResult) -> ShardResult:
+        """``result``, added to the runner's own counters; one that was there before too, so that they tell the table.
+
+        Counters of a bundle that fails are lost with it, while its results are found again when it is retried.
+        """
+        self.release(result.chunk.index)
+        counts: dict[str, int] = msgspec.to_builtins(result.counts)
+        reasons = {f"dropped_{reason}": n for reason, n in result.reasons.items()}
+        for name, n in {**counts, **reasons, **counters(result.metrics)}.items():
+            Metrics.counter(self.operation.name, name).inc(n)
+        return result
+
+
+def counters(metrics: Mapping[str, float]) -> dict[str, int]:
+    """Metrics as counters, which are integers: dollars are counted in millionths, as ``cost_microusd``."""
+    micro = {name.removesuffix("_usd") + "_microusd": round(1e6 * n) for name, n in metrics.items() if _is_usd(name)}
+    return {**{name: round(n) for name, n in metrics.items() if not _is_usd(name)}, **micro}
+
+
+def _is_usd(name: str) -> bool:
+    return name.endswith("_usd")
+
+
+class AsyncFn(StageFn):
+    """Keeps the window full over all chunks of a bundle; writes the shard of a chunk when its last unit has landed."""
+
+    def __init__(self, operation: AsyncOperation, workspace: Workspace) -> None:
+        super().__init__(operation, workspace)
+        self._operation = operation
+        self._window: Window | None = None
+        self._journal: Journal | None = None
+        self._reading: Shard | None = None
+        self._halt = False
+
+    def start_bundle(self) -> None:
+        """Give up what a failed bundle left in flight."""
+        if self._window is not None:
+            self._window.abandon()
+
+    def process(self, chunk: Chunk) -> Iterator[ShardResult]:
+        """Launch the units of ``chunk``; give the results of whatever chunks get finished meanwhile."""
+        results: list[ShardResult] = []
+        self.take(chunk.index)
+        with self.boundary():
+            done = self.workspace.result("results", chunk.index)
+            results += [self.counted(done)] if done else self._launch_all(chunk)
+        yield from results
+
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        """Wait for all that is in flight."""
+        results: list[ShardResult] = []
+        with self.boundary():
+            while self._window is not None and self._window.in_flight:
+                results += self._land()
+            if self._journal is not None:
+                self._journal.note(0, at_once=True)
+        for result in results:
+            yield WindowedValue(result, MIN_TIMESTAMP, (GlobalWindow(),))
+
+    def teardown(self) -> None:
+        """Stop the window and close the journal. Safe to call twice."""
+        window, journal = self._window, self._journal
+        self._window = self._journal = None
+        if window is not None:
+            window.stop()
+        if journal is not None:
+            journal.close()
+
+    def _launch_all(self, chunk: Chunk) -> list[ShardResult]:
+        results: list[ShardResult] = []
+        window, journal = self._opened()
+        shard = self._reading = Shard(chunk, self._operation)
+        for row, record in enumerate(read_chunk(chunk, self._operation.reads)):
+            units = self._operation.units(record)
+            ended = journal.read([input_id for unit in units for input_id in unit])
+            for unit in units:
+                if all(input_id in ended for input_id in unit):
+                    shard.add(unit, [ended[input_id] for input_id in unit])
+                    continue
+                while window.full:
+                    results += self._land()
+                shard.waiting += 1
+                if self._halted():
+                    continue
+                window.launch(Pending(shard, record, row, unit))
+            while window.landed():
+                results += self._land()
+        self._reading = None
+        return results if shard.waiting else [*results, self._store(shard)]
+
+    def _halted(self) -> bool:
+        """Whether nothing new may start in any worker. What is not launched keeps its shard from being written."""
+        if not self._halt:
+            reason = self._operation.exhausted()
+            if reason is not None:
+                self._stop_launching(reason)
+            self._halt = self._halt or self.workspace.halted() is not None
+        return self._halt
+
+    def _stop_launching(self, reason: str, advice: str = RAISE_OR_WAIT) -> None:
+        self._halt = True
+        self.workspace.halt(reason, advice)
+
+    def _land(self) -> list[ShardResult]:
+        """Take the next unit that ends; the result of its chunk if it was the last."""
+        window, journal = self._opened()
+        if not window.landed():  # it has to wait, so there is time
+            journal.note(window.in_flight)
+        landing = window.land()
+        shard, flight = landing.flight.shard, landing.flight
+        lost: Mapping[str, float] = {}
+        if landing.error is not None:
+            if isinstance(landing.error, UserError | MemoryError):
+                raise landing.error
+            if isinstance(landing.error, Denied):
+                self._stop_launching(landing.error.detail, landing.error.advice)
+                return []
+            if isinstance(landing.error, Unreachable):
+                raise UserError(
+                    f"no model server answers: {landing.error.detail}\nstart it, then run the same command again; "
+                    "what has ended is kept"
+                ) from landing.error
+            lost = self._operation.lost(flight.unit)
+            shard.fail(flight.unit, landing.error, flight.record, flight.row, lost)
+        else:
+            dropped = any(result.dropped is not None for result in landing.results)
+            shard.add(flight.unit, landing.results, shard.context(flight.record, flight.row) if dropped else None)
+        measured = shard.measure(landing.results)
+        measured.update(lost)
+        journal.write(flight.unit, landing.results, measured)
+        shard.waiting -= 1
+        return [] if shard.waiting or shard is self._reading else [self._store(shard)]
+
+    def _store(self, shard: Shard) -> ShardResult:
+        _, journal = self._opened()
+        result = self.workspace.store("results", shard, self._operation.writes)
+        if not result.passing:  # else the chunk may be made anew, from these and what is tried again
+            journal.release({input_id for input_id, _ in chain(shard.rows, *shard.sides.values())})
+        return self.counted(result)
+
+    def _opened(self) -> tuple[Window, Journal]:
+        if self._journal is None:
+            self._journal = Journal(self.workspace.journal, self._operation.writes, self._operation.sides)
+        if self._window is None:
+            window = Window(self._operation)
+            try:
+                window.start()
+            except BaseException:
+                window.stop()
+                raise
+            self._window = window
+        return self._window, self._journal
+
+
+RARE = (200_000, 20, 20)
+"""Objects that are made before the young ones are looked at, and how often until the older ones are."""
+
+
+@contextmanager
+def rare_collection() -> Iterator[None]:
+    """Collect rarely for as long as this lasts. Where threads overlap, the first that ends ends it for all."""
+    usual = gc.get_threshold()
+    if usual == RARE:
+        yield
+        return
+    gc.set_threshold(*RARE)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*usual)

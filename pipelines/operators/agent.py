@@ -1,0 +1,69 @@
+"""The agent of an evaluation: a rollout operator inside of a step, with its own parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from agentmill.pipelines.operators.acting import Acting
+from agentmill.pipelines.operators.imagine import Imagine
+from agentmill.pipelines.operators.registry import OPERATORS
+from agentmill.pipelines.operators.tree_search import TreeSearch
+from agentmill.schemas.config import validate
+from agentmill.schemas.errors import UserError, near_match
+from agentmill.schemas.records.record import JsonObject
+from agentmill.synthesis.rollouts.parameters import Attempts
+
+OPERATOR = "operator"
+DEFAULT = "sample"
+SET_BY_THE_STEP = ("policy", "tasks", "environments", "split", "share")
+"""Parameters of a rollout that follow from the step around it."""
+
+NO_ATTEMPTS = (TreeSearch, Imagine)
+"""A tree search returns the paths of a tree, and no environment answered an imagined episode: neither is an attempt."""
+
+
+def rollout_type(operator: Any) -> type[Acting]:
+    """The operator called ``operator``, which plays k episodes of a task. Raises ``UserError`` for any other."""
+    if isinstance(operator, str) and operator in OPERATORS and _plays_episodes(OPERATORS.load(operator)):
+        found: type[Acting] = OPERATORS.load(operator)
+        return found
+    known = [name for name in OPERATORS if _plays_episodes(OPERATORS.load(name))]
+    raise UserError(
+        f"rollout.operator: expected one that plays k episodes per task ({', '.join(known)}), got {operator!r}."
+        f"{near_match(str(operator), known)}"
+    )
+
+
+def _plays_episodes(operator: type[Any]) -> bool:
+    return issubclass(operator, Acting) and issubclass(operator, Attempts) and not issubclass(operator, NO_ATTEMPTS)
+
+
+def collect(given: Mapping[str, Any], own: Sequence[str]) -> JsonObject:
+    """``given`` with the parameters that are not the step's ``own`` moved into ``rollout``.
+
+    Raises ``UserError`` for a parameter that is known to neither, given twice, or set by the step.
+    """
+    rollout = given.get("rollout", {})
+    if not isinstance(rollout, Mapping):
+        raise UserError(f"rollout: expected an operator with its parameters, got {rollout!r}")
+    flat = {key: value for key, value in given.items() if key not in own}
+    for key in flat:
+        if key in rollout:
+            raise UserError(f"{key!r} is given in the step and in its `rollout`; give it once")
+    parameters = {OPERATOR: DEFAULT, **rollout, **flat}
+    operator = rollout_type(parameters[OPERATOR])
+    fields = {field.alias or name for name, field in operator.model_fields.items()} - {*SET_BY_THE_STEP}
+    for key in parameters:
+        if key in SET_BY_THE_STEP:
+            raise UserError(f"rollout.{key}: the step around it sets this; leave it out here")
+        if key != OPERATOR and key not in fields:
+            known = sorted({*fields, *(own if key in flat else ())})
+            raise UserError(f"unknown key {key!r}; known: {', '.join(known)}.{near_match(key, known)}")
+    return {**{key: value for key, value in given.items() if key in own}, "rollout": parameters}
+
+
+def agent(rollout: Mapping[str, Any], **step: Any) -> Acting:
+    """The rollout with the parameters that the ``step`` sets. Raises ``UserError`` for a mistake in one."""
+    parameters = {key: value for key, value in rollout.items() if key != OPERATOR}
+    return validate(rollout_type(rollout[OPERATOR]), {**parameters, **step}, str(rollout[OPERATOR]))

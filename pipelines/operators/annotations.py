@@ -1,0 +1,114 @@
+"""Verdicts, labels and values, indexed by trajectory id."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from agentmill.pipelines.operators.lookup import Shards, distinct
+from agentmill.pipelines.operators.stage import Inputs, Stage, tables_of
+from agentmill.schemas.errors import UserError, near_match
+from agentmill.schemas.records.verdict import Label, Value, Verdict
+from agentmill.schemas.tables import Table
+from agentmill.schemas.views.annotations import NOTHING, Annotations
+from agentmill.synthesis.environments import check_admissible
+
+KINDS: Mapping[str, tuple[type[Verdict | Label | Value], list[str]]] = {
+    "verdicts": (Verdict, ["item", "score", "passed", "reason"]),
+    "labels": (Label, ["item", "reason"]),
+    "values": (Value, ["item"]),
+}
+"""Roles of tables, the records they hold, and the columns that are read; the evidence of verdicts is not."""
+
+
+class AnnotationIndex:
+    """Evidence by trajectory. Pickles as paths; each worker loads it once."""
+
+    def __init__(self, inputs: Inputs, roles: Sequence[str] = tuple(KINDS)) -> None:
+        self._shards: dict[str, Shards[Any]] = {role: Shards(tables_of(inputs, role), *KINDS[role]) for role in roles}
+        self._said: dict[str, Annotations] = {}
+
+    def load(self) -> None:
+        """Read the tables.
+
+        Raises ``UserError`` for a file that cannot be read, and for records that differ though they have the same
+        trajectory, item and name: no order of tables decides which of two verdicts holds.
+        """
+        found: dict[str, dict[str, dict[Any, Any]]] = {}
+        for role, shards in self._shards.items():
+            for each in shards:
+                own = found.setdefault(each.trajectory_id, {name: {} for name in KINDS})
+                of = f"trajectory {each.trajectory_id}" + ("" if each.item is None else f", item {each.item}")
+                shards.put(own[role], (each.item, each.name), each, f"{each.name!r} of {of}")
+        self._said = {
+            trajectory_id: Annotations(verdicts=own["verdicts"], labels=own["labels"], values=own["values"])
+            for trajectory_id, own in found.items()
+        }
+
+    def of(self, trajectory_id: str) -> Annotations:
+        """What is said of a trajectory; nothing if it is not known."""
+        return self._said.get(trajectory_id, NOTHING)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_said": {}}
+
+
+ANNOTATIONS = ("Verdict", "Label", "Value")
+"""The records that have a name and are asked for by it."""
+
+Names = frozenset[str] | None
+"""The names of the annotations in a table; ``None`` where they are not known, as in a table without any row."""
+
+
+def names_in(table: Table) -> Names:
+    """The names of the annotations in a table. Nothing is known of one that cannot be read; who reads it says why."""
+    return _distinct(table, "name") if table.manifest.record in ANNOTATIONS else None
+
+
+def families_in(table: Table) -> frozenset[str] | None:
+    """The families of the environments in a table."""
+    return _distinct(table, "family") if table.manifest.record == "EnvironmentSpec" else None
+
+
+def _distinct(table: Table, column: str) -> frozenset[str] | None:
+    try:
+        return distinct(table, column) or None
+    except UserError:
+        return None
+
+
+def expect_asked(stage: Stage, reads: Mapping[str, Sequence[str]]) -> None:
+    """Raises ``UserError`` where a parameter asks for annotations and no table may hold them."""
+    for each in stage.asked():
+        if each.role not in reads:
+            raise UserError(f"`{each.parameter}` needs `{each.role}`")
+
+
+def unasked_notes(stage: Stage) -> list[str]:
+    """A warning for each role whose tables of annotations nothing asks: who names them meant something by it."""
+    asked = {each.role for each in stage.asked()} | ({"verdicts"} if getattr(stage, "prefix", None) else set())
+    return [
+        f"warning: `{role}` is named, and nothing in this step asks it; leave it out, or ask it, as in `where`"
+        for role in (f"{record.lower()}s" for record in ANNOTATIONS)
+        if getattr(stage, role, None) and role not in asked
+    ]
+
+
+def check_names(stage: Stage, held: Mapping[str, Sequence[Names]]) -> None:
+    """Raises ``UserError`` where no table of a role has the name that is asked for; ``held`` are the names by role."""
+    for each in stage.asked():
+        names = held.get(each.role, ())
+        known = frozenset[str]().union(*(found for found in names if found is not None))
+        if None not in names and each.name not in known:
+            raise UserError(
+                f"`{each.parameter}` asks for the {each.kind} {each.name!r}, which no table of `{each.role}` holds\n"
+                f"{each.kind}s there: {', '.join(sorted(known)) or 'none'}.{near_match(each.name, known)}"
+            )
+
+
+def check_constrained(stage: Stage, inputs: Inputs) -> None:
+    """Raises ``UserError`` where a step wants admissible actions of environments that do not list all of them."""
+    asked = stage.wants_admissible()
+    if asked is not None:
+        tables = tables_of(inputs, "environments")
+        check_admissible(asked, frozenset[str]().union(*(distinct(table, "family") for table in tables)))

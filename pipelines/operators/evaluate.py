@@ -1,0 +1,274 @@
+"""``evaluate``: models side by side on the same held-out tasks, through the same rollout and verification stages.
+
+Each model plays each split once, and once more with its answers constrained to admissible actions where ``constrained``
+names it, so that skill is told apart from format. How it plays is a rollout operator with parameters of its own, so
+that an agent is evaluated as it acts: its roles, its context, its sampling. Tables lie in
+``SPLIT/MODEL/{trajectories,verdicts}``, what they come to in ``evaluation.json``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+import msgspec
+from pydantic import Field, model_validator
+
+from agentmill.pipelines.operators.acting import Acting
+from agentmill.pipelines.operators.agent import DEFAULT, OPERATOR, agent, collect
+from agentmill.pipelines.operators.annotations import check_constrained
+from agentmill.pipelines.operators.splits import check_chosen
+from agentmill.pipelines.operators.stage import Inputs, Stage, TableNames, expect
+from agentmill.pipelines.operators.task_step import Achievement, Assignment, Procedure
+from agentmill.pipelines.operators.verify import Verify, operator_of
+from agentmill.pipelines.recipes.context import Order, RunContext
+from agentmill.pipelines.recipes.grammar import Name
+from agentmill.pipelines.runs.evaluation import METHOD, episodes_of, measure, paired_difference
+from agentmill.pipelines.serving.models import ModelConfig
+from agentmill.schemas.config import validate
+from agentmill.schemas.errors import UserError, near_match
+from agentmill.schemas.records.manifest import write_atomically
+from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.tables import Counts, Manifest, Table
+from agentmill.synthesis.verifiers.check_outcome import CheckOutcome
+
+ACTOR = "actor"
+TASKS, ENVIRONMENTS = "tasks", "environments"
+RESULT = "evaluation.json"
+CONSTRAINED = "_constrained"
+DIFFERENCE = "paired_difference"
+
+
+class Run(msgspec.Struct, frozen=True):
+    """One model on one split; ``label`` is what the results call it."""
+
+    split: str
+    label: str
+    model: str
+    constrained: bool
+
+
+class Evaluate(Procedure):
+    """Success, invalid actions, loops and costs of models on held-out tasks, and the paired difference of two."""
+
+    result: ClassVar[str] = RESULT
+    primary: ClassVar[str] = "tasks"
+    table_roles: ClassVar[Sequence[str]] = ("tasks", "environments")
+
+    models: Annotated[dict[Name, str], Field(min_length=1)] = Field(
+        description="what to compare, by the names the results use; the last is compared with the first"
+    )
+    tasks: TableNames = Field(description="tables of tasks")
+    environments: TableNames = Field(description="tables of the environments of these tasks")
+    splits: Annotated[list[Name], Field(min_length=1)] = Field(
+        ["held_out_tasks", "held_out_environments"], description="splits of the tasks to play"
+    )
+    constrained: list[str] = Field([], description="models to evaluate with admissible actions only, too")
+    share: float = Field(1.0, gt=0, le=1, description="of these tasks only so many, chosen by their ids")
+    rollout: dict[str, Any] = Field(
+        {OPERATOR: DEFAULT},
+        description="how the models act: `operator` (sample, expert, multi_agent or memory) and its parameters, for "
+        "example k, temperature, context, roles; these may also be given in the step itself. By default `sample`, one "
+        "episode per task, with the sampling of the models",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_the_parameters_of_the_rollout(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        try:
+            return collect(given, list(cls.model_fields))
+        except UserError as error:
+            raise ValueError(str(error)) from None
+
+    @model_validator(mode="after")
+    def _known_names(self) -> Evaluate:
+        for name in self.constrained:
+            if name not in self.models:
+                raise ValueError(
+                    f"`constrained` names {name!r}, which is not in `models`.{near_match(name, self.models)}"
+                )
+        labels = [*self.models, *(name + CONSTRAINED for name in self.constrained), DIFFERENCE]
+        if len(set(labels)) < len(labels):
+            raise ValueError(f"names ending in {CONSTRAINED} and {DIFFERENCE!r} are taken; call the models otherwise")
+        try:
+            free = self._agents()
+            constrained = [self._agent(run) for run in self.runs() if run.constrained]
+        except UserError as error:
+            raise ValueError(f"rollout: {error}") from None
+        if constrained and any(each.constrain == "admissible" for each in free.values()):
+            raise ValueError("`constrained` adds what `constrain: admissible` of the rollout asks of all; give one")
+        return self
+
+    def tables(self) -> dict[str, list[str]]:
+        """Those of the step, and what else its rollout reads."""
+        return {**self._any_agent().tables(), **super().tables()}
+
+    def policies(self) -> dict[str, str]:
+        """The models, by the names the results use; those of other roles of the rollout as ``rollout/ROLE``."""
+        others = self._any_agent().policies()
+        return {**self.models, **{f"rollout/{role}": name for role, name in others.items() if role != ACTOR}}
+
+    def writes(self, reads: Mapping[str, Sequence[str]]) -> str:
+        """An evaluation, which is no table."""
+        expect(reads, TASKS, "Task")
+        self._any_agent().writes(reads)
+        return "Evaluation"
+
+    def check_models(self, models: Mapping[str, ModelConfig]) -> None:
+        """Those of each agent. Raises ``UserError`` for models that cannot play it."""
+        for name, playing in self._agents().items():
+            try:
+                playing.check_models(self.roles(name, models))
+            except UserError as error:
+                raise UserError(f"models.{name}: {error}") from error
+
+    def wants_admissible(self) -> str | None:
+        """As ``Stage.wants_admissible``, of ``constrained`` models or of the rollout."""
+        constrained = f"constrained: {', '.join(self.constrained)}" if self.constrained else None
+        return constrained or self._any_agent().wants_admissible()
+
+    def examine(self, inputs: Inputs) -> None:
+        """Every split needs tasks to play; a constrained model needs environments that list admissible actions."""
+        check_constrained(self, inputs)
+        check_chosen(inputs[TASKS], self.splits, self.share)
+
+    def run(self, assignment: Assignment, workbench: RunContext) -> Achievement:
+        """Play, judge and compare; the evaluation is split, then model, then measures."""
+        arena, runs = Arena(assignment, workbench, self.rollout[OPERATOR]), list(self.runs())
+        played = [arena.play(run, self._agent(run), self.roles(run.model, assignment.models)) for run in runs]
+        judged = [arena.judge(run, self._verification()) for run in runs]
+        return Achievement(
+            counts=sum_counts(played),
+            reasons=sum_reasons(played),
+            seconds=sum(manifest.seconds for manifest in [*played, *judged]),
+            evaluation=settle(assignment.folder, {run: arena.tables(run) for run in runs}, list(self.models)),
+        )
+
+    def runs(self) -> Iterator[Run]:
+        """What is played, one model after the other, so that each is served once."""
+        for model in self.models:
+            for constrained in (False, True) if model in self.constrained else (False,):
+                for split in self.splits:
+                    yield Run(split, model + CONSTRAINED * constrained, model, constrained)
+
+    def roles(self, name: str, models: Mapping[str, ModelConfig]) -> dict[str, ModelConfig]:
+        """The ``models`` of a rollout by role, with the one that is evaluated as ``name`` as its actor."""
+        others = [role for role in self._any_agent().policies() if role != ACTOR]
+        return {ACTOR: models[name], **{role: models[f"rollout/{role}"] for role in others}}
+
+    def _agents(self) -> dict[str, Acting]:
+        """The rollout of each model, on the first split."""
+        return {name: self._agent(Run(self.splits[0], name, name, False)) for name in self.models}
+
+    def _any_agent(self) -> Acting:
+        """The rollout of the first model: they differ in their actor only."""
+        return self._agent(next(self.runs()))
+
+    def _agent(self, run: Run) -> Acting:
+        """The rollout of one model on one split. Raises ``UserError`` for a mistake in its parameters."""
+        constrain = {"constrain": "admissible"} if run.constrained else {}
+        sources = {TASKS: self.tasks, ENVIRONMENTS: self.environments}
+        step = {"policy": run.model, "split": run.split, "share": self.share, **sources}
+        return agent({**self.rollout, **constrain}, **step)
+
+    def _verification(self) -> Verify:
+        """The verdicts on them."""
+        given = {"of": ["trajectories"], "tasks": self.tasks, "environments": self.environments}
+        return validate(operator_of(CheckOutcome), given, "evaluate")
+
+
+class Arena(msgspec.Struct, frozen=True):
+    """Where the runs of an evaluation take place. All play with the same seed, so that they meet the same worlds."""
+
+    assignment: Assignment
+    workbench: RunContext
+    operator: str
+
+    def play(self, run: Run, stage: Acting, models: Mapping[str, ModelConfig]) -> Manifest:
+        """Make the trajectories of a run, or find them made."""
+        return self._make(run, "trajectories", self.operator, stage, self.assignment.inputs, models)
+
+    def judge(self, run: Run, stage: Verify) -> Manifest:
+        """Make the verdicts on the trajectories of a run, or find them made."""
+        inputs = {role: self.assignment.inputs[role] for role in (TASKS, ENVIRONMENTS)}
+        played = [Table.open(self.folder(run, "trajectories"))]
+        return self._make(run, "verdicts", "check_outcome", stage, {**inputs, "of": played}, {})
+
+    def _make(
+        self, run: Run, table: str, operator: str, stage: Stage, inputs: Inputs, models: Mapping[str, ModelConfig]
+    ) -> Manifest:
+        given = self.assignment
+        return self.workbench.make(
+            Order(
+                operator=operator,
+                name=f"{given.name}/{run.split}/{run.label}/{table}",
+                stage=stage,
+                inputs=inputs,
+                models=models,
+                folder=self.folder(run, table),
+                seed=given.seed,
+                round=given.round,
+            )
+        )
+
+    def folder(self, run: Run, table: str) -> Path:
+        """Where a table of a run lies."""
+        return self.assignment.folder / run.split / run.label / table
+
+    def tables(self, run: Run) -> tuple[Table, Table]:
+        """The trajectories of a run and the verdicts on them."""
+        return Table.open(self.folder(run, "trajectories")), Table.open(self.folder(run, "verdicts"))
+
+
+def settle(folder: Path, tables: Mapping[Run, tuple[Table, Table]], models: Sequence[str]) -> JsonObject:
+    """The results of ``tables``, read from ``evaluation.json`` if that was made from the same, and written there."""
+    inputs = {f"{run.split}/{run.label}": [table.digest for table in pair] for run, pair in tables.items()}
+    made_from = {"models": list(models), "inputs": inputs, "intervals": METHOD}
+    file = folder / RESULT
+    held = msgspec.json.decode(file.read_bytes()) if file.exists() else {}
+    if {key: held.get(key) for key in made_from} != made_from:
+        held = {**made_from, "splits": compare(tables, models)}
+        text = msgspec.json.format(msgspec.json.encode(held), indent=2)
+        write_atomically(file, text + b"\n", folder)
+    results: JsonObject = held["splits"]
+    return results
+
+
+def compare(tables: Mapping[Run, tuple[Table, Table]], models: Sequence[str]) -> JsonObject:
+    """Split, then model, then its measures; beside the models the paired difference of the last and the first."""
+    results: JsonObject = {}
+    for split in dict.fromkeys(run.split for run in tables):
+        episodes = {
+            run.label: episodes_of(trajectories.rows(), verdicts.rows())
+            for run, (trajectories, verdicts) in tables.items()
+            if run.split == split
+        }
+        begun = {run.label: played.manifest.counts.read for run, (played, _) in tables.items() if run.split == split}
+        results[split] = {
+            label: msgspec.to_builtins(msgspec.structs.replace(measure(found), unscored=begun[label] - len(found)))
+            for label, found in episodes.items()
+        }
+        reference, model = models[0], models[-1]
+        difference = paired_difference(episodes[reference], episodes[model])
+        if reference != model and difference is not None:
+            sides = {"model": model, "reference": reference}
+            results[split][DIFFERENCE] = {**msgspec.to_builtins(difference), **sides}
+    return results
+
+
+def sum_counts(manifests: Sequence[Manifest]) -> Counts:
+    """The counts of several tables together."""
+    names = ("read", "used", "dropped", "written")
+    return Counts(**{name: sum(getattr(manifest.counts, name) for manifest in manifests) for name in names})
+
+
+def sum_reasons(manifests: Sequence[Manifest]) -> dict[str, int]:
+    """The reasons of several tables together."""
+    reasons: Counter[str] = Counter()
+    for manifest in manifests:
+        reasons.update(manifest.reasons)
+    return dict(reasons)

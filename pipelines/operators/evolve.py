@@ -1,0 +1,94 @@
+"""``evolve``: easier and harder variants of tasks, after AgentGen's Bi-Evol (arXiv:2408.00764)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from agentmill.pipelines.engine.operation import AsyncOperation, Blamed, Operation, Result, Unit
+from agentmill.pipelines.operators.lookup import Lookup
+from agentmill.pipelines.operators.propose import gather, generator_for, result_of
+from agentmill.pipelines.operators.stage import Inputs, Stage, StageContext, TableNames, expect, tables_of
+from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.records.task import EnvironmentSpec, Task
+from agentmill.synthesis.environments.environment import EnvError
+from agentmill.synthesis.generators.generator import TaskGenerator
+
+Direction = Literal["easier", "harder"]
+
+
+class Evolve(Stage):
+    """Variants of each task, easier or harder, in the split of their parent."""
+
+    primary: ClassVar[str] = "of"
+    table_roles: ClassVar[Sequence[str]] = ("of", "environments")
+
+    of: TableNames = Field(description="tables of tasks")
+    environments: TableNames = Field(description="tables of the environments of these tasks")
+    directions: Annotated[list[Direction], Field(min_length=1)] = Field(
+        default=["easier", "harder"], description="the directions to go in"
+    )
+    n: int = Field(default=1, ge=1, description="variants per task and direction")
+    seed: int | None = Field(default=None, description="by default derived from that of the run")
+
+    def writes(self, reads: Mapping[str, Sequence[str]]) -> str:
+        """Tasks, from tasks."""
+        expect(reads, "environments", "EnvironmentSpec")
+        return expect(reads, "of", "Task")
+
+    def settled(self, context: StageContext) -> JsonObject:
+        """As ``Stage.settled``, with the seed that holds."""
+        return {**super().settled(context), "seed": self._seed(context)}
+
+    def operation(self, inputs: Inputs, context: StageContext) -> Operation:
+        """The variants."""
+        environments = Lookup(tables_of(inputs, "environments"), EnvironmentSpec)
+        return Evolution(environments, list(dict.fromkeys(self.directions)), self.n, self._seed(context))
+
+    def _seed(self, context: StageContext) -> int:
+        return context.seed if self.seed is None else self.seed
+
+
+class Evolution(AsyncOperation):
+    """``n`` inputs per task and direction, called ``TASK/DIRECTION/NUMBER``; those of one direction made together."""
+
+    blamed: ClassVar[Blamed] = "generator"
+    chunk_rows: ClassVar[int] = 100
+
+    def __init__(
+        self, environments: Lookup[EnvironmentSpec], directions: Sequence[Direction], n: int, seed: int
+    ) -> None:
+        super().__init__("evolve", Task, Task, window=n)
+        self._environments = environments
+        self._directions = directions
+        self._n = n
+        self._seed = seed
+        self._generators: dict[str, TaskGenerator] = {}
+
+    async def open(self) -> None:
+        """Load the environments."""
+        self._environments.load()
+
+    def count(self, record: Any) -> int:
+        """Variants of a task."""
+        del record
+        return self._n * len(self._directions)
+
+    def units(self, record: Any) -> list[Unit]:
+        """One per direction."""
+        return [
+            tuple(f"{record.task_id}/{direction}/{number}" for number in range(self._n))
+            for direction in self._directions
+        ]
+
+    async def process(self, record: Any, unit: Unit) -> Iterable[Result]:
+        """The variants of one direction."""
+        spec = self._environments.get(record.environment_id)
+        if spec is None:
+            raise EnvError(f"no environment {record.environment_id!r} in the tables of `environments`")
+        direction = unit[0].split("/")[-2]
+        generator = generator_for(spec.family, self._generators, {})
+        made = await gather(generator.evolve(spec, record, direction, self._n, self._seed), len(unit))
+        return [result_of(input_id, each, self, record.split) for input_id, each in zip(unit, made, strict=True)]

@@ -1,0 +1,110 @@
+"""Operators by name: what the steps of a recipe may say. Each is a configuration class.
+
+Every verifier is an operator by its own name, with its own parameters.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+from agentmill.schemas.registry import Registry
+from agentmill.synthesis.verifiers import VERIFIERS
+
+
+class Operators(Registry):
+    """Stages by name; of a verifier, the stage that runs it."""
+
+    def load(self, name: str) -> Any:
+        """The configuration class of a step. Raises ``UserError`` for an unknown name."""
+        loaded = super().load(name)
+        if name not in VERIFIERS:
+            return loaded
+        from agentmill.pipelines.operators.verify import operator_of
+
+        return operator_of(loaded)
+
+
+OPERATORS = Operators(
+    "operator",
+    {
+        **VERIFIERS,
+        "admit": "agentmill.pipelines.operators.admit:Admit",
+        "branch": "agentmill.pipelines.operators.branch:Branch",
+        "check_tokens": "agentmill.pipelines.operators.check_tokens:CheckTokens",
+        "evaluate": "agentmill.pipelines.operators.evaluate:Evaluate",
+        "evolve": "agentmill.pipelines.operators.evolve:Evolve",
+        "expert": "agentmill.pipelines.operators.expert:Expert",
+        "filter": "agentmill.pipelines.operators.filter:Filter",
+        "imagine": "agentmill.pipelines.operators.imagine:Imagine",
+        "memory": "agentmill.pipelines.operators.memory:Memory",
+        "multi_agent": "agentmill.pipelines.operators.multi_agent:MultiAgent",
+        "normalize": "agentmill.pipelines.operators.normalize:Normalize",
+        "pick": "agentmill.pipelines.operators.pick:Pick",
+        "prompts": "agentmill.pipelines.operators.prompts:Prompts",
+        "propose": "agentmill.pipelines.operators.propose:Propose",
+        "quality": "agentmill.pipelines.operators.quality:Quality",
+        "reflection": "agentmill.pipelines.operators.reflection:Reflection",
+        "revise": "agentmill.pipelines.operators.revise:Revise",
+        "sample": "agentmill.pipelines.operators.sample:Sample",
+        "scorer_rows": "agentmill.pipelines.operators.scorer_rows:ScorerRows",
+        "search_trace": "agentmill.pipelines.operators.search_trace:SearchTrace",
+        "sft": "agentmill.pipelines.operators.sft:Sft",
+        "spec_env": "agentmill.pipelines.operators.spec_env:SpecEnv",
+        "spliced": "agentmill.pipelines.operators.spliced:Spliced",
+        "step_pairs": "agentmill.pipelines.operators.step_pairs:StepPairs",
+        "step_value": "agentmill.pipelines.operators.step_value:StepValue",
+        "text": "agentmill.pipelines.operators.text:Text",
+        "train_dpo": "agentmill.pipelines.operators.train:TrainDpo",
+        "train_kto": "agentmill.pipelines.operators.train:TrainKto",
+        "train_reward": "agentmill.pipelines.operators.train:TrainReward",
+        "train_sft": "agentmill.pipelines.operators.train:TrainSft",
+        "trajectory_pairs": "agentmill.pipelines.operators.trajectory_pairs:TrajectoryPairs",
+        "tree_search": "agentmill.pipelines.operators.tree_search:TreeSearch",
+        "unpaired": "agentmill.pipelines.operators.unpaired:Unpaired",
+        "world_model": "agentmill.pipelines.operators.world_model:WorldModel",
+        "wrap_env": "agentmill.pipelines.operators.wrap_env:WrapEnv",
+    },
+)
+
+
+KINDS = Registry(
+    "kind of plug-in",
+    {
+        "operators": "agentmill.pipelines.operators.registry:OPERATORS",
+        "environments": "agentmill.synthesis.environments:ENVIRONMENTS",
+        "generators": "agentmill.synthesis.generators:GENERATORS",
+        "policies": "agentmill.synthesis.policies:POLICIES",
+        "strategies": "agentmill.synthesis.strategies:STRATEGIES",
+        "verifiers": "agentmill.synthesis.verifiers:VERIFIERS",
+        "views": "agentmill.schemas.views:VIEWS",
+        "pair_views": "agentmill.schemas.views:PAIR_VIEWS",
+        "family_views": "agentmill.schemas.views:FAMILY_VIEWS",
+        "formats": "agentmill.schemas.formats:FORMATS",
+        "dialects": "agentmill.schemas.dialects:DIALECTS",
+    },
+)
+
+
+def described(kind: str) -> dict[str, str]:
+    """Name to description of every plug-in of ``kind``. Raises ``UserError`` for an unknown kind."""
+    registry: Registry = KINDS.load(kind)
+    return {name: description(entry) for name, entry in registry.items()}
+
+
+def description(entry: str) -> str:
+    """First line of the docstring of ``"package.module:attribute"``, or else of its module.
+
+    It is read from the source and nothing of the plug-in is imported, so a listing is quick and works where what a
+    plug-in needs is not installed.
+    """
+    module, _, attribute = entry.partition(":")
+    found = importlib.util.find_spec(module)
+    if found is None or found.origin is None:
+        return ""
+    tree = ast.parse(Path(found.origin).read_text(encoding="utf-8"))
+    named = (node for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef))
+    docstring = next((ast.get_docstring(node) for node in named if node.name == attribute), None)
+    return (docstring or ast.get_docstring(tree) or "").partition("\n")[0]

@@ -1,0 +1,163 @@
+"""``spec_env``: environments, each written from one piece of inspiration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import msgspec
+from pydantic import Field, model_validator
+
+from agentmill.pipelines.engine.operation import AsyncOperation, Blamed, Operation, Result, Unit, identity
+from agentmill.pipelines.operators.splits import check_held_out, falls_in
+from agentmill.pipelines.operators.stage import Inputs, Stage, StageContext
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.ids import derive_seed
+from agentmill.schemas.records.record import JsonObject, Record
+from agentmill.schemas.records.task import EnvironmentSpec, Inspiration
+from agentmill.synthesis.generators import ENVIRONMENT_GENERATORS
+from agentmill.synthesis.generators.generator import EnvironmentGenerator
+from agentmill.synthesis.generators.inspirations import built_in, read_inspirations
+from agentmill.synthesis.policies import make_policy
+from agentmill.synthesis.policies.policy import Policy, PolicySettings, exhausted
+
+
+class SpecEnv(Stage):
+    """Environments proposed from inspiration texts, by a grammar or by a model."""
+
+    primary: ClassVar[str] = ""
+    table_roles: ClassVar[Sequence[str]] = ()
+    model_roles: ClassVar[Mapping[str, str]] = {"generator": "policy"}
+    incidental: ClassVar[Sequence[str]] = ("inspiration", "window")
+
+    family: Literal["codegym", "interpreter", "pddl", "toolbox"] = Field(
+        default="pddl", description="the family of the environments"
+    )
+    backend: Literal["procedural", "llm"] = Field(default="procedural", description="who writes them")
+    n: int = Field(default=24, ge=1, description="how many are proposed")
+    held_out: float = Field(default=0.0, ge=0, lt=1, description="share set aside, to be unseen in training")
+    inspiration: str | None = Field(default=None, description="a .jsonl or text file; by default a few built-in texts")
+    policy: str | None = Field(default=None, description="the model of backend llm")
+    repairs: int = Field(default=3, ge=0, description="rounds in which backend llm may repair a faulty environment")
+    seed: int | None = Field(default=None, description="by default derived from that of the run")
+    window: int = Field(default=16, ge=1, description="environments in the making at once per worker")
+
+    @model_validator(mode="after")
+    def _a_model_for_llm(self) -> SpecEnv:
+        if (self.backend == "llm") != (self.policy is not None):
+            raise ValueError("`backend: llm` needs `policy`, an entry of models; `procedural` takes none")
+        if self.backend == "procedural" and self.repairs != type(self).model_fields["repairs"].default:
+            raise ValueError("`repairs` goes with `backend: llm`; procedural environments are not repaired")
+        if f"{self.family}_{self.backend}" not in ENVIRONMENT_GENERATORS:
+            raise ValueError(f"there is no `backend: {self.backend}` for family {self.family}")
+        return self
+
+    @model_validator(mode="after")
+    def _some_held_out(self) -> SpecEnv:
+        try:
+            check_held_out(self.n, self.held_out, "environments")
+        except UserError as error:
+            raise ValueError(str(error)) from None
+        return self
+
+    def writes(self, reads: Mapping[str, Sequence[str]]) -> str:
+        """Environments, from no table."""
+        del reads
+        return "EnvironmentSpec"
+
+    def families(self, reads: frozenset[str] | None) -> frozenset[str]:
+        """The one family."""
+        del reads
+        return frozenset([self.family])
+
+    def seeds(self, context: StageContext) -> list[Record]:
+        """The inspirations, as many of them as are needed."""
+        del context
+        texts = built_in() if self.inspiration is None else read_inspirations(Path(self.inspiration))
+        return list(texts[: self.n])
+
+    def settled(self, context: StageContext) -> JsonObject:
+        """As ``Stage.settled``, with the seed that holds."""
+        return {**super().settled(context), "seed": self._seed(context)}
+
+    def operation(self, inputs: Inputs, context: StageContext) -> Operation:
+        """The proposals."""
+        del inputs
+        settings = {role: model.settings({}) for role, model in context.models.items()}
+        order = [identity(text) for text in self.seeds(context)]
+        proposals = Proposals(order=order, n=self.n, held_out=self.held_out, seed=self._seed(context))
+        return Specification(self.family, proposals, settings.get("generator"), self.repairs, self.window)
+
+    def _seed(self, context: StageContext) -> int:
+        return context.seed if self.seed is None else self.seed
+
+
+class Proposals(msgspec.Struct, frozen=True, kw_only=True):
+    """``n`` proposals that take inspirations in turn, round after round; ``held_out`` of them are set aside."""
+
+    order: list[str]
+    n: int
+    held_out: float
+    seed: int
+
+    def of(self, inspiration_id: str) -> range:
+        """The numbers of the proposals that an inspiration gives."""
+        return range(self.order.index(inspiration_id), self.n, len(self.order))
+
+    def split(self, number: int) -> str:
+        """The split of a proposal."""
+        return "held_out" if falls_in(number, self.held_out) else "train"
+
+
+class Specification(AsyncOperation):
+    """One proposal per unit, called ``INSPIRATION/NUMBER``."""
+
+    blamed: ClassVar[Blamed] = "generator"
+    chunk_rows: ClassVar[int] = 50
+
+    def __init__(
+        self, family: str, proposals: Proposals, settings: PolicySettings | None, repairs: int, window: int
+    ) -> None:
+        super().__init__("spec_env", Inspiration, EnvironmentSpec, window)
+        self._family = family
+        self._proposals = proposals
+        self._settings = settings
+        self._repairs = repairs
+        self._policy: Policy | None = None
+        self._generator: EnvironmentGenerator | None = None
+
+    async def open(self) -> None:
+        """Make the generator, and the policy if it asks a model."""
+        if self._settings is None:
+            self._generator = ENVIRONMENT_GENERATORS.load(f"{self._family}_procedural")()
+        else:
+            self._policy = make_policy(self._settings)
+            self._generator = ENVIRONMENT_GENERATORS.load(f"{self._family}_llm")(self._policy, repairs=self._repairs)
+
+    async def close(self) -> None:
+        """Close the policy."""
+        if self._policy is not None:
+            await self._policy.close()
+
+    def exhausted(self) -> str | None:
+        """The budget that is spent, if one is."""
+        return exhausted([self._policy] if self._policy is not None else [])
+
+    def count(self, record: Any) -> int:
+        """Proposals that an inspiration gives."""
+        return len(self._proposals.of(record.inspiration_id))
+
+    def units(self, record: Any) -> list[Unit]:
+        """One per proposal."""
+        return [(f"{record.inspiration_id}/{number}",) for number in self._proposals.of(record.inspiration_id)]
+
+    async def process(self, record: Any, unit: Unit) -> Iterable[Result]:
+        """The environment of a proposal, in its split."""
+        assert self._generator is not None
+        number = int(unit[0].rpartition("/")[2])
+        # Ids of what is written come from the seed: without the entry, two models of one name would share them.
+        author = [] if self._settings is None or self._settings.entry is None else [self._settings.entry]
+        spec = await self._generator.propose(record, derive_seed(self._proposals.seed, number, *author))
+        placed = msgspec.structs.replace(spec, split=self._proposals.split(number))
+        return [Result(input_id=unit[0], outputs=[placed])]

@@ -1,0 +1,51 @@
+"""Shares of a sequence or a set, the same in every run."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from fractions import Fraction
+
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.ids import derive_seed
+from agentmill.schemas.tables import Table, read_columns
+
+
+def falls_in(number: int, share: float) -> bool:
+    """Whether the ``number``-th thing (from 0) falls into ``share``: of the first n things, ``floor(n * share)`` do."""
+    exact = Fraction(str(share))
+    return math.floor((number + 1) * exact) > math.floor(number * exact)
+
+
+def check_held_out(n: int, share: float, things: str) -> None:
+    """Raises ``UserError`` if a ``share`` above 0 of ``n`` things, of which there are some, sets none aside."""
+    if n and share and not any(falls_in(number, share) for number in range(n)):
+        least = math.ceil(1000 / n) / 1000
+        raise UserError(
+            f"held_out: {share} of {n} {things} sets none aside; expected at least one\n"
+            f"give {f'held_out: {least:g} or more, or ' if least < 1 else ''}a larger n, or leave held_out out"
+        )
+
+
+def chosen(identifier: str, share: float) -> bool:
+    """Whether the thing of that id falls into a random ``share`` of all; a larger share holds a smaller one."""
+    return derive_seed("share", identifier) < share * 2**31
+
+
+def check_chosen(tables: Sequence[Table], splits: Sequence[str | None], share: float) -> None:
+    """Raises ``UserError`` for one of ``splits`` of which ``share`` chooses no row; ``None`` is all of them."""
+    found: Counter[str | None] = Counter()
+    for table in tables:
+        for shard in table.shards():
+            columns = read_columns(shard, table.record_type, ["task_id", "split"]).to_pydict()
+            rows = zip(columns["task_id"], columns["split"], strict=True)
+            found.update(split for task_id, split in rows if chosen(str(task_id), share))
+    for split in splits:
+        if not (found[split] if split is not None else found.total()):
+            known = ", ".join(f"{name or 'no split'} {n}" for name, n in found.items()) or "none"
+            wanted = "no tasks" if split is None else f"no tasks of split {split!r}"
+            raise UserError(
+                f"there are {wanted} to play, with share: {share}; by split: {known}\n"
+                "choose another split, a larger share, or make more tasks and environments, or hold more of them out"
+            )

@@ -1,0 +1,186 @@
+"""Where the values of steps come from: branches, search trees, steps in the same state, the results of runs."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from agentmill.pipelines.engine import stop
+from agentmill.pipelines.operators.annotations import AnnotationIndex
+from agentmill.pipelines.operators.lookup import Shards
+from agentmill.pipelines.operators.selection import TrajectoryFilter
+from agentmill.pipelines.operators.trajectory_index import TrajectoryIndex
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.trajectory import Outcome, Trajectory
+from agentmill.schemas.records.verdict import Node
+from agentmill.schemas.tables import Table, read_columns
+from agentmill.schemas.views.annotations import Annotations, score
+from agentmill.schemas.views.view import Unused
+from agentmill.synthesis.step_values import Estimate, Group, ScaleName, Step, continued, returns, searched, steps_of
+from agentmill.synthesis.strategies.branch import DEPTH
+
+OF_BRANCHES = ("trajectory_id", "parent_id", "branch_turn", "outcome")
+
+Estimates = Mapping[int, Estimate]
+"""By the item that stands for the step."""
+
+
+class Source(Protocol):
+    """Where values come from. Pickles as parameters and paths; each worker loads it once."""
+
+    def load(self) -> None:
+        """Read what it rests on. Raises ``UserError`` for a file that cannot be read."""
+
+    def estimates(self, trajectory: Trajectory, steps: Sequence[Step], evidence: Annotations) -> Estimates:
+        """What is known of the steps of a trajectory. Raises ``Unused``."""
+
+
+class Continuations:
+    """Results of branches, by the trajectory and the turn that they begin with. Their content is not read."""
+
+    def __init__(self, paths: Sequence[str], criterion: str, said: AnnotationIndex) -> None:
+        self._paths = paths
+        self._criterion = criterion
+        self._said = said
+        self._results: dict[str, dict[int, list[float]]] = {}
+
+    def load(self) -> None:
+        """As ``Source``; a branch without a score counts for nothing.
+
+        Raises ``UserError``, too, for a branch that stands twice, and for one that was cut off after its first turn.
+        """
+        self._said.load()
+        self._results = defaultdict(lambda: defaultdict(list))
+        seen: set[str] = set()
+        for path in self._paths:
+            for row in read_columns(Path(path), Trajectory, OF_BRANCHES).to_pylist():
+                branch = Trajectory(
+                    trajectory_id=row["trajectory_id"], content=[], outcome=msgspec.convert(row["outcome"], Outcome)
+                )
+                if branch.trajectory_id in seen:
+                    raise UserError(f"branch {branch.trajectory_id} stands twice, again in {path}: give it once")
+                seen.add(branch.trajectory_id)
+                if branch.outcome.reason == DEPTH:
+                    raise unfinished(path)
+                result = score(self._criterion, branch, self._said.of(branch.trajectory_id))
+                if row["branch_turn"] is not None and result is not None:
+                    self._results[row["parent_id"]][row["branch_turn"]].append(result)
+
+    def estimates(self, trajectory: Trajectory, steps: Sequence[Step], evidence: Annotations) -> Estimates:
+        """As ``Source``."""
+        results = self._results.get(trajectory.trajectory_id, {})
+        return continued(steps, results, score(self._criterion, trajectory, evidence))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_results": {}}
+
+
+class Trees:
+    """Nodes by the run that their turn belongs to."""
+
+    def __init__(self, tables: Sequence[Table], mix: float) -> None:
+        self._shards = Shards(tables, Node, ["visits", "q", "extra"])
+        self._mix = mix
+        self._nodes: dict[str, list[Node]] = {}
+
+    def load(self) -> None:
+        """As ``Source``. Raises ``UserError``, too, for two different nodes of one id."""
+        nodes: dict[str, Node] = {}
+        for node in self._shards:
+            self._shards.put(nodes, node.node_id, node, f"node {node.node_id}")
+        self._nodes = defaultdict(list)
+        for node in nodes.values():
+            if node.trajectory_id is not None:
+                self._nodes[node.trajectory_id].append(node)
+
+    def estimates(self, trajectory: Trajectory, steps: Sequence[Step], evidence: Annotations) -> Estimates:
+        """As ``Source``."""
+        del evidence
+        return searched(steps, self._nodes.get(trajectory.trajectory_id, ()), self._mix)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_nodes": {}}
+
+
+class StateGroups:
+    """Returns of all steps of chosen trajectories, by task and the state they were taken in."""
+
+    def __init__(
+        self, contents: TrajectoryIndex, choice: TrajectoryFilter, criterion: str, discount: float, scale: ScaleName
+    ) -> None:
+        self._contents = contents
+        self._choice = choice
+        self._criterion = criterion
+        self._discount = discount
+        self._scale: ScaleName = scale
+        self._groups: dict[tuple[str | None, str], Group] = {}
+
+    def load(self) -> None:
+        """As ``Source``."""
+        self._groups = defaultdict(Group)
+        for trajectory in self._contents.scan():
+            stop.check()
+            try:
+                evidence = self._choice.evidence(trajectory.trajectory_id)
+                found = self._returns(trajectory, steps_of(trajectory), evidence)
+            except Unused:
+                continue
+            for step, value in found:
+                if step.own and step.state is not None:
+                    self._groups[trajectory.task_id, step.state].add(value)
+
+    def estimates(self, trajectory: Trajectory, steps: Sequence[Step], evidence: Annotations) -> Estimates:
+        """As ``Source``."""
+        found = {}
+        for step, value in self._returns(trajectory, steps, evidence):
+            group = self._groups.get((trajectory.task_id, step.state or ""), Group())
+            advantage = group.advantage(value, self._scale)
+            if advantage is not None:
+                found[step.item] = advantage
+        return found
+
+    def _returns(
+        self, trajectory: Trajectory, steps: Sequence[Step], evidence: Annotations
+    ) -> Iterable[tuple[Step, float]]:
+        if self._criterion == "reward":
+            return zip(steps, returns(steps, None, self._discount), strict=True)
+        return zip(steps, returns(steps, result_of(self._criterion, trajectory, evidence), self._discount), strict=True)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_groups": {}}
+
+
+class Broadcast:
+    """The result of a run, for each of its steps."""
+
+    def __init__(self, criterion: str, discount: float) -> None:
+        self._criterion = criterion
+        self._discount = discount
+
+    def load(self) -> None:
+        """Nothing is needed."""
+
+    def estimates(self, trajectory: Trajectory, steps: Sequence[Step], evidence: Annotations) -> Estimates:
+        """As ``Source``."""
+        found = returns(steps, result_of(self._criterion, trajectory, evidence), self._discount)
+        return {step.item: Estimate(value, 1) for step, value in zip(steps, found, strict=True)}
+
+
+def unfinished(where: str) -> UserError:
+    """What is said of branches of one turn: those that ended by chance would stand for all."""
+    return UserError(
+        f"{where} holds branches of one turn (`depth: 1`), whose results say nothing of what follows;\n"
+        "give `branches` that were played to their end (`depth: end`)"
+    )
+
+
+def result_of(criterion: str, trajectory: Trajectory, evidence: Annotations) -> float:
+    """The result of a run. Raises ``Unused`` where it is not known."""
+    found = score(criterion, trajectory, evidence)
+    if found is None:
+        raise Unused("unscored", f"its {criterion} is not known")
+    return found

@@ -1,0 +1,154 @@
+"""``step_value``: what each step of a trajectory is worth, from continuations, search trees, groups, or its outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from agentmill.pipelines.engine.operation import Blamed, Operation, Result, RowOperation, Unit
+from agentmill.pipelines.operators.annotations import AnnotationIndex
+from agentmill.pipelines.operators.selection import SAID, FilterParameters, TrajectoryFilter, left_out
+from agentmill.pipelines.operators.stage import Inputs, StageContext, TableNames, expect, tables_of
+from agentmill.pipelines.operators.step_estimates import (
+    Broadcast,
+    Continuations,
+    Source,
+    StateGroups,
+    Trees,
+    unfinished,
+)
+from agentmill.pipelines.operators.trajectory_index import TrajectoryIndex
+from agentmill.schemas.records.trajectory import Trajectory
+from agentmill.schemas.records.verdict import Value
+from agentmill.schemas.views.annotations import Criterion
+from agentmill.schemas.views.view import Unused
+from agentmill.synthesis.step_values import Estimate, ScaleName, Step, steps_of
+
+OWN: Mapping[str, Sequence[str]] = {
+    "mc": ("branches", "score"),
+    "tree": ("nodes", "mix"),
+    "state_group": ("score", "discount", "scale"),
+    "broadcast": ("score", "discount"),
+}
+"""The parameters that each method has."""
+
+
+class StepValue(FilterParameters):
+    """A value for each step of the trajectories of which something is known, with the number of samples behind it."""
+
+    primary: ClassVar[str] = "of"
+    table_roles: ClassVar[Sequence[str]] = ("of", "branches", "nodes", *SAID)
+
+    of: TableNames = Field(description="tables of trajectories")
+    method: Literal["mc", "tree", "state_group", "broadcast"] = Field(
+        description="continuations of branches, the nodes of search trees, steps in the same state, or the run's result"
+    )
+    branches: TableNames | None = Field(default=None, description="mc: tables of the branches of these trajectories")
+    nodes: TableNames | None = Field(default=None, description="tree: tables of the nodes of their trees")
+    score: Criterion = Field(default="outcome", description="the result of a run or a branch; not for tree")
+    mix: float = Field(
+        default=1.0, ge=0, le=1, description="tree: the weight of Q; the rest has the estimate of the node itself"
+    )
+    discount: float = Field(
+        default=1.0, gt=0, le=1, description="state_group, broadcast: a result is worth less the later it comes"
+    )
+    scale: ScaleName = Field(
+        default="std", description="state_group: returns in standard deviations of their group, or as they are"
+    )
+    name: str = Field(default="step_value", description="what the values are called")
+
+    @model_validator(mode="after")
+    def _what_fits(self) -> StepValue:
+        for table, method in (("branches", "mc"), ("nodes", "tree")):
+            if self.method == method and not getattr(self, table):
+                raise ValueError(f"`method: {method}` needs `{table}`")
+        for name in set(chain(*OWN.values())) - set(OWN[self.method]):
+            if getattr(self, name) != type(self).model_fields[name].default:
+                methods = " or ".join(method for method, own in OWN.items() if name in own)
+                raise ValueError(f"`{name}` goes with `method: {methods}`")
+        return self
+
+    def writes(self, reads: Mapping[str, Sequence[str]]) -> str:
+        """Values, of steps of trajectories."""
+        expect(reads, "of", "Trajectory")
+        for role, record in (("branches", "Trajectory"), ("nodes", "Node")):
+            if role in reads:
+                expect(reads, role, record)
+        self.expect_said(reads)
+        return "Value"
+
+    def annotations(self) -> Sequence[str]:
+        """Its values."""
+        return [self.name]
+
+    def examine(self, inputs: Inputs) -> None:
+        """See that the branches were played to their end. Raises ``UserError``."""
+        for table in tables_of(inputs, "branches"):
+            if table.manifest.config.get("depth") == 1:
+                raise unfinished(str(table.folder))
+
+    def operation(self, inputs: Inputs, context: StageContext) -> Operation:
+        """The values."""
+        del context
+        self.examine(inputs)
+        choice = self.choice(inputs)
+        return Valuing(self.name, self.method, choice, self._source(inputs, choice))
+
+    def _source(self, inputs: Inputs, choice: TrajectoryFilter) -> Source:
+        if self.method == "mc":
+            paths = [str(path) for table in tables_of(inputs, "branches") for path in table.shards()]
+            return Continuations(paths, self.score, AnnotationIndex(inputs))
+        if self.method == "tree":
+            return Trees(tables_of(inputs, "nodes"), self.mix)
+        if self.method == "state_group":
+            return StateGroups(TrajectoryIndex(tables_of(inputs, "of")), choice, self.score, self.discount, self.scale)
+        return Broadcast(self.score, self.discount)
+
+
+class Valuing(RowOperation):
+    """The values of the own steps of each trajectory; one without any is dropped."""
+
+    blamed: ClassVar[Blamed] = "curation"
+    chunk_rows: ClassVar[int] = 5_000
+
+    def __init__(self, name: str, method: str, choice: TrajectoryFilter, source: Source) -> None:
+        super().__init__("step_value", Trajectory, Value)
+        self._called = name
+        self._method = method
+        self._choice = choice
+        self._source = source
+
+    def open(self) -> None:
+        """Load what the choice and the values rest on."""
+        self._choice.load()
+        self._source.load()
+
+    def process(self, record: Any, unit: Unit) -> Iterable[Result]:
+        """The values of the steps of a trajectory."""
+        (input_id,) = unit
+        steps = steps_of(record)
+        try:
+            found = self._source.estimates(record, steps, self._choice.evidence(record.trajectory_id))
+            values = [self._value(record, step, found[step.item]) for step in steps if step.own and step.item in found]
+            if not values:
+                raise Unused("no_value", "nothing is known of any step of its own")
+        except Unused as error:
+            return [Result(input_id=input_id, dropped=left_out(input_id, self.name, record, error))]
+        return [Result(input_id=input_id, outputs=values, measures=self._choice.measures(record.trajectory_id))]
+
+    def measures(self, output: Any) -> Mapping[str, float]:
+        """How many samples there were."""
+        return {"samples": output.n}
+
+    def _value(self, trajectory: Trajectory, step: Step, estimate: Estimate) -> Value:
+        return Value(
+            trajectory_id=trajectory.trajectory_id,
+            name=self._called,
+            value=estimate.value,
+            estimator=self._method,
+            n=estimate.n,
+            item=step.item,
+        )

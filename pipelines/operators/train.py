@@ -1,0 +1,197 @@
+"""What the steps that train a model share: a trainer in a process of its own makes a model out of training rows.
+
+The step's folder is the tuned model; the trainer lets it appear only when it is complete. ``trainings/STEP/`` in the
+run directory holds the trainer's configuration, and what the training goes by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+import msgspec
+from pydantic import Field
+
+from agentmill.pipelines.engine.provenance import Provenance, changed, provenance
+from agentmill.pipelines.operators.stage import StageContext, TableNames, expect
+from agentmill.pipelines.operators.task_step import MODEL, REWARD_MODEL, Achievement, Assignment, Procedure
+from agentmill.pipelines.processes.children import run_module
+from agentmill.pipelines.recipes.context import RunContext
+from agentmill.pipelines.serving.models import model_folder
+from agentmill.schemas.config import dump_yaml
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.models import TRAINING_RECORD
+from agentmill.schemas.records.manifest import write_atomically
+from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.tables import Counts, remove
+from agentmill.schemas.training import (
+    DpoConfig,
+    KtoConfig,
+    RewardConfig,
+    SftConfig,
+    TrainConfig,
+    is_training,
+    template_identity,
+)
+
+TRAININGS = "trainings"
+RECORD = TRAINING_RECORD
+
+
+class Training(Procedure, TrainConfig):
+    """A training of a model on training rows, with TRL."""
+
+    trainer: ClassVar[str]
+    """The name of the trainer."""
+
+    records: ClassVar[Sequence[str]]
+    """The records that the rows may be."""
+
+    makes: ClassVar[str] = MODEL
+    """What is written, in the place of the name of a record."""
+
+    result: ClassVar[str] = RECORD
+    primary: ClassVar[str] = "rows"
+    table_roles: ClassVar[Sequence[str]] = ("rows",)
+    model_roles: ClassVar[Mapping[str, str]] = {"model": "model"}
+
+    rows: TableNames = Field(max_length=1, description="the table of training rows")
+    model: str = Field(description="the model to start from: an entry of models, @base or @last")
+
+    @property
+    def keeps_adapter(self) -> bool:
+        """Whether it writes an adapter of the model that it starts from, and no whole model."""
+        return self.lora is not None and not self.lora.merge
+
+    def writes(self, reads: Mapping[str, Sequence[str]]) -> str:
+        """A model."""
+        expect(reads, "rows", *self.records)
+        return self.makes
+
+    def settled(self, context: StageContext) -> JsonObject:
+        """What is given, with the seed that holds and the models it uses."""
+        seed = self.seed if "seed" in self.model_fields_set else context.seed
+        models = {
+            role: {"name": context.models[role].config.display_name, "revision": context.models[role].revision}
+            for role in self.policies()
+        }
+        given = self._given()
+        if self.chat_template is not None:
+            given["chat_template"] = template_identity(self.chat_template)
+        return {**given, "seed": seed, **models}
+
+    def run(self, assignment: Assignment, workbench: RunContext) -> Achievement:
+        """Train, or find it trained. A killed training goes on from its checkpoints."""
+        context = StageContext(
+            seed=assignment.seed, models=workbench.pool.known(assignment.models), round=assignment.round
+        )
+        site = Site(assignment.folder, workbench.run_dir / TRAININGS / assignment.name)
+        wanted = provenance(assignment.operator, self.settled(context), assignment.inputs)
+        site.prepare(wanted, workbench.replace)
+        if site.record.exists():
+            workbench.say(f"{assignment.name}: already done")
+        else:
+            workbench.verify(assignment.inputs)
+            workbench.begin()
+            workbench.pool.stop()
+            workbench.say(f"{assignment.name}: training starts; what follows is said by the trainer")
+            config = {**self._settings(assignment), "seed": wanted.config["seed"], "recipe": assignment.recipe}
+            write_atomically(site.config, dump_yaml(config).encode(), site.notes)
+            run_module(f"trainers.{self.trainer}", ["--config", str(site.config)])
+        report = msgspec.json.decode(site.record.read_bytes(), type=Report)
+        return Achievement(counts=report.counts, reasons=report.reasons, seconds=report.seconds)
+
+    def _given(self) -> JsonObject:
+        """The parameters that the recipe gives, but for tables and models. A null that is the default is left out."""
+        given = self.model_dump(mode="json", exclude={"rows", *self.model_roles.values()}, exclude_unset=True)
+        defaults = {name: field.default for name, field in type(self).model_fields.items()}
+        return {name: value for name, value in given.items() if value is not None or defaults[name] is not None}
+
+    def _settings(self, assignment: Assignment) -> JsonObject:
+        """What the trainer reads."""
+        (rows,) = assignment.inputs["rows"]
+        models = {role: str(model_folder(str(assignment.models[role].model))) for role in self.policies()}
+        return {**self._given(), **models, "rows": str(rows.folder), "output": str(assignment.folder)}
+
+
+class TrainSft(SftConfig, Training):
+    """Supervised fine-tuning of a model on training rows, with TRL."""
+
+    trainer: ClassVar[str] = "sft"
+    records: ClassVar[Sequence[str]] = ("SftRow",)
+
+
+class PreferenceTraining(Training):
+    """A training against a reference model."""
+
+    model_roles: ClassVar[Mapping[str, str]] = {"model": "model", "reference": "reference"}
+
+    reference: str | None = Field(
+        None, description="the model to stay close to: an entry of models, @base or @last; by default the one of model"
+    )
+
+
+class TrainDpo(DpoConfig, PreferenceTraining):
+    """Direct preference optimization (arXiv:2305.18290) with TRL."""
+
+    trainer: ClassVar[str] = "dpo"
+    records: ClassVar[Sequence[str]] = ("PreferenceRow",)
+
+
+class TrainKto(KtoConfig, PreferenceTraining):
+    """Kahneman-Tversky optimization (arXiv:2402.01306) on labelled rows, with TRL."""
+
+    trainer: ClassVar[str] = "kto"
+    records: ClassVar[Sequence[str]] = ("UnpairedRow",)
+
+
+class TrainReward(RewardConfig, Training):
+    """A reward model with TRL, on pairs or on conversations with values."""
+
+    trainer: ClassVar[str] = "reward"
+    records: ClassVar[Sequence[str]] = ("PreferenceRow", "ScorerRow")
+    makes: ClassVar[str] = REWARD_MODEL
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What we read of the record that the trainer leaves in the model folder."""
+
+    counts: Counts
+    reasons: dict[str, int]
+    seconds: float
+
+
+class Site(msgspec.Struct, frozen=True):
+    """Where a training takes place: ``output`` is the model folder, ``notes`` what belongs to the training only."""
+
+    output: Path
+    notes: Path
+
+    @property
+    def record(self) -> Path:
+        """The trainer's record, which is there when the model is complete."""
+        return self.output / RECORD
+
+    @property
+    def config(self) -> Path:
+        """The trainer's configuration."""
+        return self.notes / "config.yaml"
+
+    def prepare(self, wanted: Provenance, replace: bool) -> None:
+        """Make ready for a training that goes by ``wanted``; one that goes by something else gives way if ``replace``.
+
+        Raises ``UserError`` otherwise.
+        """
+        plan = self.notes / "plan.json"
+        changes = changed(msgspec.json.decode(plan.read_bytes(), type=Provenance), wanted) if plan.exists() else []
+        if changes and not replace:
+            raise UserError(
+                f"{self.output} was trained differently: {'; '.join(changes[:4])}\n"
+                "run again with --replace to train it (and what follows from it) anew, or with another run_dir=…"
+            )
+        if changes:
+            remove(self.output, "model", lambda names: RECORD in names)
+            remove(self.output.with_name(f".{self.output.name}.work"), "unfinished training", is_training)
+        self.notes.mkdir(parents=True, exist_ok=True)
+        write_atomically(plan, msgspec.json.encode(wanted), self.notes)

@@ -1,0 +1,90 @@
+"""Trajectories of some tables, read through once and then fetched by id, never all of them in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from agentmill.schemas.arrow.convert import from_arrow
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.trajectory import Trajectory
+from agentmill.schemas.tables import Table
+
+GROUPS_HELD = 8
+"""Row groups that are kept, as Arrow, for the next fetch; a group has at most 64 MB."""
+
+ROWS_AT_ONCE = 256
+"""Records that are decoded together while reading through."""
+
+
+class TrajectoryIndex:
+    """The content of trajectories by id. Pickles as paths; each worker reads through them before it fetches."""
+
+    def __init__(self, tables: Iterable[Table]) -> None:
+        self._paths = [path for table in tables for path in table.shards()]
+        self._forget()
+
+    def scan(self) -> Iterator[Trajectory]:
+        """All trajectories, in order. Raises ``UserError`` for an id that stands twice and for a damaged file."""
+        self._forget()
+        for path in self._paths:
+            for group in range(_count_groups(path)):
+                table = self._group(path, group)
+                for start in range(0, len(table), ROWS_AT_ONCE):
+                    for row, trajectory in enumerate(_records(path, table.slice(start, ROWS_AT_ONCE)), start):
+                        self._note(trajectory.trajectory_id, (path, group, row))
+                        yield trajectory
+
+    def get(self, trajectory_id: str) -> Trajectory:
+        """A trajectory that the scan has passed. Raises ``UserError`` if its file cannot be read any more."""
+        path, group, row = self._places[trajectory_id]
+        (trajectory,) = _records(path, self._group(path, group).slice(row, 1))
+        return trajectory
+
+    def _note(self, trajectory_id: str, place: tuple[Path, int, int]) -> None:
+        first = self._places.setdefault(trajectory_id, place)
+        if first is not place:
+            raise UserError(f"trajectory {trajectory_id} stands twice, in {first[0]} and {place[0]}: give it once")
+
+    def _forget(self) -> None:
+        self._places: dict[str, tuple[Path, int, int]] = {}
+        self._group = lru_cache(maxsize=GROUPS_HELD)(_read_group)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_paths": self._paths}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._forget()
+
+
+def _count_groups(path: Path) -> int:
+    try:
+        return int(pq.read_metadata(path).num_row_groups)
+    except (pa.ArrowException, OSError) as error:
+        raise _unreadable(path, error) from error
+
+
+def _read_group(path: Path, group: int) -> pa.Table:
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            return file.read_row_group(group)
+    except (pa.ArrowException, OSError) as error:
+        raise _unreadable(path, error) from error
+
+
+def _records(path: Path, table: pa.Table) -> list[Trajectory]:
+    try:
+        return from_arrow(table, Trajectory)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
+
+
+def _unreadable(path: Path, error: Exception) -> UserError:
+    reason = str(error).partition("\n")[0]
+    return UserError(f"{path} cannot be read ({reason:.120}); delete it and run again what writes it")

@@ -1,0 +1,176 @@
+"""Verification: one verdict per trajectory, by a verifier whose parameters the step gives."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, cast
+
+from pydantic import Field, create_model
+
+from agentmill.pipelines.engine.operation import Blamed, Operation, Result, RowOperation, Unit
+from agentmill.pipelines.operators.lookup import Lookup
+from agentmill.pipelines.operators.stage import Inputs, Stage, StageContext, TableNames, expect, tables_of
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.manifest import Manifest
+from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.records.task import EnvironmentSpec, Task
+from agentmill.schemas.records.trajectory import Trajectory
+from agentmill.schemas.records.verdict import Dropped, Verdict
+from agentmill.synthesis.environments import blocks, make
+from agentmill.synthesis.rollouts.blocking_env import (
+    CALL_TIMEOUT_S,
+    EnvTimeout,
+    Listen,
+    environments_closed,
+    run_blocking,
+)
+from agentmill.synthesis.verifiers.verifier import Need, Verifier
+
+HUNG_IN_A_ROW = 8
+"""So many worlds that hang one after the other are no accident of single ones."""
+
+
+SIDE_TABLES: Mapping[Need, tuple[str, str]] = {
+    "tasks": ("Task", "tables of their tasks"),
+    "environments": ("EnvironmentSpec", "tables of the environments of these tasks"),
+}
+"""The record and the description of each table that a verifier may need."""
+
+
+SILENT = {"unscored": "unscored", "error": "errors"}
+"""The states of a verdict without a score, as messages call them."""
+
+
+class Verify(Stage):
+    """One verdict per trajectory. ``operator_of`` adds the parameters of a verifier and the tables that it needs."""
+
+    primary: ClassVar[str] = "of"
+    table_roles: ClassVar[Sequence[str]] = ("of",)
+    verifier_type: ClassVar[type[Verifier]]
+
+    of: TableNames = Field(description="tables of trajectories")
+
+    def writes(self, reads: Mapping[str, Sequence[str]]) -> str:
+        """Verdicts, on trajectories."""
+        expect(reads, "of", "Trajectory")
+        for need in self.verifier_type.needs:
+            expect(reads, need, SIDE_TABLES[need][0])
+        return "Verdict"
+
+    def annotations(self) -> Sequence[str]:
+        """Its verdicts."""
+        return [str(self.parameters()["name"])]
+
+    def parameters(self) -> JsonObject:
+        """Those of the verifier."""
+        return {name: getattr(self, name) for name in self.verifier_type.model_fields}
+
+    def notes(self, manifest: Manifest) -> list[str]:
+        """A warning where verdicts say nothing: whoever asks them drops these trajectories."""
+        counted = {status: manifest.metrics.get(status, 0) for status in SILENT}
+        if not any(counted.values()):
+            return []
+        reasons = {name: n for name, n in manifest.metrics.items() if name.partition(".")[0] in SILENT and "." in name}
+        why = ", ".join(f"{name.partition('.')[2]} {n:,.0f}" for name, n in sorted(reasons.items()))
+        found = ", ".join(f"{n:,.0f} are {SILENT[status]}" for status, n in counted.items() if n)
+        return [f"warning: of {manifest.counts.written:,} verdicts {found}{why and f' ({why})'}"]
+
+    def operation(self, inputs: Inputs, context: StageContext) -> Operation:
+        """The verdicts."""
+        del context
+        needs = self.verifier_type.needs
+        return Verification(
+            self.verifier_type(**self.parameters()),
+            Lookup(tables_of(inputs, "tasks"), Task) if "tasks" in needs else None,
+            Lookup(tables_of(inputs, "environments"), EnvironmentSpec) if "environments" in needs else None,
+        )
+
+
+@functools.cache
+def operator_of(verifier_type: type[Verifier]) -> type[Verify]:
+    """The operator of a verifier: its fields are the parameters of the step, beside the tables that it needs."""
+    needs = verifier_type.needs
+    tables: dict[str, Any] = {need: (TableNames, Field(description=SIDE_TABLES[need][1])) for need in needs}
+    name = Field(verifier_type.model_fields["name"].default, min_length=1, description="the name of its verdicts")
+    made: type[Verify] = create_model(
+        verifier_type.__name__,
+        __base__=cast("tuple[type[Verify], ...]", (Verify, verifier_type)),
+        __doc__=verifier_type.__doc__,
+        __module__=verifier_type.__module__,
+        name=(str, name),
+        **tables,
+    )
+    made.verifier_type = verifier_type
+    made.table_roles = ("of", *needs)
+    return made
+
+
+class Verification(RowOperation):
+    """The verdicts of a verifier that computes; one that waits for a model belongs into a window."""
+
+    blamed: ClassVar[Blamed] = "verifier"
+    chunk_rows: ClassVar[int] = 2_000
+
+    def __init__(
+        self, verifier: Verifier, tasks: Lookup[Task] | None, environments: Lookup[EnvironmentSpec] | None
+    ) -> None:
+        super().__init__(verifier.name, Trajectory, Verdict)
+        self._verifier = verifier
+        self._tasks = tasks
+        self._environments = environments
+        self._hung = 0
+
+    def open(self) -> None:
+        """Load tasks and environments, as far as the verifier needs them."""
+        for table in (self._tasks, self._environments):
+            if table is not None:
+                table.load()
+
+    def close(self) -> None:
+        """Wait for worlds that were given up and are being closed."""
+        asyncio.run(environments_closed())
+
+    def process(self, record: Any, unit: Unit) -> Iterable[Result]:
+        """The verdict on a trajectory; one whose task is unknown is dropped.
+
+        Raises ``UserError`` where world after world hangs: each takes its time, and nothing else goes on meanwhile.
+        """
+        (input_id,) = unit
+        task = self._tasks.get(record.task_id) if self._tasks is not None else None
+        if task is None and self._tasks is not None:
+            detail = f"no task {record.task_id!r} in the tables of `tasks`"
+            letter = Dropped(input_id=input_id, stage=self.name, reason="no_task", blamed="input", detail=detail)
+            return [Result(input_id=input_id, dropped=letter)]
+        try:
+            verdict = asyncio.run(self._verdict(task, record))
+        except EnvTimeout as error:
+            self._hung += 1
+            if self._hung == HUNG_IN_A_ROW:
+                raise UserError(
+                    f"{HUNG_IN_A_ROW} replays one after the other did not come back ({error})\n"
+                    "see to what these environments need, then run the same command again"
+                ) from error
+            raise
+        self._hung = 0
+        return [Result(input_id=input_id, outputs=[verdict])]
+
+    def measures(self, output: Any) -> Mapping[str, float]:
+        """Verdicts by what they say, and why others say nothing, where that is a word."""
+        why = {f"{output.status}.{output.reason}": 1} if (output.reason or "").isidentifier() else {}
+        return {output.status: 1, "passed": int(bool(output.passed)), **({} if output.status == "scored" else why)}
+
+    async def _verdict(self, task: Task | None, trajectory: Trajectory) -> Verdict:
+        spec = self._environments.get(task.environment_id) if task and self._environments else None
+        if spec is None:
+            return await self._verifier.verify(task, trajectory, None)
+
+        async def judged(listen: Listen) -> Verdict:
+            environment = listen(make(spec))
+            try:
+                return await self._verifier.verify(task, trajectory, environment)
+            finally:
+                environment.close()
+
+        return await (run_blocking(judged, CALL_TIMEOUT_S) if blocks(spec) else judged(lambda environment: environment))

@@ -1,0 +1,130 @@
+"""``wrap_env``: environments, or tasks of them, under harder or more helpful circumstances; solutions stay proved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Literal
+
+import msgspec
+from pydantic import Field, model_validator
+
+from agentmill.pipelines.engine.errors import dead_letter
+from agentmill.pipelines.engine.operation import Blamed, Operation, Result, RowOperation, Unit
+from agentmill.pipelines.operators.lookup import Lookup
+from agentmill.pipelines.operators.stage import Inputs, Stage, StageContext, TableNames, expect, tables_of
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.records.task import EnvironmentSpec, Task
+from agentmill.synthesis.environments.environment import EnvError
+from agentmill.synthesis.generators.generator import GenerationError
+from agentmill.synthesis.generators.toolbox_wrap.wrap import Wrapping, wrap_environment, wrap_task
+
+FAMILY = "toolbox"
+
+
+class WrapEnv(Stage):
+    """Wrapped environments, or the tasks of environments that another step wrapped."""
+
+    primary: ClassVar[str] = "of"
+    table_roles: ClassVar[Sequence[str]] = ("of", "environments")
+
+    of: TableNames = Field(description="tables of environments, or of tasks")
+    environments: TableNames | None = Field(default=None, description="for tasks: tables of wrapped environments")
+    twins: int = Field(default=0, ge=0, description="tools that get a near-duplicate")
+    distractors: int = Field(default=0, ge=0, description="tools of another matter")
+    policy: int = Field(default=0, ge=0, le=4, description="complexity of a policy document; 0 is none")
+    hidden: int = Field(default=0, ge=0, description="details per task that the user tells only when asked")
+    user: Literal["tool", "person"] = Field(
+        default="tool",
+        description="who tells hidden details: the tool ask_user, or a person, a role of multi_agent with "
+        "`knows: goal.user`",
+    )
+    faults: float = Field(default=0.0, ge=0, lt=1, description="share of calls that fail the first time")
+    hints: bool = Field(default=False, description="refusals say what would help")
+    milestones: bool = Field(default=False, description="progress is rewarded, not the end alone")
+    seed: int | None = Field(default=None, description="by default derived from that of the run")
+
+    @model_validator(mode="after")
+    def _a_person_with_something_to_tell(self) -> WrapEnv:
+        if self.user == "person" and not self.hidden:
+            raise ValueError("`user: person` needs `hidden`, the number of details that it tells only when asked")
+        return self
+
+    def writes(self, reads: Mapping[str, Sequence[str]]) -> str:
+        """What it reads: environments or tasks."""
+        record = expect(reads, "of", "EnvironmentSpec", "Task")
+        given = self._wrapping() != Wrapping()
+        if record == "EnvironmentSpec" and (self.environments or not given):
+            raise UserError("wrap_env of environments takes a wrapper, such as `twins: 3`, and no `environments`")
+        if record == "Task" and (not self.environments or given):
+            raise UserError("wrap_env of tasks takes `environments`, a table that wrap_env made, and no wrappers")
+        return record
+
+    def settled(self, context: StageContext) -> JsonObject:
+        """As ``Stage.settled``, with the seed that holds."""
+        return {**super().settled(context), "seed": self._seed(context)}
+
+    def operation(self, inputs: Inputs, context: StageContext) -> Operation:
+        """The wrapping of what the tables of ``of`` hold."""
+        if self.environments is None:
+            return EnvironmentWrapping(self._wrapping(), self._seed(context))
+        wrapped = Lookup(tables_of(inputs, "environments"), EnvironmentSpec, key=wrapped_id)
+        return TaskWrapping(wrapped, self._seed(context))
+
+    def _wrapping(self) -> Wrapping:
+        return Wrapping(**{name: getattr(self, name) for name in Wrapping.__struct_fields__})
+
+    def _seed(self, context: StageContext) -> int:
+        return context.seed if self.seed is None else self.seed
+
+
+def wrapped_id(spec: EnvironmentSpec) -> str:
+    """The id of the environment that ``spec`` wraps; its own where it wraps none."""
+    wraps = spec.lineage is not None and "wrapping" in spec.lineage.notes
+    return spec.lineage.parents[0] if spec.lineage is not None and wraps else spec.environment_id
+
+
+class EnvironmentWrapping(RowOperation):
+    """One wrapped environment per environment."""
+
+    blamed: ClassVar[Blamed] = "generator"
+    chunk_rows: ClassVar[int] = 50
+
+    def __init__(self, wrapping: Wrapping, seed: int) -> None:
+        super().__init__("wrap_env", EnvironmentSpec, EnvironmentSpec)
+        self._wrapping = wrapping
+        self._seed = seed
+
+    def process(self, record: Any, unit: Unit) -> Iterable[Result]:
+        """The wrapped environment; only toolboxes can be wrapped."""
+        if record.family != FAMILY:
+            error = GenerationError("no_wrapper", f"environments of family {record.family} have no wrappers")
+            return [Result(input_id=unit[0], dropped=dead_letter(error, unit[0], self, {}))]
+        return [Result(input_id=unit[0], outputs=[wrap_environment(record, self._wrapping, self._seed)])]
+
+
+class TaskWrapping(RowOperation):
+    """One task per wrapped environment of its own environment."""
+
+    blamed: ClassVar[Blamed] = "generator"
+    chunk_rows: ClassVar[int] = 100
+
+    def __init__(self, environments: Lookup[EnvironmentSpec], seed: int) -> None:
+        super().__init__("wrap_env", Task, Task)
+        self._environments = environments
+        self._seed = seed
+
+    def open(self) -> None:
+        """Load the environments."""
+        self._environments.load()
+
+    def process(self, record: Any, unit: Unit) -> Iterable[Result]:
+        """The task in the wrapped environment, with a solution that is accepted there."""
+        spec = self._environments.get(record.environment_id)
+        if spec is None or spec.lineage is None:
+            raise EnvError(f"no wrapped environment of {record.environment_id!r} in the tables of `environments`")
+        wrapping = msgspec.convert(spec.lineage.notes.get("wrapping", {}), Wrapping)
+        made = wrap_task(record, spec, wrapping, self._seed)
+        if isinstance(made, GenerationError):
+            return [Result(input_id=unit[0], dropped=dead_letter(made, unit[0], self, {}))]
+        return [Result(input_id=unit[0], outputs=[made])]

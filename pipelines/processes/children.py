@@ -1,0 +1,59 @@
+"""Child processes of a run that do one job and end, such as a training. They die with their parent, even by SIGKILL."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+
+from agentmill.pipelines.processes.supervise import supervised
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.extras import require
+
+USER_MISTAKE = 2
+POLL_S = 1.0
+
+
+class ChildFailed(Exception):
+    """A child process ended with another exit code than 0; what it said went to stderr."""
+
+    def __init__(self, module: str, code: int) -> None:
+        super().__init__(f"python -m {module} ended with exit code {code}; its messages stand above")
+        self.code = code
+
+
+def wait(process: subprocess.Popen[bytes]) -> int:
+    """The exit code of ``process``, waited for in steps: some libraries make a Ctrl-C wait for a call that blocks."""
+    while True:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.wait(timeout=POLL_S)
+
+
+def run_module(module: str, arguments: Sequence[str]) -> None:
+    """Run ``python -m module arguments…``, a module of ``trainers``; all it prints goes to our stderr.
+
+    It lives in a session of its own, so Ctrl-C reaches it only through us: it is stopped, and the interrupt passed on.
+    Raises ``UserError`` where the extra ``train`` is missing or the module exits with 2, a mistake of the user, and
+    ``ChildFailed`` for any other exit code than 0.
+    """
+    require("train")
+    environment = {**os.environ, "PYTHONSAFEPATH": "1"}
+    with tempfile.TemporaryDirectory(prefix="agentmill-", ignore_cleanup_errors=True) as temporary:
+        command = supervised([sys.executable, "-m", module, *arguments], temporary)
+        process = subprocess.Popen(
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=sys.stderr.fileno(), start_new_session=True
+        )
+        try:
+            code = wait(process)
+        except BaseException:
+            process.terminate()
+            process.wait()
+            raise
+    if code == USER_MISTAKE:
+        raise UserError(f"python -m {module} {shlex.join(arguments)} was refused; what to correct stands above")
+    if code != 0:
+        raise ChildFailed(module, code)

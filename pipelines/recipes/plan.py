@@ -1,0 +1,364 @@
+"""From a recipe to a plan: every step with its folder, its checked parameters, its inputs and its models.
+
+Planning starts nothing and writes nothing; what it lets through can only fail for what happens while it runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from agentmill.pipelines.engine.operation import SIDES
+from agentmill.pipelines.operators.annotations import Names, check_names, expect_asked, families_in, names_in
+from agentmill.pipelines.operators.registry import OPERATORS
+from agentmill.pipelines.operators.stage import Stage, StageContext
+from agentmill.pipelines.operators.task_step import MODEL
+from agentmill.pipelines.operators.train import Training
+from agentmill.pipelines.recipes.grammar import (
+    FORK,
+    ITERATE,
+    NAME,
+    ROUND_NAME,
+    Fork,
+    Iterate,
+    Recipe,
+    one_of,
+    output_name,
+)
+from agentmill.pipelines.serving.models import ModelConfig
+from agentmill.pipelines.sources.hub import pinned
+from agentmill.schemas.config import validate
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.ids import derive_seed
+from agentmill.schemas.tables import Table
+from agentmill.synthesis.environments import check_admissible
+
+BASE, LAST = "base", "last"
+REVISIONS = "revisions.json"
+"""The file of a run directory with the revisions of what the run reads from elsewhere."""
+
+OF_A_STEP = ("operator", "as", "min_used")
+"""What a step has besides the parameters of its operator."""
+
+RESERVED = ("logs", "trainings")
+"""Folders of a run directory that belong to no step."""
+
+
+class Output(msgspec.Struct, frozen=True):
+    """A table that a step may read; ``record`` names the type of its rows.
+
+    ``names`` are those of the annotations it holds, ``families`` those of its environments; ``None``: not known yet.
+    """
+
+    name: str
+    folder: Path
+    record: str
+    names: Names = None
+    families: frozenset[str] | None = None
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """A step that is ready to run. ``name`` is unique in the run (``round-01/explored``); ``where`` is for messages.
+
+    ``seed`` is what the step uses unless its parameters have one, ``min_used`` the least share of its inputs that it
+    has to use.
+    """
+
+    where: str
+    name: str
+    folder: Path
+    operator: str
+    stage: Stage
+    inputs: dict[str, list[Output]]
+    models: dict[str, ModelConfig]
+    round: int
+    seed: int
+    min_used: float = 0.0
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """A recipe and its steps in the order they run. ``revisions`` are of what it reads from elsewhere, by name.
+
+    ``data`` are the folders of the tables that were made before; those on the Hub are downloaded.
+    """
+
+    recipe: Recipe
+    run_dir: Path
+    steps: list[Step]
+    revisions: dict[str, str] = {}
+    data: dict[str, Path] = {}
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where steps stand: ``where`` in the recipe, for messages, and ``prefix`` of their names in the run directory."""
+
+    where: str
+    prefix: str = ""
+    round: int = 0
+
+    def below(self, where: str, part: str, round_: int | None = None) -> Place:
+        """The place of steps that a control step here repeats or runs under the name ``part``."""
+        return Place(f"{self.where}.{where}", f"{self.prefix}{part}/", self.round if round_ is None else round_)
+
+
+def make_plan(recipe: Recipe) -> Plan:
+    """The plan of ``recipe``. Raises ``UserError`` for the first mistake in it."""
+    planner = Planner(recipe)
+    steps = list(planner.expand(recipe.steps, Place("steps")))
+    return Plan(recipe, planner.run_dir, steps, planner.revisions, planner.data)
+
+
+class Planner:
+    """What is known while the steps are read from first to last."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        self.recipe = recipe
+        self.run_dir = Path(recipe.run_dir)
+        self.revisions = revisions_of(self.run_dir)
+        self._outputs = {name: external(name, path, self.revisions) for name, path in recipe.data.items()}
+        self.data = {name: output.folder for name, output in self._outputs.items()}
+        self._models = {name: {BASE: model.named(name)} for name, model in recipe.models.items()}
+        self._will_be_trained: set[str] = set()
+        self._adapters: set[str] = set()
+        self._taken: set[str] = {*RESERVED, *recipe.data}
+
+    def expand(self, steps: list[dict[str, Any]], place: Place) -> Iterator[Step]:
+        """The steps of a list, with the rounds of an ``iterate`` and the routes of a ``fork`` one after the other."""
+        for position, given in enumerate(steps):
+            here = msgspec.structs.replace(place, where=f"{place.where}.{position}")
+            if given.get("operator") == ITERATE:
+                yield from self._rounds(given, here)
+            elif given.get("operator") == FORK:
+                yield from self._routes(given, here)
+            else:
+                yield self._step(given, here)
+
+    def _rounds(self, given: dict[str, Any], place: Place) -> Iterator[Step]:
+        """The steps of an ``iterate``. Where its body trains a model, ``@last`` is the declared one until then."""
+        if place.round:
+            raise UserError(f"{place.where}: iterate inside of iterate is not possible")
+        iterate = validate(Iterate, given, place.where)
+        self._will_be_trained = {str(step["model"]).partition("@")[0] for step in iterate.steps if "model" in step}
+        for number in range(1, iterate.rounds + 1):
+            yield from self.expand(iterate.steps, place.below("steps", f"round-{number:02d}", number))
+        self._will_be_trained = set()
+
+    def _routes(self, given: dict[str, Any], place: Place) -> Iterator[Step]:
+        """The steps of a ``fork``; what its routes make is known afterwards by the name of the route."""
+        if place.round:
+            raise UserError(f"{place.where}: fork inside of iterate is not possible; put the iterate into its routes")
+        fork = validate(Fork, given, place.where)
+        before, models_before = self._outputs, self._models
+        after, models_after = dict(before), {name: dict(known) for name, known in models_before.items()}
+        for route, steps in fork.routes.items():
+            if route in (BASE, LAST):
+                raise UserError(f"{place.where}: a route cannot be called {route!r}, which is a version of a model")
+            self._name(route, place)
+            self._outputs, self._models = dict(before), {name: dict(known) for name, known in models_before.items()}
+            yield from self.expand(steps, place.below(f"routes.{route}", route))
+            after |= {f"{route}/{name}": made for name, made in self._outputs.items() if made is not before.get(name)}
+            for name, known in self._models.items():
+                earlier = models_before.get(name)
+                if earlier is None or known[BASE] is not earlier[BASE]:
+                    models_after[f"{route}/{name}"] = known
+                elif known.get(LAST) is not earlier.get(LAST):
+                    models_after[name][route] = known[LAST]
+        self._outputs, self._models = after, models_after
+
+    def _step(self, given: dict[str, Any], place: Place) -> Step:
+        """One step; what it makes is known to the steps after it."""
+        if not isinstance(given.get("operator"), str):
+            raise UserError(f"{place.where}: a step needs an operator, for example operator: sample")
+        operator = one_of(given["operator"], [*OPERATORS, ITERATE, FORK], "operator", place.where)
+        where = f"{place.where} ({operator})"
+        name = self._name(output_name(given), msgspec.structs.replace(place, where=where))
+        parameters = {key: value for key, value in given.items() if key not in OF_A_STEP}
+        stage: Stage = validate(OPERATORS.load(operator), parameters, where)
+        try:
+            stage = stage.pinned(self.revisions)
+        except UserError as error:
+            raise UserError(f"{where}: {error}") from error
+        step = Step(
+            where=where,
+            name=name,
+            folder=self.run_dir / name,
+            operator=operator,
+            stage=stage,
+            inputs={role: [self._output(each, where) for each in names] for role, names in stage.tables().items()},
+            models={role: self._model(reference, where) for role, reference in stage.policies().items()},
+            round=place.round,
+            seed=derive_seed("step", self.recipe.seed, name),
+            min_used=share_of(given, where),
+        )
+        self._refuse_inputs_inside(step)
+        self._learn(step, output_name(given))
+        return step
+
+    def _refuse_inputs_inside(self, step: Step) -> None:
+        """Raises ``UserError`` if a table of ``data`` lies where the step would write, and may remove what is there."""
+        folder = step.folder.resolve()
+        for name, held in self.data.items():
+            if held.resolve().is_relative_to(folder):
+                raise UserError(
+                    f"{step.where}: it would write into {step.folder}, where data.{name} lies\n"
+                    "give the step another name with as: …, or the run another run_dir"
+                )
+
+    def _name(self, name: str, place: Place) -> str:
+        """The name of a step or route in the run. Raises ``UserError`` if it cannot be one, or is taken."""
+        if not NAME.fullmatch(name):
+            raise UserError(
+                f"{place.where}: {name!r} is no name; expected letters, digits, - and _, for example as: explored"
+            )
+        full = place.prefix + name
+        if full in self._taken or ROUND_NAME.fullmatch(full):
+            raise UserError(f"{place.where}: the name {full!r} is taken; give this step another one with as: …")
+        self._taken.add(full)
+        return full
+
+    def _output(self, name: str, where: str) -> Output:
+        """What ``name`` refers to: the newest output of that name, or an entry of ``data``."""
+        return self._outputs[one_of(name, self._outputs, "table", where)]
+
+    def _model(self, reference: str, where: str) -> ModelConfig:
+        """The model that ``reference`` names, with the adapters that are served beside it."""
+        return self._beside_adapters(self._declared_or_trained(reference, where))
+
+    def _declared_or_trained(self, reference: str, where: str) -> ModelConfig:
+        """The model that ``NAME``, ``NAME@base``, ``NAME@last`` or, after a fork, ``NAME@ROUTE`` refers to.
+
+        NAME is an entry of ``models`` or the output of a training.
+        """
+        name, _, version = reference.partition("@")
+        known = self._models[one_of(name, self._models, "model", where)]
+        version = one_of(version or BASE, {**known, LAST: None}, "version of a model", where)
+        if version in known:
+            return known[version]
+        if name in self._will_be_trained:
+            return known[BASE]
+        raise UserError(
+            f"{where}: no step before this one trains {name!r}; write {name}@{BASE} for the model as declared"
+        )
+
+    def _learn(self, step: Step, name: str) -> None:
+        """Take note of what a step makes. Raises ``UserError`` if it cannot work on what it is given."""
+        reads = {role: [output.record for output in outputs] for role, outputs in step.inputs.items()}
+        try:
+            record = step.stage.writes(reads)
+            step.stage.check_models(step.models)
+            expect_asked(step.stage, reads)
+            check_names(step.stage, {role: [each.names for each in outputs] for role, outputs in step.inputs.items()})
+            families = check_families(step)
+            if not step.inputs:
+                step.stage.foresee(StageContext(seed=step.seed, round=step.round))
+        except UserError as error:
+            raise UserError(f"{step.where}: {error}") from error
+        annotations = step.stage.annotations()
+        names = None if annotations is None else frozenset(annotations)
+        self._outputs[name] = Output(
+            name, step.folder, record, names, families if record == "EnvironmentSpec" else None
+        )
+        for side in step.stage.sides:
+            self._outputs[f"{name}/{side}"] = Output(f"{name}/{side}", step.folder / side, SIDES[side].__name__)
+        if isinstance(step.stage, Training):
+            check_trainable(step)
+        if isinstance(step.stage, Training) and record == MODEL:
+            self._note_training(step, step.stage, name)
+
+    def _note_training(self, step: Step, training: Training, name: str) -> None:
+        """From now on what ``step`` makes is a model by its ``name``, and ``@last`` of the model that it trains."""
+        if name in self.recipe.models:
+            raise UserError(
+                f"{step.where}: {name!r} is a model of the recipe; give what is trained another name (as: …)"
+            )
+        base = self._declared_or_trained(training.model, step.where)
+        if training.keeps_adapter:
+            self._adapters.add(step.name)
+            learned = serving(base, {**base.server.lora, step.name: str(step.folder)}, step.name)
+        else:
+            learned = base.model_copy(update={"model": str(step.folder)})
+        self._models[training.model.partition("@")[0]][LAST] = learned
+        self._models[name] = {BASE: learned}
+
+    def _beside_adapters(self, config: ModelConfig) -> ModelConfig:
+        """``config`` with all adapters of its model that can be named now, so that one server serves them all."""
+        known = (each for versions in self._models.values() for each in versions.values())
+        adapters = {
+            each.adapter: each.server.lora[each.adapter]
+            for each in known
+            if each.managed and each.model == config.model and each.adapter in self._adapters
+        }
+        if not (config.managed and adapters):
+            return config
+        return serving(config, {**adapters, **config.server.lora}, config.adapter)
+
+
+def check_families(step: Step) -> frozenset[str] | None:
+    """The families of the environments that ``step`` writes, as far as they are known.
+
+    Raises ``UserError`` where it wants admissible actions of families that do not list them.
+    """
+    asked = step.stage.wants_admissible()
+    if asked is not None:
+        check_admissible(asked, families_of(step.inputs.get("environments", ())) or ())
+    return step.stage.families(families_of(step.inputs.get(step.stage.primary, ())))
+
+
+def families_of(outputs: Sequence[Output]) -> frozenset[str] | None:
+    """The families of all environments of some tables that are known; ``None`` if none is."""
+    known = [each.families for each in outputs if each.families is not None]
+    return frozenset[str]().union(*known) if known else None
+
+
+def check_trainable(step: Step) -> None:
+    """Raises ``UserError`` for a model that the training ``step`` cannot start from, or be held to."""
+    for role, reference in step.stage.policies().items():
+        name, config = reference.partition("@")[0], step.models[role]
+        use = "be trained" if role == "model" else f"be a {role}"
+        if not config.managed:
+            expected = "expected policy: vllm with a model folder or bundled:…, and no endpoints"
+            raise UserError(f"{step.where}: model {name!r} cannot {use}; {expected}")
+        if config.adapter is not None:
+            expected = "train it without lora.merge: false, or start from its base"
+            raise UserError(f"{step.where}: model {reference!r} is an adapter and cannot {use}; {expected}")
+
+
+def serving(config: ModelConfig, adapters: dict[str, str], adapter: str | None) -> ModelConfig:
+    """``config`` with ``adapters`` served beside its model, of which ``adapter`` acts."""
+    server = config.server.model_copy(update={"lora": adapters})
+    return config.model_copy(update={"server": server, "adapter": adapter})
+
+
+def revisions_of(run_dir: Path) -> dict[str, str]:
+    """What a run began with, so that it goes on with the same; empty for a new one. Raises ``UserError``."""
+    path = run_dir / REVISIONS
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, str])
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise UserError(f"{path} is damaged ({error}); remove it to read the newest revisions") from error
+
+
+def share_of(given: Mapping[str, Any], where: str) -> float:
+    """``min_used`` of a step, a share. Raises ``UserError`` for anything else."""
+    share = given.get("min_used", 0.0)
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
+        raise UserError(f"{where}: min_used is {share!r}, expected a share of the inputs from 0 to 1")
+    return float(share)
+
+
+def external(name: str, path: str, revisions: dict[str, str]) -> Output:
+    """A table of ``data``. Raises ``UserError`` if there is none at ``path``, a folder or an address on the Hub.
+
+    ``revisions`` as for ``Stage.pinned``.
+    """
+    try:
+        table = Table.open(pinned(path, revisions))
+        record = table.record_type.__name__
+        return Output(name, table.folder, record, names_in(table), families_in(table))
+    except UserError as error:
+        raise UserError(f"data.{name}: {error}") from error

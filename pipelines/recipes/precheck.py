@@ -1,0 +1,273 @@
+"""What the steps of a plan need from this machine and from others, looked at before the first of them starts.
+
+A step that is finished needs nothing, and what another step of the plan makes is not looked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from agentmill.pipelines.doctor import sandbox
+from agentmill.pipelines.engine.provenance import check_ours
+from agentmill.pipelines.operators.task_step import Procedure
+from agentmill.pipelines.operators.train import Training
+from agentmill.pipelines.recipes.plan import Plan, Step, families_of
+from agentmill.pipelines.serving.chat_template import chat_template, check_template
+from agentmill.pipelines.serving.endpoints import Endpoint, check_endpoint
+from agentmill.pipelines.serving.models import BUNDLED, ModelConfig, check_model, model_path
+from agentmill.pipelines.serving.vllm_command import gpu_groups
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.extras import require
+from agentmill.schemas.models import cache_folder
+from agentmill.schemas.training import TRAINING_TEMPLATE, template_text
+from agentmill.synthesis.environments import extra_of, is_sandboxed
+from agentmill.synthesis.policies.policy import api_key, header_values
+
+ASKED_AT_ONCE = 8
+
+
+class Need(msgspec.Struct, frozen=True):
+    """Something that a step needs; equal needs of several steps have one ``key``.
+
+    ``check`` raises ``UserError`` if it is not there. Where that depends: on the ``recipe`` and its files, on this
+    ``machine`` and what is installed, or on what others answer over the ``network``.
+    """
+
+    key: tuple[str, ...]
+    depends: Literal["recipe", "machine", "network"]
+    check: Callable[[], None]
+
+
+class Preflight(msgspec.Struct, frozen=True):
+    """What a dry run found: what this machine lacks, and what was not looked at."""
+
+    missing: list[str]
+    unchecked: list[str]
+
+
+def check_run(plan: Plan, before: Mapping[str, Step] | None = None) -> None:
+    """Look at all that the unfinished steps of ``plan`` need.
+
+    ``before`` are the steps of the run so far where tables that differ give way (``--replace``): a step that is no
+    longer the same is unfinished. Raises one ``UserError`` for all that is missing, each with the name of its step.
+    """
+    raise_all(missing_of(needed(plan, unfinished(plan, before))))
+
+
+def check_dry(plan: Plan) -> Preflight:
+    """The same without asking anybody over the network, and for a machine that another one may stand in for.
+
+    Raises ``UserError`` for mistakes of the recipe alone.
+    """
+    needs = needed(plan, unfinished(plan))
+    raise_all(missing_of({key: each for key, each in needs.items() if each[1].depends == "recipe"}))
+    machine = {key: each for key, each in needs.items() if each[1].depends == "machine"}
+    asked = [f"{step}: {' '.join(need.key)}" for step, need in needs.values() if need.depends == "network"]
+    return Preflight(missing=missing_of(machine), unchecked=asked)
+
+
+def unfinished(plan: Plan, before: Mapping[str, Step] | None = None) -> list[Step]:
+    """The steps that have to be run; ``before`` as for ``check_run``."""
+    anew: set[Path] = set()
+    steps = []
+    for step in plan.steps:
+        done = (step.folder / step.stage.result).exists()
+        if done and before is not None:
+            done = same(step, before.get(step.name)) and anew.isdisjoint(sources(step))
+        if not done:
+            anew.add(step.folder)
+            steps.append(step)
+    return steps
+
+
+def same(step: Step, other: Step | None) -> bool:
+    """Whether two steps make the same from the same."""
+    fields = ("operator", "stage", "inputs", "models", "round", "seed")
+    return other is not None and all(getattr(step, name) == getattr(other, name) for name in fields)
+
+
+def sources(step: Step) -> Iterator[Path]:
+    """The folders of the tables and of the models that a step reads."""
+    yield from (output.folder for outputs in step.inputs.values() for output in outputs)
+    yield from (Path(model.model) for model in step.models.values() if model.managed and model.model is not None)
+
+
+def needed(plan: Plan, steps: Sequence[Step]) -> dict[tuple[str, ...], tuple[str, Need]]:
+    """The needs of ``steps`` by key, each with what the first step that has it is called."""
+    trained = {str(step.folder) for step in plan.steps if isinstance(step.stage, Training)}
+    found: dict[tuple[str, ...], tuple[str, Need]] = {}
+    for step in steps:
+        for need in needs_of(step, trained):
+            found.setdefault(need.key, (f"{step.where}, {step.name}", need))
+    return found
+
+
+def needs_of(step: Step, trained: set[str]) -> Iterator[Need]:
+    """What a step needs; the models in ``trained`` are made by other steps."""
+    training = isinstance(step.stage, Training)
+    if not isinstance(step.stage, Procedure):
+        yield Need(("folder", str(step.folder)), "recipe", partial(check_ours, step.folder))
+    if training:
+        yield Need(("extra", "train"), "machine", partial(require, "train"))
+    if isinstance(step.stage, Training) and step.stage.tensorboard:
+        yield Need(("extra", "tensorboard"), "machine", partial(require, "tensorboard"))
+    if isinstance(step.stage, Training):
+        yield from needs_of_template(step.stage, step.models["model"], trained)
+    for field in step.stage.tokenizers:
+        folder = getattr(step.stage, field)
+        if folder is not None and folder not in trained:
+            yield Need(("tokenizer", folder), "recipe", partial(check_tokenizer, field, folder))
+    for model in step.models.values():
+        yield from needs_of_requests(model)
+        if model.managed:
+            yield from needs_of_managed(model, trained, serves=not training)
+        else:
+            yield from needs_of_endpoints(model)
+    for family in sorted(families_used(step)):
+        extra = extra_of(family)
+        if extra is not None:
+            yield Need(("extra", extra), "machine", partial(require, extra))
+        if is_sandboxed(family):
+            yield Need(("sandbox",), "machine", check_sandbox)
+
+
+def needs_of_template(training: Training, base: ModelConfig, trained: set[str]) -> Iterator[Need]:
+    """What a training needs to render conversations: the file it names, or the chat template of its model."""
+    given, model = training.chat_template, str(base.model)
+    if given is not None and training.keeps_adapter:
+        yield Need(("served template", model, given), "recipe", partial(check_served_template, base, given))
+    if given not in (None, TRAINING_TEMPLATE):
+        yield Need(("template file", given), "recipe", partial(_discard, partial(template_text, given)))
+    elif not model.startswith(BUNDLED) and model not in trained:
+        yield Need(("trained template", model), "recipe", partial(check_own_template, model))
+
+
+def families_used(step: Step) -> frozenset[str]:
+    """The families of the environments that a step reads, and of those that it has a model write and then tries."""
+    read = families_of([each for outputs in step.inputs.values() for each in outputs]) or frozenset()
+    return read | ((step.stage.families(None) or frozenset()) if step.models else frozenset())
+
+
+def needs_of_managed(config: ModelConfig, trained: set[str], *, serves: bool) -> Iterator[Need]:
+    """What a model of ours needs to be trained, or with ``serves`` to be served."""
+    model, server = str(config.model), config.server
+    if model not in trained:
+        yield Need(("model", model), "recipe", partial(check_model, model))
+    if model.startswith(BUNDLED) and not (cache_folder() / model.removeprefix(BUNDLED)).is_dir():
+        yield Need(("extra", "train"), "machine", partial(require, "train"))
+    for adapter in server.lora.values():
+        if adapter not in trained:
+            yield Need(("adapter", adapter), "recipe", partial(check_adapter, adapter))
+    if not serves:
+        return
+    size, replicas = str(server.tensor_parallel_size), str(server.replicas)
+    yield Need(("vllm", size, replicas), "machine", partial(_discard, partial(gpu_groups, server)))
+    own_template = server.chat_template is None and "--tokenizer-mode" not in server.arguments
+    if own_template and not model.startswith(BUNDLED) and model not in trained:
+        yield Need(("chat template", model), "recipe", partial(check_chat_template, model))
+
+
+def needs_of_requests(config: ModelConfig) -> Iterator[Need]:
+    """What the requests of a model take from the environment: the key, and headers."""
+    variable = config.api_key_variable
+    if variable is not None:
+        yield Need(("key", variable), "machine", partial(_discard, partial(api_key, variable)))
+    for name, value in config.headers.items():
+        yield Need(("header", name, value), "machine", partial(_discard, partial(header_values, {name: value})))
+
+
+def needs_of_endpoints(config: ModelConfig) -> Iterator[Need]:
+    """What a model behind endpoints needs: that they answer and serve it."""
+    variable, headers = config.api_key_variable, config.headers
+    named = {**headers, **({"key": f"env:{variable}"} if variable else {})}
+    sent = [f"with {name}: {value}" for name, value in sorted(named.items())]
+    for url in config.endpoints:
+        endpoint = Endpoint(base_url=url, model=config.acting_name)
+        yield Need((url, "serves", endpoint.model, *sent), "network", partial(ask, endpoint, variable, headers))
+
+
+def ask(endpoint: Endpoint, variable: str | None, headers: Mapping[str, str]) -> None:
+    """See that an endpoint answers and serves the model. Without the key or headers that it wants it is not asked."""
+    try:
+        key, sent = api_key(variable), header_values(headers)
+    except UserError:
+        return
+    check_endpoint(endpoint, key, headers=sent)
+
+
+def check_tokenizer(field: str, folder: str) -> None:
+    """Raises ``UserError`` for a folder without a tokenizer."""
+    if not (Path(folder) / "tokenizer.json").is_file():
+        raise UserError(f"{field}: there is no {folder}/tokenizer.json; expected the folder of a model or a tokenizer")
+
+
+def check_adapter(folder: str) -> None:
+    """Raises ``UserError`` for a folder that is no adapter."""
+    if not (Path(folder) / "adapter_config.json").is_file():
+        raise UserError(f"the adapter {folder} holds no adapter_config.json; expected a PEFT adapter folder")
+
+
+def check_chat_template(model: str) -> None:
+    """Raises ``UserError`` for a model that cannot be asked; of one that is not there another check speaks."""
+    folder = model_path(model)
+    if (folder / "config.json").is_file():
+        check_template(folder)
+
+
+def check_served_template(base: ModelConfig, given: str) -> None:
+    """Raises ``UserError`` where an adapter of ``base`` is trained with another template than it is served with."""
+    if base.server.chat_template != given:
+        raise UserError(
+            f"chat_template: {given} is not what an adapter is served with, which is the template of its model\n"
+            "set lora.merge, or name the same file as `server.chat_template` of the model"
+        )
+
+
+def check_own_template(model: str) -> None:
+    """Raises ``UserError`` for a model without a chat template; of one that is not there another check speaks."""
+    folder = model_path(model)
+    if (folder / "config.json").is_file() and not chat_template(folder):
+        raise UserError(
+            f"the model folder {model} has no chat template, so it cannot be trained on conversations\n"
+            "name a file with one as `chat_template` of the training, or start from an instruct model"
+        )
+
+
+def check_sandbox() -> None:
+    """Raises ``UserError`` where foreign code cannot be run."""
+    found = sandbox()
+    if found.state != "ok":
+        raise UserError(f"these environments run code in a sandbox: {found.detail}\n{found.advice}".rstrip())
+
+
+def missing_of(needs: Mapping[tuple[str, ...], tuple[str, Need]]) -> list[str]:
+    """What is wrong with ``needs``, in their order; those that wait for others are looked at side by side."""
+    with ThreadPoolExecutor(ASKED_AT_ONCE) as pool:
+        asked = {key: pool.submit(_wrong, need) for key, (_, need) in needs.items() if need.depends == "network"}
+        found = {key: _wrong(need) for key, (_, need) in needs.items() if key not in asked}
+        found |= {key: each.result() for key, each in asked.items()}
+    return [f"{step}: {found[key]}" for key, (step, _) in needs.items() if found[key] is not None]
+
+
+def raise_all(mistakes: Sequence[str]) -> None:
+    """Raises one ``UserError`` for all of them."""
+    if mistakes:
+        raise UserError("\n".join(mistakes))
+
+
+def _wrong(need: Need) -> str | None:
+    try:
+        need.check()
+    except UserError as error:
+        return str(error)
+    return None
+
+
+def _discard(call: Callable[[], object]) -> None:
+    call()

@@ -1,0 +1,211 @@
+"""Running a plan: one step after the other, each of which is skipped if what it makes is there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from agentmill.pipelines.operators.annotations import Names, check_names, names_in
+from agentmill.pipelines.operators.stage import Inputs
+from agentmill.pipelines.operators.task_step import Assignment, Procedure
+from agentmill.pipelines.processes.identity import locked
+from agentmill.pipelines.recipes.context import Order, RunContext
+from agentmill.pipelines.recipes.grammar import read_recipe
+from agentmill.pipelines.recipes.plan import REVISIONS, Plan, Step, make_plan
+from agentmill.pipelines.recipes.precheck import check_run
+from agentmill.pipelines.runs.dropped import refuse_few, unused_notes
+from agentmill.pipelines.runs.summary import StageSummary, Summary, with_spending
+from agentmill.pipelines.serving.server_process import reap_strays
+from agentmill.pipelines.terminal.progress import StageProgress
+from agentmill.schemas.config import dump_yaml
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.manifest import write_atomically
+from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.tables import Counts, Table
+
+RECIPE = "recipe.yaml"
+SUMMARY = "summary.json"
+RETRY_ABOVE = 0.05
+"""The share of inputs dropped for what may pass, such as a provider that hangs, above which a step is unfinished."""
+
+
+class RunResult(msgspec.Struct, frozen=True):
+    """How a run ended: its summary, and how many tables and models it made that were not there before."""
+
+    summary: Summary
+    made: int
+
+
+def run_plan(
+    plan: Plan, progress: StageProgress, replace: bool = False, retry_above: float | None = RETRY_ABOVE
+) -> RunResult:
+    """Run what is not done yet, and write ``recipe.yaml`` and, at the end, ``summary.json`` into the run directory.
+
+    From the moment when something is made until all is done there is no summary, and the recipe is that of ``plan``.
+    ``revisions.json`` lies beside them if it reads from elsewhere.
+
+    A step that dropped a larger share of its inputs than ``retry_above`` for what may pass is unfinished.
+
+    All that the unfinished steps need is looked at before any of them starts
+    (``agentmill.pipelines.recipes.precheck``).
+
+    Raises ``UserError`` and the errors of stages, servers and trainings. Whatever ends it, servers are stopped, what
+    is finished stays, and the same call goes on from there.
+    """
+    check_run(plan, steps_before(plan.run_dir) if replace else None)
+    with locked(plan.run_dir):
+        reap_strays(plan.run_dir)
+        recipe, text = plan.run_dir / RECIPE, dump_yaml(resolved(plan)).encode()
+        if not recipe.exists():
+            save(recipe, text)
+
+        def changes() -> None:
+            save(recipe, text)
+            (plan.run_dir / SUMMARY).unlink(missing_ok=True)
+
+        if plan.revisions:
+            save(plan.run_dir / REVISIONS, msgspec.json.format(msgspec.json.encode(plan.revisions), indent=2) + b"\n")
+        with RunContext(plan.run_dir, plan.recipe.runner, progress, replace, changes, retry_above) as workbench:
+            line = RecipeRunner(plan, workbench)
+            line.examine()
+            for step in plan.steps:
+                line.run(step)
+        save(recipe, text)
+        save(plan.run_dir / SUMMARY, msgspec.json.format(msgspec.json.encode(line.summary()), indent=2) + b"\n")
+        return RunResult(line.summary(), workbench.made)
+
+
+def steps_before(run_dir: Path) -> dict[str, Step]:
+    """The steps by which a run directory was made so far, by name; none where its recipe cannot be read."""
+    try:
+        recipe = read_recipe(run_dir / RECIPE, [f"run_dir={run_dir}"])
+        return {step.name: step for step in make_plan(recipe).steps}
+    except UserError:
+        return {}
+
+
+class RecipeRunner:
+    """The steps of a plan on a workbench."""
+
+    def __init__(self, plan: Plan, workbench: RunContext) -> None:
+        self._plan = plan
+        self._workbench = workbench
+        self._stages: dict[str, StageSummary] = {}
+        self._evaluation: JsonObject = {}
+        self._there = set(plan.data.values())
+        self._waiting = list(plan.steps)
+
+    def run(self, step: Step) -> None:
+        """Run a step, or find it done. Raises the errors of ``run_plan``."""
+        self._make(step)
+        self._there |= {step.folder, *(step.folder / side for side in step.stage.sides)}
+        self.examine()
+
+    def examine(self) -> None:
+        """Let every step look at its tables once all of them are there. Raises ``UserError``."""
+        ready = [step for step in self._waiting if self._there.issuperset(inputs_of(step))]
+        self._waiting = [step for step in self._waiting if step not in ready]
+        for step in ready:
+            try:
+                inputs = opened(step)
+                check_names(step.stage, held_names(step, inputs))
+                step.stage.examine(inputs)
+            except UserError as error:
+                raise UserError(f"{step.where}: {error}") from error
+
+    def _make(self, step: Step) -> None:
+        inputs = opened(step)
+        if isinstance(step.stage, Procedure):
+            self._proceed(step, step.stage, inputs)
+            return
+        manifest = self._workbench.make(
+            Order(
+                operator=step.operator,
+                name=step.name,
+                stage=step.stage,
+                inputs=inputs,
+                models=step.models,
+                folder=step.folder,
+                seed=step.seed,
+                round=step.round,
+            )
+        )
+        refuse_few(step.name, Table(step.folder, manifest), step.min_used)
+        self._note(step, manifest.counts, manifest.reasons, manifest.seconds, manifest.record)
+        noted = [*step.stage.notes(manifest), *unused_notes(manifest)]
+        self._stages[step.name] = msgspec.structs.replace(self._stages[step.name], notes=noted)
+
+    def _proceed(self, step: Step, procedure: Procedure, inputs: Inputs) -> None:
+        """Run a step that is no stage of the engine."""
+        achievement = procedure.run(
+            Assignment(
+                recipe=self._plan.recipe.name,
+                operator=step.operator,
+                name=step.name,
+                folder=step.folder,
+                inputs=inputs,
+                models=step.models,
+                seed=step.seed,
+                round=step.round,
+            ),
+            self._workbench,
+        )
+        self._evaluation = achievement.evaluation or self._evaluation
+        self._note(step, achievement.counts, achievement.reasons, achievement.seconds, None)
+
+    def _note(self, step: Step, counts: Counts, reasons: Mapping[str, int], seconds: float, record: str | None) -> None:
+        self._stages[step.name] = StageSummary.of(
+            counts,
+            operator=step.operator,
+            seconds=seconds,
+            where=str(step.folder),
+            record=record,
+            reasons=dict(reasons),
+        )
+
+    def summary(self) -> Summary:
+        """What the steps so far have made."""
+        recipe = self._plan.recipe
+        made = Summary(
+            name=recipe.name,
+            seed=recipe.seed,
+            run_dir=str(self._plan.run_dir),
+            stages=self._stages,
+            evaluation=self._evaluation,
+        )
+        return with_spending(made)
+
+
+def held_names(step: Step, inputs: Inputs) -> dict[str, list[Names]]:
+    """The names of the annotations that a step reads, by role; where no step declares them, those in the tables."""
+    return {
+        role: [
+            output.names if output.names is not None else names_in(table)
+            for output, table in zip(step.inputs[role], tables, strict=True)
+        ]
+        for role, tables in inputs.items()
+    }
+
+
+def inputs_of(step: Step) -> set[Path]:
+    """The folders of the tables that a step reads."""
+    return {output.folder for outputs in step.inputs.values() for output in outputs}
+
+
+def opened(step: Step) -> Inputs:
+    """The tables that a step reads, by role."""
+    return {role: [Table.open(output.folder) for output in outputs] for role, outputs in step.inputs.items()}
+
+
+def resolved(plan: Plan) -> JsonObject:
+    """The recipe with overrides and its run directory: it makes the same run from any place."""
+    settled = {"name", "run_dir", "seed", "runner"}
+    recipe = plan.recipe
+    return {**recipe.model_dump(mode="json", include=settled), **recipe.model_dump(mode="json", exclude_unset=True)}
+
+
+def save(path: Path, content: bytes) -> None:
+    """Write a small file whole."""
+    write_atomically(path, content, path.parent)

@@ -1,0 +1,165 @@
+"""Whether tables are what their manifests tell: digests of files, counts of rows, and the tables they are made from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from agentmill.pipelines.engine.operation import SIDES
+from agentmill.pipelines.engine.provenance import CLEARING, SEEDS, WORK
+from agentmill.pipelines.recipes.grammar import read_recipe
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.manifest import MANIFEST_NAME, ShardFile
+from agentmill.schemas.tables import Counts, Table, entries
+
+RECIPE = "recipe.yaml"
+
+
+class CheckedTable(msgspec.Struct, frozen=True, kw_only=True):
+    """A table: its files and rows, dropped ones apart, and what is ``wrong`` with it, a line each."""
+
+    path: str
+    files: int
+    rows: int
+    dropped: int
+    wrong: list[str]
+
+
+class Verified:
+    """Files whose digests were compared by this process; each is read once for as long as it does not change."""
+
+    def __init__(self) -> None:
+        self._seen: dict[Path, tuple[int, int, str]] = {}
+
+    def check(self, table: Table) -> None:
+        """Raises ``UserError`` unless the rows of ``table`` are those that its manifest tells of, byte for byte."""
+        for path, file in zip(table.shards(), table.manifest.files, strict=True):
+            status = path.stat()
+            seen = (status.st_size, status.st_mtime_ns, file.sha256)
+            if self._seen.get(path) != seen:
+                try:
+                    file.check(path)
+                except UserError as error:
+                    raise UserError(
+                        f"{error}\nput the file back, or delete {table.folder} and run again what makes it"
+                    ) from error
+                self._seen[path] = seen
+
+
+def tables_below(path: Path) -> list[Path]:
+    """The folders of the tables in ``path``, a run or a table itself. Raises ``UserError`` if there is none.
+
+    Tables that one writes beside its own rows belong to it.
+    """
+    found = [manifest.parent for manifest in sorted(path.rglob(MANIFEST_NAME))]
+    found = [folder for folder in found if SEEDS not in folder.parts and WORK not in folder.parts]
+    found = [folder for folder in found if not (folder.name in SIDES and folder.parent in found)]
+    if not found:
+        raise UserError(f"{path} holds no table; expected the folder of a run or of a table")
+    return found
+
+
+def check_tables(path: Path, advance: Callable[[int], None] = lambda _: None) -> list[CheckedTable]:
+    """Every table in ``path`` and what is wrong with it; ``advance`` is told of each. Raises as ``tables_below``."""
+    folders = tables_below(path)
+    known = digests([*folders, *folders[0].parent.glob("*/"), *data_of(path)])
+    checked = []
+    for folder in folders:
+        checked.append(check_table(folder, known))
+        advance(1)
+    return checked
+
+
+def check_table(folder: Path, known: Mapping[str, Sequence[str]]) -> CheckedTable:
+    """One table; ``known`` are the digests of tables that it may have been made from, by their names."""
+    try:
+        table = Table.open(folder)
+    except UserError as error:
+        return CheckedTable(path=str(folder), files=0, rows=0, dropped=0, wrong=[str(error).splitlines()[0]])
+    manifest = table.manifest
+    wrong: list[str] = []
+    rows = sum_rows(folder / "data", manifest.files, wrong)
+    dropped = sum_rows(folder / "dropped", manifest.dropped_files, wrong)
+    for side in (name for name in SIDES if (folder / name / MANIFEST_NAME).exists()):
+        sum_rows(folder / side / "data", Table.open(folder / side).manifest.files, wrong)
+    wrong += miscounts(manifest.counts, rows, dropped)
+    wrong += unknown_inputs(manifest.inputs, known)
+    wrong += foreign_files(folder, table)
+    files = len(manifest.files) + len(manifest.dropped_files)
+    return CheckedTable(path=str(folder), files=files, rows=rows, dropped=dropped, wrong=wrong)
+
+
+def sum_rows(folder: Path, files: Sequence[ShardFile], wrong: list[str]) -> int:
+    """The rows in ``files``, counted anew. What is not as the manifest tells goes into ``wrong``."""
+    rows = 0
+    for file in files:
+        path = folder / file.name
+        try:
+            file.check(path)
+            found = pq.read_metadata(path).num_rows
+        except FileNotFoundError:
+            wrong.append(f"{path} is missing")
+            continue
+        except (UserError, OSError, pa.ArrowException) as error:
+            wrong.append(str(error).splitlines()[0])
+            continue
+        rows += found
+        if found != file.rows:
+            wrong.append(f"{path} has {found} rows, and the manifest tells of {file.rows}")
+    return rows
+
+
+def miscounts(counts: Counts, rows: int, dropped: int) -> Iterator[str]:
+    """Counts of a manifest that do not agree with the rows found, or with each other."""
+    if counts.read != counts.used + counts.dropped:
+        yield f"read {counts.read} is not used {counts.used} + dropped {counts.dropped}"
+    if counts.written != rows:
+        yield f"written {counts.written} in the manifest, {rows} rows in its files"
+    if counts.dropped != dropped:
+        yield f"dropped {counts.dropped} in the manifest, {dropped} rows in its files"
+
+
+def unknown_inputs(inputs: Mapping[str, str], known: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Inputs of a table that are gone, or are no longer what it was made from."""
+    for key, digest in inputs.items():
+        name = key.partition("/")[2]
+        if not any(digest in digests for digests in known.values()):
+            state = "is another one now" if name in known else "is gone"
+            yield f"its input {key} {state}"
+
+
+def foreign_files(folder: Path, table: Table) -> Iterator[str]:
+    """Files of a finished table that its manifest does not name."""
+    listed = {MANIFEST_NAME}
+    listed |= {f"data/{file.name}" for file in table.manifest.files}
+    listed |= {f"dropped/{file.name}" for file in table.manifest.dropped_files}
+    for name in entries(folder):
+        if name not in listed and name.partition("/")[0] not in SIDES and name != CLEARING:
+            yield f"{folder / name} is named by no manifest"
+
+
+def digests(folders: Sequence[Path]) -> dict[str, list[str]]:
+    """The digests of the tables in ``folders`` by the names of these, those that one writes beside it included."""
+    found: dict[str, list[str]] = {}
+    for folder in folders:
+        for place in (folder, *(folder / side for side in SIDES)):
+            if (place / MANIFEST_NAME).exists():
+                try:
+                    found.setdefault(place.name, []).append(Table.open(place).digest)
+                except UserError:
+                    continue
+    return found
+
+
+def data_of(path: Path) -> list[Path]:
+    """The tables that the recipe of a run reads from elsewhere; none if ``path`` is no run."""
+    for folder in (path, path.parent):
+        try:
+            return [Path(place) for place in read_recipe(folder / RECIPE, ()).data.values()]
+        except UserError:
+            continue
+    return []

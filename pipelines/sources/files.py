@@ -1,0 +1,97 @@
+"""Which files a data set is, here or on the Hub, and what kind each is."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Sequence
+from pathlib import Path, PurePath
+from typing import NamedTuple
+
+from agentmill.pipelines.sources import hub
+from agentmill.pipelines.sources.reading import decoded, opened
+from agentmill.schemas.errors import UserError, near_match
+from agentmill.schemas.records.raw_input import KINDS, RawKind
+
+LONGEST_FIRST_LINE = 1 << 24
+"""Bytes of a JSON file that are looked at to find out whether it is JSON lines."""
+
+_PICKLES = {".pkl", ".pickle", ".pt", ".bin"}
+
+
+class RawFile(NamedTuple):
+    """A file as it was found; equal for the same bytes in the same place. ``path`` is an address for one on the Hub."""
+
+    path: str
+    kind: RawKind
+    size: int
+    modified_ns: int
+
+
+def find(patterns: Sequence[str], whole: bool = False, selection: hub.Selection | None = None) -> list[RawFile]:
+    """The files of paths, folders, globs (``**`` too) and addresses, by pattern and then by name; none twice.
+
+    ``whole``: a JSON file that is a list is one record, and not a list of them. ``selection``: of data sets on the Hub.
+    Raises ``UserError`` if a pattern matches nothing or a file is of a kind that is not read.
+    """
+    found: dict[str, RawFile] = {}
+    for pattern in patterns:
+        there = _on_hub(pattern, selection or hub.Selection()) if hub.is_address(pattern) else _here(pattern)
+        for file in there:
+            if whole and file.kind == "json":
+                file = file._replace(kind="document")
+            found.setdefault(file.path, file)
+    if len({file.kind for file in found.values()}) > 1:
+        kinds = " and ".join(sorted({file.kind for file in found.values()}))
+        raise UserError(f"the files {', '.join(patterns)} are of several kinds ({kinds}); normalize one kind at a time")
+    return list(found.values())
+
+
+def described(path: Path) -> RawFile:
+    """One file. Raises ``UserError`` if it is of a kind that is not read."""
+    kind, state = kind_of(str(path)), path.stat()
+    return RawFile(str(path.resolve()), kind, state.st_size, state.st_mtime_ns)
+
+
+def kind_of(path: str) -> RawKind:
+    """The kind of a file, here or on the Hub. Raises ``UserError`` if it is not read.
+
+    Its name tells, but for JSON lines that are called ``.json``: there the first line is JSON, and not all of it.
+    """
+    suffix = PurePath(path).suffix.lower()
+    if suffix in _PICKLES:
+        raise UserError(f"{path} may be a pickle, which can run code when it is loaded; export it as JSON lines first")
+    if suffix not in KINDS:
+        raise UserError(f"{path} ends in {suffix or 'nothing'}; expected one of {', '.join(KINDS)} (not compressed)")
+    return "jsonl" if suffix == ".json" and _has_lines(path) else KINDS[suffix]
+
+
+def _has_lines(path: str) -> bool:
+    with opened(path) as file:
+        first = file.readline(LONGEST_FIRST_LINE)
+        return isinstance(decoded(first), dict) and any(not line.isspace() for line in file)
+
+
+def _here(pattern: str) -> list[RawFile]:
+    paths = [path for path in _matches(pattern) if path.is_file() and not path.name.startswith(".")]
+    if not paths:
+        raise UserError(f"no file matches {pattern}.{_nearest(pattern)} Expected a file, a folder or a glob")
+    return [described(path) for path in paths]
+
+
+def _on_hub(text: str, selection: hub.Selection) -> list[RawFile]:
+    paths = hub.data_files(hub.parse(text), selection)
+    return [RawFile(path, kind_of(path), hub.size(path), modified_ns=0) for path in paths]
+
+
+def _matches(pattern: str) -> list[Path]:
+    path = Path(pattern)
+    if path.is_dir():
+        return sorted(entry for entry in path.iterdir() if entry.suffix.lower() in KINDS)
+    if path.exists():
+        return [path]
+    return sorted(map(Path, glob.glob(pattern, recursive=True)))  # noqa: PTH207  a pattern may be absolute
+
+
+def _nearest(pattern: str) -> str:
+    folder = Path(pattern).parent
+    return near_match(Path(pattern).name, [entry.name for entry in folder.iterdir()]) if folder.is_dir() else ""

@@ -1,0 +1,170 @@
+"""Cutting raw files into parts, each of which becomes one shard: the same parts for any number of workers.
+
+One pass over the files counts rows, groups those that are one record, and finds records that repeat, so that each gets
+an id of its own. Only positions and 64-bit hashes are held, not rows; the hashes take 100 bytes a record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import msgspec
+import xxhash
+
+from agentmill.pipelines.sources.files import RawFile
+from agentmill.pipelines.sources.reading import decoded, rows_of
+from agentmill.pipelines.terminal.progress import displayed
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.ids import digest
+from agentmill.schemas.profiles.fields import at
+from agentmill.schemas.records.raw_input import RawKind, RawPart, RawSlice, Repeat
+
+
+class GroupBy(NamedTuple):
+    """Rows are one record if the values at ``keys`` are equal; they are put in the order of the value at ``order``.
+
+    A path is field names joined by dots.
+    """
+
+    keys: tuple[str, ...]
+    order: str | None = None
+
+
+class Located(msgspec.Struct, frozen=True, gc=False):
+    """A record that is several rows or one: its rows, and the hash of what is in them."""
+
+    slices: tuple[RawSlice, ...]
+    hash: int
+
+
+@lru_cache(maxsize=8)
+def plan_parts(files: tuple[RawFile, ...], part_bytes: int, group_by: GroupBy | None = None) -> list[RawPart]:
+    """Parts of about ``part_bytes`` bytes of rows each, in the order of the files; a larger row stands alone.
+
+    Raises ``UserError`` for a file that cannot be read as what it is said to be.
+    """
+    seen: dict[int, int] = {}
+    parts: list[RawPart] = []
+    held = Draft(files[0].kind, grouped=group_by is not None)
+    with displayed("finding records", None) as advance:
+        rows = located(files, advance)
+        for record, size in singles(rows) if group_by is None else grouped(rows, group_by):
+            if held.size and held.size + size > part_bytes:
+                parts.append(held.part())
+                held = Draft(held.kind, held.grouped)
+            occurrence = seen.get(record.hash, 0)
+            held.add(record, size, occurrence)
+            seen[record.hash] = occurrence + 1
+    return [*parts, held.part()] if held.size else parts
+
+
+class Draft:
+    """A part in the making."""
+
+    def __init__(self, kind: RawKind, grouped: bool) -> None:
+        self.kind = kind
+        self.grouped = grouped
+        self.size = 0
+        self._stretches: list[tuple[RawSlice, RawSlice]] = []
+        """Of rows next to each other, the first and the last."""
+        self._groups: list[int] = []
+        self._repeats: list[Repeat] = []
+        self._content = xxhash.xxh3_128()
+
+    def add(self, record: Located, size: int, occurrence: int) -> None:
+        """Take a record of ``size`` bytes that has ``occurrence`` equal ones before it."""
+        self.size += size
+        self._content.update(record.hash.to_bytes(8, "little"))
+        if occurrence:
+            self._repeats.append(Repeat(row=record.slices[0].row, occurrence=occurrence))
+        if self.grouped:
+            self._groups.append(len(record.slices))
+        for piece in record.slices:
+            self._extend(piece)
+
+    def part(self) -> RawPart:
+        """The part. Its id is that of its content and its place, not of where its files lie."""
+        slices = [_joined(first, last) for first, last in self._stretches]
+        places = [(piece.row, piece.rows) for piece in slices]
+        return RawPart(
+            part_id=digest("part", self._content.hexdigest(), places, self._groups, self._repeats),
+            kind=self.kind,
+            slices=slices,
+            groups=self._groups,
+            repeats=self._repeats,
+        )
+
+    def _extend(self, piece: RawSlice) -> None:
+        first, last = self._stretches[-1] if self._stretches else (piece, None)
+        if last is not None and (last.path, last.stop, last.row + last.rows) == (piece.path, piece.start, piece.row):
+            self._stretches[-1] = (first, piece)
+        else:
+            self._stretches.append((piece, piece))
+
+
+def _joined(first: RawSlice, last: RawSlice) -> RawSlice:
+    """All rows from ``first`` to ``last``."""
+    return msgspec.structs.replace(first, stop=last.stop, rows=last.row + last.rows - first.row)
+
+
+def singles(rows: Iterable[tuple[RawSlice, bytes]]) -> Iterator[tuple[Located, int]]:
+    """Every row as a record, with its size in bytes."""
+    for piece, data in rows:
+        yield Located((piece,), xxhash.xxh3_64_intdigest(data)), len(data)
+
+
+def grouped(rows: Iterable[tuple[RawSlice, bytes]], group_by: GroupBy) -> Iterator[tuple[Located, int]]:
+    """Rows with equal keys as one record, in the order in which the first of each stands, wherever the others are.
+
+    A row without one of the keys is a record by itself; in a record, rows without an order come last, by their place.
+    Raises ``UserError`` for an order that is neither a number nor a time.
+    """
+    groups: dict[Any, list[tuple[Any, RawSlice, int, int]]] = {}
+    for piece, data in rows:
+        row = decoded(data)
+        keys = tuple(at(row, path) for path in group_by.keys)
+        key: Any = ("row", piece.row) if None in keys else msgspec.json.encode(keys)
+        order = (1, piece.row) if group_by.order is None else _order(at(row, group_by.order), group_by.order, piece)
+        groups.setdefault(key, []).append((order, piece, xxhash.xxh3_64_intdigest(data), len(data)))
+    for members in groups.values():
+        members.sort(key=lambda member: (member[0], member[1].row))
+        hashes = b"".join(member[2].to_bytes(8, "little") for member in members)
+        pieces = tuple(member[1] for member in members)
+        yield Located(pieces, xxhash.xxh3_64_intdigest(hashes)), sum(member[3] for member in members)
+
+
+def _order(value: Any, path: str, piece: RawSlice) -> tuple[int, int | float]:
+    """What rows of one record are sorted by. Raises ``UserError``."""
+    if value is None:
+        return 1, piece.row
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return 0, value
+    for read in (int, float, _seconds):
+        try:
+            number = read(value)
+        except (TypeError, ValueError):
+            continue
+        if not isinstance(value, bool) and number == number:  # NaN has no place in an order
+            return 0, number
+    raise UserError(
+        f"group.order {path!r} is {value!r:.60} in {piece.path}, row {piece.row}; expected a number or a time such as "
+        "2026-01-31T12:00:00\nname another field, or leave `order` out to keep the rows as they stand"
+    )
+
+
+def _seconds(text: str) -> float:
+    time = datetime.fromisoformat(text)
+    return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
+
+
+def located(files: Sequence[RawFile], advance: Callable[[int], None]) -> Iterator[tuple[RawSlice, bytes]]:
+    """Every row with its place; rows are numbered over all files. ``advance`` is told of each."""
+    number = 0
+    for file in files:
+        for row in rows_of(file.path, file.kind):
+            yield RawSlice(path=file.path, start=row.start, stop=row.stop, row=number, rows=1), row.data
+            number += 1
+            advance(1)

@@ -1,0 +1,238 @@
+"""Reading a part: its records, in order, as the bytes that a format reads."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from agentmill.pipelines.sources import hub
+from agentmill.pipelines.sources.parquet import EncodedRow, encoded_rows
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.formats.format import FormatError, decode_counted
+from agentmill.schemas.hub import hub_errors
+from agentmill.schemas.records.raw_input import RawKind, RawPart, RawSlice
+
+READ_BYTES = 2**20
+"""Read at a time: a line is often longer than the usual 8 kB."""
+
+_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*+"?|[\[\]{},]', re.DOTALL)
+"""A text of JSON, whatever is in it, and what lists and objects are made of."""
+
+
+class RawRow(msgspec.Struct, frozen=True, gc=False):
+    """The bytes of a row, and what it is from and to in its file (see ``RawSlice``).
+
+    ``fault`` says what of a Parquet row cannot be read, ``not_finite`` how many of its numbers became null.
+    """
+
+    data: bytes
+    start: int
+    stop: int
+    fault: str = ""
+    not_finite: int = 0
+
+
+def rows_of(path: str, kind: RawKind) -> Iterator[RawRow]:
+    """All rows of a file. Raises ``UserError`` if it cannot be read as what it is said to be."""
+    if kind == "jsonl":
+        yield from _lines(path, 0, _size(path))
+    elif kind == "json":
+        for number, data in enumerate(_documents(path)):
+            yield RawRow(data, number, number + 1)
+    elif kind == "document":
+        yield RawRow(_content(path), 0, 1)
+    else:
+        yield from _parquet_rows(path, 0, None)
+
+
+def rows_in(piece: RawSlice, kind: RawKind) -> Iterator[RawRow]:
+    """The rows of a slice. Raises ``UserError`` as ``rows_of`` does."""
+    if kind == "jsonl":
+        yield from _lines(piece.path, piece.start, piece.stop)
+    elif kind == "document":
+        yield from rows_of(piece.path, kind)
+    elif kind == "json":
+        for number, data in enumerate(_documents(piece.path)[piece.start : piece.stop]):
+            yield RawRow(data, piece.start + number, piece.start + number + 1)
+    else:
+        yield from _parquet_rows(piece.path, piece.start, piece.stop)
+
+
+def shorter(path: str) -> UserError:
+    """The error of a file whose end comes too early."""
+    return UserError(f"{path} is shorter than it was when the run was planned; run the command again")
+
+
+def opened(path: str) -> BinaryIO:
+    """A file, here or on the Hub."""
+    return hub.opened(path) if hub.is_address(path) else Path(path).open("rb", buffering=READ_BYTES)
+
+
+def _content(path: str) -> bytes:
+    return hub.content(path) if hub.is_address(path) else Path(path).read_bytes()
+
+
+def _size(path: str) -> int:
+    return hub.size(path) if hub.is_address(path) else Path(path).stat().st_size
+
+
+def _modified_ns(path: str) -> int:
+    """When a file was written; what an address on the Hub names never changes."""
+    return 0 if hub.is_address(path) else Path(path).stat().st_mtime_ns
+
+
+def _lines(path: str, start: int, stop: int) -> Iterator[RawRow]:
+    with opened(path) as file:
+        file.seek(start)
+        while start < stop:
+            line = file.readline()
+            if start + len(line) < stop and not line.endswith(b"\n"):
+                raise shorter(path)
+            yield RawRow(line.removesuffix(b"\n"), start, start + len(line))
+            start += len(line)
+
+
+def _documents(path: str) -> list[bytes]:
+    """The elements of a list, or the one document that the file is; one that is no JSON is passed on as it is."""
+    return _decoded(path, _modified_ns(path))
+
+
+@lru_cache(maxsize=1)
+def _decoded(path: str, modified_ns: int) -> list[bytes]:
+    del modified_ns
+    data = _content(path).removeprefix(b"\xef\xbb\xbf")
+    if not data.lstrip().startswith(b"["):
+        return [data]
+    try:
+        return [bytes(each) for each in msgspec.json.decode(data, type=list[msgspec.Raw])]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _elements(data)
+
+
+def _elements(data: bytes) -> list[bytes]:
+    """The elements of a list of which some are no JSON, or are nested too deeply; ``data`` if its brackets are odd."""
+    elements, depth, start = [], 0, 0
+    for token in _TOKEN.finditer(data):
+        mark = token[0]
+        if mark in (b"[", b"{"):
+            depth += 1
+            start = start or token.end()
+        elif depth == 1 and mark in (b",", b"]"):
+            elements.append(data[start : token.start()].strip())
+            start = token.end()
+        if mark in (b"]", b"}"):
+            depth -= 1
+            if depth == 0:
+                return elements if data[token.end() :].isspace() or token.end() == len(data) else [data]
+    return [data]
+
+
+def _parquet(path: str) -> pq.ParquetFile:
+    """Arrow's threads get no file of Python's: one that lets go of it as the interpreter ends aborts the process."""
+    remote = hub.is_address(path)
+    try:
+        return pq.ParquetFile(hub.opened(path) if remote else path, pre_buffer=not remote)
+    except (pa.ArrowException, OSError) as error:
+        raise UserError(f"{path} cannot be read as Parquet: {error}") from error
+
+
+def _parquet_rows(path: str, start: int, stop: int | None) -> Iterator[RawRow]:
+    with _parquet(path) as file:
+        sizes = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
+    first, modified_ns = 0, _modified_ns(path)
+    for group, size in enumerate(sizes):
+        here = range(max(start, first), first + size if stop is None else min(stop, first + size))
+        if here:
+            encoded = _row_group(path, modified_ns, group)
+            for number in here:
+                row = encoded[number - first]
+                yield RawRow(row.data, number, number + 1, row.fault, row.not_finite)
+        first += size
+
+
+@lru_cache(maxsize=1)
+def _row_group(path: str, modified_ns: int, group: int) -> list[EncodedRow]:
+    """The rows of a row group as JSON; kept, since the rows of a group of steps are read one by one."""
+    del modified_ns
+    with _parquet(path) as file:
+        try:
+            table = file.read_row_group(group, use_threads=not hub.is_address(path))
+            return encoded_rows(table)
+        except (pa.ArrowException, OSError) as error:
+            raise UserError(f"{path} cannot be read as Parquet: {error}") from error
+
+
+def decoded(data: bytes) -> Any:
+    """The JSON value in ``data``; ``None`` if it is none, which reading will tell."""
+    try:
+        return decode_counted(data)[0]
+    except FormatError:
+        return None
+
+
+class RawRecord(msgspec.Struct, frozen=True, gc=False):
+    """The bytes of one record; ``row`` is that of its first row, ``occurrence`` counts equal records before it.
+
+    ``fault`` says what of it cannot be read, ``not_finite`` how many of its numbers became null.
+    """
+
+    data: bytes
+    row: int
+    occurrence: int
+    fault: str = ""
+    not_finite: int = 0
+
+
+def read_part(part: RawPart) -> Iterator[RawRecord]:
+    """The records of a part; one of several rows is a JSON list of them.
+
+    Raises ``UserError`` if its files cannot be read, or are shorter than they were when it was planned.
+    """
+    repeats = {each.row: each.occurrence for each in part.repeats}
+    rows = numbered(part)
+    if not part.groups:
+        for number, row in rows:
+            yield RawRecord(row.data, number, repeats.get(number, 0), row.fault, row.not_finite)
+        return
+    for size in part.groups:
+        members = [next(rows) for _ in range(size)]
+        first = members[0][0]
+        data = b"[" + b",".join(row.data.strip() for _, row in members) + b"]"
+        fault = "; ".join(row.fault for _, row in members if row.fault)
+        yield RawRecord(data, first, repeats.get(first, 0), fault, sum(row.not_finite for _, row in members))
+
+
+def numbered(part: RawPart) -> Iterator[tuple[int, RawRow]]:
+    """The rows of a part, each with its number."""
+    for piece in part.slices:
+        with read_errors(piece.path):
+            rows = rows_in(piece, part.kind)
+            for number in range(piece.row, piece.row + piece.rows):
+                row = next(rows, None)
+                if row is None:
+                    raise shorter(piece.path)
+                yield number, row
+
+
+@contextmanager
+def read_errors(path: str) -> Iterator[None]:
+    """Raises ``UserError`` for whatever the disk, the network or a library says while the file at ``path`` is read.
+
+    Nothing of it can be attributed to a single record, since the records after it are not read either.
+    """
+    try:
+        with hub_errors(path) if hub.is_address(path) else nullcontext():
+            yield
+    except (UserError, MemoryError):
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise UserError(f"{path} cannot be read ({reason}); run the same command again to go on") from error

@@ -1,0 +1,183 @@
+"""Records as Arrow arrays, a whole column at a time: their types are looked at on the way.
+
+A column that is not what its layout says is refused, so that whatever is written comes back as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import chain
+from operator import itemgetter
+from types import NoneType
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec.structs import astuple
+
+from agentmill.schemas.arrow.check import is_too_deep
+from agentmill.schemas.arrow.layout import Leaf, Listing, Node, Structure
+
+BLOCK = 256
+"""Records that are turned into columns at a time: they stay in the processor's cache."""
+
+_NULL = {NoneType}
+_ENCODER = msgspec.json.Encoder()
+
+
+class InexactError(ValueError):
+    """A column whose values would not come back as they are."""
+
+
+def encode(structure: Structure, records: Sequence[Any]) -> list[pa.Array]:
+    """One array per field of ``structure``.
+
+    Raises ``InexactError`` for values of another type than declared, for infinities, and for open-ended values that
+    JSON cannot hold or that are nested too deeply; and what Arrow and msgspec raise for integers beyond 64 bits and
+    for lone surrogates.
+    """
+    _check(structure, records)
+    return _children(structure, records)
+
+
+def _check(node: Node, values: Sequence[Any]) -> bool:
+    """Whether ``values`` are null throughout. Raises ``InexactError`` unless they are what ``node`` says."""
+    kinds = _kinds(values)
+    if not kinds <= node.kinds and not _fit(node, kinds):
+        raise InexactError("a value of another type")
+    if isinstance(node, Leaf) and node.choices and not node.choices.issuperset(values):
+        raise InexactError("a text that is none of the choices")
+    if isinstance(node, Listing) and node.length and not set(map(len, filter(None, values))) <= {node.length}:
+        raise InexactError("a tuple of another length")
+    return kinds <= _NULL and not (isinstance(node, Leaf) and node.null_text)
+
+
+def _kinds(values: Sequence[Any]) -> set[type]:
+    """The types of ``values``, most of which are of the type of the one before."""
+    kinds: set[type] = set()
+    last: type | None = None
+    for value in values:
+        if type(value) is not last:
+            last = type(value)
+            kinds.add(last)
+    return kinds
+
+
+def _fit(node: Node, kinds: set[type]) -> bool:
+    """Whether ``kinds`` come back as equal values though they are others than declared: lists and dicts of their own.
+
+    What is inside open-ended values is looked at when they are written.
+    """
+    own = tuple(node.kinds) if isinstance(node, Listing) or (isinstance(node, Leaf) and node.json) else ()
+    return all(issubclass(kind, own) for kind in kinds)
+
+
+def _fields(node: Structure, structs: Sequence[Any]) -> dict[str, list[Any]]:
+    """The values of every field of structs of one type; nothing of those that are null throughout."""
+    if not structs or structs[0] is None:
+        return {}
+    columns: dict[str, list[Any]] = {name: [] for name in structs[0].__struct_fields__}
+    for start in range(0, len(structs), BLOCK):
+        rows = map(astuple, structs[start : start + BLOCK])
+        for column, values in zip(columns.values(), zip(*rows, strict=True), strict=True):
+            column.extend(values)
+    return {name: column for name, column in columns.items() if not _check(node.fields[name], column)}
+
+
+def _children(node: Structure, values: Sequence[Any]) -> list[pa.Array]:
+    """One array per field of ``values``, which are structs of the members of ``node``, or ``None``."""
+    types = list(map(type, values))
+    present = list(dict.fromkeys(types))
+    groups = [[value for value, other in zip(values, types, strict=True) if other is one] for one in present]
+    columns = [_fields(node, group) for group in groups]
+    merge = _merger(types, present)
+    arrays = []
+    for name, child in node.fields.items():
+        parts = [held.get(name) for held in columns]
+        filled = [part or [None] * len(group) for part, group in zip(parts, groups, strict=True)]
+        arrays.append(_array(child, merge(filled)) if any(parts) else pa.nulls(len(values), child.arrow))
+    return arrays
+
+
+def _array(node: Node, values: Sequence[Any]) -> pa.Array:
+    """The array of values that have been checked."""
+    if isinstance(node, Leaf):
+        return _texts(node, values) if node.json else _finite(pa.array(values, node.arrow))
+    return _list(node, values) if isinstance(node, Listing) else _struct(node, values)
+
+
+def _texts(node: Leaf, values: Sequence[Any]) -> pa.Array:
+    """Open-ended values as JSON text."""
+    return pa.array([None if value is None and not node.null_text else _text(value) for value in values], node.arrow)
+
+
+def _text(value: Any) -> bytes:
+    text = _ENCODER.encode(value)
+    if not _is_json(value) and (is_too_deep(value) or msgspec.json.decode(text) != value):
+        raise InexactError("a value that is no JSON, or nested too deeply")
+    return text
+
+
+def _is_json(value: Any, levels: int = 20) -> bool:
+    """Whether ``value`` is made of nothing but what JSON has, so that it comes back without being tried.
+
+    Not said of what is nested deeper than ``levels``, nor of floats.
+    """
+    kind = type(value)
+    if kind is str or value is None or kind is bool:
+        return True
+    if kind is int:
+        return bool(-(2**63) <= value < 2**63)
+    if levels == 0:
+        return False
+    if kind is dict:
+        for name, each in value.items():
+            if type(name) is not str or not _is_json(each, levels - 1):
+                return False
+    elif kind is list:
+        for each in value:
+            if not _is_json(each, levels - 1):
+                return False
+    else:
+        return False
+    return True
+
+
+def _finite(array: pa.Array) -> pa.Array:
+    if pa.types.is_floating(array.type) and not pc.all(pc.is_finite(array), min_count=0).as_py():
+        raise InexactError("a number that is infinite, or none")
+    return array
+
+
+def _list(node: Listing, values: Sequence[Any]) -> pa.Array:
+    present = [value or () for value in values]
+    offsets = np.zeros(len(values) + 1, np.int32)
+    np.cumsum(np.fromiter(map(len, present), np.int32, len(values)), out=offsets[1:])
+    members = list(chain.from_iterable(present))
+    null = _check(node.item, members)
+    items = pa.nulls(len(members), node.item.arrow) if null else _array(node.item, members)
+    return pa.ListArray.from_arrays(pa.array(offsets), items, type=node.arrow, mask=_mask(values))
+
+
+def _struct(node: Structure, values: Sequence[Any]) -> pa.Array:
+    arrays = _children(node, values)
+    if node.tag_field:
+        tags = {member.type: member.tag for member in node.members}
+        arrays.insert(0, pa.array([tags.get(type(value)) for value in values], pa.large_string()))
+    return pa.StructArray.from_arrays(arrays, fields=node.arrow_fields, mask=_mask(values))
+
+
+def _merger(types: list[type], present: list[type]) -> Callable[[list[list[Any]]], Sequence[Any]]:
+    """What puts values that lie by type back into the order of ``types``."""
+    if len(present) < 2:
+        return itemgetter(0)
+    codes = np.fromiter(map({one: code for code, one in enumerate(present)}.__getitem__, types), np.int32, len(types))
+    places = np.argsort(np.argsort(codes, kind="stable"), kind="stable")
+    pick = itemgetter(*places.tolist())
+    return lambda parts: pick(list(chain.from_iterable(parts)))
+
+
+def _mask(values: Sequence[Any]) -> pa.Array | None:
+    return pa.array([value is None for value in values]) if None in values else None

@@ -1,0 +1,61 @@
+"""``<tool_call>`` around a JSON object with ``name`` and ``arguments``, as Hermes and Qwen2.5 models write it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from agentmill.schemas.dialects.dialect import Block, Spoken, lines, unsayable, with_prose
+from agentmill.schemas.dialects.options import DialectConfig, terminal_calls
+from agentmill.schemas.messages.calls import read_arguments
+from agentmill.schemas.messages.surface_text import dumped
+from agentmill.schemas.records.rows import MessageCall
+from agentmill.schemas.records.trajectory import Action, ApiAction, CodeAction
+from agentmill.schemas.views.toolformats import DIALECTS
+
+_OPENING = re.compile(r"<tool_call>\s*")
+_CLOSING = re.compile(r"\s*</tool_call>")
+_scan = json.JSONDecoder().raw_decode
+
+
+class Hermes(DialectConfig):
+    """Calls as JSON in ``<tool_call>`` tags; several in a text are parallel calls."""
+
+    terminal: list[str] = terminal_calls("finish", "Finish")
+
+    def read(self, text: str) -> Spoken | None:
+        """The calls; a tag around anything but an object with a ``name`` stays prose."""
+        return with_prose(text, _blocks(text)) if "<tool_call>" in text else None
+
+    def compose(self, actions: Sequence[Action]) -> str:
+        """JSON as Python's ``json`` spaces it. There are no words for code."""
+        return lines(actions, [_call(action) for action in actions])
+
+
+def _blocks(text: str) -> Iterator[Block]:
+    done = 0
+    for opening in _OPENING.finditer(text):
+        if opening.start() < done:
+            continue
+        try:
+            _, end = _scan(text, opening.end())
+            call = msgspec.json.decode(text[opening.end() : end])
+        except (ValueError, RecursionError):
+            continue
+        closing = _CLOSING.match(text, end)
+        if closing and isinstance(call, dict) and isinstance(call.get("name"), str):
+            kwargs, raw = read_arguments(call.get("arguments"))
+            done = closing.end()
+            yield Block(opening.start(), done, ApiAction(function=call["name"], kwargs=kwargs, raw_arguments=raw))
+
+
+def _call(action: Action) -> str | None:
+    if isinstance(action, CodeAction):
+        raise unsayable("code is no tool call in this dialect")
+    if not isinstance(action, ApiAction):
+        return None
+    arguments = dumped(action.kwargs, "spaced") if action.raw_arguments is None else action.raw_arguments
+    return DIALECTS["xml"].call(MessageCall(name=action.function, arguments=arguments))

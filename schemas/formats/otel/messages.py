@@ -1,0 +1,177 @@
+"""Messages of ``gen_ai`` spans, ``{role, parts}``, as the items of one run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from agentmill.schemas.formats.format import FormatError
+from agentmill.schemas.formats.otel.spans import Span
+from agentmill.schemas.messages.calls import read_arguments
+from agentmill.schemas.messages.conversation import Transcript
+from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.records.trajectory import (
+    AnyItem,
+    ApiAction,
+    ImageObservation,
+    MessageAction,
+    ObservationSource,
+    TextObservation,
+)
+
+_TEXT = ("content", "text")
+
+
+class MessageParts:
+    """Adds what each chat span shows beyond the ones before it."""
+
+    def __init__(self, agent: Any = None) -> None:
+        self.transcript = Transcript()
+        self.agent = agent if isinstance(agent, str) else None
+        self.instructions: Any = None
+        self.used: set[str] = set()
+        """Ids of tool spans whose result is in the conversation."""
+        self._known: list[tuple[Any, ...]] = []
+        """What was said so far, in the form that is compared."""
+        self._calls: dict[str, tuple[str, int]] = {}
+        """By the id in the trace, the calls without a result: their id and turn."""
+
+    def chat(self, span: Span) -> None:
+        """Add the messages of a chat that are not known from the chats before."""
+        instructions = span.attributes.get("gen_ai.system_instructions")
+        if instructions is not None and self.transcript.system_prompt is None and not self._known:
+            self.instructions = instructions
+            self.transcript.system_prompt = _text(instructions if isinstance(instructions, list) else [instructions])
+        given = _messages(span.attributes.get("gen_ai.input.messages"))
+        forms = [_form(message) for message in given]
+        extends = forms[: len(self._known)] == self._known
+        self.transcript.remarks["history_changed"] += not extends
+        known = set() if extends else set(map(repr, self._known))
+        start = len(self._known) if extends else 0
+        for message, form in zip(given[start:], forms[start:], strict=True):
+            if repr(form) not in known:
+                self._add(message)
+        answers = _messages(span.attributes.get("gen_ai.output.messages"))
+        self._known = forms + [_form(message) for message in answers]
+        for message in answers:
+            self._add(message)
+
+    def tool(self, span: Span) -> None:
+        """Add the result of a tool, if no message shows it."""
+        given = span.attributes.get("gen_ai.tool.call.id")
+        if not isinstance(given, str) or given not in self._calls:
+            return
+        result = span.attributes.get("gen_ai.tool.call.result")
+        if result is None and not span.failed:
+            return
+        call_id, turn = self._calls.pop(given)
+        self.used.add(span.span_id)
+        rest: JsonObject = {}
+        name = self.transcript.answer(given, rest, [call_id])
+        text = _json(result) if result is not None else str(span.attributes.get("error.type", ""))
+        item = TextObservation(content=text, source="environment", tool_call_id=name, error=span.failed, turn=turn)
+        self.transcript.turn, last = turn, self.transcript.turn
+        self.transcript.add(item, rest)
+        self.transcript.turn = last
+
+    def _add(self, message: JsonObject) -> None:
+        role = message.get("role")
+        parts = [part if isinstance(part, dict) else {"type": "text", "content": part} for part in _parts(message)]
+        rest = {key: value for key, value in message.items() if key not in ("role", "parts", "content")}
+        if role == "system" and self.transcript.system_prompt is None and not self.transcript.content:
+            self.transcript.system_prompt = _text(parts)
+        elif role == "assistant":
+            self._act(parts, rest)
+        else:
+            self.transcript.remarks["unknown_role"] += role not in ("user", "tool", "system", "developer")
+            rest |= {"role": role} if role not in ("user", "tool") else {}
+            self._see(parts, "user" if role == "user" else "environment", rest)
+
+    def _act(self, parts: list[JsonObject], rest: JsonObject) -> None:
+        """A turn: the text and reasoning go with the first call."""
+        self.transcript.turn += 1
+        text = _text([part for part in parts if part.get("type") == "text"]) or None
+        reasoning = _text([part for part in parts if part.get("type") in ("reasoning", "thinking")]) or None
+        calls = [part for part in parts if part.get("type") == "tool_call" and isinstance(part.get("name"), str)]
+        known = ("text", "reasoning", "thinking")
+        others = [part for part in parts if part.get("type") not in known and part not in calls]
+        self.transcript.remarks["unknown_part"] += len(others)
+        rest |= {"parts": others} if others else {}
+        if not calls:
+            self._put(MessageAction(content=text or "", reasoning_content=reasoning), rest)
+        for number, call in enumerate(calls):
+            more = {key: each for key, each in call.items() if key not in ("type", "id", "name", "arguments")}
+            more |= rest if number == 0 else {}
+            call_id = self.transcript.call_id(call.get("id"), more)
+            self._calls[str(call.get("id") or call_id)] = (call_id, self.transcript.turn)
+            kwargs, raw = read_arguments(call.get("arguments"))
+            item = ApiAction(
+                function=call["name"],
+                kwargs=kwargs,
+                raw_arguments=raw,
+                tool_call_id=call_id,
+                description=text if number == 0 else None,
+                reasoning_content=reasoning if number == 0 else None,
+            )
+            self._put(item, more)
+
+    def _see(self, parts: list[JsonObject], source: ObservationSource, rest: JsonObject) -> None:
+        for part in parts:
+            kind = part.get("type")
+            more = {key: value for key, value in part.items() if key not in ("type", *_TEXT)} | rest
+            if kind == "text":
+                self._put(TextObservation(content=_text([part]), source=source), more)
+            elif kind == "tool_call_response":
+                more = {key: value for key, value in more.items() if key not in ("id", "response", "result")}
+                call_id = self.transcript.answer(part.get("id"), more)
+                self._calls.pop(str(part.get("id")), None)
+                shown = part.get("response", part.get("result"))
+                item = TextObservation(content=_json(shown), source="environment", tool_call_id=call_id)
+                self._put(item, more)
+            elif part.get("modality") == "image" and isinstance(part.get("uri"), str):
+                more.pop("uri")
+                self._put(ImageObservation(content=part["uri"], source=source), more)
+            else:
+                self.transcript.remarks["unknown_part"] += 1
+                self._put(TextObservation(content="", source=source), {**rest, "part": part})
+            rest = {}
+
+    def _put(self, item: AnyItem, rest: JsonObject) -> None:
+        self.transcript.add(msgspec.structs.replace(item, agent=self.agent), rest)
+
+
+def _messages(given: Any) -> list[JsonObject]:
+    """The messages of an attribute; a lone text is what a user says. Raises ``FormatError`` (``invalid``)."""
+    if isinstance(given, str):
+        return [{"role": "user", "content": given}]
+    if given is None:
+        return []
+    if not isinstance(given, list) or not all(isinstance(each, dict) for each in given):
+        raise FormatError("invalid", f"expected messages of a span, a list of objects, got {given!r:.60}")
+    return given
+
+
+def _parts(message: JsonObject) -> list[Any]:
+    parts = message.get("parts", message.get("content"))
+    return parts if isinstance(parts, list) else [] if parts is None else [parts]
+
+
+def _form(message: JsonObject) -> tuple[Any, ...]:
+    """A message without what only its output shows (why it ended): equal for equal messages."""
+    return message.get("role"), _parts(message)
+
+
+def _text(parts: list[Any]) -> str:
+    """The texts of parts, one after the other."""
+    return "\n".join(
+        _json(next((part[key] for key in _TEXT if key in part), "") if isinstance(part, dict) else part)
+        for part in parts
+    )
+
+
+def _json(value: Any) -> str:
+    """A text as it is, another value as JSON text, none as an empty text."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    return msgspec.json.encode(value).decode()

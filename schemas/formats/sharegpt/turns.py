@@ -1,0 +1,326 @@
+"""The turns of ShareGPT, as OpenAI messages and back.
+
+A ``function_call`` turn holds the JSON of a call, or of a list of calls, and no ids; reasoning stands before it, and
+before any answer, as ``<think>`` text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import msgspec
+
+from agentmill.schemas.formats.format import FormatError, Losses, Remarks
+from agentmill.schemas.messages.conversation import Layout, Text, key
+from agentmill.schemas.messages.parts import REASONING
+from agentmill.schemas.messages.surface_text import Style, dumped, style_of
+from agentmill.schemas.messages.writer import Told
+from agentmill.schemas.records.record import JsonObject
+
+KINDS = {
+    "human": "user",
+    "user": "user",
+    "gpt": "assistant",
+    "assistant": "assistant",
+    "chatgpt": "assistant",
+    "bard": "assistant",
+    "function_call": "function_call",
+    "observation": "tool",
+    "tool": "tool",
+    "function": "tool",
+    "function_response": "tool",
+    "system": "system",
+    "developer": "developer",
+}
+"""Who speaks, by the names in use."""
+
+USUAL = {
+    "user": "human",
+    "assistant": "gpt",
+    "function_call": "function_call",
+    "tool": "observation",
+    "system": "system",
+    "developer": "developer",
+}
+
+_OURS = frozenset({"tool_calls", "function_call", "tool_call_id", *REASONING})
+"""Fields that belong to OpenAI messages: a turn that has one is left as it is."""
+_OPEN, _CLOSE = "<think>\n", "\n</think>\n\n"
+
+
+class Names(NamedTuple):
+    """The names of a turn's two fields."""
+
+    speaker: str = "from"
+    text: str = "value"
+
+
+class TurnReader:
+    """Turns of one record to messages. What is noted belongs to the run, or to the message of the same place."""
+
+    def __init__(self) -> None:
+        self.names: Names | None = None
+        self.aliases: dict[str, str] = {}
+        self.style: Style | None = None
+        self.remarks: Remarks = Remarks()
+
+    def read(self, turns: Sequence[Any]) -> list[tuple[JsonObject, JsonObject]]:
+        """A message and its notes for each turn. Raises ``FormatError``: ``invalid``, ``unknown_role``."""
+        return [self._read(turn, place) for place, turn in enumerate(turns)]
+
+    def spelling(self) -> JsonObject:
+        """Notes on the whole run: what is not as usual."""
+        aliases = {kind: name for kind, name in self.aliases.items() if USUAL[kind] != name}
+        names = {"names": list(self.names)} if self.names not in (None, Names()) else {}
+        style = {"value": self.style} if self.style not in (None, "spaced") else {}
+        return {**names, **({"roles": aliases} if aliases else {}), **style}
+
+    def _read(self, turn: Any, place: int) -> tuple[JsonObject, JsonObject]:
+        if not isinstance(turn, dict):
+            raise FormatError("invalid", f"turn {place} is {turn!r:.60}, expected an object")
+        if self.names is None:
+            self.names = Names("role", "content") if "role" in turn and "from" not in turn else Names()
+        by, said = self.names
+        speaker = turn.get(by)
+        kind = KINDS.get(speaker) if isinstance(speaker, str) else None
+        if speaker is None or kind is None:
+            raise FormatError("unknown_role", f"turn {place} is from {speaker!r:.60}; known: {', '.join(KINDS)}")
+        note: JsonObject = {}
+        if self.aliases.setdefault(kind, speaker) != speaker:
+            note["from"] = speaker
+        if by != "role" and ("role" in turn or "content" in turn):
+            raise FormatError("invalid", f"turn {place} has fields of two formats: {', '.join(turn)}")
+        message: JsonObject = {"role": "assistant" if kind == "function_call" else kind}
+        for name, value in turn.items():
+            if name == said:
+                message["content"] = value
+            elif value is not None and name != by:  # nulls fill up what only some turns of a table have
+                message[name] = value
+        content = message.get("content")
+        if not _OURS.isdisjoint(turn) and any(turn.get(field) is not None for field in _OURS):
+            note["turn"] = kind
+        elif kind == "function_call":
+            note |= self._call(message)
+        elif kind == "assistant" and isinstance(content, str) and content.startswith(_OPEN):
+            reasoning, text = without_thought(content)
+            message |= {"content": text} if reasoning is None else {"content": text, REASONING[0]: reasoning}
+        return message, note
+
+    def _call(self, message: JsonObject) -> JsonObject:
+        text = message.get("content")
+        if not isinstance(text, str):
+            raise FormatError("invalid", f"a function call is {text!r:.60}, expected JSON text")
+        reasoning, body = without_thought(text)
+        try:
+            value = msgspec.json.decode(body)
+        except (msgspec.DecodeError, RecursionError):
+            value = None
+        calls = value if isinstance(value, list) else [value]
+        if not calls or not all(isinstance(call, dict) and isinstance(call.get("name"), str) for call in calls):
+            self.remarks["invalid_call"] += 1
+            return {"turn": "function_call"}
+        functions = [
+            {name: call[name] for name in ("name", "arguments") if call.get(name) is not None} for call in calls
+        ]
+        message["content"] = None
+        message["tool_calls"] = [{"type": "function", "function": function} for function in functions]
+        if reasoning is not None:
+            message[REASONING[0]] = reasoning
+        if self.style is None:
+            self.style = style_of(body, value)
+        plain = functions[0] if len(functions) == 1 else functions
+        return {} if body == dumped(plain, self.style or "spaced") else {"value": body}
+
+
+def read_texts(turns: Sequence[Any]) -> list[Text] | None:
+    """The messages of turns that are all texts by the usual names, with nothing to be noted of them; else ``None``.
+
+    Most data sets have no other turns, and a ``TurnReader`` takes three times as long for these.
+    """
+    texts = []
+    for turn in turns:
+        if type(turn) is not dict or len(turn) - ("loss" in turn) != 2:
+            return None
+        text, speaker, train = turn.get("value"), turn.get("from"), turn.get("loss")
+        if type(text) is not str:
+            return None
+        if speaker == "gpt" and (train is None or type(train) is bool) and not text.startswith(_OPEN):
+            texts.append(Text(text, True, train))
+        elif speaker == "human" and train is None:
+            texts.append(Text(text, False))
+        else:
+            return None
+    return texts
+
+
+class TurnWriter:
+    """Messages of one record to turns."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.spelling = layout.spelling
+        self.names = Names(*layout.spelling.get("names", Names()))
+        self.aliases = {**USUAL, **layout.spelling.get("roles", {})}
+        self.style: Style = layout.spelling.get("value", "spaced")
+
+    def write(self, told: Sequence[Told]) -> list[JsonObject]:
+        """The turns; a message with a text beside its calls becomes two."""
+        return [turn for each in told for turn in self._write(dict(each.message), each.start)]
+
+    def _write(self, message: JsonObject, start: int) -> list[JsonObject]:
+        note = self.spelling.get(key(start), {})
+        kind = message.pop("role")
+        if "turn" in note:
+            return [self._turn(note["turn"], note, message.pop("content", _ABSENT), message)]
+        message.pop("tool_call_id", None)
+        calls = message.pop("tool_calls", None)
+        reasoning = message.pop(REASONING[0], None)
+        content = message.pop("content", _ABSENT)
+        if calls is None:
+            content = with_thought(reasoning, content) if isinstance(content, str) else content
+            return [self._turn(kind, note, content, message)]
+        functions = [call["function"] for call in calls]
+        body = note.get("value") or dumped(functions[0] if len(functions) == 1 else functions, self.style)
+        call = self._turn("function_call", note, with_thought(reasoning, body), message)
+        return [call] if not content else [self._turn("assistant", {}, content, {}), call]
+
+    def _turn(self, kind: str, note: JsonObject, content: Any, rest: JsonObject) -> JsonObject:
+        speaker = note.get("from", self.aliases[kind])
+        said = {} if content is _ABSENT else {self.names.text: content}
+        return {self.names.speaker: speaker, **said, **rest}
+
+
+_ABSENT = object()
+
+
+def is_answer(turn: JsonObject, names: Names) -> bool:
+    """Whether the model speaks."""
+    return KINDS[turn[names.speaker]] in ("assistant", "function_call")
+
+
+def with_thought(reasoning: str | None, text: str) -> str:
+    """``text`` after the reasoning that led to it, if there is any."""
+    return text if reasoning is None else f"{_OPEN}{reasoning}{_CLOSE}{text}"
+
+
+def without_thought(text: str) -> tuple[str | None, str]:
+    """Reasoning at the beginning of ``text``, and the rest."""
+    if not text.startswith(_OPEN):
+        return None, text
+    end = text.find(_CLOSE, len(_OPEN))
+    return (None, text) if end < 0 else (text[len(_OPEN) : end], text[end + len(_CLOSE) :])
+
+
+_ANSWERING = ("assistant", "function_call")
+_SYSTEM = ("system", "developer")
+
+
+class LoadableOrder:
+    """Writes turns so that none is skipped. ``merged`` counts what this changed, by ``order.`` and what was done.
+
+    ``joined_turns`` went into a neighbour of their side; ``text_in_reasoning`` is text that stood before a call and
+    stands in its ``<think>``; ``call_in_text`` are calls before a text, written into it in ``<tool_call>``;
+    ``turns_after_the_last_answer`` are left out; an ``empty_turn`` was put before a model that speaks first;
+    ``role`` are names of who speaks that differ from the others of their kind, or system turns in between.
+    """
+
+    def __init__(self, names: Names, aliases: Mapping[str, str], style: Style) -> None:
+        self._names = names
+        self._aliases = aliases
+        self._style: Style = style
+        self.merged = Losses()
+
+    def write(self, turns: Sequence[JsonObject]) -> list[JsonObject]:
+        """``turns`` in that order; those that have it already stay as they are.
+
+        Raises ``FormatError``: ``no_answer`` if the model says nothing, ``turn_order`` for turns that would have to be
+        joined and are no texts.
+        """
+        opening = [self._as(turns[0], "system")] if turns and self._kind(turns[0]) in _SYSTEM else []
+        sides = groupby(turns[len(opening) :], lambda turn: self._kind(turn) in _ANSWERING)
+        groups = [(answers, list(group)) for answers, group in sides]
+        if groups and not groups[-1][0]:
+            self._count("turns_after_the_last_answer", len(groups.pop()[1]))
+        if not groups:
+            raise FormatError("no_answer", "the model says nothing, so LLaMA-Factory has nothing to train on")
+        if groups[0][0]:
+            self._count("empty_turn")
+            opening.append({self._names.speaker: self._aliases["user"], self._names.text: ""})
+        return [*opening, *(self._answered(group) if answers else self._asked(group) for answers, group in groups)]
+
+    def _asked(self, group: list[JsonObject]) -> JsonObject:
+        """What is said to the model: a result, if one is among it."""
+        kinds = [self._kind(turn) for turn in group]
+        turn = self._as(group[0], "tool" if "tool" in kinds else "user")
+        if len(group) == 1:
+            return turn
+        self._count("joined_turns", len(group) - 1)
+        values = [each.get(self._names.text) or "" for each in group]
+        if any(isinstance(value, list) for value in values):
+            return {**turn, self._names.text: [part for value in values for part in _parts(value)]}
+        return {**turn, self._names.text: "\n".join(map(self._text, group))}
+
+    def _answered(self, group: list[JsonObject]) -> JsonObject:
+        """What the model says: calls, with what it says before as their reasoning, or else a text with calls in it."""
+        kinds = [self._kind(turn) for turn in group]
+        turn = self._as(group[-1], kinds[-1])
+        if len(group) == 1:
+            return turn
+        self._count("joined_turns", len(group) - 1)
+        first = kinds.index("function_call") if "function_call" in kinds else len(kinds)
+        if first == len(kinds):
+            return {**turn, self._names.text: "\n".join(map(self._text, group))}
+        if "assistant" in kinds[first:]:
+            self._count("call_in_text", kinds.count("function_call"))
+            return {**self._as(turn, "assistant"), self._names.text: "\n".join(map(self._hermes, group))}
+        self._count("text_in_reasoning", first)
+        thoughts = [part for turn in group[:first] for part in without_thought(self._text(turn)) if part]
+        calls: list[Any] = []
+        for each in group[first:]:
+            thought, called = self._calls(each)
+            thoughts += [thought] if thought else []
+            calls += called
+        body = dumped(calls[0] if len(calls) == 1 else calls, self._style)
+        return {**turn, self._names.text: with_thought("\n".join(thoughts) or None, body)}
+
+    def _hermes(self, turn: JsonObject) -> str:
+        if self._kind(turn) == "assistant":
+            return self._text(turn)
+        thought, calls = self._calls(turn)
+        said = "\n".join(f"<tool_call>\n{dumped(call, self._style)}\n</tool_call>" for call in calls)
+        return with_thought(thought, said)
+
+    def _calls(self, turn: JsonObject) -> tuple[str | None, list[Any]]:
+        thought, body = without_thought(self._text(turn))
+        try:
+            value = msgspec.json.decode(body)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise FormatError("turn_order", f"a call that has to be joined is no JSON: {body!r:.60}") from error
+        return thought, value if isinstance(value, list) else [value]
+
+    def _text(self, turn: JsonObject) -> str:
+        text = turn.get(self._names.text) or ""
+        if not isinstance(text, str):
+            raise FormatError("turn_order", f"turns of one side follow each other, and one is no text: {text!r:.60}")
+        return text
+
+    def _kind(self, turn: JsonObject) -> str:
+        return KINDS[turn[self._names.speaker]]
+
+    def _as(self, turn: JsonObject, kind: str) -> JsonObject:
+        """``turn`` said by ``kind``, under the name that this has in the run."""
+        speaker = self._aliases[kind]
+        if turn[self._names.speaker] == speaker:
+            return turn
+        self._count("role")
+        return {**turn, self._names.speaker: speaker}
+
+    def _count(self, what: str, n: int = 1) -> None:
+        if n:
+            self.merged[f"order.{what}"] += n
+
+
+def _parts(value: Any) -> list[Any]:
+    """What a turn with images says, in parts as OpenAI has them."""
+    return value if isinstance(value, list) else [{"type": "text", "text": value}]

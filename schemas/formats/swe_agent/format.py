@@ -1,0 +1,147 @@
+"""SWE-agent's ``.traj`` files (arXiv:2405.15793).
+
+``history`` is what the model saw, ``trajectory`` has a step per reply; either may lack what the other has, so the two
+are aligned. An observation's text is the one in ``history``; that of the step, which it begins with, is kept where it
+does not. A command in text is code in ``bash``, a structured call a call. How a run ended (``exit_status``) does not
+say whether it passed: the outcome's status stays unknown. Demonstrations are no part of the run and stand in ``extra``.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from agentmill.schemas.config import Config
+from agentmill.schemas.formats.format import FormatError, Losses, Origin, Raw, Read, Remarks, parse, provenance
+from agentmill.schemas.formats.swe_agent.turns import Run, read_run
+from agentmill.schemas.ids import part_id
+from agentmill.schemas.messages.calls import link_remarks
+from agentmill.schemas.messages.parts import count_of, image_remarks, number_of
+from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.records.trajectory import Outcome, Source, Trajectory, Usage
+
+CONVERTER_VERSION = "1"
+NAME = "swe_agent"
+LIMITS = ("exit_cost", "exit_context", "exit_total_execution_time", "exit_command_timeout", "early_exit")
+"""What ``exit_status`` holds where a limit ended the run."""
+
+
+class SweAgent(Config):
+    """Files of SWE-agent 0.x and 1.x, runs of its retrying agents and demonstrations included. They are only read."""
+
+    def read(self, raw: Raw, origin: Origin) -> Read:
+        """The run; of a retrying agent the best, and the other attempts beside it. Raises ``FormatError``.
+
+        Reasons: those of ``parse``; ``invalid`` where there is no run, or something else in the place of one.
+        """
+        document = parse(raw)
+        losses = Losses()
+        trajectory_id, source = provenance(raw, origin, NAME, CONVERTER_VERSION)
+        attempts = _objects(document, "attempts")
+        whole = {key: value for key, value in document.items() if key != "attempts"}
+        best = _best(document, attempts)
+        others = [(number, each) for number, each in enumerate(attempts) if number != best]
+        if attempts and "trajectory" not in document and "history" not in document:
+            whole = {**attempts[0], "run": whole} if whole else attempts[0]
+            best, others = 0, others[1:]
+        elif best is not None:
+            differing = {key: value for key, value in attempts[best].items() if whole.get(key) != value}
+            whole = {**whole, "attempt": differing} if differing else whole
+        run = read_run(_objects(whole, "history"), _objects(whole, "trajectory"))
+        main = _trajectory(whole, run, trajectory_id, source, best or 0, losses)
+        branches = []
+        remarks = _remarks(run, main)
+        for number, each in others:
+            other = read_run(_objects(each, "history"), _objects(each, "trajectory"))
+            name = part_id(trajectory_id, f"attempt-{number}")
+            branches.append(_trajectory(each, other, name, source, number, losses))
+            remarks += _remarks(other, branches[-1])
+        return Read(main, losses, tuple(branches), remarks)
+
+
+def _remarks(run: Run, trajectory: Trajectory) -> Remarks:
+    found = run.transcript.remarks + link_remarks(trajectory.content, trajectory.tools)
+    return found + image_remarks(trajectory.content)
+
+
+def _best(document: JsonObject, attempts: list[JsonObject]) -> int | None:
+    """Which attempt the record repeats at its top."""
+    steps = document.get("trajectory")
+    return next((number for number, each in enumerate(attempts) if steps and each.get("trajectory") == steps), None)
+
+
+def _objects(document: JsonObject, key: str) -> list[JsonObject]:
+    value = document.get(key)
+    if value is None:
+        return []
+    if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
+        raise FormatError("invalid", f"expected {key!r}, a list of objects, got {value!r:.60}")
+    return value
+
+
+def _trajectory(
+    document: JsonObject, run: Run, trajectory_id: str, source: Source, attempt: int, losses: Losses
+) -> Trajectory:
+    if not (document.get("history") or document.get("trajectory")):
+        raise FormatError("invalid", "expected 'history' or 'trajectory' with at least one entry")
+    info = document.get("info")
+    info = dict(info) if isinstance(info, dict) else {}
+    status = info.pop("exit_status", None) if isinstance(info.get("exit_status"), str | None) else None
+    kept = {key: value for key, value in document.items() if key not in ("history", "trajectory", "info")}
+    usage = _usage(info)
+    replay = _replay(kept, losses)
+    statement = replay.get("problem_statement")
+    task_id = statement.get("id") if isinstance(statement, dict) else None
+    kept |= {"info": info} if info else {}
+    kept |= run.kept
+    return Trajectory(
+        trajectory_id=trajectory_id,
+        content=run.transcript.content,
+        task_id=task_id if isinstance(task_id, str) else None,
+        attempt=attempt,
+        system_prompt=run.transcript.system_prompt,
+        outcome=_outcome(status),
+        usage=usage,
+        source=source,
+        extra={NAME: kept | run.transcript.notes()},
+    )
+
+
+def _outcome(reason: str | None) -> Outcome:
+    return Outcome(
+        terminated=reason == "submitted",
+        truncated=reason is not None and any(limit in reason for limit in LIMITS),
+        reason=reason,
+    )
+
+
+def _usage(info: JsonObject) -> Usage:
+    """Tokens and cost; zero is what SWE-agent writes where nothing was counted. What is taken leaves ``info``."""
+    stats = info.get("model_stats")
+    if not isinstance(stats, dict):
+        return Usage()
+    names = {"tokens_sent": "prompt_tokens", "tokens_received": "completion_tokens", "instance_cost": "cost_usd"}
+    said = {name: number for name in names if (number := number_of(stats.get(name))) is not None and number > 0}
+    values = {name: number if name == "instance_cost" else count_of(int(number)) for name, number in said.items()}
+    taken = {name: value for name, value in values.items() if value is not None}
+    info["model_stats"] = {name: value for name, value in stats.items() if name not in taken}
+    return msgspec.convert({names[name]: value for name, value in taken.items()}, Usage)
+
+
+def _replay(kept: JsonObject, losses: Losses) -> JsonObject:
+    """The configuration of the run, as an object, without the key to the model's API."""
+    replay = kept.get("replay_config")
+    if isinstance(replay, str):
+        try:
+            replay = parse(replay.encode())
+        except FormatError:
+            return {}
+    if not isinstance(replay, dict):
+        return {}
+    agent = replay.get("agent")
+    model = agent.get("model") if isinstance(agent, dict) else None
+    if isinstance(agent, dict) and isinstance(model, dict) and model.get("api_key") is not None:
+        losses["replay_config.agent.model.api_key"] += 1
+        agent = {**agent, "model": {**model, "api_key": None}}
+        replay = {**replay, "agent": agent}
+    kept["replay_config"] = replay
+    return replay

@@ -1,0 +1,220 @@
+"""Calls of OpenAI messages: what is called, with which arguments, and how these were spelled."""
+
+from __future__ import annotations
+
+import ast
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from agentmill.schemas.arrow.check import MOST_LEVELS, is_too_deep
+from agentmill.schemas.formats.format import FormatError, Remarks
+from agentmill.schemas.messages.conversation import Conversation
+from agentmill.schemas.messages.surface_text import Spelling, spelled, spelling_of
+from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.records.trajectory import AnyItem, ApiAction, CodeAction, Tool
+
+_decode = msgspec.json.Decoder().decode
+
+
+def read_arguments(given: Any) -> tuple[JsonObject, str | None]:
+    """``kwargs`` and ``raw_arguments`` of a call.
+
+    ``given`` is what stands in the place of the arguments. An object, or JSON text of one, is taken as it is; any other
+    text, or one nested too deeply for a table, is kept raw, any other value as its JSON text. No arguments at all
+    (``None``) are an empty object.
+    """
+    if isinstance(given, dict):
+        return given, None
+    if given is None:
+        return {}, None
+    if not isinstance(given, str):
+        return {}, msgspec.json.encode(given).decode()
+    try:
+        value = _decode(given)
+    except (msgspec.DecodeError, RecursionError):
+        return {}, given
+    held = isinstance(value, dict) and not (given.count("[") + given.count("{") > MOST_LEVELS and is_too_deep(value))
+    return (value, None) if held else ({}, given)
+
+
+_CALL = frozenset({"id", "type", "function"})
+_FUNCTION = frozenset({"name", "arguments"})
+
+
+class CallReader:
+    """Reads the calls of one conversation. ``arguments`` is how the format spells arguments if nothing is noted."""
+
+    def __init__(self, talk: Conversation, arguments: Spelling) -> None:
+        self.talk = talk
+        self.arguments = arguments
+        self._style: Spelling | None = None
+        self._empty: list[int] = []
+        """Calls before the one that tells the style: without arguments, and spelled as the format does it."""
+
+    def read(self, call: Any, fields: JsonObject) -> ApiAction:
+        """The call that becomes the next item, with ``fields`` beside it. Raises ``FormatError``."""
+        index = len(self.talk.content)
+        function = _function(call)
+        call_id = call.get("id")
+        if call_id is not None and not isinstance(call_id, str):
+            raise FormatError("invalid", f"the id of a call is {call_id!r:.60}, expected a text")
+        if not call_id:
+            self.talk.unnumbered.append(index)
+            if call_id == "":
+                self.talk.note(index, id="")
+        kwargs, raw = read_arguments(function.get("arguments"))
+        self._spelled(function.get("arguments"), kwargs, raw, index)
+        self._rest(call, function, index)
+        name = function["name"]
+        return ApiAction(function=name, kwargs=kwargs, raw_arguments=raw, tool_call_id=call_id or None, **fields)
+
+    def _spelled(self, given: Any, kwargs: JsonObject, raw: str | None, index: int) -> None:
+        """Note how arguments are spelled, if it is not in the way of the first call of the record."""
+        if raw is not None:
+            self.talk.remarks["invalid_arguments"] += 1
+        elif kwargs and self._style is None:
+            self._set_style(spelling_of(given, kwargs) or self.arguments)
+        if given != (spelled(kwargs, self._style or self.arguments) if raw is None else raw):
+            self.talk.note(index, arguments=given)
+        elif self._style is None and raw is None:
+            self._empty.append(index)
+
+    def _set_style(self, style: Spelling) -> None:
+        self._style = style
+        if style != self.arguments:
+            self.talk.spelling["arguments"] = style
+        if (style == "object") != (self.arguments == "object"):
+            for index in self._empty:
+                self.talk.note(index, arguments=spelled({}, self.arguments))
+
+    def _rest(self, call: JsonObject, function: JsonObject, index: int) -> None:
+        """Keep the fields of a call that no field of ours says."""
+        if "type" not in call:
+            self.talk.note(index, type="absent")
+        if call.keys() <= _CALL and function.keys() <= _FUNCTION:
+            return
+        rest = {field: value for field, value in call.items() if field not in _CALL and value is not None}
+        more = {field: value for field, value in function.items() if field not in _FUNCTION and value is not None}
+        rest |= {"function": more} if more else {}
+        if rest:
+            self.talk.call_fields[str(index)] = rest
+
+
+def _function(call: Any) -> JsonObject:
+    """The function that a call names, and its arguments."""
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        raise FormatError("unknown_call", f"expected a call with a function and its name, got {call!r:.80}")
+    if call.get("type", "function") != "function":
+        raise FormatError("unknown_call", f"a call is of type {call['type']!r:.60}; known: function")
+    return function
+
+
+_POINT = ("x", "y", "button")
+PARAMETERS: dict[str, tuple[str, ...]] = {
+    "clear": ("bid",),
+    "click": ("bid", "button", "modifiers"),
+    "dblclick": ("bid", "button", "modifiers"),
+    "drag_and_drop": ("from_bid", "to_bid"),
+    "fill": ("bid", "value"),
+    "focus": ("bid",),
+    "go_back": (),
+    "go_forward": (),
+    "goto": ("url",),
+    "hover": ("bid",),
+    "keyboard_down": ("key",),
+    "keyboard_insert_text": ("text",),
+    "keyboard_press": ("key",),
+    "keyboard_type": ("text",),
+    "keyboard_up": ("key",),
+    "mouse_click": _POINT,
+    "mouse_dblclick": _POINT,
+    "mouse_down": _POINT,
+    "mouse_drag_and_drop": ("from_x", "from_y", "to_x", "to_y"),
+    "mouse_move": ("x", "y"),
+    "mouse_up": _POINT,
+    "new_tab": (),
+    "noop": ("wait_ms",),
+    "press": ("bid", "key_comb"),
+    "report_infeasible": ("reason",),
+    "scroll": ("delta_x", "delta_y"),
+    "select_option": ("bid", "options"),
+    "send_msg_to_user": ("text",),
+    "tab_close": (),
+    "tab_focus": ("index",),
+    "upload_file": ("bid", "file"),
+}
+"""The actions, and their parameters in order: arguments without a name are those."""
+
+
+def browser_action(text: str, parameters: Mapping[str, tuple[str, ...]] = PARAMETERS) -> ApiAction | CodeAction:
+    """The action that ``text`` is: a call with plain values, or else code. ``parameters`` are those of each call."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of escapes in strings, which are taken as Python takes them
+            call = ast.parse(text.strip(), mode="eval").body
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name):
+            return ApiAction(function=call.func.id, kwargs=_arguments(call, parameters.get(call.func.id, ())))
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
+        pass
+    return CodeAction(language="python", content=text)
+
+
+def _arguments(call: ast.Call, parameters: tuple[str, ...]) -> JsonObject:
+    """The arguments by name. Raises ``ValueError`` for what has no name, has it twice, or is no JSON value."""
+    if len(call.args) > len(parameters):
+        raise ValueError("more arguments than parameters")
+    given = [*zip(parameters, call.args, strict=False), *((each.arg, each.value) for each in call.keywords)]
+    found = {name: _value(ast.literal_eval(value)) for name, value in given if name is not None}
+    if len(found) < len(given):
+        raise ValueError("an argument stands twice, or has no name")
+    msgspec.json.encode(found)
+    return found
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_value(each) for each in value]
+    if value is None or isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    raise ValueError(f"{value!r} is no JSON value")
+
+
+_CALLS = frozenset({ApiAction, CodeAction})
+
+
+def link_remarks(content: Sequence[AnyItem], tools: Sequence[Tool]) -> Remarks:
+    """What is odd, by reason code.
+
+    ``repeated_call_id``, ``orphan_result``, ``early_result`` (its call comes later), ``duplicate_result``,
+    ``unanswered_call``, and ``undeclared_tool`` where tools are declared and others called.
+    """
+    remarks = Remarks()
+    waiting: dict[str | None, int] = {}
+    early: set[str] = set()
+    declared = {tool.name for tool in tools}
+    for item in content:
+        call_id = item.tool_call_id
+        if type(item) in _CALLS:
+            if declared and isinstance(item, ApiAction) and item.function not in declared:
+                remarks["undeclared_tool"] += 1
+            if call_id is None:
+                remarks["unanswered_call"] += 1
+                continue
+            if call_id in waiting:
+                remarks["repeated_call_id"] += 1
+            if call_id in early:
+                remarks["early_result"] += 1
+            waiting[call_id] = waiting.get(call_id, 0) + 1
+        elif call_id is not None and waiting.get(call_id, 0):
+            waiting[call_id] -= 1
+        elif call_id is not None:
+            remarks["duplicate_result" if call_id in waiting else "orphan_result"] += 1
+            early.add(call_id)
+    if unanswered := sum(waiting.values()):
+        remarks["unanswered_call"] += unanswered
+    return remarks

@@ -1,0 +1,316 @@
+"""OpenAI chat messages, from which the items of a run are made. Formats that spell them otherwise translate first.
+
+An assistant message is one turn: its text, or its calls, the first of which takes text and reasoning along. A result
+belongs to the call of its id; where there are no ids, to the calls of the turn before it, in order. A field that is
+null is one that is not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from msgspec.structs import force_setattr
+
+from agentmill.schemas.dialects.dialect import Dialect, is_plainest, is_terminal
+from agentmill.schemas.formats.format import FormatError
+from agentmill.schemas.messages.calls import CallReader
+from agentmill.schemas.messages.conversation import Conversation, Flag, Text, key
+from agentmill.schemas.messages.parts import REASONING, Image, opening_of, read_parts, reasoning_of, rest_of, speaker_of
+from agentmill.schemas.messages.surface_text import Spelling, Wordings, wording
+from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.records.trajectory import (
+    ApiAction,
+    CodeAction,
+    ImageObservation,
+    MessageAction,
+    ObservationSource,
+    TextObservation,
+)
+
+_KNOWN = frozenset({"role", "content", "name"})
+_RESULT = _KNOWN | {"tool_call_id"}
+_CALLS = frozenset({ApiAction, CodeAction})
+
+
+class MessageReader:
+    """Reads the messages of one record. ``arguments`` is how the format spells arguments if nothing is noted."""
+
+    def __init__(self, arguments: Spelling, flag: Flag, dialect: Dialect | None = None) -> None:
+        self.flag = flag
+        self.dialect = dialect
+        self.talk = Conversation()
+        self._call_reader = CallReader(self.talk, arguments)
+        self._ids: set[str | None] = set()
+        """Ids in use so far."""
+        self._waiting: list[int] = []
+        """Calls of the last turn without an id."""
+        self._ending: list[int] = []
+        """Such calls that end a task: they get a result only where there are more results than other calls."""
+        self._results: list[int] = []
+        """Results without an id since then."""
+        self._awaits = False
+        """The last turn is answered by what comes next, whoever is said to speak."""
+        self._openings = tuple(dialect.results) if dialect else ()
+        self._only_openings = dialect is not None and dialect.only_results
+        self._wordings = Wordings()
+
+    def read(self, messages: Any) -> Conversation:
+        """The conversation.
+
+        Raises ``FormatError``: ``invalid``, ``unknown_role``, ``unknown_part``, ``unknown_call``.
+        """
+        if not isinstance(messages, list):
+            raise FormatError("invalid", f"expected a list of messages, got {messages!r:.60}")
+        talk = self.talk
+        for place, message in enumerate(messages):
+            try:
+                reader = _READERS[message["role"]]
+            except (KeyError, TypeError) as error:
+                raise _unreadable(message, place) from error
+            talk.starts.append(len(talk.content))
+            reader(self, message)
+        return self._finished()
+
+    def read_texts(self, texts: Iterable[Text]) -> Conversation:
+        """The conversation of messages that are a text and nothing else."""
+        talk = self.talk
+        for text in texts:
+            talk.starts.append(len(talk.content))
+            if text.agent:
+                self._begin_turn()
+                self._say(text.content, talk.starts[-1], None, {"turn": talk.turn, "train": text.train})
+            else:
+                self._hear(text.content)
+        return self._finished()
+
+    def _system(self, message: JsonObject) -> None:
+        role = message["role"]
+        if self.talk.content or self.talk.system_prompt is not None:
+            self._observe(message, _KNOWN, source="environment", role=role)
+            return
+        self.talk.starts[-1] = -1
+        self.talk.system_prompt = self._text(message, -1)
+        if role != "system":
+            self.talk.note(-1, role=role)
+        self._rest(message, -1, _KNOWN - {"name"})
+
+    def _user(self, message: JsonObject) -> None:
+        content = message.get("content")
+        if len(message) == 2 and isinstance(content, str):
+            self._hear(content)
+        elif not self._is_result(opening_of(content)):
+            self._observe(message, _KNOWN, source="user")
+        else:
+            self._results.append(len(self.talk.content))
+            self._observe(message, _KNOWN, source="environment")
+
+    def _hear(self, text: str) -> None:
+        talk = self.talk
+        source: ObservationSource = "user"
+        if self._is_result(text):
+            self._results.append(len(talk.content))
+            source = "environment"
+        talk.content.append(TextObservation(content=text, turn=talk.turn, source=source))
+
+    def _is_result(self, text: str) -> bool:
+        """Whether a user turn is the environment's: by how it opens, or else by a guess, as it follows a call."""
+        if self._openings and self.talk.turn and text.startswith(self._openings):
+            return True
+        guessed = self._awaits and not self._only_openings
+        if guessed:
+            self.talk.remarks["guessed_source"] += 1
+        return guessed
+
+    def _result(self, message: JsonObject) -> None:
+        index = len(self.talk.content)
+        role = message["role"]
+        call_id = message.get("tool_call_id")
+        if call_id is not None and not isinstance(call_id, str):
+            raise FormatError("invalid", f"the id of a result is {call_id!r:.60}, expected a text")
+        self._ids.add(call_id)
+        if role != "tool" or self._awaits:
+            self.talk.note(index, role=role)
+        if not call_id:
+            self._results.append(index)
+            if not self._awaits:
+                self.talk.unnumbered.append(index)
+            if call_id == "":
+                self.talk.note(index, id="")
+        self._observe(message, _RESULT, source="environment", tool_call_id=call_id or None)
+
+    def _observe(self, message: JsonObject, known: frozenset[str], **fields: Any) -> None:
+        index = len(self.talk.content)
+        content = message.get("content")
+        if len(message) == 2 and isinstance(content, str):
+            self.talk.content.append(TextObservation(content=content, turn=self.talk.turn, **fields))
+            return
+        fields.update(turn=self.talk.turn, name=speaker_of(message), train=self._train(message))
+        if isinstance(content, list):
+            pieces, outline = read_parts(content)
+            self.talk.note(index, parts=outline)
+            images = {field: value for field, value in fields.items() if field != "name"}
+            if all(isinstance(piece, Image) for piece in pieces):
+                known -= {"name"}
+            for piece in pieces:
+                item = (
+                    ImageObservation(content=piece.url, **images)
+                    if isinstance(piece, Image)
+                    else TextObservation(content=piece, **fields)
+                )
+                self.talk.content.append(item)
+        else:
+            self.talk.content.append(TextObservation(content=self._text(message, index), **fields))
+        self._rest(message, index, known)
+
+    def _assistant(self, message: JsonObject) -> None:
+        self._begin_turn()
+        talk = self.talk
+        index = len(talk.content)
+        if isinstance(message.get("content"), str) and self._is_text(message):
+            self._say(message["content"], index, None, {"turn": talk.turn, "train": self._train(message)})
+            return
+        field, reasoning = reasoning_of(message)
+        if field is not None and field != REASONING[0]:
+            talk.note(index, reasoning=field)
+        calls = message.get("tool_calls")
+        legacy = None if calls else message.get("function_call")
+        fields = {"turn": talk.turn, "agent": speaker_of(message), "train": self._train(message)}
+        known = _KNOWN | {field} if field else _KNOWN
+        if legacy is not None or calls:
+            content = message.get("content")
+            text = None if content is None else self._text(message, index)
+            if "content" not in message:
+                talk.note(index, content="absent")
+            if legacy is not None:
+                talk.note(index, role="function_call")
+                calls = [{"type": "function", "function": legacy}]
+            if self.dialect:
+                talk.note(index, native=True)
+            known |= {"tool_calls" if legacy is None else "function_call"}
+            self._calls(calls, {"description": text, "reasoning_content": reasoning}, fields)
+        else:
+            self._say(self._text(message, index), index, reasoning, fields)
+        self._rest(message, index, known)
+
+    def _begin_turn(self) -> None:
+        if self._waiting or self._ending or self._results:
+            self._link()
+        self.talk.turn += 1
+        self._awaits = False
+
+    def _is_text(self, message: JsonObject) -> bool:
+        """Whether a message is of a text and nothing else, but for a flag that our own field says."""
+        flag = self.flag
+        return len(message) == 2 or (len(message) == 3 and flag.says(message.get(flag.field)))
+
+    def _say(self, text: str, index: int, reasoning: str | None, fields: JsonObject) -> None:
+        talk, dialect = self.talk, self.dialect
+        spoken = dialect.read(text) if dialect else None
+        if spoken is None or dialect is None:
+            message = MessageAction(content=text, reasoning_content=reasoning, **fields)
+            if dialect and dialect.compose([message]) != text:
+                talk.note(index, plain=True)
+            elif dialect:
+                self._wordings.add(index, None)
+            talk.content.append(message)
+            return
+        plainest = is_plainest(dialect, spoken, text)
+        found = None if plainest else wording(text, spoken.actions)
+        if plainest or found is not None:
+            self._wordings.add(index, found)
+        else:
+            talk.note(index, text=text)
+        for action in spoken.actions:
+            if type(action) in _CALLS:
+                (self._ending if is_terminal(dialect, action) else self._waiting).append(len(talk.content))
+            for field, value in fields.items():
+                force_setattr(action, field, value)
+            talk.content.append(action)
+        # A command that ends the task may be a plain text, such as ``Act: finish``.
+        ended = bool(self._ending) or is_terminal(dialect, spoken.actions[0])
+        self._awaits = spoken.awaits and (bool(self._waiting) or not ended)
+        if reasoning is not None:
+            force_setattr(talk.content[index], "reasoning_content", reasoning)
+
+    def _calls(self, calls: Any, said: JsonObject, fields: JsonObject) -> None:
+        if not isinstance(calls, list):
+            raise FormatError("invalid", f"expected a list of calls, got {calls!r:.60}")
+        for place, call in enumerate(calls):
+            action = self._call_reader.read(call, {**fields, **said} if place == 0 else fields)
+            self._ids.add(action.tool_call_id)
+            if action.tool_call_id is None:
+                self._waiting.append(len(self.talk.content))
+            self.talk.content.append(action)
+
+    def _finished(self) -> Conversation:
+        """The conversation, with links to its last results, and notes on its wording."""
+        self._link()
+        self._wordings.note(self.talk)
+        return self.talk
+
+    def _link(self) -> None:
+        """Give calls without an id, and the results without one that followed them, ids that are not in use.
+
+        Where the results are fewer, they are those of the last calls.
+        """
+        if len(self._results) > len(self._waiting) and self._ending:
+            self._waiting = sorted([*self._waiting, *self._ending])
+        if self._waiting and self._results:
+            content, results = self.talk.content, self._results
+            for place, call in enumerate(self._waiting[-len(results) :]):
+                result = results[place]
+                name = f"call_{call}"
+                while name in self._ids:
+                    name += "_"
+                self._ids.add(name)
+                force_setattr(content[call], "tool_call_id", name)
+                force_setattr(content[result], "tool_call_id", name)
+        if self._waiting or self._ending or self._results:
+            self._waiting, self._ending, self._results = [], [], []
+
+    def _text(self, message: JsonObject, index: int) -> str:
+        content = message.get("content")
+        if isinstance(content, str):
+            return content
+        if content is None:
+            self.talk.note(index, content="null" if "content" in message else "absent")
+            return ""
+        if not isinstance(content, list):
+            raise FormatError("invalid", f"expected a text or a list of parts, got {content!r:.60}")
+        pieces, outline = read_parts(content)
+        if not isinstance(pieces[0], str) or len(pieces) > 1:
+            raise FormatError("unknown_part", f"a message of role {message['role']!r} holds an image")
+        self.talk.note(index, parts=outline)
+        return pieces[0]
+
+    def _train(self, message: JsonObject) -> bool | None:
+        return self.flag.read(message[self.flag.field]) if self.flag.field in message else None
+
+    def _rest(self, message: JsonObject, index: int, known: frozenset[str]) -> None:
+        """Keep the fields of a message that no field of ours says."""
+        if message.keys() <= known:
+            return
+        said = self.flag.field if index >= 0 and self.flag.says(message.get(self.flag.field)) else None
+        rest = rest_of(message, known, said)
+        if rest:
+            self.talk.fields[key(index)] = rest
+
+
+_READERS: dict[str, Callable[[MessageReader, JsonObject], None]] = {
+    "user": MessageReader._user,
+    "assistant": MessageReader._assistant,
+    "tool": MessageReader._result,
+    "function": MessageReader._result,
+    "system": MessageReader._system,
+    "developer": MessageReader._system,
+}
+"""Not held by the reader, which would then hold itself, and the run, until the next collection of garbage."""
+
+
+def _unreadable(message: Any, place: int) -> FormatError:
+    if not isinstance(message, dict):
+        return FormatError("invalid", f"message {place} is {message!r:.60}, expected an object")
+    return FormatError(
+        "unknown_role", f"message {place} is of role {message.get('role')!r:.60}; known: {', '.join(_READERS)}"
+    )

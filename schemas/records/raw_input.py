@@ -1,0 +1,66 @@
+"""Raw input: where records of a foreign format stand, before anything is known of what they say."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Literal
+
+from agentmill.schemas.records.record import Record
+
+RawKind = Literal["jsonl", "json", "document", "parquet"]
+"""JSON lines; one JSON document, a record or a list of them; one that is a record in any case; Parquet rows."""
+
+KINDS: dict[str, RawKind] = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "json",
+    ".traj": "json",
+    ".parquet": "parquet",
+}
+"""The kind of a file, by its suffix."""
+
+
+class RawSlice(Record):
+    """Rows next to each other in one file: from byte ``start`` to ``stop`` of JSON lines, else rows of the file.
+
+    ``row`` is the number of the first one, counted over all files of the data set.
+    """
+
+    path: str
+    start: int
+    stop: int
+    row: int
+    rows: int
+
+
+class Repeat(Record):
+    """The record whose first row is ``row`` has ``occurrence`` equal ones before it."""
+
+    row: int
+    occurrence: int
+
+
+class RawPart(Record):
+    """As much raw input as becomes one shard; ``part_id`` is a digest of what is in it.
+
+    ``groups`` says how many rows, one after the other in ``slices``, are one record; empty: each is one.
+    """
+
+    part_id: str
+    kind: RawKind
+    slices: list[RawSlice]
+    groups: list[int] = []
+    repeats: list[Repeat] = []
+
+    @property
+    def records(self) -> int:
+        """How many records it holds."""
+        return len(self.groups) or sum(piece.rows for piece in self.slices)
+
+    def first_rows(self) -> list[int]:
+        """The number of the first row of each record."""
+        rows = [row for piece in self.slices for row in range(piece.row, piece.row + piece.rows)]
+        if not self.groups:
+            return rows
+        starts = [0, *itertools.accumulate(self.groups)]
+        return [rows[start] for start in starts[:-1]]

@@ -1,0 +1,347 @@
+"""Conversations under a chat template, as texts in which each trained message is what a model would generate.
+
+A template may show an earlier message otherwise than when it was generated (it drops earlier reasoning, for example).
+Such a conversation is rendered as several texts, as few as the template allows: each trained message is trained in one
+of them, after exactly the prompt that the model was asked with.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import msgspec
+
+from agentmill.schemas.chat import decoded_json, to_template
+from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.records.rows import Message
+
+Render = Callable[[list[JsonObject], list[JsonObject] | None, bool], str]
+"""``(messages, tools, add_generation_prompt) -> text``: a chat template at work."""
+
+OPENS_REASONING = re.compile(r"<think>\s*\Z")
+INLINE = re.compile(r"(<think>\s*)(.*?)(\s*</think>\s*)(.*)", re.DOTALL)
+"""Content that begins with its reasoning, as many data sets have it; templates take it apart."""
+
+
+class TemplateError(ValueError):
+    """A chat template under which a message cannot be trained as it would be generated, or that fails."""
+
+
+class Segment(msgspec.Struct, frozen=True):
+    """A stretch of rendered text; tokenised by itself. ``train``: its tokens carry loss, times ``weight``."""
+
+    text: str
+    train: bool
+    weight: float = 1.0
+
+
+@dataclass(frozen=True)
+class ChatTemplate:
+    """A chat template and what ends a turn under it.
+
+    ``end_of_turn`` is the text that ends one, for templates that add more after the last turn; by default it is the
+    last of a turn that is no white space. ``stops`` are the special tokens of the tokenizer: where a template closes a
+    turn with nothing, the model stops with the one that opens the next message (GLM-4.5 does). ``thinking`` is
+    the template as it prompts for a turn with reasoning (true) and for one without.
+    """
+
+    render: Render
+    end_of_turn: str | None = None
+    stops: Collection[str] = ()
+    thinking: Mapping[bool, Render] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """A text of a conversation: that of its first ``count`` messages, of which those in ``spans`` are trained.
+
+    ``spans`` are the start and end of each trained message, in characters, by its index. ``verbatim``: the template
+    renders the whole conversation to this text, and each turn ends with its message.
+    """
+
+    text: str
+    count: int
+    spans: dict[int, tuple[int, int]]
+    verbatim: bool
+
+    def segments(self, messages: Sequence[Message]) -> list[Segment]:
+        """The text, cut into what is trained and what is not."""
+        result: list[Segment] = []
+        done = 0
+        for index, (start, end) in self.spans.items():
+            weight = messages[index].weight
+            result += [Segment(self.text[done:start], False), Segment(self.text[start:end], True, weight)]
+            done = end
+        result.append(Segment(self.text[done:], False))
+        return [segment for segment in result if segment.text]
+
+
+@dataclass(frozen=True)
+class _Turn:
+    """The text up to the end of a trained message, which begins with the ``prompt`` that the model is asked with."""
+
+    index: int
+    prompt: str
+    text: str
+
+
+def segments(
+    messages: Sequence[Message], tools: list[JsonObject] | None, render: Render, end_of_turn: str | None = None
+) -> list[Segment]:
+    """The conversation as one text, cut into what is trained and what is not. Raises as ``as_one`` does."""
+    return as_one(messages, tools, ChatTemplate(render, end_of_turn)).segments(messages)
+
+
+def as_one(messages: Sequence[Message], tools: list[JsonObject] | None, template: ChatTemplate) -> Rendered:
+    """The conversation as one text. Raises as ``texts`` does, and ``TemplateError`` where one is not enough."""
+    first, *more = texts(messages, tools, template)
+    if more:
+        raise TemplateError(
+            f"the chat template shows assistant message {min(first.spans)}, or what precedes it, otherwise than at"
+            " generation; train with `chat_template: training`, or on pairs of steps (step_pairs)"
+        )
+    return first
+
+
+def texts(messages: Sequence[Message], tools: list[JsonObject] | None, template: ChatTemplate) -> list[Rendered]:
+    """The conversation as few texts as the template allows, each trained message in one of them.
+
+    A trained message starts after the generation prompt and ends with the end-of-turn token. What the template adds
+    after it is no part of it. A text ends with the last message that is trained in it, unless the template renders the
+    whole conversation so.
+
+    Raises ``TemplateError`` where the template leaves out a part of a trained message (tool calls, in a template that
+    knows none; arguments that are no JSON object), shows it otherwise than it prompts for it, or closes it with
+    nothing, and ``ValueError`` for a trained message of another role.
+    """
+    trained = [index for index, message in enumerate(messages) if message.train]
+    for index in trained:
+        if messages[index].role != "assistant":
+            raise ValueError(f"message {index} is of role {messages[index].role!r}: only assistant messages carry loss")
+    shown = _Shown(messages, tools, template)
+    whole = shown.text(len(messages), False)
+    if not trained:
+        return [Rendered(whole, len(messages), {}, True)]
+    left = [shown.turn(index) for index in trained]
+    result: list[Rendered] = []
+    while left:
+        group = _shown_by(left)
+        last = group[-1]
+        spans = {turn.index: (len(turn.prompt), len(turn.text)) for turn in group}
+        if last.index == trained[-1] and whole.startswith(last.text):
+            verbatim = len(group) == len(trained) and not shown.stops_by_role
+            result.append(Rendered(whole, len(messages), spans, verbatim))
+        else:
+            result.append(Rendered(last.text, last.index + 1, spans, False))
+        left = [turn for turn in left if turn.index not in spans]
+    return result[::-1]
+
+
+def unsaid(message: Message, text: str) -> str | None:
+    """The first part of an assistant message (reasoning, content, names of calls) that ``text`` does not hold."""
+    return _unsaid(message, message, text)
+
+
+@dataclass
+class _Shown:
+    """The renderings of the first messages of a conversation, each made once."""
+
+    messages: Sequence[Message]
+    tools: list[JsonObject] | None
+    template: ChatTemplate
+    _plain: list[JsonObject] = field(init=False)
+    _made: dict[tuple[int, bool, bool | None], str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._plain = to_template(self.messages)
+
+    def text(self, count: int, prompt: bool, thinking: bool | None = None) -> str:
+        """The first ``count`` messages, with the generation prompt if ``prompt``."""
+        key = (count, prompt, thinking)
+        if key not in self._made:
+            render = self.template.render if thinking is None else self.template.thinking[thinking]
+            self._made[key] = render(self._plain[:count], self.tools, prompt)
+        return self._made[key]
+
+    def turn(self, index: int) -> _Turn:
+        """The trained message at ``index`` as a model would generate it. Raises ``TemplateError``."""
+        message = self.messages[index]
+        reasoning = bool(_apart(message)[0])
+        turn, rendered = self._prompted(index), message
+        if turn is None and self.template.thinking:
+            turn = self._prompted(index, reasoning)
+        if turn is None:
+            turn = self._alone(index)
+        if turn is None:
+            content = _apart(message)[1]
+            turn = self._reasoned(index)
+            rendered = msgspec.structs.replace(message, reasoning_content=None, content=content)
+        if turn is None:
+            raise TemplateError(f"the chat template renders assistant message {index} otherwise than it prompts for it")
+        part = unsaid(message, turn.text[len(turn.prompt) :])
+        if part is None:
+            marked = _marked(rendered)
+            shown = self.template.render(to_template([*self.messages[:index], marked]), self.tools, False)
+            part = _unsaid(rendered, marked, shown)
+        if part is not None:
+            raise TemplateError(f"the chat template does not show {part[:60]!r} of assistant message {index}")
+        _check_arguments(message, index)
+        return self._closed(turn)
+
+    def _prompted(self, index: int, thinking: bool | None = None) -> _Turn | None:
+        """The turn as the template shows it, if it begins with the prompt for it."""
+        prompt = self.text(index, True, thinking)
+        text = self._up_to_end(index, len(prompt), thinking)
+        return _Turn(index, prompt, text) if text.startswith(prompt) else None
+
+    def _alone(self, index: int) -> _Turn | None:
+        """The turn as it is shown after one question, if it is shown so here, but after another past than prompted for.
+
+        gpt-oss does so: an answer makes the template drop the reasoning before the calls that led to it.
+        """
+        alone = _Shown([Message(role="user", content="question"), self.messages[index]], self.tools, self.template)
+        try:
+            turn = alone._prompted(1)
+        except TemplateError:
+            return None
+        if turn is None:
+            return None
+        prompt, opening = self.text(index, True), turn.prompt.removeprefix(alone.text(1, False))
+        said = turn.text[len(turn.prompt) :]
+        same = said and prompt.endswith(opening) and self._up_to_end(index, 0).endswith(opening + said)
+        return _Turn(index, prompt, prompt + said) if same else None
+
+    def _reasoned(self, index: int) -> _Turn | None:
+        """The turn after a prompt that opens the reasoning with ``<think>``, where the template shows none."""
+        prompt = self.text(index, True)
+        opening = OPENS_REASONING.search(prompt)
+        stem = prompt[: opening.start()] if opening else prompt
+        text = self._up_to_end(index, len(stem))
+        if opening is None or not text.startswith(stem):
+            return None
+        rest = text[len(stem) :]
+        if rest.startswith("<think>"):
+            return _Turn(index, prompt, prompt + rest.removeprefix("<think>").lstrip())
+        reasoning, _ = _apart(self.messages[index])
+        return _Turn(index, prompt, f"{prompt}{reasoning}\n</think>\n\n{rest.lstrip()}")
+
+    def _up_to_end(self, index: int, start: int, thinking: bool | None = None) -> str:
+        """The rendering up to the message at ``index`` and the end of its turn, which is sought from ``start`` on."""
+        text = self.text(index + 1, False, thinking)
+        end = self.template.end_of_turn
+        if end is None:
+            return text[:start] + text[start:].rstrip()
+        position = text.rfind(end, start)
+        if position < 0:
+            raise TemplateError(f"the chat template does not close an assistant message with {end!r}")
+        return text[: position + len(end)]
+
+    def _closed(self, turn: _Turn) -> _Turn:
+        """The turn with what the model stops with, where the template closes it with nothing."""
+        message = self.messages[turn.index]
+        if self.stops_by_role:
+            answers = [*(each.role for each in self.messages[turn.index + 1 : turn.index + 2])]
+            role = answers[0] if answers else "tool" if message.tool_calls else "user"
+            return _Turn(turn.index, turn.prompt, turn.text + self.stops_by_role.get(role, ""))
+        if not message.tool_calls and not _after(message, turn.text[len(turn.prompt) :]):
+            raise TemplateError(
+                f"the chat template closes assistant message {turn.index} with nothing that a model could learn"
+            )
+        return turn
+
+    @cached_property
+    def stops_by_role(self) -> dict[str, str]:
+        """Where the template writes nothing after an answer: the special token that opens a message, by its role."""
+        question: JsonObject = {"role": "user", "content": "question"}
+        answer: JsonObject = {"role": "assistant", "content": "the answer"}
+        call = {"id": "call00000", "type": "function", "function": {"name": "f", "arguments": {}}}
+        replies: list[tuple[JsonObject, JsonObject]] = [
+            (answer, question),
+            (
+                {"role": "assistant", "content": "", "tool_calls": [call]},
+                {"role": "tool", "content": "result", "name": "f", "tool_call_id": "call00000"},
+            ),
+        ]
+        found: dict[str, str] = {}
+        for message, reply in replies:
+            try:
+                text = self.template.render([question, message], None, False).rstrip()
+                following = self.template.render([question, message, reply], None, False)
+            except TemplateError:
+                continue
+            if message is answer and not text.endswith("the answer"):
+                return {}
+            following = following.removeprefix(text).lstrip()
+            stop = next((stop for stop in self.template.stops if following.startswith(stop)), "")
+            found |= {reply["role"]: stop} if stop else {}
+        return found
+
+
+def _shown_by(turns: Sequence[_Turn]) -> list[_Turn]:
+    """The last of ``turns``, and before it those that its prompt shows as they were generated."""
+    group = [turns[-1]]
+    for turn in reversed(turns[:-1]):
+        if group[0].prompt.startswith(turn.text):
+            group.insert(0, turn)
+    return group
+
+
+def _unsaid(message: Message, marked: Message, text: str) -> str | None:
+    """The first part of ``message`` whose counterpart in ``marked`` is not in ``text``."""
+    pairs = zip(_parts(message), _parts(marked), strict=True)
+    return next((part for part, counterpart in pairs if counterpart not in text), None)
+
+
+def _parts(message: Message) -> list[str]:
+    return [*filter(None, _apart(message)), *(call.name for call in message.tool_calls)]
+
+
+def _apart(message: Message) -> tuple[str, str]:
+    """The reasoning and the content of a message, also where the one is written at the beginning of the other."""
+    reasoning, content = (message.reasoning_content or "").strip(), (message.content or "").strip()
+    inline = None if reasoning else INLINE.fullmatch(content)
+    return (inline[2], inline[4]) if inline else (reasoning, content)
+
+
+def _after(message: Message, text: str) -> str:
+    """What ``text`` has after the content of a message."""
+    _, content = _apart(message)
+    return text[text.find(content) + len(content) :].strip()
+
+
+def _check_arguments(message: Message, index: int) -> None:
+    """Raises ``TemplateError`` for arguments of calls that no template shows."""
+    for call in message.tool_calls:
+        if not isinstance(decoded_json(call.arguments), dict):
+            raise TemplateError(
+                f"the arguments of {call.name!r} in assistant message {index} are no JSON object, so no chat template"
+                " shows them as they were written"
+            )
+
+
+def _marked(message: Message) -> Message:
+    """The message with a mark before and after each of its parts, all of them different.
+
+    A text may stand in a rendering by chance, as a word of another part or of the template; with its marks it does not.
+    """
+    names = ("reasoning_content", "content")
+    texts = {name: getattr(message, name).strip() for name in names if (getattr(message, name) or "").strip()}
+    marked = {name: _between_marks(text, name) for name, text in texts.items()}
+    inline = INLINE.fullmatch(texts["content"]) if list(texts) == ["content"] else None
+    if inline:
+        opening, thought, closing, rest = inline.groups()
+        thought = thought and _between_marks(thought, "thought")
+        rest = rest and _between_marks(rest, "content")
+        marked["content"] = f"{opening}{thought}{closing}{rest}"
+    calls = [
+        msgspec.structs.replace(call, name=_between_marks(call.name, f"call{number}"))
+        for number, call in enumerate(message.tool_calls)
+    ]
+    return msgspec.structs.replace(message, tool_calls=calls, **marked)
+
+
+def _between_marks(text: str, name: str) -> str:
+    return f"mark_{name}_{text}_{name}_mark"

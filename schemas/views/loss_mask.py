@@ -1,0 +1,89 @@
+"""Which messages of a conversation carry loss, and how much of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+import msgspec
+from pydantic import Discriminator, Field, Tag
+
+from agentmill.schemas.conditions import Condition
+from agentmill.schemas.config import Config
+from agentmill.schemas.records.rows import Message
+from agentmill.schemas.records.trajectory import Trajectory
+from agentmill.schemas.views.annotations import Annotations, Criterion, score
+from agentmill.schemas.views.conversation import ConversationTurn, is_copied, went_wrong
+from agentmill.schemas.views.view import Unused
+
+# Tagged, so that a mistake in a condition is told as one, and not as "expected 'none' or 'all'".
+Copied = Annotated[
+    Annotated[Literal["none", "all"], Tag("choice")]
+    | Annotated[list[Condition], Field(min_length=1), Tag("conditions")],
+    Discriminator(lambda given: "conditions" if isinstance(given, list) else "choice"),
+]
+"""Which copied steps: none, all, or those that fulfil all of some conditions."""
+
+
+class LossRule(Config):
+    """Parameters of views that mark assistant messages. Copied items carry loss only where ``copied`` says so."""
+
+    loss: Literal["all", "not_error", "source"] = Field(
+        default="all",
+        description="which assistant turns carry loss: all, those that met no error, or those the source marked",
+    )
+    steps: list[Condition] = Field(
+        default=[],
+        description="conditions on verdicts, labels and values of the agent's own steps; those that fulfil all carry "
+        "loss",
+    )
+    copied: Copied = Field(
+        default="none",
+        description="which steps that a branch copied from its parent carry loss: none, all, or those that fulfil all "
+        "of these conditions, asked of the step in the branch or else in the parent",
+    )
+    weight: Criterion | None = Field(
+        default=None,
+        description="a score that the loss is multiplied with: the step's own, else its trajectory's; never negative",
+    )
+
+    def marked(self, told: Sequence[ConversationTurn], trajectory: Trajectory, evidence: Annotations) -> list[Message]:
+        """The messages, marked. Raises ``Unused`` for a step with loss whose weight is unknown or negative."""
+        return [self._marked(said, trajectory, evidence) for said in told]
+
+    def _marked(self, said: ConversationTurn, trajectory: Trajectory, evidence: Annotations) -> Message:
+        if not self._carries(said, trajectory, evidence):
+            return said.message
+        weight = 1.0 if self.weight is None else step_weight(self.weight, trajectory, evidence, said.step)
+        return msgspec.structs.replace(said.message, train=True, weight=weight) if weight else said.message
+
+    def _carries(self, said: ConversationTurn, trajectory: Trajectory, evidence: Annotations) -> bool:
+        content, step = trajectory.content, said.step
+        if step is None or step in evidence.repeated:
+            return False
+        conditions = self._copied_conditions() if is_copied(content, said.items) else self.steps
+        if conditions is None:
+            return False
+        if self.loss == "source" and not all(content[item].train is True for item in said.items):
+            return False
+        if self.loss == "not_error" and went_wrong(content, said.items):
+            return False
+        return all(condition.holds(trajectory, evidence, step) for condition in conditions)
+
+    def _copied_conditions(self) -> Sequence[Condition] | None:
+        """What a copied step must fulfil to carry loss; ``None``: nothing makes it."""
+        if isinstance(self.copied, str):
+            return [] if self.copied == "all" else None
+        return self.copied
+
+
+def step_weight(criterion: Criterion, trajectory: Trajectory, evidence: Annotations, step: int | None) -> float:
+    """The score of a step, else that of its trajectory. Raises ``Unused`` if it is unknown or negative."""
+    found = score(criterion, trajectory, evidence, step)
+    if found is None:
+        found = score(criterion, trajectory, evidence)
+    if found is None:
+        raise Unused("unscored", f"no {criterion} to weigh item {step} by")
+    if found < 0:
+        raise Unused("negative_weight", f"{criterion} of item {step} is {found:g}: loss cannot be weighed by it")
+    return found

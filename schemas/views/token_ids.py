@@ -1,0 +1,88 @@
+"""The tokens of rows that tell what we generated ourselves, so that training sees what was sampled and no other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+
+import msgspec
+
+from agentmill.schemas.records.rows import Message, RowTokens, SampledTurn, SftRow
+from agentmill.schemas.records.trajectory import Action, Trajectory, TurnTokens
+from agentmill.schemas.views.conversation import ConversationTurn, conversation, is_copied
+from agentmill.schemas.views.roles import perspectives, told_by
+
+
+def with_tokens(rows: list[SftRow], told: Sequence[ConversationTurn], trajectory: Trajectory) -> list[SftRow]:
+    """The rows, whose messages are the first of ``told``, with their tokens where these are known."""
+    lived = segments(told, trajectory)
+    copied = {place for place, said in enumerate(told) if is_copied(trajectory.content, said.items)}
+    return [
+        msgspec.structs.replace(row, tokens=[_whose(each, row, copied) for each in with_loss(lived, row.messages)])
+        for row in rows
+    ]
+
+
+def _whose(segment: RowTokens, row: SftRow, copied: Set[int]) -> RowTokens:
+    """The segment, of no model where copied turns carry loss: the run they are from may be another model's."""
+    if any(turn.message in copied and row.messages[turn.message].train for turn in segment.turns):
+        return msgspec.structs.replace(segment, model=None, revision=None)
+    return segment
+
+
+def segments(told: Sequence[ConversationTurn], trajectory: Trajectory) -> list[RowTokens]:
+    """All segments of the run, whole, where their tokens are known.
+
+    They are not where the run is told otherwise than it was lived: from a side that no agent had, with another system
+    prompt, or with tools written out.
+    """
+    whose = _lived_by(list(told), trajectory)
+    if whose is None:
+        return []
+    found: list[RowTokens] = []
+    for place, said in enumerate(told):
+        tokens = _tokens(said, trajectory)
+        if tokens is None:
+            continue
+        if tokens.segment_start:
+            found.append(RowTokens(input_ids=[], turns=[], **whose))
+        if not found:
+            continue
+        ids, turns = found[-1].input_ids, found[-1].turns
+        ids += tokens.prompt_ids
+        if tokens.sampled_ids:
+            turns.append(SampledTurn(message=place, start=len(ids), end=len(ids) + len(tokens.sampled_ids)))
+        ids += tokens.sampled_ids
+    return found
+
+
+def _lived_by(told: list[ConversationTurn], trajectory: Trajectory) -> dict[str, str | None] | None:
+    """The model that had this conversation, as fields of ``RowTokens``; ``None`` if none had."""
+    made = trajectory.generation
+    agents = perspectives(trajectory)
+    for name, agent in agents.items():
+        if told == told_by(trajectory, name):
+            return {"model": agent.model, "revision": agent.revision}
+    if agents or told != conversation(trajectory):
+        return None
+    return {"model": made.model, "revision": made.revision} if made is not None else {}
+
+
+def _tokens(said: ConversationTurn, trajectory: Trajectory) -> TurnTokens | None:
+    item = trajectory.content[said.items[0]] if said.items and said.message.role == "assistant" else None
+    return item.tokens if isinstance(item, Action) else None
+
+
+def with_loss(lived: Sequence[RowTokens], messages: Sequence[Message]) -> list[RowTokens]:
+    """Of the segments of a run those in which its first ``messages`` carry loss, each up to the last that does."""
+    kept = []
+    for segment in lived:
+        places = [
+            place
+            for place, turn in enumerate(segment.turns)
+            if turn.message < len(messages) and messages[turn.message].train
+        ]
+        if places:
+            turns = segment.turns[: places[-1] + 1]
+            ids = segment.input_ids[: turns[-1].end]
+            kept.append(msgspec.structs.replace(segment, input_ids=ids, turns=turns))
+    return kept

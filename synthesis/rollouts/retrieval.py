@@ -1,0 +1,152 @@
+"""Recalling earlier runs for a task: which of a library, and how they are told.
+
+Runs are ``similar`` by the words of their instructions: the share that both have of those that either has (Jaccard),
+capitals and punctuation aside. That suits tasks that are told in the same manner; it knows no synonyms.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Literal
+
+from pydantic import Field
+
+from agentmill.schemas.chat import is_mark
+from agentmill.schemas.config import Config
+from agentmill.schemas.records.record import Record
+from agentmill.schemas.records.task import Task
+from agentmill.schemas.records.trajectory import TextObservation, Trajectory
+from agentmill.synthesis.rollouts.llm_calls import transcript
+
+
+class Retrieval(Config):
+    """Which earlier runs the prompt shows."""
+
+    shots: int = Field(default=3, ge=1, description="how many earlier runs the prompt shows at most")
+    by: Literal["similar", "random"] = Field(
+        default="similar", description="those whose instructions are most like the task's, or any, drawn anew each time"
+    )
+    held_out: bool = Field(
+        default=True, description="never a run of the task itself, or of its instruction where a run names no task"
+    )
+
+    def serves(self, run: Trajectory) -> bool:
+        """Whether a run holds what is to be recalled."""
+        del run
+        return True
+
+
+TaskName = tuple[str | None, str]
+"""What a task is told apart by: its id, or where there is none its instruction."""
+
+
+class Card(Record):
+    """What a library knows of a run without opening it."""
+
+    trajectory_id: str
+    task: TaskName
+    words: frozenset[str]
+
+
+class Library:
+    """Earlier runs, found by their cards and fetched one by one."""
+
+    def __init__(self, cards: Iterable[Card], fetch: Callable[[str], Trajectory]) -> None:
+        self._cards = sorted(cards, key=lambda card: card.trajectory_id)
+        self._fetch = fetch
+        self._ranked: dict[tuple[str, str, Retrieval, bool], list[str]] = {}
+
+    def find(self, task: Task, recall: Retrieval, seed: int = 0, *, one_per_task: bool = False) -> list[str]:
+        """The ids of the runs to recall for a task, the first choice first; ``seed`` is that of a random choice."""
+        if recall.by == "random":
+            return _taken(drawn(self._cards, random.Random(seed)), task, recall, one_per_task)
+        key = (task.task_id, task.instruction, recall, one_per_task)
+        if key not in self._ranked:  # a library may be large, and is asked for each attempt
+            self._ranked[key] = _taken(_nearest(self._cards, task), task, recall, one_per_task)
+        return self._ranked[key]
+
+    def holds(self, task: Task, recall: Retrieval) -> bool:
+        """Whether there is any run to recall for a task; it ranks none."""
+        without = _held_out(task, recall)
+        return any(card.task not in without for card in self._cards)
+
+    def get(self, trajectory_id: str) -> Trajectory:
+        """A run that was found."""
+        return self._fetch(trajectory_id)
+
+
+def drawn(cards: Sequence[Card], chance: random.Random) -> Iterator[Card]:
+    """The cards in random order: a shuffle (Fisher and Yates) that goes as far as it is asked, for few are wanted."""
+    moved: dict[int, int] = {}
+    for left in range(len(cards), 0, -1):
+        place = chance.randrange(left)
+        yield cards[moved.get(place, place)]
+        moved[place] = moved.get(left - 1, left - 1)
+
+
+def _nearest(cards: Sequence[Card], task: Task) -> Iterator[Card]:
+    """The cards from the most similar on, sorted as far as it is asked."""
+    words = words_of(task.instruction)
+    ranks = [(-similarity(words, card.words), place) for place, card in enumerate(cards)]
+    heapq.heapify(ranks)
+    while ranks:
+        _, place = heapq.heappop(ranks)
+        yield cards[place]
+
+
+def _taken(ranked: Iterable[Card], task: Task, recall: Retrieval, one_per_task: bool) -> list[str]:
+    taken: list[str] = []
+    tasks = _held_out(task, recall)
+    for card in ranked:
+        if card.task in tasks:
+            continue
+        taken.append(card.trajectory_id)
+        if len(taken) == recall.shots:
+            break
+        if one_per_task:
+            tasks.add(card.task)
+    return taken
+
+
+def _held_out(task: Task, recall: Retrieval) -> set[TaskName]:
+    return {_named(task.task_id, task.instruction), _named(None, task.instruction)} if recall.held_out else set()
+
+
+def _named(task_id: str | None, asked: str) -> TaskName:
+    return (None, " ".join(asked.split())) if task_id is None else (task_id, "")
+
+
+def card_of(run: Trajectory) -> Card:
+    """The card of a run."""
+    asked = instruction_of(run)
+    return Card(trajectory_id=run.trajectory_id, task=_named(run.task_id, asked), words=words_of(asked))
+
+
+def instruction_of(run: Trajectory) -> str:
+    """What the agent was asked to do; empty where nobody asked."""
+    asked = (item.content for item in run.content if isinstance(item, TextObservation) and item.source == "user")
+    return next(asked, "")
+
+
+def words_of(text: str) -> frozenset[str]:
+    """The words of a text, in lower case."""
+    return frozenset(re.findall(r"\w+", text.lower()))
+
+
+def similarity(one: frozenset[str], other: frozenset[str]) -> float:
+    """The Jaccard index of two sets of words, in [0, 1]; 0 for two that are empty."""
+    return len(one & other) / (len(one | other) or 1)
+
+
+def retold(run: Trajectory) -> str:
+    """What the agent was asked, did and saw, as text; without what it was told of other runs."""
+    lived = [
+        item
+        for item in run.content
+        if not is_mark(item) and (item.turn > 0 or item.state_digest is not None or run.generation is None)
+    ]
+    asked = instruction_of(run) if run.generation is not None else ""
+    return "\n".join(part for part in (asked, transcript(lived)) if part)

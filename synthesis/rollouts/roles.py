@@ -1,0 +1,161 @@
+"""The agents of an episode: what each is told, what it sees, and what it may do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import msgspec
+from pydantic import Field, model_validator
+
+from agentmill.schemas.config import Config
+from agentmill.schemas.records.task import Task
+from agentmill.schemas.views.roles import Perspective, Sees, perceived
+from agentmill.synthesis.environments.environment import EnvError
+from agentmill.synthesis.policies.policy import Conversation, Policy, Turn
+from agentmill.synthesis.prompts import prompt
+from agentmill.synthesis.rollouts.llm_calls import total
+from agentmill.synthesis.rollouts.scaffold import Frame
+
+NAME = r"[A-Za-z0-9][A-Za-z0-9_-]*"
+PLACES = ("goal", "initial_state")
+
+
+class NotInTask(EnvError):
+    """The task has nothing at the place where an agent's private information should stand."""
+
+    reason = "not_in_task"
+
+
+class Role(Config):
+    """One agent. Who ``acts`` is told of the world by the scaffold; all others only speak.
+
+    The prompts that are shipped are for one who acts, a critic (``veto``), a ``person``, and otherwise a planner. In a
+    prompt ``{rules}`` stands for those of the world, ``{frame}`` for these and how to act by the scaffold,
+    ``{instruction}`` for the task's, ``{knows}`` for what only this agent knows (which follows it if the prompt does
+    not say where), ``{name}``, ``{others}``, ``{stop}`` and ``{veto}``.
+    """
+
+    name: Annotated[str, Field(pattern=f"^{NAME}$", description="what it is called by the others and in the rows")]
+    prompt: str | None = Field(default=None, min_length=1, description="its system prompt; by default one of ours")
+    acts: bool = Field(default=False, description="its actions are carried out; others are heard only")
+    sees: Sees = Field(
+        default="all", description="everything, the dialogue only, or its own doings and what is said to it"
+    )
+    told: bool = Field(default=True, description="it is shown the instruction of the task")
+    knows: str | None = Field(
+        default=None, description="where in the task its private information stands, for example goal.secrets.ann"
+    )
+    person: bool = Field(default=False, description="it stands for a person: synthetic, heard without its name")
+    stop: str | None = Field(default=None, min_length=1, description="words of it with this text end the episode")
+    veto: str | None = Field(
+        default=None, min_length=1, description="it is asked before each action, and words with this text prevent it"
+    )
+    max_actions: int | None = Field(
+        default=None, ge=1, description="actions in a row, after which the turn passes on; by default it keeps it"
+    )
+    pass_on_error: bool = Field(default=False, description="an invalid action passes the turn on, too")
+
+    @model_validator(mode="after")
+    def _what_fits(self) -> Role:
+        if self.acts and self.sees == "dialogue":
+            raise ValueError("who `acts` needs `sees: all` or `own`, or it does not see what its actions did")
+        if not self.acts and (self.max_actions is not None or self.pass_on_error):
+            raise ValueError("`max_actions` and `pass_on_error` go with `acts: true`")
+        if self.veto is not None and (self.acts or self.person or self.stop or self.sees != "all"):
+            raise ValueError("who has a `veto` needs `sees: all`, and neither acts nor is a person nor has a `stop`")
+        if self.person and self.prompt is None and self.stop is None:
+            raise ValueError("a `person` needs a `stop`, the text by which it ends, for example '###STOP###'")
+        if self.knows is not None and self.knows.partition(".")[0] not in PLACES:
+            raise ValueError(f"`knows: {self.knows}` is no place in a task; expected goal.NAME or initial_state.NAME")
+        return self
+
+    def perspective(self, others: Sequence[Role], frame: Frame, rules: str, task: Task, policy: Policy) -> Perspective:
+        """What it is told in an episode of ``task``. Raises ``NotInTask``."""
+        heard = [each.name for each in others if each.veto is None]
+        knows = self.knowledge(task)
+        text = self.prompt or self._shipped(heard)
+        if self.knows is not None and "{knows}" not in text:
+            text = f"{text}\n\n{prompt('multi_agent_knows')}"
+        fields = {
+            "{frame}": frame.system_prompt,
+            "{rules}": rules,
+            "{name}": self.name,
+            "{others}": ", ".join(heard),
+            "{stop}": self.stop or "",
+            "{veto}": self.veto or "",
+            "{instruction}": task.instruction,
+            "{knows}": knows,
+        }
+        return Perspective(
+            system_prompt=_filled(text, fields),
+            sees=self.sees,
+            told=self.told,
+            acts=self.acts,
+            reviews=self.veto is not None,
+            person=self.person,
+            policy=policy.name,
+            model=policy.model,
+            revision=policy.revision,
+        )
+
+    def knowledge(self, task: Task) -> str:
+        """What only this agent knows in ``task``. Raises ``NotInTask``."""
+        return "" if self.knows is None else _at(task, self.knows)
+
+    def _shipped(self, heard: Sequence[str]) -> str:
+        if self.acts:
+            return prompt("multi_agent_acting") if heard else "{frame}"
+        kind = "person" if self.person else "planner" if self.veto is None else "critic"
+        return prompt(f"multi_agent_{kind}")
+
+
+class Part:
+    """A policy in a role: it sees what this role sees, its turns bear the role's name, and what it costs is counted."""
+
+    def __init__(self, name: str, policy: Policy, roles: Mapping[str, Perspective]) -> None:
+        self.name, self.model, self.revision = policy.name, policy.model, policy.revision
+        self.sampling, self.spending = policy.sampling, policy.spending
+        self.perspective = roles[name]
+        self._agent = name
+        self._policy = policy
+        self._roles = roles
+
+    async def act(self, conversation: Conversation) -> Turn:
+        """The policy's turn in this role."""
+        me = self._roles[self._agent]
+        items, _ = perceived(self._agent, self._roles, conversation.content)
+        said = await self._policy.act(
+            msgspec.structs.replace(
+                conversation,
+                system_prompt=me.system_prompt,
+                content=tuple(items),
+                tools=conversation.tools if me.acts else [],
+                choices=conversation.choices if me.acts else None,
+            )
+        )
+        seen = self.perspective
+        self.perspective = msgspec.structs.replace(seen, calls=seen.calls + 1, usage=total(seen.usage, said.usage))
+        marked = [msgspec.structs.replace(each, agent=self._agent, synthetic=me.person) for each in said.actions]
+        return msgspec.structs.replace(said, actions=marked)
+
+    async def close(self) -> None:
+        """The policy is closed by who made it."""
+
+
+def _at(task: Task, place: str) -> str:
+    """What stands at a dotted place of a task; what is no text as JSON."""
+    first, *rest = place.split(".")
+    found: Any = getattr(task, first)
+    for key in rest:
+        if not isinstance(found, dict) or key not in found:
+            raise NotInTask(f"task {task.task_id!r} has no {place}, which an agent should know")
+        found = found[key]
+    return found if isinstance(found, str) else msgspec.json.encode(found, order="sorted").decode()
+
+
+def _filled(text: str, fields: Mapping[str, str]) -> str:
+    """``text`` with its fields; braces in what is filled in stay as they are."""
+    pattern = re.compile("|".join(map(re.escape, fields)))
+    return pattern.sub(lambda match: fields[match[0]], text)
