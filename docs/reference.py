@@ -13,18 +13,17 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from pydantic import BaseModel
 
-from pipelines.cli.console import RESULTS
-from pipelines.cli.main import agentmill
-from pipelines.inspection import short_type
-from pipelines.operators import OPERATORS
-from pipelines.recipe import Fork, Iterate, Recipe
-from schemas.arrow import arrow_schema
-from schemas.quality import Quality
-from schemas.record import Record
-from schemas.rows import PreferenceRow, PromptRow, ScorerRow, SftRow, TextRow, UnpairedRow
-from schemas.task import EnvironmentSpec, Inspiration, Task
-from schemas.trajectory import Trajectory
-from schemas.verdict import Dropped, Image, Label, Node, Selection, Value, Verdict
+from agentmill.pipelines.cli.main import agentmill
+from agentmill.pipelines.operators.registry import OPERATORS
+from agentmill.pipelines.recipes.grammar import Fork, Iterate, Recipe
+from agentmill.pipelines.runs.inspection import short_type
+from agentmill.pipelines.terminal.console import RESULTS
+from agentmill.schemas.arrow.layout import arrow_schema
+from agentmill.schemas.records.record import Record
+from agentmill.schemas.records.rows import PreferenceRow, PromptRow, ScorerRow, SftRow, TextRow, UnpairedRow
+from agentmill.schemas.records.task import EnvironmentSpec, Inspiration, Task
+from agentmill.schemas.records.trajectory import Trajectory
+from agentmill.schemas.records.verdict import Dropped, Image, Label, Node, Quality, Selection, Value, Verdict
 
 RECORDS: tuple[type[Record], ...] = (
     *(Inspiration, EnvironmentSpec, Task, Trajectory, Verdict, Label, Value, Selection, Node, Quality),
