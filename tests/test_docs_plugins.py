@@ -15,7 +15,7 @@ import pytest
 from agentmill.schemas.tables import Table
 from tests.pages import ROOT, blocks_of
 
-COPIED = ("schemas", "synthesis", "pipelines", "trainers", "tests", "pyproject.toml")
+COPIED = ("agentmill", "configs", "schemas", "synthesis", "pipelines", "trainers", "tests", "pyproject.toml")
 CONFORMANCE = (
     "tests/synthesis/environments/test_conformance.py",
     "tests/synthesis/strategies/test_conformance.py",
@@ -30,8 +30,10 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the project with the files of the page, and with its changes to other files."""
     folder = tmp_path_factory.mktemp("extended")
     for name in COPIED:
-        copy = shutil.copy if (ROOT / name).is_file() else shutil.copytree
-        copy(ROOT / name, folder / name)
+        if (ROOT / name).is_file():
+            shutil.copy(ROOT / name, folder / name)
+        else:
+            shutil.copytree(ROOT / name, folder / name, symlinks=True)
     for program in blocks_of("plugins.md", "python"):
         place = program.partition("\n")[0].removeprefix("# ")
         assert not (folder / place).exists(), place

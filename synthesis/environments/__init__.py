@@ -59,7 +59,7 @@ def is_sandboxed(family: str) -> bool:
 
 
 def make(spec: EnvironmentSpec) -> Environment:
-    """A world of ``spec``. Raises ``UserError`` for an unknown family, ``WorldError`` for a spec that is broken."""
+    """A world of ``spec``. Raises ``UserError`` for an unknown family, ``EnvError`` for a spec that is broken."""
     if spec.family == DESCRIBED:
         raise EnvError(f"the world {spec.name!r} is only described: runs in it can be imagined, not lived or replayed")
     family: Family = ENVIRONMENTS.load(spec.family)

@@ -60,7 +60,7 @@ class Environment(Protocol):
     """What a newcomer must know, in natural language: how the world works and how each command is written."""
 
     def reset(self, task: Task, seed: int) -> AnyObservation:
-        """Start ``task`` anew and say what is seen. Same task and seed, same world. Raises ``WorldError``."""
+        """Start ``task`` anew and say what is seen. Same task and seed, same world. Raises ``EnvError``."""
 
     def step(self, action: AnyAction) -> Transition:
         """Apply an ``ApiAction`` (a call of one of ``tools``) or a ``MessageAction`` (a command as text)."""
@@ -102,7 +102,7 @@ class Family(Protocol):
     """
 
     def __call__(self, spec: EnvironmentSpec) -> Environment:
-        """A world of ``spec``, not yet reset. Raises ``WorldError``."""
+        """A world of ``spec``, not yet reset. Raises ``EnvError``."""
 
     def examples(self) -> list[tuple[EnvironmentSpec, Task]]:
         """A few small environments, each with a solvable task that is not solved at the start."""

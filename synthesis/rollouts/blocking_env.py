@@ -186,7 +186,7 @@ async def gathered(
 ) -> list[T]:
     """All that ``explore(exploration)`` yields; in a thread of the pool if its environments are ``blocking``.
 
-    Raises what it raises, and ``WorldTimeout`` if an environment does not come back for more than ``patience_s``.
+    Raises what it raises, and ``EnvTimeout`` if an environment does not come back for more than ``patience_s``.
     """
     if not blocking:
         return [each async for each in explore(exploration)]
@@ -204,7 +204,7 @@ async def gathered(
 async def run_blocking(work: Callable[[Listen], Coroutine[Any, Any, T]], patience_s: float) -> T:
     """What ``work`` gives, done in a thread of the pool; it lets what it is given listen to the worlds that it makes.
 
-    Raises what it raises, and ``WorldTimeout`` if a call does not come back for more than ``patience_s``.
+    Raises what it raises, and ``EnvTimeout`` if a call does not come back for more than ``patience_s``.
     """
     allow_open_files()
     errand = BlockingCall(work)

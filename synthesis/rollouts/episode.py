@@ -1,7 +1,7 @@
 """One episode: an agent and a world take turns until the world ends it or a limit of ours does.
 
 What an agent does wrong is data and stays in the trajectory. Who breaks is named by the exception: ``PolicyError`` or
-``WorldError``; the episode is then lost, and the caller records that.
+``EnvError``; the episode is then lost, and the caller records that.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ async def run_episode(episode: Episode, play: Awaitable[str | None]) -> Trajecto
 
     The time that it spends on a provider that refuses everybody does not count. Returns truncated episodes, too
     (``outcome.reason`` says by what). Raises ``PolicyError`` if the policy gives no
-    turn, ``WorldError`` if the environment breaks.
+    turn, ``EnvError`` if the environment breaks.
     """
     try:
         reason = await within(episode.plan.timeout_s, play, episode.refused_s)

@@ -1,6 +1,6 @@
 """Worlds as strategies meet them, and one action carried out: the same for an episode that is lived or replayed.
 
-Whatever an environment raises here is its fault, and leaves as ``WorldError``.
+Whatever an environment raises here is its fault, and leaves as ``EnvError``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from agentmill.synthesis.environments.environment import EnvError, Environment, 
 
 @contextmanager
 def environment_at_fault() -> Iterator[None]:
-    """Turn whatever is raised inside into a ``WorldError``, but for what the user must see to, which stops the run."""
+    """Turn whatever is raised inside into a ``EnvError``, but for what the user must see to, which stops the run."""
     try:
         yield
     except (EnvError, UserError):
@@ -39,7 +39,7 @@ def carry_out(environment: Environment, action: AnyAction) -> Transition:
 
 
 def blamed(make: Callable[[], Environment]) -> Environment:
-    """The world that ``make`` makes; what is raised by that, and later by closing it, leaves as ``WorldError``.
+    """The world that ``make`` makes; what is raised by that, and later by closing it, leaves as ``EnvError``.
 
     Raises ``UserError``, too, where ``make`` does: for a package that is missing.
     """
@@ -62,7 +62,7 @@ class Closing:
         return getattr(self._environment, name)
 
     def close(self) -> None:
-        """As ``Environment.close``. Raises ``WorldError``."""
+        """As ``Environment.close``. Raises ``EnvError``."""
         with environment_at_fault():
             self._environment.close()
 
@@ -111,7 +111,7 @@ def imagined(item: AnyItem) -> bool:
 
 
 def replay(environment: Environment, content: Sequence[AnyItem]) -> None:
-    """Carry out ``content`` in an environment that was just reset. Raises ``ReplayDiverged``, ``WorldError``."""
+    """Carry out ``content`` in an environment that was just reset. Raises ``ReplayDiverged``, ``EnvError``."""
     difference = divergence(environment, content)
     if difference is not None:
         raise ReplayDiverged(

@@ -61,5 +61,5 @@ class Strategy(Protocol):
         """Yield the trajectories and search nodes of the piece with this id.
 
         Exceptions of the environment, the policy or the strategy are passed on with the party at fault as type:
-        ``WorldError``, ``PolicyError``, anything else. Trajectories that were yielded before one of the first two stay.
+        ``EnvError``, ``PolicyError``, anything else. Trajectories that were yielded before one of the first two stay.
         """

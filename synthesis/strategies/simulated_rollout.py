@@ -88,7 +88,7 @@ class SimulatedRollout:
         """Add the turns of an answer. Returns how the run ends; ``None`` if it is cut off behind ``max_turns``.
 
         Of a run that is ``finished`` only the ending counts. Raises ``Fault`` at the first that does not stand,
-        ``WorldError`` if the world breaks.
+        ``EnvError`` if the world breaks.
         """
         written, ending, broken = read(text)
         for place, each in enumerate([] if self.finished else written):

@@ -32,7 +32,7 @@ class CheckOutcome(Verifier):
         """``score`` is the share of the goal met; ``passed`` that all of it is.
 
         ``unscored`` without an environment or for a trajectory that does not say how it was made; ``error`` where the
-        replay comes to another state than the one recorded. Raises ``WorldError`` if the environment breaks.
+        replay comes to another state than the one recorded. Raises ``EnvError`` if the environment breaks.
         """
         verdict = Verdict(
             trajectory_id=trajectory.trajectory_id, name=self.name, status="unscored", judge="environment"

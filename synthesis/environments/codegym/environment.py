@@ -55,7 +55,7 @@ class State(Record):
 
 
 class CodegymEnvironment:
-    """Family ``codegym``. Raises ``WorldError`` for a problem that cannot be used; code that fails is found later."""
+    """Family ``codegym``. Raises ``EnvError`` for a problem that cannot be used; code that fails is found later."""
 
     blocking = True
     lists_admissible = False
@@ -118,7 +118,7 @@ class CodegymEnvironment:
         return msgspec.json.encode(self._state, order="deterministic")
 
     def restore(self, snapshot: bytes) -> None:
-        """Raises ``WorldError`` for what is no snapshot."""
+        """Raises ``EnvError`` for what is no snapshot."""
         try:
             self._state = msgspec.json.decode(snapshot, type=State)
         except msgspec.DecodeError as error:

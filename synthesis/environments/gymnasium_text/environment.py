@@ -71,7 +71,7 @@ class Parameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class GymnasiumEnvironment:
-    """Family ``gymnasium``. Raises ``WorldError`` for a game that cannot be made."""
+    """Family ``gymnasium``. Raises ``EnvError`` for a game that cannot be made."""
 
     extra = "envs-gymnasium"
 
@@ -136,7 +136,7 @@ class GymnasiumEnvironment:
         return json.dumps({**self._state(), "random": self._game.np_random.bit_generator.state}).encode()
 
     def restore(self, snapshot: bytes) -> None:
-        """Raises ``WorldError`` for bytes that are no snapshot of this game."""
+        """Raises ``EnvError`` for bytes that are no snapshot of this game."""
         self._demand_reset()
         try:
             saved = json.loads(snapshot)

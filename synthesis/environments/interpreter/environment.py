@@ -67,7 +67,7 @@ class State(Record):
 
 
 class InterpreterEnvironment:
-    """Family ``interpreter``. Source that does not run is found by ``reset``, in the sandbox: ``WorldError``."""
+    """Family ``interpreter``. Source that does not run is found by ``reset``, in the sandbox: ``EnvError``."""
 
     blocking = True
     lists_admissible = False
@@ -140,7 +140,7 @@ class InterpreterEnvironment:
         return msgspec.json.encode(state, order="deterministic")
 
     def restore(self, snapshot: bytes) -> None:
-        """Run the cells of a snapshot again. Raises ``WorldError`` if they come to other results."""
+        """Run the cells of a snapshot again. Raises ``EnvError`` if they come to other results."""
         session = self._live()
         try:
             state = msgspec.json.decode(snapshot, type=State)

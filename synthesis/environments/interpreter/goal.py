@@ -33,7 +33,7 @@ class Goal(Record):
 
 
 def goal_of(task: Task) -> Goal:
-    """The goal of a task. Raises ``WorldError`` for one that asks for nothing, or that cannot be read."""
+    """The goal of a task. Raises ``EnvError`` for one that asks for nothing, or that cannot be read."""
     try:
         calls = msgspec.convert(task.goal.get("calls", []), list[ExpectedCall])
     except msgspec.ValidationError as error:

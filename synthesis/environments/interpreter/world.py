@@ -44,7 +44,7 @@ def begin(session: Session, source: str, names: JsonObject) -> Result:
 
 
 def offered(session: Session, spec: EnvironmentSpec) -> dict[str, str]:
-    """The functions that a world which has begun offers, and what they say of themselves. Raises ``WorldError``."""
+    """The functions that a world which has begun offers, and what they say of themselves. Raises ``EnvError``."""
     result = session.run(_LISTING)
     found = session.call("_functions") if result.ok else result
     if not found.ok or not isinstance(found.value, dict):

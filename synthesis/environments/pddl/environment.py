@@ -50,7 +50,7 @@ class World(msgspec.Struct, frozen=True, eq=False):
 
 
 class PddlEnvironment:
-    """Family ``pddl``. Raises ``WorldError`` for a domain or a wording that cannot be used."""
+    """Family ``pddl``. Raises ``EnvError`` for a domain or a wording that cannot be used."""
 
     extra = "envs-pddl"
 
@@ -110,7 +110,7 @@ class PddlEnvironment:
         return msgspec.json.encode({"problem": self._world().key, "state": f"{self._state:x}"})
 
     def restore(self, snapshot: bytes) -> None:
-        """Raises ``WorldError`` for a snapshot of another problem."""
+        """Raises ``EnvError`` for a snapshot of another problem."""
         try:
             saved = msgspec.json.decode(snapshot, type=dict[str, str])
             key, state = saved["problem"], int(saved["state"], 16)

@@ -54,7 +54,7 @@ _CALLS_TRIED = 8
 
 
 class ToolboxEnvironment:
-    """Family ``toolbox``. Raises ``WorldError`` for a toolbox that cannot be used."""
+    """Family ``toolbox``. Raises ``EnvError`` for a toolbox that cannot be used."""
 
     lists_admissible = False
 
@@ -130,7 +130,7 @@ class ToolboxEnvironment:
         return msgspec.msgpack.encode(saved)
 
     def restore(self, snapshot: bytes) -> None:
-        """Raises ``WorldError`` for a snapshot of another task."""
+        """Raises ``EnvError`` for a snapshot of another task."""
         try:
             saved = msgspec.msgpack.decode(snapshot, type=Saved)
         except msgspec.DecodeError as error:
