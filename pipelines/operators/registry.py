@@ -1,6 +1,6 @@
 """Operators by name: what the steps of a recipe may say. Each is a configuration class.
 
-Every verifier is an operator by its own name, with its own parameters.
+Every verifier and every view is an operator by its own name, with its own parameters.
 """
 
 from __future__ import annotations
@@ -11,26 +11,38 @@ from pathlib import Path
 from typing import Any
 
 from agentmill.schemas.registry import Registry
+from agentmill.schemas.views import FAMILY_VIEWS, PAIR_VIEWS, VIEWS
 from agentmill.synthesis.verifiers import VERIFIERS
+
+VIEW_OPERATORS = ((VIEWS, "Rows"), (PAIR_VIEWS, "Pairs"), (FAMILY_VIEWS, "Families"))
+"""The views, and the class in ``training_rows`` that runs them."""
 
 
 class Operators(Registry):
-    """Stages by name; of a verifier, the stage that runs it."""
+    """Configuration classes of steps by name; of a verifier or a view, the operator that runs it."""
 
     def load(self, name: str) -> Any:
         """The configuration class of a step. Raises ``UserError`` for an unknown name."""
         loaded = super().load(name)
-        if name not in VERIFIERS:
-            return loaded
-        from agentmill.pipelines.operators.verify import operator_of
+        if self[name] == VERIFIERS.get(name):
+            from agentmill.pipelines.operators import verify
 
-        return operator_of(loaded)
+            return verify.operator_of(loaded)
+        base = next((base for views, base in VIEW_OPERATORS if self[name] == views.get(name)), None)
+        if base is None:
+            return loaded
+        from agentmill.pipelines.operators import training_rows
+
+        return training_rows.operator_of(loaded, getattr(training_rows, base))
 
 
 OPERATORS = Operators(
     "operator",
     {
         **VERIFIERS,
+        **VIEWS,
+        **PAIR_VIEWS,
+        **FAMILY_VIEWS,
         "admit": "agentmill.pipelines.operators.admit:Admit",
         "branch": "agentmill.pipelines.operators.branch:Branch",
         "check_tokens": "agentmill.pipelines.operators.check_tokens:CheckTokens",
@@ -43,28 +55,18 @@ OPERATORS = Operators(
         "multi_agent": "agentmill.pipelines.operators.multi_agent:MultiAgent",
         "normalize": "agentmill.pipelines.operators.normalize:Normalize",
         "pick": "agentmill.pipelines.operators.pick:Pick",
-        "prompts": "agentmill.pipelines.operators.prompts:Prompts",
         "propose": "agentmill.pipelines.operators.propose:Propose",
         "quality": "agentmill.pipelines.operators.quality:Quality",
-        "reflection": "agentmill.pipelines.operators.reflection:Reflection",
         "revise": "agentmill.pipelines.operators.revise:Revise",
         "sample": "agentmill.pipelines.operators.sample:Sample",
-        "scorer_rows": "agentmill.pipelines.operators.scorer_rows:ScorerRows",
-        "search_trace": "agentmill.pipelines.operators.search_trace:SearchTrace",
-        "sft": "agentmill.pipelines.operators.sft:Sft",
         "spec_env": "agentmill.pipelines.operators.spec_env:SpecEnv",
-        "spliced": "agentmill.pipelines.operators.spliced:Spliced",
-        "step_pairs": "agentmill.pipelines.operators.step_pairs:StepPairs",
         "step_value": "agentmill.pipelines.operators.step_value:StepValue",
-        "text": "agentmill.pipelines.operators.text:Text",
         "train_dpo": "agentmill.pipelines.operators.train:TrainDpo",
         "train_kto": "agentmill.pipelines.operators.train:TrainKto",
         "train_reward": "agentmill.pipelines.operators.train:TrainReward",
         "train_sft": "agentmill.pipelines.operators.train:TrainSft",
-        "trajectory_pairs": "agentmill.pipelines.operators.trajectory_pairs:TrajectoryPairs",
         "tree_search": "agentmill.pipelines.operators.tree_search:TreeSearch",
-        "unpaired": "agentmill.pipelines.operators.unpaired:Unpaired",
-        "world_model": "agentmill.pipelines.operators.world_model:WorldModel",
+        "unpaired": "agentmill.pipelines.operators.training_rows:Unpaired",
         "wrap_env": "agentmill.pipelines.operators.wrap_env:WrapEnv",
     },
 )

@@ -39,7 +39,7 @@ class View(Protocol):
     record: ClassVar[type[Record]]
     """The type of the rows."""
 
-    def make_rows(self, trajectory: Trajectory, evidence: Annotations) -> list[Record]:
+    def make_rows(self, trajectory: Trajectory, evidence: Annotations) -> Sequence[Record]:
         """The rows of one trajectory, at least one, ids by ``agentmill.schemas.ids.row_id``. Raises ``Unused``."""
 
 

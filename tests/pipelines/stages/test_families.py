@@ -7,12 +7,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from agentmill.pipelines.operators.families import Families, root
-from agentmill.pipelines.operators.registry import OPERATORS
+from agentmill.pipelines.operators.training_rows import root
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.records.verdict import Selection
 from agentmill.schemas.tables import Counts
-from agentmill.schemas.views import FAMILY_VIEWS
 from tests.pipelines.engine.stages import dropped_of, rows_of, write_table
 from tests.pipelines.stages.steps import run as run_step
 from tests.schemas.views.trees import run
@@ -30,13 +28,6 @@ def folder(tmp_path: Path) -> Path:
     second = [branch("r", "b1", "a", "b", good=True), branch("b1", "b2", "a", "e"), branch("gone", "g2", "a", "d")]
     write_table(tmp_path / "second", [second], Trajectory)
     return tmp_path
-
-
-@pytest.mark.parametrize("name", FAMILY_VIEWS)
-def test_every_family_view_is_an_operator(name: str) -> None:
-    assert issubclass(OPERATORS.load(name), Families)
-    assert issubclass(OPERATORS.load(name), FAMILY_VIEWS.load(name))
-    assert OPERATORS.load(name).view == name
 
 
 def test_trees_are_put_together_over_tables(folder: Path) -> None:

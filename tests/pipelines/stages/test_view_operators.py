@@ -10,23 +10,30 @@ import pytest
 
 from agentmill.pipelines.engine.chunks import seed_table
 from agentmill.pipelines.operators.registry import OPERATORS
-from agentmill.pipelines.operators.rows import Rows
-from agentmill.pipelines.operators.unpaired import class_weights
+from agentmill.pipelines.operators.training_rows import Families, Pairs, Rows, class_weights
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.trajectory import Outcome
 from agentmill.schemas.tables import Table
-from agentmill.schemas.views import VIEWS
+from agentmill.schemas.views import FAMILY_VIEWS, PAIR_VIEWS, VIEWS
 from tests.builders import outcome, said, trajectory
 from tests.pipelines.stages.steps import run, stage
 
+ALL_VIEWS = [
+    (name, views.load(name), base)
+    for views, base in ((VIEWS, Rows), (PAIR_VIEWS, Pairs), (FAMILY_VIEWS, Families))
+    for name in views
+]
 
-@pytest.mark.parametrize("name", VIEWS)
-def test_every_view_is_an_operator_with_its_parameters(name: str) -> None:
-    operator, view = OPERATORS.load(name), VIEWS.load(name)
-    assert issubclass(operator, Rows)
+
+@pytest.mark.parametrize(("name", "view", "base"), ALL_VIEWS, ids=[name for name, _, _ in ALL_VIEWS])
+def test_every_view_is_an_operator_with_its_parameters(name: str, view: Any, base: type[Rows]) -> None:
+    operator = OPERATORS.load(name)
+    assert issubclass(operator, base)
     assert issubclass(operator, view)
-    assert operator.view == view.name == name
+    assert operator.view_type is view
+    assert view.name == name
     assert not set(view.model_fields) & set(Rows.model_fields)
+    assert OPERATORS.load(name) is operator
 
 
 @pytest.mark.parametrize(
