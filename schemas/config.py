@@ -133,9 +133,14 @@ def read_yaml(path: Path | str) -> JsonObject:
         raise UserError(f"{file} cannot be read: permission denied") from None
     except UnicodeDecodeError as error:
         raise UserError(f"{file} is no UTF-8 text (byte {error.start}), expected a YAML file") from None
-    data = _parse(text, str(file))
+    return parse_yaml(text, str(file))
+
+
+def parse_yaml(text: str, origin: str) -> JsonObject:
+    """The mapping in a YAML text. Raises ``UserError`` naming ``origin`` and the line, for duplicate keys too."""
+    data = _parse(text, origin)
     if not isinstance(data, dict):
-        raise UserError(f"{file}: expected keys and values, got {'nothing' if data is None else _kind(data)}")
+        raise UserError(f"{origin}: expected keys and values, got {'nothing' if data is None else _kind(data)}")
     return data
 
 
@@ -215,8 +220,9 @@ def _parse(text: str, origin: str) -> Any:
     yaml = YAML(typ="safe", pure=True)
     yaml.Constructor = _Constructor
     try:
-        _check_size(yaml.compose(text), origin)
-        data = yaml.load(text)
+        root = yaml.compose(text)
+        _check_size(root, origin)
+        data = yaml.constructor.construct_document(root) if root is not None else None
     except RecursionError:
         raise UserError(f"{origin}: {_TOO_DEEP}") from None
     except DuplicateKeyError as error:

@@ -78,6 +78,15 @@ def test_the_quickstart_comes_with_it(installed: Path, elsewhere: Path) -> None:
     assert "quickstart: " in run(installed, elsewhere, "run", "configs/quickstart.yaml", "--dry-run")
 
 
+def test_the_data_of_generators_comes_with_it(installed: Path) -> None:
+    def files(root: Path) -> set[Path]:
+        folder = root / "synthesis/generators"
+        return {path.relative_to(folder) for path in folder.glob("*/data/**/*") if path.suffix in (".py", ".yaml")}
+
+    assert len(files(CHECKOUT)) > 100
+    assert files(installed / "agentmill") == files(CHECKOUT)
+
+
 def test_the_wheel_holds_one_package_with_types_and_no_tests(installed: Path) -> None:
     packages = {path.name for path in installed.iterdir() if path.is_dir() and not path.name.endswith(".dist-info")}
     assert packages - {"bin"} == {"agentmill"}

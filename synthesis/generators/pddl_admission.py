@@ -14,10 +14,9 @@ from agentmill.synthesis.environments.pddl.planner import PlanLimits, plan
 from agentmill.synthesis.environments.pddl.reader import read_domain, read_problem
 from agentmill.synthesis.environments.pddl.wording import Call, Misunderstood, Wording
 from agentmill.synthesis.generators.pddl_tasks.difficulty import difficulty_of, gold_actions
-from agentmill.synthesis.generators.pddl_tasks.neighbourhood import Neighbourhood, explore
 from agentmill.synthesis.generators.pddl_tasks.scheme import scheme_of
 from agentmill.synthesis.generators.pddl_tasks.start import Unsamplable
-from agentmill.synthesis.generators.pddl_tasks.world import World, aiming_at
+from agentmill.synthesis.generators.pddl_tasks.world import Neighbourhood, World, aiming_at, explore
 from agentmill.synthesis.generators.trial import Solution, try_task
 
 PROBE_DEPTH = 30

@@ -12,25 +12,29 @@ from agentmill.schemas.ids import derive_seed
 from agentmill.schemas.records.task import EnvironmentSpec, Inspiration
 from agentmill.synthesis.environments.codegym.problem import write_problem
 from agentmill.synthesis.environments.codegym.structure import problem_structure
-from agentmill.synthesis.generators.codegym_procedural.accesses import ACCESSES
-from agentmill.synthesis.generators.codegym_procedural.draft import Made, compose
-from agentmill.synthesis.generators.codegym_procedural.mazes import maze
-from agentmill.synthesis.generators.codegym_procedural.networks import network
-from agentmill.synthesis.generators.codegym_procedural.numbers import NUMBERS
-from agentmill.synthesis.generators.codegym_procedural.payments import PAID
-from agentmill.synthesis.generators.codegym_procedural.picks import PICKS
-from agentmill.synthesis.generators.codegym_procedural.puzzles import counter, lock, orders, scales
-from agentmill.synthesis.generators.codegym_procedural.readings import READINGS
-from agentmill.synthesis.generators.codegym_procedural.records import RECORDS
-from agentmill.synthesis.generators.codegym_procedural.rows import ROWS
-from agentmill.synthesis.generators.codegym_procedural.searches import arrangement, search
-from agentmill.synthesis.generators.codegym_procedural.texts import TEXTS
-from agentmill.synthesis.generators.codegym_procedural.themes import THEMES, Theme
+from agentmill.synthesis.generators.codegym_procedural.composition import (
+    COLLECTIONS,
+    Theme,
+    accesses,
+    compose,
+    questions,
+    readings,
+    themes,
+)
+from agentmill.synthesis.generators.codegym_procedural.puzzles import (
+    Made,
+    arrangement,
+    counter,
+    lock,
+    maze,
+    network,
+    orders,
+    scales,
+    search,
+)
 from agentmill.synthesis.generators.procedural import BACKEND, choose_theme, proposal
 
 FAMILY = "codegym"
-COLLECTIONS = (NUMBERS, (*ROWS, *PICKS), (*RECORDS, *PAID), TEXTS)
-"""Questions by what things hold."""
 
 
 class ProceduralGenerator:
@@ -44,7 +48,7 @@ class ProceduralGenerator:
 def propose(inspiration: Inspiration, seed: int) -> EnvironmentSpec:
     """The problem of ``inspiration`` and ``seed``. ``lineage.notes`` names the theme and the parts."""
     chance = random.Random(derive_seed(BACKEND, FAMILY, inspiration.inspiration_id, seed))
-    theme = choose_theme(THEMES, lambda each: each.keywords.split(), inspiration.text, chance)
+    theme = choose_theme(themes(), lambda each: each.keywords.split(), inspiration.text, chance)
     (draw,) = chance.choices(list(KINDS), weights=list(KINDS.values()))
     problem, parts = draw(theme, chance)
     return proposal(
@@ -60,11 +64,10 @@ def propose(inspiration: Inspiration, seed: int) -> EnvironmentSpec:
 
 def collection(theme: Theme, chance: random.Random) -> Made:
     """A question about hidden things that are reached and seen in some way."""
-    question = chance.choice(chance.choice(COLLECTIONS))
-    readings = [each for each in READINGS if question.kind in each.fits]
-    reading = chance.choice(readings)
+    question = chance.choice(questions(chance.choice(COLLECTIONS)))
+    reading = chance.choice([each for each in readings() if question.collection in each.fits])
     ordered = question.ordered or reading.ordered
-    access = chance.choice([each for each in ACCESSES if each.ordered or not ordered])
+    access = chance.choice([each for each in accesses() if each.ordered or not ordered])
     return compose(access, reading, question, theme), [access.name, reading.name, question.name]
 
 

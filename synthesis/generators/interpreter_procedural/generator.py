@@ -7,30 +7,96 @@ from __future__ import annotations
 
 import random
 import re
-from string import Template
+from functools import cache
+from typing import Any
 
 import msgspec
 
-from agentmill.schemas.ids import derive_seed
+from agentmill.schemas.ids import derive_seed, digest
+from agentmill.schemas.records.record import Record
 from agentmill.schemas.records.task import EnvironmentSpec, Inspiration
-from agentmill.synthesis.generators.interpreter_procedural.scheme import Scheme
-from agentmill.synthesis.generators.interpreter_procedural.themes import THEMES, Theme
+from agentmill.synthesis.generators.data_files import fill, read_named, read_template
 from agentmill.synthesis.generators.procedural import BACKEND, proposal
 
-_SOURCE = Template(
-    '''def tables():
-    """The names of the tables, and the fields of their rows."""
-    return {name: list(rows[0]) for name, rows in _tables.items()}
+PACKAGE = __package__
+Row = dict[str, Any]
 
-def page(table, number):
-    """Rows of a table, $page_size at a time, from page 0 on; none after the last."""
-    return [dict(row) for row in _tables[table][$page_size * number : $page_size * (number + 1)]]
-'''
-)
-_RULES = Template(
-    "tables() names the tables and their fields. page(table, number) gives $page_size rows as dicts, from page 0 on, "
-    "and an empty list after the last page. The field $link of table $table names a row of table $other."
-)
+
+class Other(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The second table: its rows are named by the field ``link`` and have an ``attribute`` with ``values``."""
+
+    table: str
+    link: str
+    attribute: str
+    values: tuple[str, ...]
+
+
+class Theme(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the table ``name`` is about; ``words`` in an inspiration text speak for it."""
+
+    name: str
+    words: str
+    row: str
+    options: dict[str, tuple[str, ...]]
+    ranges: dict[str, tuple[int, int]]
+    other: Other
+
+
+@cache
+def themes() -> tuple[Theme, ...]:
+    """What tables can be about."""
+    return read_named(PACKAGE, "themes.yaml", Theme)
+
+
+class Scheme(Record):
+    """A table of rows with a ``key`` that is unique, fields with options, and fields of whole numbers in ranges.
+
+    ``link`` is the field that names a row of the table ``other``, which has the field ``attribute`` with options.
+    """
+
+    table: str
+    row: str
+    key: str
+    options: dict[str, list[str]]
+    ranges: dict[str, tuple[int, int]]
+    other: str
+    link: str
+    attribute: str
+    attribute_options: list[str]
+    page_size: int
+
+    def structure(self) -> str:
+        """Equal for schemes that differ in names only."""
+        counts = [len(options) for options in self.options.values()]
+        return digest("interpreter", self.page_size, counts, list(self.ranges.values()), len(self.attribute_options))
+
+    def draw(self, n_rows: int, chance: random.Random) -> dict[str, list[Row]]:
+        """Both tables."""
+        linked = [f"{self.link}-{letter}" for letter in "ABCDE"[: chance.randint(3, 5)]]
+        other = [{self.link: name, self.attribute: chance.choice(self.attribute_options)} for name in linked]
+        numbers = chance.sample(range(100, 1000), n_rows)
+        return {self.table: [self._row(number, linked, chance) for number in numbers], self.other: other}
+
+    def _row(self, number: int, linked: list[str], chance: random.Random) -> Row:
+        row: Row = {self.key: f"{self.row[0].upper()}{number}"}
+        row.update({field: chance.choice(options) for field, options in self.options.items()})
+        row.update({field: chance.randint(*bounds) for field, bounds in self.ranges.items()})
+        return {**row, self.link: chance.choice(linked)}
+
+
+def scheme_of(spec: EnvironmentSpec) -> Scheme:
+    """The scheme of a world. Raises ``ValueError`` for a world that has none."""
+    try:
+        return msgspec.convert(spec.parameters.get("scheme"), Scheme)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"environment {spec.environment_id} has no scheme of tables: {error}") from None
+
+
+class TablesTemplate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The source of a world of tables, and its rules."""
+
+    rules: str
+    source: str
 
 
 class InterpreterGenerator:
@@ -46,14 +112,16 @@ def propose(inspiration: Inspiration, seed: int) -> EnvironmentSpec:
     chance = random.Random(derive_seed("interpreter", BACKEND, inspiration.inspiration_id, seed))
     scheme = _scheme(_theme(inspiration.text, chance), chance)
     words = msgspec.json.decode(msgspec.json.encode(scheme))  # a range as a list, which tables can hold
+    template = read_template(PACKAGE, "tables").as_type(TablesTemplate)
+    placeholders = {name.upper(): words[name] for name in ("table", "other", "link", "page_size")}
     return proposal(
         "interpreter",
         inspiration,
         seed,
         {"theme": scheme.table},
         name=f"{scheme.table}-{scheme.other}",
-        source=_SOURCE.substitute(words),
-        parameters={"rules": _RULES.substitute(words), "scheme": words},
+        source=fill(template.source, placeholders),
+        parameters={"rules": fill(template.rules, placeholders), "scheme": words},
         structure_digest=scheme.structure(),
     )
 
@@ -61,23 +129,22 @@ def propose(inspiration: Inspiration, seed: int) -> EnvironmentSpec:
 def _theme(text: str, chance: random.Random) -> Theme:
     """The theme that most words of the text speak for; by chance among equals."""
     words = re.findall(r"[a-z]+", text.lower())
-    votes = [sum(word.startswith(known) for known in theme.words.split() for word in words) for theme in THEMES]
-    return chance.choice([theme for theme, count in zip(THEMES, votes, strict=True) if count == max(votes)])
+    votes = [sum(word.startswith(known) for known in theme.words.split() for word in words) for theme in themes()]
+    return chance.choice([theme for theme, count in zip(themes(), votes, strict=True) if count == max(votes)])
 
 
 def _scheme(theme: Theme, chance: random.Random) -> Scheme:
     options = chance.sample(list(theme.options), chance.randint(2, len(theme.options)))
     ranges = chance.sample(list(theme.ranges), chance.randint(2, len(theme.ranges)))
-    other, link, attribute, attribute_options = theme.other
     return Scheme(
-        table=theme.table,
+        table=theme.name,
         row=theme.row,
         key="id",
         options={field: list(theme.options[field]) for field in options},
         ranges={field: (theme.ranges[field][0], theme.ranges[field][1] + chance.randint(0, 9)) for field in ranges},
-        other=other,
-        link=link,
-        attribute=attribute,
-        attribute_options=list(attribute_options),
+        other=theme.other.table,
+        link=theme.other.link,
+        attribute=theme.other.attribute,
+        attribute_options=list(theme.other.values),
         page_size=chance.randint(4, 8),
     )

@@ -18,8 +18,9 @@ from agentmill.schemas.ids import derive_seed, digest
 from agentmill.schemas.records.record import JsonObject, Record
 from agentmill.schemas.records.task import EnvironmentSpec, Lineage, Task
 from agentmill.schemas.records.trajectory import AnyAction, ApiAction
+from agentmill.synthesis.generators.data_files import fill
 from agentmill.synthesis.generators.generator import GenerationError
-from agentmill.synthesis.generators.interpreter_procedural.scheme import Row, Scheme, scheme_of
+from agentmill.synthesis.generators.interpreter_procedural.generator import Row, Scheme, scheme_of
 from agentmill.synthesis.generators.interpreter_tasks.steps import (
     AnyStep,
     AtLeast,
@@ -28,6 +29,7 @@ from agentmill.synthesis.generators.interpreter_tasks.steps import (
     Product,
     Question,
     Unclear,
+    wordings,
 )
 from agentmill.synthesis.generators.interpreter_tasks.written import is_written, written_of
 from agentmill.synthesis.generators.pddl_tasks.difficulty import difficulty_of
@@ -221,23 +223,18 @@ def _task(plan: Plan, spec: EnvironmentSpec, scheme: Scheme, lineage: Lineage) -
     tables = scheme.draw(chance.randint(*ROWS), chance)
     answer = _answer(plan, tables, scheme)
     steps = " ".join(step.words(scheme) for step in plan.steps)
-    asked = plan.question.words(scheme)
     goal: JsonObject = {"answer": answer}
     if plan.as_function:
         samples = [tables, *(scheme.draw(chance.randint(*ROWS), chance) for _ in range(HIDDEN_TABLES - 1))]
         goal = {"calls": [_call(plan, sample, scheme) for sample in samples]}
-        told = (
-            f"Define a function {FUNCTION}(rows) that takes a list of rows of table {scheme.table}. {steps} It returns "
-            f"{asked}. It will be called with other rows. Then call submit()."
-        )
-    else:
-        told = f"Look at all rows of table {scheme.table}. {steps} Submit {asked}."
+    told = wordings().tasks["function" if plan.as_function else "answer"].words
+    words = {"TABLE": scheme.table, "STEPS": steps, "ASKED": plan.question.words(scheme), "FUNCTION": FUNCTION}
     gold = _gold(plan, scheme)
     difficulty = difficulty_of(len(plan.steps) + LEAST_CELLS, None)
     return Task(
         task_id=digest(lineage.operator, spec.environment_id, lineage.parents, lineage.seed),
         environment_id=spec.environment_id,
-        instruction=" ".join(told.split()),
+        instruction=" ".join(fill(told, words).split()),
         initial_state={"names": {"_tables": tables}},
         goal=goal,
         gold=gold,
@@ -263,13 +260,12 @@ def _call(plan: Plan, tables: dict[str, list[Row]], scheme: Scheme) -> JsonObjec
 
 def _gold(plan: Plan, scheme: Scheme) -> list[AnyAction]:
     """The solution cell by cell."""
-    table, answer = repr(scheme.table), plan.question.code(scheme)
-    steps = [step.code(scheme) for step in plan.steps]
+    answer, steps = plan.question.code(scheme), [step.code(scheme) for step in plan.steps]
+    first = fill(wordings().tasks["function" if plan.as_function else "answer"].code, {"TABLE": repr(scheme.table)})
     if plan.as_function:
         body = textwrap.indent("\n".join([*steps, f"return {answer}"]), "    ")
-        cells = [f"page({table}, 0)", f"def {FUNCTION}(rows):\n{body}", "submit()"]
+        cells = [first, f"def {FUNCTION}(rows):\n{body}", "submit()"]
     else:
-        read = f"rows, number = [], 0\nwhile page({table}, number):\n    rows += page({table}, number)\n    number += 1"
-        shown = [f"{code}\nlen(rows)" for code in (read, *steps)]
+        shown = [f"{code}\nlen(rows)" for code in (first, *steps)]
         cells = [*shown, f"submit({answer})"]
     return [ApiAction(function="python", kwargs={"code": code}) for code in cells]

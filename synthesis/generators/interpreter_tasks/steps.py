@@ -6,14 +6,39 @@ and admission runs the Python in the sandbox, so a mistake in either is a reject
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
+import msgspec
+
 from agentmill.schemas.records.record import Record
-from agentmill.synthesis.generators.interpreter_procedural.scheme import Row, Scheme
+from agentmill.synthesis.generators.data_files import convert, fill, read_table
+from agentmill.synthesis.generators.interpreter_procedural.generator import Row, Scheme
 
 
 class Unclear(Exception):
     """The rows give no clear answer: none is left, nothing was left out, or two are first."""
+
+
+class Wording(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """In words, and in Python."""
+
+    words: str
+    code: str
+
+
+class Wordings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What tasks are made of, by name."""
+
+    steps: dict[str, Wording]
+    questions: dict[str, Wording]
+    tasks: dict[str, Wording]
+
+
+@cache
+def wordings() -> Wordings:
+    """The words and the Python of steps, questions and tasks."""
+    return convert(read_table(__package__, "wordings.yaml"), Wordings, f"{__package__}/data/wordings.yaml")
 
 
 class Step(Record, tag_field="step"):
@@ -21,15 +46,23 @@ class Step(Record, tag_field="step"):
 
     def words(self, scheme: Scheme) -> str:
         """As a sentence."""
-        raise NotImplementedError
+        return fill(self._wording().words, self._names(scheme))
 
     def code(self, scheme: Scheme) -> str:
         """As statements that change ``rows``."""
-        raise NotImplementedError
+        return fill(self._wording().code, {name: repr(value) for name, value in self._names(scheme).items()})
 
     def apply(self, rows: list[Row], tables: dict[str, list[Row]], scheme: Scheme) -> list[Row]:
         """The new rows. Raises ``Unclear``."""
         raise NotImplementedError
+
+    def _wording(self) -> Wording:
+        return wordings().steps[str(self.__struct_config__.tag)]
+
+    def _names(self, scheme: Scheme) -> dict[str, object]:
+        fields = {name.upper(): value for name, value in msgspec.structs.asdict(self).items()}
+        others = {"OTHER_TABLE": scheme.other, "LINK": scheme.link, "ATTRIBUTE": scheme.attribute}
+        return {"ROW": scheme.row, **others, **fields}
 
 
 class Keep(Step, tag="keep"):
@@ -37,15 +70,6 @@ class Keep(Step, tag="keep"):
 
     field: str
     option: str
-
-    def words(self, scheme: Scheme) -> str:
-        """As ``Step.words``."""
-        return f"Keep only each {scheme.row} whose {self.field} is {self.option}."
-
-    def code(self, scheme: Scheme) -> str:
-        """As ``Step.code``."""
-        del scheme
-        return f"rows = [row for row in rows if row[{self.field!r}] == {self.option!r}]"
 
     def apply(self, rows: list[Row], tables: dict[str, list[Row]], scheme: Scheme) -> list[Row]:
         """As ``Step.apply``."""
@@ -59,15 +83,6 @@ class AtLeast(Step, tag="at_least"):
     field: str
     bound: int
 
-    def words(self, scheme: Scheme) -> str:
-        """As ``Step.words``."""
-        return f"Keep only each {scheme.row} whose {self.field} is at least {self.bound}."
-
-    def code(self, scheme: Scheme) -> str:
-        """As ``Step.code``."""
-        del scheme
-        return f"rows = [row for row in rows if row[{self.field!r}] >= {self.bound}]"
-
     def apply(self, rows: list[Row], tables: dict[str, list[Row]], scheme: Scheme) -> list[Row]:
         """As ``Step.apply``."""
         del tables, scheme
@@ -78,22 +93,6 @@ class Linked(Step, tag="linked"):
     """Rows whose row in the other table has an option."""
 
     option: str
-
-    def words(self, scheme: Scheme) -> str:
-        """As ``Step.words``."""
-        return (
-            f"Keep only each {scheme.row} whose {scheme.link} has the {scheme.attribute} {self.option} "
-            f"in table {scheme.other}."
-        )
-
-    def code(self, scheme: Scheme) -> str:
-        """As ``Step.code``."""
-        return (
-            f"others, number = [], 0\nwhile page({scheme.other!r}, number):\n"
-            f"    others += page({scheme.other!r}, number)\n    number += 1\n"
-            f"wanted = {{each[{scheme.link!r}] for each in others if each[{scheme.attribute!r}] == {self.option!r}}}\n"
-            f"rows = [row for row in rows if row[{scheme.link!r}] in wanted]"
-        )
 
     def apply(self, rows: list[Row], tables: dict[str, list[Row]], scheme: Scheme) -> list[Row]:
         """As ``Step.apply``."""
@@ -108,15 +107,6 @@ class Product(Step, tag="product"):
     one: str
     other: str
 
-    def words(self, scheme: Scheme) -> str:
-        """As ``Step.words``."""
-        return f"The {self.field} of a {scheme.row} is its {self.one} times its {self.other}."
-
-    def code(self, scheme: Scheme) -> str:
-        """As ``Step.code``."""
-        del scheme
-        return f"rows = [{{**row, {self.field!r}: row[{self.one!r}] * row[{self.other!r}]}} for row in rows]"
-
     def apply(self, rows: list[Row], tables: dict[str, list[Row]], scheme: Scheme) -> list[Row]:
         """As ``Step.apply``."""
         del tables, scheme
@@ -127,8 +117,8 @@ AnyStep = Keep | AtLeast | Linked | Product
 
 
 class Question(Record):
-    """What is asked about the rows in the end. ``kind`` is one of ``KINDS``; ``by`` is a field with options, ``of`` one
-    of numbers, each where the kind has one."""
+    """What is asked about the rows in the end. ``kind`` is one of the questions of ``wordings``; ``by`` is a field with
+    options, ``of`` one of numbers, each where the kind has one."""
 
     kind: str
     by: str = ""
@@ -136,13 +126,13 @@ class Question(Record):
 
     def words(self, scheme: Scheme) -> str:
         """As a noun phrase."""
-        text, _ = KINDS[self.kind]
-        return text.format(row=scheme.row, key=scheme.key, by=self.by, of=self.of)
+        names = {"ROW": scheme.row, "KEY": scheme.key, "BY": self.by, "OF": self.of}
+        return fill(wordings().questions[self.kind].words, names)
 
     def code(self, scheme: Scheme) -> str:
         """As an expression over ``rows``."""
-        _, code = KINDS[self.kind]
-        return code.format(key=repr(scheme.key), by=repr(self.by), of=repr(self.of))
+        names = {"KEY": repr(scheme.key), "BY": repr(self.by), "OF": repr(self.of)}
+        return fill(wordings().questions[self.kind].code, names)
 
     def answer(self, rows: list[Row], scheme: Scheme) -> Any:
         """The answer. Raises ``Unclear``."""
@@ -159,27 +149,6 @@ class Question(Record):
         if self.kind == "total":
             return sum(sums.values())
         return round(sum(sums.values()) / len(rows), 2) if self.kind == "mean" else _only(sums)
-
-
-KINDS = {
-    "count": ("the number of rows that are left", "len(rows)"),
-    "total": ("the sum of {of} over the rows that are left", "sum(row[{of}] for row in rows)"),
-    "mean": (
-        "the mean {of} of the rows that are left, rounded to two decimals",
-        "round(sum(row[{of}] for row in rows) / len(rows), 2)",
-    ),
-    "first": ("the {key} of the {row} with the highest {of}", "max(rows, key=lambda row: row[{of}])[{key}]"),
-    "kinds": ("the sorted list of every {by} that is left", "sorted({{row[{by}] for row in rows}})"),
-    "tally": (
-        "a dict of how many rows are left of each {by} that is left",
-        "{{name: sum(row[{by}] == name for row in rows) for name in {{row[{by}] for row in rows}}}}",
-    ),
-    "leader": (
-        "the {by} with the highest sum of {of}",
-        "max({{row[{by}] for row in rows}}, key=lambda name: sum(row[{of}] for row in rows if row[{by}] == name))",
-    ),
-}
-"""In words, and in Python."""
 
 
 def _some(kept: list[Row], rows: list[Row]) -> list[Row]:

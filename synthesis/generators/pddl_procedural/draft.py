@@ -1,9 +1,12 @@
 """A domain in the making, in a short notation that features read and extend.
 
+The blocks of which worlds are built are written so in YAML, one file in ``data`` for each group of parts.
+
 Literals are written ``"here from, not at item place"``: a predicate, then names of the action's parameters. Parameters
 are written ``"item from:place"``: a name and its role, or a role that is its own name. Texts of actions name their
 parameters (``"take {item}"``), texts of predicates count their arguments (``"the {0} is clean"``). In every text
-``<role>`` stands for the theme's word of a role, ``<roles>`` for its plural and ``<in>`` for its preposition.
+``<role>`` stands for the theme's word of a role, ``<roles>`` for its plural and ``<in>`` for its preposition. In every
+name, notation and text of a block, words in capitals are placeholders.
 """
 
 from __future__ import annotations
@@ -11,10 +14,72 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cache
+
+import msgspec
 
 from agentmill.schemas.records.record import JsonObject
 from agentmill.synthesis.environments.pddl.domain import OBJECT, Action, Domain, Literal, Predicate, Typed
-from agentmill.synthesis.generators.pddl_procedural.theme import Theme, plural
+from agentmill.synthesis.generators.data_files import convert, fill, fill_all, read_table
+from agentmill.synthesis.generators.pddl_procedural.themes import PACKAGE, Theme, plural
+
+BLOCK_FILES = ("journeys", "crafting", "arranging", "exchanges", "features")
+
+
+class PredicateBlock(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``goal`` is the weight as a goal."""
+
+    text: str
+    goal: int | float = 0
+
+
+class ActionBlock(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An action in the short notation; ``tags`` say what features may hook on."""
+
+    text: str
+    parameters: str = ""
+    needs: str = ""
+    effects: str = ""
+    tags: str = ""
+
+
+class Extension(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is added to an action; ``parameters`` come behind the others, ``text`` at the end."""
+
+    needs: str = ""
+    effects: str = ""
+    parameters: str = ""
+    text: str = ""
+
+
+class Block(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A piece of a world. ``kinds`` and ``parents`` are by role, ``predicates`` by declaration, ``actions`` by name.
+
+    ``start`` are rules for initial facts, ``rules`` sentences for a newcomer. ``extend`` adds to actions by name,
+    ``hook`` to those that whoever lays the block names.
+    """
+
+    kinds: dict[str, tuple[int, int]] = {}
+    parents: dict[str, str] = {}
+    predicates: dict[str, PredicateBlock] = {}
+    start: tuple[JsonObject, ...] = ()
+    actions: dict[str, ActionBlock] = {}
+    extend: dict[str, Extension] = {}
+    hook: Extension | None = None
+    goals: dict[str, float] = {}
+    rules: tuple[str, ...] = ()
+
+
+@cache
+def blocks() -> dict[str, Block]:
+    """All blocks, as ``"part.block"``. Raises ``UserError`` naming file and key."""
+    found: dict[str, Block] = {}
+    for file in BLOCK_FILES:
+        origin = f"{PACKAGE}/data/{file}.yaml"
+        table = convert(read_table(PACKAGE, f"{file}.yaml"), dict[str, dict[str, JsonObject]], origin)
+        paths = {f"{part}.{name}": block for part, named in table.items() for name, block in named.items()}
+        found |= {path: convert(block, Block, f"{origin}, {path}") for path, block in paths.items()}
+    return found
 
 
 @dataclass
@@ -93,9 +158,33 @@ class Draft:
         action.effects += _literals(effects)
         action.text += self.words(text)
 
-    def begin(self, rule: str, predicate: str, **options: object) -> None:
-        """Add a rule by which the initial facts of ``predicate`` are sampled."""
-        self.start.append({"rule": rule, "predicate": predicate, **options})
+    def lay(self, path: str, hooked: Iterable[ActionDraft] = (), /, **words: str) -> None:
+        """Add the block ``path``, its placeholders replaced by ``words``; ``hooked`` get what it hooks on them."""
+        block = blocks()[path]
+
+        def filled(text: str) -> str:
+            return fill(text, words)
+
+        for role, (low, high) in block.kinds.items():
+            self.kind(filled(role), low, high, block.parents.get(role, ""))
+        for declaration, predicate in block.predicates.items():
+            self.predicate(filled(declaration), filled(predicate.text), predicate.goal)
+        self.start += fill_all(list(block.start), words)
+        for name, action in block.actions.items():
+            parameters, needs, effects = map(filled, (action.parameters, action.needs, action.effects))
+            self.action(filled(name), parameters, needs, effects, filled(action.text), action.tags)
+        for name, extension in block.extend.items():
+            self._extend([self.actions[filled(name)]], extension, words)
+        if block.hook is not None:
+            self._extend(hooked, block.hook, words)
+        self.goals |= {filled(name): weight for name, weight in block.goals.items()}
+        for sentence in block.rules:
+            self.say(filled(sentence))
+
+    def _extend(self, actions: Iterable[ActionDraft], extension: Extension, words: dict[str, str]) -> None:
+        notation = (extension.needs, extension.effects, extension.parameters, extension.text)
+        for action in actions:
+            self.extend(action, *(fill(text, words) for text in notation))
 
     def say(self, sentence: str) -> None:
         """Add a sentence to the rules that are told to a newcomer."""

@@ -14,9 +14,8 @@ import msgspec
 from agentmill.schemas.records.task import Task
 from agentmill.synthesis.environments.pddl.domain import Problem
 from agentmill.synthesis.environments.pddl.grounding import Grounded, bits
-from agentmill.synthesis.generators.pddl_tasks.neighbourhood import explore
 from agentmill.synthesis.generators.pddl_tasks.start import Unsamplable
-from agentmill.synthesis.generators.pddl_tasks.world import World, aiming_at, starting_at
+from agentmill.synthesis.generators.pddl_tasks.world import World, aiming_at, explore, starting_at
 
 REACH = 4
 """How many actions longer the plan of a harder variant may be."""

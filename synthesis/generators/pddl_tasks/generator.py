@@ -20,9 +20,8 @@ from agentmill.synthesis.environments.pddl.planner import PlanLimits, plan
 from agentmill.synthesis.environments.pddl.reader import read_problem
 from agentmill.synthesis.generators.generator import GenerationError
 from agentmill.synthesis.generators.pddl_tasks.evolution import METHODS, Parent
-from agentmill.synthesis.generators.pddl_tasks.neighbourhood import explore
 from agentmill.synthesis.generators.pddl_tasks.start import Unsamplable
-from agentmill.synthesis.generators.pddl_tasks.world import World, aiming_at, read_world
+from agentmill.synthesis.generators.pddl_tasks.world import World, aiming_at, explore, read_world
 
 TRIES = 8
 """How often a task is drawn anew before it is given up."""

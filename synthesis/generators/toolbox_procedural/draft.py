@@ -1,12 +1,17 @@
-"""A toolbox in the making: entities with columns of known kinds, and the tools built on them so far."""
+"""A toolbox in the making: entities with columns of known kinds, the tools built on them so far, and how templates of
+tools and conditions are filled."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from string import Template
 
 from agentmill.synthesis.environments.toolbox.toolbox import Column, Parameter, Requirement, Table, Tool
-from agentmill.synthesis.generators.pddl_procedural.theme import plural
-from agentmill.synthesis.generators.toolbox_procedural.vocabulary import Theme
+from agentmill.synthesis.generators.pddl_procedural.themes import plural
+from agentmill.synthesis.generators.toolbox_procedural.vocabulary import Theme, effects, requirements, tools
+
+Words = dict[str, object]
 
 
 @dataclass
@@ -65,15 +70,6 @@ class Draft:
         """The entity of a table."""
         return next(entity for entity in self.entities.values() if entity.table == table)
 
-    def children(self, entity: Entity) -> list[tuple[Entity, Column]]:
-        """Who refers to an entity, and by which column."""
-        return [
-            (child, column)
-            for child in self.entities.values()
-            for column in child.parents()
-            if column.references == entity.table
-        ]
-
     def add(self, tool: Tool, part: str) -> None:
         """A tool, unless there is one of that name."""
         if tool.name not in self.tools:
@@ -99,14 +95,53 @@ def key_parameter(entity: Entity, name: str | None = None) -> Parameter:
     )
 
 
-def exists(entity: Entity, name: str | None = None) -> Requirement:
+def value_parameter(entity: Entity, column: Column) -> Parameter:
+    """A parameter that takes a new value of a column."""
+    return Parameter(name=column.name, column=entity.path(column.name), least=column.least)
+
+
+def words_of(entity: Entity, column: Column | None = None, parent: Entity | None = None, **more: object) -> Words:
+    """The words that templates use: those of an entity, of one of its columns and of the parent that it refers to."""
+    words: Words = {
+        "noun": entity.noun,
+        "nouns": plural(entity.noun),
+        "word": entity.word,
+        "table": entity.table,
+        "rows": entity.table.replace("_", " "),
+        "key": entity.key,
+    }
+    if column is not None:
+        words |= {"column": column.name, "label": column.words}
+    if parent is not None:
+        words |= {
+            "parent": parent.noun,
+            "parent_word": parent.word,
+            "parent_table": parent.table,
+            "parent_key": parent.key,
+        }
+    return words | more
+
+
+def requires(name: str, words: Words) -> Requirement:
+    """The requirement of a template."""
+    template = requirements()[name]
+    query = template.query or f"SELECT {template.condition} FROM ${{table}} WHERE ${{key}} = :${{key}}"
+    return Requirement(*(Template(text).substitute(words) for text in (query, template.message, template.hint)))
+
+
+def exists(entity: Entity, parameter: str | None = None) -> Requirement:
     """That the key in a parameter is one of an entity."""
-    parameter = name or entity.key
-    return Requirement(
-        query=f"SELECT 1 FROM {entity.table} WHERE {entity.key} = :{parameter}",
-        message=f"there is no {entity.noun} number {{{parameter}}}",
-        hint=f"look the {entity.noun} up with one of the tools that find or list {plural(entity.noun)}",
-    )
+    return requires("exists", words_of(entity, parameter=parameter or entity.key))
+
+
+def usable(parent: Entity, flag: Column, parameter: str) -> Requirement:
+    """That the row that a parameter names has the first value of its flag."""
+    return requires("usable", words_of(parent, flag, parameter=parameter, value=flag.values[0]))
+
+
+def effect(name: str, words: Words) -> str:
+    """The statement of a template that changes another table."""
+    return Template(effects()[name]).substitute(words)
 
 
 def fields(entity: Entity) -> dict[str, str]:
@@ -114,51 +149,35 @@ def fields(entity: Entity) -> dict[str, str]:
     return {name: entity.path(name) for name in (entity.key, *(column.name for column in entity.columns))}
 
 
-def select(entity: Entity, where: str, shown: dict[str, str] | None = None) -> str:
-    """A query for rows of an entity, in the order of their keys."""
-    names = ", ".join(shown or fields(entity))
-    return f"SELECT {names} FROM {entity.table} WHERE {where} ORDER BY {entity.key}"
-
-
-def of_row(entity: Entity, condition: str, message: str, hint: str) -> Requirement:
-    """A condition on the row that a call is about."""
-    query = f"SELECT {condition} FROM {entity.table} WHERE {entity.key} = :{entity.key}"
-    return Requirement(query=query, message=message, hint=hint)
-
-
-def usable(parent: Entity, flag: Column, parameter: str) -> Requirement:
-    """That the row that a parameter names has the first value of its flag."""
-    return Requirement(
-        query=f"SELECT {flag.name} = '{flag.values[0]}' FROM {parent.table} WHERE {parent.key} = :{parameter}",
-        message=f"{parent.noun} {{{parameter}}} is not {flag.values[0]}",
-        hint=f"choose a {parent.noun} that is {flag.values[0]}",
-    )
-
-
-def updating(
-    draft: Draft,
-    entity: Entity,
+def tool_of(
     name: str,
-    description: str,
-    change: str,
-    request: str,
-    *,
-    parameters: tuple[Parameter, ...] = (),
-    requires: tuple[Requirement, ...] = (),
-    also: tuple[str, ...] = (),
-    part: str,
-) -> None:
-    """A tool that changes one row by ``SET change``; ``also`` are statements before that."""
-    draft.add(
-        Tool(
-            name=name,
-            description=description,
-            parameters=(key_parameter(entity), *parameters),
-            requires=(exists(entity), *requires),
-            writes=(*also, f"UPDATE {entity.table} SET {change} WHERE {entity.key} = :{entity.key}"),
-            returns=select(entity, f"{entity.key} = :{entity.key}"),
-            columns=fields(entity),
-            request=request,
-        ),
-        part,
+    entity: Entity,
+    words: Words,
+    parameters: Iterable[Parameter] = (),
+    needs: Iterable[Requirement] = (),
+    also: Iterable[str] = (),
+    columns: dict[str, str] | None = None,
+) -> Tool:
+    """The tool of a template. One that changes a row takes its key first. ``also`` are more statements; ``columns`` are
+    the fields of its answer, all of the entity by default."""
+    template = tools()[name]
+    columns = fields(entity) if columns is None else columns
+
+    def said(text: str) -> str:
+        return Template(text).substitute(words)
+
+    writes = [*map(said, template.writes), *also]
+    if template.change:
+        writes.append(said("UPDATE ${table} SET " + template.change + " WHERE ${key} = :${key}"))
+        parameters, needs = (key_parameter(entity), *parameters), (exists(entity), *needs)
+    shown = f"SELECT {', '.join(columns)} FROM ${{table}} WHERE {template.where} ORDER BY ${{key}}"
+    return Tool(
+        name=said(template.name),
+        description=said(template.description),
+        returns=said(template.returns or shown),
+        columns=columns,
+        parameters=tuple(parameters),
+        requires=tuple(needs),
+        writes=tuple(writes),
+        request=said(template.request),
     )

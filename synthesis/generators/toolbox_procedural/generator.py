@@ -13,10 +13,9 @@ from agentmill.schemas.records.task import EnvironmentSpec, Inspiration
 from agentmill.synthesis.environments.toolbox.structure import toolbox_structure
 from agentmill.synthesis.environments.toolbox.toolbox import Toolbox, write_toolbox
 from agentmill.synthesis.generators.procedural import BACKEND, choose_theme, proposal
-from agentmill.synthesis.generators.toolbox_procedural.entities import entities
 from agentmill.synthesis.generators.toolbox_procedural.reads import add_reads
-from agentmill.synthesis.generators.toolbox_procedural.rows import rows
-from agentmill.synthesis.generators.toolbox_procedural.vocabulary import THEMES, Theme
+from agentmill.synthesis.generators.toolbox_procedural.tables import entities, rows
+from agentmill.synthesis.generators.toolbox_procedural.vocabulary import Theme, themes
 from agentmill.synthesis.generators.toolbox_procedural.writes import add_writes
 
 FAMILY = "toolbox"
@@ -33,7 +32,7 @@ class ProceduralGenerator:
 def propose(inspiration: Inspiration, seed: int) -> EnvironmentSpec:
     """The toolbox of ``inspiration`` and ``seed``. ``lineage.notes`` names the theme and the parts."""
     chance = random.Random(derive_seed(BACKEND, FAMILY, inspiration.inspiration_id, seed))
-    theme = choose_theme(THEMES, lambda each: each.keywords.split(), inspiration.text, chance)
+    theme = choose_theme(themes(), lambda each: each.keywords.split(), inspiration.text, chance)
     toolbox, parts = compose(theme, chance)
     return proposal(
         "toolbox",

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import random
 
-from agentmill.synthesis.environments.toolbox.toolbox import Column, Parameter, Tool
-from agentmill.synthesis.generators.pddl_procedural.theme import plural
-from agentmill.synthesis.generators.toolbox_procedural.draft import Draft, Entity, exists, fields, key_parameter, select
+from agentmill.synthesis.environments.toolbox.toolbox import Column, Parameter
+from agentmill.synthesis.generators.toolbox_procedural.draft import (
+    Draft,
+    Entity,
+    exists,
+    fields,
+    key_parameter,
+    tool_of,
+    words_of,
+)
 
 
 def add_reads(draft: Draft, chance: random.Random) -> None:
@@ -41,82 +48,38 @@ def _listed_by(entity: Entity, chance: random.Random) -> list[Column]:
 
 
 def _find(draft: Draft, entity: Entity, column: Column) -> None:
-    draft.add(
-        Tool(
-            name=f"find_{entity.word}_by_{column.name}",
-            description=f"Finds a {entity.noun} by its {column.words}.",
-            parameters=(Parameter(name=column.name, column=entity.path(column.name)),),
-            returns=select(entity, f"{column.name} = :{column.name}"),
-            columns=fields(entity),
-        ),
-        "find",
-    )
+    parameter = Parameter(name=column.name, column=entity.path(column.name))
+    draft.add(tool_of("find", entity, words_of(entity, column), [parameter]), "find")
 
 
 def _show(draft: Draft, entity: Entity) -> None:
-    draft.add(
-        Tool(
-            name=f"show_{entity.word}",
-            description=f"Shows a {entity.noun}.",
-            parameters=(key_parameter(entity),),
-            requires=(exists(entity),),
-            returns=select(entity, f"{entity.key} = :{entity.key}"),
-            columns=fields(entity),
-        ),
-        "show",
-    )
+    draft.add(tool_of("show", entity, words_of(entity), [key_parameter(entity)], [exists(entity)]), "show")
 
 
 def _list(draft: Draft, entity: Entity, column: Column, chance: random.Random) -> None:
     """All rows of a parent; sometimes with one more condition, or with few columns only."""
     parent = draft.entity(column.references)
-    where, parameters = f"{column.name} = :{column.name}", [key_parameter(parent, column.name)]
-    shown, more = fields(entity), ""
+    template, parameters = "list", [key_parameter(parent, column.name)]
+    words, shown = words_of(entity, column, parent), fields(entity)
     status = entity.of("status") or entity.of("category")
     if status is not None and chance.random() < 0.25:
-        where += f" AND {status.name} = :{status.name}"
+        template = "list_with"
+        words |= {"given": status.name, "given_label": status.words}
         parameters.append(Parameter(name=status.name, column=entity.path(status.name)))
-        more = f" with a given {status.words}"
     elif chance.random() < 0.25:
         shown.pop(column.name)
-    draft.add(
-        Tool(
-            name=f"list_{entity.table}_of_{parent.word}",
-            description=f"Lists the {plural(entity.noun)} of a {parent.noun}{more}.",
-            parameters=tuple(parameters),
-            requires=(exists(parent, column.name),),
-            returns=select(entity, where, shown),
-            columns=shown,
-        ),
-        "list",
-    )
+    draft.add(tool_of(template, entity, words, parameters, [exists(parent, column.name)], columns=shown), "list")
 
 
 def _search(draft: Draft, entity: Entity, kind: str) -> None:
     column = entity.of(kind)
     assert column is not None
-    draft.add(
-        Tool(
-            name=f"search_{entity.table}_by_{column.name}",
-            description=f"Lists the {plural(entity.noun)} with a given {column.words}.",
-            parameters=(Parameter(name=column.name, column=entity.path(column.name)),),
-            returns=select(entity, f"{column.name} = :{column.name}"),
-            columns=fields(entity),
-        ),
-        "search",
-    )
+    parameter = Parameter(name=column.name, column=entity.path(column.name))
+    draft.add(tool_of("search", entity, words_of(entity, column), [parameter]), "search")
 
 
 def _all(draft: Draft, entity: Entity) -> None:
-    draft.add(
-        Tool(
-            name=f"list_{entity.table}",
-            description=f"Lists all {plural(entity.noun)}.",
-            returns=select(entity, "1"),
-            columns=fields(entity),
-        ),
-        "all",
-    )
+    draft.add(tool_of("all", entity, words_of(entity)), "all")
 
 
 def _sum(draft: Draft, entity: Entity, chance: random.Random) -> None:
@@ -126,17 +89,10 @@ def _sum(draft: Draft, entity: Entity, chance: random.Random) -> None:
     column = chance.choice(entity.parents())
     parent = draft.entity(column.references)
     number = entity.of("counter") or entity.of("amount")
-    summed = f", coalesce(sum({number.name}), 0) AS sum_of_{number.name}" if number else ""
-    draft.add(
-        Tool(
-            name=f"count_{entity.table}_of_{parent.word}",
-            description=f"Counts the {plural(entity.noun)} of a {parent.noun}"
-            + (f" and sums up their {number.words}." if number else "."),
-            parameters=(key_parameter(parent, column.name),),
-            requires=(exists(parent, column.name),),
-            returns=f"SELECT count(*) AS number_of_{entity.table}{summed} FROM {entity.table} "
-            f"WHERE {column.name} = :{column.name}",
-            columns={f"number_of_{entity.table}": "", **({f"sum_of_{number.name}": ""} if number else {})},
-        ),
-        "count",
-    )
+    words, columns = words_of(entity, column, parent), {f"number_of_{entity.table}": ""}
+    if number is not None:
+        words |= {"summed": number.name, "summed_label": number.words}
+        columns[f"sum_of_{number.name}"] = ""
+    template = "count" if number is None else "count_and_sum"
+    parameters, needs = [key_parameter(parent, column.name)], [exists(parent, column.name)]
+    draft.add(tool_of(template, entity, words, parameters, needs, columns=columns), "count")

@@ -39,7 +39,7 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class World:
-    """Raises ``EnvError`` for a toolbox that cannot be used. ``close`` it."""
+    """Raises ``WorldError`` for a toolbox that cannot be used. ``close`` it."""
 
     def __init__(self, spec: EnvironmentSpec) -> None:
         plain = msgspec.structs.replace(spec, parameters={})
@@ -106,7 +106,7 @@ class World:
 
 
 def read_world(spec: EnvironmentSpec) -> World:
-    """Raises ``EnvError``."""
+    """Raises ``WorldError``."""
     try:
         return World(spec)
     except Refused as error:

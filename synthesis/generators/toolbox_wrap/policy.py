@@ -7,22 +7,31 @@ level 3 terms that are defined elsewhere, level 4 sections that have nothing to 
 from __future__ import annotations
 
 import random
+from functools import cache
 
 import msgspec
 
 from agentmill.synthesis.environments.toolbox.toolbox import Column, Rule, Table, Tool, Toolbox
+from agentmill.synthesis.generators.data_files import convert, read_table
 
 LEVELS = (1, 2, 3, 4)
 RULES_PER_LEVEL = 2
-ASIDE = "If a rule of the policy forbids any of this, leave everything as it is and tell me which rule."
 
-_TERMS = ("guarded", "settled", "seasonal", "pledged", "quiet", "remote")
-_IDLE = (
-    "Greet every visitor in a friendly way and do not hurry anyone.",
-    "The desk is closed on public holidays; the doorkeeper knows them.",
-    "Paper forms are kept in the left cabinet and thrown away after a year.",
-    "Calls from newspapers are passed on to the press officer.",
-)
+
+class PolicyWords(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What policies are written with. ``aside`` is what a user adds to a request under a policy."""
+
+    heading: str
+    terms_heading: str
+    aside: str
+    terms: tuple[str, ...]
+    idle: tuple[str, ...]
+
+
+@cache
+def policy_words() -> PolicyWords:
+    """The words of policies."""
+    return convert(read_table(__package__, "policy.yaml"), PolicyWords, f"{__package__}/data/policy.yaml")
 
 
 class Clause(msgspec.Struct, frozen=True):
@@ -50,10 +59,10 @@ def with_policy(toolbox: Toolbox, level: int, chance: random.Random) -> Toolbox:
 def document(rules: list[Rule], definitions: list[str], level: int, chance: random.Random) -> str:
     """The policy as the agent reads it; definitions come behind the rules that need them."""
     lines = [f"{rule.name}. {rule.text}" for rule in rules]
-    for text in chance.sample(_IDLE, 3) if level >= 4 else ():
+    for text in chance.sample(policy_words().idle, 3) if level >= 4 else ():
         lines.insert(chance.randint(0, len(lines)), text)
-    head = "Policy, which the tools do not check and you must keep:"
-    return "\n".join([head, *lines, *(["Terms used above:", *definitions] if definitions else [])])
+    terms = [policy_words().terms_heading, *definitions] if definitions else []
+    return "\n".join([policy_words().heading, *lines, *terms])
 
 
 def _rule(
@@ -99,7 +108,7 @@ def _clause(table: Table, closed: list[Column], level: int, definitions: list[st
             f"{clause.condition} AND NOT coalesce({exception.condition}, 0)",
             f"{clause.words}, unless its {exception.words}",
         )
-    free = [term for term in _TERMS if not any(f'"{term} ' in each for each in definitions)]
+    free = [term for term in policy_words().terms if not any(f'"{term} ' in each for each in definitions)]
     if level >= 3 and free and chance.random() < 0.6:
         term = chance.choice(free)
         definitions.append(f'A "{term} {table.noun}" is one {clause.words}.')

@@ -5,56 +5,57 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable
+from functools import cache
+from string import Template
 
 import msgspec
 
 from agentmill.synthesis.environments.toolbox.toolbox import Column, Table, Tool, Toolbox
+from agentmill.synthesis.generators.data_files import convert, read_table
 from agentmill.synthesis.generators.toolbox_procedural.generator import compose
-from agentmill.synthesis.generators.toolbox_procedural.vocabulary import THEMES
+from agentmill.synthesis.generators.toolbox_procedural.vocabulary import themes
 
 FILED = Table(
     name="filed_requests",
     noun="filed request",
     columns=(Column(name="filed_request_id", type="integer"), Column(name="about", type="text")),
 )
-DEPRECATED = "_v1"
 TRIES = 40
 
 
-def preview(_: Toolbox, tool: Tool) -> Tool:
-    """Looks whether the call would be possible, and does nothing."""
-    return msgspec.structs.replace(
-        tool,
-        name=f"preview_{tool.name}",
-        description=f"Tells whether this would be possible, without doing it: {tool.description}",
-        writes=(),
-        returns="SELECT 'possible' AS result",
-        columns={"result": ""},
-        request="",
-    )
+class Twin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How a twin differs from its tool; without ``returns`` it does and answers the same."""
+
+    name: str
+    description: str
+    writes: tuple[str, ...] = ()
+    returns: str = ""
+    columns: dict[str, str] = {}
+
+    def of(self, tool: Tool) -> Tool:
+        """The twin of a tool; no user asks for it."""
+        words = {"tool": tool.name, "description": tool.description}
+        twin = msgspec.structs.replace(
+            tool,
+            name=Template(self.name).substitute(words),
+            description=Template(self.description).substitute(words),
+            request="",
+        )
+        if not self.returns:
+            return twin
+        writes = tuple(Template(statement).substitute(words) for statement in self.writes)
+        return msgspec.structs.replace(twin, writes=writes, returns=self.returns, columns=self.columns)
 
 
-def deprecated(_: Toolbox, tool: Tool) -> Tool:
-    """Does the same, and is not to be used."""
-    described = f"Out of use, kept for old systems only; never call it. {tool.description}"
-    return msgspec.structs.replace(tool, name=f"{tool.name}{DEPRECATED}", description=described, request="")
+@cache
+def twin_kinds() -> dict[str, Twin]:
+    """One that only looks whether a call is possible, one that is out of use, one that asks somebody else."""
+    return convert(read_table(__package__, "twins.yaml"), dict[str, Twin], f"{__package__}/data/twins.yaml")
 
 
-def filed(_: Toolbox, tool: Tool) -> Tool:
-    """Writes down that somebody else should do it."""
-    return msgspec.structs.replace(
-        tool,
-        name=f"request_{tool.name}",
-        description=f"Files a request to the head office, which decides later. The request is: {tool.description}",
-        writes=(f"INSERT INTO {FILED.name} (about) VALUES ('{tool.name}')",),
-        returns=f"SELECT filed_request_id, about FROM {FILED.name} WHERE filed_request_id = :new_id",
-        columns={"filed_request_id": f"{FILED.name}.filed_request_id", "about": f"{FILED.name}.about"},
-        request="",
-    )
-
-
-KINDS: tuple[Callable[[Toolbox, Tool], Tool], ...] = (preview, deprecated, filed)
+def is_retired(name: str) -> bool:
+    """Whether a tool of that name is a twin that is out of use."""
+    return name.endswith(twin_kinds()["deprecated"].name.removeprefix("${tool}"))
 
 
 def with_twins(toolbox: Toolbox, n: int, chance: random.Random) -> tuple[Toolbox, dict[str, list[str]]]:
@@ -67,9 +68,9 @@ def with_twins(toolbox: Toolbox, n: int, chance: random.Random) -> tuple[Toolbox
     for tool in toolbox.tools:
         tools.append(tool)
         if tool.name in chosen:
-            kind = chance.choice(KINDS)
-            filing = filing or kind is filed
-            twin = kind(toolbox, tool)
+            kind = chance.choice(list(twin_kinds()))
+            filing = filing or kind == "filed"
+            twin = twin_kinds()[kind].of(tool)
             tools.insert(len(tools) - chance.randint(0, 1), twin)
             twins[tool.name] = [twin.name]
     tables = (*toolbox.tables, FILED) if filing else toolbox.tables
@@ -81,7 +82,7 @@ def with_distractors(toolbox: Toolbox, n: int, chance: random.Random) -> Toolbox
     """``toolbox`` with up to ``n`` tools of an invented one that shares no name with it, and the tables of these."""
     taken = {table.name for table in toolbox.tables} | {tool.name for tool in toolbox.tools}
     for _ in range(TRIES):
-        other, _ = compose(chance.choice(THEMES), chance)
+        other, _ = compose(chance.choice(themes()), chance)
         tools = _connected(other, n)
         tables = _needed(other, tools)
         if taken & ({table.name for table in tables} | {tool.name for tool in tools}):

@@ -23,8 +23,8 @@ from agentmill.synthesis.environments.toolbox.toolbox import ASK_USER, FINISH, T
 from agentmill.synthesis.environments.toolbox.user import Request, hideable
 from agentmill.synthesis.generators.generator import GenerationError
 from agentmill.synthesis.generators.toolbox_tasks.world import plain
-from agentmill.synthesis.generators.toolbox_wrap.policy import ASIDE, with_policy
-from agentmill.synthesis.generators.toolbox_wrap.twins import DEPRECATED, with_distractors, with_twins
+from agentmill.synthesis.generators.toolbox_wrap.policy import policy_words, with_policy
+from agentmill.synthesis.generators.toolbox_wrap.twins import is_retired, with_distractors, with_twins
 
 OPERATOR = "wrap_env"
 
@@ -85,7 +85,7 @@ def wrap_task(task: Task, wrapped: EnvironmentSpec, wrapping: Wrapping, seed: in
     goal = msgspec.convert(task.goal, Goal, str_keys=True)
     gold = [action for action in task.gold or [] if isinstance(action, ApiAction)]
     if toolbox.rules:
-        request = msgspec.structs.replace(request, template=f"{request.template} {ASIDE}")
+        request = msgspec.structs.replace(request, template=f"{request.template} {policy_words().aside}")
         found = _allowed(task, goal, gold, wrapped, toolbox)
         if isinstance(found, GenerationError):
             return found
@@ -95,7 +95,7 @@ def wrap_task(task: Task, wrapped: EnvironmentSpec, wrapping: Wrapping, seed: in
     asking = [_ask(request.slots[name].label) for name in hidden] if wrapping.asks else []
     asked = tuple(hidden) if wrapping.asks else ()
     user = msgspec.structs.replace(request, hidden=()).text() if wrapping.user == "person" else ""
-    retired = tuple(twin for twin in _twins(wrapped) if twin.endswith(DEPRECATED))
+    retired = tuple(twin for twin in _twins(wrapped) if is_retired(twin))
     changed = msgspec.structs.replace(
         task,
         task_id=task_id,

@@ -16,7 +16,8 @@ from agentmill.synthesis.environments.codegym.problem import read_problem
 from agentmill.synthesis.environments.codegym.workshop import Workshop
 from agentmill.synthesis.environments.conformance import CHECKS, MAKER, Subject
 from agentmill.synthesis.generators.admission import admit_environment, admit_task, rejection, task_digest
-from agentmill.synthesis.generators.codegym_procedural.generator import COLLECTIONS, KINDS, ProceduralGenerator, propose
+from agentmill.synthesis.generators.codegym_procedural.composition import COLLECTIONS, questions
+from agentmill.synthesis.generators.codegym_procedural.generator import KINDS, ProceduralGenerator, propose
 from agentmill.synthesis.generators.codegym_tasks.generator import CodegymTaskGenerator, question
 from agentmill.synthesis.generators.generator import GenerationError
 from tests.hash_seeds import printed
@@ -56,7 +57,7 @@ def parts_of(spec: EnvironmentSpec) -> list[str]:
 
 def test_every_kind_is_drawn_and_named_apart(worlds: list[EnvironmentSpec]) -> None:
     asked = {parts_of(spec)[-1] for spec in worlds}
-    names = [each.name for questions in COLLECTIONS for each in questions]
+    names = [each.name for collection in COLLECTIONS for each in questions(collection)]
     assert len(asked & set(names)) >= 35
     others = {parts_of(spec)[0] for spec in worlds} & {draw.__name__ for draw in KINDS}
     assert len(others) >= 6

@@ -9,14 +9,14 @@ from collections.abc import Iterable
 import pytest
 
 from agentmill.synthesis.environments.pddl.domain import Literal, Typed
-from agentmill.synthesis.generators.pddl_procedural.composition import compose
 from agentmill.synthesis.generators.pddl_procedural.draft import Draft
-from agentmill.synthesis.generators.pddl_procedural.hooks import stand, verbs
-from agentmill.synthesis.generators.pddl_procedural.theme import PROPER_NOUNS, Theme, plural
-from agentmill.synthesis.generators.pddl_procedural.vocabulary import THEMES
+from agentmill.synthesis.generators.pddl_procedural.features import stand, verbs
+from agentmill.synthesis.generators.pddl_procedural.generator import compose
+from agentmill.synthesis.generators.pddl_procedural.themes import Theme, plural, proper_nouns, themes
 from agentmill.synthesis.generators.procedural import choose_theme, matches
 
-ROLES = ("place", "item", "vehicle", "tool", "station", "device", "piece", "job", "box", "token", *PROPER_NOUNS)
+ROLES = ("place", "item", "vehicle", "tool", "station", "device", "piece", "job", "box", "token", *proper_nouns())
+THEMES = themes()
 KITCHEN = THEMES[0]
 
 

@@ -17,17 +17,16 @@ from agentmill.synthesis.environments.interpreter.examples import LEDGER, SUM
 from agentmill.synthesis.environments.interpreter.world import begin
 from agentmill.synthesis.generators.admission import admit_environment, admit_task, rejection
 from agentmill.synthesis.generators.generator import GenerationError
-from agentmill.synthesis.generators.interpreter_procedural.generator import InterpreterGenerator, propose
-from agentmill.synthesis.generators.interpreter_procedural.scheme import scheme_of
+from agentmill.synthesis.generators.interpreter_procedural.generator import InterpreterGenerator, propose, scheme_of
 from agentmill.synthesis.generators.interpreter_tasks.generator import InterpreterTaskGenerator
 from agentmill.synthesis.generators.interpreter_tasks.steps import (
-    KINDS,
     AtLeast,
     Keep,
     Linked,
     Product,
     Question,
     Unclear,
+    wordings,
 )
 from agentmill.synthesis.sandbox import Pool, Result, Session, backend, pool
 from tests.synthesis.generators.worlds import inspiration
@@ -72,7 +71,7 @@ def test_every_task_is_admitted_and_its_gold_is_as_long_as_wanted(worlds: list[E
             assert 2 <= len(gold) <= 6
             assert difficulty.plan_length == len(gold)
             functions += "calls" in task.goal
-            kinds.update(set(task.skills) & set(KINDS))
+            kinds.update(set(task.skills) & set(wordings().questions))
     assert len(kinds) >= 5
     assert 1 <= functions <= 20
 

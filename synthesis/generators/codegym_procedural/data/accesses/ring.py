@@ -1,0 +1,29 @@
+"""
+about: The NOUNS stand in a circle, in order from the one with a mark, where you are.
+tools:
+  - name: step
+    description: Steps to the next NOUN of the circle.
+  - name: is_marked
+    description: Whether the NOUN before you has the mark.
+"""
+
+# %% draw
+def draw(state, items, chance):
+    state["at"] = 0
+
+# %% code
+def _place(state):
+    return state["at"]
+def step(state):
+    state["at"] = (state["at"] + 1) % len(state["items"])
+    return "you took a step"
+def is_marked(state):
+    return state["at"] == 0
+
+# %% oracle
+def _places(call, given):
+    yield {}
+    call("step")
+    while not call("is_marked"):
+        yield {}
+        call("step")
