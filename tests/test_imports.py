@@ -70,6 +70,13 @@ def test_every_import_follows_the_arrows(path: Path) -> None:
     assert against_the_arrows(path.relative_to(ROOT).parts[0], path.read_text()) == []
 
 
+def test_no_module_is_named_without_its_package() -> None:
+    """Nor in a text by which Python finds it: ``trainers.sft`` would be found in a checkout only."""
+    bare = re.compile(rf"""["'](?:{"|".join(ROOMS)})\.[\w{{]""")
+    found = [f"{path.relative_to(ROOT)}: {line}" for path in MODULES for line in path.read_text().splitlines()]
+    assert [line for line in found if bare.search(line)] == []
+
+
 def test_every_room_was_looked_at() -> None:
     assert {path.relative_to(ROOT).parts[0] for path in MODULES} == set(ROOMS)
     assert len(MODULES) > 20

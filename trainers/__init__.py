@@ -1,1 +1,1 @@
-"""Training scripts, each ``python -m trainers.NAME``: ``sft``, ``dpo``, ``kto``, ``reward``."""
+"""Training scripts, each ``python -m agentmill.trainers.NAME``: ``sft``, ``dpo``, ``kto``, ``reward``."""

@@ -1,4 +1,4 @@
-"""The command line of a training script: ``python -m trainers.NAME --config FILE [key=value …]``."""
+"""The command line of a training script: ``python -m agentmill.trainers.NAME --config FILE [key=value …]``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ S = TypeVar("S", bound=TrainSettings)
 def run(train: Callable[[S], None], settings_type: type[S], name: str, argv: Sequence[str] | None) -> int:
     """Call ``train`` with the settings that ``argv`` gives. Returns 0 done, 2 a mistake to correct, 130 interrupted."""
     description = (settings_type.__doc__ or "").splitlines()[0]
-    parser = argparse.ArgumentParser(prog=f"python -m trainers.{name}", description=description)
+    parser = argparse.ArgumentParser(prog=f"python -m agentmill.trainers.{name}", description=description)
     parser.add_argument("--config", required=True, help="YAML file with the settings (see schemas/training.py)")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings that go before those of the file")
     arguments = parser.parse_args(argv)

@@ -69,7 +69,7 @@ def trainer_command(trainer: str) -> click.Command:
     @click.argument("overrides", metavar="[KEY=VALUE]...", nargs=-1)
     @answers(Trained)
     def command(config: Path, overrides: tuple[str, ...], as_json: bool) -> None:
-        run_module(f"trainers.{trainer}", ["--config", str(config), *overrides])
+        run_module(f"agentmill.trainers.{trainer}", ["--config", str(config), *overrides])
         model = Path(override(read_yaml(config), overrides)["output"]).expanduser()
         record = msgspec.json.decode((model / RECORD).read_bytes(), type=Trained)
         answer(msgspec.structs.replace(record, model=str(model)), show, as_json)

@@ -98,7 +98,7 @@ class Training(Procedure, TrainConfig):
             workbench.say(f"{assignment.name}: training starts; what follows is said by the trainer")
             config = {**self._settings(assignment), "seed": wanted.config["seed"], "recipe": assignment.recipe}
             write_atomically(site.config, dump_yaml(config).encode(), site.notes)
-            run_module(f"trainers.{self.trainer}", ["--config", str(site.config)])
+            run_module(f"agentmill.trainers.{self.trainer}", ["--config", str(site.config)])
         report = msgspec.json.decode(site.record.read_bytes(), type=Report)
         return Achievement(counts=report.counts, reasons=report.reasons, seconds=report.seconds)
 

@@ -30,7 +30,7 @@ def launch(trainer: str, config: Path, *overrides: str, kind: str = "fsdp") -> N
     """Train in two processes, ``fsdp`` or ``ddp``."""
     command = [sys.executable, "-m", "accelerate.commands.launch"]
     command += ["--config_file", str(ROOT / f"configs/accelerate/{kind}_cpu.yaml"), "--main_process_port", "0"]
-    command += ["-m", f"trainers.{trainer}", "--config", str(config), *overrides]
+    command += ["-m", f"agentmill.trainers.{trainer}", "--config", str(config), *overrides]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "PYTHONFAULTHANDLER": "1"}
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as run:
         try:

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def kill_after_checkpoint(config: Path, mark: Path, *overrides: str, trainer: str = "sft") -> None:
     """Start a training and SIGKILL it once the checkpoint is complete."""
-    command = [sys.executable, "-m", f"trainers.{trainer}", "--config", str(config), *overrides]
+    command = [sys.executable, "-m", f"agentmill.trainers.{trainer}", "--config", str(config), *overrides]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1"}
     process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
     deadline = time.monotonic() + 300
