@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import click
@@ -19,6 +20,7 @@ from agentmill.pipelines.recipes.grammar import Fork, Iterate, Recipe
 from agentmill.pipelines.runs.inspection import short_type
 from agentmill.pipelines.terminal.console import RESULTS
 from agentmill.schemas.arrow.layout import arrow_schema
+from agentmill.schemas.config import read_yaml
 from agentmill.schemas.records.record import Record
 from agentmill.schemas.records.rows import PreferenceRow, PromptRow, ScorerRow, SftRow, TextRow, UnpairedRow
 from agentmill.schemas.records.task import EnvironmentSpec, Inspiration, Task
@@ -33,10 +35,23 @@ RECORDS: tuple[type[Record], ...] = (
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages to those of the folder."""
-    pages = {"commands": commands(), "recipes": recipes(), "operators": operators(), "records": records()}
+    pages = {
+        "glossary": glossary(),
+        "commands": commands(),
+        "recipes": recipes(),
+        "operators": operators(),
+        "records": records(),
+    }
     for name, lines in pages.items():
         files.append(File.generated(config, f"reference/{name}.md", content="\n".join(lines)))
     return files
+
+
+def glossary() -> Iterator[str]:
+    """The terms that documents, messages and code use, each for one idea."""
+    yield "# Glossary\n"
+    terms = read_yaml(Path(__file__).with_name("glossary.yaml"))["terms"]
+    yield from table(("term", "means"), ((entry["term"], entry["means"]) for entry in terms))
 
 
 def commands() -> Iterator[str]:

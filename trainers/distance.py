@@ -25,14 +25,14 @@ difference of the rewards. ``None`` where no row of the side came.
 """
 
 
-class Said:
-    """Stands for a model in TRL's loss and answers, in this order, what the model has said already."""
+class RecordedOutputs:
+    """Takes the place of a model in TRL's loss and returns, in this order, outputs that the model gave before."""
 
     def __init__(self, answers: Sequence[Any]) -> None:
         self._answers: Iterator[Any] = iter(answers)
 
     def __call__(self, **_: Any) -> Any:
-        """The next answer, whatever is asked."""
+        """The next output, whatever the arguments are."""
         return next(self._answers)
 
 
@@ -109,5 +109,5 @@ def pair_by_pair(
     for one in range(number):
         sides = [one, one + number]
         alone = {name: value[[one] if len(value) == number else sides] for name, value in batch.items()}
-        losses.append(loss_of(Said([said_of(sides)]), alone))
+        losses.append(loss_of(RecordedOutputs([said_of(sides)]), alone))
     return torch.stack(losses) @ weights / number

@@ -10,7 +10,7 @@ from trl.trainer.dpo_config import DPOConfig
 from trl.trainer.dpo_trainer import DPOTrainer
 
 from agentmill.trainers.batches import PairCollator
-from agentmill.trainers.distance import MEASURED, Distance, Said, pair_by_pair, part
+from agentmill.trainers.distance import MEASURED, Distance, RecordedOutputs, pair_by_pair, part
 from agentmill.trainers.fit import Method
 from agentmill.trainers.preferences import Pair
 from agentmill.trainers.rows import TrainingRows
@@ -50,7 +50,7 @@ class PairTrainer(Distance, DPOTrainer):
         batch["ref_chosen_logps"], batch["ref_rejected_logps"] = references
         loss_of = super().compute_loss
         if not self._weighted:
-            loss: torch.Tensor = loss_of(Said([said]), batch)
+            loss: torch.Tensor = loss_of(RecordedOutputs([said]), batch)
             return loss
         return pair_by_pair(loss_of, lambda sides: part(said, sides), batch, weights)
 

@@ -10,7 +10,7 @@ from trl.trainer.kto_config import KTOConfig
 from trl.trainer.kto_trainer import KTOTrainer
 
 from agentmill.trainers.batches import UnpairedCollator
-from agentmill.trainers.distance import MEASURED, Distance, Said, part
+from agentmill.trainers.distance import MEASURED, Distance, RecordedOutputs, part
 from agentmill.trainers.fit import Method
 from agentmill.trainers.preferences import Labelled
 from agentmill.trainers.rows import TrainingRows
@@ -58,12 +58,12 @@ class LabelTrainer(Distance, KTOTrainer):
         self._count(batch, said.log_probs.detach().sum(1), [each.log_probs.sum(1) for each in crossed])
         loss_of = super().compute_loss
         if not self._weighted:
-            loss: torch.Tensor = loss_of(Said([*crossed, said]), batch)
+            loss: torch.Tensor = loss_of(RecordedOutputs([*crossed, said]), batch)
             return loss
         losses = []
         for row in range(len(weights)):
             alone = {name: value if "KL_" in name else value[[row]] for name, value in batch.items()}
-            losses.append(loss_of(Said([*crossed, part(said, [row])]), alone))
+            losses.append(loss_of(RecordedOutputs([*crossed, part(said, [row])]), alone))
         return torch.stack(losses) @ weights / len(weights)
 
     def measured(self, sums: dict[str, float]) -> dict[str, Any]:

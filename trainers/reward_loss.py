@@ -10,7 +10,7 @@ from trl.trainer.reward_config import RewardConfig
 from trl.trainer.reward_trainer import RewardTrainer
 
 from agentmill.trainers.batches import ComparisonCollator, ValueCollator
-from agentmill.trainers.distance import Said, pair_by_pair
+from agentmill.trainers.distance import RecordedOutputs, pair_by_pair
 from agentmill.trainers.fit import Method
 from agentmill.trainers.loop import Loop
 from agentmill.trainers.rows import TrainingRows
@@ -69,7 +69,7 @@ class ComparisonTrainer(ScoreTrainer):
         self.count_scored(batch)
         loss_of = super().compute_loss
         if not self._weighted:
-            loss: torch.Tensor = loss_of(Said([SimpleNamespace(logits=scores)]), batch)
+            loss: torch.Tensor = loss_of(RecordedOutputs([SimpleNamespace(logits=scores)]), batch)
             return loss
         return pair_by_pair(loss_of, lambda sides: SimpleNamespace(logits=scores[sides]), batch, weights)
 
