@@ -124,7 +124,7 @@ class Evaluate(Procedure):
             try:
                 playing.check_models(self.roles(name, models))
             except UserError as error:
-                raise UserError(f"models.{name}: {error}") from error
+                raise UserError(f"models.{name}: {error}", error.code) from error
 
     def wants_admissible(self) -> str | None:
         """As ``Stage.wants_admissible``, of ``constrained`` models or of the rollout."""

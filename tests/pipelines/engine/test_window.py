@@ -18,6 +18,7 @@ from agentmill.pipelines.engine.operation import AsyncOperation, Result, Unit
 from agentmill.pipelines.engine.run import run_stage
 from agentmill.pipelines.engine.shard import Shard
 from agentmill.pipelines.engine.window import Pending, Window
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.task import Task
 from tests.pipelines.engine.operations import Explore
@@ -102,7 +103,7 @@ def test_an_interrupted_run_stops_waiting(monkeypatch: pytest.MonkeyPatch) -> No
 
 class Unopenable(Echo):
     async def open(self) -> None:
-        raise UserError("no key: export KEY=…")
+        raise UserError("no key: export KEY=…", ErrorCode.KEY_MISSING)
 
 
 def test_an_operation_that_cannot_be_opened_ends_the_stage(tmp_path: Path) -> None:

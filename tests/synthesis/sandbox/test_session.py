@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 import agentmill.synthesis.sandbox
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.synthesis.sandbox import (
     Limits,
@@ -332,7 +333,9 @@ class Failing:
         return backend("bubblewrap").start(control, limits)
 
 
-@pytest.mark.parametrize("error", [OSError(24, "Too many open files"), SandboxUnavailable("no namespace")])
+@pytest.mark.parametrize(
+    "error", [OSError(24, "Too many open files"), SandboxUnavailable("no namespace", ErrorCode.SANDBOX_UNAVAILABLE)]
+)
 def test_trouble_at_the_first_start_ends_the_run_and_later_trouble_costs_an_episode(error: Exception) -> None:
     failing = Failing(error, 1, 3, 4, 6)
     with pytest.raises(SandboxUnavailable, match=r"Too many open files|no namespace"):

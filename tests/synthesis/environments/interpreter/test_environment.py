@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.task import EnvironmentSpec, Task
 from agentmill.schemas.records.trajectory import AnyAction, ApiAction, CodeAction, MessageAction
@@ -26,7 +27,7 @@ class Missing:
     """A backend that is not installed."""
 
     def start(self, control: int, limits: Limits) -> Started:
-        raise SandboxUnavailable("install it")
+        raise SandboxUnavailable("install it", ErrorCode.SANDBOX_UNAVAILABLE)
 
 
 @pytest.fixture
