@@ -38,7 +38,9 @@ _CODES = {
 
 def mistake_code(error: ValidationError) -> ErrorCode:
     """The code of the first mistake, which is the one that ``explain`` shows."""
-    return _CODES.get(error.errors(include_url=False)[0]["type"], ErrorCode.INVALID_VALUE)
+    mistake = error.errors(include_url=False)[0]
+    cause = getattr(mistake.get("ctx", {}).get("error"), "__cause__", None)
+    return cause.code if isinstance(cause, UserError) else _CODES.get(mistake["type"], ErrorCode.INVALID_VALUE)
 
 
 def explain(error: ValidationError, config_type: type[BaseModel]) -> str:

@@ -158,13 +158,15 @@ class ErrorCode(StrEnum):
 
     # the Hugging Face Hub and publishing
     HUB_ADDRESS_MALFORMED = "hub-address-malformed", "A text is no address on the Hub."
-    HUB_REPO_MISSING = "hub-repo-missing", "A data set is not on the Hub, or may not be seen."
+    HUB_REPO_MISSING = "hub-repo-missing", "A repository is not on the Hub, or may not be seen."
     HUB_REVISION_MISSING = "hub-revision-missing", "A data set has no such revision."
     HUB_GATED = "hub-gated", "A data set is gated."
     HUB_UNREACHABLE = "hub-unreachable", "The Hub cannot be reached, or HF_HUB_OFFLINE is set."
     HUB_REFUSES = "hub-refuses", "The Hub refuses a request."
     HUB_DATA_UNREADABLE = "hub-data-unreadable", "The files of a data set on the Hub cannot be read."
+    CHANGED_MEANWHILE = "changed-meanwhile", "Somebody else has changed a repository while it was published to."
     TOKEN_MISSING = "token-missing", "There is no token for the Hub."
+    TOKEN_UNKNOWN = "token-unknown", "The Hub does not know the token."
     TOKEN_MAY_NOT_WRITE = "token-may-not-write", "The token may not write to the repository."
     NOT_PUBLISHABLE = "not-publishable", "A path holds nothing that can be published."
     CHECK_FAILED = "check-failed", "A check of what would be published has failed, such as the search for secrets."

@@ -15,7 +15,7 @@ E = TypeVar("E", bound=UserError)
 
 
 @contextmanager
-def refused(code: str, *names: object, by: type[UserError] = UserError) -> Iterator[pytest.ExceptionInfo[UserError]]:
+def user_error(code: str, *names: object, by: type[UserError] = UserError) -> Iterator[pytest.ExceptionInfo[UserError]]:
     """As ``pytest.raises``, for a ``UserError`` of this code whose message holds each of ``names``: what was given."""
     with pytest.raises(by) as caught:
         yield caught

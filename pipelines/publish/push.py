@@ -25,6 +25,13 @@ AGAIN = "nothing of it can be seen on the Hub; run the same command again, what 
 EMPTY = "the repository was made, is {seen} and holds nothing yet; run the same command again, what was sent is kept"
 BEGUN = "the branch {revision} was made and holds what main does; run the same command again, what was sent is kept"
 UNKNOWN = "whether it arrived is not known; run the same command again, which looks, and what was sent is kept"
+STATUSES = {
+    401: ErrorCode.TOKEN_UNKNOWN,
+    403: ErrorCode.TOKEN_MAY_NOT_WRITE,
+    404: ErrorCode.HUB_REPO_MISSING,
+    409: ErrorCode.CHANGED_MEANWHILE,
+    412: ErrorCode.CHANGED_MEANWHILE,
+}
 PULL_REQUEST = "refs/pr/"
 """How branches begin to which people write whose repository it is not."""
 
@@ -151,13 +158,14 @@ def push_errors(repo: str, tail: str = AGAIN) -> Iterator[None]:
     try:
         yield
     except errors.HfHubHTTPError as error:
-        raise UserError(f"{repo}: {meant(repo, error)}{end}", ErrorCode.HUB_REFUSES) from None
+        raise UserError(f"{repo}: {meant(repo, error)}{end}", code_of(error)) from None
     except errors.LocalTokenNotFoundError:
         raise UserError(f"{repo}: there is no token; {LOG_IN}", ErrorCode.TOKEN_MISSING) from None
     except RuntimeError as error:  # an upload that failed, whatever for
         cause = error.__cause__
-        reason = meant(repo, cause) if isinstance(cause, errors.HfHubHTTPError) else plain(cause or error)
-        raise UserError(f"{repo}: {reason}{end}", ErrorCode.HUB_REFUSES) from None
+        if isinstance(cause, errors.HfHubHTTPError):
+            raise UserError(f"{repo}: {meant(repo, cause)}{end}", code_of(cause)) from None
+        raise UserError(f"{repo}: {plain(cause or error)}{end}", ErrorCode.HUB_REFUSES) from None
     except (httpx2.HTTPError, ConnectionError, errors.OfflineModeIsEnabled) as error:
         raise UserError(f"{repo}: the Hub cannot be reached ({plain(error)}){end}", ErrorCode.HUB_UNREACHABLE) from None
     except ValueError as error:  # the Hub's own check of the card, and answers that are none
@@ -167,6 +175,11 @@ def push_errors(repo: str, tail: str = AGAIN) -> Iterator[None]:
 def may_not_write(repo: str) -> str:
     """What is wrong with a token that may only read."""
     return f"the token may not write to {repo.partition('/')[0]}; it needs the role `write` there"
+
+
+def code_of(error: HfHubHTTPError) -> ErrorCode:
+    """The code of a mistake by the HTTP status."""
+    return STATUSES.get(error.response.status_code, ErrorCode.HUB_REFUSES)
 
 
 def meant(repo: str, error: HfHubHTTPError) -> str:
