@@ -1,4 +1,4 @@
-"""Pages that MkDocs makes of the code itself: commands, recipes, operators and the columns of records."""
+"""Pages that MkDocs makes of the code itself: commands, recipes, operators, the columns of records and error codes."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from agentmill.pipelines.runs.inspection import short_type
 from agentmill.pipelines.terminal.console import RESULTS
 from agentmill.schemas.arrow.layout import arrow_schema
 from agentmill.schemas.config import read_yaml
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.records.record import Record
 from agentmill.schemas.records.rows import PreferenceRow, PromptRow, ScorerRow, SftRow, TextRow, UnpairedRow
 from agentmill.schemas.records.task import EnvironmentSpec, Inspiration, Task
@@ -41,6 +42,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         "recipes": recipes(),
         "operators": operators(),
         "records": records(),
+        "errors": errors(),
     }
     for name, lines in pages.items():
         files.append(File.generated(config, f"reference/{name}.md", content="\n".join(lines)))
@@ -158,6 +160,13 @@ def records() -> Iterator[str]:
             ("column", "Arrow type", "may be null"),
             ((f"`{each.name}`", f"`{short_type(each.type)}`", optional(fields.get(each.name))) for each in columns),
         )
+
+
+def errors() -> Iterator[str]:
+    """Every code of a mistake with what is wrong."""
+    yield "# Error codes\n"
+    yield "Where a command ends with exit code 2, the first line of its message ends with one of these, in brackets.\n"
+    yield from table(("code", "what is wrong"), ((f"`{code}`", code.sentence) for code in sorted(ErrorCode)))
 
 
 def optional(field: msgspec.structs.FieldInfo | None) -> str:

@@ -23,9 +23,24 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import CollectionNode, MappingNode, Node
 
 from agentmill.schemas.arrow.check import MOST_LEVELS
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError, near_match
 from agentmill.schemas.ids import digest
 from agentmill.schemas.records.record import JsonObject
+
+_CODES = {
+    "extra_forbidden": ErrorCode.UNKNOWN_KEY,
+    "missing": ErrorCode.MISSING_KEY,
+    "value_error": ErrorCode.RULE_BROKEN,
+    "assertion_error": ErrorCode.RULE_BROKEN,
+}
+
+
+def mistake_code(error: ValidationError) -> ErrorCode:
+    """The code of the first mistake, which is the one that ``explain`` shows."""
+    mistake = error.errors(include_url=False)[0]
+    cause = getattr(mistake.get("ctx", {}).get("error"), "__cause__", None)
+    return cause.code if isinstance(cause, UserError) else _CODES.get(mistake["type"], ErrorCode.INVALID_VALUE)
 
 
 def explain(error: ValidationError, config_type: type[BaseModel]) -> str:
@@ -126,13 +141,17 @@ def read_yaml(path: Path | str) -> JsonObject:
         text = file.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         siblings = [entry.name for entry in file.parent.glob("*.y*ml")]
-        raise UserError(f"there is no configuration {file}.{near_match(file.name, siblings)}") from None
+        raise UserError(
+            f"there is no configuration {file}.{near_match(file.name, siblings)}", ErrorCode.NO_SUCH_FILE
+        ) from None
     except IsADirectoryError:
-        raise UserError(f"{file} is a folder, expected a YAML file") from None
+        raise UserError(f"{file} is a folder, expected a YAML file", ErrorCode.NOT_A_FILE) from None
     except PermissionError:
-        raise UserError(f"{file} cannot be read: permission denied") from None
+        raise UserError(f"{file} cannot be read: permission denied", ErrorCode.NOT_READABLE) from None
     except UnicodeDecodeError as error:
-        raise UserError(f"{file} is no UTF-8 text (byte {error.start}), expected a YAML file") from None
+        raise UserError(
+            f"{file} is no UTF-8 text (byte {error.start}), expected a YAML file", ErrorCode.NOT_UTF8
+        ) from None
     return parse_yaml(text, str(file))
 
 
@@ -140,7 +159,10 @@ def parse_yaml(text: str, origin: str) -> JsonObject:
     """The mapping in a YAML text. Raises ``UserError`` naming ``origin`` and the line, for duplicate keys too."""
     data = _parse(text, origin)
     if not isinstance(data, dict):
-        raise UserError(f"{origin}: expected keys and values, got {'nothing' if data is None else _kind(data)}")
+        raise UserError(
+            f"{origin}: expected keys and values, got {'nothing' if data is None else _kind(data)}",
+            ErrorCode.NOT_A_MAPPING,
+        )
     return data
 
 
@@ -169,7 +191,7 @@ def override(data: JsonObject, assignments: Sequence[str]) -> JsonObject:
     for assignment in assignments:
         path, separator, text = assignment.partition("=")
         if not separator or not path:
-            raise UserError(f"override {assignment!r} is not of the form key=value")
+            raise UserError(f"override {assignment!r} is not of the form key=value", ErrorCode.OVERRIDE_MALFORMED)
         _assign(copy, path.split("."), _parse(text, f"override {assignment!r}"), assignment)
     return copy
 
@@ -179,7 +201,7 @@ def validate(config_type: type[C], data: Any, origin: str) -> C:
     try:
         return config_type.model_validate(data)
     except ValidationError as error:
-        raise UserError(f"{origin}: {explain(error, config_type)}") from None
+        raise UserError(f"{origin}: {explain(error, config_type)}", mistake_code(error)) from None
 
 
 def config_digest(data: Any) -> str:
@@ -224,17 +246,19 @@ def _parse(text: str, origin: str) -> Any:
         _check_size(root, origin)
         data = yaml.constructor.construct_document(root) if root is not None else None
     except RecursionError:
-        raise UserError(f"{origin}: {_TOO_DEEP}") from None
+        raise UserError(f"{origin}: {_TOO_DEEP}", ErrorCode.YAML_TOO_LARGE) from None
     except DuplicateKeyError as error:
         key = re.search(r'duplicate key "([^"]*)"', str(error.problem))
-        raise UserError(f"{origin}, {_place(error)}: the key {key.group(1) if key else '?'!r} stands twice") from None
+        raise UserError(
+            f"{origin}, {_place(error)}: the key {key.group(1) if key else '?'!r} stands twice", ErrorCode.DUPLICATE_KEY
+        ) from None
     except ConstructorError as error:
-        raise UserError(f"{origin}, {_place(error)}: {error.problem}") from None
+        raise UserError(f"{origin}, {_place(error)}: {error.problem}", ErrorCode.NOT_YAML) from None
     except MarkedYAMLError as error:
         said = ", ".join(part for part in (error.context, error.problem) if part)
-        raise UserError(f"{origin}, {_place(error)}: {said}") from None
+        raise UserError(f"{origin}, {_place(error)}: {said}", ErrorCode.NOT_YAML) from None
     except (YAMLError, ValueError) as error:
-        raise UserError(f"{origin} is no YAML: {str(error).splitlines()[0]}") from None
+        raise UserError(f"{origin} is no YAML: {str(error).splitlines()[0]}", ErrorCode.NOT_YAML) from None
     _check_values(data, origin, "")
     return data
 
@@ -252,9 +276,12 @@ def _check_size(root: Node | None, origin: str) -> None:
         if known is not None:
             return known
         if id(node) in above:
-            raise UserError(f"{origin}, line {node.start_mark.line + 1}: an alias stands inside of what it names")
+            raise UserError(
+                f"{origin}, line {node.start_mark.line + 1}: an alias stands inside of what it names",
+                ErrorCode.NOT_YAML,
+            )
         if len(above) == MOST_LEVELS and isinstance(node, CollectionNode):
-            raise UserError(f"{origin}, line {node.start_mark.line + 1}: {_TOO_DEEP}")
+            raise UserError(f"{origin}, line {node.start_mark.line + 1}: {_TOO_DEEP}", ErrorCode.YAML_TOO_LARGE)
         above.add(id(node))
         parts = node.value if isinstance(node, CollectionNode) else []
         flat = chain.from_iterable(parts) if isinstance(node, MappingNode) else parts
@@ -263,7 +290,10 @@ def _check_size(root: Node | None, origin: str) -> None:
         return sizes[id(node)]
 
     if root is not None and size(root) > MOST_VALUES:
-        raise UserError(f"{origin}: its aliases stand for more than {MOST_VALUES:,} values; write fewer of them")
+        raise UserError(
+            f"{origin}: its aliases stand for more than {MOST_VALUES:,} values; write fewer of them",
+            ErrorCode.YAML_TOO_LARGE,
+        )
 
 
 def _place(error: MarkedYAMLError) -> str:
@@ -275,16 +305,22 @@ def _check_values(data: Any, origin: str, path: str) -> None:
     if isinstance(data, dict):
         for key, value in data.items():
             if not isinstance(key, str):
-                raise UserError(f"{origin}: the key {key!r}{path and f' in {path}'} is no text; put it in quotes")
+                raise UserError(
+                    f"{origin}: the key {key!r}{path and f' in {path}'} is no text; put it in quotes",
+                    ErrorCode.KEY_NOT_TEXT,
+                )
             _check_values(value, origin, f"{path}.{key}" if path else key)
     elif isinstance(data, list):
         for index, value in enumerate(data):
             _check_values(value, origin, f"{path}.{index}" if path else str(index))
     elif isinstance(data, float) and not math.isfinite(data):
-        raise UserError(f"{origin}: {path or 'the value'} is {data}, expected a finite number")
+        raise UserError(
+            f"{origin}: {path or 'the value'} is {data}, expected a finite number", ErrorCode.NUMBER_OUT_OF_RANGE
+        )
     elif isinstance(data, int) and data.bit_length() > MOST_BITS:
         raise UserError(
-            f"{origin}: {path or 'the value'} has {data.bit_length():,} bits, expected {MOST_BITS:,} at most"
+            f"{origin}: {path or 'the value'} has {data.bit_length():,} bits, expected {MOST_BITS:,} at most",
+            ErrorCode.NUMBER_OUT_OF_RANGE,
         )
 
 
@@ -304,13 +340,16 @@ def _assign(data: Any, parts: list[str], value: Any, assignment: str) -> None:
         if isinstance(data, list):
             if not part.isdecimal() or int(part) >= len(data):
                 raise UserError(
-                    f"override {assignment!r}: {where} is a list of {len(data)}; expected an index below it"
+                    f"override {assignment!r}: {where} is a list of {len(data)}; expected an index below it",
+                    ErrorCode.UNKNOWN_KEY,
                 )
             key = int(part)
         elif not isinstance(data, dict):
-            raise UserError(f"override {assignment!r}: {where} is {_kind(data)}, it has no keys")
+            raise UserError(f"override {assignment!r}: {where} is {_kind(data)}, it has no keys", ErrorCode.UNKNOWN_KEY)
         elif not last and part not in data:
-            raise UserError(f"override {assignment!r}: {where} has no key {part!r}.{near_match(part, data)}")
+            raise UserError(
+                f"override {assignment!r}: {where} has no key {part!r}.{near_match(part, data)}", ErrorCode.UNKNOWN_KEY
+            )
         if last:
             data[key] = value
         else:

@@ -6,12 +6,42 @@ import difflib
 import re
 from collections.abc import Iterable
 
+from agentmill.schemas.error_codes import ErrorCode
+
+CODE_FILE = "AGENTMILL_CODE_FILE"
+"""The environment variable that names a file, into which a training writes the code of what stopped it."""
+
+_LABELLED = re.compile(r"(.*) \[([a-z0-9-]+)\]")
+
 
 class UserError(Exception):
     """A mistake of the user: one or two lines that say what was given, what was expected and what to do next.
 
-    The command line prints it without a traceback and exits with 2.
+    ``code`` names the mistake whatever the wording. The command line prints the message without a traceback, with the
+    code at the end of its first line, and exits with 2.
     """
+
+    def __init__(self, message: str, code: ErrorCode) -> None:
+        super().__init__(message, code)  # both, so that it can be pickled
+        self.code = code
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+    def labelled(self) -> str:
+        """The message as it is printed: ``"there is no table at runs/x [table-missing]"``."""
+        first, *rest = str(self).split("\n")
+        return "\n".join([f"{first} [{self.code}]", *rest])
+
+
+def parse_labelled(printed: str, otherwise: ErrorCode) -> UserError:
+    """The last error that another process has ``printed``; its last two lines as ``otherwise`` if it printed none."""
+    lines = printed.strip().splitlines()
+    for number in reversed(range(len(lines))):
+        found = _LABELLED.fullmatch(lines[number])
+        if found is not None and found[2] in set(ErrorCode):
+            return UserError("\n".join([found[1], *lines[number + 1 :]]), ErrorCode(found[2]))
+    return UserError("\n".join(lines[-2:]), otherwise)
 
 
 RAISE_OR_WAIT = "raise that limit, or wait,"

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 
 EXTRAS: Mapping[str, str] = {
@@ -52,7 +53,8 @@ def missing(module: str) -> UserError:
     extra = MODULES[module]
     return UserError(
         f"the Python module {module!r} is not installed; needed for {EXTRAS[extra]}\n"
-        f"install it with: {install_command(extra)}"
+        f"install it with: {install_command(extra)}",
+        ErrorCode.EXTRA_MISSING,
     )
 
 

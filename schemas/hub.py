@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError, near_match
 from agentmill.schemas.records.manifest import MANIFEST_NAME, Manifest, read_manifest
 
@@ -30,24 +31,35 @@ def hub_errors(address: str) -> Iterator[None]:
     except UserError:
         raise
     except errors.GatedRepoError:
-        raise UserError(f"{address} is gated; {_ACCESS}") from None
+        raise UserError(f"{address} is gated; {_ACCESS}", ErrorCode.HUB_GATED) from None
     except errors.RepositoryNotFoundError:
-        raise UserError(f"there is no data set {address} on the Hub, or it is not to be seen; {_ACCESS}") from None
+        raise UserError(
+            f"there is no data set {address} on the Hub, or it is not to be seen; {_ACCESS}", ErrorCode.HUB_REPO_MISSING
+        ) from None
     except errors.RevisionNotFoundError:
-        raise UserError(f"{address}: there is no such revision; expected a branch, a tag or a commit") from None
+        raise UserError(
+            f"{address}: there is no such revision; expected a branch, a tag or a commit",
+            ErrorCode.HUB_REVISION_MISSING,
+        ) from None
     except errors.OfflineModeIsEnabled:
         raise UserError(
-            f"{address} cannot be read while HF_HUB_OFFLINE is set; unset it, or name local files"
+            f"{address} cannot be read while HF_HUB_OFFLINE is set; unset it, or name local files",
+            ErrorCode.HUB_UNREACHABLE,
         ) from None
     except errors.HFValidationError as error:
-        raise UserError(f"{address}: {_first_line(error)}") from None
+        raise UserError(f"{address}: {_first_line(error)}", ErrorCode.HUB_ADDRESS_MALFORMED) from None
     except errors.HfHubHTTPError as error:
-        raise UserError(f"{address}: the Hub answers {_first_line(error)}; run the same command again") from error
+        raise UserError(
+            f"{address}: the Hub answers {_first_line(error)}; run the same command again", ErrorCode.HUB_REFUSES
+        ) from error
     except (httpx2.HTTPError, ConnectionError) as error:
         reason = f"{type(error).__name__}: {_first_line(error)}"
-        raise UserError(f"{address}: the Hub cannot be reached ({reason}); run again, or name local files") from error
+        raise UserError(
+            f"{address}: the Hub cannot be reached ({reason}); run again, or name local files",
+            ErrorCode.HUB_UNREACHABLE,
+        ) from error
     except (FileNotFoundError, RuntimeError) as error:  # what `datasets` raises: no data files, a data set of code …
-        raise UserError(f"{address}: {_first_line(error)}") from error
+        raise UserError(f"{address}: {_first_line(error)}", ErrorCode.HUB_DATA_UNREADABLE) from error
 
 
 def _first_line(error: Exception) -> str:
@@ -93,10 +105,15 @@ def parse(text: str) -> Address:
     """The address in ``text``. Raises ``UserError``."""
     match = _ADDRESS.fullmatch(text)
     if match is None or match["repo"].split("/")[0] in _OTHERS:
-        raise UserError(f"{text} is no data set on the Hub; expected hf://datasets/ORG/NAME[@REVISION][/PATH]")
+        raise UserError(
+            f"{text} is no data set on the Hub; expected hf://datasets/ORG/NAME[@REVISION][/PATH]",
+            ErrorCode.HUB_ADDRESS_MALFORMED,
+        )
     path = (match["path"] or "").rstrip("/")
     if path and {"", ".", ".."} & set(path.split("/")):
-        raise UserError(f"{text}: a path on the Hub has no empty parts, no '.' and no '..'")
+        raise UserError(
+            f"{text}: a path on the Hub has no empty parts, no '.' and no '..'", ErrorCode.HUB_ADDRESS_MALFORMED
+        )
     return Address(match["repo"], match["revision"], path)
 
 
@@ -149,7 +166,10 @@ def fetched(text: str) -> Path:
             snapshot_download(address.repo, repo_type="dataset", revision=address.revision, allow_patterns=wanted)
     for path, file in manifest.held():
         if not (folder / path).is_file():
-            raise UserError(f"{address} has no file {path}, though its manifest names it; it is no whole table")
+            raise UserError(
+                f"{address} has no file {path}, though its manifest names it; it is no whole table",
+                ErrorCode.FILE_MISSING,
+            )
         file.check(folder / path)
     return folder
 
@@ -174,7 +194,9 @@ def fetched_manifest(address: Address) -> Path:
             return Path(hf_hub_download(address.repo, name, repo_type="dataset", revision=address.revision)).parent
         except errors.EntryNotFoundError:
             names = tables(address)
-            raise UserError(f"{address} is no table. {_told(names)}{near_match(address.path, names)}") from None
+            raise UserError(
+                f"{address} is no table. {_told(names)}{near_match(address.path, names)}", ErrorCode.TABLE_MISSING
+            ) from None
 
 
 def cached(address: Address) -> Path | None:
@@ -201,7 +223,9 @@ def _only_table(address: Address) -> str:
     names = tables(address)
     if len(names) != 1:
         example = f"; name one: {address}/{names[0]}" if names else ""
-        raise UserError(f"{address}: {_told(names)}{example}")
+        raise UserError(
+            f"{address}: {_told(names)}{example}", ErrorCode.SEVERAL_MATCH if names else ErrorCode.TABLE_MISSING
+        )
     return names[0]
 
 

@@ -6,6 +6,7 @@ import importlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError, near_match
 
 
@@ -34,6 +35,9 @@ class Registry(Mapping[str, str]):
         """The plug-in itself. Raises ``UserError`` for an unknown name; an import error is passed on as it is."""
         if name not in self._entries:
             known = ", ".join(sorted(self._entries))
-            raise UserError(f"unknown {self.kind} {name!r}; known: {known}.{near_match(name, self._entries)}")
+            raise UserError(
+                f"unknown {self.kind} {name!r}; known: {known}.{near_match(name, self._entries)}",
+                ErrorCode.UNKNOWN_NAME,
+            )
         module, _, attribute = self._entries[name].partition(":")
         return getattr(importlib.import_module(module), attribute)

@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 from agentmill.schemas.arrow.convert import check_schema, from_arrow, to_arrow
 from agentmill.schemas.arrow.layout import VERSION_COLUMN, layout
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError, near_match
 from agentmill.schemas.hub import fetched, is_address
 from agentmill.schemas.ids import digest
@@ -115,7 +116,7 @@ def read_shard(path: Path, record_type: type[R], columns: Sequence[str] | None =
     try:
         return from_arrow(table, record_type)
     except UserError as error:
-        raise UserError(f"{path}: {error}") from error
+        raise UserError(f"{path}: {error}", error.code) from error
 
 
 def read_columns(path: Path, record_type: type[Record], columns: Sequence[str]) -> pa.Table:
@@ -140,9 +141,13 @@ class Table:
         folder = fetched(path) if isinstance(path, str) and is_address(path) else Path(path)
         if not folder.is_dir():
             siblings = [entry.name for entry in folder.parent.glob("*/") if (entry / MANIFEST_NAME).exists()]
-            raise UserError(f"there is no table at {folder}.{near_match(folder.name, siblings)}")
+            raise UserError(
+                f"there is no table at {folder}.{near_match(folder.name, siblings)}", ErrorCode.TABLE_MISSING
+            )
         if not (folder / MANIFEST_NAME).exists() and (folder.parent / MANIFEST_NAME).exists():
-            raise UserError(f"{folder} is a folder inside a table; the table is {folder.parent}")
+            raise UserError(
+                f"{folder} is a folder inside a table; the table is {folder.parent}", ErrorCode.INSIDE_A_TABLE
+            )
         return cls(folder, read_manifest(folder))
 
     @property
@@ -150,7 +155,10 @@ class Table:
         """The type of its records. Raises ``UserError`` if this version does not know it."""
         name = self.manifest.record
         if name not in RECORDS:
-            raise UserError(f"{self.folder} holds records of an unknown type {name!r}.{near_match(name, RECORDS)}")
+            raise UserError(
+                f"{self.folder} holds records of an unknown type {name!r}.{near_match(name, RECORDS)}",
+                ErrorCode.UNKNOWN_NAME,
+            )
         return RECORDS[name]
 
     @functools.cached_property
@@ -197,11 +205,11 @@ def _read(path: Path, record_type: type[Record], columns: Sequence[str] | None) 
             check_schema(file.schema_arrow.empty_table(), record_type)
             table = file.read(wanted)
     except FileNotFoundError:
-        raise UserError(f"there is no file {path}") from None
+        raise UserError(f"there is no file {path}", ErrorCode.NO_SUCH_FILE) from None
     except PermissionError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}") from error
+        raise UserError(f"{path} cannot be read: {error.strerror}", ErrorCode.NOT_READABLE) from error
     except UserError as error:
-        raise UserError(f"{path}: {error}") from error
+        raise UserError(f"{path}: {error}", error.code) from error
     except (pa.ArrowException, OSError, ValueError) as error:
         raise _damaged(path, error) from error
     return table
@@ -211,13 +219,19 @@ def _present(path: Path, file: ShardFile) -> Path:
     size = path.stat().st_size if path.exists() else None
     if size != file.bytes:
         state = "is missing" if size is None else f"has {size} bytes, expected {file.bytes}"
-        raise UserError(f"{path} {state}; delete {path.parent.parent} and run again what writes it")
+        raise UserError(
+            f"{path} {state}; delete {path.parent.parent} and run again what writes it",
+            ErrorCode.FILE_MISSING if size is None else ErrorCode.MANIFEST_MISMATCH,
+        )
     return path
 
 
 def _damaged(path: Path, error: Exception) -> UserError:
     reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-    return UserError(f"{path} is no readable Parquet file ({reason:.120}); delete it and run again what writes it")
+    return UserError(
+        f"{path} is no readable Parquet file ({reason:.120}); delete it and run again what writes it",
+        ErrorCode.DAMAGED_FILE,
+    )
 
 
 def entries(folder: Path) -> Iterator[str]:
@@ -240,6 +254,7 @@ def remove(folder: Path, kind: str, is_ours: Callable[[list[str]], bool]) -> Non
     if found is None or (found and not is_ours(found)):
         raise UserError(
             f"{folder} is to be removed and is no {kind} of ours\n"
-            "nothing was changed: move it, or choose another place for what is made"
+            "nothing was changed: move it, or choose another place for what is made",
+            ErrorCode.OUTPUT_NOT_OURS,
         )
     shutil.rmtree(folder)

@@ -8,6 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from agentmill.schemas.config import Config
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.ids import digest
 from agentmill.schemas.templates.process import read_template
@@ -24,7 +25,8 @@ def template_text(path: str) -> str:
     file = Path(path).expanduser()
     if not file.is_file():
         raise UserError(
-            f"chat_template: {path} is no file; expected `{TRAINING_TEMPLATE}` or the path of a Jinja template"
+            f"chat_template: {path} is no file; expected `{TRAINING_TEMPLATE}` or the path of a Jinja template",
+            ErrorCode.NO_SUCH_FILE,
         )
     return read_template(file)
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.task import EnvironmentSpec, Task
 from agentmill.schemas.records.trajectory import (
@@ -196,7 +197,7 @@ def note(log: Path, line: str) -> None:
     lines = log.read_text().splitlines() if log.exists() else []
     limit = log.with_suffix(".limit")
     if limit.exists() and len(lines) >= int(limit.read_text()):
-        raise UserError("the lights went out")
+        raise UserError("the lights went out", ErrorCode.NO_SPACE)
     with log.open("a") as file:
         file.write(f"{line}\n")
 

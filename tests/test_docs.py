@@ -22,6 +22,7 @@ from agentmill.pipelines.operators.registry import OPERATORS
 from agentmill.pipelines.recipes.grammar import Recipe
 from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.schemas.config import validate
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.records.trajectory import Trajectory
 from tests.pages import BLOCK, PAGES, ROOT
 
@@ -121,5 +122,6 @@ def test_the_documents_can_be_built_and_the_reference_is_whole(tmp_path: Path) -
         assert f'id="{name}"' in pages["operators"]
         for parameter in OPERATORS.load(name).model_json_schema()["properties"]:
             assert f"<code>{parameter}</code>" in pages["operators"]
+    assert all(f"<code>{code}</code>" in pages["errors"] for code in ErrorCode)
     assert 'id="trajectory"' in pages["records"]
     assert all(f"<code>{name}</code>" in pages["records"] for name in Trajectory.__struct_encode_fields__)

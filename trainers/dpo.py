@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.models import model_revision
 from agentmill.schemas.records.rows import PreferenceRow
@@ -64,7 +65,8 @@ def check_weights(settings: DpoSettings, rows: TrainingRows[Pair]) -> None:
     if sorting and any(each.weight != 1 for each in rows.examples):
         raise UserError(
             f"loss_type {sorting[0]} sorts the pairs of a batch, so the weights of the rows would mean nothing;"
-            " take another loss, or rows without weights"
+            " take another loss, or rows without weights",
+            ErrorCode.WEIGHTS_NOT_FOR_LOSS,
         )
 
 

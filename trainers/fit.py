@@ -16,6 +16,7 @@ from datasets import Dataset
 from transformers import PrinterCallback, TrainingArguments
 from transformers.utils import logging
 
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError, near_match
 from agentmill.schemas.training import LoraConfig
 from agentmill.trainers.batches import row_order
@@ -205,7 +206,10 @@ def check_targets(model: Any, lora: LoraConfig | None) -> None:
     for target in lora.target_modules if lora and not isinstance(lora.target_modules, str) else ():
         if target not in layers:
             known = ", ".join(sorted(layers))
-            raise UserError(f"lora.target_modules: no layer {target!r}; known: {known}.{near_match(target, layers)}")
+            raise UserError(
+                f"lora.target_modules: no layer {target!r}; known: {known}.{near_match(target, layers)}",
+                ErrorCode.UNKNOWN_NAME,
+            )
 
 
 def lora_config(lora: LoraConfig | None, task: Task) -> peft.LoraConfig | None:

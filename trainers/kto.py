@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.models import model_revision
 from agentmill.schemas.records.rows import UnpairedRow
@@ -65,13 +66,16 @@ def check_labels(settings: KtoSettings, rows: TrainingRows[Labelled]) -> None:
     if good in (0, number):
         raise UserError(
             f"all {number} rows of {settings.rows} have the label {str(good > 0).lower()}; KTO learns from the"
-            " difference between good and bad ones, so export both (for good ones alone there is `agentmill train sft`)"
+            " difference between good and bad ones, so export both"
+            " (for good ones alone there is `agentmill train sft`)",
+            ErrorCode.ROWS_ALL_ALIKE,
         )
     group = settings.batch_size * int(os.environ.get("WORLD_SIZE", "1"))
     if settings.loss_type == "kto" and number < group:
         raise UserError(
             f"{number} rows are fewer than go into a batch ({group}); KTO estimates the distance to the reference by"
-            f" crossing different rows of a batch, so set batch_size to {max(2, number // 2)} or export more rows"
+            f" crossing different rows of a batch, so set batch_size to {max(2, number // 2)} or export more rows",
+            ErrorCode.ROWS_TOO_FEW,
         )
 
 

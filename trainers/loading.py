@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 
 
@@ -24,10 +25,13 @@ def load_errors(folder: Path) -> Iterator[None]:
             raise
         if "trust_remote_code" in str(error):
             raise UserError(
-                f"the model {folder} needs code of its own; read it, then set trust_remote_code, or take another model"
+                f"the model {folder} needs code of its own; read it, then set trust_remote_code, or take another model",
+                ErrorCode.MAY_RUN_CODE,
             ) from error
         reason = " ".join(str(error).split())[:200]
         raise UserError(
             f"the model {folder} cannot be loaded ({type(error).__name__}: {reason})\n"
-            "its files are damaged, incomplete or of a kind that transformers does not know here: copy the folder again"
+            "its files are damaged, incomplete or of a kind that transformers does not know here:"
+            " copy the folder again",
+            ErrorCode.MODEL_UNREADABLE,
         ) from error

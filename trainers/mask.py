@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.rows import Message
 from agentmill.schemas.templates.rendering import unsaid
@@ -41,10 +42,11 @@ def check_roles(counts: dict[str, dict[str, int]]) -> None:
     if outside:
         told = ", ".join(f"{number} {role}" for role, number in outside.items())
         raise UserError(
-            f"mask self-test failed: {told} tokens would carry loss; the model's chat template is not supported"
+            f"mask self-test failed: {told} tokens would carry loss; the model's chat template is not supported",
+            ErrorCode.MASK_WRONG,
         )
     if not counts["assistant"]["loss"]:
-        raise UserError("mask self-test failed: no token carries loss")
+        raise UserError("mask self-test failed: no token carries loss", ErrorCode.MASK_WRONG)
 
 
 def check_texts(whole: Sequence[tuple[Sequence[Message], Encoded]], tokenizer: Any, seed: int) -> list[str]:
@@ -63,7 +65,8 @@ def check_texts(whole: Sequence[tuple[Sequence[Message], Encoded]], tokenizer: A
             if missing is not None:
                 raise UserError(
                     f"mask self-test failed: message {number} of row {sequence.row_id} should be trained on"
-                    f" {missing!r}, but the tokens with loss say {text!r}"
+                    f" {missing!r}, but the tokens with loss say {text!r}",
+                    ErrorCode.MASK_WRONG,
                 )
             texts.append(text)
     return texts

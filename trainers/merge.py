@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.models import model_revision
 from agentmill.schemas.records.record import JsonObject
@@ -51,7 +52,7 @@ def merge(adapter: Path, output: Path, base: str | None, trusted: bool = False) 
     task = task_of(adapter)
     folder = base_of(adapter, base)
     if output.exists():
-        raise UserError(f"{output} exists already; choose another --out")
+        raise UserError(f"{output} exists already; choose another --out", ErrorCode.OUTPUT_EXISTS)
 
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     from transformers import AutoTokenizer
@@ -80,7 +81,9 @@ def task_of(adapter: Path) -> Any:
     """What the adapter's model is for. Raises ``UserError`` if there is no adapter."""
     config = adapter / "adapter_config.json"
     if not config.is_file():
-        raise UserError(f"{adapter} holds no adapter_config.json; expected the folder of a LoRA adapter")
+        raise UserError(
+            f"{adapter} holds no adapter_config.json; expected the folder of a LoRA adapter", ErrorCode.NOT_AN_ADAPTER
+        )
     with load_errors(adapter):
         return msgspec.json.decode(config.read_bytes()).get("task_type") or "CAUSAL_LM"
 
@@ -91,11 +94,17 @@ def base_of(adapter: Path, base: str | None) -> Path:
     with load_errors(adapter):
         record = msgspec.json.decode(path.read_bytes(), type=JsonObject) if path.is_file() else {}
     if base is None and not record:
-        raise UserError(f"{adapter} has no {RECORD} that says what it was trained on; give the model with --base")
+        raise UserError(
+            f"{adapter} has no {RECORD} that says what it was trained on; give the model with --base",
+            ErrorCode.BASE_MODEL_UNKNOWN,
+        )
     folder = model_folder(base or record["settings"]["model"], scores=True)
     revision, wanted = model_revision(folder), record.get("base_revision")
     if wanted not in (None, revision):
-        raise UserError(f"{folder} has the revision {revision}, and the adapter was trained on {wanted}; give --base")
+        raise UserError(
+            f"{folder} has the revision {revision}, and the adapter was trained on {wanted}; give --base",
+            ErrorCode.BASE_MODEL_DIFFERS,
+        )
     return folder
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.models import BUNDLED
 from agentmill.schemas.records.record import JsonObject
@@ -25,16 +26,23 @@ def model_folder(model: str, scores: bool = False) -> Path:
     folder = Path(model).expanduser()
     if (folder / "config.json").is_file():
         if not scores and is_reward_model(folder):
-            raise UserError(f"{model} holds a reward model, which scores text and cannot go on with it")
+            raise UserError(
+                f"{model} holds a reward model, which scores text and cannot go on with it",
+                ErrorCode.MODEL_OF_WRONG_KIND,
+            )
         return folder
     if (folder / "adapter_config.json").is_file():
         raise UserError(
             f"{model} holds a LoRA adapter, no model; make it one to start from it:"
-            f" agentmill merge {model} --out {model.rstrip('/')}-merged"
+            f" agentmill merge {model} --out {model.rstrip('/')}-merged",
+            ErrorCode.MODEL_OF_WRONG_KIND,
         )
     wrong = "holds no config.json" if folder.is_dir() else "does not exist"
     hint = f" Did you mean {PREFIX}{model}?" if model in BUNDLED else ""
-    raise UserError(f"the model folder {model} {wrong}; expected a transformers model folder or {PREFIX}NAME.{hint}")
+    raise UserError(
+        f"the model folder {model} {wrong}; expected a transformers model folder or {PREFIX}NAME.{hint}",
+        ErrorCode.MODEL_MISSING,
+    )
 
 
 def is_reward_model(folder: Path) -> bool:

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.ids import derive_seed
 from agentmill.trainers.tokens import IGNORED, Encoded
@@ -88,4 +89,7 @@ def check_apart(model: Any) -> None:
         one, other = model(input_ids=tokens, position_ids=positions, use_cache=False).logits[:, PROBE:]
     model.train(training)
     if (one - other).abs().max() > 0.01 * one.abs().max():
-        raise UserError("packing: the rows of a pack would see each other in this model; set packing: false")
+        raise UserError(
+            "packing: the rows of a pack would see each other in this model; set packing: false",
+            ErrorCode.PACKING_IMPOSSIBLE,
+        )

@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.rows import Message, PreferenceRow, RowTokens, UnpairedRow
@@ -136,7 +137,8 @@ def reference_folder(reference: str | None, base: Path) -> Path:
     if folder != base and vocabulary(folder) != vocabulary(base):
         raise UserError(
             f"the reference {reference} has another tokenizer than the model {base};"
-            " expected the model itself, or one that comes from it or that it comes from"
+            " expected the model itself, or one that comes from it or that it comes from",
+            ErrorCode.TOKENIZERS_DIFFER,
         )
     return folder
 

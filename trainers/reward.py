@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.rows import PreferenceRow, ScorerRow
 from agentmill.trainers.command import leave, run, say
@@ -66,7 +67,8 @@ def check_settings(settings: RewardSettings, pairs: bool) -> None:
     if given and not pairs:
         raise UserError(
             f"{given[0]} is about pairs, and {settings.rows} holds conversations with values; leave it out,"
-            " or export pairs (--to trajectory_pairs)"
+            " or export pairs (--to trajectory_pairs)",
+            ErrorCode.KEY_NOT_FOR_THIS,
         )
 
 
@@ -79,7 +81,10 @@ def give_padding(start: Start) -> None:
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     if tokenizer.pad_token_id is None:
-        raise UserError(f"the tokenizer in {start.base} has neither a padding nor an end token; give it one")
+        raise UserError(
+            f"the tokenizer in {start.base} has neither a padding nor an end token; give it one",
+            ErrorCode.TOKENIZER_UNFIT,
+        )
 
 
 def tell_values(rows: TrainingRows[Valued]) -> None:
@@ -89,7 +94,8 @@ def tell_values(rows: TrainingRows[Valued]) -> None:
     if deviation == 0:
         raise UserError(
             f"all {len(values)} rows have the value {mean:g}, so there is nothing to tell apart; export good and bad"
-            " runs, or another score (--to scorer_rows score=…)"
+            " runs, or another score (--to scorer_rows score=…)",
+            ErrorCode.ROWS_ALL_ALIKE,
         )
     say(f"values: {min(values):g} to {max(values):g}; to say {mean:.4g} of all would be {deviation:.4g} off (rms)")
 

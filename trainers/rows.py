@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.hub import is_address
 from agentmill.schemas.records.record import Record
@@ -70,10 +71,11 @@ def open_rows(path: str, wanted: type[Record] | tuple[type[Record], ...], views:
     if table.record_type not in types:
         raise UserError(
             f"{path} is a table of {table.record_type.__name__}, expected {' or '.join(t.__name__ for t in types)};"
-            f" `agentmill export` makes one from trajectories (--to {views})"
+            f" `agentmill export` makes one from trajectories (--to {views})",
+            ErrorCode.WRONG_RECORD_TYPE,
         )
     if table.manifest.counts.written == 0:
-        raise UserError(f"{path} holds no rows; look at why with `agentmill inspect {path}`")
+        raise UserError(f"{path} holds no rows; look at why with `agentmill inspect {path}`", ErrorCode.NO_RECORDS)
     return table
 
 
@@ -115,7 +117,7 @@ def load_rows(
             views.append((row.view, row.view_parameters))
     used, dropped = len(made), sum(reasons.values())
     if not used or dropped > max_dropped * (used + dropped):
-        raise UserError(too_many_dropped(table, used, reasons, examples_of, max_dropped))
+        raise UserError(too_many_dropped(table, used, reasons, examples_of, max_dropped), ErrorCode.TOO_MANY_DROPPED)
     examples = [each for one in made for each in one.examples]
     sequences = [each for one in made for each in one.sequences]
     whole = [each for one in made for each in one.whole]

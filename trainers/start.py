@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.extras import require
 from agentmill.schemas.models import context_length, model_revision
@@ -100,13 +101,17 @@ def load_tokenizer(base: Path, template: str | None = None, trusted: bool = Fals
     if not tokenizer.chat_template:
         raise UserError(
             f"the tokenizer in {base} has no chat template; name a file with one as `chat_template`,"
-            " or start from an instruct model"
+            " or start from an instruct model",
+            ErrorCode.MODEL_WITHOUT_TEMPLATE,
         )
     check_size(str(tokenizer.chat_template))
     if template == TRAINING_TEMPLATE:
         tokenizer.chat_template = training_template(tokenizer)
     if not tokenizer.is_fast:
-        raise UserError(f"the tokenizer in {base} does not tell where its tokens stand; convert it to tokenizer.json")
+        raise UserError(
+            f"the tokenizer in {base} does not tell where its tokens stand; convert it to tokenizer.json",
+            ErrorCode.TOKENIZER_UNFIT,
+        )
     return tokenizer
 
 

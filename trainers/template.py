@@ -10,6 +10,7 @@ from typing import Any
 import jinja2
 import msgspec
 
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.templates.process import shared
@@ -38,7 +39,8 @@ def training_template(tokenizer: Any) -> str:
     except (ValueError, jinja2.TemplateError) as error:
         raise UserError(
             "chat_template: TRL has no training version of the model's chat template\n"
-            "Leave the setting out (a conversation then becomes several sequences), or name a file with a template."
+            "Leave the setting out (a conversation then becomes several sequences), or name a file with a template.",
+            ErrorCode.NO_TRAINING_TEMPLATE,
         ) from error
     return GENERATION.sub(_without_mark, str(template))
 

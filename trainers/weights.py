@@ -14,6 +14,7 @@ from peft import PeftModel
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 from trl.trainer.reward_trainer import suppress_seqcls_warning
 
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.record import JsonObject
 from agentmill.trainers.loading import load_errors
@@ -45,12 +46,16 @@ def load_weights(folder: Path, task: Task, dtype: torch.dtype, trusted: bool = F
     if missing:
         raise UserError(
             f"the model {folder} lacks {len(missing)} of its weights, such as {missing[0]}\n"
-            "its files are incomplete: copy the folder again"
+            "its files are incomplete: copy the folder again",
+            ErrorCode.MODEL_INCOMPLETE,
         )
     if task == "CAUSAL_LM":
         return model
     if not hasattr(model, SCORE):
-        raise UserError(f"the model {folder} cannot be made a reward model: {type(model).__name__} has another head")
+        raise UserError(
+            f"the model {folder} cannot be made a reward model: {type(model).__name__} has another head",
+            ErrorCode.MODEL_OF_WRONG_KIND,
+        )
     return model
 
 
@@ -61,7 +66,10 @@ def _scoring(folder: Path, given: dict[str, Any]) -> Any:
     except ValueError as error:
         if "trust_remote_code" in str(error):
             raise
-        raise UserError(f"the model {folder} cannot be made a reward model: {str(error).splitlines()[0]}") from error
+        raise UserError(
+            f"the model {folder} cannot be made a reward model: {str(error).splitlines()[0]}",
+            ErrorCode.MODEL_OF_WRONG_KIND,
+        ) from error
 
 
 def load_merged(base: Path, adapter: Path, task: Task, trusted: bool = False) -> Any:

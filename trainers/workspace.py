@@ -17,6 +17,7 @@ import msgspec
 from safetensors import SafetensorError
 
 from agentmill.schemas.config import differences
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.models import TRAINING_RECORD
 from agentmill.schemas.records.manifest import disk_errors, write_atomically
@@ -50,7 +51,9 @@ class Workspace:
             return False
         record = self.output / RECORD
         if not record.is_file():
-            raise UserError(f"{self.output} exists and is no model of ours; choose another `output`")
+            raise UserError(
+                f"{self.output} exists and is no model of ours; choose another `output`", ErrorCode.OUTPUT_NOT_OURS
+            )
         self._compare(msgspec.json.decode(record.read_bytes())["identity"], self.output)
         return True
 
@@ -80,7 +83,8 @@ class Workspace:
         if free + here < needed_bytes:
             raise UserError(
                 f"{self.folder.parent} has {free / 1e9:.1f} GB free, training needs about {needed_bytes / 1e9:.1f} GB;"
-                " free some, choose another `output`, or write no checkpoints (save_steps: null)"
+                " free some, choose another `output`, or write no checkpoints (save_steps: null)",
+                ErrorCode.NO_SPACE,
             )
 
     def latest_checkpoint(self) -> Path | None:
@@ -103,7 +107,8 @@ class Workspace:
             told = "; ".join(changed[:4]) + ("; …" if len(changed) > 4 else "")
             raise UserError(
                 f"{where} comes from another training ({told})\n"
-                f"Choose another `output`, or delete {where} and run the same command."
+                f"Choose another `output`, or delete {where} and run the same command.",
+                ErrorCode.MADE_DIFFERENTLY,
             )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 
 TOOLS = ("unshare", "nsenter", "mount", "ip")
@@ -98,5 +99,6 @@ def refused(why: str) -> UserError:
     """The error where a device and a network of one's own cannot be had."""
     return UserError(
         f"a device and a network of the run's own cannot be had: {why:.200}\n"
-        "leave out fill_device and cut_network (--fault names the others), or run where user namespaces are allowed"
+        "leave out fill_device and cut_network (--fault names the others), or run where user namespaces are allowed",
+        ErrorCode.DEVICE_UNAVAILABLE,
     )

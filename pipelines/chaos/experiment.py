@@ -20,6 +20,7 @@ from agentmill.pipelines.chaos.fault_run import Broken, FaultRun, Tried
 from agentmill.pipelines.recipes.plan import Plan
 from agentmill.pipelines.recipes.runner import SUMMARY
 from agentmill.pipelines.runs.summary import Summary
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 
 
@@ -84,7 +85,8 @@ class Experiment:
         if code != 0:
             raise UserError(
                 f"the recipe fails without faults: exit code {code}, see {command.log}\n"
-                "faults are tried on a recipe that ends with exit code 0"
+                "faults are tried on a recipe that ends with exit code 0",
+                ErrorCode.BASELINE_FAILED,
             )
         expected = digests_of(baseline)
         self._left()
@@ -99,7 +101,8 @@ class Experiment:
             if idle == IDLE_RUNS:
                 raise UserError(
                     f"no fault of {', '.join(self._settings.kinds)} could come to a step in {IDLE_RUNS} runs\n"
-                    "the steps may be too short, or have no such process: try other kinds, or more inputs"
+                    "the steps may be too short, or have no such process: try other kinds, or more inputs",
+                    ErrorCode.NO_FAULT_POSSIBLE,
                 )
             tried += found
         return tried
@@ -139,7 +142,8 @@ class Experiment:
         elif not run.tried:
             raise UserError(
                 f"run {number} failed before a fault was injected: {wrong[0]}\n"
-                f"its folder and the output of its commands are kept in {self._settings.folder}"
+                f"its folder and the output of its commands are kept in {self._settings.folder}",
+                ErrorCode.BASELINE_FAILED,
             )
         return run.tried
 

@@ -16,6 +16,7 @@ from agentmill.pipelines.recipes.grammar import read_recipe
 from agentmill.pipelines.recipes.plan import make_plan
 from agentmill.pipelines.recipes.precheck import check_run
 from agentmill.pipelines.terminal.console import answer, answers, example, log, say, table
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 
 FAILED = 1
@@ -72,7 +73,7 @@ def chaos(
     plan = make_plan(read_recipe(recipe, [*overrides, f"run_dir={out / 'baseline'}"]))
     check_run(plan)
     if out.exists() and any(out.iterdir()):
-        raise UserError(f"--out {out} is not empty; give a new folder, or delete it")
+        raise UserError(f"--out {out} is not empty; give a new folder, or delete it", ErrorCode.OUTPUT_EXISTS)
     wanted = kinds or tuple(FAULTS)
     untried = untried_kinds(wanted, kinds, out, device_mb)
     chosen = [kind for kind in wanted if kind not in untried]

@@ -9,6 +9,7 @@ import click
 from agentmill.pipelines.runs.check import CheckedTable, check_tables, tables_below
 from agentmill.pipelines.terminal.console import Row, answer, answers, example, say, table
 from agentmill.pipelines.terminal.progress import displayed
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError, near_match
 from agentmill.schemas.records.record import Record
 from agentmill.synthesis.environments import ENVIRONMENTS
@@ -86,7 +87,10 @@ def environments(families: tuple[str, ...], as_json: bool) -> int:
     for family in families:
         if family not in ENVIRONMENTS:
             known = ", ".join(ENVIRONMENTS)
-            raise UserError(f"unknown environment {family!r}; known: {known}.{near_match(family, ENVIRONMENTS)}")
+            raise UserError(
+                f"unknown environment {family!r}; known: {known}.{near_match(family, ENVIRONMENTS)}",
+                ErrorCode.UNKNOWN_NAME,
+            )
     chosen = families or tuple(ENVIRONMENTS)
     checked: list[Checked] = []
     with displayed("check", len(chosen)) as advance:

@@ -19,6 +19,7 @@ from agentmill.pipelines.runs.dropped import refuse_unused
 from agentmill.pipelines.terminal.console import Row, answer, answers, example, say, table
 from agentmill.pipelines.terminal.progress import progress_for
 from agentmill.schemas.config import override, validate
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import NothingUsed, UserError, near_match
 from agentmill.schemas.formats import FORMATS, READ_ONLY
 from agentmill.schemas.formats.format import Format
@@ -76,19 +77,28 @@ def export(
     with selections='{any: [TABLE, TABLE]}', and what none knows is left out with strict: true in it.
     """
     if target not in TARGETS:
-        raise UserError(f"unknown target {target!r}; known: {', '.join(TARGETS)}.{near_match(target, TARGETS)}")
+        raise UserError(
+            f"unknown target {target!r}; known: {', '.join(TARGETS)}.{near_match(target, TARGETS)}",
+            ErrorCode.UNKNOWN_NAME,
+        )
     tables = [each for each in arguments if "=" not in each or Path(each).exists()]
     parameters = [each for each in arguments if each not in tables]
     if not tables:
-        raise UserError("no table is given; expected for example: agentmill export runs/quickstart/demonstrations …")
+        raise UserError(
+            "no table is given; expected for example: agentmill export runs/quickstart/demonstrations …",
+            ErrorCode.ARGUMENT_MISSING,
+        )
     if pairs and target in ROWS:
-        raise UserError(f"--pairs is for foreign formats, not for {target}")
+        raise UserError(f"--pairs is for foreign formats, not for {target}", ErrorCode.OPTION_NOT_FOR_THIS)
     if target in ROWS:
         named = {role: list(given) for role, given in said.items()}
         exported = export_rows(target, {"from": tables, **named}, override({}, parameters), folder)
     elif any(said.values()):
         named_roles = " and ".join(f"--{role}" for role, given in said.items() if given)
-        raise UserError(f"{named_roles} can be given for training rows ({', '.join(ROWS)}), not for {target}")
+        raise UserError(
+            f"{named_roles} can be given for training rows ({', '.join(ROWS)}), not for {target}",
+            ErrorCode.OPTION_NOT_FOR_THIS,
+        )
     else:
         writer: Format = validate(FORMATS.load(target), options_of(parameters), target)
         made = export_documents([Table.open(each) for each in tables], target, writer, folder, pairs)
@@ -113,7 +123,9 @@ def export_rows(view: str, named: dict[str, list[str]], parameters: JsonObject, 
     given = {role: names for role, names in named.items() if names}
     twice = sorted(given.keys() & parameters.keys())
     if twice:
-        raise UserError(f"{twice[0]} is given twice, as an option and as {twice[0]}=…; expected one of them")
+        raise UserError(
+            f"{twice[0]} is given twice, as an option and as {twice[0]}=…; expected one of them", ErrorCode.GIVEN_TWICE
+        )
     stage: Stage = validate(OPERATORS.load(view), {**parameters, **given}, f"export --to {view}")
     inputs = {role: [Table.open(name) for name in names] for role, names in stage.tables().items()}
     stage.writes({role: [each.manifest.record for each in tables] for role, tables in inputs.items()})

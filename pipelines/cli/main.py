@@ -176,7 +176,7 @@ def invoke(arguments: list[str]) -> int:
     except click.ClickException as error:
         return refused(error)
     except UserError as error:
-        return report(error, str(error), USER_MISTAKE, debug)
+        return report(error, error.labelled(), USER_MISTAKE, debug)
     except NothingUsed as error:
         return report(error, str(error), FAILED, debug)
     except LimitReached as error:

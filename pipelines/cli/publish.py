@@ -25,6 +25,7 @@ from agentmill.pipelines.publish.model import is_model, model
 from agentmill.pipelines.publish.publication import COPY_FORMATS, Order, Publication, check_copies_stay, dataset
 from agentmill.pipelines.publish.push import check_card, check_token, push, push_errors
 from agentmill.pipelines.terminal.console import Row, answer, answers, example, say, table
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.hub import keep_pipes_plain
 
@@ -128,10 +129,15 @@ def ordered(path: Path, given: dict[str, Any]) -> Order:
     )
     check_repo(given["repo"])
     if not BRANCH.fullmatch(given["revision"]) or COMMIT.fullmatch(given["revision"]):
-        raise UserError(f"--revision {given['revision']}: expected a branch, in letters, digits, '.', '-' and '_'")
+        raise UserError(
+            f"--revision {given['revision']}: expected a branch, in letters, digits, '.', '-' and '_'",
+            ErrorCode.VALUE_MALFORMED,
+        )
     silent = [each.rpartition("=") for each in given.pop("source_licences")]
     if not all(name for name, _, _ in silent):
-        raise UserError("--source-licence: expected NAME=ID, for example --source-licence org/data=mit")
+        raise UserError(
+            "--source-licence: expected NAME=ID, for example --source-licence org/data=mit", ErrorCode.VALUE_MALFORMED
+        )
     return Order(path=path, source_licences={name: licence for name, _, licence in silent}, allowed=allowed, **given)
 
 
@@ -143,9 +149,11 @@ def check_repo(repo: str) -> None:
     try:
         validate_repo_id(repo)
     except HFValidationError as error:
-        raise UserError(f"--repo {repo}: {error}") from None
+        raise UserError(f"--repo {repo}: {error}", ErrorCode.VALUE_MALFORMED) from None
     if repo.count("/") != 1:
-        raise UserError(f"--repo {repo}: expected ORG/NAME, for example --repo my-org/my-data")
+        raise UserError(
+            f"--repo {repo}: expected ORG/NAME, for example --repo my-org/my-data", ErrorCode.VALUE_MALFORMED
+        )
 
 
 def check_change(

@@ -11,6 +11,7 @@ from agentmill.pipelines.recipes.grammar import read_recipe
 from agentmill.pipelines.recipes.plan import make_plan
 from agentmill.pipelines.recipes.runner import RunResult
 from agentmill.pipelines.terminal.console import answer, answers, example
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.synthesis.verifiers import VERIFIERS
 
@@ -55,7 +56,8 @@ def stage_command(verb: str) -> click.Command:
         if len(found) != 1 or found[0] not in operators:
             raise UserError(
                 f"{config} has the steps {', '.join(found)}; agentmill {verb} expects one of {', '.join(operators)}\n"
-                f"for a whole recipe: agentmill run {config}"
+                f"for a whole recipe: agentmill run {config}",
+                ErrorCode.STEP_NOT_FOR_COMMAND,
             )
         answer(carried_out(plan, replace, retry_dropped), show_finish, as_json)
 

@@ -22,6 +22,7 @@ from agentmill.pipelines.engine.operation import AsyncOperation, Operation
 from agentmill.pipelines.engine.shard import Shard, ShardResult
 from agentmill.pipelines.engine.window import Pending, Window
 from agentmill.pipelines.engine.workspace import Failure, Workspace
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import RAISE_OR_WAIT, UserError
 from agentmill.schemas.extras import missing_extra
 from agentmill.synthesis.policies.policy import Denied, Unreachable
@@ -59,7 +60,7 @@ class StageFn(beam.DoFn):
         except Exception as error:
             mistake = error if isinstance(error, UserError) else missing_extra(error)
             text = f"{type(error).__name__}: {error}" if mistake is None else str(mistake)
-            failure = Failure(user=mistake is not None, text=text, trace=traceback.format_exc())
+            failure = Failure(code=None if mistake is None else mistake.code, text=text, trace=traceback.format_exc())
             with suppress(OSError, UserError):
                 self.workspace.fail(failure)
             raise
@@ -184,7 +185,8 @@ class AsyncFn(StageFn):
             if isinstance(landing.error, Unreachable):
                 raise UserError(
                     f"no model server answers: {landing.error.detail}\nstart it, then run the same command again; "
-                    "what has ended is kept"
+                    "what has ended is kept",
+                    ErrorCode.ENDPOINT_UNREACHABLE,
                 ) from landing.error
             lost = self._operation.lost(flight.unit)
             shard.fail(flight.unit, landing.error, flight.record, flight.row, lost)

@@ -19,6 +19,7 @@ from agentmill.pipelines.engine.chunks import Chunk
 from agentmill.pipelines.engine.liveness import Beat, Watchdog
 from agentmill.pipelines.engine.runner import StageOrder, quiet_beam
 from agentmill.pipelines.engine.workspace import Workspace
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError, printable
 
 _POLL_S = 0.2
@@ -132,10 +133,12 @@ def worker_lost(order: StageOrder, error: WorkerLost, attempts: int) -> StageFai
 def explained(error: Exception, order: StageOrder, workspace: Workspace) -> Exception:
     """The exception that says what went wrong, from what a worker left word of or else from ``error`` itself."""
     failure = workspace.failure()
-    if failure is not None and failure.user:
-        return UserError(failure.text)
+    if failure is not None and failure.code is not None:
+        return UserError(failure.text, failure.code)
     if "no space left on" in str(error).lower():
-        return UserError(f"no space left on the device for {order.folder}: free some and run the same command")
+        return UserError(
+            f"no space left on the device for {order.folder}: free some and run the same command", ErrorCode.NO_SPACE
+        )
     trace = failure.trace if failure else "".join(traceback.format_exception(error))
     with contextlib.suppress(OSError):
         (workspace.path / "failure.txt").write_text(trace, encoding="utf-8")

@@ -19,6 +19,7 @@ import msgspec
 
 from agentmill.pipelines.engine.operation import SIDES, Result, Unit
 from agentmill.pipelines.engine.progress import TABLES, add_measures, note_flying, progress_snapshot
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.record import Record
 
@@ -92,7 +93,8 @@ class Journal:
             if shutil.disk_usage(self._folder).free > _FULL_BYTES:
                 raise
             raise UserError(
-                f"no space left on the device for {self._folder}: free some and run the same command, it resumes"
+                f"no space left on the device for {self._folder}: free some and run the same command, it resumes",
+                ErrorCode.NO_SPACE,
             ) from error
 
     def _encode(self, result: Result) -> bytes | None:
@@ -152,7 +154,8 @@ def renew(path: Path) -> None:
         fresh.unlink(missing_ok=True)
         raise UserError(
             f"{path}, what the run before has kept, cannot be taken over: {error}\n"
-            "free space and run the same command, or delete it: what it holds is then made again"
+            "free space and run the same command, or delete it: what it holds is then made again",
+            ErrorCode.JOURNAL_UNREADABLE,
         ) from error
     for old in (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")):
         old.unlink(missing_ok=True)

@@ -10,6 +10,7 @@ import msgspec
 
 from agentmill.pipelines.engine.operation import SIDES
 from agentmill.schemas.config import config_digest, differences
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.manifest import MANIFEST_NAME, TEMPORARY_FOLDER
 from agentmill.schemas.records.record import JsonObject
@@ -32,15 +33,22 @@ def check_ours(folder: Path) -> None:
     A table has a manifest or the plan of an attempt. A link is never ours, wherever it leads.
     """
     if folder.is_symlink():
-        raise UserError(f"{folder} is a link; expected the folder of a table: choose another run_dir, or remove it")
+        raise UserError(
+            f"{folder} is a link; expected the folder of a table: choose another run_dir, or remove it",
+            ErrorCode.OUTPUT_NOT_OURS,
+        )
     if folder.exists() and not folder.is_dir():
-        raise UserError(f"{folder} is a file; expected the folder of a table: choose another run_dir, or remove it")
+        raise UserError(
+            f"{folder} is a file; expected the folder of a table: choose another run_dir, or remove it",
+            ErrorCode.NOT_A_FOLDER,
+        )
     begun = (folder / MANIFEST_NAME).exists() or (folder / CLEARING).exists() or any(plans(folder))
     for name in entries(folder):
         if not _OURS.fullmatch(name) or not (begun or re.fullmatch(_SCRATCH, name)):
             raise UserError(
                 f"{folder} holds {name!r}, which is no part of a table that was begun there\n"
-                "nothing was changed: choose another run_dir or name (as: …), or move what is there"
+                "nothing was changed: choose another run_dir or name (as: …), or move what is there",
+                ErrorCode.OUTPUT_NOT_OURS,
             )
 
 
@@ -95,7 +103,8 @@ def finished(folder: Path, wanted: Provenance, replace: bool = False) -> Manifes
     shown = "; ".join(changes[:4]) + (f"; and {len(changes) - 4} more" if len(changes) > 4 else "")
     raise UserError(
         f"{folder} was made differently: {shown}\n"
-        "run again with --replace to make it (and what follows from it) anew, or with another run_dir=…"
+        "run again with --replace to make it (and what follows from it) anew, or with another run_dir=…",
+        ErrorCode.MADE_DIFFERENTLY,
     )
 
 

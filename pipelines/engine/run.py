@@ -25,6 +25,7 @@ from agentmill.pipelines.engine.provenance import finished
 from agentmill.pipelines.engine.runner import StageOrder
 from agentmill.pipelines.engine.workspace import Phase, Plan, Workspace
 from agentmill.pipelines.terminal.progress import StageProgress
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import LimitReached, UserError
 from agentmill.schemas.records.record import SCHEMA_VERSION
 from agentmill.schemas.tables import Counts, Manifest, ShardFile, Table, write_manifest
@@ -203,7 +204,7 @@ def refuse_empty(tables: Sequence[Table], name: str) -> None:
         reasons.update(table.manifest.reasons)
     why = ", ".join(f"{reason} {n}" for reason, n in reasons.most_common()) or "nothing was read"
     where = ", ".join(str(table.folder) for table in tables) or "(none)"
-    raise UserError(f"stage {name} has nothing to do: {where} holds no rows (dropped: {why})")
+    raise UserError(f"stage {name} has nothing to do: {where} holds no rows (dropped: {why})", ErrorCode.NOTHING_TO_DO)
 
 
 def conclude(
@@ -219,7 +220,9 @@ def conclude(
         raise EngineError(f"stage {order.name}: {len(chunks) - len(present)} of {len(chunks)} chunks are missing")
     counts = Counts(**total(msgspec.structs.asdict(each.counts) for each in present))
     if counts.read == 0:
-        raise UserError(f"stage {order.name} has nothing to do: no row of its input was meant for it")
+        raise UserError(
+            f"stage {order.name} has nothing to do: no row of its input was meant for it", ErrorCode.NOTHING_TO_DO
+        )
     sums = total(each.metrics for each in present)
     try:
         order.operation.check(sums)

@@ -28,6 +28,7 @@ from agentmill.pipelines.engine import stop
 from agentmill.pipelines.engine.operation import Operation
 from agentmill.pipelines.engine.provenance import Provenance
 from agentmill.schemas.config import Config
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError, near_match
 from agentmill.schemas.tables import Table
 from agentmill.synthesis.sandbox.memory import PROCESSES
@@ -62,7 +63,9 @@ class RunnerConfig(Config):
         """Raises ``UserError`` for an option that Beam does not know, and for a runner that cannot start here."""
         if self.name in ("embedded", "bundle_retry") and self.workers > 1:
             raise UserError(
-                f"runner {self.name} has one worker, not {self.workers}: set runner.name=multi_processing, or workers=1"
+                f"runner {self.name} has one worker, not {self.workers}:"
+                " set runner.name=multi_processing, or workers=1",
+                ErrorCode.RUNNER_OPTION_REFUSED,
             )
         with quiet_beam():
             self.beam_options()
@@ -78,9 +81,13 @@ class RunnerConfig(Config):
         known = _known_options()
         for name in self.options:
             if name in _OURS:
-                raise UserError(f"runner.options.{name}: set runner.{_OURS[name]} instead")
+                raise UserError(
+                    f"runner.options.{name}: set runner.{_OURS[name]} instead", ErrorCode.RUNNER_OPTION_REFUSED
+                )
             if name not in known:
-                raise UserError(f"runner.options: Beam has no option {name!r}.{near_match(name, known)}")
+                raise UserError(
+                    f"runner.options: Beam has no option {name!r}.{near_match(name, known)}", ErrorCode.UNKNOWN_NAME
+                )
         workers = {"direct_num_workers": self.workers} if self.name.startswith("multi_") else {}
         complaint = io.StringIO()
         try:
@@ -89,7 +96,9 @@ class RunnerConfig(Config):
                 options.get_all_options()
         except SystemExit:
             lines = complaint.getvalue().strip().splitlines() or ["unreadable"]
-            raise UserError(f"runner.options: {lines[-1].partition('error: ')[2] or lines[-1]}") from None
+            raise UserError(
+                f"runner.options: {lines[-1].partition('error: ')[2] or lines[-1]}", ErrorCode.RUNNER_OPTION_REFUSED
+            ) from None
         return options
 
     def beam_runner(self, log: Path, stop_file: Path) -> Any:
@@ -135,26 +144,39 @@ def _check_job_server(name: str, options: dict[str, Any]) -> None:
     endpoint, jar_option = options.get("job_endpoint"), f"{name}_job_server_jar"
     if endpoint is None and name != "portable" and jar_option in options:
         if not Path(str(options[jar_option])).is_file():
-            raise UserError(f"runner.options.{jar_option}: there is no file {options[jar_option]}")
+            raise UserError(
+                f"runner.options.{jar_option}: there is no file {options[jar_option]}", ErrorCode.NO_SUCH_FILE
+            )
         if shutil.which("java") is None:
-            raise UserError(f"runner.options.{jar_option} needs `java` on the PATH; there is none")
+            raise UserError(
+                f"runner.options.{jar_option} needs `java` on the PATH; there is none", ErrorCode.PROGRAM_MISSING
+            )
         return
     if endpoint is None:
         other = "" if name == "portable" else f", or {jar_option}: FILE"
-        raise UserError(f"runner {name} needs a job server: set runner.options.job_endpoint=HOST:PORT{other}")
+        raise UserError(
+            f"runner {name} needs a job server: set runner.options.job_endpoint=HOST:PORT{other}",
+            ErrorCode.RUNNER_OPTION_MISSING,
+        )
     host, _, port = str(endpoint).rpartition(":")
     try:
         socket.create_connection((host, int(port)), timeout=_CONNECT_TIMEOUT_S).close()
     except (OSError, ValueError, OverflowError) as error:
-        raise UserError(f"runner.options.job_endpoint: no job server answers at {endpoint} ({error})") from None
+        raise UserError(
+            f"runner.options.job_endpoint: no job server answers at {endpoint} ({error})",
+            ErrorCode.JOB_SERVER_UNREACHABLE,
+        ) from None
 
 
 def _check_dataflow(options: dict[str, Any]) -> None:
     missing = [name for name in ("project", "region", "temp_location") if name not in options]
     if missing:
-        raise UserError(f"runner dataflow needs runner.options: {', '.join(missing)}")
+        raise UserError(f"runner dataflow needs runner.options: {', '.join(missing)}", ErrorCode.RUNNER_OPTION_MISSING)
     if importlib.util.find_spec("google.cloud.storage" if importlib.util.find_spec("google") else "google") is None:
-        raise UserError("runner dataflow needs Beam's Google Cloud parts: pip install 'apache-beam[gcp]==2.77.0'")
+        raise UserError(
+            "runner dataflow needs Beam's Google Cloud parts: pip install 'apache-beam[gcp]==2.77.0'",
+            ErrorCode.EXTRA_MISSING,
+        )
 
 
 @contextlib.contextmanager

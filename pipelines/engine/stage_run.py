@@ -20,6 +20,7 @@ from agentmill.pipelines.operators.stage import Stage, StageContext
 from agentmill.pipelines.runs.dropped import used_nothing
 from agentmill.pipelines.serving.endpoints import Endpoint
 from agentmill.pipelines.terminal.progress import StageProgress
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.ids import digest
 from agentmill.schemas.records.record import Record
@@ -93,7 +94,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         """Trajectories, and what is worked on, must differ in their ids; equal side records are one."""
         for role, tables in self.inputs.items():
             if len({table.folder.resolve() for table in tables}) < len(tables) and role == self.stage.primary:
-                raise UserError(f"stage {self.name}: a table stands twice in {role}")
+                raise UserError(f"stage {self.name}: a table stands twice in {role}", ErrorCode.GIVEN_TWICE)
             if role == self.stage.primary or tables[0].manifest.record == Trajectory.__name__:
                 check_disjoint(tables)
 

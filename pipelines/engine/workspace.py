@@ -26,6 +26,7 @@ from agentmill.pipelines.engine.provenance import WORK, Provenance
 from agentmill.pipelines.engine.shard import Shard, ShardResult
 from agentmill.pipelines.engine.stop import Stopped
 from agentmill.schemas.arrow.check import RecordError, check
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import RAISE_OR_WAIT
 from agentmill.schemas.records.manifest import disk_errors
 from agentmill.schemas.records.record import Record
@@ -52,9 +53,9 @@ class Superseded(Stopped):
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """What ended a stage in a worker. ``user``: ``text`` is for the user to act on."""
+    """What ended a stage in a worker. ``code`` is there if ``text`` is for the user to act on."""
 
-    user: bool
+    code: ErrorCode | None
     text: str
     trace: str
 

@@ -13,6 +13,7 @@ from agentmill.pipelines.operators.splits import check_chosen
 from agentmill.pipelines.operators.stage import Inputs, Stage, StageContext, TableNames, expect
 from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.schemas.config import Config
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.record import JsonObject
 from agentmill.synthesis.rollouts.parameters import EpisodeParameters
@@ -69,7 +70,8 @@ class Acting(EpisodeParameters, Stage):
             what = "turns" if parameter == "branching" else "episodes"
             raise UserError(
                 f"{parameter}: {n} with temperature 0 makes {n} equal {what}, since only the likeliest token is taken\n"
-                f"give a temperature above 0 (here, or in the model's sampling), or {parameter}: 1"
+                f"give a temperature above 0 (here, or in the model's sampling), or {parameter}: 1",
+                ErrorCode.DRAWS_EQUAL,
             )
 
     def draws(self) -> tuple[str, int]:
@@ -99,7 +101,8 @@ class Acting(EpisodeParameters, Stage):
         """
         if self.context == "notes" and self.summarizer is None and context.models["actor"].config.policy == EXPERT:
             raise UserError(
-                f"the expert {self.policy!r} acts and has no words: name a `summarizer` for `context: notes`"
+                f"the expert {self.policy!r} acts and has no words: name a `summarizer` for `context: notes`",
+                ErrorCode.NEEDS_ANOTHER_KEY,
             )
         return {**super().settled(context), "seed": self._seed(context), "round": context.round}
 

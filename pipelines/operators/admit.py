@@ -11,6 +11,7 @@ from pydantic import Field
 from agentmill.pipelines.engine.operation import Blamed, Operation, Result, UniqueOperation, Unit
 from agentmill.pipelines.operators.lookup import Lookup
 from agentmill.pipelines.operators.stage import Inputs, Stage, StageContext, TableNames, expect, tables_of
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.record import Record
 from agentmill.schemas.records.task import AdmissionReport, EnvironmentSpec, Task
@@ -40,9 +41,11 @@ class Admit(Stage):
         """What it reads: environments or tasks."""
         record = expect(reads, "of", "EnvironmentSpec", "Task")
         if record == "Task" and not self.environments:
-            raise UserError("admit needs `environments` to judge tasks")
+            raise UserError("admit needs `environments` to judge tasks", ErrorCode.NEEDS_ANOTHER_KEY)
         if record == "EnvironmentSpec" and self.environments:
-            raise UserError("admit takes no `environments` to judge environments; leave it out")
+            raise UserError(
+                "admit takes no `environments` to judge environments; leave it out", ErrorCode.KEY_NOT_FOR_THIS
+            )
         return record
 
     def operation(self, inputs: Inputs, context: StageContext) -> Operation:

@@ -10,6 +10,7 @@ from agentmill.pipelines.operators.imagine import Imagine
 from agentmill.pipelines.operators.registry import OPERATORS
 from agentmill.pipelines.operators.tree_search import TreeSearch
 from agentmill.schemas.config import validate
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError, near_match
 from agentmill.schemas.records.record import JsonObject
 from agentmill.synthesis.rollouts.parameters import Attempts
@@ -31,7 +32,8 @@ def rollout_type(operator: Any) -> type[Acting]:
     known = [name for name in OPERATORS if _plays_episodes(OPERATORS.load(name))]
     raise UserError(
         f"rollout.operator: expected one that plays k episodes per task ({', '.join(known)}), got {operator!r}."
-        f"{near_match(str(operator), known)}"
+        f"{near_match(str(operator), known)}",
+        ErrorCode.UNKNOWN_NAME,
     )
 
 
@@ -46,20 +48,24 @@ def collect(given: Mapping[str, Any], own: Sequence[str]) -> JsonObject:
     """
     rollout = given.get("rollout", {})
     if not isinstance(rollout, Mapping):
-        raise UserError(f"rollout: expected an operator with its parameters, got {rollout!r}")
+        raise UserError(f"rollout: expected an operator with its parameters, got {rollout!r}", ErrorCode.INVALID_VALUE)
     flat = {key: value for key, value in given.items() if key not in own}
     for key in flat:
         if key in rollout:
-            raise UserError(f"{key!r} is given in the step and in its `rollout`; give it once")
+            raise UserError(f"{key!r} is given in the step and in its `rollout`; give it once", ErrorCode.GIVEN_TWICE)
     parameters = {OPERATOR: DEFAULT, **rollout, **flat}
     operator = rollout_type(parameters[OPERATOR])
     fields = {field.alias or name for name, field in operator.model_fields.items()} - {*SET_BY_THE_STEP}
     for key in parameters:
         if key in SET_BY_THE_STEP:
-            raise UserError(f"rollout.{key}: the step around it sets this; leave it out here")
+            raise UserError(
+                f"rollout.{key}: the step around it sets this; leave it out here", ErrorCode.KEY_NOT_FOR_THIS
+            )
         if key != OPERATOR and key not in fields:
             known = sorted({*fields, *(own if key in flat else ())})
-            raise UserError(f"unknown key {key!r}; known: {', '.join(known)}.{near_match(key, known)}")
+            raise UserError(
+                f"unknown key {key!r}; known: {', '.join(known)}.{near_match(key, known)}", ErrorCode.UNKNOWN_KEY
+            )
     return {**{key: value for key, value in given.items() if key in own}, "rollout": parameters}
 
 

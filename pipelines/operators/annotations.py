@@ -7,6 +7,7 @@ from typing import Any
 
 from agentmill.pipelines.operators.lookup import Shards, distinct
 from agentmill.pipelines.operators.stage import Inputs, Stage, tables_of
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError, near_match
 from agentmill.schemas.records.verdict import Label, Value, Verdict
 from agentmill.schemas.tables import Table
@@ -81,7 +82,7 @@ def expect_asked(stage: Stage, reads: Mapping[str, Sequence[str]]) -> None:
     """Raises ``UserError`` where a parameter asks for annotations and no table may hold them."""
     for each in stage.asked():
         if each.role not in reads:
-            raise UserError(f"`{each.parameter}` needs `{each.role}`")
+            raise UserError(f"`{each.parameter}` needs `{each.role}`", ErrorCode.NEEDS_ANOTHER_KEY)
 
 
 def unasked_notes(stage: Stage) -> list[str]:
@@ -102,7 +103,8 @@ def check_names(stage: Stage, held: Mapping[str, Sequence[Names]]) -> None:
         if None not in names and each.name not in known:
             raise UserError(
                 f"`{each.parameter}` asks for the {each.kind} {each.name!r}, which no table of `{each.role}` holds\n"
-                f"{each.kind}s there: {', '.join(sorted(known)) or 'none'}.{near_match(each.name, known)}"
+                f"{each.kind}s there: {', '.join(sorted(known)) or 'none'}.{near_match(each.name, known)}",
+                ErrorCode.ANNOTATION_MISSING,
             )
 
 

@@ -82,7 +82,7 @@ class Evaluate(Procedure):
         try:
             return collect(given, list(cls.model_fields))
         except UserError as error:
-            raise ValueError(str(error)) from None
+            raise ValueError(str(error)) from error
 
     @model_validator(mode="after")
     def _known_names(self) -> Evaluate:
@@ -98,7 +98,7 @@ class Evaluate(Procedure):
             free = self._agents()
             constrained = [self._agent(run) for run in self.runs() if run.constrained]
         except UserError as error:
-            raise ValueError(f"rollout: {error}") from None
+            raise ValueError(f"rollout: {error}") from error
         if constrained and any(each.constrain == "admissible" for each in free.values()):
             raise ValueError("`constrained` adds what `constrain: admissible` of the rollout asks of all; give one")
         return self
@@ -124,7 +124,7 @@ class Evaluate(Procedure):
             try:
                 playing.check_models(self.roles(name, models))
             except UserError as error:
-                raise UserError(f"models.{name}: {error}") from error
+                raise UserError(f"models.{name}: {error}", error.code) from error
 
     def wants_admissible(self) -> str | None:
         """As ``Stage.wants_admissible``, of ``constrained`` models or of the rollout."""

@@ -19,6 +19,7 @@ import msgspec
 
 from agentmill.pipelines.operators.lookup import check_disjoint
 from agentmill.pipelines.terminal.progress import displayed
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.formats import FORMATS
 from agentmill.schemas.formats.format import Format, FormatError, Written
@@ -68,12 +69,20 @@ def export_documents(
     """
     for table in tables:
         if table.record_type not in (Trajectory, PreferenceRow):
-            raise UserError(f"{table.folder} holds {table.manifest.record} records, expected Trajectory")
+            raise UserError(
+                f"{table.folder} holds {table.manifest.record} records, expected Trajectory",
+                ErrorCode.WRONG_RECORD_TYPE,
+            )
         if table.record_type is not tables[0].record_type:
-            raise UserError(f"{tables[0].folder} and {table.folder} hold records of two kinds; export them one by one")
+            raise UserError(
+                f"{tables[0].folder} and {table.folder} hold records of two kinds; export them one by one",
+                ErrorCode.KINDS_MIXED,
+            )
     check_disjoint(tables)
     if folder.exists():
-        raise UserError(f"{folder} is there already; choose another folder with --out, or remove it")
+        raise UserError(
+            f"{folder} is there already; choose another folder with --out, or remove it", ErrorCode.OUTPUT_EXISTS
+        )
     entries, file = entries_of(tables, name, writer, rejoin)
     with disk_errors(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -99,7 +108,10 @@ def entries_of(tables: Sequence[Table], name: str, writer: Format, rejoin: bool)
         return singles(tables, writer), DOCUMENTS
     known = [each for each in FORMATS if hasattr(FORMATS.load(each), "write_pair")]
     if name not in known:
-        raise UserError(f"{name} has no rows of pairs; for pairs, expected --to {' or '.join(known)}")
+        raise UserError(
+            f"{name} has no rows of pairs; for pairs, expected --to {' or '.join(known)}",
+            ErrorCode.FORMAT_WITHOUT_PAIRS,
+        )
     make = preferences if preferred else rejoined
     return make(tables, cast(PairFormat, writer)), PAIRS
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from agentmill.pipelines.engine.operation import identity, key_of
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.record import Record
 from agentmill.schemas.tables import Table, read_columns, read_shard
@@ -51,7 +52,8 @@ class Shards(Generic[R]):
         holders = f"{' and '.join(folders)} {'hold' if len(folders) > 1 else 'holds'}"
         return UserError(
             f"{holders} different {self._record_type.__name__} records for {called}; expected one, or equal ones\n"
-            "name tables that do not overlap, or only the one that is meant"
+            "name tables that do not overlap, or only the one that is meant",
+            ErrorCode.RECORDS_CONFLICT,
         )
 
 
@@ -119,5 +121,6 @@ def check_disjoint(tables: Sequence[Table]) -> None:
     holders = f"{' and '.join(folders)} {'both hold' if len(folders) > 1 else 'holds twice'}"
     raise UserError(
         f"{holders} {tables[0].record_type.__name__} {first} ({len(shared)} such ids); expected every id once\n"
-        "leave out one of the tables, or make one of them again, with another seed"
+        "leave out one of the tables, or make one of them again, with another seed",
+        ErrorCode.RECORD_TWICE,
     )

@@ -16,6 +16,7 @@ from agentmill.pipelines.sources.hub import keep_plan, kept_plan
 from agentmill.pipelines.sources.planning import GroupBy, plan_parts
 from agentmill.pipelines.sources.reading import RawRecord, read_part
 from agentmill.schemas.dialects import DIALECTS
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError, near_match
 from agentmill.schemas.formats.format import NOT_FINITE, FormatError
 from agentmill.schemas.hub import hub_errors
@@ -84,7 +85,7 @@ class Normalize(Stage, Profile):
         del context
         parts = self._parts()
         if not parts:
-            raise UserError(f"{', '.join(self.data)} holds no records")
+            raise UserError(f"{', '.join(self.data)} holds no records", ErrorCode.NO_RECORDS)
         return list(parts)
 
     def _parts(self) -> Sequence[RawPart]:
@@ -103,7 +104,10 @@ class Normalize(Stage, Profile):
 
     def _files(self) -> list[RawFile]:
         if self.config is not None and not self._addresses():
-            raise UserError(f"config {self.config!r} is given, but none of {', '.join(self.data)} is on the Hub")
+            raise UserError(
+                f"config {self.config!r} is given, but none of {', '.join(self.data)} is on the Hub",
+                ErrorCode.KEY_NOT_FOR_THIS,
+            )
         return find(self.data, self.whole, hub.Selection(self.config, self.split))
 
     def _decisive(self) -> JsonObject:
@@ -201,7 +205,10 @@ class Normalization(RowOperation):
         """Refuses a profile that names a field which no record has."""
         found = [*absent(self._profile.places(), metrics), *absent_options(metrics, runs_in(metrics))]
         if found:
-            raise UserError(f"{'; '.join(found)}\ncorrect that in the profile, or leave it out, and run it again")
+            raise UserError(
+                f"{'; '.join(found)}\ncorrect that in the profile, or leave it out, and run it again",
+                ErrorCode.FIELD_MISSING,
+            )
 
     def summed(self, metrics: Mapping[str, float]) -> Mapping[str, float]:
         """With typed actions per trajectory, and a zero for what was looked for and not found."""

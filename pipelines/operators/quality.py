@@ -11,6 +11,7 @@ from pydantic import Field
 from agentmill.pipelines.engine.operation import Blamed, Operation, Result, RowOperation, Unit
 from agentmill.pipelines.operators.stage import Inputs, Stage, StageContext, TableNames, expect
 from agentmill.pipelines.quality import Count, quality
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.records.verdict import Quality as QualityRow
@@ -79,7 +80,10 @@ def load_tokenizer(folder: str) -> Tokenizer:
 
     path = Path(folder) / "tokenizer.json"
     if not path.is_file():
-        raise UserError(f"tokenizer: there is no {path}; expected the folder of a transformers model or tokenizer")
+        raise UserError(
+            f"tokenizer: there is no {path}; expected the folder of a transformers model or tokenizer",
+            ErrorCode.TOKENIZER_MISSING,
+        )
     tokenizer = Tokenizer.from_file(str(path))
     tokenizer.no_truncation()
     return tokenizer

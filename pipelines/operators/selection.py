@@ -23,6 +23,7 @@ from agentmill.pipelines.operators.lookup import Shards, ids_of
 from agentmill.pipelines.operators.stage import Inputs, Stage, StageContext, TableNames, expect, tables_of
 from agentmill.schemas.conditions import Asked
 from agentmill.schemas.config import Config
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.manifest import Manifest
 from agentmill.schemas.records.record import JsonObject
@@ -111,7 +112,10 @@ def _decisions(folder: str, shards: Shards[Selection]) -> dict[str, str | None]:
     reasons: dict[str, str | None] = {}
     for row in shards:
         if row.item is not None:
-            raise UserError(f"{folder} selects steps (item {row.item}); expected selections of whole trajectories")
+            raise UserError(
+                f"{folder} selects steps (item {row.item}); expected selections of whole trajectories",
+                ErrorCode.SELECTION_OF_STEPS,
+            )
         shards.put(rows, (row.trajectory_id, row.name), row, f"{row.name!r} of trajectory {row.trajectory_id}")
         reason = None if row.kept else row.reason or f"selection {row.name!r}"
         reasons[row.trajectory_id] = reasons.get(row.trajectory_id) or reason
@@ -134,7 +138,8 @@ def check_overlap(selections: Sequence[Table], trajectories: Sequence[Table]) ->
             folders = " and ".join(str(each.folder) for each in trajectories)
             raise UserError(
                 f"{table.folder} selects none of the trajectories in {folders}, but others\n"
-                "name the selections that were made of these, or leave `selections` out"
+                "name the selections that were made of these, or leave `selections` out",
+                ErrorCode.SELECTION_OF_OTHERS,
             )
 
 

@@ -58,7 +58,7 @@ class SpecEnv(Stage):
         try:
             check_held_out(self.n, self.held_out, "environments")
         except UserError as error:
-            raise ValueError(str(error)) from None
+            raise ValueError(str(error)) from error
         return self
 
     def writes(self, reads: Mapping[str, Sequence[str]]) -> str:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
 
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.ids import derive_seed
 from agentmill.schemas.tables import Table, read_columns
@@ -24,7 +25,8 @@ def check_held_out(n: int, share: float, things: str) -> None:
         least = math.ceil(1000 / n) / 1000
         raise UserError(
             f"held_out: {share} of {n} {things} sets none aside; expected at least one\n"
-            f"give {f'held_out: {least:g} or more, or ' if least < 1 else ''}a larger n, or leave held_out out"
+            f"give {f'held_out: {least:g} or more, or ' if least < 1 else ''}a larger n, or leave held_out out",
+            ErrorCode.SHARE_SETS_NONE_ASIDE,
         )
 
 
@@ -47,5 +49,6 @@ def check_chosen(tables: Sequence[Table], splits: Sequence[str | None], share: f
             wanted = "no tasks" if split is None else f"no tasks of split {split!r}"
             raise UserError(
                 f"there are {wanted} to play, with share: {share}; by split: {known}\n"
-                "choose another split, a larger share, or make more tasks and environments, or hold more of them out"
+                "choose another split, a larger share, or make more tasks and environments, or hold more of them out",
+                ErrorCode.SPLIT_EMPTY,
             )

@@ -19,6 +19,7 @@ from agentmill.pipelines.serving.endpoints import Endpoint
 from agentmill.pipelines.serving.models import ModelConfig, model_folder
 from agentmill.schemas.conditions import Asked, asked
 from agentmill.schemas.config import Config
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.models import model_revision
 from agentmill.schemas.records.manifest import MANIFEST_NAME, Manifest
@@ -219,7 +220,7 @@ def expect(reads: Mapping[str, Sequence[str]], role: str, *wanted: str) -> str:
     held = sorted(set(reads.get(role, ())))
     if len(held) != 1 or held[0] not in wanted:
         found = " and ".join(held) or "nothing"
-        raise UserError(f"{role} holds {found} records, expected {' or '.join(wanted)}")
+        raise UserError(f"{role} holds {found} records, expected {' or '.join(wanted)}", ErrorCode.WRONG_RECORD_TYPE)
     return held[0]
 
 

@@ -14,6 +14,7 @@ from agentmill.pipelines.operators.annotations import AnnotationIndex
 from agentmill.pipelines.operators.lookup import Shards
 from agentmill.pipelines.operators.selection import TrajectoryFilter
 from agentmill.pipelines.operators.trajectory_index import TrajectoryIndex
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.trajectory import Outcome, Trajectory
 from agentmill.schemas.records.verdict import Node
@@ -62,7 +63,10 @@ class Continuations:
                     trajectory_id=row["trajectory_id"], content=[], outcome=msgspec.convert(row["outcome"], Outcome)
                 )
                 if branch.trajectory_id in seen:
-                    raise UserError(f"branch {branch.trajectory_id} stands twice, again in {path}: give it once")
+                    raise UserError(
+                        f"branch {branch.trajectory_id} stands twice, again in {path}: give it once",
+                        ErrorCode.RECORD_TWICE,
+                    )
                 seen.add(branch.trajectory_id)
                 if branch.outcome.reason == DEPTH:
                     raise unfinished(path)
@@ -174,7 +178,8 @@ def unfinished(where: str) -> UserError:
     """What is said of branches of one turn: those that ended by chance would stand for all."""
     return UserError(
         f"{where} holds branches of one turn (`depth: 1`), whose results say nothing of what follows;\n"
-        "give `branches` that were played to their end (`depth: end`)"
+        "give `branches` that were played to their end (`depth: end`)",
+        ErrorCode.BRANCHES_TOO_SHORT,
     )
 
 

@@ -20,6 +20,7 @@ from agentmill.pipelines.processes.children import run_module
 from agentmill.pipelines.recipes.context import RunContext
 from agentmill.pipelines.serving.models import model_folder
 from agentmill.schemas.config import dump_yaml
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.models import TRAINING_RECORD
 from agentmill.schemas.records.manifest import write_atomically
@@ -188,7 +189,8 @@ class Site(msgspec.Struct, frozen=True):
         if changes and not replace:
             raise UserError(
                 f"{self.output} was trained differently: {'; '.join(changes[:4])}\n"
-                "run again with --replace to train it (and what follows from it) anew, or with another run_dir=…"
+                "run again with --replace to train it (and what follows from it) anew, or with another run_dir=…",
+                ErrorCode.MADE_DIFFERENTLY,
             )
         if changes:
             remove(self.output, "model", lambda names: RECORD in names)

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from agentmill.schemas.arrow.convert import from_arrow
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.tables import Table
@@ -49,7 +50,10 @@ class TrajectoryIndex:
     def _note(self, trajectory_id: str, place: tuple[Path, int, int]) -> None:
         first = self._places.setdefault(trajectory_id, place)
         if first is not place:
-            raise UserError(f"trajectory {trajectory_id} stands twice, in {first[0]} and {place[0]}: give it once")
+            raise UserError(
+                f"trajectory {trajectory_id} stands twice, in {first[0]} and {place[0]}: give it once",
+                ErrorCode.RECORD_TWICE,
+            )
 
     def _forget(self) -> None:
         self._places: dict[str, tuple[Path, int, int]] = {}
@@ -82,9 +86,11 @@ def _records(path: Path, table: pa.Table) -> list[Trajectory]:
     try:
         return from_arrow(table, Trajectory)
     except UserError as error:
-        raise UserError(f"{path}: {error}") from error
+        raise UserError(f"{path}: {error}", error.code) from error
 
 
 def _unreadable(path: Path, error: Exception) -> UserError:
     reason = str(error).partition("\n")[0]
-    return UserError(f"{path} cannot be read ({reason:.120}); delete it and run again what writes it")
+    return UserError(
+        f"{path} cannot be read ({reason:.120}); delete it and run again what writes it", ErrorCode.DAMAGED_FILE
+    )

@@ -12,6 +12,7 @@ from pydantic import Field, create_model
 from agentmill.pipelines.engine.operation import Blamed, Operation, Result, RowOperation, Unit
 from agentmill.pipelines.operators.lookup import Lookup
 from agentmill.pipelines.operators.stage import Inputs, Stage, StageContext, TableNames, expect, tables_of
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.manifest import Manifest
 from agentmill.schemas.records.record import JsonObject
@@ -150,7 +151,8 @@ class Verification(RowOperation):
             if self._hung == HUNG_IN_A_ROW:
                 raise UserError(
                     f"{HUNG_IN_A_ROW} replays one after the other did not come back ({error})\n"
-                    "see to what these environments need, then run the same command again"
+                    "see to what these environments need, then run the same command again",
+                    ErrorCode.REPLAYS_HANG,
                 ) from error
             raise
         self._hung = 0

@@ -12,6 +12,7 @@ from agentmill.pipelines.engine.errors import dead_letter
 from agentmill.pipelines.engine.operation import Blamed, Operation, Result, RowOperation, Unit
 from agentmill.pipelines.operators.lookup import Lookup
 from agentmill.pipelines.operators.stage import Inputs, Stage, StageContext, TableNames, expect, tables_of
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.task import EnvironmentSpec, Task
@@ -55,9 +56,15 @@ class WrapEnv(Stage):
         record = expect(reads, "of", "EnvironmentSpec", "Task")
         given = self._wrapping() != Wrapping()
         if record == "EnvironmentSpec" and (self.environments or not given):
-            raise UserError("wrap_env of environments takes a wrapper, such as `twins: 3`, and no `environments`")
+            raise UserError(
+                "wrap_env of environments takes a wrapper, such as `twins: 3`, and no `environments`",
+                ErrorCode.KEY_NOT_FOR_THIS,
+            )
         if record == "Task" and (not self.environments or given):
-            raise UserError("wrap_env of tasks takes `environments`, a table that wrap_env made, and no wrappers")
+            raise UserError(
+                "wrap_env of tasks takes `environments`, a table that wrap_env made, and no wrappers",
+                ErrorCode.NEEDS_ANOTHER_KEY,
+            )
         return record
 
     def settled(self, context: StageContext) -> JsonObject:

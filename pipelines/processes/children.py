@@ -11,7 +11,8 @@ import tempfile
 from collections.abc import Sequence
 
 from agentmill.pipelines.processes.supervise import supervised
-from agentmill.schemas.errors import UserError
+from agentmill.schemas.error_codes import ErrorCode
+from agentmill.schemas.errors import CODE_FILE, UserError
 from agentmill.schemas.extras import require
 
 USER_MISTAKE = 2
@@ -37,12 +38,16 @@ def run_module(module: str, arguments: Sequence[str]) -> None:
     """Run ``python -m module arguments…``, a module of ``trainers``; all it prints goes to our stderr.
 
     It lives in a session of its own, so Ctrl-C reaches it only through us: it is stopped, and the interrupt passed on.
-    Raises ``UserError`` where the extra ``train`` is missing or the module exits with 2, a mistake of the user, and
-    ``ChildFailed`` for any other exit code than 0.
+    Raises ``UserError`` where the extra ``train`` is missing or the module exits with 2, a mistake of the user, whose
+    code it has, and ``ChildFailed`` for any other exit code than 0.
     """
     require("train")
-    environment = {**os.environ, "PYTHONSAFEPATH": "1"}
-    with tempfile.TemporaryDirectory(prefix="agentmill-", ignore_cleanup_errors=True) as temporary:
+    with (
+        tempfile.TemporaryFile() as told,  # it has no name that could stay behind when this process is killed
+        tempfile.TemporaryDirectory(prefix="agentmill-", ignore_cleanup_errors=True) as temporary,
+    ):
+        code_file = f"/proc/{os.getpid()}/fd/{told.fileno()}"
+        environment = {**os.environ, "PYTHONSAFEPATH": "1", CODE_FILE: code_file}
         command = supervised([sys.executable, "-m", module, *arguments], temporary)
         process = subprocess.Popen(
             command, env=environment, stdin=subprocess.DEVNULL, stdout=sys.stderr.fileno(), start_new_session=True
@@ -53,7 +58,10 @@ def run_module(module: str, arguments: Sequence[str]) -> None:
             process.terminate()
             process.wait()
             raise
+        mistake = ErrorCode(told.read().decode() or ErrorCode.TRAINING_REFUSED)
     if code == USER_MISTAKE:
-        raise UserError(f"python -m {module} {shlex.join(arguments)} was refused; what to correct stands above")
+        raise UserError(
+            f"python -m {module} {shlex.join(arguments)} was refused; what to correct stands above", mistake
+        )
     if code != 0:
         raise ChildFailed(module, code)

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 
 PROC = Path("/proc")
@@ -125,7 +126,9 @@ def locked(run_dir: Path) -> Iterator[None]:
         run_dir.mkdir(parents=True, exist_ok=True)
         handle = (run_dir / LOCK).open("a+", encoding="utf-8")
     except OSError as error:
-        raise UserError(f"run_dir {run_dir}: {error.strerror}; give another one with run_dir=…") from error
+        raise UserError(
+            f"run_dir {run_dir}: {error.strerror}; give another one with run_dir=…", ErrorCode.NOT_WRITABLE
+        ) from error
     with handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -133,7 +136,8 @@ def locked(run_dir: Path) -> Iterator[None]:
             handle.seek(0)
             owner = handle.read().strip() or "unknown"
             raise UserError(
-                f"run_dir {run_dir} is in use by process {owner}; wait for it, or give another one with run_dir=…"
+                f"run_dir {run_dir} is in use by process {owner}; wait for it, or give another one with run_dir=…",
+                ErrorCode.RUN_IN_USE,
             ) from error
         handle.truncate(0)
         handle.write(str(os.getpid()))

@@ -25,6 +25,7 @@ from agentmill.pipelines.runs.tables import (
     tables_below,
 )
 from agentmill.schemas.config import read_yaml
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError, near_match
 from agentmill.schemas.hub import TABLE_NAME
 from agentmill.schemas.records.manifest import MANIFEST_NAME
@@ -94,12 +95,18 @@ def gather(path: Path, named: Sequence[str]) -> Bundle:
     if (path / MANIFEST_NAME).exists() or (path.parent / MANIFEST_NAME).exists():
         table = Table.open(path)
         if named:
-            raise UserError(f"{path} is a table; --table chooses among the tables of a run, such as {path.parent}")
+            raise UserError(
+                f"{path} is a table; --table chooses among the tables of a run, such as {path.parent}",
+                ErrorCode.OPTION_NOT_FOR_THIS,
+            )
         check_names([path.resolve().name])
         return with_origins([Published(path.resolve().name, table)], run_of(path))
     known = {str(folder.relative_to(path)): folder for folder in tables_below(path)}
     if not known:
-        raise UserError(f"{path} is neither a table nor a run nor a tuned model; expected for example runs/quickstart")
+        raise UserError(
+            f"{path} is neither a table nor a run nor a tuned model; expected for example runs/quickstart",
+            ErrorCode.NOT_PUBLISHABLE,
+        )
     run = run_of(path)
     check_one_run(path, run, known.values())
     if run == path.resolve() and not named:
@@ -107,10 +114,14 @@ def gather(path: Path, named: Sequence[str]) -> Bundle:
     chosen = [renamed(each) for each in named] or [(name, name) for name in lasting(known, path)]
     for _, where in chosen:
         if where not in known:
-            raise UserError(f"{path} has no table {where!r}; it has {', '.join(known)}.{near_match(where, known)}")
+            raise UserError(
+                f"{path} has no table {where!r}; it has {', '.join(known)}.{near_match(where, known)}",
+                ErrorCode.UNKNOWN_NAME,
+            )
     if not chosen:
         raise UserError(
-            f"{path} holds only tables that an evaluation made or an admission decided on; name some: --table"
+            f"{path} holds only tables that an evaluation made or an admission decided on; name some: --table",
+            ErrorCode.NOT_PUBLISHABLE,
         )
     check_names([name for name, _ in chosen])
     return with_origins([Published(name, Table.open(known[where])) for name, where in chosen], run)
@@ -129,12 +140,18 @@ def check_names(names: Sequence[str]) -> None:
         inside = [other for other in names if name.startswith(f"{other}/") and parts[other.count("/") + 1] in INSIDE]
         if not TABLE_NAME.fullmatch(name):
             raise UserError(
-                f"{name!r} cannot name a table; expected letters, digits, - and _; name it so: --table NAME=TABLE"
+                f"{name!r} cannot name a table; expected letters, digits, - and _; name it so: --table NAME=TABLE",
+                ErrorCode.NAME_MALFORMED,
             )
         if name in names[:place]:
-            raise UserError(f"two tables would be called {name}; name them apart: --table NAME=TABLE")
+            raise UserError(
+                f"two tables would be called {name}; name them apart: --table NAME=TABLE", ErrorCode.NAME_TAKEN
+            )
         if parts[0] in TAKEN or inside:
-            raise UserError(f"a table cannot be called {name}, which is something else; name it so: --table NAME=TABLE")
+            raise UserError(
+                f"a table cannot be called {name}, which is something else; name it so: --table NAME=TABLE",
+                ErrorCode.NAME_TAKEN,
+            )
 
 
 def lasting(known: Mapping[str, Path], run: Path) -> list[str]:

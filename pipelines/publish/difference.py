@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.hub import tables_in
 from agentmill.schemas.ids import file_sha256
@@ -171,14 +172,18 @@ def check_others_stay(theirs: Mapping[str, str], replace: bool) -> None:
         more = f" and {len(first) - SHOWN} more" if len(first) > SHOWN else ""
         raise UserError(
             f"somebody else wrote files that would be changed or removed: {', '.join(first[:SHOWN])}{more}\n"
-            "publish to another --repo or --revision, or pass --replace if nobody needs them any more"
+            "publish to another --repo or --revision, or pass --replace if nobody needs them any more",
+            ErrorCode.FILES_OF_OTHERS,
         )
 
 
 def check_visibility(repo: str, held: Remote, private: bool) -> None:
     """Raises ``UserError`` if ``repo`` was to be private and is there already, open to all."""
     if private and held.private is False:
-        raise UserError(f"{repo} is there already and is public; make it private on its page, or leave out --private")
+        raise UserError(
+            f"{repo} is there already and is public; make it private on its page, or leave out --private",
+            ErrorCode.REPO_IS_PUBLIC,
+        )
 
 
 def check_tables_stay(held: Remote, names: Sequence[str], replace: bool) -> None:
@@ -187,5 +192,6 @@ def check_tables_stay(held: Remote, names: Sequence[str], replace: bool) -> None
     if gone and not replace:
         raise UserError(
             f"the data set holds the tables {', '.join(gone)}, which are not among {', '.join(names)}\n"
-            "name them too, publish to another --repo or --revision, or pass --replace to take them away"
+            "name them too, publish to another --repo or --revision, or pass --replace to take them away",
+            ErrorCode.TABLES_WOULD_GO,
         )

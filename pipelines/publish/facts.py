@@ -21,6 +21,7 @@ from agentmill.pipelines.publish.text_columns import one_line
 from agentmill.pipelines.runs.inspection import Spread, all_categories, all_spreads, list_columns
 from agentmill.pipelines.runs.summary import evaluation_lines, measure_rows
 from agentmill.pipelines.runs.tables import run_of
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.hub import is_address
 from agentmill.schemas.records.record import JsonObject
@@ -49,7 +50,7 @@ def trainings(folder: Path) -> Iterator[tuple[Path, Trained]]:
         try:
             trained = msgspec.json.decode(path.read_bytes(), type=Trained)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise UserError(f"{path} is damaged ({error}); run its training again") from None
+            raise UserError(f"{path} is damaged ({error}); run its training again", ErrorCode.DAMAGED_FILE) from None
         yield folder, trained
         folder = Path(trained.settings.model or folder)
 

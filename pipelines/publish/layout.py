@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 from agentmill.pipelines.publish.bundle import Published
 from agentmill.pipelines.publish.scan import Scan
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.tables import Counts, Table, write_rows
@@ -98,7 +99,10 @@ def claim(config: str, name: str, owners: dict[str, str]) -> None:
     """Note that ``config`` is of the table ``name``. Raises ``UserError`` if it is of another."""
     if owners.setdefault(config, name) != name:
         both = f"{owners[config]} and {name}"
-        raise UserError(f"{both} would both be the configuration {config}; name them apart: --table NAME=TABLE")
+        raise UserError(
+            f"{both} would both be the configuration {config}; name them apart: --table NAME=TABLE",
+            ErrorCode.NAME_TAKEN,
+        )
 
 
 def parted(config: str, files: Mapping[str, str | list[str]]) -> dict[str, Mapping[str, str | list[str]]]:

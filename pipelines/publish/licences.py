@@ -17,6 +17,7 @@ import polars as pl
 import pyarrow.parquet as pq
 
 from agentmill.pipelines.publish.bundle import Bundle
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError, near_match
 from agentmill.schemas.ids import digest
 from agentmill.schemas.tables import Table
@@ -136,7 +137,7 @@ def stated(sources: Sequence[SourceCount], said: Mapping[str, str]) -> list[Sour
     for name in said:
         if name not in names:
             there = f"they are {', '.join(sorted(names))}.{near_match(name, names)}" if names else "there are none"
-            raise UserError(f"--source-licence {name}: it is none of the sources; {there}")
+            raise UserError(f"--source-licence {name}: it is none of the sources; {there}", ErrorCode.UNKNOWN_NAME)
     return [answered(each, said[each.dataset]) if each.dataset in said else each for each in sources]
 
 
@@ -148,7 +149,8 @@ def answered(source: SourceCount, said: str) -> SourceCount:
     if own != said:
         raise UserError(
             f"--source-licence {source.dataset}={said}: its rows say {source.licence}; if that is wrong, "
-            "read it again with the right `licence` (normalize)"
+            "read it again with the right `licence` (normalize)",
+            ErrorCode.LICENCE_DIFFERS,
         )
     return source
 
@@ -164,7 +166,9 @@ def known(licence: str) -> str:
     name = hub_id(licence)
     if name not in OBLIGATIONS:
         near = near_match(name, OBLIGATIONS)
-        raise UserError(f"unknown licence {licence!r}; expected one of {', '.join(OBLIGATIONS)}.{near}")
+        raise UserError(
+            f"unknown licence {licence!r}; expected one of {', '.join(OBLIGATIONS)}.{near}", ErrorCode.UNKNOWN_NAME
+        )
     return name
 
 
@@ -183,7 +187,10 @@ def declared_or_common(declared: str | None, sources: Sequence[SourceCount]) -> 
         return one
     why = "not all sources tell a known one" if None in held else "its sources have several"
     why = why if sources else "nothing says which one it is under"
-    raise UserError(f"a licence is missing ({why}); declare one with --licence, for example --licence apache-2.0")
+    raise UserError(
+        f"a licence is missing ({why}); declare one with --licence, for example --licence apache-2.0",
+        ErrorCode.LICENCE_MISSING,
+    )
 
 
 def conflicts(declared: str, sources: Iterable[SourceCount]) -> list[str]:

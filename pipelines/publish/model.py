@@ -27,6 +27,7 @@ from agentmill.pipelines.recipes.runner import RECIPE
 from agentmill.pipelines.runs.summary import MEASURE_COLUMNS, Summary, evaluation_lines, measure_rows
 from agentmill.pipelines.runs.tables import run_of, summary_of
 from agentmill.schemas.config import read_yaml
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.ids import file_sha256
 from agentmill.schemas.records.record import JsonObject
@@ -103,7 +104,7 @@ def check_options(order: Order) -> None:
     }
     for option, given in unfit.items():
         if given:
-            raise UserError(f"{order.path} is a tuned model; {option} is for tables")
+            raise UserError(f"{order.path} is a tuned model; {option} is for tables", ErrorCode.OPTION_NOT_FOR_THIS)
 
 
 def matches(name: str, patterns: Iterable[str]) -> bool:
@@ -126,7 +127,10 @@ def complete(folder: Path, paths: list[Path], rest: list[str]) -> Check:
     names = {each.name for each in paths}
     weights = [each for each in paths if matches(each.name, [WEIGHTS])]
     if not weights or not names & {"config.json", ADAPTER} or CARD not in names:
-        raise UserError(f"{folder} is no complete model: it has {', '.join(sorted(names))}; run its training again")
+        raise UserError(
+            f"{folder} is no complete model: it has {', '.join(sorted(names))}; run its training again",
+            ErrorCode.MODEL_INCOMPLETE,
+        )
     size = sum(each.stat().st_size for each in weights) / 1e6
     told = f"{len(paths)} files, {size:,.1f} MB of weights in safetensors"
     if rest:
@@ -155,7 +159,9 @@ def check_base(name: str | list[str] | None, where: str) -> None:
         except HFValidationError:
             fits = False
         if not fits:
-            raise UserError(f"{where} {each}: expected a model on the Hub; say --base-model ORG/NAME")
+            raise UserError(
+                f"{where} {each}: expected a model on the Hub; say --base-model ORG/NAME", ErrorCode.BASE_MODEL_UNKNOWN
+            )
 
 
 def adapter_config(order: Order) -> str:
@@ -165,11 +171,14 @@ def adapter_config(order: Order) -> str:
     """
     path = order.path / ADAPTER
     if order.base_model is None:
-        raise UserError(f"{order.path} is an adapter; say what it adapts on the Hub with --base-model ORG/NAME")
+        raise UserError(
+            f"{order.path} is an adapter; say what it adapts on the Hub with --base-model ORG/NAME",
+            ErrorCode.BASE_MODEL_UNKNOWN,
+        )
     try:
         held = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise UserError(f"{path} is damaged ({error}); run its training again") from None
+        raise UserError(f"{path} is damaged ({error}); run its training again", ErrorCode.DAMAGED_FILE) from None
     told = msgspec.json.encode({**held, "base_model_name_or_path": order.base_model})
     return msgspec.json.format(told, indent=2).decode() + "\n"
 
@@ -201,7 +210,9 @@ def model_card(order: Order, licence: str, summary: Summary | None, checks: Sequ
         card.data = ModelCardData(**{**held, "license": licence, **base, **results})
     except (YAMLError, ValueError, TypeError, KeyError, AttributeError) as error:
         reason = " ".join(str(error).split())
-        raise UserError(f"{path} is damaged ({reason}); correct it, or run its training again") from None
+        raise UserError(
+            f"{path} is damaged ({reason}); correct it, or run its training again", ErrorCode.DAMAGED_FILE
+        ) from None
     check_base(card.data.base_model, f"{path}: base_model")
     sections = [evaluation_section(summary), checks_section(checks), loading_section(order, card.data)]
     parts = [order.description or "", card.text.strip(), *sections]

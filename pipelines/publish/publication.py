@@ -17,6 +17,7 @@ from agentmill.pipelines.publish.layout import SPLITS, mixes, split_tables
 from agentmill.pipelines.publish.licences import declared_or_common, known, sources_of, stated
 from agentmill.pipelines.publish.scan import scan
 from agentmill.schemas.config import validate
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.formats import FORMATS
 from agentmill.schemas.formats.format import Format
@@ -80,7 +81,7 @@ class Publication(msgspec.Struct, frozen=True, kw_only=True):
         found = refused(self.checks)
         if found:
             lines = "\n".join(f"  {each.name}: {each.detail}" for each in found)
-            raise UserError(f"{self.branch.repo} is not published:\n{lines}")
+            raise UserError(f"{self.branch.repo} is not published:\n{lines}", ErrorCode.CHECK_FAILED)
 
 
 def dataset(order: Order, scratch: Path) -> Publication:
@@ -89,10 +90,12 @@ def dataset(order: Order, scratch: Path) -> Publication:
     Raises ``UserError``.
     """
     if order.base_model is not None:
-        raise UserError(f"{order.path} is no tuned model; --base-model is for these")
+        raise UserError(f"{order.path} is no tuned model; --base-model is for these", ErrorCode.OPTION_NOT_FOR_THIS)
     material = gather(order.path, order.tables)
     if order.copies and not material.of("Trajectory"):
-        raise UserError(f"{order.path} has no trajectories to publish; --copy is for these")
+        raise UserError(
+            f"{order.path} has no trajectories to publish; --copy is for these", ErrorCode.OPTION_NOT_FOR_THIS
+        )
     said = {name: known(licence) for name, licence in order.source_licences.items()}
     sources = stated(sources_of(material), said)
     licence = declared_or_common(order.licence, sources)
@@ -149,7 +152,8 @@ def check_copies_stay(held: Remote, files: Iterable[str], replace: bool) -> None
         again = " ".join(f"--copy {name}" for name in gone)
         raise UserError(
             f"the data set holds copies as {', '.join(gone)}, which were made of what it holds now\n"
-            f"make them anew with {again}, or pass --replace to take them away"
+            f"make them anew with {again}, or pass --replace to take them away",
+            ErrorCode.TABLES_WOULD_GO,
         )
 
 

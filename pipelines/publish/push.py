@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from agentmill.pipelines.publish.difference import COMMITTED, MAIN, Branch, Difference, LocalFile, Remote, remote, same
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.record import JsonObject
 
@@ -24,6 +25,13 @@ AGAIN = "nothing of it can be seen on the Hub; run the same command again, what 
 EMPTY = "the repository was made, is {seen} and holds nothing yet; run the same command again, what was sent is kept"
 BEGUN = "the branch {revision} was made and holds what main does; run the same command again, what was sent is kept"
 UNKNOWN = "whether it arrived is not known; run the same command again, which looks, and what was sent is kept"
+STATUSES = {
+    401: ErrorCode.TOKEN_UNKNOWN,
+    403: ErrorCode.TOKEN_MAY_NOT_WRITE,
+    404: ErrorCode.HUB_REPO_MISSING,
+    409: ErrorCode.CHANGED_MEANWHILE,
+    412: ErrorCode.CHANGED_MEANWHILE,
+}
 PULL_REQUEST = "refs/pr/"
 """How branches begin to which people write whose repository it is not."""
 
@@ -36,7 +44,7 @@ def check_token(api: HfApi, repo: str, revision: str) -> None:
     with push_errors(repo):
         who = api.whoami()
     if refuses(who, repo, revision):
-        raise UserError(f"{repo}: {may_not_write(repo)}; nothing was sent")
+        raise UserError(f"{repo}: {may_not_write(repo)}; nothing was sent", ErrorCode.TOKEN_MAY_NOT_WRITE)
 
 
 def refuses(who: JsonObject, repo: str, revision: str) -> bool:
@@ -102,11 +110,11 @@ def arrived(
         with push_errors(branch.repo):
             now = remote(api, branch)
     except UserError:
-        raise UserError(f"{error}; {UNKNOWN}") from None
+        raise UserError(f"{error}; {UNKNOWN}", error.code) from None
     there = all(path in now.files and same(files[path], now.files[path]) for path in (*changes.added, *changes.changed))
     if now.head not in (None, held.head) and there and not now.files.keys() & set(changes.removed):
         return str(now.head)
-    raise UserError(f"{error}; {left(branch, held, now)}") from None
+    raise UserError(f"{error}; {left(branch, held, now)}", error.code) from None
 
 
 def left(branch: Branch, held: Remote, now: Remote) -> str:
@@ -150,22 +158,28 @@ def push_errors(repo: str, tail: str = AGAIN) -> Iterator[None]:
     try:
         yield
     except errors.HfHubHTTPError as error:
-        raise UserError(f"{repo}: {meant(repo, error)}{end}") from None
+        raise UserError(f"{repo}: {meant(repo, error)}{end}", code_of(error)) from None
     except errors.LocalTokenNotFoundError:
-        raise UserError(f"{repo}: there is no token; {LOG_IN}") from None
+        raise UserError(f"{repo}: there is no token; {LOG_IN}", ErrorCode.TOKEN_MISSING) from None
     except RuntimeError as error:  # an upload that failed, whatever for
         cause = error.__cause__
-        reason = meant(repo, cause) if isinstance(cause, errors.HfHubHTTPError) else plain(cause or error)
-        raise UserError(f"{repo}: {reason}{end}") from None
+        if isinstance(cause, errors.HfHubHTTPError):
+            raise UserError(f"{repo}: {meant(repo, cause)}{end}", code_of(cause)) from None
+        raise UserError(f"{repo}: {plain(cause or error)}{end}", ErrorCode.HUB_REFUSES) from None
     except (httpx2.HTTPError, ConnectionError, errors.OfflineModeIsEnabled) as error:
-        raise UserError(f"{repo}: the Hub cannot be reached ({plain(error)}){end}") from None
+        raise UserError(f"{repo}: the Hub cannot be reached ({plain(error)}){end}", ErrorCode.HUB_UNREACHABLE) from None
     except ValueError as error:  # the Hub's own check of the card, and answers that are none
-        raise UserError(f"{repo}: {' '.join(str(error).split())}{end}") from None
+        raise UserError(f"{repo}: {' '.join(str(error).split())}{end}", ErrorCode.HUB_REFUSES) from None
 
 
 def may_not_write(repo: str) -> str:
     """What is wrong with a token that may only read."""
     return f"the token may not write to {repo.partition('/')[0]}; it needs the role `write` there"
+
+
+def code_of(error: HfHubHTTPError) -> ErrorCode:
+    """The code of a mistake by the HTTP status."""
+    return STATUSES.get(error.response.status_code, ErrorCode.HUB_REFUSES)
 
 
 def meant(repo: str, error: HfHubHTTPError) -> str:

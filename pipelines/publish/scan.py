@@ -22,6 +22,7 @@ from agentmill.pipelines.engine.operation import key_of
 from agentmill.pipelines.publish.sensitive import SHARD, Kind, Sort, sensitive_in
 from agentmill.pipelines.publish.text_columns import Rows, Texts, cells, texts
 from agentmill.schemas.arrow.convert import check_schema
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.record import Record
 from agentmill.schemas.tables import ShardFile, Table
@@ -101,7 +102,9 @@ def scan(table: Table, name: str) -> Scan:
         letters = [look_at_letters(path) for path in dropped]
     except (pa.ArrowException, OSError) as error:
         reason = str(error).partition("\n")[0]
-        raise UserError(f"{table.folder} is damaged ({reason}); run again what writes the table") from error
+        raise UserError(
+            f"{table.folder} is damaged ({reason}); run again what writes the table", ErrorCode.DAMAGED_FILE
+        ) from error
     frames = [each.contents for each in seen if len(each.contents)]
     contents = pl.concat(frames) if frames else pl.DataFrame(schema={"hash": pl.UInt64, "split": pl.String})
     splits: Counter[str] = Counter()
@@ -125,7 +128,7 @@ def check_file(path: Path, file: ShardFile) -> None:
     file.check(path)
     held = pq.read_metadata(path).num_rows
     if held != file.rows:
-        raise UserError(f"{path} holds {held} rows, the manifest says {file.rows}")
+        raise UserError(f"{path} holds {held} rows, the manifest says {file.rows}", ErrorCode.MANIFEST_MISMATCH)
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):

@@ -31,6 +31,7 @@ from pydantic import Field
 from agentmill.pipelines.engine.runner import RunnerConfig
 from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.schemas.config import Config, override, read_yaml, validate
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError, near_match
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
@@ -87,7 +88,8 @@ def by_position(assignment: str, data: dict[str, Any]) -> str:
     names = [output_name(step) for step in steps if isinstance(step, dict)]
     if match[2] not in names:
         raise UserError(
-            f"{assignment}: no step is called {match[2]!r}; steps: {', '.join(names)}.{near_match(match[2], names)}"
+            f"{assignment}: no step is called {match[2]!r}; steps: {', '.join(names)}.{near_match(match[2], names)}",
+            ErrorCode.UNKNOWN_NAME,
         )
     return f"steps.{names.index(match[2])}{match[3]}"
 
@@ -102,6 +104,7 @@ def one_of(given: str, known: Iterable[str], what: str, where: str) -> str:
     names = sorted(known)
     if given not in names:
         raise UserError(
-            f"{where}: unknown {what} {given!r}; known: {', '.join(names) or 'none'}.{near_match(given, names)}"
+            f"{where}: unknown {what} {given!r}; known: {', '.join(names) or 'none'}.{near_match(given, names)}",
+            ErrorCode.UNKNOWN_NAME,
         )
     return given

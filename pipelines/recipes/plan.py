@@ -31,6 +31,7 @@ from agentmill.pipelines.recipes.grammar import (
 from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.pipelines.sources.hub import pinned
 from agentmill.schemas.config import validate
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.ids import derive_seed
 from agentmill.schemas.tables import Table
@@ -139,7 +140,7 @@ class Planner:
     def _rounds(self, given: dict[str, Any], place: Place) -> Iterator[Step]:
         """The steps of an ``iterate``. Where its body trains a model, ``@last`` is the declared one until then."""
         if place.round:
-            raise UserError(f"{place.where}: iterate inside of iterate is not possible")
+            raise UserError(f"{place.where}: iterate inside of iterate is not possible", ErrorCode.STEPS_NESTED)
         iterate = validate(Iterate, given, place.where)
         self._will_be_trained = {str(step["model"]).partition("@")[0] for step in iterate.steps if "model" in step}
         for number in range(1, iterate.rounds + 1):
@@ -149,13 +150,19 @@ class Planner:
     def _routes(self, given: dict[str, Any], place: Place) -> Iterator[Step]:
         """The steps of a ``fork``; what its routes make is known afterwards by the name of the route."""
         if place.round:
-            raise UserError(f"{place.where}: fork inside of iterate is not possible; put the iterate into its routes")
+            raise UserError(
+                f"{place.where}: fork inside of iterate is not possible; put the iterate into its routes",
+                ErrorCode.STEPS_NESTED,
+            )
         fork = validate(Fork, given, place.where)
         before, models_before = self._outputs, self._models
         after, models_after = dict(before), {name: dict(known) for name, known in models_before.items()}
         for route, steps in fork.routes.items():
             if route in (BASE, LAST):
-                raise UserError(f"{place.where}: a route cannot be called {route!r}, which is a version of a model")
+                raise UserError(
+                    f"{place.where}: a route cannot be called {route!r}, which is a version of a model",
+                    ErrorCode.NAME_TAKEN,
+                )
             self._name(route, place)
             self._outputs, self._models = dict(before), {name: dict(known) for name, known in models_before.items()}
             yield from self.expand(steps, place.below(f"routes.{route}", route))
@@ -171,7 +178,9 @@ class Planner:
     def _step(self, given: dict[str, Any], place: Place) -> Step:
         """One step; what it makes is known to the steps after it."""
         if not isinstance(given.get("operator"), str):
-            raise UserError(f"{place.where}: a step needs an operator, for example operator: sample")
+            raise UserError(
+                f"{place.where}: a step needs an operator, for example operator: sample", ErrorCode.MISSING_KEY
+            )
         operator = one_of(given["operator"], [*OPERATORS, ITERATE, FORK], "operator", place.where)
         where = f"{place.where} ({operator})"
         name = self._name(output_name(given), msgspec.structs.replace(place, where=where))
@@ -180,7 +189,7 @@ class Planner:
         try:
             stage = stage.pinned(self.revisions)
         except UserError as error:
-            raise UserError(f"{where}: {error}") from error
+            raise UserError(f"{where}: {error}", error.code) from error
         step = Step(
             where=where,
             name=name,
@@ -204,18 +213,23 @@ class Planner:
             if held.resolve().is_relative_to(folder):
                 raise UserError(
                     f"{step.where}: it would write into {step.folder}, where data.{name} lies\n"
-                    "give the step another name with as: …, or the run another run_dir"
+                    "give the step another name with as: …, or the run another run_dir",
+                    ErrorCode.WRITES_INTO_ITS_INPUT,
                 )
 
     def _name(self, name: str, place: Place) -> str:
         """The name of a step or route in the run. Raises ``UserError`` if it cannot be one, or is taken."""
         if not NAME.fullmatch(name):
             raise UserError(
-                f"{place.where}: {name!r} is no name; expected letters, digits, - and _, for example as: explored"
+                f"{place.where}: {name!r} is no name; expected letters, digits, - and _, for example as: explored",
+                ErrorCode.NAME_MALFORMED,
             )
         full = place.prefix + name
         if full in self._taken or ROUND_NAME.fullmatch(full):
-            raise UserError(f"{place.where}: the name {full!r} is taken; give this step another one with as: …")
+            raise UserError(
+                f"{place.where}: the name {full!r} is taken; give this step another one with as: …",
+                ErrorCode.NAME_TAKEN,
+            )
         self._taken.add(full)
         return full
 
@@ -240,7 +254,8 @@ class Planner:
         if name in self._will_be_trained:
             return known[BASE]
         raise UserError(
-            f"{where}: no step before this one trains {name!r}; write {name}@{BASE} for the model as declared"
+            f"{where}: no step before this one trains {name!r}; write {name}@{BASE} for the model as declared",
+            ErrorCode.MODEL_NOT_TRAINED_YET,
         )
 
     def _learn(self, step: Step, name: str) -> None:
@@ -255,7 +270,7 @@ class Planner:
             if not step.inputs:
                 step.stage.foresee(StageContext(seed=step.seed, round=step.round))
         except UserError as error:
-            raise UserError(f"{step.where}: {error}") from error
+            raise UserError(f"{step.where}: {error}", error.code) from error
         annotations = step.stage.annotations()
         names = None if annotations is None else frozenset(annotations)
         self._outputs[name] = Output(
@@ -272,7 +287,8 @@ class Planner:
         """From now on what ``step`` makes is a model by its ``name``, and ``@last`` of the model that it trains."""
         if name in self.recipe.models:
             raise UserError(
-                f"{step.where}: {name!r} is a model of the recipe; give what is trained another name (as: …)"
+                f"{step.where}: {name!r} is a model of the recipe; give what is trained another name (as: …)",
+                ErrorCode.NAME_TAKEN,
             )
         base = self._declared_or_trained(training.model, step.where)
         if training.keeps_adapter:
@@ -320,10 +336,13 @@ def check_trainable(step: Step) -> None:
         use = "be trained" if role == "model" else f"be a {role}"
         if not config.managed:
             expected = "expected policy: vllm with a model folder or bundled:…, and no endpoints"
-            raise UserError(f"{step.where}: model {name!r} cannot {use}; {expected}")
+            raise UserError(f"{step.where}: model {name!r} cannot {use}; {expected}", ErrorCode.MODEL_OF_WRONG_KIND)
         if config.adapter is not None:
             expected = "train it without lora.merge: false, or start from its base"
-            raise UserError(f"{step.where}: model {reference!r} is an adapter and cannot {use}; {expected}")
+            raise UserError(
+                f"{step.where}: model {reference!r} is an adapter and cannot {use}; {expected}",
+                ErrorCode.MODEL_OF_WRONG_KIND,
+            )
 
 
 def serving(config: ModelConfig, adapters: dict[str, str], adapter: str | None) -> ModelConfig:
@@ -340,14 +359,18 @@ def revisions_of(run_dir: Path) -> dict[str, str]:
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise UserError(f"{path} is damaged ({error}); remove it to read the newest revisions") from error
+        raise UserError(
+            f"{path} is damaged ({error}); remove it to read the newest revisions", ErrorCode.DAMAGED_FILE
+        ) from error
 
 
 def share_of(given: Mapping[str, Any], where: str) -> float:
     """``min_used`` of a step, a share. Raises ``UserError`` for anything else."""
     share = given.get("min_used", 0.0)
     if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
-        raise UserError(f"{where}: min_used is {share!r}, expected a share of the inputs from 0 to 1")
+        raise UserError(
+            f"{where}: min_used is {share!r}, expected a share of the inputs from 0 to 1", ErrorCode.NUMBER_OUT_OF_RANGE
+        )
     return float(share)
 
 
@@ -361,4 +384,4 @@ def external(name: str, path: str, revisions: dict[str, str]) -> Output:
         record = table.record_type.__name__
         return Output(name, table.folder, record, names_in(table), families_in(table))
     except UserError as error:
-        raise UserError(f"data.{name}: {error}") from error
+        raise UserError(f"data.{name}: {error}", error.code) from error

@@ -22,6 +22,7 @@ from agentmill.pipelines.serving.chat_template import chat_template, check_templ
 from agentmill.pipelines.serving.endpoints import Endpoint, check_endpoint
 from agentmill.pipelines.serving.models import BUNDLED, ModelConfig, check_model, model_path
 from agentmill.pipelines.serving.vllm_command import gpu_groups
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.extras import require
 from agentmill.schemas.models import cache_folder
@@ -69,7 +70,7 @@ def check_dry(plan: Plan) -> Preflight:
     raise_all(missing_of({key: each for key, each in needs.items() if each[1].depends == "recipe"}))
     machine = {key: each for key, each in needs.items() if each[1].depends == "machine"}
     asked = [f"{step}: {' '.join(need.key)}" for step, need in needs.values() if need.depends == "network"]
-    return Preflight(missing=missing_of(machine), unchecked=asked)
+    return Preflight(missing=[str(each) for each in missing_of(machine)], unchecked=asked)
 
 
 def unfinished(plan: Plan, before: Mapping[str, Step] | None = None) -> list[Step]:
@@ -204,13 +205,19 @@ def ask(endpoint: Endpoint, variable: str | None, headers: Mapping[str, str]) ->
 def check_tokenizer(field: str, folder: str) -> None:
     """Raises ``UserError`` for a folder without a tokenizer."""
     if not (Path(folder) / "tokenizer.json").is_file():
-        raise UserError(f"{field}: there is no {folder}/tokenizer.json; expected the folder of a model or a tokenizer")
+        raise UserError(
+            f"{field}: there is no {folder}/tokenizer.json; expected the folder of a model or a tokenizer",
+            ErrorCode.TOKENIZER_MISSING,
+        )
 
 
 def check_adapter(folder: str) -> None:
     """Raises ``UserError`` for a folder that is no adapter."""
     if not (Path(folder) / "adapter_config.json").is_file():
-        raise UserError(f"the adapter {folder} holds no adapter_config.json; expected a PEFT adapter folder")
+        raise UserError(
+            f"the adapter {folder} holds no adapter_config.json; expected a PEFT adapter folder",
+            ErrorCode.NOT_AN_ADAPTER,
+        )
 
 
 def check_chat_template(model: str) -> None:
@@ -225,7 +232,8 @@ def check_served_template(base: ModelConfig, given: str) -> None:
     if base.server.chat_template != given:
         raise UserError(
             f"chat_template: {given} is not what an adapter is served with, which is the template of its model\n"
-            "set lora.merge, or name the same file as `server.chat_template` of the model"
+            "set lora.merge, or name the same file as `server.chat_template` of the model",
+            ErrorCode.TEMPLATES_DIFFER,
         )
 
 
@@ -235,7 +243,8 @@ def check_own_template(model: str) -> None:
     if (folder / "config.json").is_file() and not chat_template(folder):
         raise UserError(
             f"the model folder {model} has no chat template, so it cannot be trained on conversations\n"
-            "name a file with one as `chat_template` of the training, or start from an instruct model"
+            "name a file with one as `chat_template` of the training, or start from an instruct model",
+            ErrorCode.MODEL_WITHOUT_TEMPLATE,
         )
 
 
@@ -243,29 +252,34 @@ def check_sandbox() -> None:
     """Raises ``UserError`` where foreign code cannot be run."""
     found = sandbox()
     if found.state != "ok":
-        raise UserError(f"these environments run code in a sandbox: {found.detail}\n{found.advice}".rstrip())
+        raise UserError(
+            f"these environments run code in a sandbox: {found.detail}\n{found.advice}".rstrip(),
+            ErrorCode.SANDBOX_UNAVAILABLE,
+        )
 
 
-def missing_of(needs: Mapping[tuple[str, ...], tuple[str, Need]]) -> list[str]:
+def missing_of(needs: Mapping[tuple[str, ...], tuple[str, Need]]) -> list[UserError]:
     """What is wrong with ``needs``, in their order; those that wait for others are looked at side by side."""
     with ThreadPoolExecutor(ASKED_AT_ONCE) as pool:
         asked = {key: pool.submit(_wrong, need) for key, (_, need) in needs.items() if need.depends == "network"}
         found = {key: _wrong(need) for key, (_, need) in needs.items() if key not in asked}
         found |= {key: each.result() for key, each in asked.items()}
-    return [f"{step}: {found[key]}" for key, (step, _) in needs.items() if found[key] is not None]
+    wrong = ((step, found[key]) for key, (step, _) in needs.items())
+    return [UserError(f"{step}: {error}", error.code) for step, error in wrong if error is not None]
 
 
-def raise_all(mistakes: Sequence[str]) -> None:
+def raise_all(mistakes: Sequence[UserError]) -> None:
     """Raises one ``UserError`` for all of them."""
+    codes = {each.code for each in mistakes}
     if mistakes:
-        raise UserError("\n".join(mistakes))
+        raise UserError("\n".join(map(str, mistakes)), codes.pop() if len(codes) == 1 else ErrorCode.SEVERAL_MISTAKES)
 
 
-def _wrong(need: Need) -> str | None:
+def _wrong(need: Need) -> UserError | None:
     try:
         need.check()
     except UserError as error:
-        return str(error)
+        return error
     return None
 
 

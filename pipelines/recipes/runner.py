@@ -113,7 +113,7 @@ class RecipeRunner:
                 check_names(step.stage, held_names(step, inputs))
                 step.stage.examine(inputs)
             except UserError as error:
-                raise UserError(f"{step.where}: {error}") from error
+                raise UserError(f"{step.where}: {error}", error.code) from error
 
     def _make(self, step: Step) -> None:
         inputs = opened(step)

@@ -18,6 +18,7 @@ from agentmill.pipelines.report.tallies import episodes, judged, tasks
 from agentmill.pipelines.report.text import cut, finalize
 from agentmill.pipelines.runs.run import STALE, Run, State, read_run
 from agentmill.pipelines.terminal.console import text
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.manifest import write_atomically
 
@@ -48,21 +49,26 @@ def write_report(folder: Path, file: Path) -> Run:
     try:
         write_atomically(file, content, file.parent)
     except OSError as error:
-        raise UserError(f"{file} cannot be written ({error.strerror}); give another file: --out FILE") from error
+        raise UserError(
+            f"{file} cannot be written ({error.strerror}); give another file: --out FILE", ErrorCode.NOT_WRITABLE
+        ) from error
     return run
 
 
 def refuse_foreign(file: Path) -> None:
     """Raises ``UserError`` if ``file`` is there and is no report."""
     if file.is_dir():
-        raise UserError(f"{file} is a folder; give a file: --out {file / 'report.html'}")
+        raise UserError(f"{file} is a folder; give a file: --out {file / 'report.html'}", ErrorCode.NOT_A_FILE)
     if file.exists():
         # Of what is no regular file, such as a pipe, a first byte may never come.
         if not file.is_file():
-            raise UserError(f"{file} is no regular file; give another file: --out FILE")
+            raise UserError(f"{file} is no regular file; give another file: --out FILE", ErrorCode.NOT_A_FILE)
         with file.open("rb") as opened:
             if not HEAD.match(opened.read(4_000)):
-                raise UserError(f"{file} is no report, and is not written over; give another file: --out FILE")
+                raise UserError(
+                    f"{file} is no report, and is not written over; give another file: --out FILE",
+                    ErrorCode.OUTPUT_NOT_OURS,
+                )
 
 
 def page(run: Run) -> str:

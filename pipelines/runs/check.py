@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from agentmill.pipelines.engine.operation import SIDES
 from agentmill.pipelines.engine.provenance import CLEARING, SEEDS, WORK
 from agentmill.pipelines.recipes.grammar import read_recipe
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.manifest import MANIFEST_NAME, ShardFile
 from agentmill.schemas.tables import Counts, Table, entries
@@ -45,7 +46,7 @@ class Verified:
                     file.check(path)
                 except UserError as error:
                     raise UserError(
-                        f"{error}\nput the file back, or delete {table.folder} and run again what makes it"
+                        f"{error}\nput the file back, or delete {table.folder} and run again what makes it", error.code
                     ) from error
                 self._seen[path] = seen
 
@@ -59,7 +60,7 @@ def tables_below(path: Path) -> list[Path]:
     found = [folder for folder in found if SEEDS not in folder.parts and WORK not in folder.parts]
     found = [folder for folder in found if not (folder.name in SIDES and folder.parent in found)]
     if not found:
-        raise UserError(f"{path} holds no table; expected the folder of a run or of a table")
+        raise UserError(f"{path} holds no table; expected the folder of a run or of a table", ErrorCode.TABLE_MISSING)
     return found
 
 

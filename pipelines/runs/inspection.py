@@ -21,6 +21,7 @@ from agentmill.pipelines.quality import summary
 from agentmill.pipelines.runs.dropped import Reason, reasons, without_empty
 from agentmill.pipelines.terminal.progress import displayed
 from agentmill.schemas.arrow.convert import from_arrow
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.profiles.fields import Kept, field_report, without_fields
 from agentmill.schemas.records.manifest import MANIFEST_NAME
@@ -93,7 +94,8 @@ def inspect_table(table: Table, rows: int, dropped: bool = False) -> Inspection:
     except (pa.ArrowException, OSError) as error:
         reason = str(error).partition("\n")[0]
         raise UserError(
-            f"{table.folder}: a data page is damaged ({reason}); run again what writes the table"
+            f"{table.folder}: a data page is damaged ({reason}); run again what writes the table",
+            ErrorCode.DAMAGED_FILE,
         ) from error
     return msgspec.structs.replace(found, dropped=reasons(table.manifest.table, table)) if dropped else found
 

@@ -18,6 +18,7 @@ from agentmill.pipelines.report.steps import Planned, planned
 from agentmill.pipelines.runs.evaluation import Measures, PairedDifference
 from agentmill.pipelines.runs.summary import StageSummary, Summary, with_spending
 from agentmill.pipelines.view.sources import Source, found, is_table
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.manifest import MANIFEST_NAME, read_manifest
 from agentmill.schemas.records.record import JsonObject
@@ -116,10 +117,15 @@ def refuse_other(folder: Path) -> None:
     """Raises ``UserError`` unless ``folder`` is that of a run."""
     table = next((each for each in (folder, folder.parent) if is_table(each)), None)
     if table is not None:
-        raise UserError(f"{folder} is a table or a part of one, no run; look at it with: agentmill inspect {table}")
+        raise UserError(
+            f"{folder} is a table or a part of one, no run; look at it with: agentmill inspect {table}",
+            ErrorCode.NOT_A_RUN,
+        )
     if not (folder / RECIPE).is_file():
         lack = "is no folder" if not folder.is_dir() else f"holds no {RECIPE}"
-        raise UserError(f"{folder} {lack}; expected what agentmill run has made, such as runs/quickstart")
+        raise UserError(
+            f"{folder} {lack}; expected what agentmill run has made, such as runs/quickstart", ErrorCode.NOT_A_RUN
+        )
 
 
 def stages_at(run: Path, steps: Sequence[Planned]) -> list[Stage]:
@@ -251,4 +257,6 @@ def decoded(path: Path, content: type[T]) -> T:
 
 def damaged(path: Path, error: Exception) -> UserError:
     """What to say of a file that cannot be read."""
-    return UserError(f"{path} is damaged ({error}); remove it and run the recipe again, which makes it anew")
+    return UserError(
+        f"{path} is damaged ({error}); remove it and run the recipe again, which makes it anew", ErrorCode.DAMAGED_FILE
+    )

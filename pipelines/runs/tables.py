@@ -15,6 +15,7 @@ from agentmill.pipelines.recipes.runner import RECIPE, SUMMARY
 from agentmill.pipelines.runs.summary import Summary
 from agentmill.pipelines.view.sources import is_table
 from agentmill.schemas.config import read_yaml
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.hub import cached, is_address, parse
 from agentmill.schemas.records.manifest import MANIFEST_NAME, read_manifest
@@ -61,28 +62,37 @@ def check_one_run(path: Path, run: Path | None, folders: Iterable[Path]) -> None
     inner = sorted({found for folder in folders if (found := run_of(folder)) not in (None, run)}, key=str)
     if inner:
         names = ", ".join(each.relative_to(path.resolve()).as_posix() for each in inner if each is not None)
-        raise UserError(f"{path} holds several runs ({names}); publish one, for example {path / names.split(',')[0]}")
+        raise UserError(
+            f"{path} holds several runs ({names}); publish one, for example {path / names.split(',')[0]}",
+            ErrorCode.SEVERAL_MATCH,
+        )
 
 
 def check_finished(run: Path, known: Mapping[str, Path]) -> None:
     """Raises ``UserError`` unless the run came to its end, and what lies there is what its summary tells of."""
     resume = f"finish it with `agentmill run {run / RECIPE}`, or choose among its tables with --table"
     if in_use(run):
-        raise UserError(f"{run} is still running; wait for it, or choose among its tables with --table")
+        raise UserError(
+            f"{run} is still running; wait for it, or choose among its tables with --table", ErrorCode.RUN_IN_USE
+        )
     summary = summary_of(run)
     if summary is None:
-        raise UserError(f"{run} is not finished, for it has no {SUMMARY}; {resume}")
+        raise UserError(f"{run} is not finished, for it has no {SUMMARY}; {resume}", ErrorCode.RUN_UNFINISHED)
     told = {name: each.written for name, each in summary.stages.items() if each.record is not None}
     there = {name: read_manifest(folder).counts.written for name, folder in known.items()}
     for name, rows in told.items():
         if there.get(name) != rows:
             state = "is not there" if name not in there else f"has {there[name]:,} rows"
-            raise UserError(f"{run}: {SUMMARY} tells of a table {name} with {rows:,} rows, which {state}; {resume}")
+            raise UserError(
+                f"{run}: {SUMMARY} tells of a table {name} with {rows:,} rows, which {state}; {resume}",
+                ErrorCode.RUN_UNFINISHED,
+            )
     for name in there:
         if not any(name == stage or name.startswith(f"{stage}/") for stage in summary.stages):
             raise UserError(
                 f"{run} has a table {name} that {SUMMARY} does not tell of; "
-                "move it out of the run, or choose among its tables with --table"
+                "move it out of the run, or choose among its tables with --table",
+                ErrorCode.TABLE_NOT_OF_RUN,
             )
 
 
@@ -92,4 +102,6 @@ def summary_of(run: Path) -> Summary | None:
     try:
         return msgspec.json.decode(path.read_bytes(), type=Summary) if path.exists() else None
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise UserError(f"{path} is damaged ({error}); `agentmill run {run / RECIPE}` writes it anew") from None
+        raise UserError(
+            f"{path} is damaged ({error}); `agentmill run {run / RECIPE}` writes it anew", ErrorCode.DAMAGED_FILE
+        ) from None

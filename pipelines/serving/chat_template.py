@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.templates.process import check_size, read_template, shared
@@ -76,7 +77,8 @@ def check_template(folder: Path) -> None:
     if not template:
         raise UserError(
             f"the model {folder} has no chat template, so it cannot be asked for turns\n"
-            "give one as `server.chat_template`, a file; it is best the one that the model is trained with"
+            "give one as `server.chat_template`, a file; it is best the one that the model is trained with",
+            ErrorCode.MODEL_WITHOUT_TEMPLATE,
         )
     check_rendering(template)
     if "tools" not in template:
@@ -117,9 +119,10 @@ def _json(path: Path) -> JsonObject:
     if path.stat().st_size > CONFIG_BYTES:
         raise UserError(
             f"{path} has {path.stat().st_size:,} bytes; expected at most {CONFIG_BYTES:,}\n"
-            "get the model again, or another one"
+            "get the model again, or another one",
+            ErrorCode.FILE_TOO_LARGE,
         )
     try:
         return msgspec.json.decode(path.read_bytes(), type=JsonObject)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise UserError(f"{path} is damaged ({error}); copy the model folder again") from error
+        raise UserError(f"{path} is damaged ({error}); copy the model folder again", ErrorCode.DAMAGED_FILE) from error

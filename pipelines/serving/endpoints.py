@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError, near_match
 from agentmill.schemas.records.record import Record
 from agentmill.synthesis.policies.http_client import Cut, NotConnected, Oversized, Refused, get
@@ -35,7 +36,9 @@ def free_ports(count: int) -> list[int]:
     """``count`` different ports that nobody listens on now. Raises ``UserError`` if there are not as many."""
     free = list(itertools.islice(filter(is_free, random.sample(PORTS, len(PORTS))), count))
     if len(free) < count:
-        raise UserError(f"no {count} free ports on {HOST} between {PORTS.start} and {PORTS.stop - 1}")
+        raise UserError(
+            f"no {count} free ports on {HOST} between {PORTS.start} and {PORTS.stop - 1}", ErrorCode.PORT_IN_USE
+        )
     return free
 
 
@@ -78,19 +81,25 @@ def check_endpoint(
         if 300 <= error.status < 400:
             raise UserError(
                 f"{url} redirects to {error.said:.200}, which is not followed: the API key would go along\n"
-                "if that is the server that is meant, put its address into `endpoints`"
+                "if that is the server that is meant, put its address into `endpoints`",
+                ErrorCode.ENDPOINT_REDIRECTS,
             ) from error
-        raise UserError(f"the endpoint {url} answers HTTP {error.status}; is the API key right?") from error
+        raise UserError(
+            f"the endpoint {url} answers HTTP {error.status}; is the API key right?", ErrorCode.ENDPOINT_REFUSES
+        ) from error
     except FAILURES as error:
         reason = f"no whole answer within {timeout_s:g} s" if isinstance(error, TimeoutError) else error
         raise UserError(
-            f"the endpoint {url} cannot be reached ({reason}); start the server or correct `endpoints`."
+            f"the endpoint {url} cannot be reached ({reason}); start the server or correct `endpoints`.",
+            ErrorCode.ENDPOINT_UNREACHABLE,
         ) from error
     served = _model_names(body)
     if served and endpoint.model not in served:
         known = ", ".join(sorted(served)[:8])
         hint = near_match(endpoint.model, served)
-        raise UserError(f"the endpoint {url} does not serve {endpoint.model!r}; it has: {known}.{hint}")
+        raise UserError(
+            f"the endpoint {url} does not serve {endpoint.model!r}; it has: {known}.{hint}", ErrorCode.MODEL_NOT_SERVED
+        )
 
 
 def root(base_url: str) -> str:

@@ -15,7 +15,8 @@ from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from agentmill.pipelines.serving.endpoints import Endpoint
 from agentmill.schemas.config import Config
-from agentmill.schemas.errors import UserError, near_match
+from agentmill.schemas.error_codes import ErrorCode
+from agentmill.schemas.errors import UserError, near_match, parse_labelled
 from agentmill.schemas.extras import require
 from agentmill.schemas.ids import digest
 from agentmill.schemas.models import BUNDLED as BUNDLED_MODELS
@@ -334,15 +335,22 @@ def check_model(model: str) -> None:
         name = model.removeprefix(BUNDLED)
         if name not in BUNDLED_MODELS:
             known = ", ".join(f"{BUNDLED}{each}" for each in sorted(BUNDLED_MODELS))
-            raise UserError(f"there is no bundled model {name!r}; known: {known}.{near_match(name, BUNDLED_MODELS)}")
+            raise UserError(
+                f"there is no bundled model {name!r}; known: {known}.{near_match(name, BUNDLED_MODELS)}",
+                ErrorCode.UNKNOWN_NAME,
+            )
         return
     folder = model_folder(model)
     held = {path.name for path in folder.iterdir()}
     if not any(Path(name).suffix in WEIGHTS for name in held):
-        raise UserError(f"the model folder {model} holds no weights; expected {' or '.join(WEIGHTS)} files in it")
+        raise UserError(
+            f"the model folder {model} holds no weights; expected {' or '.join(WEIGHTS)} files in it",
+            ErrorCode.MODEL_INCOMPLETE,
+        )
     if not held & TOKENIZERS:
         raise UserError(
-            f"the model folder {model} holds no tokenizer; expected {' or '.join(sorted(TOKENIZERS))} in it"
+            f"the model folder {model} holds no tokenizer; expected {' or '.join(sorted(TOKENIZERS))} in it",
+            ErrorCode.MODEL_INCOMPLETE,
         )
 
 
@@ -357,11 +365,13 @@ def model_folder(model: str) -> Path:
         environment = {**os.environ, "PYTHONSAFEPATH": "1"}
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         if done.returncode != 0:
-            lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-            raise UserError("\n".join(lines[-2:]))
+            raise parse_labelled(done.stderr.strip() or f"exit code {done.returncode}", ErrorCode.DOWNLOAD_FAILED)
         return Path(done.stdout.strip().splitlines()[-1])
     folder = model_path(model)
     if not (folder / "config.json").is_file():
         wrong = "holds no config.json" if folder.is_dir() else "does not exist"
-        raise UserError(f"the model folder {model} {wrong}; expected a transformers model folder or {BUNDLED}NAME.")
+        raise UserError(
+            f"the model folder {model} {wrong}; expected a transformers model folder or {BUNDLED}NAME.",
+            ErrorCode.MODEL_MISSING,
+        )
     return folder

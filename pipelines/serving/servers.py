@@ -22,6 +22,7 @@ from agentmill.pipelines.serving.endpoints import Endpoint, check_endpoint, free
 from agentmill.pipelines.serving.models import ModelConfig, model_folder
 from agentmill.pipelines.serving.server_process import ServerError, ServerPlan, ServerProcess, ServerRecords
 from agentmill.pipelines.serving.vllm_command import gpu_groups, vllm_command, vllm_environment
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError, is_interrupt
 from agentmill.schemas.templates.process import read_template
 from agentmill.synthesis.policies.cost import LEDGER
@@ -179,7 +180,10 @@ def _ports(first: int | None, count: int) -> list[int]:
     ports = list(range(first, first + count))
     for port in ports:
         if not is_free(port):
-            raise UserError(f"port {port} is in use; give another one as `server.port`, or none to have one chosen.")
+            raise UserError(
+                f"port {port} is in use; give another one as `server.port`, or none to have one chosen.",
+                ErrorCode.PORT_IN_USE,
+            )
     return ports
 
 

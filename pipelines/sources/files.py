@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from agentmill.pipelines.sources import hub
 from agentmill.pipelines.sources.reading import decoded, opened
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError, near_match
 from agentmill.schemas.records.raw_input import KINDS, RawKind
 
@@ -42,7 +43,10 @@ def find(patterns: Sequence[str], whole: bool = False, selection: hub.Selection 
             found.setdefault(file.path, file)
     if len({file.kind for file in found.values()}) > 1:
         kinds = " and ".join(sorted({file.kind for file in found.values()}))
-        raise UserError(f"the files {', '.join(patterns)} are of several kinds ({kinds}); normalize one kind at a time")
+        raise UserError(
+            f"the files {', '.join(patterns)} are of several kinds ({kinds}); normalize one kind at a time",
+            ErrorCode.KINDS_MIXED,
+        )
     return list(found.values())
 
 
@@ -59,9 +63,15 @@ def kind_of(path: str) -> RawKind:
     """
     suffix = PurePath(path).suffix.lower()
     if suffix in _PICKLES:
-        raise UserError(f"{path} may be a pickle, which can run code when it is loaded; export it as JSON lines first")
+        raise UserError(
+            f"{path} may be a pickle, which can run code when it is loaded; export it as JSON lines first",
+            ErrorCode.MAY_RUN_CODE,
+        )
     if suffix not in KINDS:
-        raise UserError(f"{path} ends in {suffix or 'nothing'}; expected one of {', '.join(KINDS)} (not compressed)")
+        raise UserError(
+            f"{path} ends in {suffix or 'nothing'}; expected one of {', '.join(KINDS)} (not compressed)",
+            ErrorCode.FILE_KIND_UNKNOWN,
+        )
     return "jsonl" if suffix == ".json" and _has_lines(path) else KINDS[suffix]
 
 
@@ -74,7 +84,10 @@ def _has_lines(path: str) -> bool:
 def _here(pattern: str) -> list[RawFile]:
     paths = [path for path in _matches(pattern) if path.is_file() and not path.name.startswith(".")]
     if not paths:
-        raise UserError(f"no file matches {pattern}.{_nearest(pattern)} Expected a file, a folder or a glob")
+        raise UserError(
+            f"no file matches {pattern}.{_nearest(pattern)} Expected a file, a folder or a glob",
+            ErrorCode.NO_FILE_MATCHES,
+        )
     return [described(path) for path in paths]
 
 

@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, NamedTuple, cast
 
 import msgspec
 
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError, near_match
 from agentmill.schemas.hub import SCHEME, Address, hub_errors, is_address, parse, pin
 from agentmill.schemas.ids import digest
@@ -87,17 +88,26 @@ def _matches(address: Address) -> list[str]:
     if not found:
         root = str(address._replace(path="")).removeprefix(SCHEME)
         names = [each.removeprefix(f"{root}/") for each in files.find(root)]
-        raise UserError(f"no file matches {address}.{near_match(address.path, names)} It has {_listed(names)}")
+        raise UserError(
+            f"no file matches {address}.{near_match(address.path, names)} It has {_listed(names)}",
+            ErrorCode.NO_FILE_MATCHES,
+        )
     return [f"{SCHEME}{each}" for each in sorted(found)]
 
 
 def _of_split(address: Address, selection: Selection) -> list[str]:
     splits = _splits(address, selection.config)
     if selection.split is None and len(splits) > 1:
-        raise UserError(f"{address} has several splits; name the one to read with split: ({_listed(splits)})")
+        raise UserError(
+            f"{address} has several splits; name the one to read with split: ({_listed(splits)})",
+            ErrorCode.SEVERAL_MATCH,
+        )
     split = selection.split or next(iter(splits))
     if split not in splits:
-        raise UserError(f"{address} has no split {split!r}; it has {_listed(splits)}.{near_match(split, splits)}")
+        raise UserError(
+            f"{address} has no split {split!r}; it has {_listed(splits)}.{near_match(split, splits)}",
+            ErrorCode.UNKNOWN_NAME,
+        )
     return [str(each) for each in splits[split]]
 
 
@@ -110,13 +120,20 @@ def _splits(address: Address, config: str | None) -> Mapping[str, Sequence[str]]
     except ValueError as error:  # a configuration that is not there, or none of several
         names = get_dataset_config_names(address.repo, revision=address.revision)
         if config in names or (config is None and len(names) < 2):
-            raise UserError(f"{address}: {' '.join(str(error).split())}") from None
+            raise UserError(f"{address}: {' '.join(str(error).split())}", ErrorCode.HUB_DATA_UNREADABLE) from None
         if config is None:
-            raise UserError(f"{address} has several configurations; name one with config: ({_listed(names)})") from None
+            raise UserError(
+                f"{address} has several configurations; name one with config: ({_listed(names)})",
+                ErrorCode.SEVERAL_MATCH,
+            ) from None
         near = near_match(config, names)
-        raise UserError(f"{address} has no configuration {config!r}; it has {_listed(names)}.{near}") from None
+        raise UserError(
+            f"{address} has no configuration {config!r}; it has {_listed(names)}.{near}", ErrorCode.UNKNOWN_NAME
+        ) from None
     if not builder.config.data_files:
-        raise UserError(f"{address} holds no data files; name them by their path: {address}/data/*.jsonl")
+        raise UserError(
+            f"{address} holds no data files; name them by their path: {address}/data/*.jsonl", ErrorCode.NO_FILE_MATCHES
+        )
     return {str(split): files for split, files in builder.config.data_files.items()}
 
 

@@ -17,6 +17,7 @@ import xxhash
 from agentmill.pipelines.sources.files import RawFile
 from agentmill.pipelines.sources.reading import decoded, rows_of
 from agentmill.pipelines.terminal.progress import displayed
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.ids import digest
 from agentmill.schemas.profiles.fields import at
@@ -151,7 +152,8 @@ def _order(value: Any, path: str, piece: RawSlice) -> tuple[int, int | float]:
             return 0, number
     raise UserError(
         f"group.order {path!r} is {value!r:.60} in {piece.path}, row {piece.row}; expected a number or a time such as "
-        "2026-01-31T12:00:00\nname another field, or leave `order` out to keep the rows as they stand"
+        "2026-01-31T12:00:00\nname another field, or leave `order` out to keep the rows as they stand",
+        ErrorCode.ORDER_NOT_SORTABLE,
     )
 
 

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from agentmill.pipelines.sources import hub
 from agentmill.pipelines.sources.parquet import EncodedRow, encoded_rows
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.formats.format import FormatError, decode_counted
 from agentmill.schemas.hub import hub_errors
@@ -68,7 +69,9 @@ def rows_in(piece: RawSlice, kind: RawKind) -> Iterator[RawRow]:
 
 def shorter(path: str) -> UserError:
     """The error of a file whose end comes too early."""
-    return UserError(f"{path} is shorter than it was when the run was planned; run the command again")
+    return UserError(
+        f"{path} is shorter than it was when the run was planned; run the command again", ErrorCode.FILE_CHANGED
+    )
 
 
 def opened(path: str) -> BinaryIO:
@@ -141,7 +144,7 @@ def _parquet(path: str) -> pq.ParquetFile:
     try:
         return pq.ParquetFile(hub.opened(path) if remote else path, pre_buffer=not remote)
     except (pa.ArrowException, OSError) as error:
-        raise UserError(f"{path} cannot be read as Parquet: {error}") from error
+        raise UserError(f"{path} cannot be read as Parquet: {error}", ErrorCode.DAMAGED_FILE) from error
 
 
 def _parquet_rows(path: str, start: int, stop: int | None) -> Iterator[RawRow]:
@@ -167,7 +170,7 @@ def _row_group(path: str, modified_ns: int, group: int) -> list[EncodedRow]:
             table = file.read_row_group(group, use_threads=not hub.is_address(path))
             return encoded_rows(table)
         except (pa.ArrowException, OSError) as error:
-            raise UserError(f"{path} cannot be read as Parquet: {error}") from error
+            raise UserError(f"{path} cannot be read as Parquet: {error}", ErrorCode.DAMAGED_FILE) from error
 
 
 def decoded(data: bytes) -> Any:
@@ -235,4 +238,6 @@ def read_errors(path: str) -> Iterator[None]:
         raise
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
-        raise UserError(f"{path} cannot be read ({reason}); run the same command again to go on") from error
+        raise UserError(
+            f"{path} cannot be read ({reason}); run the same command again to go on", ErrorCode.NOT_READABLE
+        ) from error

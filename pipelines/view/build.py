@@ -19,6 +19,7 @@ from agentmill.pipelines.view.annotations import KINDS, ROWS, Pairs, add_annotat
 from agentmill.pipelines.view.js_shards import JsShards, literal, shortened
 from agentmill.pipelines.view.runs import Runs, marked_items, record_json
 from agentmill.pipelines.view.sources import Source, batches, sources
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.ids import digest
 from agentmill.schemas.records.manifest import disk_errors
@@ -44,9 +45,12 @@ class View(msgspec.Struct, frozen=True):
 def view_at(folder: Path) -> View | None:
     """The view in ``folder``, if there is one. Raises ``UserError`` if there is something else."""
     if folder.is_mount():
-        raise UserError(f"{folder} is a mount point, which cannot be replaced; give a folder in it: --out FOLDER")
+        raise UserError(
+            f"{folder} is a mount point, which cannot be replaced; give a folder in it: --out FOLDER",
+            ErrorCode.MOUNT_POINT,
+        )
     if folder.exists() and not folder.is_dir():
-        raise UserError(f"{folder} is a file; give a folder: --out FOLDER")
+        raise UserError(f"{folder} is a file; give a folder: --out FOLDER", ErrorCode.NOT_A_FOLDER)
     if not folder.exists() or not any(folder.iterdir()):
         return None
     known = {STAMP, "data", *(path.name for path in STATIC.iterdir())}
@@ -57,7 +61,8 @@ def view_at(folder: Path) -> View | None:
     except (FileNotFoundError, IsADirectoryError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         other = [STAMP] if (folder / STAMP).exists() else sorted(path.name for path in folder.iterdir())
     raise UserError(
-        f"{folder} holds something else than a view ({', '.join(other[:3])}); give another folder: --out FOLDER"
+        f"{folder} holds something else than a view ({', '.join(other[:3])}); give another folder: --out FOLDER",
+        ErrorCode.OUTPUT_NOT_OURS,
     )
 
 

@@ -13,6 +13,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 
 LOOPBACK = "127.0.0.1"
@@ -141,7 +142,9 @@ def server(folder: Path, port: int = 0, patience_s: float = PATIENCE_S, connecti
     try:
         return Server(folder, port, patience_s, connections)
     except OSError as error:
-        raise UserError(f"port {port} of {LOOPBACK} cannot be used ({error.strerror}); give another: --port") from error
+        raise UserError(
+            f"port {port} of {LOOPBACK} cannot be used ({error.strerror}); give another: --port", ErrorCode.PORT_IN_USE
+        ) from error
 
 
 def address(made: ThreadingHTTPServer) -> str:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from agentmill.schemas.arrow.convert import from_arrow
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.hub import fetched, fetched_manifest, is_address, parse, pin, tables
 from agentmill.schemas.records.manifest import MANIFEST_NAME, read_manifest
@@ -52,7 +53,8 @@ def sources(path: Path) -> list[Source]:
         if table.manifest.record not in SHOWN:
             expected = " or ".join(f"{record} records" for record in SHOWN)
             raise UserError(
-                f"{path} holds {table.manifest.record} records; expected {expected}, or the run: {path.parent}"
+                f"{path} holds {table.manifest.record} records; expected {expected}, or the run: {path.parent}",
+                ErrorCode.WRONG_RECORD_TYPE,
             )
         whole = path.resolve()
         beside = [each for each in around(whole) if each.record != table.manifest.record]
@@ -62,7 +64,8 @@ def sources(path: Path) -> list[Source]:
     tables = found(path)
     if not any(each.record in SHOWN for each in tables):
         raise UserError(
-            f"{path} holds no finished table of trajectories or pairs; expected a run such as runs/quickstart"
+            f"{path} holds no finished table of trajectories or pairs; expected a run such as runs/quickstart",
+            ErrorCode.TABLE_MISSING,
         )
     return tables
 
@@ -157,4 +160,6 @@ def opened_file(path: Path) -> Iterator[pq.ParquetFile]:
             yield file
     except (pa.ArrowException, OSError) as error:
         reason = str(error).partition("\n")[0]
-        raise UserError(f"{path}: a data page is damaged ({reason}); run again what writes the table") from error
+        raise UserError(
+            f"{path}: a data page is damaged ({reason}); run again what writes the table", ErrorCode.DAMAGED_FILE
+        ) from error

@@ -17,6 +17,7 @@ from agentmill.schemas.arrow.check import RecordError, first_fault
 from agentmill.schemas.arrow.decode import ColumnError, decode
 from agentmill.schemas.arrow.encode import InexactError, encode
 from agentmill.schemas.arrow.layout import RECORD_KEY, VERSION_COLUMN, VERSION_KEY, arrow_schema, layout
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError, near_match
 from agentmill.schemas.records.record import SCHEMA_VERSION, Record
 
@@ -47,7 +48,7 @@ def from_arrow(table: pa.Table, record_type: type[R]) -> list[R]:
     try:
         return [msgspec.convert(row, record_type) for row in decode(layout(record_type), table.select(columns))]
     except (msgspec.ValidationError, ColumnError) as error:
-        raise UserError(f"rows break the {record_type.__name__} schema: {error}") from error
+        raise UserError(f"rows break the {record_type.__name__} schema: {error}", ErrorCode.SCHEMA_BROKEN) from error
 
 
 def check_schema(table: pa.Table, record_type: type[Record]) -> None:
@@ -56,13 +57,13 @@ def check_schema(table: pa.Table, record_type: type[Record]) -> None:
     metadata = table.schema.metadata or {}
     held = metadata.get(RECORD_KEY, name.encode()).decode(errors="replace")
     if held != name:
-        raise UserError(f"the table holds {held} records, expected {name}")
+        raise UserError(f"the table holds {held} records, expected {name}", ErrorCode.WRONG_RECORD_TYPE)
     for version in _versions(table, metadata):
         check_version(version, "table")
     known = {*layout(record_type).fields, VERSION_COLUMN}
     for column in table.column_names:
         if column not in known:
-            raise UserError(f"{name} has no column {column!r}.{near_match(column, known)}")
+            raise UserError(f"{name} has no column {column!r}.{near_match(column, known)}", ErrorCode.COLUMN_MISSING)
 
 
 def check_version(version: str, what: str) -> None:
@@ -72,14 +73,18 @@ def check_version(version: str, what: str) -> None:
         major, minor = map(int, version.split("."))
     except ValueError:
         raise UserError(
-            f"{what} has no readable schema version ({version!r}); expected one like {SCHEMA_VERSION}"
+            f"{what} has no readable schema version ({version!r}); expected one like {SCHEMA_VERSION}",
+            ErrorCode.SCHEMA_BROKEN,
         ) from None
     if major < ours[0]:
-        raise UserError(f"{what} written by schema {version}, this agentmill reads {ours[0]}.x only")
+        raise UserError(
+            f"{what} written by schema {version}, this agentmill reads {ours[0]}.x only", ErrorCode.SCHEMA_TOO_OLD
+        )
     if (major, minor) > ours:
         raise UserError(
             f"{what} written by schema {version}, this agentmill reads up to {SCHEMA_VERSION}:"
-            " upgrade agentmill (pip install -U agentmill)"
+            " upgrade agentmill (pip install -U agentmill)",
+            ErrorCode.SCHEMA_TOO_NEW,
         )
 
 
@@ -89,5 +94,7 @@ def _versions(table: pa.Table, metadata: dict[bytes, bytes]) -> list[str]:
     if VERSION_COLUMN in table.column_names:
         stated += [str(value) for value in table[VERSION_COLUMN].unique().to_pylist()]
     if not stated and len(table):
-        raise UserError(f"not a table of agentmill: no {VERSION_COLUMN!r} column and no such metadata")
+        raise UserError(
+            f"not a table of agentmill: no {VERSION_COLUMN!r} column and no such metadata", ErrorCode.NOT_A_TABLE
+        )
     return stated

@@ -12,6 +12,7 @@ from pydantic import AfterValidator, Field, field_validator
 from agentmill.schemas.config import Config, validate
 from agentmill.schemas.dialects import DIALECTS
 from agentmill.schemas.dialects.dialect import Dialect, Spoken, calls_of, unsayable
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError, near_match
 from agentmill.schemas.formats.format import FormatError
 from agentmill.schemas.records.record import JsonObject
@@ -134,7 +135,8 @@ class WithDialect(Config):
                 tried = ", ".join(self.dialect)
                 raise UserError(
                     f"dialect_options are for {name!r}; expected the name of a dialect that is tried: {tried}."
-                    f"{near_match(name, self.dialect)}"
+                    f"{near_match(name, self.dialect)}",
+                    ErrorCode.UNKNOWN_NAME,
                 )
         return SeveralDialects([_dialect(name, self.dialect_options.get(name, {})) for name in self.dialect])
 

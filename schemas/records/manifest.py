@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from agentmill.schemas.arrow.convert import check_version
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.ids import file_sha256
 from agentmill.schemas.records.record import JsonObject, Record
@@ -45,7 +46,7 @@ class ShardFile(Record):
         found = file_sha256(path)
         if found != self.sha256:
             told = f"sha256 {found:.12}…, expected {self.sha256:.12}…"
-            raise UserError(f"{path} is not what the manifest tells of ({told})")
+            raise UserError(f"{path} is not what the manifest tells of ({told})", ErrorCode.MANIFEST_MISMATCH)
 
 
 class Manifest(Record):
@@ -113,16 +114,22 @@ def read_manifest(folder: Path) -> Manifest:
         text = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         raise UserError(
-            f"{folder} is no table: it has no {MANIFEST_NAME}; run again what writes it, it resumes"
+            f"{folder} is no table: it has no {MANIFEST_NAME}; run again what writes it, it resumes",
+            ErrorCode.TABLE_UNFINISHED,
         ) from None
     try:
         check_version(msgspec.json.decode(text, type=_Version).schema_version, str(path))
         manifest = msgspec.json.decode(text, type=Manifest)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise UserError(f"{path} is damaged ({error}); delete {folder} and run again what writes it") from error
+        raise UserError(
+            f"{path} is damaged ({error}); delete {folder} and run again what writes it", ErrorCode.DAMAGED_FILE
+        ) from error
     for _, file in manifest.held():
         if not _FILE_NAME.fullmatch(file.name):
-            raise UserError(f"{path} names the file {file.name!r}; expected a plain name such as part-00000.parquet")
+            raise UserError(
+                f"{path} names the file {file.name!r}; expected a plain name such as part-00000.parquet",
+                ErrorCode.FILE_NAME_UNSAFE,
+            )
     return manifest
 
 
@@ -156,10 +163,13 @@ def disk_errors(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise UserError(
-                f"no space left on the device for {path}: free some and run the same command, it resumes"
+                f"no space left on the device for {path}: free some and run the same command, it resumes",
+                ErrorCode.NO_SPACE,
             ) from error
         if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
-            raise UserError(f"{path} cannot be written ({os.strerror(error.errno)}): choose another folder") from error
+            raise UserError(
+                f"{path} cannot be written ({os.strerror(error.errno)}): choose another folder", ErrorCode.NOT_WRITABLE
+            ) from error
         raise
 
 

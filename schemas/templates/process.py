@@ -13,6 +13,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.templates.rendering import TemplateError
@@ -113,7 +114,8 @@ def check_size(source: str) -> None:
     if len(source) > SOURCE_BYTES:
         raise UserError(
             f"the chat template has {len(source):,} characters; expected at most {SOURCE_BYTES:,}\n"
-            "give another one as `chat_template`, a file"
+            "give another one as `chat_template`, a file",
+            ErrorCode.FILE_TOO_LARGE,
         )
 
 
@@ -124,16 +126,22 @@ def read_template(file: Path) -> str:
     if len(data) > SOURCE_BYTES:
         raise UserError(
             f"the chat template {file} has more than {SOURCE_BYTES:,} bytes; expected a Jinja template\n"
-            "give another one as `chat_template`, a file"
+            "give another one as `chat_template`, a file",
+            ErrorCode.FILE_TOO_LARGE,
         )
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise UserError(f"the chat template {file} is no UTF-8 text: {error}\ngive another file") from None
+        raise UserError(
+            f"the chat template {file} is no UTF-8 text: {error}\ngive another file", ErrorCode.NOT_UTF8
+        ) from None
 
 
 def _refused(what: str) -> UserError:
-    return UserError(f"the chat template {what}, so it is not used\ngive another one as `chat_template`, a file")
+    return UserError(
+        f"the chat template {what}, so it is not used\ngive another one as `chat_template`, a file",
+        ErrorCode.TEMPLATE_TOO_COSTLY,
+    )
 
 
 shared = TemplateProcess()

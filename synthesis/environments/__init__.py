@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.task import EnvironmentSpec
 from agentmill.schemas.registry import Registry
@@ -44,7 +45,8 @@ def check_admissible(asked: str, families: Iterable[str]) -> None:
         if not lists_all:
             raise UserError(
                 f"`{asked}`: environments of family {family!r} do not list all legal actions to choose from\n"
-                "leave it out, or use environments of a family that lists all of them, such as pddl"
+                "leave it out, or use environments of a family that lists all of them, such as pddl",
+                ErrorCode.ACTIONS_NOT_LISTED,
             )
 
 

@@ -27,6 +27,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from agentmill.schemas.config import parse_yaml
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.record import JsonObject
 
@@ -52,7 +53,9 @@ class Template(msgspec.Struct, frozen=True):
         cells = {name: body(text) if name in bodies else text for name, text in self.cells.items()}
         twice = sorted(cells.keys() & self.head.keys())
         if twice:
-            raise UserError(f"{self.origin}: {twice[0]} is both a key of the head and a cell; keep one")
+            raise UserError(
+                f"{self.origin}: {twice[0]} is both a key of the head and a cell; keep one", ErrorCode.GIVEN_TWICE
+            )
         return convert({**self.head, **cells, **fields}, template_type, self.origin)
 
 
@@ -61,7 +64,7 @@ def convert(data: object, data_type: type[T], origin: str) -> T:
     try:
         return msgspec.convert(data, data_type)
     except msgspec.ValidationError as error:
-        raise UserError(f"{origin}: {error}") from None
+        raise UserError(f"{origin}: {error}", ErrorCode.INVALID_VALUE) from None
 
 
 def data_folder(package: str) -> Traversable:
@@ -96,7 +99,9 @@ def read_folder(package: str, folder: str) -> dict[str, Template]:
     found = {entry.name for entry in data_folder(package).joinpath(folder).iterdir() if entry.name.endswith(".py")}
     wrong = sorted(found ^ {f"{name}.py" for name in names})
     if wrong:
-        raise UserError(f"{package}/data/{CATALOGUE}: {folder} and its files differ in {', '.join(wrong)}")
+        raise UserError(
+            f"{package}/data/{CATALOGUE}: {folder} and its files differ in {', '.join(wrong)}", ErrorCode.RULE_BROKEN
+        )
     return {name: read_template(package, f"{folder}/{name}") for name in names}
 
 
@@ -104,13 +109,13 @@ def parse_template(text: str, origin: str) -> Template:
     """The template in a text. Raises ``UserError``."""
     parts = text.split(_QUOTES, 2)
     if len(parts) != 3 or parts[0]:
-        raise UserError(f"{origin}: expected a docstring with YAML at the beginning")
+        raise UserError(f"{origin}: expected a docstring with YAML at the beginning", ErrorCode.NOT_A_MAPPING)
     before, *pieces = _CELL.split(parts[2])
     if before.strip():
-        raise UserError(f"{origin}: expected a line '# %% NAME' before {before.split()[0]!r}")
+        raise UserError(f"{origin}: expected a line '# %% NAME' before {before.split()[0]!r}", ErrorCode.RULE_BROKEN)
     names = pieces[::2]
     if len(set(names)) < len(names):
-        raise UserError(f"{origin}: expected cells of different names, got {', '.join(names)}")
+        raise UserError(f"{origin}: expected cells of different names, got {', '.join(names)}", ErrorCode.GIVEN_TWICE)
     cells = {name: cell.rstrip("\n") + "\n" for name, cell in zip(names, pieces[1::2], strict=True)}
     head = parse_yaml(parts[1], f"{origin}, head") if parts[1].strip() else {}
     return Template(origin, head, cells)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError, near_match
 from agentmill.schemas.ids import digest
 from agentmill.schemas.records.task import Inspiration
@@ -53,15 +54,24 @@ def read_inspirations(path: Path) -> list[Inspiration]:
         content = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         siblings = [entry.name for entry in path.parent.glob("*") if entry.is_file()]
-        raise UserError(f"there is no inspiration file {path}.{near_match(path.name, siblings)}") from None
+        raise UserError(
+            f"there is no inspiration file {path}.{near_match(path.name, siblings)}", ErrorCode.NO_SUCH_FILE
+        ) from None
     except UnicodeDecodeError as error:
-        raise UserError(f"the inspiration file {path} is no UTF-8 text (byte {error.start})") from None
+        raise UserError(
+            f"the inspiration file {path} is no UTF-8 text (byte {error.start})", ErrorCode.NOT_UTF8
+        ) from None
     except OSError as error:
-        raise UserError(f"the inspiration file {path} cannot be read: {error.strerror}") from None
+        raise UserError(
+            f"the inspiration file {path} cannot be read: {error.strerror}", ErrorCode.NOT_READABLE
+        ) from None
     texts = _lines(content, path) if path.suffix == ".jsonl" else re.split(r"\n\s*\n", content)
     found = {text.strip(): None for text in texts if text.strip()}
     if not found:
-        raise UserError(f"the inspiration file {path} holds no text; expected paragraphs, or JSON lines with `text`")
+        raise UserError(
+            f"the inspiration file {path} holds no text; expected paragraphs, or JSON lines with `text`",
+            ErrorCode.NO_RECORDS,
+        )
     return [inspiration(text, path.name) for text in found]
 
 
@@ -77,10 +87,13 @@ def _lines(content: str, path: Path) -> Iterator[str]:
         try:
             value: Any = json.loads(line)
         except json.JSONDecodeError as error:
-            raise UserError(f"{path}, line {number}: no JSON ({error.msg}); expected a text or an object") from None
+            raise UserError(
+                f"{path}, line {number}: no JSON ({error.msg}); expected a text or an object", ErrorCode.LINE_MALFORMED
+            ) from None
         text = value.get("text") if isinstance(value, dict) else value
         if not isinstance(text, str):
             raise UserError(
-                f'{path}, line {number}: expected a text, or an object with a `text`, such as {{"text": "…"}}'
+                f'{path}, line {number}: expected a text, or an object with a `text`, such as {{"text": "…"}}',
+                ErrorCode.LINE_MALFORMED,
             )
         yield text

@@ -12,6 +12,7 @@ from functools import partial
 
 import msgspec
 
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.trajectory import Usage
@@ -74,7 +75,10 @@ class OpenAiPolicy:
 
     def __init__(self, settings: PolicySettings) -> None:
         if not settings.endpoints or settings.model is None:
-            raise UserError(f"policy {settings.policy!r} needs `model` and at least one address in `endpoints`.")
+            raise UserError(
+                f"policy {settings.policy!r} needs `model` and at least one address in `endpoints`.",
+                ErrorCode.NEEDS_ANOTHER_KEY,
+            )
         self.model = settings.name or settings.model
         self.revision = settings.revision
         self.sampling = settings.sampling
@@ -313,14 +317,16 @@ def _refusal(error: Refused, tried: list[str]) -> PolicyError | UserError:
     if 300 <= error.status < 400:
         return UserError(
             f"{tried[-1]} redirects to {said}, which is not followed: the API key would go along\n"
-            "if that is the server that is meant, put its address into `endpoints`"
+            "if that is the server that is meant, put its address into `endpoints`",
+            ErrorCode.ENDPOINT_REDIRECTS,
         )
     if error.status in (400, 413, 422) and any(phrase in said for phrase in OVERFLOW_PHRASES):
         return ContextOverflow(said)
     if error.status in NOT_OURS:
         return UserError(
             f"{tried[-1]} refuses the key, the account or the model: HTTP {error.status}: {said}\n"
-            "see to it and run the same command again; what has ended is kept"
+            "see to it and run the same command again; what has ended is kept",
+            ErrorCode.ENDPOINT_REFUSES,
         )
     reason = "server_error" if error.status >= 500 else REFUSED
     if error.status == 429:

@@ -8,6 +8,7 @@ from typing import ClassVar, Protocol
 
 import msgspec
 
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import RAISE_OR_WAIT, UserError
 from agentmill.schemas.records.record import JsonObject, Record
 from agentmill.schemas.records.trajectory import AnyAction, AnyItem, Tool, Usage
@@ -162,7 +163,8 @@ def header_values(headers: Mapping[str, str]) -> dict[str, str]:
             if not values[name]:
                 raise UserError(
                     f"the environment variable {variable!r}, named by the header {name!r}, is not set;"
-                    f" run: export {variable}=..."
+                    f" run: export {variable}=...",
+                    ErrorCode.KEY_MISSING,
                 )
     return values
 
@@ -175,6 +177,7 @@ def api_key(variable: str | None) -> str | None:
     if not key:
         raise UserError(
             f"the environment variable {variable!r}, named by `api_key_variable`, is not set;"
-            f" run: export {variable}=..."
+            f" run: export {variable}=...",
+            ErrorCode.KEY_MISSING,
         )
     return key

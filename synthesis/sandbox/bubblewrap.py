@@ -18,6 +18,7 @@ from pathlib import Path
 
 import msgspec
 
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.extras import install_command
 from agentmill.synthesis.sandbox.backend import ENVIRONMENT, FLAGS, INSIDE, Started, last_words, settings_for
 from agentmill.synthesis.sandbox.limits import Limits, SandboxUnavailable
@@ -74,7 +75,9 @@ class Bubblewrap:
                     ready.write(b"1")
                 return Started(process, pid, os.pidfd_open(pid), settings)
             except (OSError, TimeoutError, msgspec.DecodeError) as error:
-                raise SandboxUnavailable(advice(last_words(process) or str(error))) from None
+                raise SandboxUnavailable(
+                    advice(last_words(process) or str(error)), ErrorCode.SANDBOX_UNAVAILABLE
+                ) from None
             except BaseException:
                 last_words(process)
                 raise
@@ -88,7 +91,8 @@ def program() -> Path:
         found: Path = bwrap_path()
     except (ImportError, RuntimeError) as error:
         raise SandboxUnavailable(
-            f"the sandbox needs bubblewrap ({error}); install it with `{install_command('sandbox')}`"
+            f"the sandbox needs bubblewrap ({error}); install it with `{install_command('sandbox')}`",
+            ErrorCode.EXTRA_MISSING,
         ) from None
     return found
 

@@ -13,6 +13,7 @@ import weakref
 
 import msgspec
 
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.records.record import Record
 from agentmill.synthesis.sandbox.backend import Backend, Started, close_all, last_words, watch
 from agentmill.synthesis.sandbox.limits import Limits, SandboxError, SandboxUnavailable
@@ -55,7 +56,9 @@ class Container:
             if backend in _proven:
                 raise SandboxError(f"a sandbox did not start, though others did before: {error}") from None
             if isinstance(error, OSError):
-                raise SandboxUnavailable(f"the sandbox does not start: {error}. See docs/sandbox.md") from None
+                raise SandboxUnavailable(
+                    f"the sandbox does not start: {error}. See docs/sandbox.md", ErrorCode.SANDBOX_UNAVAILABLE
+                ) from None
             raise
         _proven.add(backend)
 
@@ -78,7 +81,9 @@ class Container:
         except (OSError, EOFError, TooLarge):
             words = last_words(self._started.process)
             self.close()
-            raise SandboxUnavailable(f"the sandbox does not start: {words}. See docs/sandbox.md") from None
+            raise SandboxUnavailable(
+                f"the sandbox does not start: {words}. See docs/sandbox.md", ErrorCode.SANDBOX_UNAVAILABLE
+            ) from None
 
     @property
     def keeper(self) -> int:

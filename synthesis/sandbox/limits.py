@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, Literal
 
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.record import Record
 
@@ -38,9 +39,15 @@ class Limits(Record):
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
             if not 0 < getattr(self, name) < math.inf:
-                raise UserError(f"sandbox limit {name} is {getattr(self, name)}; expected a number above 0")
+                raise UserError(
+                    f"sandbox limit {name} is {getattr(self, name)}; expected a number above 0",
+                    ErrorCode.NUMBER_OUT_OF_RANGE,
+                )
         if self.timeout_s > MOST_TIMEOUT_S:
-            raise UserError(f"sandbox limit timeout_s is {self.timeout_s}; expected at most {MOST_TIMEOUT_S} (a day)")
+            raise UserError(
+                f"sandbox limit timeout_s is {self.timeout_s}; expected at most {MOST_TIMEOUT_S} (a day)",
+                ErrorCode.NUMBER_OUT_OF_RANGE,
+            )
 
     @property
     def answer_bytes(self) -> int:

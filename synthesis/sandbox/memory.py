@@ -22,6 +22,7 @@ from typing import Protocol
 
 from pydantic import ByteSize, TypeAdapter, ValidationError
 
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.synthesis.sandbox.backend import watch
 from agentmill.synthesis.sandbox.limits import MIB, Limits, SandboxFull
@@ -236,7 +237,8 @@ class Budget:
         if need > self.total_bytes:
             raise UserError(
                 f"sandboxes of this process may take {_shown(self.total_bytes)} together, but one episode needs "
-                f"{_shown(need)}\nset {VARIABLE} to more, for all worker processes together, or use fewer workers"
+                f"{_shown(need)}\nset {VARIABLE} to more, for all worker processes together, or use fewer workers",
+                ErrorCode.MEMORY_TOO_SMALL,
             )
 
     def _full(self) -> str:
@@ -272,7 +274,10 @@ def total_from(memory: str | None, processes: str | None) -> int:
     except ValidationError:
         total = 0
     if total <= 0:
-        raise UserError(f"{VARIABLE} is {memory!r}; expected a size above 0\nwrite it like 8GiB, 512MiB or as bytes")
+        raise UserError(
+            f"{VARIABLE} is {memory!r}; expected a size above 0\nwrite it like 8GiB, 512MiB or as bytes",
+            ErrorCode.VALUE_MALFORMED,
+        )
     return total // max(share, 1)
 
 

@@ -13,6 +13,7 @@ import functools
 import os
 from typing import Any
 
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.extras import install_command
 from agentmill.synthesis.sandbox.limits import SandboxUnavailable
 
@@ -77,7 +78,8 @@ def interpreter_filter(writable: bool) -> bytes:
     except (ImportError, RuntimeError, OSError) as error:
         raise SandboxUnavailable(
             f"the sandbox needs libseccomp ({error}); install it with `{install_command('sandbox')}` "
-            "and `apt install libseccomp2` (dnf: libseccomp)"
+            "and `apt install libseccomp2` (dnf: libseccomp)",
+            ErrorCode.EXTRA_MISSING,
         ) from None
     made: Any = pyseccomp.SyscallFilter(pyseccomp.ERRNO(errno.EPERM))
     allow, arg, equal, masked = pyseccomp.ALLOW, pyseccomp.Arg, pyseccomp.EQ, pyseccomp.MASKED_EQ

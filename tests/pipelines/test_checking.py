@@ -12,8 +12,8 @@ import pytest
 
 from agentmill.pipelines.cli.main import invoke
 from agentmill.pipelines.runs.check import Verified, check_tables
-from agentmill.schemas.errors import UserError
 from agentmill.schemas.tables import Table
+from tests.errors import user_error
 from tests.pipelines.cli.world import CHECK, DEMONSTRATE, EXPORT, agentmill, write_recipe, write_world
 
 
@@ -113,13 +113,13 @@ def test_a_file_is_read_once_as_long_as_it_does_not_change(run: Path, monkeypatc
     verified.check(table)
     assert len(reads) == n
     flip(table.shards()[0])
-    with pytest.raises(UserError, match="is not what the manifest tells of"):
+    with user_error("manifest-mismatch"):
         verified.check(table)
 
 
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "missing"):
-        with pytest.raises(UserError, match="holds no table"):
+        with user_error("table-missing"):
             check_tables(path)
     assert invoke(["check"]) == 2
 

@@ -10,11 +10,11 @@ import msgspec
 import pytest
 
 from agentmill.pipelines.quality import quality
-from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.trajectory import CodeAction, Tool, Trajectory
 from agentmill.schemas.records.verdict import Quality
 from agentmill.schemas.tables import Table
 from tests.builders import called, instruction, outcome, said, seen, tool, trajectory
+from tests.errors import user_error
 from tests.model import tiny_model
 from tests.pipelines.cli.world import agentmill
 from tests.pipelines.engine.stages import write_table
@@ -129,5 +129,5 @@ def test_the_report_of_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 def test_a_missing_tokenizer_is_told(tmp_path: Path) -> None:
     write_table(tmp_path / "runs", [[trajectory("t1", content=[said("x")])]], Trajectory)
-    with pytest.raises(UserError, match=r"there is no .*tokenizer\.json; expected the folder"):
+    with user_error("tokenizer-missing", "tokenizer.json"):
         run(tmp_path, "quality", "quality", of=["runs"], tokenizer=str(tmp_path))

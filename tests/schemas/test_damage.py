@@ -16,6 +16,7 @@ from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.tables import Table, read_shard, write_manifest, write_shard
 from tests.builders import trajectory
+from tests.errors import user_error
 from tests.schemas.test_tables import manifest, write_table
 
 
@@ -67,7 +68,7 @@ def test_a_flipped_bit_anywhere_is_never_read_as_data(shard: Path) -> None:
 
 
 def test_a_missing_file_and_a_folder_are_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"there is no file .*nothing\.parquet"):
+    with user_error("no-such-file", "nothing.parquet"):
         read_shard(tmp_path / "nothing.parquet", Trajectory)
     refused(tmp_path)
 
@@ -94,10 +95,10 @@ def test_a_shard_that_vanished_or_shrank_is_named(tmp_path: Path) -> None:
     table = write_table(tmp_path / "t", [[trajectory()]])
     path = tmp_path / "t/data/part-00000.parquet"
     path.write_bytes(b"short")
-    with pytest.raises(UserError, match=r"part-00000.parquet has 5 bytes, expected \d+; delete .*/t and run again"):
+    with user_error("manifest-mismatch", "part-00000.parquet", "5", "/t"):
         table.shards()
     path.unlink()
-    with pytest.raises(UserError, match=r"part-00000.parquet is missing"):
+    with user_error("file-missing", "part-00000.parquet"):
         list(Table.open(tmp_path / "t").rows())
 
 
@@ -118,14 +119,14 @@ def test_a_full_device_leaves_nothing_half_written(small_device: Path) -> None:
     table = small_device / "t"
     first = write_shard(table / "data/part-00000.parquet", [trajectory()], Trajectory)
     big = [trajectory("big", system_prompt=os.urandom(200_000).hex())]
-    with pytest.raises(UserError, match=r"no space left on the device for .*part-00001.parquet: free some and run"):
+    with user_error("no-space", "part-00001.parquet"):
         write_shard(table / "data/part-00001.parquet", big, Trajectory)
     assert [path.name for path in table.rglob("*") if path.is_file()] == ["part-00000.parquet"]
     (small_device / "filler").write_bytes(bytes(_free(small_device)))
-    with pytest.raises(UserError, match=r"no space left on the device for .*manifest.json"):
+    with user_error("no-space", "manifest.json"):
         write_manifest(table, manifest([first]))
     (small_device / "filler").unlink()
-    with pytest.raises(UserError, match=r"has no manifest\.json"):
+    with user_error("table-unfinished", "manifest.json"):
         Table.open(table)
     write_manifest(table, manifest([first]))
     assert [row.trajectory_id for row in Table.open(table).rows()] == ["t1"]

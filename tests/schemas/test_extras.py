@@ -12,9 +12,9 @@ import pytest
 from agentmill.pipelines.engine.errors import dead_letter
 from agentmill.pipelines.engine.operation import RowOperation
 from agentmill.schemas import extras
-from agentmill.schemas.errors import UserError
 from agentmill.schemas.extras import EXTRAS, MODULES, missing_modules_explained, require
 from agentmill.schemas.records.task import Task
+from tests.errors import user_error
 
 PYPROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
 OFFERED: dict[str, list[str]] = tomllib.loads(PYPROJECT.read_text())["project"]["optional-dependencies"]
@@ -33,8 +33,7 @@ def test_the_module_comes_from_a_package_of_its_extra(module: str, extra: str) -
 
 
 def test_a_missing_module_of_an_extra_names_the_command_that_installs_it() -> None:
-    message = r"'torch' is not installed.*\n.*pip install 'agentmill\[train\]'"
-    with pytest.raises(UserError, match=message), missing_modules_explained():
+    with user_error("extra-missing", "'torch'", "pip install 'agentmill[train]'"), missing_modules_explained():
         raise ModuleNotFoundError("No module named 'torch.nn'", name="torch.nn")
 
 
@@ -47,12 +46,12 @@ def test_other_import_errors_are_passed_on() -> None:
 
 def test_a_module_that_a_worker_lacks_drops_no_input() -> None:
     operation = RowOperation("check", Task, Task)
-    with pytest.raises(UserError, match=r"agentmill\[envs-pddl\]"):
+    with user_error("extra-missing"):
         dead_letter(ModuleNotFoundError("no", name="unified_planning.io"), "a", operation, {})
 
 
 def test_require_looks_for_every_module_of_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(extras, "find_spec", lambda name: None if name == "peft" else name)
     require("envs-pddl")
-    with pytest.raises(UserError, match="'peft' is not installed"):
+    with user_error("extra-missing", "peft"):
         require("train")

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from agentmill.pipelines.engine.chunks import seed_table
-from agentmill.schemas.errors import UserError
 from agentmill.schemas.hub import cached, fetched, parse, tables_in
 from agentmill.schemas.tables import Table
 from tests.builders import task, trajectory
+from tests.errors import user_error
 from tests.fake_hub import FakeHub, Files, direct, files_of
 
 REPO = "org/small"
@@ -50,26 +50,26 @@ def test_a_table_is_downloaded_alone_and_only_once(hub: FakeHub, tmp_path: Path)
 def test_a_table_is_named_unless_there_is_one_only(hub: FakeHub, tmp_path: Path) -> None:
     held = files(tmp_path)
     hub.push(REPO, {**held, "manifest.json": b"{}"})
-    with pytest.raises(UserError, match="tables of that data set: round-01/explored, tasks"):
+    with user_error("several-match", "round-01/explored"):
         fetched(f"hf://{REPO}")
-    with pytest.raises(UserError, match=r"is no table\..*Did you mean 'tasks'"):
+    with user_error("table-missing", "tasks"):
         fetched(f"hf://{REPO}/task")
     hub.push(REPO, {"manifest.json": b"{}", **files_of(tmp_path / "tasks", "tasks")})
     assert fetched(f"hf://{REPO}").name == "tasks"
     hub.push(REPO, {"manifest.json": b"{}"})
-    with pytest.raises(UserError, match="tables of that data set: none"):
+    with user_error("table-missing"):
         fetched(f"hf://{REPO}")
 
 
 @pytest.mark.parametrize("path", ["../tasks", "tasks/..", "./tasks", "a//tasks", "/tasks"])
 def test_a_path_stays_in_its_data_set(path: str) -> None:
-    with pytest.raises(UserError, match=r"no empty parts, no '\.' and no '\.\.'"):
+    with user_error("hub-address-malformed", "'.'", "'..'"):
         parse(f"hf://{REPO}/{path}")
 
 
 def test_a_path_is_no_pattern(hub: FakeHub, tmp_path: Path) -> None:
     hub.push(REPO, files(tmp_path))
-    with pytest.raises(UserError, match="is no table"):
+    with user_error("table-missing"):
         fetched(f"hf://{REPO}/t*")
 
 
@@ -85,11 +85,11 @@ def test_names_that_could_not_lie_in_a_data_set_are_none_of_tables() -> None:
 def test_a_manifest_names_files_of_its_table_only(hub: FakeHub, tmp_path: Path, name: str, kind: str) -> None:
     held = files(tmp_path)
     hub.push(REPO, {**held, "tasks/manifest.json": changed(held["tasks/manifest.json"], kind, name=name)})
-    with pytest.raises(UserError, match="expected a plain name such as"):
+    with user_error("file-name-unsafe"):
         fetched(f"hf://{REPO}/tasks")
     manifest = tmp_path / "tasks/manifest.json"
     manifest.write_bytes(changed(manifest.read_bytes(), kind, name=name))
-    with pytest.raises(UserError, match="expected a plain name"):
+    with user_error("file-name-unsafe"):
         Table.open(tmp_path / "tasks")
 
 
@@ -104,8 +104,8 @@ def test_a_file_is_the_one_that_the_manifest_tells_of(hub: FakeHub, tmp_path: Pa
     held = files(tmp_path)
     data = held[f"tasks/data/{SHARD}"]
     hub.push(REPO, {**held, f"tasks/data/{SHARD}": data[:-5] + b"?" + data[-4:]})
-    with pytest.raises(UserError, match="is not what the manifest tells of"):
+    with user_error("manifest-mismatch"):
         fetched(f"hf://{REPO}/tasks")
     hub.push(REPO, {path: data for path, data in held.items() if SHARD not in path})
-    with pytest.raises(UserError, match=f"has no file data/{SHARD}, though its manifest names it"):
+    with user_error("file-missing", SHARD):
         fetched(f"hf://{REPO}/tasks")

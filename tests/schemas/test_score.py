@@ -7,10 +7,10 @@ from typing import Literal
 import pytest
 
 from agentmill.schemas.config import Config, validate
-from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.verdict import Value, Verdict
 from agentmill.schemas.views.annotations import Annotations, Criterion, score
 from tests.builders import outcome, trajectory, verdict
+from tests.errors import user_error
 
 
 def judged(name: str, status: Literal["scored", "error"], score: float | None = None) -> Verdict:
@@ -59,5 +59,5 @@ def test_criteria_that_are_known(criterion: str) -> None:
 
 @pytest.mark.parametrize("criterion", ["success", "verdict:", "verdict", "label:x", "outcome:x"])
 def test_criteria_that_are_not_known(criterion: str) -> None:
-    with pytest.raises(UserError, match=r"is no score; expected `outcome`, `reward`, `verdict:NAME` \(its score\)"):
+    with user_error("rule-broken", "outcome", "reward", "verdict:NAME"):
         validate(Scored, {"score": criterion}, "step")

@@ -10,7 +10,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from agentmill.schemas import tables
-from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.record import SCHEMA_VERSION, Record
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.records.verdict import Dropped
@@ -26,6 +25,7 @@ from agentmill.schemas.tables import (
     write_shard,
 )
 from tests.builders import task, trajectory
+from tests.errors import user_error
 
 
 def manifest(files: list[ShardFile], dropped_files: list[ShardFile] | None = None, **fields: Any) -> Manifest:
@@ -128,26 +128,26 @@ def test_some_columns_leave_the_others_at_their_defaults(tmp_path: Path) -> None
 
 def test_a_missing_table_has_a_near_match(tmp_path: Path) -> None:
     write_table(tmp_path / "explored", [[trajectory()]])
-    with pytest.raises(UserError, match=r"there is no table at .*/explord\. Did you mean 'explored'\?"):
+    with user_error("table-missing", "/explord", "explored"):
         Table.open(tmp_path / "explord")
 
 
 def test_a_folder_without_a_manifest_is_no_table(tmp_path: Path) -> None:
     write_shard(tmp_path / "t/data/part-00000.parquet", [trajectory()], Trajectory)
-    with pytest.raises(UserError, match=r"t is no table: it has no manifest.json; run again what writes it"):
+    with user_error("table-unfinished", "manifest.json"):
         Table.open(tmp_path / "t")
 
 
 def test_the_data_folder_of_a_table_is_told_from_the_table(tmp_path: Path) -> None:
     write_table(tmp_path / "t", [[trajectory()]])
-    with pytest.raises(UserError, match=r"data is a folder inside a table; the table is .*/t$"):
+    with user_error("inside-a-table", "/t"):
         Table.open(tmp_path / "t/data")
 
 
 def test_a_table_of_another_record_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "t/data/part-00000.parquet"
     write_shard(path, [trajectory()], Trajectory)
-    with pytest.raises(UserError, match=r"part-00000.parquet: the table holds Trajectory records, expected Task"):
+    with user_error("wrong-record-type", "part-00000.parquet", "Trajectory", "Task"):
         read_shard(path, type(task()))
 
 
@@ -155,7 +155,7 @@ def test_a_table_of_another_record_is_refused(tmp_path: Path) -> None:
 def test_a_damaged_manifest_is_named(text: bytes, tmp_path: Path) -> None:
     write_table(tmp_path / "t", [[trajectory()]])
     (tmp_path / "t/manifest.json").write_bytes(text)
-    with pytest.raises(UserError, match=r"t/manifest.json is damaged .*; delete .*t and run again"):
+    with user_error("damaged-file", "t/manifest.json"):
         read_manifest(tmp_path / "t")
 
 

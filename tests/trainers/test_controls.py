@@ -9,7 +9,6 @@ import msgspec
 import pytest
 from tokenizers import AddedToken
 
-from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.rows import MessageCall, SftRow
 from agentmill.schemas.tables import Table
 from agentmill.trainers.preferences import labelled
@@ -19,6 +18,7 @@ from agentmill.trainers.scored import whole
 from agentmill.trainers.sft import sequences
 from agentmill.trainers.stored import encode_row
 from agentmill.trainers.tokens import Encoded, RowError, encode
+from tests.errors import user_error
 from tests.trainers.families import tokenizer_of
 from tests.trainers.tables import TOOLS, answered, assistant, pair, row, system, tool_row, unpaired, user, write_table
 
@@ -144,7 +144,7 @@ def test_rows_with_control_tokens_are_counted_or_dropped(tmp_path: Path, tokeniz
     kept, dropped = load("text"), load("drop")
     assert (kept.control_rows, kept.counts.dropped) == (1, 0)
     assert (dropped.control_rows, dropped.reasons) == (0, {"control_tokens": 1})
-    with pytest.raises(UserError, match=r"1 of 3 rows .* would be dropped \(1 control_tokens\)"):
+    with user_error("too-many-dropped", "1", "3"):
         load("drop", 0.05)
 
 

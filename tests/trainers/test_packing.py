@@ -15,11 +15,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentmill.schemas.errors import UserError
 from agentmill.trainers.batches import Collator
 from agentmill.trainers.packing import Pack, best_fit, check_apart, packed
 from agentmill.trainers.sft import main
 from agentmill.trainers.tokens import IGNORED, Encoded, encode
+from tests.errors import user_error
 from tests.trainers.tables import assistant, row, rows, tool_row, turns, user, write_table
 from tests.trainers.test_loss import learnt, row_trainer
 
@@ -103,7 +103,7 @@ def test_no_row_sees_its_neighbour(model: Path, tmp_path: Path, tokenizer: Any) 
         def forward(self, input_ids: torch.Tensor, **_: Any) -> Any:
             return trainer.model(input_ids=input_ids, use_cache=False)
 
-    with pytest.raises(UserError, match="the rows of a pack would see each other in this model"):
+    with user_error("packing-impossible"):
         check_apart(Recurrent())
 
 

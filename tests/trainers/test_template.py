@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from agentmill.schemas.errors import UserError
 from agentmill.schemas.templates.rendering import TemplateError
 from agentmill.trainers.template import renderer, training_template
+from tests.errors import user_error
 from tests.model import TEMPLATE
 
 BOMB = "{% generation %}{{ 'a' * 10 ** 10 }}{% endgeneration %}"
@@ -18,13 +18,13 @@ QUESTION = [{"role": "user", "content": "question"}]
 
 def test_a_template_that_takes_too_much_ends_the_training(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tokenizer, "chat_template", BOMB)
-    with pytest.raises(UserError, match=REFUSED):
+    with user_error("template-too-costly"):
         renderer(tokenizer)(QUESTION, None, False)
 
 
 def test_trl_looks_at_a_template_under_the_same_bounds(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tokenizer, "chat_template", BOMB)
-    with pytest.raises(UserError, match=REFUSED):
+    with user_error("template-too-costly"):
         training_template(tokenizer)
 
 
@@ -33,7 +33,7 @@ def test_a_template_that_trl_does_not_know_has_no_training_version(
 ) -> None:
     for source in (TEMPLATE, "{{ raise_exception('no') }}"):
         monkeypatch.setattr(tokenizer, "chat_template", source)
-        with pytest.raises(UserError, match="TRL has no training version"):
+        with user_error("no-training-template"):
             training_template(tokenizer)
 
 

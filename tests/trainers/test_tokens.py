@@ -10,10 +10,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.rows import SftRow
 from agentmill.trainers.mask import check_roles, check_texts, count_by_role
 from agentmill.trainers.tokens import IGNORED, Encoded, RowError, blocks, encode
+from tests.errors import user_error
 from tests.trainers.tables import answered, assistant, row, rows, system, tool_row, turns, user
 
 
@@ -120,7 +120,7 @@ class TestSelfTest:
     def test_sees_loss_outside_the_assistant(self, tokenizer: Any) -> None:
         encoded = encode(turns(2), tokenizer)
         counts = count_by_role([replace(encoded, labels=encoded.input_ids)])
-        with pytest.raises(UserError, match=r"mask self-test failed: \d+ system, \d+ user tokens would carry loss"):
+        with user_error("mask-wrong"):
             check_roles(counts)
 
     def test_sees_a_mask_that_is_too_short(self, tokenizer: Any) -> None:
@@ -128,5 +128,5 @@ class TestSelfTest:
         encoded = encode(each, tokenizer)
         labels = encoded.labels.copy()
         labels[np.flatnonzero(labels != IGNORED)[:2]] = IGNORED
-        with pytest.raises(UserError, match="should be trained on 'move the box 0"):
+        with user_error("mask-wrong", "0"):
             check_texts([(each.messages, replace(encoded, labels=labels))], tokenizer, seed=0)

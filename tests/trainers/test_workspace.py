@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from safetensors import SafetensorError
 
-from agentmill.schemas.errors import UserError
 from agentmill.trainers import workspace as module
 from agentmill.trainers.workspace import Workspace, space_errors
+from tests.errors import user_error
 
 Usage = namedtuple("Usage", "total used free")
 
@@ -50,7 +50,7 @@ def test_starting_over_forgets_the_checkpoints(workspace: Workspace) -> None:
 def test_checkpoints_of_another_training_are_not_touched(workspace: Workspace) -> None:
     checkpoint(workspace, 4)
     other = Workspace(workspace.output, {"seed": 1})
-    with pytest.raises(UserError, match=r"comes from another training \(seed: 0 -> 1\)\nChoose another `output`"):
+    with user_error("made-differently", "0", "1", "output"):
         other.check()
     assert workspace.latest_checkpoint() is not None
 
@@ -60,7 +60,7 @@ def test_a_training_that_never_came_to_a_checkpoint_is_in_nobodys_way(workspace:
     other.check()
     other.prepare(resume=True)
     checkpoint(other, 2)
-    with pytest.raises(UserError, match="seed: 1 -> 0"):
+    with user_error("made-differently", "1", "0"):
         workspace.check()
 
 
@@ -75,14 +75,14 @@ def test_the_output_appears_whole_and_the_rest_goes(workspace: Workspace) -> Non
 
 def test_a_foreign_folder_is_not_overwritten(workspace: Workspace) -> None:
     workspace.output.mkdir()
-    with pytest.raises(UserError, match="exists and is no model of ours; choose another `output`"):
+    with user_error("output-not-ours", "output"):
         workspace.finished()
 
 
 def test_too_little_space_is_told_before(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module.shutil, "disk_usage", lambda _: Usage(10, 9, 10**9))
     workspace.require_space(10**9)
-    with pytest.raises(UserError, match=r"has 1\.0 GB free, training needs about 2\.5 GB"):
+    with user_error("no-space", "1.0", "2.5"):
         workspace.require_space(2_500_000_000)
 
 
@@ -91,7 +91,7 @@ def test_a_full_device_is_told_while_it_fills(
     error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module.shutil, "disk_usage", lambda _: Usage(10, 10, 0))
-    with pytest.raises(UserError, match="no space left on the device"), space_errors(tmp_path / "work"):
+    with user_error("no-space"), space_errors(tmp_path / "work"):
         raise error
     monkeypatch.undo()
     with pytest.raises(type(error)), space_errors(tmp_path / "work"):

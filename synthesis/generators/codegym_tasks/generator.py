@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from string import Template
 from typing import Any
 
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.ids import derive_seed, digest
 from agentmill.schemas.records.record import JsonObject, Record
@@ -66,7 +67,8 @@ class CodegymTaskGenerator:
         least, most = plan_length
         if not 1 <= least <= most or most < LEAST_CALLS:
             raise UserError(
-                f"plan_length is [{least}, {most}]; expected [least, most] with 1 <= least <= most >= {LEAST_CALLS}"
+                f"plan_length is [{least}, {most}]; expected [least, most] with 1 <= least <= most >= {LEAST_CALLS}",
+                ErrorCode.RANGE_EMPTY,
             )
         self._least, self._most = max(least, LEAST_CALLS), most
 
@@ -90,7 +92,9 @@ class CodegymTaskGenerator:
     ) -> AsyncIterator[Task | GenerationError]:
         """``n`` variants or failures; solutions shorter than the parent's if ``easier``, longer if ``harder``."""
         if direction not in DIRECTIONS:
-            raise UserError(f"unknown direction {direction!r}; expected one of {', '.join(DIRECTIONS)}")
+            raise UserError(
+                f"unknown direction {direction!r}; expected one of {', '.join(DIRECTIONS)}", ErrorCode.UNKNOWN_NAME
+            )
         length = len(parent.gold or [])
         if not length:
             yield GenerationError("broken_parent", f"task {parent.task_id} has no gold solution to go by")

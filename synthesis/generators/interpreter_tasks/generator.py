@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.ids import derive_seed, digest
 from agentmill.schemas.records.record import JsonObject, Record
@@ -61,7 +62,10 @@ class InterpreterTaskGenerator:
     def __init__(self, plan_length: tuple[int, int] = (2, 8)) -> None:
         least, most = plan_length
         if not 1 <= least <= most or most < LEAST_CELLS:
-            raise UserError(f"plan_length is [{least}, {most}]; expected [least, most] with most >= {LEAST_CELLS}")
+            raise UserError(
+                f"plan_length is [{least}, {most}]; expected [least, most] with most >= {LEAST_CELLS}",
+                ErrorCode.RANGE_EMPTY,
+            )
         self._least, self._most = max(least, LEAST_CELLS), most
 
     async def propose(self, spec: EnvironmentSpec, n: int, seed: int) -> AsyncIterator[Task | GenerationError]:
@@ -88,7 +92,7 @@ class InterpreterTaskGenerator:
     ) -> AsyncIterator[Task | GenerationError]:
         """``n`` variants or failures: a step less if ``easier``, one more if ``harder``."""
         if direction not in ("easier", "harder"):
-            raise UserError(f"unknown direction {direction!r}; expected easier or harder")
+            raise UserError(f"unknown direction {direction!r}; expected easier or harder", ErrorCode.UNKNOWN_NAME)
         try:
             scheme = scheme_of(spec)
             plan = msgspec.convert((parent.lineage.notes if parent.lineage else {}).get("plan"), Plan)

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 
 import msgspec
 
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.ids import derive_seed, digest
 from agentmill.schemas.records.task import EnvironmentSpec, Lineage, Task
@@ -33,7 +34,10 @@ class PddlTaskGenerator:
     def __init__(self, plan_length: tuple[int, int] = (2, 8), limits: PlanLimits = PlanLimits()) -> None:
         least, most = plan_length
         if not 1 <= least <= most:
-            raise UserError(f"plan_length is [{least}, {most}]; expected [least, most] with 1 <= least <= most")
+            raise UserError(
+                f"plan_length is [{least}, {most}]; expected [least, most] with 1 <= least <= most",
+                ErrorCode.RANGE_EMPTY,
+            )
         self._least, self._most = least, most
         self._limits = limits
 
@@ -53,7 +57,9 @@ class PddlTaskGenerator:
     ) -> AsyncIterator[Task | GenerationError]:
         """``n`` variants or failures; every plan is shorter than the parent's if ``easier``, longer if ``harder``."""
         if direction not in METHODS:
-            raise UserError(f"unknown direction {direction!r}; expected one of {', '.join(METHODS)}")
+            raise UserError(
+                f"unknown direction {direction!r}; expected one of {', '.join(METHODS)}", ErrorCode.UNKNOWN_NAME
+            )
         try:
             world = read_world(spec)
             origin = self._origin(world, parent)

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import msgspec
 
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.ids import derive_seed, digest
 from agentmill.schemas.records.task import Difficulty, EnvironmentSpec, Lineage, Task
@@ -55,7 +56,10 @@ class ToolboxTaskGenerator:
     def __init__(self, plan_length: tuple[int, int] = (2, 8)) -> None:
         least, most = plan_length
         if not 1 <= least <= most:
-            raise UserError(f"plan_length is [{least}, {most}]; expected [least, most] with 1 <= least <= most")
+            raise UserError(
+                f"plan_length is [{least}, {most}]; expected [least, most] with 1 <= least <= most",
+                ErrorCode.RANGE_EMPTY,
+            )
         self._least, self._most = max(2, least), max(2, most)
 
     async def propose(self, spec: EnvironmentSpec, n: int, seed: int) -> AsyncIterator[Task | GenerationError]:
@@ -80,7 +84,9 @@ class ToolboxTaskGenerator:
     ) -> AsyncIterator[Task | GenerationError]:
         """``n`` variants or failures; solutions shorter than the parent's if ``easier``, longer if ``harder``."""
         if direction not in DIRECTIONS:
-            raise UserError(f"unknown direction {direction!r}; expected one of {', '.join(DIRECTIONS)}")
+            raise UserError(
+                f"unknown direction {direction!r}; expected one of {', '.join(DIRECTIONS)}", ErrorCode.UNKNOWN_NAME
+            )
         try:
             world = read_world(spec)
             plan = msgspec.convert((parent.lineage.notes if parent.lineage else {}).get("plan"), Plan)

@@ -19,6 +19,7 @@ from agentmill.pipelines.cli import check, merge, train
 from agentmill.pipelines.cli.main import PrintableFormatter, invoke
 from agentmill.pipelines.cli.main import agentmill as root
 from agentmill.pipelines.terminal.console import RESULTS, say, table
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UNPRINTABLE, UserError, printable
 from agentmill.synthesis.environments.conformance import Finding
 from agentmill.trainers.command import told as outcome_of
@@ -355,7 +356,7 @@ def test_errors_and_warnings_cannot_act_on_a_terminal(
 
 def test_messages_of_a_training_cannot_act_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     def train() -> None:
-        raise UserError(HOSTILE)
+        raise UserError(HOSTILE, ErrorCode.UNKNOWN_NAME)
 
     assert outcome_of(train, "") == 2
     assert UNPRINTABLE.search(capsys.readouterr().err) is None

@@ -9,8 +9,8 @@ import pytest
 
 from agentmill.pipelines.serving.models import ModelConfig, SamplingConfig
 from agentmill.schemas.config import validate
-from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.manifest import read_manifest
+from tests.errors import user_error
 from tests.fake_openai import MODEL, FakeOpenAi, Reply, status, text
 from tests.pipelines.cli.world import DEMONSTRATE, agentmill, write_recipe, write_world
 
@@ -96,23 +96,23 @@ def test_limit_of_a_step_goes_by_the_name_that_the_model_wants() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"headers": {"api-key": "sk-123"}}, "export it, and write api-key: env:VARIABLE"),
-        ({"headers": {"a b": "c"}}, "is no HTTP header"),
-        ({"extra_body": {"top_p": 1}}, "'top_p' belongs into `sampling`"),
-        ({"extra_body": {"stream": True}}, "'stream' is set for each request"),
-        ({"policy": "vllm", "extra_body": {"seed": 1}}, "`extra_body.seed` is set for each request by policy 'vllm'"),
-        ({"policy": "expert", "headers": {"X-Title": "a"}}, "sends no requests, so it has no `headers`"),
-        ({"policy": "expert", "sampling": {"temperature": 0}}, "sends no requests, so it has no `sampling`"),
-        ({"policy": "expert"}, "sends no requests, so it has no `endpoints`"),
-        ({"turns": ["go"]}, "`turns` is for policy 'scripted', and this one is 'openai'; leave it out"),
-        ({"server": {"max_model_len": 99}}, "`server` is for policy 'vllm', and this one is 'openai'"),
-        ({"policy": "vllm", "endpoints": [], "revision": "r1"}, "`revision` is for models behind `endpoints`"),
-        ({"sampling": {"max_tokens": 5, "max_completion_tokens": 6}}, "two names of one limit"),
+        ({"headers": {"api-key": "sk-123"}}, ("rule-broken", "headers", "api-key")),
+        ({"headers": {"a b": "c"}}, ("rule-broken", "headers", "a b")),
+        ({"extra_body": {"top_p": 1}}, ("rule-broken", "top_p", "sampling")),
+        ({"extra_body": {"stream": True}}, ("rule-broken", "stream")),
+        ({"policy": "vllm", "extra_body": {"seed": 1}}, ("rule-broken", "extra_body.seed", "vllm")),
+        ({"policy": "expert", "headers": {"X-Title": "a"}}, ("rule-broken", "headers")),
+        ({"policy": "expert", "sampling": {"temperature": 0}}, ("rule-broken", "sampling")),
+        ({"policy": "expert"}, ("rule-broken", "endpoints")),
+        ({"turns": ["go"]}, ("rule-broken", "turns", "scripted", "openai")),
+        ({"server": {"max_model_len": 99}}, ("rule-broken", "server", "vllm", "openai")),
+        ({"policy": "vllm", "endpoints": [], "revision": "r1"}, ("rule-broken", "revision", "endpoints")),
+        ({"sampling": {"max_tokens": 5, "max_completion_tokens": 6}}, ("rule-broken", "sampling", "max_tokens")),
     ],
 )
-def test_mistakes_are_explained(fields: dict[str, Any], message: str) -> None:
+def test_mistakes_are_explained(fields: dict[str, Any], message: tuple[str, ...]) -> None:
     given = {"policy": "openai", "model": MODEL, "endpoints": ["http://127.0.0.1:9/v1"], **fields}
-    with pytest.raises(UserError, match=message):
+    with user_error(*message):
         validate(ModelConfig, given, "models.actor")
 
 

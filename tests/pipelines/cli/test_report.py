@@ -35,7 +35,7 @@ def test_a_report_is_written_into_the_run_and_over_an_earlier_one(
 
 def test_a_mistake_is_told_in_a_line(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert agentmill("report", run / "worlds") == 2
-    assert capsys.readouterr().err.endswith(f"no run; look at it with: agentmill inspect {run}/worlds\n")
+    assert capsys.readouterr().err.endswith(f"agentmill inspect {run}/worlds [not-a-run]\n")
     (run / "summary.json").write_text("{")
     assert agentmill("report", run) == 2
     assert f"{run}/summary.json is damaged" in capsys.readouterr().err

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from agentmill.pipelines.engine.operation import AsyncOperation, Result, RowOperation, UniqueOperation, Unit
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.ids import digest
 from agentmill.schemas.records.task import Task
@@ -27,7 +28,7 @@ FAULTS: dict[str, Callable[[], Exception]] = {
     "policy": lambda: PolicyError("timeout", "no answer in 3 s"),
     "generation": lambda: GenerationError("malformed", "no PDDL", [{"attempt": 1}]),
     "bug": lambda: ZeroDivisionError("division by zero"),
-    "user": lambda: UserError("the file is gone\nput it back"),
+    "user": lambda: UserError("the file is gone\nput it back", ErrorCode.NO_SUCH_FILE),
 }
 
 ALIVE = Path(os.environ.get("TEST_ALIVE", "/nowhere"))

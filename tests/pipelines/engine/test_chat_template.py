@@ -14,7 +14,7 @@ from agentmill.pipelines.serving.chat_template import BY_MARK, BY_MODEL_TYPE, ch
 from agentmill.pipelines.serving.models import ModelConfig, ServerConfig
 from agentmill.pipelines.serving.servers import plans_of
 from agentmill.pipelines.serving.vllm_command import vllm_command
-from agentmill.schemas.errors import UserError
+from tests.errors import user_error
 
 
 def model(folder: Path, template: str | list[dict[str, str]] | None = None, **configuration: str) -> Path:
@@ -107,7 +107,7 @@ def test_of_several_templates_the_one_for_tools_counts(tmp_path: Path) -> None:
 
 def test_a_model_that_cannot_be_asked_is_refused_before_it_is_served(tmp_path: Path) -> None:
     folder = model(tmp_path / "m")
-    with pytest.raises(UserError, match=r"has no chat template.*\ngive one as `server.chat_template`"):
+    with user_error("model-without-template", "server.chat_template"):
         plans_of(ModelConfig(policy="vllm", model=str(folder)), tmp_path / "run")
     (tmp_path / "t.jinja").write_text("{{ tools }}")
     given = ServerConfig(chat_template=str(tmp_path / "t.jinja"))
@@ -127,14 +127,14 @@ BOMB = "{{ tools }}{{ 'a' * 10 ** 10 }}"
 
 def test_a_template_that_takes_too_much_is_not_served(tmp_path: Path) -> None:
     folder = model(tmp_path / "m", BOMB)
-    with pytest.raises(UserError, match="takes more than 1,024 MiB of memory, so it is not used"):
+    with user_error("template-too-costly", "1,024 MiB"):
         check_template(folder)
     given = tmp_path / "given.jinja"
     given.write_text(BOMB)
     folder = model(tmp_path / "m", "{{ tools }}")
     check_template(folder)
     config = ModelConfig(policy="vllm", model=str(folder), server=ServerConfig(chat_template=str(given)))
-    with pytest.raises(UserError, match="takes more than 1,024 MiB of memory, so it is not used"):
+    with user_error("template-too-costly", "1,024 MiB"):
         plans_of(config, tmp_path)
 
 
@@ -144,12 +144,12 @@ def test_a_template_that_refuses_a_conversation_is_served(tmp_path: Path) -> Non
 
 def test_files_that_are_too_large_are_not_read(tmp_path: Path) -> None:
     folder = model(tmp_path / "m", "{{ tools }}" * 100_000)
-    with pytest.raises(UserError, match="the chat template has 1,100,000 characters"):
+    with user_error("file-too-large", "1,100,000"):
         chat_template(folder)
     (folder / "chat_template.jinja").write_text("{{ tools }}" * 100_000)
-    with pytest.raises(UserError, match=r"chat_template\.jinja has more than 1,048,576 bytes"):
+    with user_error("file-too-large", "chat_template.jinja", "1,048,576"):
         tool_parser(folder)
     with (folder / "config.json").open("wb") as file:
         file.truncate(2**26 + 1)
-    with pytest.raises(UserError, match=r"config\.json has 67,108,865 bytes; expected at most 67,108,864\nget the"):
+    with user_error("file-too-large", "config.json", "67,108,865", "67,108,864"):
         tool_parser(folder)

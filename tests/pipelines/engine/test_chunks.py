@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentmill.pipelines.engine.chunks import Chunk, plan, read_chunk
-from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.task import Task
+from tests.errors import user_error
 from tests.pipelines.engine.stages import task, write_table
 
 
@@ -43,5 +43,5 @@ def test_a_damaged_shard_is_named_also_when_it_is_read_in_parts(tmp_path: Path) 
     table = write_table(tmp_path / "tasks", [[task(i) for i in range(8)]])
     path = table.shards()[0]
     path.write_bytes(path.read_bytes()[:-30])
-    with pytest.raises(UserError, match=r"part-00000.parquet is no readable Parquet file"):
+    with user_error("damaged-file", "part-00000.parquet"):
         read_chunk(Chunk(0, str(path), 2, 4, 8), Task)

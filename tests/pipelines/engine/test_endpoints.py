@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from agentmill.pipelines.serving.endpoints import Endpoint, check_endpoint, is_healthy
-from agentmill.schemas.errors import UserError
+from tests.errors import user_error
 from tests.fake_openai import MODEL, FakeOpenAi
 
 BROKEN = [b"", b"garbage\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc"]
@@ -44,14 +44,14 @@ def test_a_server_whose_answer_breaks_off_is_not_healthy(answer: bytes) -> None:
 
 @pytest.mark.parametrize("answer", BROKEN)
 def test_an_address_whose_answer_breaks_off_is_refused(answer: bytes) -> None:
-    with answering(answer) as url, pytest.raises(UserError, match="cannot be reached"):
+    with answering(answer) as url, user_error("endpoint-unreachable"):
         check_endpoint(Endpoint(base_url=url, model="m"), None)
 
 
 def test_a_redirect_is_not_followed_and_the_key_stays_here() -> None:
     with FakeOpenAi([]) as other, FakeOpenAi([], listing=302) as server:
         server.listing_headers = {"location": f"{other.url}/models"}
-        with pytest.raises(UserError, match=f"redirects to {other.url}/models, which is not followed") as error:
+        with user_error("endpoint-redirects", f"{other.url}/models") as error:
             check_endpoint(Endpoint(base_url=server.url, model=MODEL), "key")
         assert len(str(error.value).splitlines()) == 2
         assert other.asked == []
@@ -60,14 +60,14 @@ def test_a_redirect_is_not_followed_and_the_key_stays_here() -> None:
 
 def test_an_answer_without_an_end_is_read_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agentmill.synthesis.policies.http_client.MOST_BYTES", 2**20)
-    with pouring(pause_s=0.0) as (url, sent), pytest.raises(UserError, match="the answer is longer than 1 MiB"):
+    with pouring(pause_s=0.0) as (url, sent), user_error("endpoint-unreachable", "1 MiB"):
         check_endpoint(Endpoint(base_url=url, model="m"), None)
     assert sum(sent) < 32 * 2**20  # what the sockets hold besides
 
 
 def test_an_answer_that_comes_drop_by_drop_is_waited_for_no_longer_than_said() -> None:
     began = time.monotonic()
-    with pouring(pause_s=0.1) as (url, _), pytest.raises(UserError, match="no whole answer within 1 s"):
+    with pouring(pause_s=0.1) as (url, _), user_error("endpoint-unreachable", "1"):
         check_endpoint(Endpoint(base_url=url, model="m"), None, timeout_s=1.0)
     assert time.monotonic() - began < 10
 

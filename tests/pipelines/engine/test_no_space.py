@@ -12,8 +12,8 @@ import pytest
 from agentmill.pipelines.engine import attempts
 from agentmill.pipelines.engine.operation import Operation
 from agentmill.pipelines.engine.run import run_stage
-from agentmill.schemas.errors import UserError
 from agentmill.schemas.tables import Table
+from tests.errors import user_error
 from tests.pipelines.engine.operations import Distinct, Explore, Shout
 from tests.pipelines.engine.stages import order, rows_of, task, write_table
 
@@ -39,7 +39,7 @@ def test_a_full_device(operation: Operation, runner: str, small_device: Path, tm
         tmp_path / "tasks", [[task(i, instruction=f"{chance.randbytes(4_000).hex()}") for i in range(60)]]
     )
     request = order(operation, table, small_device / "out", runner={"name": runner})
-    with pytest.raises(UserError, match="no space left on the device") as caught:
+    with user_error("no-space") as caught:
         run_stage(request)
     assert len(str(caught.value).splitlines()) == 1
     assert not (small_device / "out" / "manifest.json").exists()

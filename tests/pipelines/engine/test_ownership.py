@@ -9,8 +9,8 @@ import pytest
 from agentmill.pipelines.engine import attempts
 from agentmill.pipelines.engine.provenance import check_ours
 from agentmill.pipelines.engine.run import run_stage
-from agentmill.schemas.errors import UserError
 from agentmill.schemas.tables import Table, remove
+from tests.errors import user_error
 from tests.pipelines.engine.operations import Shout
 from tests.pipelines.engine.stages import order, rows_of, task, write_table
 
@@ -42,7 +42,7 @@ def test_a_folder_of_the_user_with_the_name_of_a_table_is_refused(
     tasks: Table, tmp_path: Path, name: str, replace: bool
 ) -> None:
     mine = put(tmp_path / "out" / name)
-    with pytest.raises(UserError, match="no part of a table that was begun there") as error:
+    with user_error("output-not-ours") as error:
         run_stage(order(Shout(), tasks, tmp_path / "out", replace=replace))
     assert name in str(error.value)
     assert len(str(error.value).splitlines()) == 2
@@ -53,7 +53,7 @@ def test_a_folder_of_the_user_with_the_name_of_a_table_is_refused(
 def test_a_table_with_a_file_of_the_user_is_not_replaced(tasks: Table, tmp_path: Path, name: str) -> None:
     run_stage(order(Shout(), tasks, tmp_path / "out", config={"n": 1}))
     mine = put(tmp_path / "out" / name)
-    with pytest.raises(UserError, match="nothing was changed"):
+    with user_error("output-not-ours"):
         run_stage(order(Shout(), tasks, tmp_path / "out", config={"n": 2}, replace=True))
     assert mine.read_text() == "mine"
     assert len(rows_of(tmp_path / "out")) == 4
@@ -68,7 +68,7 @@ def test_links_are_not_followed(tasks: Table, tmp_path: Path, name: str) -> None
     link.parent.mkdir(parents=True, exist_ok=True)
     link.symlink_to(theirs if name.endswith("parquet") else theirs.parent)
     for replace in (False, True):
-        with pytest.raises(UserError, match=r"is a link|no part of a table"):
+        with user_error("output-not-ours"):
             run_stage(order(Shout(), tasks, tmp_path / "out", replace=replace))
     assert theirs.read_text() == "mine"
 
@@ -98,16 +98,16 @@ def test_an_empty_folder_and_what_is_only_begun_are_ours(tmp_path: Path) -> None
     check_ours(tmp_path / "missing")
     put(tmp_path / "begun/.seeds/manifest.json")
     check_ours(tmp_path / "begun")
-    with pytest.raises(UserError, match="is a file"):
+    with user_error("not-a-folder", "file"):
         check_ours(put(tmp_path / "file"))
 
 
 def test_a_folder_is_removed_only_if_it_is_ours(tmp_path: Path) -> None:
     mine = put(tmp_path / "model/weights")
-    with pytest.raises(UserError, match="no model of ours"):
+    with user_error("output-not-ours", "model"):
         remove(tmp_path / "model", "model", lambda names: "record.json" in names)
     (tmp_path / "link").symlink_to(tmp_path / "model")
-    with pytest.raises(UserError, match="no model of ours"):
+    with user_error("output-not-ours", "model"):
         remove(tmp_path / "link", "model", lambda names: True)
     assert mine.read_text() == "mine"
     put(tmp_path / "model/record.json")

@@ -27,10 +27,10 @@ from agentmill.pipelines.serving.server_process import (
     telling_lines,
 )
 from agentmill.pipelines.serving.servers import run_servers, serve
-from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.trajectory import MessageAction
 from agentmill.synthesis.policies import make_policy
 from agentmill.synthesis.policies.policy import Conversation
+from tests.errors import user_error
 from tests.fake_openai import FakeOpenAi, text
 
 ROOT = Path(__file__).parents[3]
@@ -278,12 +278,12 @@ def test_given_endpoints_are_checked_and_nothing_is_started(tmp_path: Path) -> N
             assert [(one.base_url, one.model) for one in endpoints] == [(server.url, "fake")]
         wrong = ModelConfig(policy="openai", model="fak", endpoints=[server.url])
         with (
-            pytest.raises(UserError, match=r"does not serve 'fak'; it has: fake. Did you mean 'fake'"),
+            user_error("model-not-served", "'fak'", "fake"),
             serve(wrong, tmp_path),
         ):
             raise AssertionError("not served there")
     with (
-        pytest.raises(UserError, match=r"cannot be reached .*; start the server or correct `endpoints`"),
+        user_error("endpoint-unreachable", "endpoints"),
         serve(config, tmp_path),
     ):
         raise AssertionError("nobody there")
@@ -296,7 +296,7 @@ def test_a_port_in_use_is_said_before_anything_starts(tmp_path: Path) -> None:
     with FakeOpenAi([]) as other:
         config = ModelConfig(policy="vllm", model=str(tmp_path), server=ServerConfig(port=other.port))
         with (
-            pytest.raises(UserError, match=rf"port {other.port} is in use; give another one as `server.port`"),
+            user_error("port-in-use", other.port, "server.port"),
             serve(config, tmp_path / "run"),
         ):
             raise AssertionError("the port is taken")

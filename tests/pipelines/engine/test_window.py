@@ -18,8 +18,10 @@ from agentmill.pipelines.engine.operation import AsyncOperation, Result, Unit
 from agentmill.pipelines.engine.run import run_stage
 from agentmill.pipelines.engine.shard import Shard
 from agentmill.pipelines.engine.window import Pending, Window
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.task import Task
+from tests.errors import user_error
 from tests.pipelines.engine.operations import Explore
 from tests.pipelines.engine.stages import order, task, write_table
 
@@ -102,12 +104,12 @@ def test_an_interrupted_run_stops_waiting(monkeypatch: pytest.MonkeyPatch) -> No
 
 class Unopenable(Echo):
     async def open(self) -> None:
-        raise UserError("no key: export KEY=…")
+        raise UserError("no key: export KEY=…", ErrorCode.KEY_MISSING)
 
 
 def test_an_operation_that_cannot_be_opened_ends_the_stage(tmp_path: Path) -> None:
     table = write_table(tmp_path / "tasks", [[task(0, "0")]])
-    with pytest.raises(UserError, match="no key: export KEY="):
+    with user_error("key-missing"):
         run_stage(order(Unopenable(), table, tmp_path / "out"))
 
 

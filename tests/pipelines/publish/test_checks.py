@@ -25,12 +25,12 @@ from agentmill.pipelines.publish.checks import (
 )
 from agentmill.pipelines.publish.layout import configs, split_name, splits
 from agentmill.pipelines.publish.scan import Scan, scan
-from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.manifest import Counts, write_manifest
 from agentmill.schemas.records.record import Record
 from agentmill.schemas.records.verdict import Dropped
 from agentmill.schemas.tables import Table
 from tests.builders import called, said, seen, task, tool_trajectory, trajectory, verdict
+from tests.errors import user_error
 
 TOKEN = "hf_" + "aBcD" * 9
 
@@ -162,7 +162,7 @@ def test_a_file_that_is_not_what_the_manifest_tells_is_refused(tmp_path: Path) -
     (path,) = table.shards()
     other = seed_table(tmp_path / "other", [run("b", "y")])
     path.write_bytes(other.shards()[0].read_bytes().ljust(path.stat().st_size, b"\0")[: path.stat().st_size])
-    with pytest.raises(UserError, match="is not what the manifest tells of"):
+    with user_error("manifest-mismatch"):
         scan(Table.open(tmp_path / "runs"), "runs")
 
 
@@ -260,5 +260,5 @@ def test_datasets_takes_the_names_of_splits(value: str) -> None:
 def test_two_tables_are_not_one_configuration(tmp_path: Path) -> None:
     table = seed_table(tmp_path / "runs", [run("a", "x")])
     tables, surveys = [Published("a/b", table), Published("a.b", table)], {}
-    with pytest.raises(UserError, match=r"a/b and a\.b would both be the configuration a\.b"):
+    with user_error("name-taken", "a/b", "a.b"):
         configs(tables, surveys)

@@ -19,13 +19,13 @@ from agentmill.pipelines.publish.licences import (
     sources_of,
     stated,
 )
-from agentmill.schemas.errors import UserError
 from agentmill.schemas.ids import digest
 from agentmill.schemas.records.manifest import write_manifest
 from agentmill.schemas.records.rows import Message, SftRow
 from agentmill.schemas.tables import Table
 from agentmill.synthesis.generators.inspirations import built_in
 from tests.builders import run_of_source, spec, trajectory
+from tests.errors import user_error
 
 
 def material(*tables: Table) -> Bundle:
@@ -115,7 +115,7 @@ def test_rows_whose_runs_are_not_here_are_refused_until_their_licence_is_said(tm
     assert check.level == "refused"
     assert "rows (inputs that are not here: from/runs, verdicts/verdicts) tells no licence" in check.detail
     assert "say which it is with --source-licence rows=LICENCE" in check.detail
-    with pytest.raises(UserError, match="a licence is missing"):
+    with user_error("licence-missing"):
         declared_or_common(None, found)
     assert licences("mit", stated(found, {"rows": "cc-by-nc-4.0"})).level == "refused"
     assert licences("mit", stated(found, {"rows": "apache-2.0"})).level == "passed"
@@ -125,11 +125,11 @@ def test_a_licence_is_said_of_sources_that_tell_none_that_is_known_and_of_no_oth
     assert stated([source("llama-9")], {"org/a": "llama3.1"})[0].licence == "llama3.1"
     assert stated([source("other")], {"org/a": "mit"})[0].licence == "mit"
     assert stated([source("MIT")], {"org/a": "mit"}) == [source("MIT")]
-    with pytest.raises(UserError, match=r"its rows say CC-BY-NC-4\.0"):
+    with user_error("licence-differs", "CC-BY-NC-4.0"):
         stated([source("CC-BY-NC-4.0")], {"org/a": "mit"})
-    with pytest.raises(UserError, match=r"none of the sources; they are org/a\. Did you mean 'org/a'"):
+    with user_error("unknown-name", "'org/a'"):
         stated([source(None)], {"org/aa": "mit"})
-    with pytest.raises(UserError, match="there are none"):
+    with user_error("unknown-name", "org/a"):
         stated([], {"org/a": "mit"})
 
 
@@ -149,8 +149,8 @@ def test_a_licence_is_declared_or_that_of_all_sources() -> None:
     assert declared_or_common(None, [one]) == "mit"
     assert declared_or_common("Apache-2.0", [one, other]) == "apache-2.0"
     for sources in ([], [one, other], [one, source(None)], [one, source("other")], [source("custom")]):
-        with pytest.raises(UserError, match="a licence is missing"):
+        with user_error("licence-missing"):
             declared_or_common(None, sources)
-    with pytest.raises(UserError, match=r"unknown licence 'apache'.*Did you mean 'apache-2.0'"):
+    with user_error("unknown-name", "'apache'", "apache-2.0"):
         known("apache")
     assert set(OBLIGATIONS) == {each.lower() for each in OBLIGATIONS}

@@ -14,10 +14,10 @@ from agentmill.pipelines.publish.bundle import gather
 from agentmill.pipelines.runs.summary import StageSummary, Summary
 from agentmill.pipelines.runs.tables import run_of
 from agentmill.schemas.config import dump_yaml
-from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.manifest import write_manifest
 from agentmill.schemas.tables import Table
 from tests.builders import task, trajectory
+from tests.errors import user_error
 from tests.fake_hub import FakeHub, direct, files_of
 
 
@@ -56,7 +56,7 @@ def test_a_finished_run_is_published_as_a_whole(tmp_path: Path) -> None:
 def test_a_run_that_is_running_is_not(tmp_path: Path) -> None:
     run = finished(tmp_path / "run")
     with locked(run):
-        with pytest.raises(UserError, match="is still running; wait for it"):
+        with user_error("run-in-use"):
             gather(run, [])
         assert [each.name for each in gather(run, ["tasks"]).tables] == ["tasks"]
 
@@ -71,7 +71,7 @@ def test_a_run_that_is_running_is_not(tmp_path: Path) -> None:
 def test_a_run_that_is_not_as_its_summary_tells_is_not(tmp_path: Path, told: dict[str, int], said: str) -> None:
     run = finished(tmp_path / "run")
     tell(run, **told)
-    with pytest.raises(UserError, match=f"{said}; finish it with `agentmill run .*recipe.yaml`, or choose"):
+    with user_error("run-unfinished", said):
         gather(run, [])
     assert gather(run, ["tasks"]).tables
 
@@ -79,7 +79,7 @@ def test_a_run_that_is_not_as_its_summary_tells_is_not(tmp_path: Path, told: dic
 def test_what_its_steps_did_not_make_is_no_reason_to_run_them_again(tmp_path: Path) -> None:
     run = finished(tmp_path / "run")
     tell(run, explored=2)
-    with pytest.raises(UserError, match=r"has a table tasks that summary\.json does not tell of; move it out") as error:
+    with user_error("table-not-of-run", "summary.json") as error:
         gather(run, [])
     assert "agentmill run" not in str(error.value)
     (run / "tasks").rename(tmp_path / "tasks")
@@ -90,17 +90,17 @@ def test_a_run_without_a_summary_is_not_and_a_damaged_one_is_told(tmp_path: Path
     run = finished(tmp_path / "run")
     for text in (b'{"name": "small"', b"\xff", b"[]"):
         (run / "summary.json").write_bytes(text)
-        with pytest.raises(UserError, match=r"summary.json is damaged .*writes it anew"):
+        with user_error("damaged-file", "summary.json"):
             gather(run, [])
     (run / "summary.json").unlink()
-    with pytest.raises(UserError, match=r"is not finished, for it has no summary.json"):
+    with user_error("run-unfinished", "summary.json"):
         gather(run, [])
 
 
 def test_of_several_runs_one_is_named(tmp_path: Path) -> None:
     for name in ("one", "other"):
         finished(tmp_path / name)
-    with pytest.raises(UserError, match=r"holds several runs \(one, other\); publish one, for example .*/one"):
+    with user_error("several-match", "/one"):
         gather(tmp_path, [])
     seed_table(tmp_path / "loose/tasks", [task("a")])
     assert [each.name for each in gather(tmp_path / "loose", []).tables] == ["tasks"]
@@ -109,16 +109,16 @@ def test_of_several_runs_one_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("named", "said"),
     [
-        (["a=tasks", "a=explored"], "two tables would be called a"),
-        (["a=tasks", "a/data=explored"], "cannot be called a/data, which is something else"),
-        (["copies=tasks"], "cannot be called copies"),
-        (["recipe.yaml/x=tasks"], "cannot be called recipe.yaml/x"),
-        (["../a=tasks"], "cannot name a table"),
-        (["task"], "has no table 'task'.*Did you mean 'tasks'"),
+        (["a=tasks", "a=explored"], ("name-taken",)),
+        (["a=tasks", "a/data=explored"], ("name-taken", "a/data")),
+        (["copies=tasks"], ("name-taken",)),
+        (["recipe.yaml/x=tasks"], ("name-taken", "recipe.yaml/x")),
+        (["../a=tasks"], ("name-malformed",)),
+        (["task"], ("unknown-name", "'task'", "tasks")),
     ],
 )
-def test_names_on_the_hub_do_not_meet(tmp_path: Path, named: list[str], said: str) -> None:
-    with pytest.raises(UserError, match=said):
+def test_names_on_the_hub_do_not_meet(tmp_path: Path, named: list[str], said: tuple[str, ...]) -> None:
+    with user_error(*said):
         gather(finished(tmp_path / "run"), named)
 
 
@@ -151,9 +151,9 @@ def test_a_manifest_of_another_program_is_no_table(tmp_path: Path) -> None:
 
 
 def test_a_table_alone_has_a_name_that_can_be_read_back(tmp_path: Path) -> None:
-    for name in ("my table", "copies"):
+    for name, code in (("my table", "name-malformed"), ("copies", "name-taken")):
         seed_table(tmp_path / name, [task("a")])
-        with pytest.raises(UserError, match="name it so: --table NAME=TABLE"):
+        with user_error(code, name, "--table NAME=TABLE"):
             gather(tmp_path / name, [])
         assert [each.name for each in gather(tmp_path, [f"tasks={name}"]).tables] == ["tasks"]
 
@@ -161,6 +161,6 @@ def test_a_table_alone_has_a_name_that_can_be_read_back(tmp_path: Path) -> None:
 def test_a_run_of_an_evaluation_alone_has_nothing_to_publish_unless_it_is_named(tmp_path: Path) -> None:
     seed_table(tmp_path / "evaluation/train/base/trajectories", [trajectory("a")])
     (tmp_path / "evaluation" / RESULT).write_text("{}")
-    with pytest.raises(UserError, match="holds only tables that an evaluation made"):
+    with user_error("not-publishable"):
         gather(tmp_path, [])
     assert gather(tmp_path, ["played=evaluation/train/base/trajectories"]).tables

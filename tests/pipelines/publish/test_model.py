@@ -13,10 +13,10 @@ from agentmill.pipelines.processes.identity import LOCK
 from agentmill.pipelines.publish.checks import Check
 from agentmill.pipelines.publish.model import ADAPTER, model
 from agentmill.pipelines.publish.publication import Order
-from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.manifest import write_manifest
 from agentmill.schemas.tables import Table
 from tests.builders import run_of_source, trajectory
+from tests.errors import user_error
 
 CONFIG = {"base_model_name_or_path": "/home/jane/models/base", "peft_type": "LORA", "r": 8}
 
@@ -48,7 +48,7 @@ def test_an_adapter_is_published_with_the_name_of_its_base_on_the_hub(adapter: P
 
 
 def test_an_adapter_of_a_folder_here_is_of_no_use_elsewhere(adapter: Path) -> None:
-    with pytest.raises(UserError, match="say what it adapts on the Hub with --base-model ORG/NAME"):
+    with user_error("base-model-unknown", "--base-model", "ORG/NAME"):
         model(order(adapter, None))
 
 
@@ -90,12 +90,12 @@ def test_the_description_is_looked_through_too(adapter: Path) -> None:
 
 @pytest.mark.parametrize("base", ["/home/jane/base", "base", "../org/base", "org/base/x"])
 def test_a_base_is_one_on_the_hub(adapter: Path, base: str) -> None:
-    with pytest.raises(UserError, match=f"--base-model {base}: expected a model on the Hub"):
+    with user_error("base-model-unknown", "--base-model", base):
         model(order(adapter, base))
     (adapter / ADAPTER).unlink()
     (adapter / "config.json").write_text("{}")
     (adapter / "README.md").write_text(f"---\nbase_model: {base}\n---\n")
-    with pytest.raises(UserError, match=f"README.md: base_model {base}: expected a model on the Hub"):
+    with user_error("base-model-unknown", "README.md", base):
         model(order(adapter, None))
     assert model(order(adapter, "org/base")).files
 
@@ -113,7 +113,7 @@ def test_a_base_is_one_on_the_hub(adapter: Path, base: str) -> None:
 )
 def test_a_damaged_file_is_named(adapter: Path, name: str, content: bytes) -> None:
     (adapter / name).write_bytes(content)
-    with pytest.raises(UserError, match=rf"tuned/{name} is damaged \(.+\); .*run its training again"):
+    with user_error("damaged-file", name):
         model(order(adapter, "org/base"))
 
 

@@ -22,6 +22,7 @@ from agentmill.pipelines.publish.difference import (
 )
 from agentmill.pipelines.publish.push import check_token, push, push_errors
 from agentmill.schemas.errors import UserError
+from tests.errors import user_error
 from tests.fake_hub import blob_id
 from tests.writing_hub import CUT, LOST, READER, WRITER, WritingHub
 
@@ -114,7 +115,7 @@ def test_a_new_repository_is_private_if_asked_for(hub: tuple[WritingHub, str]) -
     held = remote(HfApi(endpoint=address), MAIN)
     check_visibility(REPO, held, private=True)
     fake.private.clear()
-    with pytest.raises(UserError, match="is there already and is public"):
+    with user_error("repo-is-public"):
         check_visibility(REPO, remote(HfApi(endpoint=address), MAIN), private=True)
 
 
@@ -128,21 +129,21 @@ def test_without_a_wish_a_new_repository_is_as_its_organisation_has_it(hub: tupl
 @pytest.mark.parametrize(
     ("fault", "statuses", "said"),
     [
-        ("POST /api/repos/create", [403], "may not write to org"),
-        ("POST /api/datasets/org/data/commit", [409], "somebody else has changed it meanwhile"),
-        ("POST /api/datasets/org/data/commit", [412], "somebody else has changed it meanwhile"),
-        ("POST /api/datasets/org/data/commit", [503], "the Hub answers"),
-        ("POST /api/datasets/org/data/commit", [CUT], "cannot be reached"),
-        ("POST /api/datasets/org/data/commit", [429], "asks for a pause .*wait 7 seconds"),
-        ("PUT /lfs", [400, 400], "the Hub answers"),
+        ("POST /api/repos/create", [403], ("token-may-not-write",)),
+        ("POST /api/datasets/org/data/commit", [409], ("changed-meanwhile",)),
+        ("POST /api/datasets/org/data/commit", [412], ("changed-meanwhile",)),
+        ("POST /api/datasets/org/data/commit", [503], ("hub-refuses",)),
+        ("POST /api/datasets/org/data/commit", [CUT], ("hub-unreachable",)),
+        ("POST /api/datasets/org/data/commit", [429], ("hub-refuses", "7")),
+        ("PUT /lfs", [400, 400], ("hub-refuses",)),
     ],
 )
 def test_a_fault_leaves_nothing_to_be_seen_and_the_same_command_goes_on(
-    hub: tuple[WritingHub, str], fault: str, statuses: list[int], said: str
+    hub: tuple[WritingHub, str], fault: str, statuses: list[int], said: tuple[str, ...]
 ) -> None:
     fake, address = hub
     fake.faults[fault] = list(statuses)
-    with pytest.raises(UserError, match=said) as error:
+    with user_error(*said) as error:
         publish(address)
     assert "run the same command again" in str(error.value)
     assert WRITER not in str(error.value)
@@ -176,7 +177,7 @@ def test_what_cannot_be_known_is_not_told(hub: tuple[WritingHub, str]) -> None:
     fake, address = hub
     fake.faults["POST /api/datasets/org/data/commit"] = [LOST]
     fake.faults["GET /api/datasets/org/data/tree"] = [403]
-    with pytest.raises(UserError, match="whether it arrived is not known; run the same command again") as error:
+    with user_error("hub-unreachable") as error:
         publish(address)
     assert "nothing of it can be seen" not in str(error.value)
     assert contents(fake) == CONTENTS
@@ -194,14 +195,12 @@ def test_what_arrived_before_a_failure_is_not_sent_again(hub: tuple[WritingHub, 
     assert [each for each in fake.requests if each.startswith("PUT")] == puts
 
 
-@pytest.mark.parametrize(
-    ("token", "said"), [("hf_wrong", "does not know the token"), (READER, "may not write to org; it needs the role")]
-)
+@pytest.mark.parametrize(("token", "said"), [("hf_wrong", ("token-unknown",)), (READER, ("token-may-not-write",))])
 def test_a_token_that_does_not_serve_is_told_and_never_shown(
-    hub: tuple[WritingHub, str], token: str, said: str
+    hub: tuple[WritingHub, str], token: str, said: tuple[str, ...]
 ) -> None:
     fake, address = hub
-    with pytest.raises(UserError, match=said) as error:
+    with user_error(*said) as error:
         publish(address, token=token)
     assert token not in str(error.value)
     assert REPO not in fake.branches
@@ -209,7 +208,7 @@ def test_a_token_that_does_not_serve_is_told_and_never_shown(
 
 def test_a_card_that_the_hub_refuses_stops_everything_before_it_is_sent(hub: tuple[WritingHub, str]) -> None:
     fake, address = hub
-    with pytest.raises(UserError, match="metadata is wrong"):
+    with user_error("hub-refuses", "README.md"):
         publish(address, {**FILES, "README.md": LocalFile.of(b"---\nname: x\n---\n")})
     assert contents(fake) == {}
     assert fake.received_bytes == 0
@@ -223,7 +222,7 @@ def test_what_somebody_pushed_meanwhile_is_not_undone(hub: tuple[WritingHub, str
     theirs = {**fake.files(REPO), "theirs.txt": b"x"}
     fake.push(REPO, theirs)
     more = {**FILES, "recipe.yaml": LocalFile.of(b"name: x\n")}
-    with pytest.raises(UserError, match="somebody else"):
+    with user_error("changed-meanwhile"):
         push(api, MAIN, more, difference(more, held, OWNED), held, False)
     assert fake.files(REPO) == theirs
     publish(address, more)
@@ -231,7 +230,7 @@ def test_what_somebody_pushed_meanwhile_is_not_undone(hub: tuple[WritingHub, str
 
 
 def test_a_hub_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="the Hub cannot be reached"):
+    with user_error("hub-unreachable"):
         publish("http://127.0.0.1:1")
 
 
@@ -241,22 +240,22 @@ def test_tables_that_would_go_are_named_first(hub: tuple[WritingHub, str]) -> No
     held = remote(HfApi(endpoint=address), MAIN)
     check_tables_stay(held, ["rows", "more"], replace=False)
     check_tables_stay(held, ["more"], replace=True)
-    with pytest.raises(UserError, match="holds the tables rows, which are not among more"):
+    with user_error("tables-would-go", "more"):
         check_tables_stay(held, ["more"], replace=False)
 
 
 @pytest.mark.parametrize(
     ("token", "said"),
-    [("hf_wrong", "does not know the token"), (READER, "needs the role `write`"), (False, "there is no token; log in")],
+    [("hf_wrong", ("token-unknown",)), (READER, ("token-may-not-write", "write")), (False, ("token-missing",))],
 )
 def test_a_token_is_looked_at_before_anything_else(
-    hub: tuple[WritingHub, str], token: str | bool, said: str, monkeypatch: pytest.MonkeyPatch
+    hub: tuple[WritingHub, str], token: str | bool, said: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, address = hub
     monkeypatch.setenv("HF_TOKEN", "")
     monkeypatch.setattr(constants, "HF_TOKEN_PATH", "/nowhere/token")
     check_token(HfApi(endpoint=address, token=WRITER), REPO, "main")
-    with pytest.raises(UserError, match=said):
+    with user_error(*said):
         check_token(HfApi(endpoint=address, token=token or None), REPO, "main")
 
 
@@ -285,7 +284,7 @@ def test_a_token_serves_where_the_hub_says_that_it_may_write(
     if serves:
         check_token(api, repo, "main")
         return
-    with pytest.raises(UserError, match=f"may not write to {repo.partition('/')[0]}; .*; nothing was sent"):
+    with user_error("token-may-not-write", repo.partition("/")[0]):
         check_token(api, repo, "main")
 
 
@@ -302,7 +301,7 @@ def test_a_repository_that_was_made_for_nothing_is_told(
 ) -> None:
     fake, address = hub
     fake.faults["POST /api/datasets/org/data/commit"] = [403]
-    with pytest.raises(UserError, match=f"may not write to org; .*; {left}; run the same command again") as error:
+    with user_error("token-may-not-write", left) as error:
         publish(address, revision=revision, private=private)
     assert "nothing of it can be seen" not in str(error.value)
     assert contents(fake) == {}
@@ -316,7 +315,7 @@ def test_a_branch_that_was_made_for_nothing_is_told_and_is_then_one_that_is_ther
     api, branch = HfApi(endpoint=address, token=WRITER), Branch(REPO, "dataset", "next")
     assert remote(api, branch).copied
     fake.faults["POST /api/datasets/org/data/commit"] = [500]
-    with pytest.raises(UserError, match="the branch next was made and holds what main does; run the same"):
+    with user_error("hub-refuses", "next"):
         publish(address, {**FILES, "recipe.yaml": LocalFile.of(b"name: x\n")}, revision="next")
     assert fake.branches[REPO]["next"] == fake.branches[REPO]["main"]
     assert not remote(api, branch).copied
@@ -336,7 +335,7 @@ def test_files_of_somebody_else_are_told_from_ours(hub: tuple[WritingHub, str]) 
     assert found == {"README.md": "Update README.md", "rows/notes.txt": "Update README.md"}
     check_others_stay(found, replace=True)
     check_others_stay({}, replace=False)
-    with pytest.raises(UserError, match=r"somebody else wrote .*README.md \(Update README.md\), rows/notes.txt"):
+    with user_error("files-of-others", "README.md", "rows/notes.txt"):
         check_others_stay(found, replace=False)
 
 

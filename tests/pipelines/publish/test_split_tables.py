@@ -15,12 +15,12 @@ from agentmill.pipelines.publish.bundle import Published
 from agentmill.pipelines.publish.layout import configs, split_tables
 from agentmill.pipelines.publish.publication import Order, Publication, dataset
 from agentmill.pipelines.publish.scan import Scan, scan
-from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.record import Record
 from agentmill.schemas.records.task import EnvironmentSpec, Task
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.tables import Table
 from tests.builders import instruction, said, seen, spec, task, trajectory, verdict
+from tests.errors import user_error
 from tests.pipelines.engine.stages import write_table
 
 TASKS = [
@@ -143,5 +143,5 @@ def test_a_table_of_held_out_rows_alone_is_never_the_default(tmp_path: Path) -> 
 def test_a_table_that_is_called_like_a_held_out_configuration_is_refused(tmp_path: Path) -> None:
     tasks = surveyed(tmp_path / "tasks", TASKS[0], TASKS[1])
     other = surveyed(tmp_path / "tasks.held_out", TASKS[1])
-    with pytest.raises(UserError, match=r"tasks\.held_out and tasks would both be the configuration tasks\.held_out"):
+    with user_error("name-taken", "tasks.held_out"):
         configured(tasks, other)

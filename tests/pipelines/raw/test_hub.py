@@ -17,7 +17,7 @@ from agentmill.pipelines.sources.files import find
 from agentmill.pipelines.sources.hub import Address, parse
 from agentmill.pipelines.sources.planning import GroupBy, plan_parts
 from agentmill.pipelines.sources.reading import read_part
-from agentmill.schemas.errors import UserError
+from tests.errors import user_error
 from tests.fake_hub import FakeHub, child
 
 ROWS = [{"id": f"r{number % 30}", "text": "é" * (number % 30)} for number in range(40)]
@@ -104,7 +104,7 @@ def test_the_parts_of_an_address() -> None:
     assert str(parse("hf://org/name@v1/data/")) == "hf://datasets/org/name@v1/data"
     assert parse(f"hf://org/name@{'0a' * 20}").pinned
     for text in ("hf://name", "hf://datasets/name", "hf://spaces/org/name", "hf://org/name@"):
-        with pytest.raises(UserError, match="expected hf://datasets/ORG/NAME"):
+        with user_error("hub-address-malformed", "hf://datasets/ORG/NAME"):
             parse(text)
 
 

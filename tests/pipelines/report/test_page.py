@@ -20,9 +20,9 @@ from agentmill.pipelines.report.page import resume, write_report
 from agentmill.pipelines.report.recipe_graph import wired
 from agentmill.pipelines.report.steps import Planned
 from agentmill.pipelines.runs.run import Stage, read_run
-from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.trajectory import Outcome
 from tests.builders import trajectory, verdict
+from tests.errors import user_error
 from tests.pipelines.report.world import BODY, HOSTILE_REASON, STEPS, end, letter, write_recipe, write_table
 from tests.pipelines.view.browser import WIDE
 from tests.pipelines.view.world import ATTACKS
@@ -172,22 +172,22 @@ def test_lines_that_meet_are_in_lanes_of_their_own() -> None:
 def test_nothing_but_a_report_is_written_over(run: Path, tmp_path: Path) -> None:
     mine = tmp_path / "mine.html"
     mine.write_text("<p>mine")
-    with pytest.raises(UserError, match=r"mine.html is no report, and is not written over; give another file"):
+    with user_error("output-not-ours", "mine.html"):
         write_report(run, mine)
     assert mine.read_text() == "<p>mine"
     mine.write_text("# Notes\n\n    <!doctype html>\n    " + '<meta name="generator" content="agentmill report">')
-    with pytest.raises(UserError, match=r"mine.html is no report"):
+    with user_error("output-not-ours", "mine.html"):
         write_report(run, mine)
-    with pytest.raises(UserError, match=r"is a folder; give a file: --out .*report.html"):
+    with user_error("not-a-file", "--out", "report.html"):
         write_report(run, tmp_path)
 
 
 def test_a_place_that_takes_no_file_is_named(run: Path, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(UserError, match=r"pipe is no regular file; give another file: --out FILE"):
+    with user_error("not-a-file", "--out"):
         write_report(run, tmp_path / "pipe")
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match=r"file/page.html cannot be written \(.*\); give another file: --out FILE"):
+    with user_error("not-writable", "file/page.html", "--out"):
         write_report(run, tmp_path / "file/page.html")
 
 

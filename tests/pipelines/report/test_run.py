@@ -13,9 +13,9 @@ from agentmill.pipelines.recipes.grammar import read_recipe
 from agentmill.pipelines.report.page import resume
 from agentmill.pipelines.report.steps import planned
 from agentmill.pipelines.runs.run import STALE, read_run
-from agentmill.schemas.errors import UserError
 from agentmill.schemas.tables import Table, write_manifest
 from tests.builders import spec, task, verdict
+from tests.errors import user_error
 from tests.pipelines.report.world import BODY, STEPS, compare, run_of, write_recipe, write_table
 
 
@@ -95,14 +95,14 @@ def test_an_evaluation_whose_tables_were_made_anew_is_not_done(run: Path, tmp_pa
 
 def test_a_table_is_refused_with_the_command_for_it(run: Path) -> None:
     for path in (run / "tasks", run / "tasks/data"):
-        with pytest.raises(UserError, match=f"look at it with: agentmill inspect {run}/tasks$"):
+        with user_error("not-a-run", f"{run}/tasks"):
             read_run(path)
 
 
 def test_what_is_no_run_is_said(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"holds no recipe.yaml; expected what agentmill run has made"):
+    with user_error("not-a-run", "recipe.yaml"):
         read_run(tmp_path)
-    with pytest.raises(UserError, match="is no folder"):
+    with user_error("not-a-run"):
         read_run(tmp_path / "nothing")
 
 
@@ -124,7 +124,7 @@ def test_a_damaged_file_is_named(run: Path, tmp_path: Path, file: str, text: str
     root = tmp_path / "run"
     shutil.copytree(run, root)
     (root / file).write_text(text, encoding="latin-1")
-    with pytest.raises(UserError, match=file):
+    with user_error("not-yaml" if file == "recipe.yaml" else "damaged-file", file):
         read_run(root)
 
 

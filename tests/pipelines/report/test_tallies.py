@@ -18,9 +18,9 @@ from agentmill.pipelines.report.steps import Planned
 from agentmill.pipelines.report.text import cut, label, visible
 from agentmill.pipelines.runs import dropped
 from agentmill.pipelines.view.sources import Source
-from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.task import Difficulty
 from tests.builders import outcome, spec, task, trajectory, verdict
+from tests.errors import user_error
 from tests.pipelines.report.world import letter, run_of, write_table
 
 ROUND_2 = Planned("round-02/explored", "sample", "explored", 2)
@@ -88,7 +88,7 @@ def test_a_damaged_shard_is_named(tmp_path: Path) -> None:
     content = bytearray(shard.read_bytes())
     content[4:60] = b"\xff" * 56
     shard.write_bytes(content)
-    with pytest.raises(UserError, match=r"part-00000.parquet"):
+    with user_error("damaged-file", "part-00000.parquet"):
         list(tallies.frames(found.table, {"id": "trajectory_id"}))
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.trajectory import Trajectory, TurnTokens
 from agentmill.schemas.tables import Counts
 from tests.builders import instruction, said, trajectory
+from tests.errors import user_error
 from tests.pipelines.engine.stages import rows_of, write_table
 from tests.pipelines.stages.steps import run
 
@@ -63,5 +63,5 @@ def test_drift_is_told_from_tokens_of_another_text(tokenizer: Tokenizer, tmp_pat
 
 def test_a_folder_without_a_tokenizer_is_named(tmp_path: Path) -> None:
     write_table(tmp_path / "runs", [[trajectory()]], Trajectory)
-    with pytest.raises(UserError, match=r"there is no .*nowhere/tokenizer\.json"):
+    with user_error("tokenizer-missing", "nowhere/tokenizer.json"):
         run(tmp_path, "check_tokens", "verdicts", of="runs", tokenizer=str(tmp_path / "nowhere"))

@@ -10,10 +10,10 @@ import pytest
 
 from agentmill.pipelines.operators import trajectory_index as contents
 from agentmill.pipelines.operators.trajectory_index import TrajectoryIndex
-from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.tables import Table
 from tests.builders import instruction, said, tool_trajectory, trajectory
+from tests.errors import user_error
 from tests.pipelines.engine.stages import task, write_table
 
 RUNS = [
@@ -66,7 +66,7 @@ def test_more_rows_than_are_decoded_together(tables: list[Table], monkeypatch: p
 
 def test_an_id_that_stands_twice_is_refused(tables: list[Table], tmp_path: Path) -> None:
     again = write_table(tmp_path / "again", [RUNS[:1]], Trajectory)
-    with pytest.raises(UserError, match=r"trajectory t0 stands twice, in .*one.* and .*again"):
+    with user_error("record-twice"):
         list(TrajectoryIndex([*tables, again]).scan())
 
 
@@ -74,7 +74,7 @@ def test_a_damaged_file_is_named(tables: list[Table]) -> None:
     held = TrajectoryIndex(tables)
     path = tables[1].shards()[0]
     path.write_bytes(b"x" * path.stat().st_size)
-    with pytest.raises(UserError, match=r"two/data/part-00000.parquet cannot be read \(.*\); delete it"):
+    with user_error("damaged-file", "two/data/part-00000.parquet"):
         list(held.scan())
 
 
@@ -83,11 +83,11 @@ def test_a_file_that_is_gone_is_named(tables: list[Table], monkeypatch: pytest.M
     held = TrajectoryIndex(tables)
     list(held.scan())
     tables[0].shards()[0].unlink()
-    with pytest.raises(UserError, match=r"one/data/part-00000.parquet cannot be read"):
+    with user_error("damaged-file", "one/data/part-00000.parquet"):
         held.get("t1")
 
 
 def test_other_records_are_refused(tmp_path: Path) -> None:
     tasks = write_table(tmp_path / "tasks", [[task(0)]])
-    with pytest.raises(UserError, match="the table holds Task records, expected Trajectory"):
+    with user_error("wrong-record-type", "Task", "Trajectory"):
         list(TrajectoryIndex([tasks]).scan())

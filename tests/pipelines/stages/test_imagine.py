@@ -14,13 +14,13 @@ import pytest
 from agentmill.pipelines.operators.stage import Model
 from agentmill.pipelines.serving.endpoints import Endpoint
 from agentmill.pipelines.serving.models import ModelConfig
-from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.task import EnvironmentSpec, Task
 from agentmill.schemas.records.trajectory import Action, MessageAction, Trajectory
 from agentmill.schemas.tables import Counts
 from agentmill.synthesis.environments import DESCRIBED
 from agentmill.synthesis.policies.policy import Conversation, Turn, Unreachable
 from tests.builders import instruction, said, seen, tool, trajectory
+from tests.errors import user_error
 from tests.fake_openai import FakeOpenAi, Reply, text
 from tests.pipelines.engine.stages import bytes_of, dropped_of, rows_of, write_table
 from tests.pipelines.stages.steps import model, run, stage
@@ -173,7 +173,7 @@ def test_what_broke_off_goes_on_and_ends_the_same(world: Path, monkeypatch: pyte
     writer = {"actor": model("sayer", turns=["x"])}
     run(world, "imagine", "whole", writer, **step)
     needed, taken[:] = taken[0], [0, 7]
-    with pytest.raises(UserError, match="no model server answers"):
+    with user_error("endpoint-unreachable"):
         run(world, "imagine", "broken", writer, **step)
     taken[1] = None
     run(world, "imagine", "broken", writer, **step)
@@ -184,15 +184,15 @@ def test_what_broke_off_goes_on_and_ends_the_same(world: Path, monkeypatch: pyte
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"shots": 2}, "`shots` goes with `from`"),
-        ({"selections": "s"}, "`selections` goes with `from`"),
-        ({"verdict": "judge"}, "`verdict: judge` is asked by `where: success`"),
-        ({"verdicts": "v", "where": "success", "verdict": "judge"}, "`verdicts` goes with `from`"),
-        ({"max_invalid": 3}, "`max_invalid` is of episodes that are lived"),
-        ({"repairs": -1}, "repairs"),
-        ({"wold": 1}, "unknown key 'wold'"),
+        ({"shots": 2}, ("rule-broken", "shots", "from")),
+        ({"selections": "s"}, ("rule-broken", "selections", "from")),
+        ({"verdict": "judge"}, ("rule-broken", "verdict: judge", "where: success")),
+        ({"verdicts": "v", "where": "success", "verdict": "judge"}, ("rule-broken", "verdicts", "from")),
+        ({"max_invalid": 3}, ("rule-broken", "max_invalid")),
+        ({"repairs": -1}, ("invalid-value", "repairs")),
+        ({"wold": 1}, ("unknown-key", "wold")),
     ],
 )
-def test_mistakes_are_found_before_anything_runs(parameters: dict[str, Any], message: str) -> None:
-    with pytest.raises(UserError, match=message):
+def test_mistakes_are_found_before_anything_runs(parameters: dict[str, Any], message: tuple[str, ...]) -> None:
+    with user_error(*message):
         stage("imagine", policy="p", **ON, **parameters)

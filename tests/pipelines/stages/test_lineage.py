@@ -7,17 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 
 from agentmill.pipelines.engine.chunks import seed_table
 from agentmill.pipelines.operators.lineage import Lineage
-from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.task import EnvironmentSpec, Task
 from agentmill.schemas.records.trajectory import AnyItem, Trajectory
 from agentmill.schemas.records.verdict import Label
 from agentmill.schemas.tables import Counts
 from tests import ruin_world
 from tests.builders import instruction, said, seen, trajectory
+from tests.errors import user_error
 from tests.pipelines.engine.stages import rows_of, write_table
 from tests.pipelines.stages.steps import job, model, run
 from tests.ruin_world import ruin_task
@@ -89,7 +88,7 @@ def test_by_default_copied_steps_carry_no_loss(tmp_path: Path) -> None:
 
 def test_a_condition_on_copied_steps_needs_its_table(tmp_path: Path) -> None:
     seed_table(tmp_path / "runs", [AGENT])
-    with pytest.raises(UserError, match=r"`copied: \{label: step\}` needs `labels`"):
+    with user_error("needs-another-key", "copied: {label: step}", "labels"):
         job(tmp_path, "sft", "rows", **{"from": "runs"}, copied=BENEFICIAL)
 
 

@@ -12,6 +12,7 @@ from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.record import Record
 from agentmill.schemas.records.task import EnvironmentSpec, Task
 from tests.builders import spec, task
+from tests.errors import user_error
 
 
 def test_equal_records_of_two_tables_are_one(tmp_path: Path) -> None:
@@ -48,7 +49,7 @@ def test_different_records_of_one_id_name_both_tables(
 
 def test_a_table_that_holds_two_records_of_one_id_is_named_once(tmp_path: Path) -> None:
     lookup = Lookup([seed_table(tmp_path / "one", [task("a"), task("a", split="test")])], Task)
-    with pytest.raises(UserError, match=f"^{tmp_path}/one holds different Task records for a;"):
+    with user_error("records-conflict", f"{tmp_path}/one", "Task"):
         lookup.load()
 
 

@@ -16,7 +16,6 @@ from agentmill.pipelines.recipes.plan import make_plan
 from agentmill.pipelines.serving.endpoints import Endpoint
 from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.schemas.config import dump_yaml
-from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.task import EnvironmentSpec, Task
 from agentmill.schemas.records.trajectory import Action
 from agentmill.schemas.records.verdict import Label
@@ -25,6 +24,7 @@ from agentmill.synthesis.environments import ENVIRONMENTS
 from agentmill.synthesis.policies.policy import Conversation, Turn, Unreachable
 from agentmill.synthesis.rollouts.step import acts
 from tests.answer_world import SPEC, question
+from tests.errors import user_error
 from tests.fake_openai import MODEL, FakeOpenAi, Reply, calls, text
 from tests.pipelines.engine.stages import bytes_of, dropped_of, rows_of, write_table
 from tests.pipelines.stages.steps import job, model, run, stage
@@ -200,7 +200,7 @@ def test_what_broke_off_goes_on_and_ends_the_same(tmp_path: Path, monkeypatch: p
         models = {"actor": model("gambler", turns=["0.6"]), "planner": model("sayer", turns=["Go right."])}
         run(tmp_path, "multi_agent", "whole", models, **step)
         needed, taken[0], left[0] = taken[0], 0, 15
-        with pytest.raises(UserError, match="no model server answers"):
+        with user_error("endpoint-unreachable"):
             run(tmp_path, "multi_agent", "broken", models, **step)
         left[0] = 10**6
         run(tmp_path, "multi_agent", "broken", models, **step)
@@ -242,19 +242,19 @@ def test_models_of_roles_are_found_and_named_in_no_digest(world: Path) -> None:
     [
         (
             {"models": {"critc": "two"}},
-            "`models` names 'critc'; the `roles` are user, agent, critic. Did you mean 'critic'",
+            ("rule-broken", "models", "critc", "roles", "critic"),
         ),
-        ({"models": {"actor": "two"}}, "`models` names 'actor', whose model is `policy`"),
-        ({"models": {"critic": "three"}}, "unknown model 'three'"),
-        ({"roles": [{"name": "a", "acts": True}, {"name": "b", "act": True}]}, "unknown key 'act' in roles.1"),
-        ({"context": "notes"}, "`context: notes` is for one agent alone"),
+        ({"models": {"actor": "two"}}, ("rule-broken", "models", "actor", "policy")),
+        ({"models": {"critic": "three"}}, ("unknown-name", "three")),
+        ({"roles": [{"name": "a", "acts": True}, {"name": "b", "act": True}]}, ("unknown-key", "act", "roles.1")),
+        ({"context": "notes"}, ("rule-broken", "context: notes")),
     ],
 )
-def test_mistakes_are_found_before_anything_runs(step: dict[str, Any], message: str, world: Path) -> None:
-    with pytest.raises(UserError, match=message):
+def test_mistakes_are_found_before_anything_runs(step: dict[str, Any], message: tuple[str, ...], world: Path) -> None:
+    with user_error(*message):
         make_plan(read_recipe(recipe(world, step), []))
 
 
 def test_it_needs_roles() -> None:
-    with pytest.raises(UserError, match="the key 'roles' is missing"):
+    with user_error("missing-key", "roles"):
         stage("multi_agent", policy="p", **ON)

@@ -23,6 +23,7 @@ from agentmill.schemas.profiles.profile import OutcomeField
 from agentmill.schemas.records.trajectory import Outcome, Trajectory
 from agentmill.schemas.records.verdict import Dropped
 from agentmill.schemas.tables import Table, read_shard
+from tests.errors import user_error
 from tests.pipelines.stages.steps import job, run, stage
 
 
@@ -183,8 +184,7 @@ def test_a_file_that_cannot_be_read_ends_the_stage_and_the_next_run_goes_on(
     order.stage.seeds(order.context)  # the plan is made, and held
     with monkeypatch.context() as patch:
         patch.setattr(rows, "opened", lambda path: Worn(path, error))
-        said = rf"d\.jsonl cannot be read \({type(error).__name__}: .*; run the same command"
-        with pytest.raises(UserError, match=said):
+        with user_error("not-readable", "d.jsonl", type(error).__name__):
             order.run()
     assert not (tmp_path / "t/manifest.json").exists()
     counts = order.run().counts
@@ -410,7 +410,7 @@ def test_another_file_makes_another_table(tmp_path: Path) -> None:
     first = normalize(tmp_path, "t", data)
     assert normalize(tmp_path, "t", data) == first
     write(tmp_path / "d.jsonl", record(1))
-    with pytest.raises(UserError, match="was made differently: seeds"):
+    with user_error("made-differently"):
         normalize(tmp_path, "t", data)
 
 
@@ -434,7 +434,7 @@ def test_mistakes_in_a_profile_are_told(tmp_path: Path, given: dict[str, Any], w
 
 def test_an_empty_file_is_told(tmp_path: Path) -> None:
     (tmp_path / "d.jsonl").write_bytes(b"")
-    with pytest.raises(UserError, match="holds no records"):
+    with user_error("no-records"):
         normalize(tmp_path, "t", str(tmp_path / "d.jsonl"))
 
 

@@ -9,12 +9,12 @@ import msgspec
 import pytest
 
 from agentmill.pipelines.engine.runner import RunnerConfig
-from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.trajectory import Outcome, Trajectory
 from agentmill.schemas.records.verdict import Selection, Value, Verdict
 from agentmill.schemas.tables import Counts
 from agentmill.schemas.views.preference import TrajectoryPairs
 from tests.builders import instruction, outcome, said, seen, trajectory, verdict
+from tests.errors import user_error
 from tests.pipelines.cli.world import agentmill
 from tests.pipelines.engine.line import ROOT
 from tests.pipelines.engine.stages import bytes_of, dropped_of, rows_of, write_table
@@ -107,9 +107,9 @@ def test_scores_come_from_other_tables(folder: Path) -> None:
     run(folder, "step_pairs", "pairs", **FROM, values="values", score="value:mc", min_gap=0.35)
     assert pairs_of(folder / "pairs") == {("b0", "e0")}
     assert reasons_of(folder / "pairs")["a0"] == "gap_too_small"
-    with pytest.raises(UserError, match="`score: value:mc` needs `values`"):
+    with user_error("needs-another-key", "score: value:mc", "values"):
         job(folder, "step_pairs", "none", **FROM, score="value:mc")
-    with pytest.raises(UserError, match=r"`prefer: .label: kind.` needs `labels`"):
+    with user_error("needs-another-key", "labels"):
         job(folder, "step_pairs", "none", **FROM, prefer={"label": "kind", "equals": "fixed"})
 
 
@@ -129,7 +129,7 @@ def test_a_trajectory_that_breaks_the_view_is_dropped_alone(folder: Path, monkey
 
 def test_the_same_trajectory_in_two_tables_is_a_mistake(folder: Path) -> None:
     write_table(folder / "again", [[played("a0", "task0", "go")]], Trajectory)
-    with pytest.raises(UserError, match=r"tried and .*again both hold Trajectory a0"):
+    with user_error("record-twice", "Trajectory"):
         run(folder, "trajectory_pairs", "pairs", **{"from": ["shown", "tried", "again"]})
 
 

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentmill.pipelines.operators.pick import Candidate, ranked
-from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.task import EnvironmentSpec, Task
 from agentmill.schemas.records.trajectory import Trajectory, Usage
 from agentmill.schemas.records.verdict import Selection, Value, Verdict
 from agentmill.schemas.tables import Counts
 from tests.builders import outcome, trajectory, verdict
+from tests.errors import user_error
 from tests.pipelines.engine.stages import rows_of, write_table
 from tests.pipelines.stages.steps import job, model, run
 from tests.ruin_world import SPEC, registered, ruin_task, win_probability
@@ -108,7 +108,7 @@ def test_the_score_that_told_is_kept(runs: Path) -> None:
 
 
 def test_a_score_needs_its_table(runs: Path) -> None:
-    with pytest.raises(UserError, match="`score: verdict:judge` needs `verdicts`"):
+    with user_error("needs-another-key", "score: verdict:judge", "verdicts"):
         job(runs, "pick", "picked", of="runs", score="verdict:judge")
 
 

@@ -15,6 +15,7 @@ from agentmill.schemas.records.verdict import Label, Node, Value
 from agentmill.schemas.views.annotations import NOTHING
 from agentmill.synthesis.step_values import steps_of
 from tests.builders import trajectory, verdict
+from tests.errors import user_error
 
 
 def label(value: str, item: int | None = None) -> Label:
@@ -70,7 +71,7 @@ def test_different_records_of_one_name_are_refused(
         with pytest.raises(UserError) as refused:
             said(tmp_path, role, *([row] for row in rows))
         assert f"{tmp_path}/table0 and {tmp_path}/table1 hold different {of}; expected one" in str(refused.value)
-    with pytest.raises(UserError, match=f"{tmp_path}/table0 holds different"):
+    with user_error("records-conflict", f"{tmp_path}/table0"):
         said(tmp_path, role, [one, other])
 
 
@@ -83,5 +84,5 @@ def test_a_node_that_two_tables_hold_counts_once(tmp_path: Path) -> None:
     assert (one[2].value, one[2].n) == (0.5, 4)
     other = Node(node_id="n", tree_id="t", parent_id=None, trajectory_id="t1", turn=1, visits=4, q=0.75)
     twice = Trees([tables[0], seed_table(tmp_path / "three", [other])], 1.0)
-    with pytest.raises(UserError, match=r"one and .*three hold different Node records for node n"):
+    with user_error("records-conflict", "Node"):
         twice.load()

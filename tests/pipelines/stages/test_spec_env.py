@@ -16,6 +16,7 @@ from agentmill.schemas.registry import Registry
 from agentmill.synthesis.generators.inspirations import BUILT_IN, read_inspirations
 from agentmill.synthesis.prompts import prompt
 from agentmill.synthesis.sandbox import pool
+from tests.errors import user_error
 from tests.pipelines.engine.stages import dropped_of, rows_of
 from tests.pipelines.stages.steps import job, model, run, stage
 
@@ -30,9 +31,9 @@ def test_a_quarter_is_every_fourth() -> None:
 
 
 def test_a_share_that_sets_nothing_aside_is_refused() -> None:
-    with pytest.raises(UserError, match=r"held_out: 0\.1 of 6 environments sets none aside.*\n.*0\.167 or more"):
+    with user_error("share-sets-none-aside", "0.167"):
         stage("spec_env", n=6, held_out=0.1)
-    with pytest.raises(UserError, match=r"held_out: 0\.9 of 1 environments sets none aside.*\ngive a larger n"):
+    with user_error("share-sets-none-aside", "0.9", "1"):
         stage("spec_env", n=1, held_out=0.9)
     stage("spec_env", n=6, held_out=0.167)
 
@@ -60,7 +61,7 @@ def test_another_text_is_another_configuration(tmp_path: Path) -> None:
     moved = file.rename(tmp_path / "moved.jsonl")
     assert job(tmp_path, "spec_env", "worlds", inspiration=str(moved), n=2).finished() is not None
     moved.write_text('"A ferry."\n"An orchard."\n')
-    with pytest.raises(UserError, match="was made differently: seeds: "):
+    with user_error("made-differently"):
         job(tmp_path, "spec_env", "worlds", inspiration=str(moved), n=2).finished()
 
 
@@ -83,10 +84,10 @@ def test_an_unreadable_inspiration_file(name: str, content: bytes, said: str, tm
 
 def test_a_missing_inspiration_file(tmp_path: Path) -> None:
     (tmp_path / "texts.txt").write_text("A ferry.")
-    with pytest.raises(UserError, match=r"there is no inspiration file .*text.txt. Did you mean 'texts.txt'\?"):
+    with user_error("no-such-file", "text.txt", "texts.txt"):
         run(tmp_path, "spec_env", "worlds", inspiration=str(tmp_path / "text.txt"))
     (tmp_path / "folder.txt").mkdir()
-    with pytest.raises(UserError, match="cannot be read: Is a directory"):
+    with user_error("not-readable"):
         run(tmp_path, "spec_env", "worlds", inspiration=str(tmp_path / "folder.txt"))
 
 
@@ -121,19 +122,19 @@ def test_what_a_model_cannot_repair_is_kept_with_its_history(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("parameters", [{"backend": "llm"}, {"backend": "procedural", "policy": "writer"}])
 def test_backend_and_model_belong_together(parameters: dict[str, str], tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="`backend: llm` needs `policy`"):
+    with user_error("rule-broken", "backend: llm", "policy"):
         job(tmp_path, "spec_env", "worlds", **parameters)
 
 
 def test_repairs_of_a_procedural_backend_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="`repairs` goes with `backend: llm`"):
+    with user_error("rule-broken", "repairs", "backend: llm"):
         job(tmp_path, "spec_env", "worlds", backend="procedural", repairs=5)
 
 
 def test_a_family_without_that_backend_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     only = Registry("environment generator", {"interpreter_procedural": "somewhere:Generator"})
     monkeypatch.setattr("agentmill.pipelines.operators.spec_env.ENVIRONMENT_GENERATORS", only)
-    with pytest.raises(UserError, match="there is no `backend: llm` for family interpreter"):
+    with user_error("rule-broken", "backend: llm"):
         job(tmp_path, "spec_env", "worlds", family="interpreter", backend="llm", policy="writer")
 
 

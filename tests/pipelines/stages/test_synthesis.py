@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.task import EnvironmentSpec
 from agentmill.schemas.tables import Counts
 from tests.builders import spec
+from tests.errors import user_error
 from tests.pipelines.engine.stages import bytes_of, dropped_of, rows_of, write_table
 from tests.pipelines.stages.steps import job, run
 
@@ -67,7 +67,7 @@ def test_held_out_tasks_are_a_share_of_all_tasks(n: int, held_out: float, expect
 def test_held_out_tasks_that_come_to_none_are_refused(tmp_path: Path) -> None:
     write_table(tmp_path / "environments", [[spec("e0"), spec("unseen", split="held_out")]], EnvironmentSpec)
     step = job(tmp_path, "propose", "tasks", of="environments", n=6, held_out=0.1)
-    with pytest.raises(UserError, match=r"held_out: 0\.1 of 6 tasks of train environments sets none aside"):
+    with user_error("share-sets-none-aside", "0.1", "6"):
         step.stage.examine(step.inputs)
 
 

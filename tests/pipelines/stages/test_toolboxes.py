@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agentmill.schemas.errors import UserError
+from tests.errors import user_error
 from tests.pipelines.engine.stages import bytes_of, dropped_of, rows_of
 from tests.pipelines.stages.steps import job, model, run
 
@@ -86,20 +86,18 @@ def test_a_world_that_was_wrapped_twice_leaves_open_which_one_is_meant(worlds: P
     for name in ("tasks", "environments", "wrapped_environments"):
         (tmp_path / name).symlink_to(worlds / name)
     run(tmp_path, "wrap_env", "others", of="environments", hints=True)
-    with pytest.raises(
-        UserError, match=r"wrapped_environments and .*others hold different EnvironmentSpec records for"
-    ):
+    with user_error("records-conflict", "EnvironmentSpec"):
         run(tmp_path, "wrap_env", "wrapped", of="tasks", environments=["wrapped_environments", "others"])
 
 
 @pytest.mark.parametrize(
     ("parameters", "said"),
     [
-        ({"of": "environments"}, "takes a wrapper, such as `twins: 3`"),
-        ({"of": "tasks"}, "of tasks takes `environments`"),
-        ({"of": "tasks", "environments": "environments", "twins": 2}, "and no wrappers"),
+        ({"of": "environments"}, ("key-not-for-this", "twins: 3")),
+        ({"of": "tasks"}, ("needs-another-key", "environments")),
+        ({"of": "tasks", "environments": "environments", "twins": 2}, ("needs-another-key", "environments", "tasks")),
     ],
 )
-def test_what_is_missing_is_said(parameters: dict[str, object], said: str, worlds: Path) -> None:
-    with pytest.raises(UserError, match=said):
+def test_what_is_missing_is_said(parameters: dict[str, object], said: tuple[str, ...], worlds: Path) -> None:
+    with user_error(*said):
         job(worlds, "wrap_env", "wrapped_wrongly", **parameters)

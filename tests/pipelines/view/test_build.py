@@ -13,10 +13,10 @@ import pytest
 from agentmill.pipelines.engine.chunks import seed_table
 from agentmill.pipelines.view.build import FORMAT, PER_FILE, STAMP, STATIC, build
 from agentmill.pipelines.view.js_shards import JsShards, Texts, TextSets, literal, shortened
-from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.verdict import Label
 from agentmill.schemas.tables import write_manifest
 from tests.builders import outcome, trajectory, verdict
+from tests.errors import user_error
 from tests.pipelines.view.world import ATTACK, ATTACKS, HOSTILE_ID
 
 CALL = re.compile(rb"agentmill\.(?:start\(|add\('(\w+)',(\d+),'(\w+)',)'(.*)'\);")
@@ -191,21 +191,21 @@ def test_of_a_table_its_rows_and_what_is_said_of_them_are_shown(run: Path, tmp_p
 @pytest.mark.parametrize(
     ("path", "words"),
     [
-        ("verdicts", "holds Verdict records; expected Trajectory records or PreferenceRow records"),
-        ("nowhere", "there is no table at"),
-        ("verdicts/data", "holds no finished table of trajectories or pairs"),
+        ("verdicts", ("wrong-record-type", "Verdict", "Trajectory", "PreferenceRow")),
+        ("nowhere", ("table-missing",)),
+        ("verdicts/data", ("table-missing",)),
     ],
 )
-def test_what_cannot_be_shown_is_said(run: Path, tmp_path: Path, path: str, words: str) -> None:
-    with pytest.raises(UserError, match=words):
+def test_what_cannot_be_shown_is_said(run: Path, tmp_path: Path, path: str, words: tuple[str, ...]) -> None:
+    with user_error(*words):
         build(run / path, tmp_path / "view")
 
 
 def test_a_folder_with_something_else_is_left_alone(run: Path, tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("mine")
-    with pytest.raises(UserError, match="holds something else than a view"):
+    with user_error("output-not-ours"):
         build(run, tmp_path)
-    with pytest.raises(UserError, match="is a file"):
+    with user_error("not-a-folder"):
         build(run, tmp_path / "mine.txt")
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
@@ -223,7 +223,7 @@ def test_a_folder_with_something_else_is_left_alone(run: Path, tmp_path: Path) -
 def test_a_folder_that_only_looks_like_a_view_is_left_alone(run: Path, tmp_path: Path, files: dict[str, bytes]) -> None:
     for name, content in files.items():
         (tmp_path / name).write_bytes(content)
-    with pytest.raises(UserError, match="holds something else than a view"):
+    with user_error("output-not-ours"):
         build(run, tmp_path)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == files
 
@@ -233,7 +233,7 @@ def test_a_view_into_which_something_was_put_is_left_alone(tmp_path: Path) -> No
     build(tmp_path, tmp_path / "view")
     (tmp_path / "view/mine.txt").write_text("mine")
     seed_table(tmp_path / "verdicts", [verdict()])
-    with pytest.raises(UserError, match=r"something else than a view \(mine\.txt\)"):
+    with user_error("output-not-ours", "mine.txt"):
         build(tmp_path, tmp_path / "view")
     assert (tmp_path / "view/mine.txt").read_text() == "mine"
 
@@ -286,7 +286,7 @@ def test_the_folder_of_a_link_is_written_and_a_mount_point_refused(run: Path, tm
     assert build(run, tmp_path / "link")[1]
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "real/index.html").is_file()
-    with pytest.raises(UserError, match="mount point"):
+    with user_error("mount-point"):
         build(run, Path("/"))
 
 
@@ -314,7 +314,7 @@ def test_a_damaged_shard_is_named_and_leaves_nothing(tmp_path: Path) -> None:
     seed_table(tmp_path / "runs", [trajectory()])
     shard = tmp_path / "runs/data/part-00000.parquet"
     shard.write_bytes(shard.read_bytes()[:-8] + b"PAR0PAR0")
-    with pytest.raises(UserError, match=r"part-00000\.parquet"):
+    with user_error("damaged-file", "part-00000.parquet"):
         build(tmp_path, tmp_path / "view")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["runs"]
 

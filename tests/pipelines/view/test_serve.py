@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from agentmill.pipelines.view.serve import Server, address, server
-from agentmill.schemas.errors import UserError
+from tests.errors import user_error
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +79,7 @@ def test_only_loopback_is_bound_and_a_taken_port_is_said(tmp_path: Path) -> None
         host, port = running.server_address[:2]
         assert host == "127.0.0.1"
         assert address(running) == f"http://127.0.0.1:{port}/index.html"
-        with pytest.raises(UserError, match=f"port {port} of 127.0.0.1 cannot be used"):
+        with user_error("port-in-use", port, "127.0.0.1"):
             server(tmp_path, port)
 
 

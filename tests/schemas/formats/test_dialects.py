@@ -14,10 +14,10 @@ from agentmill.schemas.config import validate
 from agentmill.schemas.dialects import DIALECTS
 from agentmill.schemas.dialects.dialect import say
 from agentmill.schemas.dialects.options import WithDialect
-from agentmill.schemas.errors import UserError
 from agentmill.schemas.formats.format import FormatError, Origin, Read
 from agentmill.schemas.formats.sharegpt.format import ShareGpt
 from agentmill.schemas.records.trajectory import AnyAction, ApiAction, CodeAction, MessageAction, TextObservation
+from tests.errors import user_error
 from tests.schemas.formats.chat_records import names
 from tests.schemas.records import json_objects, texts
 
@@ -323,17 +323,17 @@ def test_react_actions_get_the_arguments_that_options_name(
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("options", "error"),
     [
-        {"commands": ["{item}"]},
-        {"commands": ["go  to"]},
-        {"commands": ["take {item} from {item}"]},
-        {"parameters": {"f": []}},
-        {"parameters": {"f": ["a", "a"]}},
+        ({"commands": ["{item}"]}, ("rule-broken", "commands", "{item}")),
+        ({"commands": ["go  to"]}, ("rule-broken", "commands", "go  to")),
+        ({"commands": ["take {item} from {item}"]}, ("rule-broken", "commands", "take {item} from {item}")),
+        ({"parameters": {"f": []}}, ("invalid-value", "parameters.f")),
+        ({"parameters": {"f": ["a", "a"]}}, ("invalid-value", "parameters.f", "['a', 'a']")),
     ],
 )
-def test_options_that_would_lose_arguments_are_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(UserError, match="expected"):
+def test_options_that_would_lose_arguments_are_refused(options: dict[str, Any], error: tuple[str, ...]) -> None:
+    with user_error(*error):
         validate(DIALECTS.load("react"), options, "react")
 
 
@@ -495,5 +495,5 @@ def test_function_xml_says_any_texts(kwargs: dict[str, str]) -> None:
 
 def test_the_option_is_checked() -> None:
     assert WithDialect().speech is None
-    with pytest.raises(UserError, match="dialect hermes"):
+    with user_error("unknown-key", "hermes", "parameters"):
         _ = WithDialect(dialect="hermes", dialect_options={"parameters": {}}).speech

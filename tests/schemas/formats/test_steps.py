@@ -24,6 +24,7 @@ from agentmill.schemas.records.trajectory import (
     Trajectory,
     WebObservation,
 )
+from tests.errors import user_error
 from tests.pipelines.stages.steps import run as run_step
 from tests.pipelines.stages.steps import stage
 from tests.pipelines.stages.test_normalize import runs_of, write
@@ -261,7 +262,7 @@ def test_values_of_another_kind_are_kept_and_reported(tmp_path: Path) -> None:
         f"warning: options name {path!r}, which is no {kind} in 1 records"
         for path, kind in (("r", "number"), ("with", "object"), ("see", "text"), ("task", "text"), ("why", "text"))
     ]
-    with pytest.raises(UserError, match="options name 'with', which is no object in 1 records"):
+    with user_error("field-missing", "with", "1"):
         run_step(tmp_path, "normalize", "odd", data=[write(tmp_path / "odd.jsonl", odd)], **given)
 
 
@@ -280,17 +281,17 @@ def test_a_path_that_a_record_lacks_is_counted_and_no_action_at_all_is_refused()
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"action": {}}, "expected one of text, code and name, got none of them"),
-        ({"action": {"text": "a", "code": "b"}}, "got text and code"),
-        ({"action": {"text": "a", "arguments": "b"}}, "whose `name` is missing"),
-        ({"action": {"name": "a", "arguments": {"b": []}}}, "an argument has no path"),
-        ({"action": {"name": "a", "unread": "code"}}, "unread is about `text`"),
-        ({"of": "a", "lists": ["b"]}, "expected one of them"),
-        ({"observation": {"htm": "a"}}, "Did you mean 'html'"),
+        ({"action": {}}, ("rule-broken", "action")),
+        ({"action": {"text": "a", "code": "b"}}, ("rule-broken", "action", "text")),
+        ({"action": {"text": "a", "arguments": "b"}}, ("rule-broken", "name")),
+        ({"action": {"name": "a", "arguments": {"b": []}}}, ("rule-broken", "action")),
+        ({"action": {"name": "a", "unread": "code"}}, ("rule-broken", "text")),
+        ({"of": "a", "lists": ["b"]}, ("rule-broken", "lists")),
+        ({"observation": {"htm": "a"}}, ("unknown-key", "html")),
     ],
 )
-def test_mistakes_in_the_options_are_told(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(UserError, match=message):
+def test_mistakes_in_the_options_are_told(options: dict[str, Any], message: tuple[str, ...]) -> None:
+    with user_error(*message):
         read([], **options)
 
 

@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from agentmill.schemas.arrow.convert import from_arrow, to_arrow
 from agentmill.schemas.config import validate
-from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.rows import Message, PreferenceRow
 from agentmill.schemas.records.trajectory import AnyItem, Trajectory
 from agentmill.schemas.records.verdict import Value
@@ -23,6 +22,7 @@ from agentmill.schemas.views.pairing import plan
 from agentmill.schemas.views.preference import StepPairs, TrajectoryPairs
 from agentmill.schemas.views.view import Unused
 from tests.builders import called, generation, instruction, outcome, said, seen, tool, trajectory, verdict
+from tests.errors import user_error
 from tests.schemas.records import records
 
 COPIED: dict[str, Any] = {"context_operation": "copied"}
@@ -106,7 +106,7 @@ def test_the_rejected_side_is_cut_between_turns(cut: str | None, kept: int) -> N
 
 
 def test_a_cut_is_written_as_text() -> None:
-    with pytest.raises(UserError, match="cut_rejected"):
+    with user_error("invalid-value", "x.yaml", "cut_rejected"):
         validate(TrajectoryPairs, {"cut_rejected": "5"}, "x.yaml")
 
 
@@ -234,9 +234,9 @@ def test_the_expert_wins_against_the_own_action() -> None:
         (row.chosen_id, row.rejected_id, row.weight)
         for row in rows_of(validate(StepPairs, {**gap, "min_gap": 0.5}, "test"), better, own[1])
     ] == [("e", "b", 1.0)]
-    with pytest.raises(UserError, match="`score` or `prefer` must tell which step is better"):
+    with user_error("rule-broken", "score", "prefer"):
         validate(StepPairs, {"score": None}, "x.yaml")
-    with pytest.raises(UserError, match="`min_gap` compares scores"):
+    with user_error("rule-broken", "min_gap"):
         validate(StepPairs, {"score": None, "prefer": prefer, "min_gap": 0.5}, "x.yaml")
 
 

@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.task import EnvironmentSpec, Task
 from agentmill.synthesis.environments import make
 from agentmill.synthesis.environments.pddl.reader import read_domain, read_problem
 from agentmill.synthesis.generators.generator import GenerationError
 from agentmill.synthesis.generators.pddl_tasks.difficulty import difficulty_of
 from agentmill.synthesis.generators.pddl_tasks.generator import PddlTaskGenerator
+from tests.errors import user_error
 from tests.synthesis.generators.worlds import ferry, grammar_world
 
 WORLDS = [grammar_world(seed) for seed in range(8)] + [ferry()]
@@ -114,10 +114,10 @@ async def test_broken_input_is_a_failure_among_the_values() -> None:
 
 
 async def test_mistakes_of_the_user_are_named() -> None:
-    with pytest.raises(UserError, match=r"plan_length is \[5, 2\]; expected \[least, most\]"):
+    with user_error("range-empty", "5", "2"):
         PddlTaskGenerator(plan_length=(5, 2))
     task = (await made(PddlTaskGenerator().propose(ferry(), 1, 0)))[0]
-    with pytest.raises(UserError, match="unknown direction 'hardest'; expected one of easier, harder"):
+    with user_error("unknown-name", "hardest"):
         await made(PddlTaskGenerator().evolve(ferry(), task, "hardest", 1, 0))
 
 

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from agentmill.pipelines.serving.endpoints import free_ports
-from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.trajectory import ApiAction, MessageAction, TextObservation, TurnTokens
 from agentmill.synthesis.policies import make_policy
 from agentmill.synthesis.policies.policy import ContextOverflow, PolicyError, PolicySettings
 from tests import fake_openai as fake
+from tests.errors import user_error
 from tests.fake_openai import FakeOpenAi, Reply
 from tests.synthesis.policies.asking import ADD, PATIENT, conversation, failure_of, policy_for, turn_of
 
@@ -183,9 +183,7 @@ async def test_an_answer_that_is_no_completion_is_quoted(body: str) -> None:
 async def test_a_redirect_is_not_followed_and_key_and_conversation_stay_here(code: int) -> None:
     with FakeOpenAi([fake.text("mine")]) as other:
         moved = fake.status(code, {"location": f"{other.url}/chat/completions"})
-        with pytest.raises(
-            UserError, match=f"redirects to {other.url}/chat/completions, which is not followed"
-        ) as error:
+        with user_error("endpoint-redirects", f"{other.url}/chat/completions") as error:
             await turn_of([moved])
         assert other.requests == []
         assert len(str(error.value).splitlines()) == 2
@@ -275,7 +273,7 @@ async def test_the_key_comes_from_the_environment_alone(monkeypatch: pytest.Monk
         await policy.close()
     assert server.keys == ["secret-1"]
     monkeypatch.delenv("COUNTER_KEY")
-    with pytest.raises(UserError, match="'COUNTER_KEY', named by `api_key_variable`, is not set"):
+    with user_error("key-missing", "COUNTER_KEY", "api_key_variable"):
         policy_for("http://127.0.0.1:9/v1", api_key_variable="COUNTER_KEY")
 
 
@@ -317,7 +315,7 @@ async def test_the_plain_api_cannot_choose() -> None:
 
 
 def test_a_model_policy_needs_a_model_and_an_address() -> None:
-    with pytest.raises(UserError, match="policy 'vllm' needs `model` and at least one address"):
+    with user_error("needs-another-key", "vllm", "model"):
         make_policy(PolicySettings(policy="vllm", model="x"))
-    with pytest.raises(UserError, match=r"unknown policy 'vlm'.*Did you mean 'vllm'"):
+    with user_error("unknown-name", "vlm", "vllm"):
         make_policy(PolicySettings(policy="vlm"))

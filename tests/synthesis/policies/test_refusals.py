@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.trajectory import MessageAction, TextObservation
 from agentmill.synthesis.policies import http_client as client
 from agentmill.synthesis.policies.http_client import pause_s
 from agentmill.synthesis.policies.policy import ContextOverflow, Denied, Policy, PolicyError, Turn
 from agentmill.synthesis.policies.rate_limit import Limits
 from tests import fake_openai as fake
+from tests.errors import user_error
 from tests.fake_openai import FakeOpenAi, Reply
 from tests.synthesis.policies.asking import PATIENT, conversation, policy_for, turn_of
 
@@ -114,7 +114,7 @@ async def test_a_turn_that_is_refused_for_a_while_is_asked_again_beside_others()
 
 @pytest.mark.parametrize("code", [401, 402, 404])
 async def test_a_refusal_of_the_key_or_the_model_is_for_the_user(code: int) -> None:
-    with pytest.raises(UserError, match=f"/v1 refuses the key, the account or the model: HTTP {code}"):
+    with user_error("endpoint-refuses", "/v1", code):
         await turn_of([fake.status(code)])
 
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from agentmill.schemas.config import validate
-from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.trajectory import Usage
 from agentmill.synthesis.policies import make_policy
 from agentmill.synthesis.policies.completion import completed
 from agentmill.synthesis.policies.cost import Budget, Prices, Spending, StepSpending, read_ledger
 from agentmill.synthesis.policies.policy import Conversation, OverBudget, PolicyError, PolicySettings, Turn, exhausted
 from tests import fake_openai as fake
+from tests.errors import user_error
 from tests.fake_openai import FakeOpenAi, Reply
 
 PRICES = Prices(input=2.0, output=10.0, cached_input=0.5)
@@ -139,7 +139,7 @@ def test_usage_that_is_half_counted_is_completed_by_the_estimate() -> None:
 
 @pytest.mark.parametrize("given", [{}, {"tokens": 1, "usd": 1}])
 def test_a_budget_is_tokens_or_dollars(given: dict[str, Any]) -> None:
-    with pytest.raises(UserError, match="a budget is either `tokens` or `usd`"):
+    with user_error("rule-broken", "tokens", "usd"):
         validate(Budget, given, "budget")
 
 

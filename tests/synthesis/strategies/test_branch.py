@@ -10,7 +10,6 @@ import pytest
 
 from agentmill.schemas.conditions import Condition
 from agentmill.schemas.config import validate
-from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.trajectory import ApiAction, MessageAction, Trajectory, TurnTokens, Usage
 from agentmill.schemas.records.verdict import Label
 from agentmill.schemas.views.annotations import Annotations
@@ -21,6 +20,7 @@ from agentmill.synthesis.policies.scripted import ScriptedPolicy
 from agentmill.synthesis.strategies.branch import Branch, first_actions
 from agentmill.synthesis.strategies.sample import Sample
 from agentmill.synthesis.verifiers.check_outcome import CheckOutcome
+from tests.errors import user_error
 from tests.ruin_world import RuinWorld, gambler, ruin_task, win_probability
 from tests.synthesis.strategies.exploring import commands, exploration, explore, only
 
@@ -184,14 +184,14 @@ async def test_ids_depend_on_what_a_branch_is() -> None:
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"turns": "even"}, "`n` goes with `turns: even`"),
-        ({"n": 3}, "`n` goes with `turns: even`"),
-        ({"then": "recorded", "depth": 1}, "needs `depth: end`"),
-        ({"error": {"label": "x", "equals": "y"}}, "`error` goes with `turns: first_error`"),
+        ({"turns": "even"}, ("rule-broken", "turns: even")),
+        ({"n": 3}, ("rule-broken", "turns: even")),
+        ({"then": "recorded", "depth": 1}, ("rule-broken", "depth: end")),
+        ({"error": {"label": "x", "equals": "y"}}, ("rule-broken", "turns: first_error")),
     ],
 )
-def test_mistakes_in_parameters_are_explained(parameters: dict[str, Any], message: str) -> None:
-    with pytest.raises(UserError, match=message):
+def test_mistakes_in_parameters_are_explained(parameters: dict[str, Any], message: tuple[str, ...]) -> None:
+    with user_error(*message):
         validate(Branch, parameters, "step branch")
 
 

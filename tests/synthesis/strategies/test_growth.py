@@ -10,7 +10,6 @@ import pytest
 from agentmill.schemas.chat import is_mark, shown, to_messages
 from agentmill.schemas.conditions import Condition
 from agentmill.schemas.config import validate
-from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.trajectory import AnyItem, MessageAction, TextObservation, Trajectory, Usage
 from agentmill.schemas.records.verdict import Label
 from agentmill.schemas.views.annotations import NOTHING, Annotations
@@ -25,6 +24,7 @@ from agentmill.synthesis.strategies.branch import Branch
 from agentmill.synthesis.strategies.sample import Sample
 from agentmill.synthesis.verifiers.check_outcome import CheckOutcome
 from tests.builders import trajectory
+from tests.errors import user_error
 from tests.ruin_world import RuinWorld, Sayer, ruin_task
 from tests.synthesis.strategies.exploring import commands, exploration, only
 
@@ -127,7 +127,7 @@ def test_who_sums_up_is_part_of_the_id() -> None:
 
 @pytest.mark.parametrize("given", [{"keep_turns": 2}, {"context_tokens": 100}])
 def test_what_shortens_nothing_is_refused(given: dict[str, int]) -> None:
-    with pytest.raises(UserError, match=f"`{next(iter(given))}` goes with `context: sliding_window` or `fold`"):
+    with user_error("rule-broken", next(iter(given)), "goes with", "or"):
         validate(Sample, given, "step sample")
     validate(Sample, {**given, "context": "fold"}, "step sample")
 

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from agentmill.schemas.config import validate
-from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.task import EnvironmentSpec, Task
 from agentmill.schemas.records.trajectory import Action, ApiAction, MessageAction, TextObservation, Trajectory, Usage
 from agentmill.schemas.views.annotations import NOTHING
@@ -30,6 +29,7 @@ from agentmill.synthesis.strategies.simulated_rollout import Fault, read
 from agentmill.synthesis.verifiers.check_outcome import CheckOutcome
 from tests.builders import instruction, said, seen, tokens, tool, trajectory
 from tests.counter_world import SPEC, CounterWorld, counting_task
+from tests.errors import user_error
 from tests.ruin_world import Sayer
 from tests.synthesis.strategies.exploring import explore, library
 
@@ -309,12 +309,12 @@ async def test_who_breaks_is_named() -> None:
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"context": "notes"}, "`context` is of episodes that are lived"),
-        ({"constrain": "admissible"}, "`constrain` is of episodes that are lived"),
-        ({"check": "real"}, "'declared' or 'world'"),
-        ({"repair": 2}, "Did you mean 'repairs'"),
+        ({"context": "notes"}, ("rule-broken", "context")),
+        ({"constrain": "admissible"}, ("rule-broken", "constrain")),
+        ({"check": "real"}, ("invalid-value", "declared", "world")),
+        ({"repair": 2}, ("unknown-key", "repairs")),
     ],
 )
-def test_mistakes_in_parameters_are_explained(parameters: dict[str, Any], message: str) -> None:
-    with pytest.raises(UserError, match=message):
+def test_mistakes_in_parameters_are_explained(parameters: dict[str, Any], message: tuple[str, ...]) -> None:
+    with user_error(*message):
         validate(Imagine, parameters, "step imagine")

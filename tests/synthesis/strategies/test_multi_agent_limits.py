@@ -9,13 +9,13 @@ import pytest
 from pydantic import create_model
 
 from agentmill.schemas.config import validate
-from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.trajectory import ApiAction
 from agentmill.synthesis.policies.policy import ContextOverflow, Conversation, PolicyError
 from agentmill.synthesis.rollouts.roles import NotInTask, Role
 from agentmill.synthesis.strategies.multi_agent import MultiAgent
 from agentmill.synthesis.verifiers.check_outcome import CheckOutcome
 from tests.answer_world import AnswerWorld, question
+from tests.errors import user_error
 from tests.ruin_world import RuinWorld, ruin_task
 from tests.synthesis.strategies.talking import (
     PAIR,
@@ -126,26 +126,32 @@ async def test_it_says_of_each_role_what_it_cost_and_who_played_it() -> None:
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"roles": [{"name": "a"}, {"name": "b"}]}, "one of the `roles` needs `acts: true`"),
-        ({"roles": [{"name": "a", "acts": True}, {"name": "A"}]}, "the name 'a' in `roles` is taken"),
-        ({"roles": [{"name": "a", "acts": True, "sees": "dialogue"}, {"name": "b"}]}, "needs `sees: all` or `own`"),
-        ({"roles": [{"name": "a", "acts": True}, {"name": "b", "max_actions": 1}]}, "go with `acts: true`"),
-        ({"roles": [{"name": "a", "acts": True, "veto": "NO"}, {"name": "b"}]}, "neither acts nor is a person"),
-        ({"roles": [{"name": "a", "acts": True}, {"name": "b", "person": True}]}, "a `person` needs a `stop`"),
-        ({"roles": [{"name": "a", "acts": True}, {"name": "b", "knows": "task_id"}]}, "is no place in a task"),
+        ({"roles": [{"name": "a"}, {"name": "b"}]}, ("rule-broken", "roles", "needs `acts: true`")),
+        ({"roles": [{"name": "a", "acts": True}, {"name": "A"}]}, ("rule-broken", "roles", "'a'")),
+        (
+            {"roles": [{"name": "a", "acts": True, "sees": "dialogue"}, {"name": "b"}]},
+            ("rule-broken", "`sees: all` or `own`"),
+        ),
+        (
+            {"roles": [{"name": "a", "acts": True}, {"name": "b", "max_actions": 1}]},
+            ("rule-broken", "go with `acts: true`"),
+        ),
+        ({"roles": [{"name": "a", "acts": True, "veto": "NO"}, {"name": "b"}]}, ("rule-broken", "veto")),
+        ({"roles": [{"name": "a", "acts": True}, {"name": "b", "person": True}]}, ("rule-broken", "person", "stop")),
+        ({"roles": [{"name": "a", "acts": True}, {"name": "b", "knows": "task_id"}]}, ("rule-broken", "task_id")),
         (
             {"roles": [{"name": "b", "sees": "dialogue", "told": False}, {"name": "a", "acts": True}]},
-            "role 'b' speaks first and would see nothing",
+            ("rule-broken", "'b'"),
         ),
         *(
-            ({"context": each, "roles": WATCHED}, f"`context: {each}` is for one agent alone")
+            ({"context": each, "roles": WATCHED}, ("rule-broken", f"context: {each}"))
             for each in ("sliding_window", "fold", "notes")
         ),
-        ({"context_tokens": 9, "roles": WATCHED}, "`stop` shortens nothing"),
-        ({"roles": [{"name": "a", "acts": True}]}, "at least 2 items"),
-        ({"roles": [{"name": "a b", "acts": True}, {"name": "b"}]}, "roles.0.name"),
+        ({"context_tokens": 9, "roles": WATCHED}, ("rule-broken", "stop")),
+        ({"roles": [{"name": "a", "acts": True}]}, ("invalid-value", "roles", "2 items")),
+        ({"roles": [{"name": "a b", "acts": True}, {"name": "b"}]}, ("invalid-value", "roles.0.name")),
     ],
 )
-def test_mistakes_in_parameters_are_explained(parameters: dict[str, Any], message: str) -> None:
-    with pytest.raises(UserError, match=message):
+def test_mistakes_in_parameters_are_explained(parameters: dict[str, Any], message: tuple[str, ...]) -> None:
+    with user_error(*message):
         validate(MultiAgent, parameters, "step multi_agent")

@@ -9,7 +9,6 @@ import pytest
 
 from agentmill.schemas.chat import is_mark, shown, to_messages
 from agentmill.schemas.config import validate
-from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.trajectory import MessageAction, Trajectory
 from agentmill.schemas.views.annotations import NOTHING
 from agentmill.schemas.views.sft import Sft
@@ -17,6 +16,7 @@ from agentmill.schemas.views.view import rows_of
 from agentmill.synthesis.policies.policy import PolicySettings
 from agentmill.synthesis.strategies.sample import Sample
 from agentmill.synthesis.verifiers.check_outcome import CheckOutcome
+from tests.errors import user_error
 from tests.synthesis.strategies.exploring import commands, exploration, only
 from tests.vault_world import Keeper, VaultWorld, vault_task
 
@@ -100,5 +100,5 @@ async def test_another_model_may_keep_the_notes() -> None:
 
 
 def test_notes_are_kept_by_turns() -> None:
-    with pytest.raises(UserError, match="`context: notes` keeps `keep_turns` turns"):
+    with user_error("rule-broken", "context: notes", "keep_turns"):
         validate(Sample, {"context": "notes", "context_tokens": 100}, "step sample")

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from agentmill.schemas.config import validate
-from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.task import Task
 from agentmill.schemas.records.trajectory import ApiAction, MessageAction, TextObservation, Trajectory, Usage
 from agentmill.synthesis.environments.environment import EnvError
@@ -20,6 +19,7 @@ from agentmill.synthesis.rollouts.strategy import Exploration
 from agentmill.synthesis.strategies import STRATEGIES
 from agentmill.synthesis.strategies.sample import Sample
 from tests.counter_world import SPEC, CounterWorld, counting_task
+from tests.errors import user_error
 
 
 def scripted(*turns: str, script: Callable[[Conversation], Turn] | None = None) -> Policy:
@@ -235,7 +235,7 @@ async def test_the_environment_is_closed_whatever_happens() -> None:
 
 
 def test_mistakes_in_parameters_are_explained() -> None:
-    with pytest.raises(UserError, match=r"unknown key 'max_turn'.*Did you mean 'max_turns'"):
+    with user_error("unknown-key", "'max_turn'", "max_turns"):
         validate(STRATEGIES.load("sample"), {"max_turn": 3}, "step sample")
-    with pytest.raises(UserError, match="needs `scaffold: text`"):
+    with user_error("rule-broken", "scaffold: text"):
         validate(Sample, {"constrain": "admissible", "scaffold": "tools"}, "step sample")

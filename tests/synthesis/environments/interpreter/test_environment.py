@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from agentmill.schemas.errors import UserError
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.records.task import EnvironmentSpec, Task
 from agentmill.schemas.records.trajectory import AnyAction, ApiAction, CodeAction, MessageAction
 from agentmill.synthesis.environments import blocks
@@ -20,13 +20,14 @@ from agentmill.synthesis.environments.interpreter.goal import same
 from agentmill.synthesis.rollouts.step import environment_at_fault
 from agentmill.synthesis.sandbox import Limits, Pool, SandboxUnavailable, Session
 from agentmill.synthesis.sandbox.backend import Started
+from tests.errors import user_error
 
 
 class Missing:
     """A backend that is not installed."""
 
     def start(self, control: int, limits: Limits) -> Started:
-        raise SandboxUnavailable("install it")
+        raise SandboxUnavailable("install it", ErrorCode.SANDBOX_UNAVAILABLE)
 
 
 @pytest.fixture
@@ -231,7 +232,7 @@ def test_where_there_is_no_sandbox_the_run_stops(monkeypatch: pytest.MonkeyPatch
         lambda limits, purpose="": Pool(Missing(), limits),
     )
     environment = InterpreterEnvironment(LEDGER)
-    with pytest.raises(UserError, match="install it"), environment_at_fault():
+    with user_error("sandbox-unavailable"), environment_at_fault():
         environment.reset(SUM, 0)
 
 

@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.task import EnvironmentSpec, Task
 from agentmill.synthesis.environments import make
 from agentmill.synthesis.environments.environment import EnvError
 from agentmill.synthesis.environments.pddl.environment import PddlEnvironment
+from tests.errors import user_error
 from tests.synthesis.environments.worlds import (
     BLOCKS_PROBLEM,
     BLOCKS_SPEC,
@@ -62,5 +62,5 @@ def test_a_world_must_be_reset_first() -> None:
 
 
 def test_an_unknown_family_gets_a_near_match() -> None:
-    with pytest.raises(UserError, match="Did you mean 'pddl'"):
+    with user_error("unknown-name", "pddl"):
         make(EnvironmentSpec(environment_id="e", family="pdl", name="", source=WAREHOUSE_PROBLEM))
