@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TypeVar
 
 import pytest
 
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
-
-E = TypeVar("E", bound=UserError)
 
 
 @contextmanager
@@ -19,13 +16,15 @@ def user_error(code: str, *names: object, by: type[UserError] = UserError) -> It
     """As ``pytest.raises``, for a ``UserError`` of this code whose message holds each of ``names``: what was given."""
     with pytest.raises(by) as caught:
         yield caught
-    check_refusal(caught.value, code, *names)
+    error = caught.value
+    assert error.code == ErrorCode(code), error.labelled()
+    missing = [name for name in map(str, names) if name not in str(error)]
+    assert not missing, f"{missing} not in {error}"
 
 
-def check_refusal(error: UserError, code: str, *names: object) -> None:
-    """Fails unless ``error`` is of this code, and its message holds each of ``names``."""
-    assert (error.code, str(error)) == (ErrorCode(code), str(error))
-    assert [name for name in map(str, names) if name not in str(error)] == [], str(error)
+def shows(printed: str, code: str, *names: object) -> bool:
+    """Whether a command has printed a mistake of this code and each of ``names``."""
+    return ErrorCode(code) in codes(printed) and all(str(name) in printed for name in names)
 
 
 def codes(printed: str) -> list[str]:

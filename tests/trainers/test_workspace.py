@@ -50,7 +50,7 @@ def test_starting_over_forgets_the_checkpoints(workspace: Workspace) -> None:
 def test_checkpoints_of_another_training_are_not_touched(workspace: Workspace) -> None:
     checkpoint(workspace, 4)
     other = Workspace(workspace.output, {"seed": 1})
-    with user_error("made-differently", "0", "1", "output"):
+    with user_error("made-differently", "seed: 0 -> 1", "output"):
         other.check()
     assert workspace.latest_checkpoint() is not None
 
@@ -60,7 +60,7 @@ def test_a_training_that_never_came_to_a_checkpoint_is_in_nobodys_way(workspace:
     other.check()
     other.prepare(resume=True)
     checkpoint(other, 2)
-    with user_error("made-differently", "1", "0"):
+    with user_error("made-differently", "seed: 1 -> 0"):
         workspace.check()
 
 

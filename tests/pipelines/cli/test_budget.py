@@ -12,6 +12,7 @@ import pytest
 
 from agentmill.schemas.tables import Table
 from agentmill.synthesis.policies.cost import LEDGER, read_ledger
+from tests.errors import shows
 from tests.fake_openai import MODEL, FakeOpenAi, Reply, status, text
 from tests.pipelines.cli.world import DEMONSTRATE, agentmill, write_recipe, write_world
 
@@ -126,19 +127,19 @@ def test_a_provider_that_refuses_all_stops_the_stage_and_costs_no_episode(
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"budget": {"usd": 1}, "prices": None}, "`budget.usd` needs `prices`"),
-        ({"budget": {"euro": 1}}, "unknown key 'euro'"),
+        ({"budget": {"usd": 1}, "prices": None}, ("rule-broken", "`budget.usd` needs `prices`")),
+        ({"budget": {"euro": 1}}, ("unknown-key", "'euro'")),
         (
             {"policy": "expert", "model": None, "endpoints": [], "budget": {"tokens": 1}},
-            "policy 'expert' costs nothing, so it has no `budget`",
+            ("rule-broken", "'expert'", "`budget`"),
         ),
-        ({"limits": {"request_per_minute": 1}}, "Did you mean 'requests_per_minute'"),
+        ({"limits": {"request_per_minute": 1}}, ("unknown-key", "'requests_per_minute'")),
     ],
 )
 def test_mistakes_are_explained(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], fields: dict[str, Any], message: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], fields: dict[str, Any], message: tuple[str, ...]
 ) -> None:
     write_world(tmp_path)
     models = {"actor": {"policy": "openai", "model": MODEL, "endpoints": ["http://127.0.0.1:9/v1"], **fields}}
     assert agentmill("run", write_recipe(tmp_path, SAMPLE, models=models)) == 2
-    assert message in capsys.readouterr().err
+    assert shows(capsys.readouterr().err, *message)

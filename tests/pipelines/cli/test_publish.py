@@ -14,6 +14,7 @@ from huggingface_hub import DatasetCard, ModelCard, constants
 from agentmill.pipelines.engine.chunks import seed_table
 from agentmill.schemas.tables import Table
 from tests.builders import run_of_source, trajectory
+from tests.errors import shows
 from tests.fake_hub import child, files_of
 from tests.pipelines.cli.world import CHECK, COMPARE, DEMONSTRATE, EXPORT, PROGRAM, agentmill, write_recipe, write_world
 from tests.writing_hub import WRITER, WritingHub
@@ -142,18 +143,18 @@ def test_what_stands_in_the_way_is_told_and_nothing_is_sent(
     world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert agentmill("publish", world.run, "--repo", REPO) == 2
-    assert "a licence is missing" in capsys.readouterr().err
+    assert shows(capsys.readouterr().err, "licence-missing", "--licence")
     token = "hf_" + "aBcD" * 9
     seed_table(tmp_path / "leaky", [trajectory("t1", system_prompt=f"use {token}")])
     assert agentmill("publish", tmp_path / "leaky", "--repo", REPO, "--licence", "mit") == 2
     captured = capsys.readouterr()
-    assert "secrets: tokens or private keys: huggingface_token in 1 row of leaky (t1)" in captured.err
+    assert shows(captured.err, "check-failed", "huggingface_token", "leaky (t1)")
     assert token not in captured.err + captured.out
     seed_table(tmp_path / "foreign", [run_of_source("org/nc", "CC-BY-NC-4.0")])
     assert agentmill("publish", tmp_path / "foreign", "--repo", REPO, "--licence", "mit") == 2
-    assert "non-commercial, which mit does not keep" in capsys.readouterr().err
+    assert shows(capsys.readouterr().err, "check-failed", "non-commercial", "mit")
     assert agentmill("publish", world.run, "--repo", "small", "--licence", "mit") == 2
-    assert "expected ORG/NAME" in capsys.readouterr().err
+    assert shows(capsys.readouterr().err, "value-malformed", "--repo small")
     assert not world.hub.branches
 
 

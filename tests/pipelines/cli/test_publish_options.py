@@ -13,6 +13,7 @@ from agentmill.pipelines.engine.chunks import seed_table
 from agentmill.pipelines.publish import publication
 from agentmill.schemas.records.record import Record
 from tests.builders import run_of_source, task, trajectory, verdict
+from tests.errors import shows
 from tests.fake_hub import Files, direct
 from tests.pipelines.cli.world import agentmill
 from tests.writing_hub import READER, WRITER, WritingHub
@@ -72,7 +73,7 @@ def test_private_makes_a_private_repository_and_leaves_no_doubt(
     hub.private.clear()
     refused(hub, tasks, "--private", "--title", "third")
     refused(hub, tasks, "--private", "--revision", "next")
-    assert "is there already and is public" in capsys.readouterr().err
+    assert shows(capsys.readouterr().err, "repo-is-public", REPO)
     assert set(hub.branches[REPO]) == {"main"}
 
 
@@ -90,7 +91,7 @@ def test_revision_names_a_branch_that_holds_what_is_published(
     runs = table(tmp_path / "more", trajectory())
     hub.faults[f"POST /api/datasets/{REPO}/commit"] = [500]
     assert publish(runs, "--revision", "last") == 2
-    assert "the branch last was made and holds what main does" in capsys.readouterr().err
+    assert shows(capsys.readouterr().err, "hub-refuses", "the branch last was made")
     assert hub.files(REPO, "last") == main
     refused(hub, runs, "--revision", "last")  # by now it is a branch that is there, perhaps somebody's
     for revision, options in (("last", ["--replace"]), ("other", [])):
@@ -102,7 +103,7 @@ def test_revision_names_a_branch_that_holds_what_is_published(
     capsys.readouterr()
     for revision in ("a/b", "-x", "", hub.branches[REPO]["main"]):
         assert publish(tasks, f"--revision={revision}") == 2
-        assert "expected a branch" in capsys.readouterr().err
+        assert shows(capsys.readouterr().err, "value-malformed", "--revision")
 
 
 def test_a_branch_that_is_as_main_is_one_that_is_there(
@@ -113,9 +114,9 @@ def test_a_branch_that_is_as_main_is_one_that_is_there(
     hub.push(REPO, {**hub.files(REPO), "README.md": hub.files(REPO)["README.md"] + b"\nread this"}, title="a word")
     hub.branches[REPO]["v1"] = hub.branches[REPO]["main"]
     refused(hub, table(tmp_path, trajectory()), "--revision", "v1")
-    assert "holds the tables task, which are not among trajectory" in capsys.readouterr().err
+    assert shows(capsys.readouterr().err, "tables-would-go", "task", "trajectory")
     refused(hub, tasks, "--revision", "v1", "--title", "other")
-    assert "README.md (a word)" in capsys.readouterr().err
+    assert shows(capsys.readouterr().err, "files-of-others", "README.md (a word)")
 
 
 def test_a_manifest_of_another_program_makes_no_table_of_its_folder(
@@ -143,18 +144,18 @@ def test_what_others_wrote_and_other_tables_stay_without_replace(
     theirs: Files = {"README.md": b"# mine", "recipe.yaml": b"x: 1", "copies/x.jsonl": b"{}", "LICENSE": b"MIT"}
     hub.push(REPO, theirs, title="first")
     refused(hub, tasks)
-    assert "README.md (first), recipe.yaml (first)" in capsys.readouterr().err
+    assert shows(capsys.readouterr().err, "files-of-others", "README.md (first), recipe.yaml (first)")
     assert publish(tasks, "--replace") == 0
     assert set(hub.files(REPO)) & theirs.keys() == {"README.md", "LICENSE", "copies/x.jsonl"}
     assert publish(tasks, "--title", "again") == 0  # by now the card is ours
     runs = table(tmp_path, trajectory())
     refused(hub, runs)
-    assert "holds the tables task, which are not among trajectory" in capsys.readouterr().err
+    assert shows(capsys.readouterr().err, "tables-would-go", "task", "trajectory")
     assert publish(runs, "--replace") == 0
     assert not [path for path in hub.files(REPO) if path.startswith("task/")]
     hub.push(REPO, {**hub.files(REPO), "README.md": hub.files(REPO)["README.md"] + b"\nread this"}, title="a word")
     refused(hub, runs)
-    assert "README.md (a word)" in capsys.readouterr().err
+    assert shows(capsys.readouterr().err, "files-of-others", "README.md (a word)")
 
 
 def test_what_is_not_fit_is_refused_unless_it_is_allowed(hub: WritingHub, tmp_path: Path) -> None:
@@ -181,7 +182,7 @@ def test_the_licence_of_a_silent_source_is_said(
 ) -> None:
     runs = table(tmp_path, run_of_source("org/silent", None))
     refused(hub, runs)
-    assert "--source-licence org/silent=LICENCE" in capsys.readouterr().err
+    assert shows(capsys.readouterr().err, "check-failed", "--source-licence org/silent=LICENCE")
     refused(hub, runs, "--source-licence", "org/silent=cc-by-nc-4.0")
     for wrong in ("mit", "=mit", "org/silent=none"):
         refused(hub, runs, "--source-licence", wrong)
@@ -201,7 +202,7 @@ def test_tables_are_named_once(hub: WritingHub, tmp_path: Path, capsys: pytest.C
     seed_table(tmp_path / "many/x", [task("a")])
     seed_table(tmp_path / "many/y", [task("b", instruction="y")])
     refused(hub, tmp_path / "many", "--table", "a=x", "--table", "a=y")
-    assert "two tables would be called a" in capsys.readouterr().err
+    assert shows(capsys.readouterr().err, "name-taken", " a;")
     assert publish(tmp_path / "many", "--table", "a=x", "--table", "b=y") == 0
     assert {"a/manifest.json", "b/manifest.json"} < hub.files(REPO).keys()
 
@@ -210,7 +211,7 @@ def test_copies_are_of_trajectories_and_made_of_what_may_go_up(
     hub: WritingHub, tasks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     refused(hub, tasks, "--copy", "adp")
-    assert "has no trajectories to publish; --copy is for these" in capsys.readouterr().err
+    assert shows(capsys.readouterr().err, "option-not-for-this", tasks, "--copy")
     runs = table(tmp_path, trajectory())
     assert publish(runs, "--copy", "adp", "--copy", "atif") == 0
     assert {path for path in hub.files(REPO) if path.startswith("copies/")} == {
@@ -219,9 +220,9 @@ def test_copies_are_of_trajectories_and_made_of_what_may_go_up(
         "copies/atif/trajectory/trajectories.jsonl",
     }
     refused(hub, runs, "--copy", "adp")
-    assert "holds copies as atif" in capsys.readouterr().err
+    assert shows(capsys.readouterr().err, "tables-would-go", "atif")
     refused(hub, runs)
-    assert "make them anew with --copy adp --copy atif, or pass --replace" in capsys.readouterr().err
+    assert shows(capsys.readouterr().err, "tables-would-go", "--copy adp --copy atif", "--replace")
     assert publish(runs, "--copy", "adp", "--replace") == 0
     assert "copies/adp/trajectory/trajectories.jsonl" in hub.files(REPO)
     assert "copies/atif/trajectory/trajectories.jsonl" not in hub.files(REPO)
@@ -233,12 +234,12 @@ def test_options_that_do_not_fit_are_told(
     hub: WritingHub, tasks: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     refused(hub, tasks, "--base-model", "org/base")
-    assert "--base-model is for these" in capsys.readouterr().err
+    assert shows(capsys.readouterr().err, "option-not-for-this", "--base-model")
     (tmp_path / "tuned").mkdir()
     (tmp_path / "tuned/training.json").write_text("{}")
     for option in ("--table=x", "--copy=adp", "--title=x", "--author=x", "--allow-leaks"):
         refused(hub, tmp_path / "tuned", option)
-        assert f"is a tuned model; {option.partition('=')[0]} is for tables" in capsys.readouterr().err
+        assert shows(capsys.readouterr().err, "option-not-for-this", option.partition("=")[0])
 
 
 def test_of_an_earlier_model_nothing_stays_that_would_be_loaded(hub: WritingHub, tmp_path: Path) -> None:
@@ -271,30 +272,30 @@ def test_a_name_that_the_hub_would_not_take_is_told_at_once(
     hub: WritingHub, repo: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert publish(Path("nowhere"), repo=repo) == 2
-    assert f"--repo {repo}: " in capsys.readouterr().err
+    assert shows(capsys.readouterr().err, "value-malformed", f"--repo {repo}: ")
     assert hub.requests == []
 
 
 @pytest.mark.parametrize(
-    ("token", "said"),
-    [("hf_wrong", "does not know the token"), (READER, "may not write to org"), ("", "there is no token; log in")],
+    ("token", "code"),
+    [("hf_wrong", "token-unknown"), (READER, "token-may-not-write"), ("", "token-missing")],
 )
 def test_a_token_that_does_not_serve_is_told_before_the_checks_and_after_a_dry_run(
     hub: WritingHub,
     tasks: Path,
     token: str,
-    said: str,
+    code: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", token)
     assert publish(tasks) == 2
     captured = capsys.readouterr()
-    assert said in captured.err
+    assert shows(captured.err, code, REPO)
     assert "checks of" not in captured.out
     assert publish(tasks, "--dry-run") == 2
     captured = capsys.readouterr()
-    assert said in captured.err
+    assert shows(captured.err, code, REPO)
     assert "checks of" in captured.out
 
 
@@ -303,11 +304,11 @@ def test_an_organisation_of_others_and_a_card_that_the_hub_refuses_fail_a_dry_ru
 ) -> None:
     hub.faults["POST /api/validate-yaml"] = [400, 400]
     refused(hub, tasks)
-    assert "a fault" in capsys.readouterr().err
+    assert shows(capsys.readouterr().err, "hub-refuses", "a fault")
     assert hub.branches == {}
     hub.orgs = ["else"]
     refused(hub, tasks)
-    assert "the token may not write to org" in capsys.readouterr().err
+    assert shows(capsys.readouterr().err, "token-may-not-write", " org;")
 
 
 def test_a_hub_that_is_not_there_fails_a_dry_run_after_the_checks(
@@ -318,7 +319,7 @@ def test_a_hub_that_is_not_there_fails_a_dry_run_after_the_checks(
     assert publish(tasks, "--dry-run") == 2
     captured = capsys.readouterr()
     assert "checks of" in captured.out
-    assert "the Hub cannot be reached" in captured.err
+    assert shows(captured.err, "hub-unreachable", REPO)
 
 
 def test_published_tables_are_inspected_exported_and_viewed(
@@ -349,4 +350,4 @@ def test_published_tables_are_inspected_exported_and_viewed(
     )
     assert f'"title":"{address}"'.encode() in (tmp_path / "whole/data/index.js").read_bytes()
     assert agentmill("view", f"{address}/run", "--no-serve") == 2
-    assert "Did you mean 'runs'" in capsys.readouterr().err
+    assert shows(capsys.readouterr().err, "table-missing", "'runs'")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.errors import shows
 from tests.pipelines.cli.world import agentmill
 from tests.pipelines.report.world import STEPS, end, write_recipe, write_table
 
@@ -35,7 +36,7 @@ def test_a_report_is_written_into_the_run_and_over_an_earlier_one(
 
 def test_a_mistake_is_told_in_a_line(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert agentmill("report", run / "worlds") == 2
-    assert capsys.readouterr().err.endswith(f"agentmill inspect {run}/worlds [not-a-run]\n")
+    assert shows(capsys.readouterr().err, "not-a-run", f"agentmill inspect {run}/worlds")
     (run / "summary.json").write_text("{")
     assert agentmill("report", run) == 2
-    assert f"{run}/summary.json is damaged" in capsys.readouterr().err
+    assert shows(capsys.readouterr().err, "damaged-file", f"{run}/summary.json")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from agentmill.schemas.tables import Counts, Table
+from tests.errors import shows
 from tests.fake_openai import MODEL, FakeOpenAi, Reply, raw, status, text
 from tests.pipelines.cli.world import DEMONSTRATE, agentmill, write_recipe, write_world
 
@@ -100,4 +101,4 @@ def test_a_step_that_uses_less_than_it_has_to_ends_with_its_reasons(
 def test_a_share_that_is_none_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], share: Any) -> None:
     write_world(tmp_path)
     assert agentmill("run", write_recipe(tmp_path, {**DEMONSTRATE, "min_used": share}), "--dry-run") == 2
-    assert "expected a share of the inputs from 0 to 1" in capsys.readouterr().err
+    assert shows(capsys.readouterr().err, "number-out-of-range", "min_used", repr(share))

@@ -18,6 +18,7 @@ from agentmill.schemas.config import read_yaml
 from agentmill.schemas.records.task import Task
 from agentmill.schemas.records.verdict import Verdict
 from agentmill.schemas.tables import Table
+from tests.errors import shows
 from tests.pipelines.cli.world import (
     CHECK,
     COMPARE,
@@ -111,7 +112,7 @@ def test_a_changed_parameter_is_refused_and_named_unless_replaced(
     assert agentmill("run", recipe) == 0
     original = (tmp_path / "run/recipe.yaml").read_bytes()
     assert agentmill("run", recipe, "steps.demonstrations.k=2") == 2
-    assert "k: 1 -> 2" in capsys.readouterr().err
+    assert shows(capsys.readouterr().err, "made-differently", "k: 1 -> 2")
     assert (tmp_path / "run/recipe.yaml").read_bytes() == original
     assert agentmill("run", recipe, "steps.demonstrations.k=2", "--replace") == 0
     assert Table.open(tmp_path / "run/verdicts").manifest.counts.read == 4

@@ -15,6 +15,7 @@ from agentmill.schemas.records.verdict import Selection
 from agentmill.schemas.tables import Table
 from agentmill.schemas.views import FAMILY_VIEWS, PAIR_VIEWS, VIEWS
 from agentmill.trainers.settings import DpoSettings, KtoSettings, RewardSettings, SftSettings
+from tests.errors import shows
 from tests.pipelines.cli.world import CHECK, DEMONSTRATE, agentmill, write_recipe, write_world
 
 STAGES = Path(__file__).resolve().parents[3] / "configs/stages"
@@ -111,10 +112,10 @@ def test_a_step_of_another_command_and_a_whole_recipe_are_refused(
     given = places(made, "tasks", "environments", trajectories="demonstrations")
     verify = command("verify", tmp_path)
     assert agentmill("rollout", *verify[1:], *given) == 2
-    assert "agentmill rollout expects one of sample, expert" in capsys.readouterr().err
+    assert shows(capsys.readouterr().err, "step-not-for-command", "agentmill rollout", "sample, expert")
     recipe = write_recipe(made, DEMONSTRATE, CHECK, run_dir=str(tmp_path / "run"))
     assert agentmill("rollout", "--config", recipe) == 2
-    assert f"for a whole recipe: agentmill run {recipe}" in capsys.readouterr().err
+    assert shows(capsys.readouterr().err, "step-not-for-command", f"agentmill run {recipe}")
     assert not (tmp_path / "run").exists()
 
 

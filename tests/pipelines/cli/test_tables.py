@@ -16,6 +16,7 @@ from agentmill.schemas.formats.sharegpt.format import ShareGpt
 from agentmill.schemas.records.verdict import Selection
 from agentmill.schemas.tables import Table
 from tests.builders import called, instruction, outcome, said, seen, spec, trajectory, verdict
+from tests.errors import codes, shows
 from tests.pipelines.cli.world import agentmill
 
 
@@ -111,7 +112,7 @@ def test_export_of_what_selections_keep(
 def test_a_table_that_is_given_as_option_and_as_parameter(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--to", "sft", "--out", runs.parent / "x", "--verdicts", runs.parent / "verdicts"]
     assert agentmill("export", runs, *arguments, f"verdicts={runs.parent}/verdicts") == 2
-    assert "verdicts is given twice, as an option and as verdicts=…" in capsys.readouterr().err
+    assert shows(capsys.readouterr().err, "given-twice", "verdicts=")
 
 
 def test_export_adp(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -138,9 +139,9 @@ def test_export_of_preference_rows_writes_pairs(runs: Path, tmp_path: Path, caps
     written = [json.loads(line) for line in (tmp_path / "out/pairs.jsonl").read_text().splitlines()]
     assert [(each["chosen"]["value"], each["rejected"]["value"]) for each in written] == [("go", "sit")]
     assert agentmill("export", tmp_path / "preferences", "--to", "xlam", "--out", tmp_path / "x") == 2
-    assert "xlam has no rows of pairs; for pairs, expected --to llamafactory or trl or sh" in capsys.readouterr().err
+    assert shows(capsys.readouterr().err, "format-without-pairs", "xlam", "llamafactory or trl or sh")
     assert agentmill("export", tmp_path / "preferences", runs, "--to", "trl", "--out", tmp_path / "x") == 2
-    assert "hold records of two kinds" in capsys.readouterr().err
+    assert shows(capsys.readouterr().err, "kinds-mixed", runs)
 
 
 def test_export_rejoins_runs_that_were_read_from_pairs(
@@ -209,16 +210,16 @@ def test_an_export_of_tables_that_share_trajectories_is_refused(
     seed_table(tmp_path / "again", [trajectory("t2", split="test")])
     for target in ("adp", "sft"):
         assert agentmill("export", runs, tmp_path / "again", "--to", target, "--out", tmp_path / "out") == 2
-        assert f"{runs} and {tmp_path}/again both hold Trajectory t2 (1 such ids)" in capsys.readouterr().err
+        assert shows(capsys.readouterr().err, "record-twice", runs, f"{tmp_path}/again", "Trajectory t2")
     assert not (tmp_path / "out").exists()
 
 
 def test_an_export_overwrites_nothing(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "adp").mkdir()
     assert agentmill("export", runs, "--to", "adp", "--out", tmp_path / "adp") == 2
-    assert "is there already; choose another folder" in capsys.readouterr().err
+    assert shows(capsys.readouterr().err, "output-exists", tmp_path / "adp")
     assert agentmill("export", tmp_path / "verdicts", "--to", "adp", "--out", tmp_path / "x") == 2
-    assert "holds Verdict records, expected Trajectory" in capsys.readouterr().err
+    assert shows(capsys.readouterr().err, "wrong-record-type", "Verdict", "Trajectory")
 
 
 def test_list(capsys: pytest.CaptureFixture[str]) -> None:
@@ -248,7 +249,7 @@ def test_check(capsys: pytest.CaptureFixture[str]) -> None:
 def test_train_passes_on_what_the_trainer_says(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert agentmill("train", "sft", "--config", tmp_path / "none.yaml") == 2
     printed = capfd.readouterr()
-    assert "there is no configuration" in printed.err
+    assert codes(printed.err) == ["no-such-file", "no-such-file"]  # of the child, and of the command
     assert "Traceback" not in printed.err
 
 

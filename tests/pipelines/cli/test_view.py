@@ -13,6 +13,7 @@ import pytest
 
 from agentmill.pipelines.engine.chunks import seed_table
 from tests.builders import trajectory, verdict
+from tests.errors import shows
 from tests.pipelines.cli.world import agentmill
 
 
@@ -57,7 +58,7 @@ def test_a_view_goes_into_the_folder_one_is_in(
 
 def test_a_table_that_has_no_list_is_a_mistake_of_the_user(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert agentmill("view", run / "verdicts", "--no-serve") == 2
-    assert f"or the run: {run}" in capsys.readouterr().err
+    assert shows(capsys.readouterr().err, "wrong-record-type", run)
     assert not (run / "verdicts/view").exists()
 
 

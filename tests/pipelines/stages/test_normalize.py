@@ -410,7 +410,7 @@ def test_another_file_makes_another_table(tmp_path: Path) -> None:
     first = normalize(tmp_path, "t", data)
     assert normalize(tmp_path, "t", data) == first
     write(tmp_path / "d.jsonl", record(1))
-    with user_error("made-differently"):
+    with user_error("made-differently", "seeds"):
         normalize(tmp_path, "t", data)
 
 

@@ -188,7 +188,7 @@ def test_two_entries_with_one_model_name_have_other_ids(world: Path) -> None:
     verdicts = run(world, "check_outcome", "verdicts", of=["danced", "sung"], **ON)
     assert verdicts.counts.written == 4
     assert {row.trajectory_id for row in rows_of(world / "verdicts")} == ids
-    with user_error("made-differently", "models.actor.entry"):
+    with user_error("made-differently", "models.actor.entry: dancer -> singer"):
         job(world, "sample", "danced", entry("singer", "dance"), **given).finished()
 
 
@@ -222,9 +222,9 @@ def test_tasks_of_two_tables_are_played_once_each(world: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"max_turns": 3}, ("made-differently", "3")),
-        ({"seed": 8}, ("made-differently", "5", "8")),
-        ({"k": 2}, ("made-differently", "1", "2")),
+        ({"max_turns": 3}, ("made-differently", "max_turns: null -> 3")),
+        ({"seed": 8}, ("made-differently", "seed: 5 -> 8")),
+        ({"k": 2}, ("made-differently", "k: 1 -> 2")),
     ],
 )
 def test_what_decides_the_episodes_is_in_the_digest(
@@ -233,7 +233,7 @@ def test_what_decides_the_episodes_is_in_the_digest(
     run(world, "sample", "one", BABBLER, policy="babbler", split="train", **ON)
     with user_error(*said):
         job(world, "sample", "one", BABBLER, policy="babbler", split="train", **{**ON, **changes}).finished()
-    with user_error("made-differently"):
+    with user_error("made-differently", "models.actor"):
         job(world, "sample", "one", PLANNER, policy="babbler", split="train", **ON).finished()
 
 

@@ -61,7 +61,7 @@ def test_another_text_is_another_configuration(tmp_path: Path) -> None:
     moved = file.rename(tmp_path / "moved.jsonl")
     assert job(tmp_path, "spec_env", "worlds", inspiration=str(moved), n=2).finished() is not None
     moved.write_text('"A ferry."\n"An orchard."\n')
-    with user_error("made-differently"):
+    with user_error("made-differently", "seeds"):
         job(tmp_path, "spec_env", "worlds", inspiration=str(moved), n=2).finished()
 
 

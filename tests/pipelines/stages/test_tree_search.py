@@ -140,7 +140,7 @@ def test_a_search_that_is_stopped_goes_on_and_ends_the_same(world: Path, calls: 
 def test_a_tree_that_gives_way_takes_its_nodes_with_it(world: Path) -> None:
     run(world, "tree_search", "out", actor(), split="train", **SEARCH)
     other = job(world, "sample", "out", actor(), policy="actor", split="train", **ON)
-    with user_error("made-differently"):
+    with user_error("made-differently", "operator: tree_search -> sample"):
         other.run()
     assert job(world, "tree_search", "out", actor(), split="train", **SEARCH).finished() is not None
     assert msgspec.structs.replace(other, replace=True).run().operator == "sample"
