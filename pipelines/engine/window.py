@@ -43,7 +43,7 @@ class Completed(msgspec.Struct, frozen=True):
 class Window:
     """Units of ``operation`` in flight. Made, fed and stopped by one thread."""
 
-    def __init__(self, operation: AsyncOperation) -> None:
+    def __init__(self, operation: AsyncOperation[Any, Any]) -> None:
         self._operation = operation
         self._landings: queue.SimpleQueue[Completed] = queue.SimpleQueue()
         self._tasks: set[asyncio.Task[None]] = set()
