@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from agentmill.schemas.dialects.dialect import Block, Spoken, lines, unsayable, with_prose
 from agentmill.schemas.dialects.options import DialectConfig, terminal_calls
+from agentmill.schemas.dialects.tool_text import function_xml
 from agentmill.schemas.records.trajectory import Action, ApiAction, CodeAction
 
 _FUNCTION = "<function="
@@ -103,12 +104,11 @@ def _call(action: Action) -> str | None:
         if isinstance(action, CodeAction):
             raise unsayable("code is no tool call in this dialect")
         return None
-    text = f"<function={action.function}>\n"
+    arguments: dict[str, str] = {}
     for name, value in action.kwargs.items():
         if not isinstance(value, str):
             raise unsayable(f"arguments of {action.function!r} are no texts")
-        wrapped = f"\n{value}\n" if "\n" in value else value
-        text += f"<parameter={name}>{wrapped}</parameter>\n"
+        arguments[name] = value
     if action.raw_arguments is not None:
         raise unsayable(f"arguments of {action.function!r} are no texts")
-    return f"{text}</function>"
+    return function_xml(action.function, arguments)

@@ -10,11 +10,11 @@ import msgspec
 
 from agentmill.schemas.dialects.dialect import Block, Spoken, lines, unsayable, with_prose
 from agentmill.schemas.dialects.options import DialectConfig, terminal_calls
+from agentmill.schemas.dialects.tool_text import TOOL_TEXTS
 from agentmill.schemas.messages.calls import read_arguments
 from agentmill.schemas.messages.surface_text import dumped
 from agentmill.schemas.records.rows import MessageCall
 from agentmill.schemas.records.trajectory import Action, ApiAction, CodeAction
-from agentmill.schemas.views.toolformats import DIALECTS
 
 _OPENING = re.compile(r"<tool_call>\s*")
 _CLOSING = re.compile(r"\s*</tool_call>")
@@ -58,4 +58,4 @@ def _call(action: Action) -> str | None:
     if not isinstance(action, ApiAction):
         return None
     arguments = dumped(action.kwargs, "spaced") if action.raw_arguments is None else action.raw_arguments
-    return DIALECTS["xml"].call(MessageCall(name=action.function, arguments=arguments))
+    return TOOL_TEXTS["hermes"].call(MessageCall(name=action.function, arguments=arguments))

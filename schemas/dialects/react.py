@@ -16,11 +16,11 @@ from pydantic import Field, field_validator
 
 from agentmill.schemas.dialects.dialect import INPUT, Spoken, text_arguments, unsayable
 from agentmill.schemas.dialects.options import DialectConfig, Parameters, result_openings, terminal_calls
+from agentmill.schemas.dialects.tool_text import TOOL_TEXTS
 from agentmill.schemas.messages.calls import browser_action, read_arguments
 from agentmill.schemas.messages.surface_text import dumped
 from agentmill.schemas.records.rows import MessageCall
 from agentmill.schemas.records.trajectory import Action, ApiAction, CodeAction, MessageAction
-from agentmill.schemas.views.toolformats import DIALECTS
 
 _INPUTS = "Action Input:"
 _INPUT = re.compile(rf"([^\n]+?)[ \t]*\n\s*{_INPUTS}(.*)", re.DOTALL)
@@ -96,7 +96,7 @@ class React(DialectConfig):
         if len(actions) != 1 or isinstance(actions[0], CodeAction):
             raise unsayable("a turn is one action, and none that runs code")
         action = actions[0]
-        dialect = DIALECTS["react"]
+        dialect = TOOL_TEXTS["react"]
         thought = f"{dialect.thought}{action.description}\n" if action.description else ""
         if isinstance(action, MessageAction):
             return f"{thought}{dialect.answer}{action.content}"

@@ -8,11 +8,12 @@ import msgspec
 from pydantic import Field, model_validator
 
 from agentmill.schemas.config import Config
+from agentmill.schemas.dialects.tool_text import TOOL_TEXTS, ToolFormat, ToolText, calls_text, tool_list
 from agentmill.schemas.ids import derive_seed
-from agentmill.schemas.records.trajectory import Trajectory
-from agentmill.schemas.views.conversation import ConversationTurn, conversation, tools_text
+from agentmill.schemas.records.rows import Message
+from agentmill.schemas.records.trajectory import Tool, Trajectory
+from agentmill.schemas.views.conversation import ConversationTurn, conversation, tools_text, with_system
 from agentmill.schemas.views.roles import linearized, perspectives, placed, plays, seen_as, seen_by, several_agents
-from agentmill.schemas.views.toolformats import ToolFormat, written
 from agentmill.schemas.views.view import Unused
 
 
@@ -53,7 +54,7 @@ class Dialogue(Config):
         told = placed(conversation(msgspec.structs.replace(seen, system_prompt=self._system_prompt(seen))), places)
         if self.role is not None:  # what is asked for is no aside
             told = [msgspec.structs.replace(said, aside=False) for said in told]
-        return written(told, seen.tools, self.tool_format)
+        return with_tool_text(told, seen.tools, self.tool_format)
 
     def tools_column(self, trajectory: Trajectory) -> str | None:
         """The tools as the row holds them; none where the conversation lists them itself, or ``role`` has none."""
@@ -86,3 +87,35 @@ class Dialogue(Config):
             return trajectory.system_prompt
         number = derive_seed("system_prompt", trajectory.trajectory_id) % len(self.system_prompts)
         return self.system_prompts[number].replace("{system_prompt}", trajectory.system_prompt or "")
+
+
+def with_tool_text(
+    conversation: Sequence[ConversationTurn], tools: Sequence[Tool], tool_format: ToolFormat
+) -> list[ConversationTurn]:
+    """The conversation in ``tool_format``; one without tools and calls stays as it is.
+
+    The results of parallel calls, one message each, become one.
+    """
+    uses_tools = tools or any(said.message.tool_calls for said in conversation)
+    if tool_format == "native" or not uses_tools:
+        return list(conversation)
+    text = TOOL_TEXTS[tool_format]
+    result: list[ConversationTurn] = []
+    for place, said in enumerate(conversation):
+        parallel = place and said.message.role == conversation[place - 1].message.role == "tool"
+        message = _as_text(said.message, text)
+        if parallel:
+            both = f"{result[-1].message.content}\n{message.content}"
+            joined = msgspec.structs.replace(result[-1].message, content=both)
+            result[-1] = ConversationTurn(joined, (*result[-1].items, *said.items))
+        else:
+            result.append(msgspec.structs.replace(said, message=message))
+    return with_system(result, tool_list(tools, text)) if tools else result
+
+
+def _as_text(message: Message, text: ToolText) -> Message:
+    if message.role == "assistant" and (message.content or message.tool_calls):
+        return msgspec.structs.replace(message, content=calls_text(message, text), tool_calls=[])
+    if message.role == "tool":
+        return Message(role="user", content=text.result(message))
+    return message

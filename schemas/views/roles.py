@@ -13,6 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 from agentmill.schemas.chat import grouped
+from agentmill.schemas.dialects.tool_text import TOOL_TEXTS, calls_text
 from agentmill.schemas.records.record import Integer, Record
 from agentmill.schemas.records.trajectory import (
     Action,
@@ -24,7 +25,6 @@ from agentmill.schemas.records.trajectory import (
     Usage,
 )
 from agentmill.schemas.views.conversation import PROPOSER, ConversationTurn, conversation
-from agentmill.schemas.views.toolformats import DIALECTS, calls_text
 from agentmill.schemas.views.view import Unused
 
 MULTI_AGENT = "multi_agent"
@@ -136,7 +136,7 @@ def heard(action: AnyAction, people: frozenset[str] = frozenset()) -> TextObserv
     """What others read where an agent says or does something; of ``people``, without the name before it."""
     ((message, _),) = grouped([action])
     speaker = action.agent or action.role
-    text = calls_text(message, DIALECTS["json"])
+    text = calls_text(message, TOOL_TEXTS["json"])
     return TextObservation(
         content=f"{speaker}: {text}" if speaker and speaker not in people else text,
         source="agent",
@@ -215,7 +215,7 @@ def _thought(action: AnyAction) -> AnyAction:
     if action.role not in (SPEAKER, PROPOSER):
         return action
     ((message, _),) = grouped([action])
-    text = calls_text(message, DIALECTS["json"])
+    text = calls_text(message, TOOL_TEXTS["json"])
     return MessageAction(
         content=f"<{action.agent}>\n{text}\n</{action.agent}>",
         turn=action.turn,

@@ -6,12 +6,12 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from agentmill.schemas.dialects.tool_text import TextFormat
 from agentmill.schemas.records.rows import Message, PromptRow, TextRow
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.views.annotations import Annotations
 from agentmill.schemas.views.conversation import is_copied, own_places
 from agentmill.schemas.views.dialogue import Dialogue
-from agentmill.schemas.views.toolformats import TextFormat
 from agentmill.schemas.views.view import Unused, origin
 
 SPEAKERS = {"system": "System", "user": "User", "assistant": "Assistant"}

@@ -14,13 +14,13 @@ import msgspec
 from pydantic import Field
 
 from agentmill.schemas.config import Config
+from agentmill.schemas.dialects.tool_text import TOOL_TEXTS, TextFormat, calls_text, tool_list
 from agentmill.schemas.records.rows import Message, SftRow
 from agentmill.schemas.records.trajectory import Action, AnyItem, ImageObservation, Trajectory, WebObservation
 from agentmill.schemas.views.annotations import Annotations
 from agentmill.schemas.views.conversation import ConversationTurn, conversation, with_system
 from agentmill.schemas.views.roles import several_agents
 from agentmill.schemas.views.sft import Per, sft_rows
-from agentmill.schemas.views.toolformats import DIALECTS, TextFormat, calls_text, tool_list
 
 
 class WorldModel(Config):
@@ -46,7 +46,7 @@ class WorldModel(Config):
         content = [_without_thought(item) for item in trajectory.content]
         told = conversation(msgspec.structs.replace(trajectory, system_prompt=system, content=content))
         if trajectory.tools:
-            told = with_system(told, tool_list(trajectory.tools, DIALECTS[self.tool_format]))
+            told = with_system(told, tool_list(trajectory.tools, TOOL_TEXTS[self.tool_format]))
         messages: list[Message] = []
         acted = False
         for said in told:
@@ -61,7 +61,7 @@ class WorldModel(Config):
             return message
         if said.step is not None:
             calls = message.tool_calls
-            text = calls_text(message, DIALECTS[self.tool_format]) if calls else message.content
+            text = calls_text(message, TOOL_TEXTS[self.tool_format]) if calls else message.content
             return Message(role="user", content=text)
         items = [content[item] for item in said.items]
         if not acted or not all(map(_of_environment, items)):

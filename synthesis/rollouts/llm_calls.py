@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Sequence
 from typing import TypeVar
 
 from agentmill.schemas.chat import to_messages
+from agentmill.schemas.dialects.tool_text import TOOL_TEXTS, calls_text
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.ids import derive_seed, digest
 from agentmill.schemas.records.trajectory import AnyItem, MessageAction, TextObservation, Usage
-from agentmill.schemas.views.toolformats import DIALECTS, calls_text
 from agentmill.synthesis.environments.environment import EnvError
 from agentmill.synthesis.policies.policy import Conversation, Policy, PolicyError, Turn
 from agentmill.synthesis.prompts import prompt
@@ -108,7 +108,7 @@ def transcript(content: Sequence[AnyItem]) -> str:
     lines = []
     for message in to_messages(None, content):
         if message.role == "assistant":
-            lines.append(f"> {calls_text(message, DIALECTS['json'])}")
+            lines.append(f"> {calls_text(message, TOOL_TEXTS['json'])}")
         else:
             lines.append(message.content or "")
     return "\n".join(lines)

@@ -16,10 +16,10 @@ from typing import Literal
 import msgspec
 from pydantic import Field, model_validator
 
+from agentmill.schemas.dialects.tool_text import TOOL_TEXTS, tool_list
 from agentmill.schemas.ids import derive_seed, digest
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.trajectory import AnyItem, Generation, Outcome, TextObservation, Trajectory, Usage
-from agentmill.schemas.views.toolformats import DIALECTS, tool_list
 from agentmill.synthesis.environments import DESCRIBED
 from agentmill.synthesis.environments.environment import Environment
 from agentmill.synthesis.generators.generator import GenerationError
@@ -120,7 +120,7 @@ class Imagine(Retrieval, Attempts):
         examples = [retold(library.get(name)) for name in found] if library is not None else []
         given = {
             "rules": told.system_prompt,
-            "tools": tool_list(told.tools, DIALECTS["json"]) if told.tools else "",
+            "tools": tool_list(told.tools, TOOL_TEXTS["json"]) if told.tools else "",
             "examples": prompt("imagine_examples").replace("{runs}", "\n\n".join(examples)) if examples else "",
             "task": plan.task.instruction,
             "start": "\n".join(str(getattr(item, "content", "")) for item in opening[1:]),

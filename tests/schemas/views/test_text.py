@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from agentmill.schemas.dialects.tool_text import TOOL_TEXTS
 from agentmill.schemas.records.trajectory import MessageAction, TextObservation
 from agentmill.schemas.views.annotations import NOTHING
 from agentmill.schemas.views.text import Text
-from agentmill.schemas.views.toolformats import DIALECTS
 from agentmill.schemas.views.view import Unused
 from tests.builders import instruction, said, seen, tool_trajectory, trajectory
 
@@ -32,7 +32,7 @@ def test_calls_and_results_are_written_out() -> None:
         "Assistant: On the floor.",
     ]
     (listed,) = Text(tool_format="react").make_rows(tool_trajectory(), NOTHING)
-    assert listed.text.startswith(f"System: Use tools.\n\n{DIALECTS['react'].tools}\n")
+    assert listed.text.startswith(f"System: Use tools.\n\n{TOOL_TEXTS['react'].tools}\n")
 
 
 def test_hidden_reasoning_is_part_of_it() -> None:

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from agentmill.schemas.dialects.tool_text import TOOL_TEXTS
 from agentmill.schemas.records.rows import SftRow
 from agentmill.schemas.records.trajectory import ImageObservation, TextObservation, Trajectory
 from agentmill.schemas.views.annotations import NOTHING
-from agentmill.schemas.views.toolformats import DIALECTS
 from agentmill.schemas.views.view import Unused
 from agentmill.schemas.views.world_model import WorldModel
 from tests.builders import instruction, said, seen, tool_trajectory, trajectory
@@ -47,7 +47,7 @@ def test_calls_are_text_and_parallel_results_one_answer() -> None:
     (row,) = rows(tool_trajectory())
     assert row.tools is None
     assert row.messages[0].content is not None
-    assert row.messages[0].content.startswith(f"Be the world.\n\nUse tools.\n\n{DIALECTS['json'].tools}\n")
+    assert row.messages[0].content.startswith(f"Be the world.\n\nUse tools.\n\n{TOOL_TEXTS['json'].tools}\n")
     calls = '{"name": "look", "arguments": {"where":"box"}}\n{"name": "look", "arguments": {"where":"floor"}}'
     assert shown(row)[1:] == [
         ("user", f"Where is the ball?\n{calls}", False),

@@ -5,11 +5,12 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from agentmill.schemas.dialects import DIALECTS
+from agentmill.schemas.dialects.tool_text import TOOL_TEXTS, TextFormat
 from agentmill.schemas.records.trajectory import ApiAction
 from agentmill.schemas.templates.rendering import segments
 from agentmill.schemas.views.annotations import NOTHING
 from agentmill.schemas.views.sft import Sft
-from agentmill.schemas.views.toolformats import DIALECTS, ToolFormat
 from tests.builders import called, instruction, said, seen, tool, tool_trajectory, trajectory
 from tests.schemas.templates import real
 
@@ -24,27 +25,33 @@ ASSISTANT = {
     "json": 'Both.\n{"name": "look", "arguments": {"where":"box"}}\n{"name": "look", "arguments": {"where":"floor"}}',
     "xml": 'Both.\n<tool_call>\n{"name": "look", "arguments": {"where":"box"}}\n</tool_call>\n'
     '<tool_call>\n{"name": "look", "arguments": {"where":"floor"}}\n</tool_call>',
+    "function_xml": "Both.\n<function=look>\n<parameter=where>box</parameter>\n</function>\n"
+    "<function=look>\n<parameter=where>floor</parameter>\n</function>",
 }
 USER = {
     "react": "Observation: empty\nObservation: a ball",
     "json": '{"name": "look", "result": "empty"}\n{"name": "look", "result": "a ball"}',
     "xml": "<tool_response>\nempty\n</tool_response>\n<tool_response>\na ball\n</tool_response>",
+    "function_xml": "EXECUTION RESULT of [look]:\nempty\nEXECUTION RESULT of [look]:\na ball",
 }
-ANSWER = {"react": "Final Answer: On the floor.", "json": "On the floor.", "xml": "On the floor."}
+ANSWER = {"react": "Final Answer: On the floor."}
+
+for _texts in (ASSISTANT, USER):
+    _texts["hermes"] = _texts["xml"]
 
 
-@pytest.mark.parametrize("tool_format", list(DIALECTS))
-def test_tools_calls_and_results_are_text(tool_format: ToolFormat) -> None:
+@pytest.mark.parametrize("tool_format", list(TOOL_TEXTS))
+def test_tools_calls_and_results_are_text(tool_format: TextFormat) -> None:
     content = [*tool_trajectory().content]
     content[1] = msgspec.structs.replace(content[1], description="Both.")
     (row,) = Sft(tool_format=tool_format).make_rows(tool_trajectory(content=content), NOTHING)
     assert row.tools is None
     assert [(message.role, message.content) for message in row.messages] == [
-        ("system", f"Use tools.\n\n{DIALECTS[tool_format].tools}\n{FUNCTION}"),
+        ("system", f"Use tools.\n\n{TOOL_TEXTS[tool_format].tools}\n{FUNCTION}"),
         ("user", "Where is the ball?"),
         ("assistant", ASSISTANT[tool_format]),
         ("user", USER[tool_format]),
-        ("assistant", ANSWER[tool_format]),
+        ("assistant", ANSWER.get(tool_format, "On the floor.")),
     ]
     assert [message.train for message in row.messages] == [False, False, True, False, True]
     assert all(not message.tool_calls and message.tool_call_id is None for message in row.messages)
@@ -76,9 +83,31 @@ def test_arguments_are_shown_as_they_were_written() -> None:
         assert row.messages[-1].content == f'{{"name": "f", "arguments": {shown}}}'
 
 
+def test_arguments_that_are_no_texts_are_json_in_function_xml() -> None:
+    call = ApiAction(function="f", kwargs={"n": 1, "of": ["a"], "text": "two\nlines"}, turn=1)
+    (row,) = Sft(tool_format="function_xml").make_rows(trajectory(content=[instruction(), call]), NOTHING)
+    assert row.messages[-1].content == (
+        '<function=f>\n<parameter=n>1</parameter>\n<parameter=of>["a"]</parameter>\n'
+        "<parameter=text>\ntwo\nlines\n</parameter>\n</function>"
+    )
+    raw = msgspec.structs.replace(call, kwargs={}, raw_arguments="{n: 1")
+    (row,) = Sft(tool_format="function_xml").make_rows(trajectory(content=[instruction(), raw]), NOTHING)
+    assert row.messages[-1].content == "<function=f>\n<parameter=input>{n: 1</parameter>\n</function>"
+
+
+@pytest.mark.parametrize("name", ["react", "hermes", "function_xml"])
+def test_a_dialect_reads_the_calls_of_the_same_name(name: TextFormat) -> None:
+    call = ApiAction(function="look", kwargs={"where": "a box"}, description="Where?", turn=1)
+    (row,) = Sft(tool_format=name).make_rows(trajectory(content=[instruction(), call]), NOTHING)
+    read = DIALECTS.load(name)().read(row.messages[-1].content)
+    assert [(each.function, each.kwargs, each.description) for each in read.actions] == [
+        ("look", {"where": "a box"}, "Where?")
+    ]
+
+
 @pytest.mark.parametrize("template", ["cohere", "gemma", "llama3"])
-@pytest.mark.parametrize("tool_format", list(DIALECTS))
-def test_templates_that_know_no_tools_can_be_trained_on(template: str, tool_format: ToolFormat) -> None:
+@pytest.mark.parametrize("tool_format", list(TOOL_TEXTS))
+def test_templates_that_know_no_tools_can_be_trained_on(template: str, tool_format: TextFormat) -> None:
     (row,) = Sft(tool_format=tool_format).make_rows(tool_trajectory(), NOTHING)
     messages = row.messages if template != "gemma" else row.messages[1:]  # it knows no system prompt either
     found = [segment.text for segment in segments(messages, None, real(template)) if segment.train]
