@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from agentmill.pipelines.chaos.device import Device
-from agentmill.pipelines.chaos.experiment import Experiment, Settings
+from agentmill.pipelines.chaos.experiment import Experiment, Settings, read_record
 from agentmill.pipelines.chaos.fault_run import Tried
 from agentmill.pipelines.chaos.faults import FAULTS
 from agentmill.pipelines.cli.run import OVERRIDES
@@ -68,11 +68,12 @@ def chaos(
 
     It kills, pauses and starves the processes of the run, a fault in each step, and starts the same command until it
     ends. Rows, weights and files must be those of the baseline run, no process may be left, every exit code must be
-    right and no traceback printed. What went wrong stays in --out. Exit code 1 if a fault was not survived.
+    right and no traceback printed. What went wrong stays in --out. The same command continues an experiment that was
+    killed, and with more --faults one that has ended. Exit code 1 if a fault was not survived.
     """
     plan = make_plan(read_recipe(recipe, [*overrides, f"run_dir={out / 'baseline'}"]))
     check_run(plan)
-    if out.exists() and any(out.iterdir()):
+    if out.exists() and any(out.iterdir()) and read_record(out) is None:
         raise UserError(f"--out {out} is not empty; give a new folder, or delete it", ErrorCode.OUTPUT_EXISTS)
     wanted = kinds or tuple(FAULTS)
     untried = untried_kinds(wanted, kinds, out, device_mb)

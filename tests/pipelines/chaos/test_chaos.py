@@ -21,6 +21,7 @@ from agentmill.schemas.config import dump_yaml, read_yaml
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.tables import Table
 from tests.builders import trajectory
+from tests.errors import shows
 
 ROOT = Path(__file__).resolve().parents[3]
 SHARE = int(os.environ.get("AGENTMILL_FAULTS", "1"))
@@ -79,7 +80,8 @@ def test_faults_in_every_step_are_survived(
 def test_what_is_not_survived_is_reported_and_kept(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    prints = iter([{"rows": "baseline"}, {"rows": "other"}])
+    same, other = {"rows": "baseline"}, {"rows": "other"}
+    prints = iter([same, other, same, same])
     monkeypatch.setattr("agentmill.pipelines.chaos.experiment.digests_of", lambda folder: next(prints))
     arguments = ["chaos", str(line(tmp_path)), "--faults", "1", "--fault", "pause", "--out", str(tmp_path / "out")]
     assert invoke(arguments) == 1
@@ -88,8 +90,19 @@ def test_what_is_not_survived_is_reported_and_kept(
     assert "0 of 1 faults were survived" in told.out
     assert (tmp_path / "out/run-0001/summary.json").exists()
     assert json.loads((tmp_path / "out/faults.json").read_bytes())["tried"][0]["wrong"] == ["rows differs"]
-    assert invoke(arguments) == 2
-    assert "is not empty" in capsys.readouterr().err
+    assert invoke([*arguments, "--faults", "2"]) == 1, "it goes on after the first run"
+    told = capsys.readouterr()
+    assert "run 2: pause" in told.err
+    assert "run 1:" not in told.err
+    assert "1 of 2 faults were survived" in told.out
+    assert invoke([*arguments, "--seed", "1"]) == 2
+    assert shows(capsys.readouterr().err, "made-differently", "seed: 0 -> 1")
+
+
+def test_a_folder_with_other_files_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    assert invoke(["chaos", str(line(tmp_path)), "--out", str(tmp_path)]) == 2
+    assert shows(capsys.readouterr().err, "output-exists", tmp_path)
 
 
 def test_a_recipe_that_does_not_fails_without_faults_is_refused(
