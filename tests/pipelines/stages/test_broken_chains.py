@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from agentmill.pipelines.operators import rollout
 from agentmill.schemas.records.task import EnvironmentSpec, Task
 from agentmill.schemas.tables import Counts
 from agentmill.synthesis.environments.environment import EnvError
@@ -43,6 +44,8 @@ def test_attempts_that_were_made_stay_whatever_breaks_in_a_later_one(
     """Without an error the world hangs."""
     released = threading.Event()
     monkeypatch.setattr(apart, "POOL", apart.Pool(8))
+    monkeypatch.setattr(apart, "CLOSING_S", 0.1)
+    monkeypatch.setattr(rollout, "CALL_TIMEOUT_S", 1.5)
     monkeypatch.setattr(RuinWorld, "blocking", error is None, raising=False)
     act, step, reset = Gambler.act, RuinWorld.step, RuinWorld.reset
     worlds: defaultdict[str, int] = defaultdict(int)
@@ -67,10 +70,8 @@ def test_attempts_that_were_made_stay_whatever_breaks_in_a_later_one(
     monkeypatch.setattr(Gambler, "act", acting)
     monkeypatch.setattr(RuinWorld, "reset", starting)
     monkeypatch.setattr(RuinWorld, "step", breaking if reason != "timeout" else step)
-    limit = {"episode_timeout_s": 2.0} if error is None else {}
-    manifest = run(
-        world, "revise", "tried", {"actor": model("gambler", turns=["0.0"])}, policy="p", attempts=3, **limit, **ON
-    )
+    actor = {"actor": model("gambler", turns=["0.0"])}
+    manifest = run(world, "revise", "tried", actor, policy="p", attempts=3, **ON)
     released.set()
     assert manifest.counts == Counts(read=4, used=4, dropped=0, written=4 * (fails_in - 1))
     rows = sorted(rows_of(world / "tried"), key=attrgetter("attempt"))

@@ -18,6 +18,7 @@ import pytest
 
 from agentmill.pipelines.engine import progress as utilisation
 from agentmill.pipelines.engine.run import run_stage
+from agentmill.pipelines.operators import rollout
 from agentmill.pipelines.operators.lookup import Lookup
 from agentmill.pipelines.operators.rollout import Actors, Rollout, Worlds
 from agentmill.pipelines.operators.stage import Model
@@ -174,12 +175,14 @@ def test_worlds_that_block_are_lived_in_threads_and_one_that_hangs_is_dropped(
     world: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(apart, "POOL", apart.Pool(8))
+    monkeypatch.setattr(apart, "CLOSING_S", 0.1)
+    monkeypatch.setattr(rollout, "CALL_TIMEOUT_S", 4.0)
     monkeypatch.setitem(ENVIRONMENTS._entries, "pddl", f"{__name__}:Sleepy")
     said = iter(["look"] * 10 + ["hang"] + ["look"] * 1000)
     with FakeOpenAi(lambda _: text(next(said))) as server:
         config = ModelConfig(policy="openai", model=MODEL, endpoints=[server.url])
         actor = {"actor": Model(config=config, endpoints=[Endpoint(base_url=server.url, model=MODEL)])}
-        parameters = {"max_turns": 3, "max_invalid": None, "episode_timeout_s": 4.0, "window": 8}
+        parameters = {"max_turns": 3, "max_invalid": None, "window": 8}
         manifest = run(world, "sample", "explored", actor, policy="actor", **parameters, **ON)
     Sleepy.released.set()
     assert manifest.counts == Counts(read=20, used=19, dropped=1, written=19)

@@ -71,10 +71,11 @@ def test_a_world_that_hangs_in_a_replay_costs_its_verdict_and_no_other(
     lost: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(apart, "POOL", apart.Pool(8))
+    monkeypatch.setattr(apart, "CLOSING_S", 0.1)
     monkeypatch.setattr(verify, "CALL_TIMEOUT_S", 0.5)
     monkeypatch.setitem(ENVIRONMENTS._entries, "ruin", f"{__name__}:Stuck")
-    threading.Timer(4.0, Stuck.released.set).start()
     manifest = run(lost, "check_outcome", "verdicts", of="lost", **ON)
+    Stuck.released.set()
     assert manifest.counts == Counts(read=4, used=2, dropped=2, written=2)
     assert manifest.reasons == {"world_timeout": 2}
     assert {letter.blamed for letter in dropped_of(lost / "verdicts")} == {"environment"}
