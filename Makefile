@@ -28,7 +28,7 @@ quickstart: setup
 	$(BIN)/agentmill run configs/quickstart.yaml
 
 test: setup lint types
-	$(BIN)/pytest
+	$(BIN)/pytest -n auto
 
 lint: setup
 	$(BIN)/ruff check .

@@ -32,6 +32,10 @@ settings.register_profile(
 )
 settings.load_profile("agentmill")
 
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # The other cores are those of the other workers; also for what tests start.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # A script's background jobs are started with interrupts ignored, and so would be all that tests start and interrupt.
 # Polars puts a handler of its own in the place of Python's, under which blocking calls go on; so it is imported before.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -28,6 +28,8 @@ from agentmill.trainers import dpo, kto, reward, sft
 from tests.trainers.scoring import scored_rows
 from tests.trainers.tables import pairs, rows, tool_row, turns, unpaired_rows, write_table
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = Path(__file__).with_name("digests.json")
 SAMPLES = os.environ.get("AGENTMILL_SAMPLES", "")

@@ -14,6 +14,8 @@ from tests.pipelines.cli.world import MODELS, agentmill, write_recipe
 from tests.trainers.scoring import scored_rows
 from tests.trainers.tables import pairs, unpaired_rows, write_table
 
+pytestmark = pytest.mark.slow
+
 SHORT = {"max_steps": 1, "batch_size": 2, "save_steps": 1}
 DPO = {"operator": "train_dpo", "rows": "pairs", "model": "actor", "loss_type": ["sigmoid", "sft"], "as": "preferring"}
 KTO = {"operator": "train_kto", "rows": "labelled", "model": "actor@last", "reference": "actor@base", "as": "choosing"}

@@ -16,6 +16,8 @@ from agentmill.trainers.settings import DpoSettings, KtoSettings, RewardSettings
 from tests.model import tiny_model
 from tests.pipelines.cli.world import CHECK, DEMONSTRATE, EXPORT, MODELS, agentmill, write_recipe, write_world
 
+pytestmark = pytest.mark.slow
+
 TRAIN = {"operator": "train_sft", "rows": "rows", "model": "actor", "max_steps": 1, "batch_size": 1, "as": "tuned"}
 BY_NAME = {"rows", "model", "reference"}
 """A recipe names them, a trainer gets folders."""

@@ -18,6 +18,8 @@ from agentmill.trainers.tokens import RowError
 from tests.trainers.tables import answered, assistant, pair, pairs, side, unpaired_rows, user, write_table
 from tests.trainers.test_resume import checkpoints, curve, kill_at_checkpoint
 
+pytestmark = pytest.mark.slow
+
 torch.set_num_threads(1)
 
 

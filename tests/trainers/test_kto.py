@@ -13,6 +13,8 @@ from tests.trainers.tables import assistant, side, unpaired, unpaired_rows, writ
 from tests.trainers.test_dpo import record_of
 from tests.trainers.test_resume import checkpoints, curve, kill_at_checkpoint
 
+pytestmark = pytest.mark.slow
+
 torch.set_num_threads(1)
 
 

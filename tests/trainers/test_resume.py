@@ -18,6 +18,8 @@ import torch
 from agentmill.trainers.sft import main
 from agentmill.trainers.workspace import Workspace
 
+pytestmark = pytest.mark.slow
+
 torch.set_num_threads(1)
 # TRL takes longer to import than such a training: one process does it, and forks the trainings that are killed.
 FORKS = multiprocessing.get_context("forkserver")

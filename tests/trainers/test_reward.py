@@ -21,6 +21,8 @@ from tests.trainers.scoring import asked, scored, scored_rows
 from tests.trainers.tables import TOOLS, assistant, pair, rows, side, system, user, write_table
 from tests.trainers.test_resume import checkpoints, curve, kill_at_checkpoint
 
+pytestmark = pytest.mark.slow
+
 torch.set_num_threads(1)
 FUNCTIONS = json.loads(TOOLS)
 BOX, DOOR = ([system(), user("Where is the ring?"), *side(2, word)] for word in ("box", "door"))

@@ -31,6 +31,8 @@ from tests.pipelines.engine.line import ROOT
 from tests.pipelines.engine.operations import Distinct, Explore, Shout
 from tests.pipelines.engine.stages import bytes_of, order, task, write_table
 
+pytestmark = pytest.mark.slow
+
 FAULTS = {3: "world", 5: "bug", 6: "skip", 8: "unrepresentable", 11: "policy", 12: "generation"}
 OPERATIONS: list[Operation] = [Distinct(), Explore()]
 RUNNERS: dict[str, dict[str, Any]] = {

@@ -33,6 +33,8 @@ from agentmill.synthesis.policies.policy import Conversation
 from tests.errors import user_error
 from tests.fake_openai import FakeOpenAi, text
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[3]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 

@@ -24,6 +24,8 @@ from tests.hash_seeds import printed
 from tests.synthesis.environments.codegym.problems import rewritten
 from tests.synthesis.generators.worlds import inspiration
 
+pytestmark = pytest.mark.slow
+
 
 async def _all(made: Any) -> list[Any]:
     return [each async for each in made]

@@ -14,6 +14,8 @@ from agentmill.synthesis.generators.pddl_procedural.generator import ProceduralG
 from tests.hash_seeds import printed
 from tests.synthesis.generators.worlds import grammar_world, inspiration
 
+pytestmark = pytest.mark.slow
+
 SEEDS = 300
 WANTED = 200
 
