@@ -21,7 +21,8 @@ from agentmill.pipelines.engine.chunks import plan, seed_table
 from agentmill.pipelines.engine.operation import Result, RowOperation, Unit, identity
 from agentmill.pipelines.engine.provenance import provenance
 from agentmill.pipelines.engine.run import run_stage
-from agentmill.pipelines.engine.runner import RunnerConfig, StageOrder, quiet_beam
+from agentmill.pipelines.engine.runner import RunnerConfig, quiet_beam
+from agentmill.pipelines.engine.stage_run import StageRun
 from agentmill.schemas.ids import digest
 from agentmill.schemas.records.verdict import Selection, Verdict
 from agentmill.schemas.tables import Table, read_shard, write_shard
@@ -67,7 +68,7 @@ def stage(table: Table, folder: Path) -> None:
     """The table, made by the engine."""
     shutil.rmtree(folder, ignore_errors=True)
     run_stage(
-        StageOrder(
+        StageRun(
             name="chosen",
             operation=Choose(),
             primary=[table],

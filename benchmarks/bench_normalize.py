@@ -32,12 +32,13 @@ from bench_beam import best
 from machine import describe
 
 from agentmill.pipelines.engine.runner import RunnerConfig
-from agentmill.pipelines.engine.stage_run import Job
 from agentmill.pipelines.operators.normalize import Normalize
+from agentmill.pipelines.operators.operator import StepContext
 from agentmill.pipelines.sources.planning import plan_parts
 from agentmill.schemas.config import validate
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.tables import Table, write_shard
+from tests.pipelines.stages.steps import StepRun
 
 TARGETS = {"swe": 1_000, "react": 8_000}
 SCALING_TARGET = 1.6
@@ -110,13 +111,14 @@ def write(path: Path, kind: str, megabytes: float, first: int = 0) -> int:
     return count
 
 
-def job(data: Sequence[Path], folder: Path, kind: str, workers: int = 1) -> Job:
+def job(data: Sequence[Path], folder: Path, kind: str, workers: int = 1) -> StepRun:
     """The stage over ``data``, whose records it finds by itself, whatever an earlier run found."""
     plan_parts.cache_clear()
     given = {"data": [str(file) for file in data], "dataset": kind, **FORMATS[kind]}
     stage: Normalize = validate(Normalize, given, "bench")
     runner = RunnerConfig(name="multi_processing", workers=workers) if workers > 1 else RunnerConfig()
-    return Job(operator="normalize", name=folder.name, stage=stage, inputs={}, folder=folder, runner=runner)
+    context = StepContext(operator="normalize", name=folder.name, folder=folder)
+    return StepRun(parameters=stage, inputs={}, context=context, runner=runner)
 
 
 def floor(lines: Sequence[bytes], runs: Sequence[Trajectory], path: Path) -> None:

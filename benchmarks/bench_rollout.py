@@ -130,7 +130,7 @@ def episode_memory(folder: Path) -> float:
     held = Behaviour(slots=FREE.slots, holds_after=TURNS_BEFORE_IDLE * IN_FLIGHT)
     with running(held, folder) as endpoint:
         job = sampling(folder, [task(index, moves=40.0) for index in range(IN_FLIGHT)], endpoint, {"window": IN_FLIGHT})
-        operation = job.stage.operation(job.inputs, job.context)
+        operation = job.parameters.operation(job.inputs, job.context)
         assert isinstance(operation, AsyncOperation)
         window = Window(operation)
         window.start()

@@ -25,7 +25,8 @@ from agentmill.pipelines.engine.chunks import seed_table
 from agentmill.pipelines.engine.operation import Result, RowOperation, Unit
 from agentmill.pipelines.engine.provenance import provenance
 from agentmill.pipelines.engine.run import run_stage
-from agentmill.pipelines.engine.runner import RunnerConfig, StageOrder, quiet_beam
+from agentmill.pipelines.engine.runner import RunnerConfig, quiet_beam
+from agentmill.pipelines.engine.stage_run import StageRun
 from agentmill.schemas.arrow.convert import arrow_schema, to_arrow
 from agentmill.schemas.records.task import Inspiration
 from agentmill.schemas.records.trajectory import Trajectory
@@ -53,7 +54,7 @@ def stage(table: Table, folder: Path) -> None:
     """The table, written by the engine."""
     shutil.rmtree(folder, ignore_errors=True)
     run_stage(
-        StageOrder(
+        StageRun(
             name="written",
             operation=GiveOut(),
             primary=[table],

@@ -12,7 +12,7 @@ import msgspec
 from agentmill.pipelines.chaos.command import TRACEBACK, Command
 from agentmill.pipelines.chaos.device import Device
 from agentmill.pipelines.chaos.faults import FAULTS, Scene, wake
-from agentmill.pipelines.operators.task_step import Procedure
+from agentmill.pipelines.operators.task_step import TaskStep
 from agentmill.pipelines.processes.identity import words_of
 from agentmill.pipelines.recipes.plan import Step
 
@@ -20,7 +20,7 @@ GRACE_S = 60.0
 """Workers of a launcher that was killed end within this time."""
 
 _POLL_S = 0.02
-PROCEDURE_S = 4.0
+TASK_STEP_S = 4.0
 """A training, which may say nothing at its start, has begun after so long."""
 
 
@@ -97,7 +97,7 @@ class FaultRun:
             paused = FAULTS[kind].inject(scene)
             if paused is not None:
                 kinds.append(kinds.pop(kinds.index(kind)))
-                self._open.append(Tried(run=self._number, fault=kind, step=step.name, operator=step.operator))
+                self._open.append(Tried(run=self._number, fault=kind, step=step.name, operator=step.context.operator))
                 if FAULTS[kind].exits:
                     self._judge(command, paused)
                 else:  # the command goes on, and the next fault may come to it
@@ -136,9 +136,9 @@ class FaultRun:
         while command.runs() and time.monotonic() < until:
             if command.printed(f"{step.name}: started"):
                 return True
-            if isinstance(step.stage, Procedure) and (self._folder / step.name).parent.exists():
+            if isinstance(step.parameters, TaskStep) and (self._folder / step.name).parent.exists():
                 ready = ready or time.monotonic()
-                if command.printed(step.name) or time.monotonic() - ready > PROCEDURE_S:
+                if command.printed(step.name) or time.monotonic() - ready > TASK_STEP_S:
                     return True
             time.sleep(_POLL_S)
         return False

@@ -74,10 +74,14 @@ def kill_worker(scene: Scene) -> Sequence[int] | None:
     return kill_one(scene, scene.command.workers())
 
 
-def kill_server(scene: Scene) -> Sequence[int] | None:
-    """SIGKILL to one process of a model server."""
-    records = ServerRecords(scene.run_dir).read()
-    return kill_one(scene, [pid_of(member) for record in records for member in record.members])
+def kills_server(ready: bool) -> Inject:
+    """SIGKILL to one process of a model server that is ready, or of one that starts."""
+
+    def inject(scene: Scene) -> Sequence[int] | None:
+        records = [record for record in ServerRecords(scene.run_dir).read() if record.ready is ready]
+        return kill_one(scene, [pid_of(member) for record in records for member in record.members])
+
+    return inject
 
 
 def kill_one(scene: Scene, processes: Sequence[int]) -> Sequence[int] | None:
@@ -157,7 +161,8 @@ FAULTS: Mapping[str, Fault] = {
     "kill_launcher": Fault("SIGKILL to the launcher", frozenset({KILLED}), signals_launcher(signal.SIGKILL)),
     "kill_group": Fault("SIGKILL to the process group", frozenset({KILLED}), signals_group(signal.SIGKILL)),
     "kill_worker": Fault("SIGKILL to a worker", frozenset(), kill_worker),
-    "kill_server": Fault("SIGKILL to a process of a model server", frozenset(), kill_server),
+    "kill_server": Fault("SIGKILL to a process of a model server that is ready", frozenset(), kills_server(True)),
+    "kill_starting_server": Fault("SIGKILL to one of a server that starts", frozenset({FAILED}), kills_server(False)),
     "terminate": Fault("SIGTERM to the launcher", frozenset({TERMINATED}), signals_launcher(signal.SIGTERM)),
     "terminate_group": Fault("SIGTERM to the process group", frozenset({TERMINATED}), signals_group(signal.SIGTERM)),
     "interrupt": Fault("SIGINT to the process group", frozenset({INTERRUPTED}), signals_group(signal.SIGINT)),

@@ -10,11 +10,11 @@ from pathlib import Path
 import click
 import msgspec
 
-from agentmill.pipelines.engine.stage_run import Job
 from agentmill.pipelines.operators.annotations import check_names, names_in
 from agentmill.pipelines.operators.export import DROPPED, Exported, export_documents
+from agentmill.pipelines.operators.make_table import make_table
+from agentmill.pipelines.operators.operator import Operator, StepContext
 from agentmill.pipelines.operators.registry import OPERATORS
-from agentmill.pipelines.operators.stage import Stage
 from agentmill.pipelines.runs.dropped import refuse_unused
 from agentmill.pipelines.terminal.console import Row, answer, answers, example, say, table
 from agentmill.pipelines.terminal.progress import progress_for
@@ -126,12 +126,12 @@ def export_rows(view: str, named: dict[str, list[str]], parameters: JsonObject, 
         raise UserError(
             f"{twice[0]} is given twice, as an option and as {twice[0]}=…; expected one of them", ErrorCode.GIVEN_TWICE
         )
-    stage: Stage = validate(OPERATORS.load(view), {**parameters, **given}, f"export --to {view}")
-    inputs = {role: [Table.open(name) for name in names] for role, names in stage.tables().items()}
-    stage.writes({role: [each.manifest.record for each in tables] for role, tables in inputs.items()})
-    check_names(stage, {role: [names_in(each) for each in tables] for role, tables in inputs.items()})
-    job = Job(operator=view, name=folder.name, stage=stage, inputs=inputs, folder=folder)
-    manifest = job.run(progress=progress_for(sys.stderr))
+    operator: Operator = validate(OPERATORS.load(view), {**parameters, **given}, f"export --to {view}")
+    inputs = {role: [Table.open(name) for name in names] for role, names in operator.tables().items()}
+    operator.writes({role: [each.manifest.record for each in tables] for role, tables in inputs.items()})
+    check_names(operator, {role: [names_in(each) for each in tables] for role, tables in inputs.items()})
+    context = StepContext(operator=view, name=folder.name, folder=folder)
+    manifest = make_table(operator, inputs, context, progress=progress_for(sys.stderr))
     refuse_unused(folder.name, Table(folder, manifest), again="export to another --out")
     return Export(
         target=view, folder=str(folder), record=manifest.record, counts=manifest.counts, reasons=manifest.reasons

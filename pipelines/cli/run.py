@@ -105,7 +105,7 @@ def planned(plan: Plan) -> Planned:
     steps = [
         PlannedStep(
             name=step.name,
-            operator=step.operator,
+            operator=step.context.operator,
             reads=sorted({each.name for each in chain(*step.inputs.values())}),
         )
         for step in plan.steps

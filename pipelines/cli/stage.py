@@ -52,7 +52,7 @@ def stage_command(verb: str) -> click.Command:
         config: Path, overrides: tuple[str, ...], replace: bool, retry_dropped: bool | None, as_json: bool
     ) -> None:
         plan = make_plan(read_recipe(config, overrides))
-        found = [step.operator for step in plan.steps]
+        found = [step.context.operator for step in plan.steps]
         if len(found) != 1 or found[0] not in operators:
             raise UserError(
                 f"{config} has the steps {', '.join(found)}; agentmill {verb} expects one of {', '.join(operators)}\n"

@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import chain
+from typing import Any
 
 import apache_beam as beam
 import msgspec
@@ -18,7 +19,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from agentmill.pipelines.engine.chunks import Chunk, read_chunk
 from agentmill.pipelines.engine.journal import Journal
 from agentmill.pipelines.engine.liveness import Pulse, pulse
-from agentmill.pipelines.engine.operation import AsyncOperation, Operation
+from agentmill.pipelines.engine.operation import AnyOperation, AsyncOperation
 from agentmill.pipelines.engine.shard import Shard, ShardResult
 from agentmill.pipelines.engine.window import Pending, Window
 from agentmill.pipelines.engine.workspace import Failure, Workspace
@@ -31,7 +32,7 @@ from agentmill.synthesis.policies.policy import Denied, Unreachable
 class StageFn(beam.DoFn):
     """Base of the functions of a stage."""
 
-    def __init__(self, operation: Operation, workspace: Workspace) -> None:
+    def __init__(self, operation: AnyOperation, workspace: Workspace) -> None:
         self.operation = operation
         self.workspace = workspace
         self._pulse: Pulse | None = None
@@ -91,7 +92,7 @@ def _is_usd(name: str) -> bool:
 class AsyncFn(StageFn):
     """Keeps the window full over all chunks of a bundle; writes the shard of a chunk when its last unit has landed."""
 
-    def __init__(self, operation: AsyncOperation, workspace: Workspace) -> None:
+    def __init__(self, operation: AsyncOperation[Any, Any], workspace: Workspace) -> None:
         super().__init__(operation, workspace)
         self._operation = operation
         self._window: Window | None = None
@@ -138,7 +139,7 @@ class AsyncFn(StageFn):
         window, journal = self._opened()
         shard = self._reading = Shard(chunk, self._operation)
         for row, record in enumerate(read_chunk(chunk, self._operation.reads)):
-            units = self._operation.units(record)
+            units = list(self._operation.units(record))
             ended = journal.read([input_id for unit in units for input_id in unit])
             for unit in units:
                 if all(input_id in ended for input_id in unit):

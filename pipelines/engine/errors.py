@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from agentmill.pipelines.engine.operation import Blamed, Operation
+from agentmill.pipelines.engine.operation import AnyOperation, Blamed
 from agentmill.schemas.arrow.check import is_too_deep
 from agentmill.schemas.extras import missing_extra
 from agentmill.schemas.records.record import JsonObject, Record
@@ -34,7 +34,7 @@ def may_pass(letter: Dropped) -> bool:
     return letter.blamed == "policy" and letter.reason in PASSING
 
 
-def dead_letter(error: Exception, input_id: str, operation: Operation, context: JsonObject) -> Dropped:
+def dead_letter(error: Exception, input_id: str, operation: AnyOperation, context: JsonObject) -> Dropped:
     """The dead letter of an input whose processing raised ``error``.
 
     Raises ``UserError`` where a module of an extra is missing: no input is at fault for that.

@@ -17,7 +17,8 @@ from typing import Any
 from agentmill.pipelines.engine import stop
 from agentmill.pipelines.engine.chunks import Chunk
 from agentmill.pipelines.engine.liveness import Beat, Watchdog
-from agentmill.pipelines.engine.runner import StageOrder, quiet_beam
+from agentmill.pipelines.engine.runner import quiet_beam
+from agentmill.pipelines.engine.stage_run import StageRun
 from agentmill.pipelines.engine.workspace import Workspace
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError, printable
@@ -34,7 +35,7 @@ class WorkerLost(Exception):
     """A worker ended or fell silent while it had work; what was done stays, and another attempt may do the rest."""
 
 
-def execute(order: StageOrder, chunks: Sequence[Chunk], workspace: Workspace, done: Callable[[], int]) -> None:
+def execute(order: StageRun, chunks: Sequence[Chunk], workspace: Workspace, done: Callable[[], int]) -> None:
     """Run the pipeline to its end. Raises what a worker left word of, ``WorkerLost`` or ``StageFailed``.
 
     ``done`` tells how far the stage is, as a number that grows.
@@ -105,7 +106,7 @@ def say_unless_stopped(*words: object, **options: Any) -> None:
         print(*(printable(str(word)) for word in words), **options)
 
 
-def await_worker(result: Any, order: StageOrder, workspace: Workspace) -> None:
+def await_worker(result: Any, order: StageRun, workspace: Workspace) -> None:
     """Wait for the first worker: a pool that cannot start any says nothing. Raises ``StageFailed``."""
     from apache_beam.runners.runner import PipelineState
 
@@ -122,7 +123,7 @@ def await_worker(result: Any, order: StageOrder, workspace: Workspace) -> None:
         time.sleep(_POLL_S)
 
 
-def worker_lost(order: StageOrder, error: WorkerLost, attempts: int) -> StageFailed:
+def worker_lost(order: StageRun, error: WorkerLost, attempts: int) -> StageFailed:
     """What is said of a stage that lost a worker in each of its ``attempts``."""
     return StageFailed(
         f"stage {order.name} failed in {attempts} attempts: {error} (-9: killed, as for want of memory)\n"
@@ -130,7 +131,7 @@ def worker_lost(order: StageOrder, error: WorkerLost, attempts: int) -> StageFai
     )
 
 
-def explained(error: Exception, order: StageOrder, workspace: Workspace) -> Exception:
+def explained(error: Exception, order: StageRun, workspace: Workspace) -> Exception:
     """The exception that says what went wrong, from what a worker left word of or else from ``error`` itself."""
     failure = workspace.failure()
     if failure is not None and failure.code is not None:

@@ -8,7 +8,7 @@ at a task), or none (a task of another split). Every input ends in exactly one `
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
 import msgspec
 
@@ -19,8 +19,24 @@ from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.records.verdict import Dropped, Image, Node, Quality
 
 Blamed = Literal["environment", "policy", "verifier", "generator", "format", "input", "curation"]
-Unit = tuple[str, ...]
-"""Ids of inputs that are worked on together."""
+In = TypeVar("In", bound=Record)
+Out = TypeVar("Out", bound=Record)
+
+
+class Unit(tuple[str, ...]):
+    """Ids of inputs that are worked on together.
+
+    ``data`` is what ``Operation.units`` has found out about them, so that ``process`` need not do it again.
+    """
+
+    data: Any
+
+    def __new__(cls, ids: Iterable[str], data: Any = None) -> Self:
+        """A unit of these ids."""
+        unit = super().__new__(cls, ids)
+        unit.data = data
+        return unit
+
 
 SIDES: Mapping[str, type[Record]] = {"nodes": Node}
 """Tables that an operation may write beside its own. ``NAME/SIDE`` is their folder, and what later steps call them."""
@@ -52,7 +68,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     measures: Mapping[str, float] = {}
 
 
-class Operation:
+class Operation(Generic[In, Out]):
     """What one stage does, sub-classed as ``RowOperation`` or ``AsyncOperation``.
 
     ``reads`` and ``writes`` are the record types of its primary input and of its output. Besides, it may write
@@ -73,22 +89,27 @@ class Operation:
     many: ClassVar[bool] = False
     """Whether one record is several inputs, so that inputs are told by ``count``, not by rows."""
 
-    def __init__(self, name: str, reads: type[Record], writes: type[Record]) -> None:
+    def __init__(self, name: str, reads: type[In], writes: type[Out]) -> None:
         self.name = name
         self.reads = reads
         self.writes = writes
 
-    def units(self, record: Any) -> list[Unit]:
-        """The ids of the inputs that ``record`` is, grouped by what is worked on together."""
-        return [(identity(record),)]
+    def units(self, record: In) -> Iterable[Unit]:
+        """The inputs that ``record`` is, grouped by what is worked on together; read once, in this order."""
+        return [Unit([identity(record)])]
 
-    def count(self, record: Any) -> int:
+    def count(self, record: In) -> int:
         """How many inputs ``record`` is, told before the operation is opened; for progress only."""
         del record
         return 1
 
-    def measures(self, output: Any) -> Mapping[str, float]:
-        """Figures of an output, or of one of a side, that are summed over the table and go into its manifest."""
+    def measures(self, output: Out) -> Mapping[str, float]:
+        """Figures of an output that are summed over the table and go into its manifest."""
+        del output
+        return {}
+
+    def side_measures(self, output: Any) -> Mapping[str, float]:
+        """The same of a row of one of the ``sides``."""
         del output
         return {}
 
@@ -104,7 +125,7 @@ class Operation:
         del metrics
 
 
-class RowOperation(Operation):
+class RowOperation(Operation[In, Out]):
     """An operation that computes: one record at a time, in the worker's own thread."""
 
     def open(self) -> None:
@@ -113,23 +134,23 @@ class RowOperation(Operation):
     def close(self) -> None:
         """Free what ``open`` made."""
 
-    def process(self, record: Any, unit: Unit) -> Iterable[Result]:
+    def process(self, record: In, unit: Unit) -> Iterable[Result]:
         """One result for each id of ``unit``. An exception drops all of them; a ``UserError`` ends the stage."""
         raise NotImplementedError
 
 
-class UniqueOperation(RowOperation):
+class UniqueOperation(RowOperation[In, Out]):
     """An operation whose outputs must differ in ``unique_key`` over the whole table: the first one stays.
 
     Each input gives at most one output, which has the id of the input.
     """
 
-    def unique_key(self, output: Any) -> str | None:
+    def unique_key(self, output: Out) -> str | None:
         """Equal for outputs of which only one may stay; ``None`` for an output that is never a duplicate."""
         raise NotImplementedError
 
 
-class AsyncOperation(Operation):
+class AsyncOperation(Operation[In, Out]):
     """An operation that waits (for models): at most ``window`` inputs per worker are in flight, over all its chunks.
 
     All its methods that are coroutines are called in one event loop. What has ended is journalled, so it is
@@ -140,7 +161,7 @@ class AsyncOperation(Operation):
     chunk_rows: ClassVar[int] = 250
     """Fewer than where it computes: a chunk is work for one worker, and its results stay in memory until it is done."""
 
-    def __init__(self, name: str, reads: type[Record], writes: type[Record], window: int) -> None:
+    def __init__(self, name: str, reads: type[In], writes: type[Out], window: int) -> None:
         super().__init__(name, reads, writes)
         self.window = window
 
@@ -157,7 +178,7 @@ class AsyncOperation(Operation):
         """
         return None
 
-    async def process(self, record: Any, unit: Unit) -> Iterable[Result]:
+    async def process(self, record: In, unit: Unit) -> Iterable[Result]:
         """As ``RowOperation.process``."""
         raise NotImplementedError
 
@@ -168,6 +189,10 @@ class AsyncOperation(Operation):
         """
         del unit
         return {}
+
+
+AnyOperation = Operation[Any, Any]
+"""An operation for the engine, which does not look into records."""
 
 
 def identity(record: Record) -> str:

@@ -19,10 +19,10 @@ from agentmill.pipelines.engine.chunks import Chunk, plan, read_chunk
 from agentmill.pipelines.engine.errors import PASSING, EngineError
 from agentmill.pipelines.engine.execute import WorkerLost, execute, worker_lost
 from agentmill.pipelines.engine.journal import ended
-from agentmill.pipelines.engine.operation import SIDES, AsyncOperation, Operation, UniqueOperation
+from agentmill.pipelines.engine.operation import SIDES, AnyOperation, AsyncOperation, UniqueOperation
 from agentmill.pipelines.engine.progress import ProgressSnapshot, ServerLoad, progress_snapshot
 from agentmill.pipelines.engine.provenance import finished
-from agentmill.pipelines.engine.runner import StageOrder
+from agentmill.pipelines.engine.stage_run import StageRun
 from agentmill.pipelines.engine.workspace import Phase, Plan, Workspace
 from agentmill.pipelines.terminal.progress import StageProgress
 from agentmill.schemas.error_codes import ErrorCode
@@ -35,7 +35,7 @@ _POLL_S = 0.5
 
 @contextlib.contextmanager
 def watched(
-    order: StageOrder, chunks: Sequence[Chunk], counter: Tracker, progress: StageProgress | None
+    order: StageRun, chunks: Sequence[Chunk], counter: Tracker, progress: StageProgress | None
 ) -> Iterator[ServerLoad]:
     """Tell ``progress`` how far a stage is, by ``counter``, until it ends; gauge its servers."""
     gauge = ServerLoad(order.slots)
@@ -67,7 +67,7 @@ def watched(
 class Tracker:
     """How many inputs of a stage there are, and how it stands with them."""
 
-    def __init__(self, operation: Operation, workspace: Workspace) -> None:
+    def __init__(self, operation: AnyOperation, workspace: Workspace) -> None:
         self._operation = operation
         self._workspace = workspace
         self._phase: Phase = "candidates" if isinstance(operation, UniqueOperation) else "results"
@@ -97,7 +97,7 @@ ATTEMPTS = 3
 _PACKAGES = ("agentmill", "apache-beam", "pyarrow", "msgspec")
 
 
-def run_stage(order: StageOrder, progress: StageProgress | None = None) -> Manifest:
+def run_stage(order: StageRun, progress: StageProgress | None = None) -> Manifest:
     """Make the table of a stage, or find that it is made. Returns its manifest.
 
     A table that a killed run left unfinished goes on where it stopped. Raises ``UserError`` (a table that was made
@@ -119,7 +119,7 @@ def run_stage(order: StageOrder, progress: StageProgress | None = None) -> Manif
     return manifest
 
 
-def made(order: StageOrder, chunks: Sequence[Chunk], progress: StageProgress | None) -> Manifest:
+def made(order: StageRun, chunks: Sequence[Chunk], progress: StageProgress | None) -> Manifest:
     """Make the table in at most ``ATTEMPTS`` attempts. Raises as ``run_stage``."""
     began = time.monotonic()
     number = 1
@@ -151,7 +151,7 @@ def loss_noticed() -> Iterator[None]:
 
 
 def work(
-    order: StageOrder, chunks: Sequence[Chunk], workspace: Workspace, progress: StageProgress | None
+    order: StageRun, chunks: Sequence[Chunk], workspace: Workspace, progress: StageProgress | None
 ) -> float | None:
     """One attempt. Returns the mean utilisation of the servers, if it is known. Raises as ``execute``."""
     tracker = Tracker(order.operation, workspace)
@@ -165,7 +165,7 @@ def work(
     return gauge.mean()
 
 
-def refuse_halted(order: StageOrder, workspace: Workspace) -> None:
+def refuse_halted(order: StageRun, workspace: Workspace) -> None:
     """Raises ``LimitReached`` if the workers stopped before the end, and says how far they came."""
     halt = workspace.halted()
     if halt is not None:
@@ -174,7 +174,7 @@ def refuse_halted(order: StageOrder, workspace: Workspace) -> None:
         raise LimitReached(said, halt.advice)
 
 
-def refuse_passing(order: StageOrder, chunks: Sequence[Chunk], workspace: Workspace) -> None:
+def refuse_passing(order: StageRun, chunks: Sequence[Chunk], workspace: Workspace) -> None:
     """Raises ``LimitReached`` if more inputs than ``retry_above`` were dropped for what may pass.
 
     Their chunks count as undone: the same command tries these inputs again, and takes the others from the journal.
@@ -208,7 +208,7 @@ def refuse_empty(tables: Sequence[Table], name: str) -> None:
 
 
 def conclude(
-    order: StageOrder, chunks: Sequence[Chunk], workspace: Workspace, seconds: float, busy: float | None = None
+    order: StageRun, chunks: Sequence[Chunk], workspace: Workspace, seconds: float, busy: float | None = None
 ) -> Manifest:
     """Add up the chunks and write the manifest. Raises ``EngineError`` if a chunk is missing or counts are wrong.
 

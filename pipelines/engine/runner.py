@@ -17,20 +17,16 @@ import shlex
 import shutil
 import socket
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-import msgspec
 from pydantic import Field
 
 from agentmill.pipelines.engine import stop
-from agentmill.pipelines.engine.operation import Operation
-from agentmill.pipelines.engine.provenance import Provenance
 from agentmill.schemas.config import Config
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError, near_match
-from agentmill.schemas.tables import Table
 from agentmill.synthesis.sandbox.memory import PROCESSES
 
 RunnerName = Literal[
@@ -201,21 +197,3 @@ def quiet_beam() -> Iterator[None]:
         root.disabled = disabled
         if borrowed is not None:
             root.removeHandler(borrowed)
-
-
-class StageOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be run: ``operation`` over the rows of ``primary``, into ``folder``, where to run it, and what it
-    goes by. ``slots`` are the sequences that each server of ours works on at once, by base URL. ``replace``: a table
-    that was made differently gives way. ``retry_above``: the share of inputs dropped for what may pass above which the
-    stage counts as unfinished; ``None``: it is finished in any case.
-    """
-
-    name: str
-    operation: Operation
-    primary: Sequence[Table]
-    provenance: Provenance
-    folder: Path
-    runner: RunnerConfig
-    slots: Mapping[str, int] = {}
-    replace: bool = False
-    retry_above: float | None = None

@@ -11,7 +11,7 @@ import msgspec
 
 from agentmill.pipelines.engine.chunks import Chunk
 from agentmill.pipelines.engine.errors import EngineError, as_context, dead_letter, may_pass
-from agentmill.pipelines.engine.operation import Operation, Result, UniqueOperation, Unit, identity
+from agentmill.pipelines.engine.operation import AnyOperation, Result, UniqueOperation, Unit, identity
 from agentmill.schemas.records.record import JsonObject, Record
 from agentmill.schemas.records.verdict import Dropped
 from agentmill.schemas.tables import Counts, ShardFile
@@ -55,7 +55,7 @@ class ShardResult(msgspec.Struct, frozen=True, kw_only=True):
 class Shard:
     """The results of one chunk. Not thread-safe."""
 
-    def __init__(self, chunk: Chunk, operation: Operation) -> None:
+    def __init__(self, chunk: Chunk, operation: AnyOperation) -> None:
         self.chunk = chunk
         self.rows: list[tuple[str, Record]] = []
         """Outputs, each with the id of its input."""
@@ -103,8 +103,10 @@ class Shard:
         measured: Counter[str] = Counter()
         for result in results:
             measured.update(result.measures)
-            for output in chain(result.outputs, *result.sides.values()):
+            for output in result.outputs:
                 measured.update(self._operation.measures(output))
+            for output in chain(*result.sides.values()):
+                measured.update(self._operation.side_measures(output))
         return measured
 
     def fail(
@@ -162,9 +164,12 @@ class Shard:
     ) -> ShardResult:
         """The result, once the files are written at ``place``."""
         metrics = Counter(self._measures)
-        for _, output in chain(self.rows, *self.sides.values()):
-            for name, value in self._operation.measures(output).items():
-                metrics[name] += value  # type: ignore[assignment]
+        figures = chain(
+            (self._operation.measures(output) for _, output in self.rows),
+            (self._operation.side_measures(output) for _, output in chain(*self.sides.values())),
+        )
+        for name, value in chain(*(each.items() for each in figures)):
+            metrics[name] += value  # type: ignore[assignment]
         lost = len(self.dropped)
         return ShardResult(
             chunk=self.chunk,

@@ -15,7 +15,7 @@ import apache_beam as beam
 from agentmill.pipelines.engine import stop
 from agentmill.pipelines.engine.async_dofn import AsyncFn, StageFn, rare_collection
 from agentmill.pipelines.engine.chunks import Chunk, read_chunk
-from agentmill.pipelines.engine.operation import AsyncOperation, Operation, RowOperation, UniqueOperation
+from agentmill.pipelines.engine.operation import AnyOperation, AsyncOperation, RowOperation, UniqueOperation
 from agentmill.pipelines.engine.shard import Shard, ShardResult
 from agentmill.pipelines.engine.workspace import Phase, Workspace
 from agentmill.schemas.errors import UserError
@@ -27,7 +27,7 @@ Loser = tuple[str, str]
 class StageTransform(beam.PTransform[Any, Any]):
     """``operation`` over ``chunks``, into ``workspace``. Gives one ``ShardResult`` per chunk."""
 
-    def __init__(self, operation: Operation, chunks: Sequence[Chunk], workspace: Workspace) -> None:
+    def __init__(self, operation: AnyOperation, chunks: Sequence[Chunk], workspace: Workspace) -> None:
         super().__init__(operation.name)
         self._operation = operation
         self._chunks = chunks
@@ -52,7 +52,7 @@ class StageTransform(beam.PTransform[Any, Any]):
 class RowsFn(StageFn):
     """Works on the rows of a chunk, one after the other, and writes its shard."""
 
-    def __init__(self, operation: RowOperation, workspace: Workspace, phase: Phase) -> None:
+    def __init__(self, operation: RowOperation[Any, Any], workspace: Workspace, phase: Phase) -> None:
         super().__init__(operation, workspace)
         self._rows_operation = operation
         self._phase: Phase = phase

@@ -11,6 +11,7 @@ import contextlib
 import queue
 import threading
 from collections.abc import Iterable
+from concurrent.futures import Future
 from typing import Any
 
 import msgspec
@@ -43,11 +44,11 @@ class Completed(msgspec.Struct, frozen=True):
 class Window:
     """Units of ``operation`` in flight. Made, fed and stopped by one thread."""
 
-    def __init__(self, operation: AsyncOperation) -> None:
+    def __init__(self, operation: AsyncOperation[Any, Any]) -> None:
         self._operation = operation
         self._landings: queue.SimpleQueue[Completed] = queue.SimpleQueue()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._loop = asyncio.new_event_loop()
+        self._made: Future[asyncio.AbstractEventLoop] = Future()
         self._thread = threading.Thread(target=self._run, name=f"window-{operation.name}", daemon=True)
         self.in_flight = 0
         self._generation = 0
@@ -56,6 +57,10 @@ class Window:
         """Start the loop and open the operation. Raises what ``open`` raises."""
         self._thread.start()
         asyncio.run_coroutine_threadsafe(self._operation.open(), self._loop).result()
+
+    @property
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        return self._made.result()
 
     @property
     def full(self) -> bool:
@@ -102,13 +107,20 @@ class Window:
             self._thread.join()
 
     def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
+        # Made in this thread: in the main thread, a signal could leave a loop that is half made and complains.
         try:
-            with stop.running(self._loop):
-                self._loop.run_forever()
-            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            loop = asyncio.new_event_loop()
+        except BaseException as error:
+            self._made.set_exception(error)
+            raise
+        self._made.set_result(loop)
+        asyncio.set_event_loop(loop)
+        try:
+            with stop.running(loop):
+                loop.run_forever()
+            loop.run_until_complete(loop.shutdown_asyncgens())
         finally:
-            self._loop.close()
+            loop.close()
 
     def _start(self, flight: Pending, generation: int) -> None:
         if generation != self._generation:

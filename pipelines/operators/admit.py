@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar, TypeVar
 
 import msgspec
 from pydantic import Field
 
-from agentmill.pipelines.engine.operation import Blamed, Operation, Result, UniqueOperation, Unit
+from agentmill.pipelines.engine.operation import AnyOperation, Blamed, Result, UniqueOperation, Unit
 from agentmill.pipelines.operators.lookup import Lookup
-from agentmill.pipelines.operators.stage import Inputs, Stage, StageContext, TableNames, expect, tables_of
+from agentmill.pipelines.operators.operator import Inputs, Operator, StepContext, TableNames, expect, tables_of
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
-from agentmill.schemas.records.record import Record
 from agentmill.schemas.records.task import AdmissionReport, EnvironmentSpec, Task
 from agentmill.schemas.records.verdict import Dropped
 from agentmill.synthesis.environments.environment import EnvError
@@ -27,7 +26,7 @@ from agentmill.synthesis.generators.admission import (
 )
 
 
-class Admit(Stage):
+class Admit(Operator):
     """A gate for environments and tasks: sound, solvable, not solved by doing nothing, not a near-duplicate."""
 
     primary: ClassVar[str] = "of"
@@ -48,7 +47,7 @@ class Admit(Stage):
             )
         return record
 
-    def operation(self, inputs: Inputs, context: StageContext) -> Operation:
+    def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
         """The gate for what the tables of ``of`` hold."""
         del context
         default = AdmissionLimits()
@@ -60,22 +59,24 @@ class Admit(Stage):
         return TaskGate(limits, Lookup(tables_of(inputs, "environments"), EnvironmentSpec))
 
 
-class Gate(UniqueOperation):
+R = TypeVar("R", bound=EnvironmentSpec | Task)
+
+
+class Gate(UniqueOperation[R, R]):
     """Admission of one record; what is admitted carries its report."""
 
     blamed: ClassVar[Blamed] = "generator"
     chunk_rows: ClassVar[int] = 100
 
-    def __init__(self, record_type: type[Record], limits: AdmissionLimits) -> None:
+    def __init__(self, record_type: type[R], limits: AdmissionLimits) -> None:
         super().__init__("admit", record_type, record_type)
         self._limits = limits
 
-    def unique_key(self, output: Any) -> str | None:
+    def unique_key(self, output: R) -> str | None:
         """Environments and tasks that differ in names only are duplicates."""
-        digest: str | None = output.structure_digest
-        return digest
+        return output.structure_digest
 
-    def judged(self, unit: Unit, report: AdmissionReport, admitted: Record) -> Iterable[Result]:
+    def judged(self, unit: Unit, report: AdmissionReport, admitted: R) -> Iterable[Result]:
         """``admitted``, or a dead letter with the check that failed as its reason."""
         failed = rejection(report)
         if failed is None:
@@ -86,7 +87,7 @@ class Gate(UniqueOperation):
         return [Result(input_id=unit[0], dropped=letter)]
 
 
-class EnvironmentGate(Gate):
+class EnvironmentGate(Gate[EnvironmentSpec]):
     """Admission of environments, each of which may take a second."""
 
     chunk_rows: ClassVar[int] = 10
@@ -94,14 +95,14 @@ class EnvironmentGate(Gate):
     def __init__(self, limits: AdmissionLimits) -> None:
         super().__init__(EnvironmentSpec, limits)
 
-    def process(self, record: Any, unit: Unit) -> Iterable[Result]:
+    def process(self, record: EnvironmentSpec, unit: Unit) -> Iterable[Result]:
         """The environment with its report and its structure."""
         report = admit_environment(record, self._limits)
         digest = environment_digest(record)
         return self.judged(unit, report, msgspec.structs.replace(record, admission=report, structure_digest=digest))
 
 
-class TaskGate(Gate):
+class TaskGate(Gate[Task]):
     """Admission of tasks."""
 
     def __init__(self, limits: AdmissionLimits, environments: Lookup[EnvironmentSpec]) -> None:
@@ -112,7 +113,7 @@ class TaskGate(Gate):
         """Load the environments."""
         self._environments.load()
 
-    def process(self, record: Any, unit: Unit) -> Iterable[Result]:
+    def process(self, record: Task, unit: Unit) -> Iterable[Result]:
         """The task with its report, its structure, a gold solution and its difficulty."""
         spec = self._environments.get(record.environment_id)
         if spec is None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agentmill.pipelines.operators.acting import Acting
-from agentmill.pipelines.operators.imagine import Imagine
+from agentmill.pipelines.operators.memory import Imagine
 from agentmill.pipelines.operators.registry import OPERATORS
-from agentmill.pipelines.operators.tree_search import TreeSearch
+from agentmill.pipelines.operators.rollout import Acting, TreeSearch
 from agentmill.schemas.config import validate
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError, near_match
@@ -26,9 +25,10 @@ NO_ATTEMPTS = (TreeSearch, Imagine)
 
 def rollout_type(operator: Any) -> type[Acting]:
     """The operator called ``operator``, which plays k episodes of a task. Raises ``UserError`` for any other."""
-    if isinstance(operator, str) and operator in OPERATORS and _plays_episodes(OPERATORS.load(operator)):
-        found: type[Acting] = OPERATORS.load(operator)
-        return found
+    if isinstance(operator, str) and operator in OPERATORS:
+        found = OPERATORS.load(operator)
+        if issubclass(found, Acting) and _plays_episodes(found):
+            return found
     known = [name for name in OPERATORS if _plays_episodes(OPERATORS.load(name))]
     raise UserError(
         f"rollout.operator: expected one that plays k episodes per task ({', '.join(known)}), got {operator!r}."

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agentmill.pipelines.operators.lookup import Shards, distinct
-from agentmill.pipelines.operators.stage import Inputs, Stage, tables_of
+from agentmill.pipelines.operators.operator import Inputs, Operator, tables_of
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError, near_match
 from agentmill.schemas.records.verdict import Label, Value, Verdict
@@ -78,26 +78,28 @@ def _distinct(table: Table, column: str) -> frozenset[str] | None:
         return None
 
 
-def expect_asked(stage: Stage, reads: Mapping[str, Sequence[str]]) -> None:
+def expect_asked(parameters: Operator, reads: Mapping[str, Sequence[str]]) -> None:
     """Raises ``UserError`` where a parameter asks for annotations and no table may hold them."""
-    for each in stage.asked():
+    for each in parameters.asked():
         if each.role not in reads:
             raise UserError(f"`{each.parameter}` needs `{each.role}`", ErrorCode.NEEDS_ANOTHER_KEY)
 
 
-def unasked_notes(stage: Stage) -> list[str]:
+def unasked_notes(parameters: Operator) -> list[str]:
     """A warning for each role whose tables of annotations nothing asks: who names them meant something by it."""
-    asked = {each.role for each in stage.asked()} | ({"verdicts"} if getattr(stage, "prefix", None) else set())
+    asked = {each.role for each in parameters.asked()} | (
+        {"verdicts"} if getattr(parameters, "prefix", None) else set()
+    )
     return [
         f"warning: `{role}` is named, and nothing in this step asks it; leave it out, or ask it, as in `where`"
         for role in (f"{record.lower()}s" for record in ANNOTATIONS)
-        if getattr(stage, role, None) and role not in asked
+        if getattr(parameters, role, None) and role not in asked
     ]
 
 
-def check_names(stage: Stage, held: Mapping[str, Sequence[Names]]) -> None:
+def check_names(parameters: Operator, held: Mapping[str, Sequence[Names]]) -> None:
     """Raises ``UserError`` where no table of a role has the name that is asked for; ``held`` are the names by role."""
-    for each in stage.asked():
+    for each in parameters.asked():
         names = held.get(each.role, ())
         known = frozenset[str]().union(*(found for found in names if found is not None))
         if None not in names and each.name not in known:
@@ -108,9 +110,9 @@ def check_names(stage: Stage, held: Mapping[str, Sequence[Names]]) -> None:
             )
 
 
-def check_constrained(stage: Stage, inputs: Inputs) -> None:
+def check_constrained(parameters: Operator, inputs: Inputs) -> None:
     """Raises ``UserError`` where a step wants admissible actions of environments that do not list all of them."""
-    asked = stage.wants_admissible()
+    asked = parameters.wants_admissible()
     if asked is not None:
         tables = tables_of(inputs, "environments")
         check_admissible(asked, frozenset[str]().union(*(distinct(table, "family") for table in tables)))

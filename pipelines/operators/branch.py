@@ -5,25 +5,26 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
+import msgspec
 from pydantic import Field, model_validator
 
 from agentmill.pipelines.engine.errors import dead_letter
-from agentmill.pipelines.engine.operation import Operation, Result, Unit
-from agentmill.pipelines.operators.acting import Acting
-from agentmill.pipelines.operators.lookup import Lookup
-from agentmill.pipelines.operators.rollout import Actors, Rollout, Worlds
+from agentmill.pipelines.engine.operation import AnyOperation, Result, Unit
+from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames, expect
+from agentmill.pipelines.operators.rollout import Acting
+from agentmill.pipelines.operators.rollout_operation import Actors, Rollout, SideTables
 from agentmill.pipelines.operators.selection import SAID, FilterParameters, TrajectoryFilter
-from agentmill.pipelines.operators.stage import Inputs, StageContext, TableNames, expect, tables_of
-from agentmill.schemas.records.task import EnvironmentSpec, Task
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.views.annotations import Annotations
 from agentmill.schemas.views.roles import several_agents
 from agentmill.schemas.views.view import Unused
 from agentmill.synthesis.environments.environment import EnvError
 from agentmill.synthesis.policies.policy import PolicyError, Unreachable
+from agentmill.synthesis.rollouts.parameters import EpisodeParameters
 from agentmill.synthesis.rollouts.step import imagined
+from agentmill.synthesis.rollouts.strategy import Exploration
 from agentmill.synthesis.strategies.branch import Branch as BranchStrategy
 
 
@@ -31,6 +32,7 @@ class Branch(FilterParameters, Acting, BranchStrategy):
     """k new episodes from each of some turns of earlier trajectories, in the state that was before the turn."""
 
     primary: ClassVar[str] = "of"
+    strategy_type: ClassVar[type[EpisodeParameters]] = BranchStrategy
     table_roles: ClassVar[Sequence[str]] = ("of", "tasks", "environments", *SAID)
     model_roles: ClassVar[Mapping[str, str]] = {**Acting.model_roles, "teacher": "teacher"}
 
@@ -39,7 +41,7 @@ class Branch(FilterParameters, Acting, BranchStrategy):
     teacher: str | None = Field(default=None, description="a model that takes the first turn, the actor the others")
 
     @model_validator(mode="after")
-    def _one_takes_the_first_turn(self) -> Branch:
+    def _one_takes_the_first_turn(self) -> Self:
         if self.given is not None and self.teacher is not None:
             raise ValueError("`given` and `teacher` exclude each other: both take the first turn")
         return self
@@ -51,14 +53,12 @@ class Branch(FilterParameters, Acting, BranchStrategy):
         self.expect_said(reads)
         return super().writes(reads)
 
-    def operation(self, inputs: Inputs, context: StageContext) -> Operation:
+    def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
         """The branches."""
-        worlds = Worlds(
-            environments=Lookup(tables_of(inputs, "environments"), EnvironmentSpec),
-            tasks=Lookup(tables_of(inputs, "tasks"), Task),
-        )
-        strategy = self.strategy(BranchStrategy)
-        return Branching(strategy, worlds, self.actors(context), self.window_of(context), self.choice(inputs))
+        strategy, tables = self.strategy(), self.side_tables(inputs)
+        assert isinstance(strategy, BranchStrategy)
+        choice = self.choice(inputs)
+        return Branching(context.operator, strategy, tables, self.actors(context), self.window_of(context), choice)
 
 
 class Branching(Rollout):
@@ -68,12 +68,17 @@ class Branching(Rollout):
     """
 
     def __init__(
-        self, strategy: BranchStrategy, worlds: Worlds, actors: Actors, window: int, choice: TrajectoryFilter
+        self,
+        name: str,
+        strategy: BranchStrategy,
+        tables: SideTables,
+        actors: Actors,
+        window: int,
+        choice: TrajectoryFilter,
     ) -> None:
-        super().__init__("branch", strategy, worlds, actors, window, reads=Trajectory)
+        super().__init__(name, strategy, tables, actors, window, reads=Trajectory)
         self._branching = strategy
         self._choice = choice
-        self._siblings: dict[str, list[Trajectory]] = {}
 
     async def open(self) -> None:
         """As ``Rollout.open``, and load what the choice rests on."""
@@ -84,34 +89,32 @@ class Branching(Rollout):
         """One unit per branch; if they are to be distinct, one for those of each turn."""
         units = super().units(record)
         together = self._branching.k if self._branching.distinct else 1
-        return [tuple(chain(*units[start : start + together])) for start in range(0, len(units), together)]
+        groups = (units[start : start + together] for start in range(0, len(units), together))
+        return [Unit(chain(*group), group[0].data) for group in groups]
 
     async def process(self, record: Any, unit: Unit) -> list[Result]:
         """Explore the branches of ``unit``; one that fails, or repeats another one, is dropped alone."""
         results: list[Result] = []
-        made: list[Trajectory] = []
+        siblings: list[Trajectory] = []
         for piece in unit:
-            self._siblings[piece] = made
+            one = Unit([piece], _with_siblings(unit.data, siblings))
             try:
-                (result,) = await super().process(record, (piece,))
+                (result,) = await super().process(record, one)
             except (PolicyError, EnvError) as error:
                 if isinstance(error, Unreachable) or len(unit) == 1:
                     raise
                 letter = dead_letter(error, piece, self, {"trajectory_id": record.trajectory_id})
-                result = Result(input_id=piece, dropped=letter, measures=super().lost((piece,)))
-            finally:
-                del self._siblings[piece]
-            made += result.outputs
+                result = Result(input_id=piece, dropped=letter, measures=super().lost(one))
+            siblings += result.outputs
             results.append(result)
         return results
 
     def lost(self, unit: Unit) -> Mapping[str, float]:
         """As ``Rollout.lost``, of all branches of a unit."""
-        return sum((Counter(super(Branching, self).lost((piece,))) for piece in unit), Counter())
-
-    def earlier(self, record: Any, piece: str | None = None) -> tuple[Trajectory, ...]:
-        """The trajectory that is branched from, and the branches of this turn that were made before ``piece``."""
-        return (record, *self._siblings.get(piece or "", ()))
+        spent: Counter[str] = Counter()
+        for piece in unit:
+            spent.update(super().lost(Unit([piece])))
+        return spent
 
     def evidence(self, record: Any) -> Annotations:
         """What is said of a trajectory and its steps. Raises ``Unused`` for one that is not chosen."""
@@ -134,3 +137,10 @@ class Branching(Rollout):
         if not self._branching.points(record, evidence):
             return Unused("no_turn", "it has no turn of this kind to branch from")
         return super().refused(record)
+
+
+def _with_siblings(exploration: Any, siblings: Sequence[Trajectory]) -> Any:
+    """``exploration`` with the branches of the same turn that were made before; anything else as it is."""
+    if not isinstance(exploration, Exploration):
+        return exploration
+    return msgspec.structs.replace(exploration, earlier=(*exploration.earlier, *siblings))

@@ -7,15 +7,15 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from agentmill.pipelines.engine.operation import Blamed, Operation, Result, RowOperation, Unit
+from agentmill.pipelines.engine.operation import AnyOperation, Blamed, Result, RowOperation, Unit
+from agentmill.pipelines.operators.operator import Inputs, Operator, StepContext, TableNames, expect
 from agentmill.pipelines.operators.quality import load_tokenizer
-from agentmill.pipelines.operators.stage import Inputs, Stage, StageContext, TableNames, expect
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.records.verdict import Verdict
 from agentmill.synthesis.token_check import NAME, Codec, check_tokens
 
 
-class CheckTokens(Stage):
+class CheckTokens(Operator):
     """A verdict per trajectory: whether its tokens say what its text says, and which share of turns did not drift."""
 
     primary: ClassVar[str] = "of"
@@ -34,13 +34,13 @@ class CheckTokens(Stage):
         """Its verdicts."""
         return [NAME]
 
-    def operation(self, inputs: Inputs, context: StageContext) -> Operation:
+    def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
         """The verdicts."""
         del inputs, context
         return Retokenising(self.tokenizer)
 
 
-class Retokenising(RowOperation):
+class Retokenising(RowOperation[Trajectory, Verdict]):
     """One verdict per trajectory."""
 
     blamed: ClassVar[Blamed] = "verifier"
@@ -59,12 +59,12 @@ class Retokenising(RowOperation):
             decode=lambda ids: str(tokenizer.decode(list(ids), skip_special_tokens=False)),
         )
 
-    def process(self, record: Any, unit: Unit) -> Iterable[Result]:
+    def process(self, record: Trajectory, unit: Unit) -> Iterable[Result]:
         """The verdict on a trajectory."""
         assert self._codec is not None
         return [Result(input_id=unit[0], outputs=[check_tokens(record, self._codec)])]
 
-    def measures(self, output: Any) -> Mapping[str, float]:
+    def measures(self, output: Verdict) -> Mapping[str, float]:
         """Verdicts by what they say, and their counts."""
         counted = ("turns", "drifted", "tokens", "segments", "breaks")
         figures = {name: output.evidence[name] for name in counted if name in output.evidence}

@@ -16,15 +16,14 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 from pydantic import Field, model_validator
 
-from agentmill.pipelines.operators.acting import Acting
 from agentmill.pipelines.operators.agent import DEFAULT, OPERATOR, agent, collect
 from agentmill.pipelines.operators.annotations import check_constrained
+from agentmill.pipelines.operators.operator import Inputs, Name, StepContext, TableNames, expect
+from agentmill.pipelines.operators.rollout import Acting
+from agentmill.pipelines.operators.run_context import RunContext
 from agentmill.pipelines.operators.splits import check_chosen
-from agentmill.pipelines.operators.stage import Inputs, Stage, TableNames, expect
-from agentmill.pipelines.operators.task_step import Achievement, Assignment, Procedure
+from agentmill.pipelines.operators.task_step import StepResult, TaskStep
 from agentmill.pipelines.operators.verify import Verify, operator_of
-from agentmill.pipelines.recipes.context import Order, RunContext
-from agentmill.pipelines.recipes.grammar import Name
 from agentmill.pipelines.runs.evaluation import METHOD, episodes_of, measure, paired_difference
 from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.schemas.config import validate
@@ -41,7 +40,7 @@ CONSTRAINED = "_constrained"
 DIFFERENCE = "paired_difference"
 
 
-class Run(msgspec.Struct, frozen=True):
+class Play(msgspec.Struct, frozen=True):
     """One model on one split; ``label`` is what the results call it."""
 
     split: str
@@ -50,7 +49,7 @@ class Run(msgspec.Struct, frozen=True):
     constrained: bool
 
 
-class Evaluate(Procedure):
+class Evaluate(TaskStep):
     """Success, invalid actions, loops and costs of models on held-out tasks, and the paired difference of two."""
 
     result: ClassVar[str] = RESULT
@@ -127,33 +126,36 @@ class Evaluate(Procedure):
                 raise UserError(f"models.{name}: {error}", error.code) from error
 
     def wants_admissible(self) -> str | None:
-        """As ``Stage.wants_admissible``, of ``constrained`` models or of the rollout."""
+        """As ``Operator.wants_admissible``, of ``constrained`` models or of the rollout."""
         constrained = f"constrained: {', '.join(self.constrained)}" if self.constrained else None
         return constrained or self._any_agent().wants_admissible()
 
-    def examine(self, inputs: Inputs) -> None:
+    def check_inputs(self, inputs: Inputs) -> None:
         """Every split needs tasks to play; a constrained model needs environments that list admissible actions."""
         check_constrained(self, inputs)
         check_chosen(inputs[TASKS], self.splits, self.share)
 
-    def run(self, assignment: Assignment, workbench: RunContext) -> Achievement:
+    def run(
+        self, inputs: Inputs, models: Mapping[str, ModelConfig], context: StepContext, run: RunContext
+    ) -> StepResult:
         """Play, judge and compare; the evaluation is split, then model, then measures."""
-        arena, runs = Arena(assignment, workbench, self.rollout[OPERATOR]), list(self.runs())
-        played = [arena.play(run, self._agent(run), self.roles(run.model, assignment.models)) for run in runs]
-        judged = [arena.judge(run, self._verification()) for run in runs]
-        return Achievement(
+        plays = list(self.runs())
+        arena = Arena(inputs=inputs, context=context, run=run, operator=self.rollout[OPERATOR])
+        played = [arena.play(each, self._agent(each), self.roles(each.model, models)) for each in plays]
+        judged = [arena.judge(each, self._verification()) for each in plays]
+        return StepResult(
             counts=sum_counts(played),
             reasons=sum_reasons(played),
             seconds=sum(manifest.seconds for manifest in [*played, *judged]),
-            evaluation=settle(assignment.folder, {run: arena.tables(run) for run in runs}, list(self.models)),
+            evaluation=settle(context.folder, {each: arena.tables(each) for each in plays}, list(self.models)),
         )
 
-    def runs(self) -> Iterator[Run]:
+    def runs(self) -> Iterator[Play]:
         """What is played, one model after the other, so that each is served once."""
         for model in self.models:
             for constrained in (False, True) if model in self.constrained else (False,):
                 for split in self.splits:
-                    yield Run(split, model + CONSTRAINED * constrained, model, constrained)
+                    yield Play(split, model + CONSTRAINED * constrained, model, constrained)
 
     def roles(self, name: str, models: Mapping[str, ModelConfig]) -> dict[str, ModelConfig]:
         """The ``models`` of a rollout by role, with the one that is evaluated as ``name`` as its actor."""
@@ -162,13 +164,13 @@ class Evaluate(Procedure):
 
     def _agents(self) -> dict[str, Acting]:
         """The rollout of each model, on the first split."""
-        return {name: self._agent(Run(self.splits[0], name, name, False)) for name in self.models}
+        return {name: self._agent(Play(self.splits[0], name, name, False)) for name in self.models}
 
     def _any_agent(self) -> Acting:
         """The rollout of the first model: they differ in their actor only."""
         return self._agent(next(self.runs()))
 
-    def _agent(self, run: Run) -> Acting:
+    def _agent(self, run: Play) -> Acting:
         """The rollout of one model on one split. Raises ``UserError`` for a mistake in its parameters."""
         constrain = {"constrain": "admissible"} if run.constrained else {}
         sources = {TASKS: self.tasks, ENVIRONMENTS: self.environments}
@@ -181,50 +183,39 @@ class Evaluate(Procedure):
         return validate(operator_of(CheckOutcome), given, "evaluate")
 
 
-class Arena(msgspec.Struct, frozen=True):
-    """Where the runs of an evaluation take place. All play with the same seed, so that they meet the same worlds."""
+class Arena(msgspec.Struct, frozen=True, kw_only=True):
+    """Makes the tables of an evaluation. All models play with the same seed, so that they meet the same states."""
 
-    assignment: Assignment
-    workbench: RunContext
+    inputs: Inputs
+    context: StepContext
+    run: RunContext
     operator: str
 
-    def play(self, run: Run, stage: Acting, models: Mapping[str, ModelConfig]) -> Manifest:
-        """Make the trajectories of a run, or find them made."""
-        return self._make(run, "trajectories", self.operator, stage, self.assignment.inputs, models)
+    def play(self, play: Play, agent: Acting, models: Mapping[str, ModelConfig]) -> Manifest:
+        """Make the trajectories of one model on one split, or find them made."""
+        context = self._context(play, "trajectories", self.operator)
+        return self.run.make(agent, self.inputs, models, context)
 
-    def judge(self, run: Run, stage: Verify) -> Manifest:
-        """Make the verdicts on the trajectories of a run, or find them made."""
-        inputs = {role: self.assignment.inputs[role] for role in (TASKS, ENVIRONMENTS)}
-        played = [Table.open(self.folder(run, "trajectories"))]
-        return self._make(run, "verdicts", "check_outcome", stage, {**inputs, "of": played}, {})
+    def judge(self, play: Play, verifier: Verify) -> Manifest:
+        """Make the verdicts on these trajectories, or find them made."""
+        inputs = {role: self.inputs[role] for role in (TASKS, ENVIRONMENTS)}
+        played = [Table.open(self.folder(play, "trajectories"))]
+        return self.run.make(verifier, {**inputs, "of": played}, {}, self._context(play, "verdicts", "check_outcome"))
 
-    def _make(
-        self, run: Run, table: str, operator: str, stage: Stage, inputs: Inputs, models: Mapping[str, ModelConfig]
-    ) -> Manifest:
-        given = self.assignment
-        return self.workbench.make(
-            Order(
-                operator=operator,
-                name=f"{given.name}/{run.split}/{run.label}/{table}",
-                stage=stage,
-                inputs=inputs,
-                models=models,
-                folder=self.folder(run, table),
-                seed=given.seed,
-                round=given.round,
-            )
-        )
+    def _context(self, play: Play, table: str, operator: str) -> StepContext:
+        name = f"{self.context.name}/{play.split}/{play.label}/{table}"
+        return msgspec.structs.replace(self.context, operator=operator, name=name, folder=self.folder(play, table))
 
-    def folder(self, run: Run, table: str) -> Path:
-        """Where a table of a run lies."""
-        return self.assignment.folder / run.split / run.label / table
+    def folder(self, play: Play, table: str) -> Path:
+        """The folder of one of its tables."""
+        return self.context.folder / play.split / play.label / table
 
-    def tables(self, run: Run) -> tuple[Table, Table]:
-        """The trajectories of a run and the verdicts on them."""
-        return Table.open(self.folder(run, "trajectories")), Table.open(self.folder(run, "verdicts"))
+    def tables(self, play: Play) -> tuple[Table, Table]:
+        """The trajectories of one model on one split, and the verdicts on them."""
+        return Table.open(self.folder(play, "trajectories")), Table.open(self.folder(play, "verdicts"))
 
 
-def settle(folder: Path, tables: Mapping[Run, tuple[Table, Table]], models: Sequence[str]) -> JsonObject:
+def settle(folder: Path, tables: Mapping[Play, tuple[Table, Table]], models: Sequence[str]) -> JsonObject:
     """The results of ``tables``, read from ``evaluation.json`` if that was made from the same, and written there."""
     inputs = {f"{run.split}/{run.label}": [table.digest for table in pair] for run, pair in tables.items()}
     made_from = {"models": list(models), "inputs": inputs, "intervals": METHOD}
@@ -238,7 +229,7 @@ def settle(folder: Path, tables: Mapping[Run, tuple[Table, Table]], models: Sequ
     return results
 
 
-def compare(tables: Mapping[Run, tuple[Table, Table]], models: Sequence[str]) -> JsonObject:
+def compare(tables: Mapping[Play, tuple[Table, Table]], models: Sequence[str]) -> JsonObject:
     """Split, then model, then its measures; beside the models the paired difference of the last and the first."""
     results: JsonObject = {}
     for split in dict.fromkeys(run.split for run in tables):

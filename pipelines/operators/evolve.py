@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from agentmill.pipelines.engine.operation import AsyncOperation, Blamed, Operation, Result, Unit
+from agentmill.pipelines.engine.operation import AnyOperation, AsyncOperation, Blamed, Result, Unit
 from agentmill.pipelines.operators.lookup import Lookup
+from agentmill.pipelines.operators.operator import Inputs, Operator, StepContext, TableNames, expect, tables_of
 from agentmill.pipelines.operators.propose import gather, generator_for, result_of
-from agentmill.pipelines.operators.stage import Inputs, Stage, StageContext, TableNames, expect, tables_of
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.task import EnvironmentSpec, Task
 from agentmill.synthesis.environments.environment import EnvError
@@ -19,7 +19,7 @@ from agentmill.synthesis.generators.generator import TaskGenerator
 Direction = Literal["easier", "harder"]
 
 
-class Evolve(Stage):
+class Evolve(Operator):
     """Variants of each task, easier or harder, in the split of their parent."""
 
     primary: ClassVar[str] = "of"
@@ -38,20 +38,20 @@ class Evolve(Stage):
         expect(reads, "environments", "EnvironmentSpec")
         return expect(reads, "of", "Task")
 
-    def settled(self, context: StageContext) -> JsonObject:
-        """As ``Stage.settled``, with the seed that holds."""
-        return {**super().settled(context), "seed": self._seed(context)}
+    def provenance_config(self, context: StepContext) -> JsonObject:
+        """As ``Operator.provenance_config``, with the seed that holds."""
+        return {**super().provenance_config(context), "seed": self._seed(context)}
 
-    def operation(self, inputs: Inputs, context: StageContext) -> Operation:
+    def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
         """The variants."""
         environments = Lookup(tables_of(inputs, "environments"), EnvironmentSpec)
         return Evolution(environments, list(dict.fromkeys(self.directions)), self.n, self._seed(context))
 
-    def _seed(self, context: StageContext) -> int:
+    def _seed(self, context: StepContext) -> int:
         return context.seed if self.seed is None else self.seed
 
 
-class Evolution(AsyncOperation):
+class Evolution(AsyncOperation[Task, Task]):
     """``n`` inputs per task and direction, called ``TASK/DIRECTION/NUMBER``; those of one direction made together."""
 
     blamed: ClassVar[Blamed] = "generator"
@@ -71,24 +71,24 @@ class Evolution(AsyncOperation):
         """Load the environments."""
         self._environments.load()
 
-    def count(self, record: Any) -> int:
+    def count(self, record: Task) -> int:
         """Variants of a task."""
         del record
         return self._n * len(self._directions)
 
-    def units(self, record: Any) -> list[Unit]:
+    def units(self, record: Task) -> list[Unit]:
         """One per direction."""
         return [
-            tuple(f"{record.task_id}/{direction}/{number}" for number in range(self._n))
+            Unit((f"{record.task_id}/{direction}/{number}" for number in range(self._n)), direction)
             for direction in self._directions
         ]
 
-    async def process(self, record: Any, unit: Unit) -> Iterable[Result]:
+    async def process(self, record: Task, unit: Unit) -> Iterable[Result]:
         """The variants of one direction."""
         spec = self._environments.get(record.environment_id)
         if spec is None:
             raise EnvError(f"no environment {record.environment_id!r} in the tables of `environments`")
-        direction = unit[0].split("/")[-2]
+        direction: Direction = unit.data
         generator = generator_for(spec.family, self._generators, {})
         made = await gather(generator.evolve(spec, record, direction, self._n, self._seed), len(unit))
         return [result_of(input_id, each, self, record.split) for input_id, each in zip(unit, made, strict=True)]

@@ -37,7 +37,9 @@ PAIRS = "pairs.jsonl"
 DROPPED = "dropped.jsonl"
 METADATA = "metadata.json"
 
-METADATA_WRITERS = Registry("writer of metadata", {"adp": "agentmill.schemas.formats.adp.format:metadata"})
+METADATA_WRITERS: Registry[Callable[..., JsonObject]] = Registry(
+    "writer of metadata", {"adp": "agentmill.schemas.formats.adp.format:metadata"}
+)
 """Formats that describe a dataset as a whole, and the functions of all its trajectories that do it."""
 
 

@@ -7,10 +7,10 @@ from typing import Any, ClassVar, cast
 
 from pydantic import Field
 
-from agentmill.pipelines.engine.operation import Blamed, Operation, Result, RowOperation, Unit
+from agentmill.pipelines.engine.operation import AnyOperation, Blamed, Result, RowOperation, Unit
 from agentmill.pipelines.operators.annotations import AnnotationIndex, expect_asked, unasked_notes
+from agentmill.pipelines.operators.operator import Inputs, Operator, StepContext, TableNames, expect
 from agentmill.pipelines.operators.selection import kept_notes
-from agentmill.pipelines.operators.stage import Inputs, Stage, StageContext, TableNames, expect
 from agentmill.schemas.conditions import Condition
 from agentmill.schemas.errors import nearest
 from agentmill.schemas.records.manifest import Manifest
@@ -22,7 +22,7 @@ NEAR = "near."
 """Before the field of a condition: trajectories that lack it, and, with the nearest field after it, have that."""
 
 
-class Filter(Stage):
+class Filter(Operator):
     """A selection per trajectory: kept if all conditions hold, else dropped for the first that does not."""
 
     primary: ClassVar[str] = "of"
@@ -52,13 +52,13 @@ class Filter(Stage):
         """Warnings where nothing is kept, a field of a condition is in no trajectory, or nothing asks a table."""
         return [*unasked_notes(self), *kept_notes(manifest), *absent_notes(self.where, manifest)]
 
-    def operation(self, inputs: Inputs, context: StageContext) -> Operation:
+    def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
         """The selections."""
         del context
         return Filtering(self.name, self.where, AnnotationIndex(inputs))
 
 
-class Filtering(RowOperation):
+class Filtering(RowOperation[Trajectory, Selection]):
     """One selection per trajectory. ``score`` is empty: a condition holds or does not."""
 
     blamed: ClassVar[Blamed] = "curation"
@@ -74,7 +74,7 @@ class Filtering(RowOperation):
         """Load verdicts and labels."""
         self._said.load()
 
-    def process(self, record: Any, unit: Unit) -> Iterable[Result]:
+    def process(self, record: Trajectory, unit: Unit) -> Iterable[Result]:
         """The selection of a trajectory."""
         evidence = self._said.of(record.trajectory_id)
         failed = next((each for each in self._conditions if not each.holds(record, evidence)), None)
@@ -86,7 +86,7 @@ class Filtering(RowOperation):
         )
         return [Result(input_id=unit[0], outputs=[selection], measures=dict(_absent(self._conditions, record)))]
 
-    def measures(self, output: Any) -> Mapping[str, float]:
+    def measures(self, output: Selection) -> Mapping[str, float]:
         """How many were kept."""
         return {"kept": int(output.kept)}
 

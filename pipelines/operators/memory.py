@@ -1,51 +1,51 @@
-"""``memory``: episodes with what earlier runs hold in their prompts."""
+"""``memory`` and ``imagine``: episodes with earlier trajectories in their prompts, acted out or imagined by a model."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import msgspec
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from agentmill.pipelines.engine.operation import Operation
-from agentmill.pipelines.operators.acting import Acting
-from agentmill.pipelines.operators.lookup import Lookup
-from agentmill.pipelines.operators.rollout import Actors, Rollout, Worlds
+from agentmill.pipelines.engine.operation import AnyOperation, Blamed
+from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames, expect, tables_of
+from agentmill.pipelines.operators.rollout import Episodes
+from agentmill.pipelines.operators.rollout_operation import Actors, Rollout, SideTables
 from agentmill.pipelines.operators.selection import SAID, FilterParameters, TrajectoryFilter, Where
-from agentmill.pipelines.operators.stage import Inputs, StageContext, TableNames, expect, tables_of
 from agentmill.pipelines.operators.trajectory_index import TrajectoryIndex
-from agentmill.schemas.records.task import EnvironmentSpec, Task
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.views.view import Unused
+from agentmill.synthesis.rollouts.parameters import EpisodeParameters
 from agentmill.synthesis.rollouts.retrieval import Library, Retrieval, card_of
 from agentmill.synthesis.rollouts.strategy import Exploration, Strategy
 from agentmill.synthesis.strategies.memory import Memory as MemoryStrategy
+from agentmill.synthesis.strategies.simulate import Imagine as ImagineStrategy
+
+OF_EXAMPLES = (*Retrieval.model_fields, *SAID, "where", "verdict")
 
 
-class Memory(FilterParameters, Acting, MemoryStrategy):
+class Memory(FilterParameters, Episodes, MemoryStrategy):
     """k episodes per task, with exemplars or reflections from earlier runs in the prompt."""
 
-    primary: ClassVar[str] = "tasks"
+    strategy_type: ClassVar[type[EpisodeParameters]] = MemoryStrategy
     table_roles: ClassVar[Sequence[str]] = ("tasks", "from_", "environments", *SAID)
 
-    tasks: TableNames = Field(description="tables of tasks")
     from_: TableNames = Field(alias="from", description="tables of earlier trajectories, of these tasks or others")
     where: Where = Field(default="success", description="which of them, by the verdict")
 
     def writes(self, reads: Mapping[str, Sequence[str]]) -> str:
         """Trajectories, from tasks."""
-        expect(reads, "tasks", "Task")
         expect(reads, "from", "Trajectory")
         self.expect_said(reads)
         return super().writes(reads)
 
-    def operation(self, inputs: Inputs, context: StageContext) -> Operation:
+    def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
         """The episodes."""
-        worlds = Worlds(environments=Lookup(tables_of(inputs, "environments"), EnvironmentSpec))
-        strategy = self.strategy(MemoryStrategy)
+        strategy, tables = self.strategy(), self.side_tables(inputs)
+        assert isinstance(strategy, MemoryStrategy)
         shelf = Shelf(TrajectoryIndex(tables_of(inputs, "from")), self.choice(inputs), strategy)
-        return Remembering("memory", strategy, worlds, self.actors(context), self.window_of(context), shelf)
+        return Remembering(context.operator, strategy, tables, self.actors(context), self.window_of(context), shelf)
 
 
 class Shelf:
@@ -74,9 +74,9 @@ class Remembering(Rollout):
     """A rollout with a library; a task for which nothing is found in it is dropped."""
 
     def __init__(
-        self, name: str, strategy: Strategy, worlds: Worlds, actors: Actors, window: int, shelf: Shelf | None
+        self, name: str, strategy: Strategy, tables: SideTables, actors: Actors, window: int, shelf: Shelf | None
     ) -> None:
-        super().__init__(name, strategy, worlds, actors, window)
+        super().__init__(name, strategy, tables, actors, window)
         self._shelf = shelf
         self._library: Library | None = None
 
@@ -95,8 +95,54 @@ class Remembering(Rollout):
             return Unused("nothing_recalled", "no run that was chosen can be recalled for it")
         return super().refused(record)
 
-    def _exploration(self, record: Any, task: Task, spec: EnvironmentSpec, piece: str | None = None) -> Exploration:
-        return msgspec.structs.replace(super()._exploration(record, task, spec, piece), library=self._library)
+    def _exploration(self, record: Any) -> Exploration | None:
+        found = super()._exploration(record)
+        return None if found is None else msgspec.structs.replace(found, library=self._library)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_library": None}
+
+
+class Imagine(FilterParameters, Episodes, ImagineStrategy):
+    """k runs per task as a model imagines them, each turn held against the rules of the world."""
+
+    strategy_type: ClassVar[type[EpisodeParameters]] = ImagineStrategy
+    table_roles: ClassVar[Sequence[str]] = ("tasks", "from_", "environments", *SAID)
+
+    policy: str = Field(description="the model that writes the runs: an entry of models, @base or @last")
+    from_: TableNames | None = Field(
+        default=None, alias="from", description="tables of earlier trajectories that the writer is shown as examples"
+    )
+
+    @model_validator(mode="after")
+    def _examples_from_somewhere(self) -> Self:
+        given = next((name for name in OF_EXAMPLES if self._differs(name)), None)
+        if self.from_ is None and given is not None:
+            raise ValueError(f"`{given}` goes with `from`, the tables of earlier runs")
+        return self
+
+    def writes(self, reads: Mapping[str, Sequence[str]]) -> str:
+        """Trajectories, from tasks."""
+        if "from" in reads:
+            expect(reads, "from", "Trajectory")
+        self.expect_said(reads)
+        return super().writes(reads)
+
+    def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
+        """The runs."""
+        strategy, tables = self.strategy(), self.side_tables(inputs)
+        assert isinstance(strategy, ImagineStrategy)
+        runs = TrajectoryIndex(tables_of(inputs, "from"))
+        shelf = Shelf(runs, self.choice(inputs), strategy) if self.from_ else None
+        return Imagining(context.operator, strategy, tables, self.actors(context), self.window_of(context), shelf)
+
+
+class Imagining(Remembering):
+    """As ``Remembering``; counts what had to be repaired."""
+
+    blamed: ClassVar[Blamed] = "generator"
+
+    def measures(self, output: Any) -> Mapping[str, float]:
+        """Runs that were repaired, and the faults of them, too."""
+        faults = output.extra.get("repaired", [])
+        return {**super().measures(output), "repaired": int(bool(faults)), "faults": len(faults)}

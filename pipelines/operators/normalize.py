@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from pydantic import Field
 
-from agentmill.pipelines.engine.operation import Blamed, Operation, Result, RowOperation, Unit
-from agentmill.pipelines.operators.stage import Inputs, Stage, StageContext
+from agentmill.pipelines.engine.operation import AnyOperation, Blamed, Result, RowOperation, Unit
+from agentmill.pipelines.operators.operator import Inputs, Operator, StepContext
 from agentmill.pipelines.sources import hub
 from agentmill.pipelines.sources.files import RawFile, find
 from agentmill.pipelines.sources.hub import keep_plan, kept_plan
@@ -40,7 +40,7 @@ LARGEST_INPUT_BYTES = 2**20
 """A dropped record that is longer is kept as a reference to where it stands, and how long it is."""
 
 
-class Normalize(Stage, Profile):
+class Normalize(Operator, Profile):
     """Trajectories read from files of one data set, as its profile says."""
 
     primary: ClassVar[str] = ""
@@ -66,13 +66,13 @@ class Normalize(Stage, Profile):
         """The same with every address on the Hub at a commit, that of the run's first start."""
         return self.model_copy(update={"data": [hub.pinned(each, revisions) for each in self.data]})
 
-    def settled(self, context: StageContext) -> JsonObject:
+    def provenance_config(self, context: StepContext) -> JsonObject:
         """As for every stage, with what is read from the Hub: there, a place stands for what lies in it."""
         addresses = self._addresses()
         read = {"data": addresses, "config": self.config} if addresses else {}
-        return {**super().settled(context), **read}
+        return {**super().provenance_config(context), **read}
 
-    def foresee(self, context: StageContext) -> None:
+    def precheck(self, context: StepContext) -> None:
         """Find the files; those on the Hub are not read before it is the stage's turn."""
         if not self._addresses():
             self.seeds(context)
@@ -80,7 +80,7 @@ class Normalize(Stage, Profile):
             with hub_errors(", ".join(self._addresses())):
                 self._files()
 
-    def seeds(self, context: StageContext) -> list[Record]:
+    def seeds(self, context: StepContext) -> list[Record]:
         """The parts of the files."""
         del context
         parts = self._parts()
@@ -127,13 +127,13 @@ class Normalize(Stage, Profile):
             *private_notes(self.private, manifest),
         ]
 
-    def operation(self, inputs: Inputs, context: StageContext) -> Operation:
+    def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
         """The reading."""
         del inputs, context
         return Normalization(Profile.model_validate(self.model_dump(include=set(Profile.model_fields))))
 
 
-class Normalization(RowOperation):
+class Normalization(RowOperation[RawPart, Trajectory]):
     """The trajectories of the records of one part; a record is an input."""
 
     blamed: ClassVar[Blamed] = "format"
@@ -144,28 +144,22 @@ class Normalization(RowOperation):
     def __init__(self, profile: Profile) -> None:
         super().__init__("normalize", RawPart, Trajectory)
         self._profile = profile
-        self._part = RawPart(part_id="", kind="jsonl", slices=[])
-        self._records: Iterator[RawRecord] = iter(())
 
     def open(self) -> None:
         """Make the reader."""
         self._reader = self._profile.reader()
 
-    def units(self, record: Any) -> list[Unit]:
-        """Each record of the part by itself; they are processed in this order."""
-        part: RawPart = record
-        self._part, self._records = part, read_part(part)
-        return [(input_id(row),) for row in part.first_rows()]
+    def units(self, record: RawPart) -> Iterator[Unit]:
+        """Each raw record of the part by itself, read when it is its turn."""
+        return (Unit([input_id(raw.row)], raw) for raw in read_part(record))
 
-    def count(self, record: Any) -> int:
+    def count(self, record: RawPart) -> int:
         """How many records a part holds."""
-        part: RawPart = record
-        return part.records
+        return record.records
 
-    def process(self, record: Any, unit: Unit) -> Iterable[Result]:
-        """The trajectories of the next record of the part, and what of its fields became what."""
-        del record
-        raw = next(self._records)
+    def process(self, record: RawPart, unit: Unit) -> Iterable[Result]:
+        """The trajectories of one raw record of the part, and what of its fields became what."""
+        raw: RawRecord = unit.data
         try:
             read = self._read(raw)
         except FormatError as error:
@@ -175,7 +169,7 @@ class Normalization(RowOperation):
                 reason=error.reason,
                 blamed=self.blamed,
                 detail=error.detail.encode(errors="backslashreplace").decode(),
-                input=self._context(raw),
+                input=self._context(raw, record),
             )
             return [Result(input_id=unit[0], dropped=letter, measures=self._reader.places_in(raw.data))]
         measures = read.measures
@@ -194,12 +188,11 @@ class Normalization(RowOperation):
         except RecursionError as error:
             raise FormatError("too_deep", "values are nested deeper than can be read") from error
 
-    def measures(self, output: Any) -> Mapping[str, float]:
+    def measures(self, output: Trajectory) -> Mapping[str, float]:
         """How the run ended, how long it is, and how many of its actions are calls or code."""
-        run: Trajectory = output
-        status = "unknown" if run.outcome is None else run.outcome.status
-        typed = sum(isinstance(item, ApiAction | CodeAction) for item in run.content)
-        return {f"outcome.{status}": 1, "items": len(run.content), TYPED: typed, UNTYPED: int(not typed)}
+        status = "unknown" if output.outcome is None else output.outcome.status
+        typed = sum(isinstance(item, ApiAction | CodeAction) for item in output.content)
+        return {f"outcome.{status}": 1, "items": len(output.content), TYPED: typed, UNTYPED: int(not typed)}
 
     def check(self, metrics: Mapping[str, float]) -> None:
         """Refuses a profile that names a field which no record has."""
@@ -217,9 +210,9 @@ class Normalization(RowOperation):
         none = {GUESSED: 0, **{f"{REMOVED}{path}": 0 for path in self._profile.private}}
         return {**none, **metrics, **rate}
 
-    def _context(self, raw: RawRecord) -> JsonObject:
+    def _context(self, raw: RawRecord, part: RawPart) -> JsonObject:
         """The record itself, unless it is large or may hold what is not to be stored; and where it stands."""
-        where: JsonObject = {"files": sorted({Path(piece.path).name for piece in self._part.slices}), "row": raw.row}
+        where: JsonObject = {"files": sorted({Path(piece.path).name for piece in part.slices}), "row": raw.row}
         if self._reader.sensitive:
             return where
         if len(raw.data) > LARGEST_INPUT_BYTES:

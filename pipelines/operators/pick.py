@@ -13,9 +13,9 @@ import msgspec
 from pydantic import Field, model_validator
 
 from agentmill.pipelines.engine import stop
-from agentmill.pipelines.engine.operation import Blamed, Operation, Result, RowOperation, Unit
+from agentmill.pipelines.engine.operation import AnyOperation, Blamed, Result, RowOperation, Unit
+from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames, expect, tables_of
 from agentmill.pipelines.operators.selection import SAID, FilterParameters, TrajectoryFilter, kept_notes
-from agentmill.pipelines.operators.stage import Inputs, StageContext, TableNames, expect, tables_of
 from agentmill.pipelines.operators.trajectory_index import TrajectoryIndex
 from agentmill.schemas.records.manifest import Manifest
 from agentmill.schemas.records.trajectory import Action, Trajectory
@@ -63,7 +63,7 @@ class Pick(FilterParameters):
         """A warning where nothing is kept, too."""
         return [*super().notes(manifest), *kept_notes(manifest)]
 
-    def operation(self, inputs: Inputs, context: StageContext) -> Operation:
+    def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
         """The selections."""
         del context
         return Picking(self, self.choice(inputs), TrajectoryIndex(tables_of(inputs, "of")))
@@ -78,7 +78,7 @@ class Candidate(msgspec.Struct, frozen=True):
     attempt: int
 
 
-class Picking(RowOperation):
+class Picking(RowOperation[Trajectory, Selection]):
     """One selection per trajectory. Every worker reads through the tables once and ranks all of them."""
 
     blamed: ClassVar[Blamed] = "curation"
@@ -109,12 +109,12 @@ class Picking(RowOperation):
                 reason = None if rank < self._parameters.k else f"not_{self._parameters.by}"
                 self._select(each.trajectory_id, "unscored" if each.key is None else reason, each.score)
 
-    def process(self, record: Any, unit: Unit) -> Iterable[Result]:
+    def process(self, record: Trajectory, unit: Unit) -> Iterable[Result]:
         """The selection of a trajectory."""
         selection, measures = self._selections[record.trajectory_id], self._choice.measures(record.trajectory_id)
         return [Result(input_id=unit[0], outputs=[selection], measures=measures)]
 
-    def measures(self, output: Any) -> Mapping[str, float]:
+    def measures(self, output: Selection) -> Mapping[str, float]:
         """How many were kept."""
         return {"kept": int(output.kept)}
 

@@ -9,9 +9,9 @@ import msgspec
 from pydantic import Field, field_validator
 
 from agentmill.pipelines.engine.errors import dead_letter
-from agentmill.pipelines.engine.operation import AsyncOperation, Blamed, Operation, Result, Unit
+from agentmill.pipelines.engine.operation import AnyOperation, AsyncOperation, Blamed, Result, Unit
+from agentmill.pipelines.operators.operator import Inputs, Operator, StepContext, TableNames, expect
 from agentmill.pipelines.operators.splits import check_held_out, falls_in
-from agentmill.pipelines.operators.stage import Inputs, Stage, StageContext, TableNames, expect
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.task import EnvironmentSpec, Task
 from agentmill.schemas.tables import Table, read_columns
@@ -22,7 +22,7 @@ HELD_OUT = "held_out"
 """The split of environments whose tasks are all held out."""
 
 
-class Propose(Stage):
+class Propose(Operator):
     """n tasks proposed for each environment."""
 
     primary: ClassVar[str] = "of"
@@ -46,22 +46,22 @@ class Propose(Stage):
         expect(reads, "of", "EnvironmentSpec")
         return "Task"
 
-    def settled(self, context: StageContext) -> JsonObject:
-        """As ``Stage.settled``, with the seed that holds."""
-        return {**super().settled(context), "seed": self._seed(context)}
+    def provenance_config(self, context: StepContext) -> JsonObject:
+        """As ``Operator.provenance_config``, with the seed that holds."""
+        return {**super().provenance_config(context), "seed": self._seed(context)}
 
-    def examine(self, inputs: Inputs) -> None:
+    def check_inputs(self, inputs: Inputs) -> None:
         """A share that is held out must be one task or more, of all environments together."""
         check_held_out(self.n * len(train_environments(inputs["of"])), self.held_out, "tasks of train environments")
 
-    def operation(self, inputs: Inputs, context: StageContext) -> Operation:
+    def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
         """The proposals."""
         # Tasks are numbered across environments, so that a share of less than one task per environment is not lost.
         ids = train_environments(inputs["of"]) if self.held_out else []
         first = {environment_id: place * self.n for place, environment_id in enumerate(ids)}
         return Proposal(self, self._seed(context), first)
 
-    def _seed(self, context: StageContext) -> int:
+    def _seed(self, context: StepContext) -> int:
         return context.seed if self.seed is None else self.seed
 
 
@@ -75,7 +75,7 @@ def train_environments(tables: Sequence[Table]) -> list[str]:
     return list(ids)
 
 
-class Proposal(AsyncOperation):
+class Proposal(AsyncOperation[EnvironmentSpec, Task]):
     """``n`` inputs per environment, called ``ENVIRONMENT/NUMBER``, made together.
 
     ``first`` numbers the tasks of train environments: it has the number of the first task of each.
@@ -93,16 +93,16 @@ class Proposal(AsyncOperation):
         self._seed = seed
         self._generators: dict[str, TaskGenerator] = {}
 
-    def count(self, record: Any) -> int:
+    def count(self, record: EnvironmentSpec) -> int:
         """Tasks of an environment."""
         del record
         return self._n
 
-    def units(self, record: Any) -> list[Unit]:
+    def units(self, record: EnvironmentSpec) -> list[Unit]:
         """All tasks of an environment in one unit, so that the generator sees to it that they differ."""
-        return [tuple(f"{record.environment_id}/{number}" for number in range(self._n))]
+        return [Unit(f"{record.environment_id}/{number}" for number in range(self._n))]
 
-    async def process(self, record: Any, unit: Unit) -> Iterable[Result]:
+    async def process(self, record: EnvironmentSpec, unit: Unit) -> Iterable[Result]:
         """The tasks, each in its split."""
         generator = generator_for(record.family, self._generators, self._options)
         made = await gather(generator.propose(record, self._n, self._seed), len(unit))
@@ -132,7 +132,7 @@ async def gather(made: AsyncIterator[Task | GenerationError], n: int) -> list[Ta
     return found + [last or GenerationError("not_proposed", "the generator made no more")] * (n - len(found))
 
 
-def result_of(input_id: str, made: Task | GenerationError, operation: Operation, split: str | None) -> Result:
+def result_of(input_id: str, made: Task | GenerationError, operation: AnyOperation, split: str | None) -> Result:
     """A task in its split, or a dead letter for the failure to make one."""
     if isinstance(made, GenerationError):
         return Result(input_id=input_id, dropped=dead_letter(made, input_id, operation, {}))

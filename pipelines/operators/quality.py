@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
-from agentmill.pipelines.engine.operation import Blamed, Operation, Result, RowOperation, Unit
-from agentmill.pipelines.operators.stage import Inputs, Stage, StageContext, TableNames, expect
+from agentmill.pipelines.engine.operation import AnyOperation, Blamed, Result, RowOperation, Unit
+from agentmill.pipelines.operators.operator import Inputs, Operator, StepContext, TableNames, expect
 from agentmill.pipelines.quality import Count, quality
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 
-class Quality(Stage):
+class Quality(Operator):
     """Counts of turns, calls, links, misfits, endings, lengths and languages, for each trajectory."""
 
     primary: ClassVar[str] = "of"
@@ -35,13 +35,13 @@ class Quality(Stage):
         expect(reads, "of", "Trajectory")
         return "Quality"
 
-    def operation(self, inputs: Inputs, context: StageContext) -> Operation:
+    def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
         """The counting."""
         del inputs, context
         return Counting(self.tokenizer)
 
 
-class Counting(RowOperation):
+class Counting(RowOperation[Trajectory, QualityRow]):
     """One row per trajectory."""
 
     blamed: ClassVar[Blamed] = "curation"
@@ -58,7 +58,7 @@ class Counting(RowOperation):
         self._identifier = LanguageIdentifier.from_model_file(MODEL_FILE)
         self._count = counter(self._tokenizer) if self._tokenizer is not None else None
 
-    def process(self, record: Any, unit: Unit) -> Iterable[Result]:
+    def process(self, record: Trajectory, unit: Unit) -> Iterable[Result]:
         """The counts of a trajectory."""
         row = quality(record, self._count, lambda text: str(self._identifier.classify(text)[0]))
         return [Result(input_id=unit[0], outputs=[row])]

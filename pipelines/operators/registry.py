@@ -1,6 +1,6 @@
 """Operators by name: what the steps of a recipe may say. Each is a configuration class.
 
-Every verifier and every view is an operator by its own name, with its own parameters.
+Every strategy, every verifier and every view is an operator by its own name, with its own parameters.
 """
 
 from __future__ import annotations
@@ -8,29 +8,37 @@ from __future__ import annotations
 import ast
 import importlib.util
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from agentmill.schemas.registry import Registry
 from agentmill.schemas.views import FAMILY_VIEWS, PAIR_VIEWS, VIEWS
+from agentmill.synthesis.strategies import STRATEGIES
 from agentmill.synthesis.verifiers import VERIFIERS
+
+if TYPE_CHECKING:
+    from agentmill.pipelines.operators.operator import Operator
 
 VIEW_OPERATORS = ((VIEWS, "Rows"), (PAIR_VIEWS, "Pairs"), (FAMILY_VIEWS, "Families"))
 """The views, and the class in ``training_rows`` that runs them."""
 
 
-class Operators(Registry):
-    """Configuration classes of steps by name; of a verifier or a view, the operator that runs it."""
+class Operators(Registry["type[Operator]"]):
+    """Configuration classes of steps by name; of a strategy, a verifier or a view, the operator that runs it."""
 
-    def load(self, name: str) -> Any:
+    def load(self, name: str) -> type[Operator]:
         """The configuration class of a step. Raises ``UserError`` for an unknown name."""
-        loaded = super().load(name)
+        loaded: Any = super().load(name)
         if self[name] == VERIFIERS.get(name):
             from agentmill.pipelines.operators import verify
 
             return verify.operator_of(loaded)
+        if self[name] == STRATEGIES.get(name):
+            from agentmill.pipelines.operators import rollout
+
+            return rollout.operator_of(loaded)
         base = next((base for views, base in VIEW_OPERATORS if self[name] == views.get(name)), None)
         if base is None:
-            return loaded
+            return cast("type[Operator]", loaded)
         from agentmill.pipelines.operators import training_rows
 
         return training_rows.operator_of(loaded, getattr(training_rows, base))
@@ -39,6 +47,7 @@ class Operators(Registry):
 OPERATORS = Operators(
     "operator",
     {
+        **STRATEGIES,
         **VERIFIERS,
         **VIEWS,
         **PAIR_VIEWS,
@@ -48,31 +57,31 @@ OPERATORS = Operators(
         "check_tokens": "agentmill.pipelines.operators.check_tokens:CheckTokens",
         "evaluate": "agentmill.pipelines.operators.evaluate:Evaluate",
         "evolve": "agentmill.pipelines.operators.evolve:Evolve",
-        "expert": "agentmill.pipelines.operators.expert:Expert",
+        "expert": "agentmill.pipelines.operators.rollout:Expert",
         "filter": "agentmill.pipelines.operators.filter:Filter",
-        "imagine": "agentmill.pipelines.operators.imagine:Imagine",
+        "imagine": "agentmill.pipelines.operators.memory:Imagine",
         "memory": "agentmill.pipelines.operators.memory:Memory",
-        "multi_agent": "agentmill.pipelines.operators.multi_agent:MultiAgent",
+        "multi_agent": "agentmill.pipelines.operators.rollout:MultiAgent",
         "normalize": "agentmill.pipelines.operators.normalize:Normalize",
         "pick": "agentmill.pipelines.operators.pick:Pick",
         "propose": "agentmill.pipelines.operators.propose:Propose",
         "quality": "agentmill.pipelines.operators.quality:Quality",
         "revise": "agentmill.pipelines.operators.revise:Revise",
-        "sample": "agentmill.pipelines.operators.sample:Sample",
         "spec_env": "agentmill.pipelines.operators.spec_env:SpecEnv",
         "step_value": "agentmill.pipelines.operators.step_value:StepValue",
         "train_dpo": "agentmill.pipelines.operators.train:TrainDpo",
         "train_kto": "agentmill.pipelines.operators.train:TrainKto",
         "train_reward": "agentmill.pipelines.operators.train:TrainReward",
         "train_sft": "agentmill.pipelines.operators.train:TrainSft",
-        "tree_search": "agentmill.pipelines.operators.tree_search:TreeSearch",
+        "tree_search": "agentmill.pipelines.operators.rollout:TreeSearch",
         "unpaired": "agentmill.pipelines.operators.training_rows:Unpaired",
         "wrap_env": "agentmill.pipelines.operators.wrap_env:WrapEnv",
     },
+    group="operators",
 )
 
 
-KINDS = Registry(
+KINDS: Registry[Registry[Any]] = Registry(
     "kind of plug-in",
     {
         "operators": "agentmill.pipelines.operators.registry:OPERATORS",
@@ -92,8 +101,7 @@ KINDS = Registry(
 
 def described(kind: str) -> dict[str, str]:
     """Name to description of every plug-in of ``kind``. Raises ``UserError`` for an unknown kind."""
-    registry: Registry = KINDS.load(kind)
-    return {name: description(entry) for name, entry in registry.items()}
+    return {name: description(entry) for name, entry in KINDS.load(kind).items()}
 
 
 def description(entry: str) -> str:

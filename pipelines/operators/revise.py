@@ -4,38 +4,36 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from pydantic import Field, model_validator
 
-from agentmill.pipelines.engine.operation import Operation
-from agentmill.pipelines.operators.acting import Acting
-from agentmill.pipelines.operators.lookup import Lookup
-from agentmill.pipelines.operators.rollout import Actors, Rollout, Worlds
-from agentmill.pipelines.operators.stage import Inputs, StageContext, TableNames, expect, tables_of
+from agentmill.pipelines.engine.operation import AnyOperation
+from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames, expect, tables_of
+from agentmill.pipelines.operators.rollout import Episodes
+from agentmill.pipelines.operators.rollout_operation import Actors, Rollout, SideTables
 from agentmill.pipelines.operators.trajectory_index import TrajectoryIndex
-from agentmill.schemas.records.task import EnvironmentSpec
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.views.roles import several_agents
 from agentmill.schemas.views.view import Unused
+from agentmill.synthesis.rollouts.parameters import EpisodeParameters
 from agentmill.synthesis.strategies.revise import Revise as ReviseStrategy
 
 
-class Revise(Acting, ReviseStrategy):
+class Revise(Episodes, ReviseStrategy):
     """New attempts at tasks after feedback on earlier ones, or episodes in which invalid actions are corrected."""
 
-    primary: ClassVar[str] = "tasks"
+    strategy_type: ClassVar[type[EpisodeParameters]] = ReviseStrategy
     table_roles: ClassVar[Sequence[str]] = ("tasks", "of", "environments")
-    model_roles: ClassVar[Mapping[str, str]] = {**Acting.model_roles, "critic": "critic"}
+    model_roles: ClassVar[Mapping[str, str]] = {**Episodes.model_roles, "critic": "critic"}
 
-    tasks: TableNames = Field(description="tables of tasks")
     of: TableNames | None = Field(
         default=None, description="tables of earlier attempts at them; by default the first attempt is made here, too"
     )
     critic: str | None = Field(default=None, description="the model that gives feedback, for feedback: critic")
 
     @model_validator(mode="after")
-    def _what_it_needs(self) -> Revise:
+    def _what_it_needs(self) -> Self:
         if (self.feedback == "critic") != (self.critic is not None):
             raise ValueError("`feedback: critic` and `critic` go together")
         if self.level == "step" and self.of:
@@ -52,26 +50,31 @@ class Revise(Acting, ReviseStrategy):
 
     def writes(self, reads: Mapping[str, Sequence[str]]) -> str:
         """Trajectories, from tasks."""
-        expect(reads, "tasks", "Task")
         if "of" in reads:
             expect(reads, "of", "Trajectory")
         return super().writes(reads)
 
-    def operation(self, inputs: Inputs, context: StageContext) -> Operation:
+    def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
         """The attempts."""
-        worlds = Worlds(environments=Lookup(tables_of(inputs, "environments"), EnvironmentSpec))
+        strategy, tables = self.strategy(), self.side_tables(inputs)
+        assert isinstance(strategy, ReviseStrategy)
         attempts = TrajectoryIndex(tables_of(inputs, "of")) if self.of else None
-        strategy = self.strategy(ReviseStrategy)
-        return Revising(strategy, worlds, self.actors(context), self.window_of(context), attempts)
+        return Revising(context.operator, strategy, tables, self.actors(context), self.window_of(context), attempts)
 
 
 class Revising(Rollout):
     """One input per task, or per episode on level ``step``; a task that an earlier attempt solved is dropped."""
 
     def __init__(
-        self, strategy: ReviseStrategy, worlds: Worlds, actors: Actors, window: int, attempts: TrajectoryIndex | None
+        self,
+        name: str,
+        strategy: ReviseStrategy,
+        tables: SideTables,
+        actors: Actors,
+        window: int,
+        attempts: TrajectoryIndex | None,
     ) -> None:
-        super().__init__("revise", strategy, worlds, actors, window)
+        super().__init__(name, strategy, tables, actors, window)
         self._refines = strategy.aim == "refine"
         self._attempts = attempts
         self._forget()
@@ -87,9 +90,8 @@ class Revising(Rollout):
             if attempt.outcome.status == "success":
                 self._solved.add(attempt.task_id)
 
-    def earlier(self, record: Any, piece: str | None = None) -> tuple[Trajectory, ...]:
+    def earlier(self, record: Any) -> tuple[Trajectory, ...]:
         """The attempts at a task, in order."""
-        del piece
         if self._attempts is None:
             return ()
         return tuple(self._attempts.get(name) for _, name in sorted(self._by_task[record.task_id]))

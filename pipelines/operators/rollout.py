@@ -1,227 +1,267 @@
-"""Rollouts: what a strategy makes of a task, or of an earlier trajectory. One input is one piece of what it plans."""
+"""Operators in which policies act: the parameters that all of them share, and one operator per registered strategy."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Self, cast
 
-import msgspec
+from pydantic import Field, create_model, model_validator
 
-from agentmill.pipelines.engine.operation import AsyncOperation, Blamed, Result, Unit, identity
+from agentmill.pipelines.engine.operation import AnyOperation
+from agentmill.pipelines.operators.annotations import check_constrained
 from agentmill.pipelines.operators.lookup import Lookup
-from agentmill.pipelines.operators.splits import chosen
-from agentmill.schemas.records.record import Record
+from agentmill.pipelines.operators.operator import Inputs, Operator, StepContext, TableNames, expect, tables_of
+from agentmill.pipelines.operators.rollout_operation import NODES, Actors, Rollout, SideTables
+from agentmill.pipelines.operators.splits import check_chosen
+from agentmill.pipelines.serving.models import ModelConfig
+from agentmill.schemas.error_codes import ErrorCode
+from agentmill.schemas.errors import UserError, near_match
+from agentmill.schemas.records.manifest import Manifest
+from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.task import EnvironmentSpec, Task
-from agentmill.schemas.records.trajectory import Action, Trajectory
-from agentmill.schemas.records.verdict import Dropped, Node
-from agentmill.schemas.views.annotations import NOTHING, Annotations
 from agentmill.schemas.views.view import Unused
-from agentmill.synthesis.environments import blocks, check_admissible, make
-from agentmill.synthesis.environments.environment import EnvError
-from agentmill.synthesis.policies import make_policies
-from agentmill.synthesis.policies.policy import Policy, PolicyError, PolicySettings, Unreachable, exhausted
-from agentmill.synthesis.policies.rate_limit import refused_s
-from agentmill.synthesis.rollouts.blocking_env import CALL_TIMEOUT_S, environments_closed, gathered
-from agentmill.synthesis.rollouts.call_budget import Budget, metered, tokens_of
-from agentmill.synthesis.rollouts.step import blamed
-from agentmill.synthesis.rollouts.strategy import Exploration, Strategy
-from agentmill.synthesis.strategies.revise import SILENT
+from agentmill.synthesis.rollouts.parameters import EpisodeParameters
+from agentmill.synthesis.rollouts.roles import NotInTask
+from agentmill.synthesis.rollouts.step import ACTOR
+from agentmill.synthesis.rollouts.strategy import Strategy
+from agentmill.synthesis.strategies.multi_agent import MultiAgent as MultiAgentStrategy
+from agentmill.synthesis.strategies.sample import Sample
+from agentmill.synthesis.strategies.tree_search import UNSCORED
+from agentmill.synthesis.strategies.tree_search import TreeSearch as TreeSearchStrategy
 
-NODES = "nodes"
+EXPERT = "expert"
+SAMPLED = ("openai", "vllm")
+"""The policies whose turns are sampled."""
 
-
-class Actors(Record):
-    """Who acts, on which tasks, and from which seed.
-
-    ``split`` ``None`` takes the tasks of every split; of those it takes a ``share``, chosen by their ids.
-    """
-
-    policies: dict[str, PolicySettings]
-    split: str | None
-    share: float
-    seed: int
-    round: int
+HELPERS = ("summarizer", "critic")
+"""Roles that take no turn."""
 
 
-class Worlds(msgspec.Struct, frozen=True, kw_only=True):
-    """What the records of a rollout refer to: environments, and the ``tasks`` of trajectories."""
+class Acting(EpisodeParameters, Operator):
+    """Episodes by a policy. An operator of a strategy inherits the parameters of the strategy, too."""
 
-    environments: Lookup[EnvironmentSpec]
-    tasks: Lookup[Task] | None = None
+    strategy_type: ClassVar[type[EpisodeParameters]]
+    model_roles: ClassVar[Mapping[str, str]] = {"actor": "policy", "summarizer": "summarizer"}
+    incidental: ClassVar[Sequence[str]] = ("window",)
 
-    def load(self) -> None:
-        """Read all of it. Raises ``UserError``."""
-        self.environments.load()
-        if self.tasks is not None:
-            self.tasks.load()
+    policy: str = Field(description="the model that acts: an entry of models, @base or @last")
+    summarizer: str | None = Field(
+        default=None, description="the model that sums up old turns, for context: fold, or notes"
+    )
+    environments: TableNames = Field(description="tables of the environments of these tasks")
+    split: str | None = Field(default=None, description="only tasks of this split; all of them by default")
+    share: float = Field(default=1.0, gt=0, le=1, description="of these tasks only so many, chosen by their ids")
+    temperature: float | None = Field(default=None, ge=0, description="before the temperature of the model")
+    max_tokens: int | None = Field(default=None, ge=1, description="per turn, before that of the model")
+    seed: int | None = Field(default=None, description="by default derived from that of the run")
+    window: int | None = Field(default=None, ge=1, description="episodes in flight per worker")
 
-    def task(self, record: Task | Trajectory) -> Task | None:
-        """The task of a record, if it is known."""
-        if isinstance(record, Task):
-            return record
-        return self.tasks.get(record.task_id) if self.tasks is not None else None
+    @model_validator(mode="after")
+    def _a_summarizer_to_fold(self) -> Acting:
+        if self.context != "notes" and (self.context == "fold") != (self.summarizer is not None):
+            raise ValueError("`context: fold` and `summarizer` go together")
+        return self
 
+    def writes(self, reads: Mapping[str, Sequence[str]]) -> str:
+        """Trajectories, in environments."""
+        expect(reads, "environments", "EnvironmentSpec")
+        return "Trajectory"
 
-class Rollout(AsyncOperation):
-    """The pieces of a strategy: of each task, or of each trajectory that it goes on from if it reads these.
-
-    Each piece has its own place in the window, and all that it yields is journalled at once.
-    """
-
-    blamed: ClassVar[Blamed] = "environment"
-
-    def __init__(
-        self,
-        name: str,
-        strategy: Strategy,
-        worlds: Worlds,
-        actors: Actors,
-        window: int,
-        *,
-        reads: type[Record] = Task,
-        sides: Sequence[str] = (),
-    ) -> None:
-        super().__init__(name, reads, Trajectory, window)
-        self.sides = tuple(sides)
-        self._strategy = strategy
-        self._worlds = worlds
-        self._actors = actors
-        self._policies: dict[str, Policy] = {}
-        self._meters: dict[Unit, Budget] = {}
-
-    async def open(self) -> None:
-        """Load tasks and environments and make the policies."""
-        self._worlds.load()
-        if getattr(self._strategy, "constrain", "none") == "admissible":
-            check_admissible("constrain: admissible", {each.family for each in self._worlds.environments.all()})
-        self._policies = make_policies(self._actors.policies)
-
-    async def close(self) -> None:
-        """Wait for worlds that are being closed, and close the policies."""
-        await environments_closed()
-        for policy in self._policies.values():
-            await policy.close()
-        self._policies = {}
-
-    def exhausted(self) -> str | None:
-        """The budget that is spent, if one is."""
-        return exhausted(self._policies.values())
-
-    def count(self, record: Any) -> int:
-        """Pieces of a record that is wanted; one that will be refused is one, too."""
-        return max(1, self._strategy.count(record)) if self.wanted(record) else 0
-
-    def wanted(self, record: Any) -> bool:
-        """Whether a task, or that of a trajectory, is among those to be played."""
-        actors = self._actors
-        return actors.split in (None, record.split) and chosen(str(record.task_id), actors.share)
-
-    def earlier(self, record: Any, piece: str | None = None) -> tuple[Trajectory, ...]:
-        """The trajectories that the strategy goes on from, in ``piece`` or in general."""
-        del piece
-        return (record,) if isinstance(record, Trajectory) else ()
-
-    def evidence(self, record: Any) -> Annotations:
-        """What other tables say of the trajectory that the strategy goes on from."""
-        del record
-        return NOTHING
-
-    def refused(self, record: Any) -> Unused | None:
-        """Why a record that is wanted is nothing to work on; it is then one input, and dropped."""
-        if self._worlds.task(record) is None:
-            return Unused("no_task", f"no task {record.task_id!r} in the tables of `tasks`")
-        return None
-
-    def units(self, record: Any) -> list[Unit]:
-        """One unit per piece; pieces that cannot be begun are numbered."""
-        if not self.count(record):
-            return []
-        if self.refused(record) is not None:
-            return [(identity(record),)]
-        task = self._worlds.task(record)
-        spec = None if task is None else self._worlds.environments.get(task.environment_id)
-        if task is None or spec is None:
-            return [(f"{identity(record)}/{number}",) for number in range(self.count(record))]
-        return [(piece,) for piece in self._strategy.planned(self._exploration(record, task, spec))]
-
-    async def process(self, record: Any, unit: Unit) -> Iterable[Result]:
-        """Explore the one piece of ``unit``, or drop what is refused."""
-        (piece,) = unit
-        refused = self.refused(record)
-        if refused is not None:
-            letter = Dropped(
-                input_id=piece, stage=self.name, reason=refused.reason, blamed="input", detail=str(refused)
+    def check_models(self, models: Mapping[str, ModelConfig]) -> None:
+        """Raises ``UserError`` where the draws of a model on one prompt would all be the same."""
+        parameter, n = self.draws()
+        sampled = [
+            {**config.sampling.model_dump(), **self.sampling(role)}
+            for role, config in models.items()
+            if role not in HELPERS and config.policy in SAMPLED
+        ]
+        # pass@k, best-of-n, pairs and trees over equal draws look like results and mean nothing, so this is no warning.
+        if n > 1 and sampled and all(each["temperature"] == 0 or each["top_k"] == 1 for each in sampled):
+            what = "turns" if parameter == "branching" else "episodes"
+            raise UserError(
+                f"{parameter}: {n} with temperature 0 makes {n} equal {what}, since only the likeliest token is taken\n"
+                f"give a temperature above 0 (here, or in the model's sampling), or {parameter}: 1",
+                ErrorCode.DRAWS_EQUAL,
             )
-            return [Result(input_id=piece, dropped=letter)]
-        task = self._worlds.task(record)
-        spec = None if task is None else self._worlds.environments.get(task.environment_id)
-        if task is None or spec is None:
-            raise EnvError(f"no environment {task and task.environment_id!r} in the tables of `environments`")
-        meter = self._meters[unit] = Budget(None, None)
-        found = await self._found(metered(self._exploration(record, task, spec, piece), meter), piece)
-        del self._meters[unit]
-        lived = [each for each in found if isinstance(each, Trajectory)]
-        nodes = [each for each in found if isinstance(each, Node)]
-        return [Result(input_id=piece, outputs=lived, sides={NODES: nodes} if nodes else {})]
 
-    def lost(self, unit: Unit) -> Mapping[str, float]:
-        """Tokens and costs of a piece that is dropped, as ``lost_…``."""
-        meter = self._meters.pop(unit, None)
-        return {f"lost_{name}": value for name, value in tokens_of(meter.usage).items()} if meter is not None else {}
+    def draws(self) -> tuple[str, int]:
+        """The parameter that lets a model act several times on the same prompt, and how often."""
+        return "k", getattr(self, "k", 1)
 
-    def measures(self, output: Any) -> Mapping[str, float]:
-        """Episodes, successes, turns, tokens and costs; of a search tree its nodes, and what the whole of it cost."""
-        if isinstance(output, Node):
-            costs = output.extra.get("costs", {}) if output.parent_id is None else {}
-            return {"nodes": 1, **{f"tree_{name}": value for name, value in costs.items()}}
-        own = (item for item in output.content if item.context_operation != "copied")
-        turns = {item.turn for item in own if isinstance(item, Action) and item.turn > 0}
-        silent = output.extra.get(SILENT)
-        return {
-            "episodes": 1,
-            "success": int(output.outcome.status == "success"),
-            "truncated": int(output.outcome.truncated),
-            "turns": len(turns),
-            **({SILENT: silent} if silent else {}),
-            **tokens_of(output.usage),
-        }
+    def wants_admissible(self) -> str | None:
+        """As ``Operator.wants_admissible``."""
+        return "constrain: admissible" if self.constrain == "admissible" else None
 
-    async def _found(self, exploration: Exploration, piece: str) -> list[Any]:
-        """What a piece yields; if a policy or the world breaks after a trajectory, what it yielded before.
+    def check_inputs(self, inputs: Inputs) -> None:
+        """``split`` and ``share`` must leave something to play, ``constrain`` something to choose from."""
+        check_constrained(self, inputs)
+        tables = inputs[self.primary]
+        if (self.split is not None or self.share < 1) and any(table.manifest.counts.written for table in tables):
+            check_chosen(tables, [self.split], self.share)
 
-        The last one then says why it was the last. Where no model can be asked, all of it is to be done again.
+    def sampling(self, role: str) -> JsonObject:
+        """Temperature and tokens, where given, for who acts."""
+        given = {"temperature": self.temperature, "max_tokens": self.max_tokens}
+        return {name: value for name, value in given.items() if value is not None} if role == "actor" else {}
+
+    def provenance_config(self, context: StepContext) -> JsonObject:
+        """As ``Operator.provenance_config``, with the seed and the round that hold.
+
+        Raises ``UserError`` where nobody could write the notes.
         """
-        found: list[Any] = []
+        if self.context == "notes" and self.summarizer is None and context.models["actor"].config.policy == EXPERT:
+            raise UserError(
+                f"the expert {self.policy!r} acts and has no words: name a `summarizer` for `context: notes`",
+                ErrorCode.NEEDS_ANOTHER_KEY,
+            )
+        return {**super().provenance_config(context), "seed": self._seed(context), "round": context.round}
 
-        async def noted(given: Exploration) -> AsyncIterator[Any]:
-            async for each in self._strategy.explore(given, piece):
-                found.append(each)
-                yield each
-
-        patience_s = min(CALL_TIMEOUT_S, self._strategy.episode_timeout_s)
-        try:
-            return await gathered(noted, exploration, blocks(exploration.spec), patience_s)
-        except Unreachable:
-            raise
-        except (PolicyError, EnvError) as error:
-            if not found or not isinstance(found[-1], Trajectory):
-                raise
-            *before, last = found
-            return [*before, msgspec.structs.replace(last, extra={**last.extra, "stopped": error.reason})]
-
-    def _exploration(self, record: Any, task: Task, spec: EnvironmentSpec, piece: str | None = None) -> Exploration:
-        return Exploration(
-            task=task,
-            spec=spec,
-            make_environment=lambda: blamed(lambda: make(spec)),
-            policies=self._policies,
-            entries={role: each.entry for role, each in self._actors.policies.items() if each.entry is not None},
-            seed=self._actors.seed,
-            round=self._actors.round,
-            earlier=self.earlier(record, piece),
-            evidence=self.evidence(record),
-            refused_s=lambda: refused_s(self._policies.values()),
+    def actors(self, context: StepContext) -> Actors:
+        """Who acts on what."""
+        return Actors(
+            policies={role: model.settings(self.sampling(role)) for role, model in context.models.items()},
+            split=self.split,
+            share=self.share,
+            seed=self._seed(context),
+            round=context.round,
         )
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_policies": {}}
+    def strategy(self) -> Strategy:
+        """The strategy with its parameters."""
+        values = {name: getattr(self, name) for name in self.strategy_type.model_fields}
+        return cast(Strategy, self.strategy_type(**values))
+
+    def side_tables(self, inputs: Inputs) -> SideTables:
+        """The environments, and the tasks where it reads trajectories."""
+        tasks = Lookup(tables_of(inputs, "tasks"), Task) if self.primary != "tasks" else None
+        return SideTables(environments=Lookup(tables_of(inputs, "environments"), EnvironmentSpec), tasks=tasks)
+
+    def window_of(self, context: StepContext) -> int:
+        """Episodes in flight, by default as many as the servers of the actor can use."""
+        return self.window or context.models["actor"].window
+
+    def _seed(self, context: StepContext) -> int:
+        return context.seed if self.seed is None else self.seed
+
+
+class Episodes(Acting):
+    """Episodes of tasks. ``operator_of`` makes an operator of any strategy."""
+
+    primary: ClassVar[str] = "tasks"
+    table_roles: ClassVar[Sequence[str]] = ("tasks", "environments")
+
+    tasks: TableNames = Field(description="tables of tasks")
+
+    def writes(self, reads: Mapping[str, Sequence[str]]) -> str:
+        """Trajectories, from tasks."""
+        expect(reads, "tasks", "Task")
+        return super().writes(reads)
+
+    def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
+        """The episodes."""
+        tables, window = self.side_tables(inputs), self.window_of(context)
+        return Rollout(context.operator, self.strategy(), tables, self.actors(context), window, sides=self.sides)
+
+
+@functools.cache
+def operator_of(strategy_type: type[EpisodeParameters]) -> type[Episodes]:
+    """The operator of a registered strategy: its fields are parameters of the step."""
+    made: type[Episodes] = create_model(
+        strategy_type.__name__,
+        __base__=cast("tuple[type[Episodes], ...]", (Episodes, strategy_type)),
+        __doc__=strategy_type.__doc__,
+        __module__=strategy_type.__module__,
+    )
+    made.strategy_type = strategy_type
+    return made
+
+
+class Expert(Episodes, Sample):
+    """Demonstrations by a planner, an oracle or a gold replay: the same episodes as those of sample."""
+
+    strategy_type: ClassVar[type[EpisodeParameters]] = Sample
+
+    policy: str = Field(default="expert", description="an entry of models whose policy is an expert")
+
+
+class MultiAgent(Episodes, MultiAgentStrategy):
+    """Episodes of several agents: planner and actor, actor and critic, agent and simulated user, specialists."""
+
+    strategy_type: ClassVar[type[EpisodeParameters]] = MultiAgentStrategy
+
+    policy: str = Field(description="the model that plays all roles without one in `models`")
+    models: dict[str, str] = Field(default={}, description="models of roles that have their own, by role")
+
+    @model_validator(mode="after")
+    def _known_roles(self) -> Self:
+        names = [role.name for role in self.roles]
+        for name in self.models:
+            if name == ACTOR:
+                raise ValueError(f"`models` names {name!r}, whose model is `policy`")
+            if name not in names:
+                known = ", ".join(names)
+                raise ValueError(f"`models` names {name!r}; the `roles` are {known}.{near_match(name, names)}")
+        return self
+
+    def policies(self) -> dict[str, str]:
+        """The models by role; those without one of their own are played by that of the actor."""
+        return {**super().policies(), **self.models}
+
+    def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
+        """The episodes."""
+        strategy, tables = self.strategy(), self.side_tables(inputs)
+        assert isinstance(strategy, MultiAgentStrategy)
+        return MultiAgentRollout(context.operator, strategy, tables, self.actors(context), self.window_of(context))
+
+
+class MultiAgentRollout(Rollout):
+    """As ``Rollout``; a task without what an agent should know in it is dropped as one input."""
+
+    def __init__(
+        self, name: str, strategy: MultiAgentStrategy, tables: SideTables, actors: Actors, window: int
+    ) -> None:
+        super().__init__(name, strategy, tables, actors, window)
+        self._roles = strategy.roles
+
+    def refused(self, record: Any) -> Unused | None:
+        """Also a task without what one of the agents should know."""
+        try:
+            for role in self._roles:
+                role.knowledge(record)
+        except NotInTask as error:
+            return Unused(error.reason, str(error))
+        return super().refused(record)
+
+
+class TreeSearch(Episodes, TreeSearchStrategy):
+    """Search trees: the runs that end in them, and beside these a table of nodes with visits, Q and priors."""
+
+    strategy_type: ClassVar[type[EpisodeParameters]] = TreeSearchStrategy
+    model_roles: ClassVar[Mapping[str, str]] = {**Acting.model_roles, "critic": "critic"}
+    sides: ClassVar[Sequence[str]] = (NODES,)
+
+    critic: str | None = Field(default=None, description="the model that scores states, for value: critic")
+    window: int | None = Field(default=None, ge=1, description="trees in flight per worker")
+
+    @model_validator(mode="after")
+    def _a_critic_to_ask(self) -> Self:
+        if (self.critic is None) == (self.value == "critic"):
+            raise ValueError("`critic` names the model for `value: critic`; give both or none")
+        return self
+
+    def draws(self) -> tuple[str, int]:
+        """The turns from one state, or else trees."""
+        return ("branching", self.branching) if self.branching > 1 else super().draws()
+
+    def notes(self, manifest: Manifest) -> list[str]:
+        """A warning where the critic left states without a score."""
+        unscored, nodes = manifest.metrics.get(f"tree_{UNSCORED}", 0), manifest.metrics.get("nodes", 0)
+        if not unscored:
+            return []
+        return [f"warning: the critic gave no score that can be read for {unscored:,.0f} of {nodes:,.0f} states"]
+
+    def window_of(self, context: StepContext) -> int:
+        """As many trees as keep the servers as busy as episodes would: each tree asks for several turns at once."""
+        together = self.branching if self.window is None else 1
+        return max(1, super().window_of(context) // together)

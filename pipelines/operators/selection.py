@@ -20,7 +20,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from agentmill.pipelines.operators.annotations import AnnotationIndex, expect_asked, unasked_notes
 from agentmill.pipelines.operators.lineage import Lineage
 from agentmill.pipelines.operators.lookup import Shards, ids_of
-from agentmill.pipelines.operators.stage import Inputs, Stage, StageContext, TableNames, expect, tables_of
+from agentmill.pipelines.operators.operator import Inputs, Operator, StepContext, TableNames, expect, tables_of
 from agentmill.schemas.conditions import Asked
 from agentmill.schemas.config import Config
 from agentmill.schemas.error_codes import ErrorCode
@@ -147,7 +147,7 @@ Where = Literal["all", "success", "failure"]
 SAID = {"verdicts": "Verdict", "labels": "Label", "values": "Value", "selections": "Selection"}
 
 
-class FilterParameters(Stage):
+class FilterParameters(Operator):
     """Parameters of a stage that takes some trajectories of its tables."""
 
     verdicts: TableNames | None = Field(default=None, description="tables of verdicts on them, for where")
@@ -177,7 +177,7 @@ class FilterParameters(Stage):
         expect_asked(self, reads)
 
     def asked(self) -> Iterator[Asked]:
-        """As ``Stage.asked``, with the verdict that ``where`` asks."""
+        """As ``Operator.asked``, with the verdict that ``where`` asks."""
         yield from super().asked()
         if self.where != "all" and self.verdicts:
             yield Asked(f"where: {self.where}", "verdict", self.verdict)
@@ -188,15 +188,15 @@ class FilterParameters(Stage):
         return unasked_notes(self)
 
     def names_of(self, field: str) -> list[str]:
-        """As ``Stage.names_of``; ``selections`` is a mapping."""
+        """As ``Operator.names_of``; ``selections`` is a mapping."""
         if field == "selections":
             return [] if self.selections is None else self.selections.names
         return super().names_of(field)
 
-    def settled(self, context: StageContext) -> JsonObject:
-        """As ``Stage.settled``, with how selections go together."""
+    def provenance_config(self, context: StepContext) -> JsonObject:
+        """As ``Operator.provenance_config``, with how selections go together."""
         rule = {} if self.selections is None else {"selections": self.selections.rule()}
-        return {**super().settled(context), **rule}
+        return {**super().provenance_config(context), **rule}
 
     def choice(self, inputs: Inputs) -> TrajectoryFilter:
         """Which trajectories are taken. Raises ``UserError`` for selections that are all of other trajectories."""

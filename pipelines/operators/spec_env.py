@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import msgspec
 from pydantic import Field, model_validator
 
-from agentmill.pipelines.engine.operation import AsyncOperation, Blamed, Operation, Result, Unit, identity
+from agentmill.pipelines.engine.operation import AnyOperation, AsyncOperation, Blamed, Result, Unit, identity
+from agentmill.pipelines.operators.operator import Inputs, Operator, StepContext
 from agentmill.pipelines.operators.splits import check_held_out, falls_in
-from agentmill.pipelines.operators.stage import Inputs, Stage, StageContext
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.ids import derive_seed
 from agentmill.schemas.records.record import JsonObject, Record
@@ -23,7 +23,7 @@ from agentmill.synthesis.policies import make_policy
 from agentmill.synthesis.policies.policy import Policy, PolicySettings, exhausted
 
 
-class SpecEnv(Stage):
+class SpecEnv(Operator):
     """Environments proposed from inspiration texts, by a grammar or by a model."""
 
     primary: ClassVar[str] = ""
@@ -71,17 +71,17 @@ class SpecEnv(Stage):
         del reads
         return frozenset([self.family])
 
-    def seeds(self, context: StageContext) -> list[Record]:
+    def seeds(self, context: StepContext) -> list[Record]:
         """The inspirations, as many of them as are needed."""
         del context
         texts = built_in() if self.inspiration is None else read_inspirations(Path(self.inspiration))
         return list(texts[: self.n])
 
-    def settled(self, context: StageContext) -> JsonObject:
-        """As ``Stage.settled``, with the seed that holds."""
-        return {**super().settled(context), "seed": self._seed(context)}
+    def provenance_config(self, context: StepContext) -> JsonObject:
+        """As ``Operator.provenance_config``, with the seed that holds."""
+        return {**super().provenance_config(context), "seed": self._seed(context)}
 
-    def operation(self, inputs: Inputs, context: StageContext) -> Operation:
+    def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
         """The proposals."""
         del inputs
         settings = {role: model.settings({}) for role, model in context.models.items()}
@@ -89,7 +89,7 @@ class SpecEnv(Stage):
         proposals = Proposals(order=order, n=self.n, held_out=self.held_out, seed=self._seed(context))
         return Specification(self.family, proposals, settings.get("generator"), self.repairs, self.window)
 
-    def _seed(self, context: StageContext) -> int:
+    def _seed(self, context: StepContext) -> int:
         return context.seed if self.seed is None else self.seed
 
 
@@ -110,7 +110,7 @@ class Proposals(msgspec.Struct, frozen=True, kw_only=True):
         return "held_out" if falls_in(number, self.held_out) else "train"
 
 
-class Specification(AsyncOperation):
+class Specification(AsyncOperation[Inspiration, EnvironmentSpec]):
     """One proposal per unit, called ``INSPIRATION/NUMBER``."""
 
     blamed: ClassVar[Blamed] = "generator"
@@ -144,18 +144,19 @@ class Specification(AsyncOperation):
         """The budget that is spent, if one is."""
         return exhausted([self._policy] if self._policy is not None else [])
 
-    def count(self, record: Any) -> int:
+    def count(self, record: Inspiration) -> int:
         """Proposals that an inspiration gives."""
         return len(self._proposals.of(record.inspiration_id))
 
-    def units(self, record: Any) -> list[Unit]:
+    def units(self, record: Inspiration) -> list[Unit]:
         """One per proposal."""
-        return [(f"{record.inspiration_id}/{number}",) for number in self._proposals.of(record.inspiration_id)]
+        numbers = self._proposals.of(record.inspiration_id)
+        return [Unit([f"{record.inspiration_id}/{number}"], number) for number in numbers]
 
-    async def process(self, record: Any, unit: Unit) -> Iterable[Result]:
+    async def process(self, record: Inspiration, unit: Unit) -> Iterable[Result]:
         """The environment of a proposal, in its split."""
         assert self._generator is not None
-        number = int(unit[0].rpartition("/")[2])
+        number: int = unit.data
         # Ids of what is written come from the seed: without the entry, two models of one name would share them.
         author = [] if self._settings is None or self._settings.entry is None else [self._settings.entry]
         spec = await self._generator.propose(record, derive_seed(self._proposals.seed, number, *author))

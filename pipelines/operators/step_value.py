@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from agentmill.pipelines.engine.operation import Blamed, Operation, Result, RowOperation, Unit
+from agentmill.pipelines.engine.operation import AnyOperation, Blamed, Result, RowOperation, Unit
 from agentmill.pipelines.operators.annotations import AnnotationIndex
+from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames, expect, tables_of
 from agentmill.pipelines.operators.selection import SAID, FilterParameters, TrajectoryFilter, left_out
-from agentmill.pipelines.operators.stage import Inputs, StageContext, TableNames, expect, tables_of
 from agentmill.pipelines.operators.step_estimates import (
     Broadcast,
     Continuations,
@@ -84,16 +84,16 @@ class StepValue(FilterParameters):
         """Its values."""
         return [self.name]
 
-    def examine(self, inputs: Inputs) -> None:
+    def check_inputs(self, inputs: Inputs) -> None:
         """See that the branches were played to their end. Raises ``UserError``."""
         for table in tables_of(inputs, "branches"):
             if table.manifest.config.get("depth") == 1:
                 raise unfinished(str(table.folder))
 
-    def operation(self, inputs: Inputs, context: StageContext) -> Operation:
+    def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
         """The values."""
         del context
-        self.examine(inputs)
+        self.check_inputs(inputs)
         choice = self.choice(inputs)
         return Valuing(self.name, self.method, choice, self._source(inputs, choice))
 
@@ -108,7 +108,7 @@ class StepValue(FilterParameters):
         return Broadcast(self.score, self.discount)
 
 
-class Valuing(RowOperation):
+class Valuing(RowOperation[Trajectory, Value]):
     """The values of the own steps of each trajectory; one without any is dropped."""
 
     blamed: ClassVar[Blamed] = "curation"
@@ -126,7 +126,7 @@ class Valuing(RowOperation):
         self._choice.load()
         self._source.load()
 
-    def process(self, record: Any, unit: Unit) -> Iterable[Result]:
+    def process(self, record: Trajectory, unit: Unit) -> Iterable[Result]:
         """The values of the steps of a trajectory."""
         (input_id,) = unit
         steps = steps_of(record)
@@ -139,7 +139,7 @@ class Valuing(RowOperation):
             return [Result(input_id=input_id, dropped=left_out(input_id, self.name, record, error))]
         return [Result(input_id=input_id, outputs=values, measures=self._choice.measures(record.trajectory_id))]
 
-    def measures(self, output: Any) -> Mapping[str, float]:
+    def measures(self, output: Value) -> Mapping[str, float]:
         """How many samples there were."""
         return {"samples": output.n}
 

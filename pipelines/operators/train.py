@@ -14,11 +14,11 @@ import msgspec
 from pydantic import Field
 
 from agentmill.pipelines.engine.provenance import Provenance, changed, provenance
-from agentmill.pipelines.operators.stage import StageContext, TableNames, expect
-from agentmill.pipelines.operators.task_step import MODEL, REWARD_MODEL, Achievement, Assignment, Procedure
+from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames, expect
+from agentmill.pipelines.operators.run_context import RunContext
+from agentmill.pipelines.operators.task_step import StepResult, TaskStep
 from agentmill.pipelines.processes.children import run_module
-from agentmill.pipelines.recipes.context import RunContext
-from agentmill.pipelines.serving.models import model_folder
+from agentmill.pipelines.serving.models import ModelConfig, model_folder
 from agentmill.schemas.config import dump_yaml
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
@@ -36,11 +36,17 @@ from agentmill.schemas.training import (
     template_identity,
 )
 
+MODEL = "Model"
+"""What a training writes, in the place of the name of a record."""
+
+REWARD_MODEL = "RewardModel"
+"""What the training of a reward model writes: it scores text, so no later step can act with it."""
+
 TRAININGS = "trainings"
 RECORD = TRAINING_RECORD
 
 
-class Training(Procedure, TrainConfig):
+class Training(TaskStep, TrainConfig):
     """A training of a model on training rows, with TRL."""
 
     trainer: ClassVar[str]
@@ -70,7 +76,7 @@ class Training(Procedure, TrainConfig):
         expect(reads, "rows", *self.records)
         return self.makes
 
-    def settled(self, context: StageContext) -> JsonObject:
+    def provenance_config(self, context: StepContext) -> JsonObject:
         """What is given, with the seed that holds and the models it uses."""
         seed = self.seed if "seed" in self.model_fields_set else context.seed
         models = {
@@ -82,26 +88,25 @@ class Training(Procedure, TrainConfig):
             given["chat_template"] = template_identity(self.chat_template)
         return {**given, "seed": seed, **models}
 
-    def run(self, assignment: Assignment, workbench: RunContext) -> Achievement:
-        """Train, or find it trained. A killed training goes on from its checkpoints."""
-        context = StageContext(
-            seed=assignment.seed, models=workbench.pool.known(assignment.models), round=assignment.round
-        )
-        site = Site(assignment.folder, workbench.run_dir / TRAININGS / assignment.name)
-        wanted = provenance(assignment.operator, self.settled(context), assignment.inputs)
-        site.prepare(wanted, workbench.replace)
+    def run(
+        self, inputs: Inputs, models: Mapping[str, ModelConfig], context: StepContext, run: RunContext
+    ) -> StepResult:
+        """Train, or find it trained. A killed training continues from its last checkpoint."""
+        site = Site(context.folder, run.run_dir / TRAININGS / context.name)
+        config = self.provenance_config(run.with_models(context, models))
+        site.prepare(provenance(context.operator, config, inputs), run.replace)
         if site.record.exists():
-            workbench.say(f"{assignment.name}: already done")
+            run.say(f"{context.name}: already done")
         else:
-            workbench.verify(assignment.inputs)
-            workbench.begin()
-            workbench.pool.stop()
-            workbench.say(f"{assignment.name}: training starts; what follows is said by the trainer")
-            config = {**self._settings(assignment), "seed": wanted.config["seed"], "recipe": assignment.recipe}
-            write_atomically(site.config, dump_yaml(config).encode(), site.notes)
+            run.verify(inputs)
+            run.begin()
+            run.pool.stop()
+            run.say(f"{context.name}: training starts; the lines below are from the trainer")
+            settings = {**self._settings(inputs, models, context.folder), "seed": config["seed"], "recipe": run.name}
+            write_atomically(site.config, dump_yaml(settings).encode(), site.notes)
             run_module(f"agentmill.trainers.{self.trainer}", ["--config", str(site.config)])
         report = msgspec.json.decode(site.record.read_bytes(), type=Report)
-        return Achievement(counts=report.counts, reasons=report.reasons, seconds=report.seconds)
+        return StepResult(counts=report.counts, reasons=report.reasons, seconds=report.seconds)
 
     def _given(self) -> JsonObject:
         """The parameters that the recipe gives, but for tables and models. A null that is the default is left out."""
@@ -109,11 +114,11 @@ class Training(Procedure, TrainConfig):
         defaults = {name: field.default for name, field in type(self).model_fields.items()}
         return {name: value for name, value in given.items() if value is not None or defaults[name] is not None}
 
-    def _settings(self, assignment: Assignment) -> JsonObject:
+    def _settings(self, inputs: Inputs, models: Mapping[str, ModelConfig], output: Path) -> JsonObject:
         """What the trainer reads."""
-        (rows,) = assignment.inputs["rows"]
-        models = {role: str(model_folder(str(assignment.models[role].model))) for role in self.policies()}
-        return {**self._given(), **models, "rows": str(rows.folder), "output": str(assignment.folder)}
+        (rows,) = inputs["rows"]
+        folders = {role: str(model_folder(str(models[role].model))) for role in self.policies()}
+        return {**self._given(), **folders, "rows": str(rows.folder), "output": str(output)}
 
 
 class TrainSft(SftConfig, Training):

@@ -11,10 +11,10 @@ from typing import Any, ClassVar, cast
 from pydantic import Field, create_model, model_validator
 
 from agentmill.pipelines.engine import stop
-from agentmill.pipelines.engine.operation import Blamed, Operation, Result, RowOperation, Unit
+from agentmill.pipelines.engine.operation import AnyOperation, Blamed, Result, RowOperation, Unit
 from agentmill.pipelines.operators.lineage import Lineage
+from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames, expect, tables_of
 from agentmill.pipelines.operators.selection import SAID, FilterParameters, TrajectoryFilter, left_out
-from agentmill.pipelines.operators.stage import Inputs, StageContext, TableNames, expect, tables_of
 from agentmill.pipelines.operators.trajectory_index import TrajectoryIndex
 from agentmill.schemas.config import Config
 from agentmill.schemas.errors import UserError
@@ -62,7 +62,7 @@ class Rows(FilterParameters):
             "cannot be judged on these tasks. Let the steps before take split: train, unless you mean it",
         ]
 
-    def operation(self, inputs: Inputs, context: StageContext) -> Operation:
+    def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
         """The rows."""
         del context
         copies = getattr(self, "copied", "none") != "none"
@@ -99,7 +99,7 @@ def set_aside(row: Record) -> Mapping[str, float]:
     return {} if split in (None, TRAIN) else {f"{ASIDE}{split}": 1}
 
 
-class Export(RowOperation):
+class Export(RowOperation[Trajectory, Record]):
     """The training rows that a view makes of chosen trajectories; one that gives no row is dropped."""
 
     blamed: ClassVar[Blamed] = "curation"
@@ -117,7 +117,7 @@ class Export(RowOperation):
         if self._lineage is not None:
             self._lineage.load()
 
-    def process(self, record: Any, unit: Unit) -> Iterable[Result]:
+    def process(self, record: Trajectory, unit: Unit) -> Iterable[Result]:
         """The rows of a trajectory."""
         (input_id,) = unit
         try:
@@ -141,13 +141,13 @@ class Pairs(Rows):
     row of a pair is made where its chosen side is worked on, and the other side is fetched.
     """
 
-    def operation(self, inputs: Inputs, context: StageContext) -> Operation:
+    def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
         """The pairs."""
         del context
         return Pairing(self.made_view(inputs), self.choice(inputs), TrajectoryIndex(tables_of(inputs, "from")))
 
 
-class Pairing(RowOperation):
+class Pairing(RowOperation[Trajectory, Record]):
     """The pairs in which a trajectory is the chosen side. One that is on neither side of any pair is dropped."""
 
     blamed: ClassVar[Blamed] = "curation"
@@ -172,7 +172,7 @@ class Pairing(RowOperation):
             pairs[pair.chosen.trajectory_id].append(pair)
         self._pairs = dict(pairs)
 
-    def process(self, record: Any, unit: Unit) -> Iterable[Result]:
+    def process(self, record: Trajectory, unit: Unit) -> Iterable[Result]:
         """The pairs that a trajectory wins."""
         (input_id,) = unit
         lost = self._lost.get(record.trajectory_id)
@@ -209,13 +209,13 @@ class Families(Rows):
     Every worker reads through the tables once and keeps who descends from whom.
     """
 
-    def operation(self, inputs: Inputs, context: StageContext) -> Operation:
+    def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
         """The rows."""
         del context
         return Telling(self.made_view(inputs), self.choice(inputs), TrajectoryIndex(tables_of(inputs, "from")))
 
 
-class Telling(RowOperation):
+class Telling(RowOperation[Trajectory, Record]):
     """The rows that a trajectory stands for in its tree. One that is a part of no row is dropped."""
 
     blamed: ClassVar[Blamed] = "curation"
@@ -237,7 +237,7 @@ class Telling(RowOperation):
             self._trees[origin].append(trajectory_id)
         self._made = lru_cache(maxsize=TREES_HELD)(self._make)
 
-    def process(self, record: Any, unit: Unit) -> Iterable[Result]:
+    def process(self, record: Trajectory, unit: Unit) -> Iterable[Result]:
         """The rows of a trajectory."""
         (input_id,) = unit
         found = self._made(self._roots[record.trajectory_id])[record.trajectory_id]

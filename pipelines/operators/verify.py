@@ -9,9 +9,9 @@ from typing import Any, ClassVar, cast
 
 from pydantic import Field, create_model
 
-from agentmill.pipelines.engine.operation import Blamed, Operation, Result, RowOperation, Unit
+from agentmill.pipelines.engine.operation import AnyOperation, Blamed, Result, RowOperation, Unit
 from agentmill.pipelines.operators.lookup import Lookup
-from agentmill.pipelines.operators.stage import Inputs, Stage, StageContext, TableNames, expect, tables_of
+from agentmill.pipelines.operators.operator import Inputs, Operator, StepContext, TableNames, expect, tables_of
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.manifest import Manifest
@@ -44,7 +44,7 @@ SILENT = {"unscored": "unscored", "error": "errors"}
 """The states of a verdict without a score, as messages call them."""
 
 
-class Verify(Stage):
+class Verify(Operator):
     """One verdict per trajectory. ``operator_of`` adds the parameters of a verifier and the tables that it needs."""
 
     primary: ClassVar[str] = "of"
@@ -78,7 +78,7 @@ class Verify(Stage):
         found = ", ".join(f"{n:,.0f} are {SILENT[status]}" for status, n in counted.items() if n)
         return [f"warning: of {manifest.counts.written:,} verdicts {found}{why and f' ({why})'}"]
 
-    def operation(self, inputs: Inputs, context: StageContext) -> Operation:
+    def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
         """The verdicts."""
         del context
         needs = self.verifier_type.needs
@@ -108,7 +108,7 @@ def operator_of(verifier_type: type[Verifier]) -> type[Verify]:
     return made
 
 
-class Verification(RowOperation):
+class Verification(RowOperation[Trajectory, Verdict]):
     """The verdicts of a verifier that computes; one that waits for a model belongs into a window."""
 
     blamed: ClassVar[Blamed] = "verifier"
@@ -133,7 +133,7 @@ class Verification(RowOperation):
         """Wait for worlds that were given up and are being closed."""
         asyncio.run(environments_closed())
 
-    def process(self, record: Any, unit: Unit) -> Iterable[Result]:
+    def process(self, record: Trajectory, unit: Unit) -> Iterable[Result]:
         """The verdict on a trajectory; one whose task is unknown is dropped.
 
         Raises ``UserError`` where world after world hangs: each takes its time, and nothing else goes on meanwhile.
@@ -158,7 +158,7 @@ class Verification(RowOperation):
         self._hung = 0
         return [Result(input_id=input_id, outputs=[verdict])]
 
-    def measures(self, output: Any) -> Mapping[str, float]:
+    def measures(self, output: Verdict) -> Mapping[str, float]:
         """Verdicts by what they say, and why others say nothing, where that is a word."""
         why = {f"{output.status}.{output.reason}": 1} if (output.reason or "").isidentifier() else {}
         return {output.status: 1, "passed": int(bool(output.passed)), **({} if output.status == "scored" else why)}

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import msgspec
 from pydantic import Field, model_validator
 
 from agentmill.pipelines.engine.errors import dead_letter
-from agentmill.pipelines.engine.operation import Blamed, Operation, Result, RowOperation, Unit
+from agentmill.pipelines.engine.operation import AnyOperation, Blamed, Result, RowOperation, Unit
 from agentmill.pipelines.operators.lookup import Lookup
-from agentmill.pipelines.operators.stage import Inputs, Stage, StageContext, TableNames, expect, tables_of
+from agentmill.pipelines.operators.operator import Inputs, Operator, StepContext, TableNames, expect, tables_of
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.record import JsonObject
@@ -23,7 +23,7 @@ from agentmill.synthesis.generators.toolbox_wrap.wrap import Wrapping, wrap_envi
 FAMILY = "toolbox"
 
 
-class WrapEnv(Stage):
+class WrapEnv(Operator):
     """Wrapped environments, or the tasks of environments that another step wrapped."""
 
     primary: ClassVar[str] = "of"
@@ -67,11 +67,11 @@ class WrapEnv(Stage):
             )
         return record
 
-    def settled(self, context: StageContext) -> JsonObject:
-        """As ``Stage.settled``, with the seed that holds."""
-        return {**super().settled(context), "seed": self._seed(context)}
+    def provenance_config(self, context: StepContext) -> JsonObject:
+        """As ``Operator.provenance_config``, with the seed that holds."""
+        return {**super().provenance_config(context), "seed": self._seed(context)}
 
-    def operation(self, inputs: Inputs, context: StageContext) -> Operation:
+    def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
         """The wrapping of what the tables of ``of`` hold."""
         if self.environments is None:
             return EnvironmentWrapping(self._wrapping(), self._seed(context))
@@ -81,7 +81,7 @@ class WrapEnv(Stage):
     def _wrapping(self) -> Wrapping:
         return Wrapping(**{name: getattr(self, name) for name in Wrapping.__struct_fields__})
 
-    def _seed(self, context: StageContext) -> int:
+    def _seed(self, context: StepContext) -> int:
         return context.seed if self.seed is None else self.seed
 
 
@@ -91,7 +91,7 @@ def wrapped_id(spec: EnvironmentSpec) -> str:
     return spec.lineage.parents[0] if spec.lineage is not None and wraps else spec.environment_id
 
 
-class EnvironmentWrapping(RowOperation):
+class EnvironmentWrapping(RowOperation[EnvironmentSpec, EnvironmentSpec]):
     """One wrapped environment per environment."""
 
     blamed: ClassVar[Blamed] = "generator"
@@ -102,7 +102,7 @@ class EnvironmentWrapping(RowOperation):
         self._wrapping = wrapping
         self._seed = seed
 
-    def process(self, record: Any, unit: Unit) -> Iterable[Result]:
+    def process(self, record: EnvironmentSpec, unit: Unit) -> Iterable[Result]:
         """The wrapped environment; only toolboxes can be wrapped."""
         if record.family != FAMILY:
             error = GenerationError("no_wrapper", f"environments of family {record.family} have no wrappers")
@@ -110,7 +110,7 @@ class EnvironmentWrapping(RowOperation):
         return [Result(input_id=unit[0], outputs=[wrap_environment(record, self._wrapping, self._seed)])]
 
 
-class TaskWrapping(RowOperation):
+class TaskWrapping(RowOperation[Task, Task]):
     """One task per wrapped environment of its own environment."""
 
     blamed: ClassVar[Blamed] = "generator"
@@ -125,7 +125,7 @@ class TaskWrapping(RowOperation):
         """Load the environments."""
         self._environments.load()
 
-    def process(self, record: Any, unit: Unit) -> Iterable[Result]:
+    def process(self, record: Task, unit: Unit) -> Iterable[Result]:
         """The task in the wrapped environment, with a solution that is accepted there."""
         spec = self._environments.get(record.environment_id)
         if spec is None or spec.lineage is None:

@@ -29,15 +29,14 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from agentmill.pipelines.engine.runner import RunnerConfig
+from agentmill.pipelines.operators.operator import Name
 from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.schemas.config import Config, override, read_yaml, validate
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError, near_match
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 ROUND_NAME = re.compile(r"round-\d+")
 """What the folders of rounds are called."""
-Name = Annotated[str, Field(pattern=f"^{NAME.pattern}$")]
 ITERATE = "iterate"
 FORK = "fork"
 Steps = Annotated[list[dict[str, Any]], Field(min_length=1)]

@@ -13,14 +13,12 @@ import msgspec
 
 from agentmill.pipelines.engine.operation import SIDES
 from agentmill.pipelines.operators.annotations import Names, check_names, expect_asked, families_in, names_in
+from agentmill.pipelines.operators.operator import NAME, Operator, StepContext
 from agentmill.pipelines.operators.registry import OPERATORS
-from agentmill.pipelines.operators.stage import Stage, StageContext
-from agentmill.pipelines.operators.task_step import MODEL
-from agentmill.pipelines.operators.train import Training
+from agentmill.pipelines.operators.train import MODEL, Training
 from agentmill.pipelines.recipes.grammar import (
     FORK,
     ITERATE,
-    NAME,
     ROUND_NAME,
     Fork,
     Iterate,
@@ -62,22 +60,28 @@ class Output(msgspec.Struct, frozen=True):
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """A step that is ready to run. ``name`` is unique in the run (``round-01/explored``); ``where`` is for messages.
+    """A step that is ready to run. ``where`` is its place in the recipe, for messages.
 
-    ``seed`` is what the step uses unless its parameters have one, ``min_used`` the least share of its inputs that it
-    has to use.
+    ``context.seed`` is what the step uses unless its parameters have one. ``min_used`` is the least share of its inputs
+    that it has to use.
     """
 
     where: str
-    name: str
-    folder: Path
-    operator: str
-    stage: Stage
+    parameters: Operator
+    context: StepContext
     inputs: dict[str, list[Output]]
     models: dict[str, ModelConfig]
-    round: int
-    seed: int
     min_used: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """Its name in the run."""
+        return self.context.name
+
+    @property
+    def folder(self) -> Path:
+        """The folder of what it makes."""
+        return self.context.folder
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -184,22 +188,24 @@ class Planner:
         operator = one_of(given["operator"], [*OPERATORS, ITERATE, FORK], "operator", place.where)
         where = f"{place.where} ({operator})"
         name = self._name(output_name(given), msgspec.structs.replace(place, where=where))
-        parameters = {key: value for key, value in given.items() if key not in OF_A_STEP}
-        stage: Stage = validate(OPERATORS.load(operator), parameters, where)
+        own = {key: value for key, value in given.items() if key not in OF_A_STEP}
+        parameters: Operator = validate(OPERATORS.load(operator), own, where)
         try:
-            stage = stage.pinned(self.revisions)
+            parameters = parameters.pinned(self.revisions)
         except UserError as error:
             raise UserError(f"{where}: {error}", error.code) from error
         step = Step(
             where=where,
-            name=name,
-            folder=self.run_dir / name,
-            operator=operator,
-            stage=stage,
-            inputs={role: [self._output(each, where) for each in names] for role, names in stage.tables().items()},
-            models={role: self._model(reference, where) for role, reference in stage.policies().items()},
-            round=place.round,
-            seed=derive_seed("step", self.recipe.seed, name),
+            parameters=parameters,
+            context=StepContext(
+                operator=operator,
+                name=name,
+                folder=self.run_dir / name,
+                seed=derive_seed("step", self.recipe.seed, name),
+                round=place.round,
+            ),
+            inputs={role: [self._output(each, where) for each in names] for role, names in parameters.tables().items()},
+            models={role: self._model(reference, where) for role, reference in parameters.policies().items()},
             min_used=share_of(given, where),
         )
         self._refuse_inputs_inside(step)
@@ -262,26 +268,28 @@ class Planner:
         """Take note of what a step makes. Raises ``UserError`` if it cannot work on what it is given."""
         reads = {role: [output.record for output in outputs] for role, outputs in step.inputs.items()}
         try:
-            record = step.stage.writes(reads)
-            step.stage.check_models(step.models)
-            expect_asked(step.stage, reads)
-            check_names(step.stage, {role: [each.names for each in outputs] for role, outputs in step.inputs.items()})
+            record = step.parameters.writes(reads)
+            step.parameters.check_models(step.models)
+            expect_asked(step.parameters, reads)
+            check_names(
+                step.parameters, {role: [each.names for each in outputs] for role, outputs in step.inputs.items()}
+            )
             families = check_families(step)
             if not step.inputs:
-                step.stage.foresee(StageContext(seed=step.seed, round=step.round))
+                step.parameters.precheck(step.context)
         except UserError as error:
             raise UserError(f"{step.where}: {error}", error.code) from error
-        annotations = step.stage.annotations()
+        annotations = step.parameters.annotations()
         names = None if annotations is None else frozenset(annotations)
         self._outputs[name] = Output(
             name, step.folder, record, names, families if record == "EnvironmentSpec" else None
         )
-        for side in step.stage.sides:
+        for side in step.parameters.sides:
             self._outputs[f"{name}/{side}"] = Output(f"{name}/{side}", step.folder / side, SIDES[side].__name__)
-        if isinstance(step.stage, Training):
+        if isinstance(step.parameters, Training):
             check_trainable(step)
-        if isinstance(step.stage, Training) and record == MODEL:
-            self._note_training(step, step.stage, name)
+        if isinstance(step.parameters, Training) and record == MODEL:
+            self._note_training(step, step.parameters, name)
 
     def _note_training(self, step: Step, training: Training, name: str) -> None:
         """From now on what ``step`` makes is a model by its ``name``, and ``@last`` of the model that it trains."""
@@ -317,10 +325,10 @@ def check_families(step: Step) -> frozenset[str] | None:
 
     Raises ``UserError`` where it wants admissible actions of families that do not list them.
     """
-    asked = step.stage.wants_admissible()
+    asked = step.parameters.wants_admissible()
     if asked is not None:
         check_admissible(asked, families_of(step.inputs.get("environments", ())) or ())
-    return step.stage.families(families_of(step.inputs.get(step.stage.primary, ())))
+    return step.parameters.families(families_of(step.inputs.get(step.parameters.primary, ())))
 
 
 def families_of(outputs: Sequence[Output]) -> frozenset[str] | None:
@@ -331,7 +339,7 @@ def families_of(outputs: Sequence[Output]) -> frozenset[str] | None:
 
 def check_trainable(step: Step) -> None:
     """Raises ``UserError`` for a model that the training ``step`` cannot start from, or be held to."""
-    for role, reference in step.stage.policies().items():
+    for role, reference in step.parameters.policies().items():
         name, config = reference.partition("@")[0], step.models[role]
         use = "be trained" if role == "model" else f"be a {role}"
         if not config.managed:
@@ -377,7 +385,7 @@ def share_of(given: Mapping[str, Any], where: str) -> float:
 def external(name: str, path: str, revisions: dict[str, str]) -> Output:
     """A table of ``data``. Raises ``UserError`` if there is none at ``path``, a folder or an address on the Hub.
 
-    ``revisions`` as for ``Stage.pinned``.
+    ``revisions`` as for ``Operator.pinned``.
     """
     try:
         table = Table.open(pinned(path, revisions))

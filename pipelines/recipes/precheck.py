@@ -15,7 +15,7 @@ import msgspec
 
 from agentmill.pipelines.doctor import sandbox
 from agentmill.pipelines.engine.provenance import check_ours
-from agentmill.pipelines.operators.task_step import Procedure
+from agentmill.pipelines.operators.task_step import TaskStep
 from agentmill.pipelines.operators.train import Training
 from agentmill.pipelines.recipes.plan import Plan, Step, families_of
 from agentmill.pipelines.serving.chat_template import chat_template, check_template
@@ -78,7 +78,7 @@ def unfinished(plan: Plan, before: Mapping[str, Step] | None = None) -> list[Ste
     anew: set[Path] = set()
     steps = []
     for step in plan.steps:
-        done = (step.folder / step.stage.result).exists()
+        done = (step.folder / step.parameters.result).exists()
         if done and before is not None:
             done = same(step, before.get(step.name)) and anew.isdisjoint(sources(step))
         if not done:
@@ -89,7 +89,7 @@ def unfinished(plan: Plan, before: Mapping[str, Step] | None = None) -> list[Ste
 
 def same(step: Step, other: Step | None) -> bool:
     """Whether two steps make the same from the same."""
-    fields = ("operator", "stage", "inputs", "models", "round", "seed")
+    fields = ("parameters", "context", "inputs", "models")
     return other is not None and all(getattr(step, name) == getattr(other, name) for name in fields)
 
 
@@ -101,7 +101,7 @@ def sources(step: Step) -> Iterator[Path]:
 
 def needed(plan: Plan, steps: Sequence[Step]) -> dict[tuple[str, ...], tuple[str, Need]]:
     """The needs of ``steps`` by key, each with what the first step that has it is called."""
-    trained = {str(step.folder) for step in plan.steps if isinstance(step.stage, Training)}
+    trained = {str(step.folder) for step in plan.steps if isinstance(step.parameters, Training)}
     found: dict[tuple[str, ...], tuple[str, Need]] = {}
     for step in steps:
         for need in needs_of(step, trained):
@@ -111,17 +111,17 @@ def needed(plan: Plan, steps: Sequence[Step]) -> dict[tuple[str, ...], tuple[str
 
 def needs_of(step: Step, trained: set[str]) -> Iterator[Need]:
     """What a step needs; the models in ``trained`` are made by other steps."""
-    training = isinstance(step.stage, Training)
-    if not isinstance(step.stage, Procedure):
+    training = isinstance(step.parameters, Training)
+    if not isinstance(step.parameters, TaskStep):
         yield Need(("folder", str(step.folder)), "recipe", partial(check_ours, step.folder))
     if training:
         yield Need(("extra", "train"), "machine", partial(require, "train"))
-    if isinstance(step.stage, Training) and step.stage.tensorboard:
+    if isinstance(step.parameters, Training) and step.parameters.tensorboard:
         yield Need(("extra", "tensorboard"), "machine", partial(require, "tensorboard"))
-    if isinstance(step.stage, Training):
-        yield from needs_of_template(step.stage, step.models["model"], trained)
-    for field in step.stage.tokenizers:
-        folder = getattr(step.stage, field)
+    if isinstance(step.parameters, Training):
+        yield from needs_of_template(step.parameters, step.models["model"], trained)
+    for field in step.parameters.tokenizers:
+        folder = getattr(step.parameters, field)
         if folder is not None and folder not in trained:
             yield Need(("tokenizer", folder), "recipe", partial(check_tokenizer, field, folder))
     for model in step.models.values():
@@ -152,7 +152,7 @@ def needs_of_template(training: Training, base: ModelConfig, trained: set[str]) 
 def families_used(step: Step) -> frozenset[str]:
     """The families of the environments that a step reads, and of those that it has a model write and then tries."""
     read = families_of([each for outputs in step.inputs.values() for each in outputs]) or frozenset()
-    return read | ((step.stage.families(None) or frozenset()) if step.models else frozenset())
+    return read | ((step.parameters.families(None) or frozenset()) if step.models else frozenset())
 
 
 def needs_of_managed(config: ModelConfig, trained: set[str], *, serves: bool) -> Iterator[Need]:

@@ -8,10 +8,10 @@ from pathlib import Path
 import msgspec
 
 from agentmill.pipelines.operators.annotations import Names, check_names, names_in
-from agentmill.pipelines.operators.stage import Inputs
-from agentmill.pipelines.operators.task_step import Assignment, Procedure
+from agentmill.pipelines.operators.operator import Inputs
+from agentmill.pipelines.operators.run_context import RunContext
+from agentmill.pipelines.operators.task_step import TaskStep
 from agentmill.pipelines.processes.identity import locked
-from agentmill.pipelines.recipes.context import Order, RunContext
 from agentmill.pipelines.recipes.grammar import read_recipe
 from agentmill.pipelines.recipes.plan import REVISIONS, Plan, Step, make_plan
 from agentmill.pipelines.recipes.precheck import check_run
@@ -67,14 +67,15 @@ def run_plan(
 
         if plan.revisions:
             save(plan.run_dir / REVISIONS, msgspec.json.format(msgspec.json.encode(plan.revisions), indent=2) + b"\n")
-        with RunContext(plan.run_dir, plan.recipe.runner, progress, replace, changes, retry_above) as workbench:
-            line = RecipeRunner(plan, workbench)
-            line.examine()
+        recipe_name, runner = plan.recipe.name, plan.recipe.runner
+        with RunContext(recipe_name, plan.run_dir, runner, progress, replace, changes, retry_above) as context:
+            steps = RecipeRunner(plan, context)
+            steps.check_inputs()
             for step in plan.steps:
-                line.run(step)
+                steps.run(step)
         save(recipe, text)
-        save(plan.run_dir / SUMMARY, msgspec.json.format(msgspec.json.encode(line.summary()), indent=2) + b"\n")
-        return RunResult(line.summary(), workbench.made)
+        save(plan.run_dir / SUMMARY, msgspec.json.format(msgspec.json.encode(steps.summary()), indent=2) + b"\n")
+        return RunResult(steps.summary(), context.made)
 
 
 def steps_before(run_dir: Path) -> dict[str, Step]:
@@ -87,11 +88,11 @@ def steps_before(run_dir: Path) -> dict[str, Step]:
 
 
 class RecipeRunner:
-    """The steps of a plan on a workbench."""
+    """Runs the steps of a plan, one after the other."""
 
-    def __init__(self, plan: Plan, workbench: RunContext) -> None:
+    def __init__(self, plan: Plan, context: RunContext) -> None:
         self._plan = plan
-        self._workbench = workbench
+        self._context = context
         self._stages: dict[str, StageSummary] = {}
         self._evaluation: JsonObject = {}
         self._there = set(plan.data.values())
@@ -100,65 +101,38 @@ class RecipeRunner:
     def run(self, step: Step) -> None:
         """Run a step, or find it done. Raises the errors of ``run_plan``."""
         self._make(step)
-        self._there |= {step.folder, *(step.folder / side for side in step.stage.sides)}
-        self.examine()
+        self._there |= {step.folder, *(step.folder / side for side in step.parameters.sides)}
+        self.check_inputs()
 
-    def examine(self) -> None:
+    def check_inputs(self) -> None:
         """Let every step look at its tables once all of them are there. Raises ``UserError``."""
         ready = [step for step in self._waiting if self._there.issuperset(inputs_of(step))]
         self._waiting = [step for step in self._waiting if step not in ready]
         for step in ready:
             try:
                 inputs = opened(step)
-                check_names(step.stage, held_names(step, inputs))
-                step.stage.examine(inputs)
+                check_names(step.parameters, held_names(step, inputs))
+                step.parameters.check_inputs(inputs)
             except UserError as error:
                 raise UserError(f"{step.where}: {error}", error.code) from error
 
     def _make(self, step: Step) -> None:
         inputs = opened(step)
-        if isinstance(step.stage, Procedure):
-            self._proceed(step, step.stage, inputs)
+        if isinstance(step.parameters, TaskStep):
+            result = step.parameters.run(inputs, step.models, step.context, self._context)
+            self._evaluation = result.evaluation or self._evaluation
+            self._note(step, result.counts, result.reasons, result.seconds, None)
             return
-        manifest = self._workbench.make(
-            Order(
-                operator=step.operator,
-                name=step.name,
-                stage=step.stage,
-                inputs=inputs,
-                models=step.models,
-                folder=step.folder,
-                seed=step.seed,
-                round=step.round,
-            )
-        )
+        manifest = self._context.make(step.parameters, inputs, step.models, step.context)
         refuse_few(step.name, Table(step.folder, manifest), step.min_used)
         self._note(step, manifest.counts, manifest.reasons, manifest.seconds, manifest.record)
-        noted = [*step.stage.notes(manifest), *unused_notes(manifest)]
-        self._stages[step.name] = msgspec.structs.replace(self._stages[step.name], notes=noted)
-
-    def _proceed(self, step: Step, procedure: Procedure, inputs: Inputs) -> None:
-        """Run a step that is no stage of the engine."""
-        achievement = procedure.run(
-            Assignment(
-                recipe=self._plan.recipe.name,
-                operator=step.operator,
-                name=step.name,
-                folder=step.folder,
-                inputs=inputs,
-                models=step.models,
-                seed=step.seed,
-                round=step.round,
-            ),
-            self._workbench,
-        )
-        self._evaluation = achievement.evaluation or self._evaluation
-        self._note(step, achievement.counts, achievement.reasons, achievement.seconds, None)
+        notes = [*step.parameters.notes(manifest), *unused_notes(manifest)]
+        self._stages[step.name] = msgspec.structs.replace(self._stages[step.name], notes=notes)
 
     def _note(self, step: Step, counts: Counts, reasons: Mapping[str, int], seconds: float, record: str | None) -> None:
         self._stages[step.name] = StageSummary.of(
             counts,
-            operator=step.operator,
+            operator=step.context.operator,
             seconds=seconds,
             where=str(step.folder),
             record=record,

@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
+from agentmill.pipelines.operators.operator import Operator
 from agentmill.pipelines.operators.registry import OPERATORS
-from agentmill.pipelines.operators.stage import Stage
 from agentmill.pipelines.operators.train import Training
 from agentmill.pipelines.recipes.grammar import FORK, ITERATE, Fork, Iterate, Recipe, output_name
 from agentmill.pipelines.recipes.plan import LAST
@@ -98,11 +98,11 @@ def one(given: dict[str, Any], place: Place, known: dict[str, str], data: Set[st
     return step
 
 
-def stage_of(operator: str, given: dict[str, Any]) -> Stage | None:
+def stage_of(operator: str, given: dict[str, Any]) -> Operator | None:
     """The parameters of a step, if this version can read them."""
     parameters = {key: value for key, value in given.items() if key not in ("operator", "as")}
     try:
-        stage: Stage = validate(OPERATORS.load(operator), parameters, operator)
+        stage: Operator = validate(OPERATORS.load(operator), parameters, operator)
     except UserError:
         return None
     return stage

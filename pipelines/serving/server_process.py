@@ -24,12 +24,13 @@ GRACE_S = 15.0
 
 
 class ServerRecord(Record):
-    """One server: its log, and identities of the processes that belong to it."""
+    """One server: its log, identities of the processes that belong to it, and whether it has answered."""
 
     launcher: str
     leader: str
     members: list[str]
     log: str
+    ready: bool = False
 
 
 class ServerRecords:
@@ -39,13 +40,13 @@ class ServerRecords:
         self._path = run_dir / FILE
         self._lock = threading.Lock()
 
-    def add(self, leader: int, log: Path) -> None:
+    def add(self, leader: int, log: Path, ready: bool = False) -> None:
         """Record the server whose session ``leader`` leads, or what belongs to it by now."""
         identified, launcher = identity(leader), identity(os.getpid())
         if identified is None or launcher is None:
             return
         members = [member for member in map(identity, session_members(leader)) if member is not None]
-        record = ServerRecord(launcher=launcher, leader=identified, members=members, log=str(log))
+        record = ServerRecord(launcher=launcher, leader=identified, members=members, log=str(log), ready=ready)
         with self._lock:
             self._write([*(old for old in self.read() if old.leader != identified), record])
 
@@ -163,7 +164,7 @@ class ServerProcess:
             if stopping.wait(POLL_S):
                 return
         if self._process is not None:
-            self._records.add(self._process.pid, self.plan.log)
+            self._records.add(self._process.pid, self.plan.log, ready=True)
 
     def is_alive(self) -> bool:
         """Whether its process runs."""

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import msgspec
 
-from agentmill.pipelines.operators.stage import Model
 from agentmill.pipelines.serving.chat_template import check_rendering, check_template
 from agentmill.pipelines.serving.endpoints import Endpoint, check_endpoint, free_ports, is_free, is_healthy
 from agentmill.pipelines.serving.models import ModelConfig, model_folder
+from agentmill.pipelines.serving.served_model import ServedModel
 from agentmill.pipelines.serving.server_process import ServerError, ServerPlan, ServerProcess, ServerRecords
 from agentmill.pipelines.serving.vllm_command import gpu_groups, vllm_command, vllm_environment
 from agentmill.schemas.error_codes import ErrorCode
@@ -198,14 +198,14 @@ class ModelPool:
         self._workers = workers
         self._say = say
         self._served: dict[ServerKey, tuple[ExitStack, list[Endpoint]]] = {}
-        self._known: dict[tuple[str | None, str], Model] = {}
+        self._known: dict[tuple[str | None, str], ServedModel] = {}
 
-    def known(self, configs: Mapping[str, ModelConfig]) -> dict[str, Model]:
+    def known(self, configs: Mapping[str, ModelConfig]) -> dict[str, ServedModel]:
         """The models by role, with their revisions and without endpoints. Raises ``UserError`` for a missing model."""
         keys = {role: (config.entry, config.model_dump_json()) for role, config in configs.items()}
         for role, key in keys.items():
             if key not in self._known:
-                self._known[key] = Model.of(configs[role], self._workers, str(self._run_dir / LEDGER))
+                self._known[key] = ServedModel.of(configs[role], self._workers, str(self._run_dir / LEDGER))
         return {role: self._known[key] for role, key in keys.items()}
 
     def endpoints(self, configs: Mapping[str, ModelConfig]) -> dict[str, list[Endpoint]]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from agentmill.schemas.registry import Registry
 
-DIALECTS = Registry(
+DIALECTS: Registry[Any] = Registry(
     "dialect",
     {
         "react": "agentmill.schemas.dialects.react:React",
@@ -16,4 +18,5 @@ DIALECTS = Registry(
         "calls": "agentmill.schemas.dialects.commands:Calls",
         "webarena": "agentmill.schemas.dialects.commands:WebArena",
     },
+    group="dialects",
 )

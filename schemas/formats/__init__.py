@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from agentmill.schemas.registry import Registry
 
-FORMATS = Registry(
+FORMATS: Registry[Any] = Registry(
     "format",
     {
         "adp": "agentmill.schemas.formats.adp.format:Adp",
@@ -20,6 +22,7 @@ FORMATS = Registry(
         "otel": "agentmill.schemas.formats.otel.format:Otel",
         "steps": "agentmill.schemas.formats.steps.format:Steps",
     },
+    group="formats",
 )
 """Formats that are read, and written but for those in ``READ_ONLY``."""
 

@@ -10,7 +10,7 @@ from agentmill.schemas.records.task import EnvironmentSpec
 from agentmill.schemas.registry import Registry
 from agentmill.synthesis.environments.environment import EnvError, Environment, Family
 
-ENVIRONMENTS = Registry(
+ENVIRONMENTS: Registry[Family] = Registry(
     "environment",
     {
         "codegym": "agentmill.synthesis.environments.codegym.environment:CodegymEnvironment",
@@ -19,6 +19,7 @@ ENVIRONMENTS = Registry(
         "pddl": "agentmill.synthesis.environments.pddl.environment:PddlEnvironment",
         "toolbox": "agentmill.synthesis.environments.toolbox.environment:ToolboxEnvironment",
     },
+    group="environments",
 )
 
 DESCRIBED = "described"

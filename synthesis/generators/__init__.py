@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from agentmill.schemas.registry import Registry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agentmill.synthesis.generators.generator import EnvironmentGenerator, TaskGenerator
 
 _ENVIRONMENTS = {
     "codegym_llm": "agentmill.synthesis.generators.codegym_llm.generator:LlmGenerator",
@@ -21,7 +28,9 @@ _TASKS = {
     "toolbox": "agentmill.synthesis.generators.toolbox_tasks.generator:ToolboxTaskGenerator",
 }
 
-ENVIRONMENT_GENERATORS = Registry("environment generator", _ENVIRONMENTS)
-TASK_GENERATORS = Registry("task generator", _TASKS)
-GENERATORS = Registry("generator", {**_ENVIRONMENTS, **_TASKS})
+ENVIRONMENT_GENERATORS: Registry[Callable[..., EnvironmentGenerator]] = Registry(
+    "environment generator", _ENVIRONMENTS, group="environment_generators"
+)
+TASK_GENERATORS: Registry[Callable[..., TaskGenerator]] = Registry("task generator", _TASKS, group="task_generators")
+GENERATORS: Registry[Any] = Registry("generator", {**_ENVIRONMENTS, **_TASKS})
 """All of them, for listings."""

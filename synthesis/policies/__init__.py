@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -13,7 +13,7 @@ from agentmill.schemas.registry import Registry
 if TYPE_CHECKING:
     from agentmill.synthesis.policies.policy import Policy, PolicySettings
 
-POLICIES = Registry(
+POLICIES: Registry[Callable[[PolicySettings], Policy]] = Registry(
     "policy",
     {
         "expert": "agentmill.synthesis.policies.scripted:ExpertPolicy",
@@ -21,13 +21,13 @@ POLICIES = Registry(
         "scripted": "agentmill.synthesis.policies.scripted:ScriptedPolicy",
         "vllm": "agentmill.synthesis.policies.openai:VllmPolicy",
     },
+    group="policies",
 )
 
 
 def make_policy(settings: PolicySettings) -> Policy:
     """The policy that ``settings`` describe. Raises ``UserError`` for an unknown name or settings it cannot use."""
-    policy: Policy = POLICIES.load(settings.policy)(settings)
-    return policy
+    return POLICIES.load(settings.policy)(settings)
 
 
 def make_policies(settings: Mapping[str, PolicySettings]) -> dict[str, Policy]:

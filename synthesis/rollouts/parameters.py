@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from pydantic import Field, model_validator
@@ -165,15 +165,15 @@ class Attempts(EpisodeParameters):
 
     def planned(self, exploration: Exploration) -> list[str]:
         """The ids of the ``k`` pieces. They do not depend on ``k``: a larger one keeps what is there."""
-        return [plan.trajectory_id for plan in self._plans(exploration)]
+        return list(self._plans(exploration))
 
     def plan_of(self, exploration: Exploration, piece: str) -> EpisodePlan:
         """The plan with this id."""
-        return next(plan for plan in self._plans(exploration) if plan.trajectory_id == piece)
+        return self._plans(exploration)[piece]
 
     def attempt_plan(self, exploration: Exploration, attempt: int) -> EpisodePlan:
         """The plan of an attempt; each strategy has its own."""
         raise NotImplementedError
 
-    def _plans(self, exploration: Exploration) -> Iterator[EpisodePlan]:
-        return (self.attempt_plan(exploration, attempt) for attempt in range(self.k))
+    def _plans(self, exploration: Exploration) -> Mapping[str, EpisodePlan]:
+        return exploration.plans_of(lambda: (self.attempt_plan(exploration, attempt) for attempt in range(self.k)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Protocol
 
 import msgspec
@@ -13,6 +13,7 @@ from agentmill.schemas.records.verdict import Node
 from agentmill.schemas.views.annotations import NOTHING, Annotations
 from agentmill.synthesis.environments.environment import Environment
 from agentmill.synthesis.policies.policy import Policy
+from agentmill.synthesis.rollouts.episode import EpisodePlan
 from agentmill.synthesis.rollouts.retrieval import Library
 
 MakeEnvironment = Callable[[], Environment]
@@ -39,6 +40,18 @@ class Exploration(msgspec.Struct, frozen=True, kw_only=True):
     evidence: Annotations = NOTHING
     library: Library | None = None
     refused_s: Callable[[], float] = lambda: 0.0
+    plans: dict[str, EpisodePlan] | None = None
+
+    def plans_of(self, make: Callable[[], Iterable[EpisodePlan]]) -> Mapping[str, EpisodePlan]:
+        """The plans that ``make`` returns, by trajectory id; made once where the exploration keeps them in ``plans``.
+
+        A plan has the digest of all that decides its episode, and the pieces of one task share an exploration.
+        """
+        if self.plans is None:
+            return {plan.trajectory_id: plan for plan in make()}
+        if not self.plans:
+            self.plans.update((plan.trajectory_id, plan) for plan in make())
+        return self.plans
 
 
 class Strategy(Protocol):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Callable
 
 from agentmill.schemas.registry import Registry
 from agentmill.synthesis.sandbox.backend import Backend
@@ -39,7 +40,7 @@ DEFAULT = "bubblewrap"
 VARIABLE = "AGENTMILL_SANDBOX"
 """The environment variable that accepts another backend by name."""
 
-BACKENDS = Registry(
+BACKENDS: Registry[Callable[[], Backend]] = Registry(
     "sandbox backend",
     {
         "bubblewrap": "agentmill.synthesis.sandbox.bubblewrap:Bubblewrap",

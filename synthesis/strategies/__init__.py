@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from agentmill.schemas.registry import Registry
 
-STRATEGIES = Registry(
+if TYPE_CHECKING:
+    from agentmill.synthesis.rollouts.parameters import EpisodeParameters
+
+STRATEGIES: Registry[type[EpisodeParameters]] = Registry(
     "strategy",
     {
         "branch": "agentmill.synthesis.strategies.branch:Branch",
@@ -15,4 +20,5 @@ STRATEGIES = Registry(
         "sample": "agentmill.synthesis.strategies.sample:Sample",
         "tree_search": "agentmill.synthesis.strategies.tree_search:TreeSearch",
     },
+    group="strategies",
 )

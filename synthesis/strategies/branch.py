@@ -130,14 +130,14 @@ class Branch(EpisodeParameters):
 
     def planned(self, exploration: Exploration) -> list[str]:
         """The ids of the branches. They do not depend on ``k`` nor on the other turns."""
-        return [plan.trajectory_id for plan in self._plans(exploration)]
+        return list(exploration.plans_of(lambda: self._plans(exploration)))
 
     async def explore(self, exploration: Exploration, piece: str) -> AsyncIterator[Trajectory]:
         """Yield the branch with this id.
 
         Raises ``ReplayDiverged``, and with ``distinct`` ``PolicyError`` (``equals_recorded``, ``equals_sibling``).
         """
-        plan = next(plan for plan in self._plans(exploration) if plan.trajectory_id == piece)
+        plan = exploration.plans_of(lambda: self._plans(exploration))[piece]
         parent = exploration.earlier[0]
         before = history(parent, plan.branch_turn or 0)
         environment = exploration.make_environment()

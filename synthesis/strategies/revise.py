@@ -86,13 +86,13 @@ class Revise(EpisodeParameters):
     def planned(self, exploration: Exploration) -> list[str]:
         """The ids of the episodes, or of the first new attempt, after which the chain is called."""
         if self.level == "step":
-            return [plan.trajectory_id for plan in self._alone(exploration)]
+            return list(exploration.plans_of(lambda: self._alone(exploration)))
         return [self._next(exploration, exploration.earlier).trajectory_id]
 
     async def explore(self, exploration: Exploration, piece: str) -> AsyncIterator[Trajectory]:
         """Yield the attempts of the chain, each as soon as it was lived, or the episode with this id."""
         if self.level == "step":
-            [plan] = [plan for plan in self._alone(exploration) if plan.trajectory_id == piece]
+            plan = exploration.plans_of(lambda: self._alone(exploration))[piece]
             yield await self._attempt(plan, exploration, ())
             return
         lived = exploration.earlier

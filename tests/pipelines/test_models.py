@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from agentmill.pipelines.operators.stage import Model
 from agentmill.pipelines.serving import models, vllm_command
 from agentmill.pipelines.serving.endpoints import Endpoint
 from agentmill.pipelines.serving.models import ModelConfig, SamplingConfig, ServerConfig, model_folder
+from agentmill.pipelines.serving.served_model import ServedModel
 from agentmill.pipelines.serving.servers import plans_of
 from agentmill.pipelines.serving.vllm_command import (
     cpu_dtype,
@@ -184,7 +184,7 @@ def test_a_gpu_works_on_more_at_once(on_cpu: bool, sequences: int, monkeypatch: 
     assert ServerConfig().sequences == sequences
     assert ServerConfig(max_num_seqs=8).sequences == 8
     endpoints = [Endpoint(base_url=f"http://127.0.0.1:{port}/v1", model="m") for port in (1, 2)]
-    served = Model(config=ModelConfig(policy="vllm", model="m"), endpoints=endpoints)
+    served = ServedModel(config=ModelConfig(policy="vllm", model="m"), endpoints=endpoints)
     assert served.window == 2 * 2 * sequences
 
 

@@ -69,13 +69,13 @@ def test_the_output_is_called_like_the_operator_where_nothing_else_is_said(tmp_p
 
 def test_seeds_differ_by_step_and_by_run_and_not_otherwise(tmp_path: Path) -> None:
     one, same, other = (plan_of(tmp_path, WORLD, f"seed={seed}").steps for seed in (1, 1, 2))
-    assert [step.seed for step in one] == [step.seed for step in same]
-    assert len({one[0].seed, one[1].seed, other[0].seed, other[1].seed}) == 4
+    assert [step.context.seed for step in one] == [step.context.seed for step in same]
+    assert len({*(step.context.seed for step in [*one, *other])}) == 4
 
 
 def test_overrides_by_position_by_name_and_at_the_top(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, WORLD, "steps.0.n=5", "steps.tasks.n=7", "run_dir=elsewhere", "seed=3")
-    assert [getattr(step.stage, "n", None) for step in plan.steps] == [5, 7]
+    assert [getattr(step.parameters, "n", None) for step in plan.steps] == [5, 7]
     assert (plan.run_dir, plan.recipe.seed) == (Path("elsewhere"), 3)
 
 
@@ -106,7 +106,7 @@ def test_iterate_repeats_its_steps_with_the_newest_model_and_outputs(tmp_path: P
         "final_rows",
     ]
     first, second = plan.steps[2], plan.steps[5]
-    assert (first.round, second.round) == (1, 2)
+    assert (first.context.round, second.context.round) == (1, 2)
     assert first.models["actor"].model == "bundled:smollm2-135m-instruct"
     assert second.models["actor"].model == str(tmp_path / "run/round-01/tuned")
     assert plan.steps[7].models["model"].model == str(tmp_path / "run/round-01/tuned")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from agentmill.schemas.records.record import JsonObject
@@ -11,7 +12,7 @@ from agentmill.synthesis.environments.environment import Check
 Game = Any
 """A live gymnasium environment without wrappers; the library is untyped here."""
 
-DESCRIBERS = Registry(
+DESCRIBERS: Registry[Callable[[], Describer]] = Registry(
     "describer",
     {
         "blackjack": "agentmill.synthesis.environments.gymnasium_text.games:Blackjack",

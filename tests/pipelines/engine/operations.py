@@ -147,8 +147,8 @@ class Grow(Explore):
         leaf = msgspec.structs.replace(root, node_id=f"{unit[0]}-1", parent_id=root.node_id, turn=1, q=1 / 3)
         return [msgspec.structs.replace(result, sides={"nodes": [leaf, root]})]
 
-    def measures(self, output: Any) -> Mapping[str, float]:
-        return {"nodes": 1} if isinstance(output, Node) else super().measures(output)
+    def side_measures(self, output: Any) -> Mapping[str, float]:
+        return {"nodes": 1}
 
 
 def replaced(task: Task, **changes: Any) -> Task:

@@ -8,10 +8,12 @@ from typing import Any
 import msgspec
 
 from agentmill.pipelines.engine.runner import RunnerConfig
-from agentmill.pipelines.engine.stage_run import Job
-from agentmill.pipelines.operators.sample import Sample
-from agentmill.pipelines.operators.stage import Model, StageContext
+from agentmill.pipelines.operators.make_table import make_table
+from agentmill.pipelines.operators.operator import StepContext
+from agentmill.pipelines.operators.registry import OPERATORS
+from agentmill.pipelines.operators.rollout import Episodes
 from agentmill.pipelines.serving.models import ModelConfig
+from agentmill.pipelines.serving.served_model import ServedModel
 from agentmill.schemas.config import validate
 from agentmill.schemas.records.task import EnvironmentSpec
 from agentmill.schemas.tables import Table
@@ -38,20 +40,15 @@ def make_rollout_input(folder: Path) -> None:
 
 def run_rollout(folder: Path, runner: str, workers: int, delay_s: float) -> int:
     """Serve the model, about ``delay_s`` a turn, and let it act."""
-    stage: Sample = validate(Sample, {**PARAMETERS, **CHOOSING}, "sample")
+    stage: Episodes = validate(OPERATORS.load("sample"), {**PARAMETERS, **CHOOSING}, "sample")
     inputs = {name: [Table.open(folder / name)] for name in ("tasks", "environments")}
     with running(Behaviour(slots=8, prefill_ms=delay_s * 1000), folder / "server", restarts=1000) as endpoint:
         config = ModelConfig(policy="vllm", model=endpoint.model, endpoints=[endpoint.base_url])
-        actor = Model(config=config, endpoints=[endpoint])
-        Job(
-            operator="sample",
-            name=EXPLORED,
-            stage=stage,
-            inputs=inputs,
-            folder=folder / EXPLORED,
-            context=StageContext(seed=7, models={"actor": actor}),
-            runner=RunnerConfig(name=runner, workers=workers),  # type: ignore[arg-type]
-        ).run()
+        actor = ServedModel(config=config, endpoints=[endpoint])
+        context = StepContext(
+            operator="sample", name=EXPLORED, folder=folder / EXPLORED, seed=7, models={"actor": actor}
+        )
+        make_table(stage, inputs, context, runner=RunnerConfig(name=runner, workers=workers))  # type: ignore[arg-type]
     return 0
 
 

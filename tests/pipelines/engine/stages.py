@@ -10,7 +10,8 @@ from agentmill.pipelines.engine import attempts
 from agentmill.pipelines.engine.journal import ended
 from agentmill.pipelines.engine.operation import Operation
 from agentmill.pipelines.engine.provenance import provenance
-from agentmill.pipelines.engine.runner import RunnerConfig, StageOrder
+from agentmill.pipelines.engine.runner import RunnerConfig
+from agentmill.pipelines.engine.stage_run import StageRun
 from agentmill.schemas.config import config_digest
 from agentmill.schemas.records.record import SCHEMA_VERSION, Record
 from agentmill.schemas.records.task import Task
@@ -51,10 +52,10 @@ def write_table(folder: Path, shards: Sequence[Sequence[Record]], record_type: t
     return Table.open(folder)
 
 
-def order(operation: Operation, table: Table, folder: Path, **fields: Any) -> StageOrder:
+def order(operation: Operation, table: Table, folder: Path, **fields: Any) -> StageRun:
     """The order of a stage over ``table``; ``config`` and ``runner`` may be given."""
     config = fields.pop("config", {})
-    return StageOrder(
+    return StageRun(
         name=folder.name,
         operation=operation,
         primary=[table],

@@ -15,8 +15,8 @@ from agentmill.pipelines.engine.chunks import Chunk, plan, read_chunk
 from agentmill.pipelines.engine.journal import Journal, ended
 from agentmill.pipelines.engine.operation import Result
 from agentmill.pipelines.engine.run import run_stage
-from agentmill.pipelines.engine.runner import StageOrder
 from agentmill.pipelines.engine.shard import Shard
+from agentmill.pipelines.engine.stage_run import StageRun
 from agentmill.pipelines.engine.workspace import Halt, Plan, Superseded, Workspace, create_note, read_note
 from agentmill.schemas.records.task import Task
 from agentmill.schemas.tables import Table
@@ -29,7 +29,7 @@ def tasks(tmp_path: Path) -> Table:
     return write_table(tmp_path / "tasks", [[task(i) for i in range(25)]])
 
 
-def begun(request: StageOrder, chunks: list[Chunk]) -> Workspace:
+def begun(request: StageRun, chunks: list[Chunk]) -> Workspace:
     return attempts.begin(request.folder, Plan(provenance=request.provenance, chunks=len(chunks)))
 
 

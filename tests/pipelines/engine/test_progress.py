@@ -21,7 +21,7 @@ from agentmill.pipelines.engine.chunks import plan
 from agentmill.pipelines.engine.operation import AsyncOperation, Operation
 from agentmill.pipelines.engine.progress import ProgressSnapshot, ServerLoad, progress_snapshot
 from agentmill.pipelines.engine.run import Tracker, conclude, run_stage
-from agentmill.pipelines.engine.runner import StageOrder
+from agentmill.pipelines.engine.stage_run import StageRun
 from agentmill.pipelines.engine.transform import StageTransform
 from agentmill.pipelines.engine.workspace import Plan
 from agentmill.pipelines.terminal import progress as meter
@@ -159,7 +159,7 @@ def test_the_runner_counts_what_the_manifest_says(tmp_path: Path, kind: Callable
     """Also when a second run, or a bundle that is retried, finds what the first has done."""
     tasks = [task(i, "policy" if i == 3 else "", instruction=f"do thing {i // 2}") for i in range(12)]
     table = write_table(tmp_path / "tasks", [tasks])
-    request: StageOrder = order(kind(), table, tmp_path / "out")
+    request: StageRun = order(kind(), table, tmp_path / "out")
     chunks = plan([table], 5)
     workspace = attempts.begin(tmp_path / "out", Plan(provenance=request.provenance, chunks=len(chunks)))
     for _ in range(runs):
@@ -184,7 +184,7 @@ def test_who_has_nothing_more_to_do_has_nothing_in_flight(tmp_path: Path) -> Non
     """Of several workers one may be done long before the others."""
     seen: list[int] = []
     table = write_table(tmp_path / "tasks", [[task(i) for i in range(12)]])
-    request: StageOrder = order(Explore(k=1, delay_s=0.6), table, tmp_path / "out")
+    request: StageRun = order(Explore(k=1, delay_s=0.6), table, tmp_path / "out")
     chunks = plan([table], 5)
     workspace = attempts.begin(tmp_path / "out", Plan(provenance=request.provenance, chunks=len(chunks)))
     assert isinstance(request.operation, AsyncOperation)

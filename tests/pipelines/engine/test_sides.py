@@ -42,7 +42,10 @@ class Branching(RowOperation):
         return [Result(input_id=unit[0], outputs=outputs, sides=sides)]
 
     def measures(self, output: Any) -> Mapping[str, float]:
-        return {"nodes": 1} if isinstance(output, Node) else {"runs": 1}
+        return {"runs": 1}
+
+    def side_measures(self, output: Any) -> Mapping[str, float]:
+        return {"nodes": 1}
 
 
 def test_both_tables_are_written_and_what_one_cannot_hold_is_in_neither(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from agentmill.pipelines.engine.chunks import seed_table
-from agentmill.pipelines.operators.evaluate import Run, settle
+from agentmill.pipelines.operators.evaluate import Play, settle
 from agentmill.pipelines.recipes.runner import RECIPE, SUMMARY
 from agentmill.pipelines.runs.run import read_run
 from agentmill.schemas.config import dump_yaml
@@ -141,7 +141,7 @@ def compare(folder: Path, successes: Mapping[str, int]) -> None:
         runs = [run_of(f"{model}{n}", n < won, 2) for n in range(3)]
         runs = [msgspec.structs.replace(each, task_id=f"held{n}") for n, each in enumerate(runs)]
         verdicts = [verdict(each.trajectory_id, each.outcome.status == "success") for each in runs]
-        tables[Run("held_out_tasks", model, model, False)] = (
+        tables[Play("held_out_tasks", model, model, False)] = (
             write_table(place / "trajectories", runs, completion_tokens=40.0),
             write_table(place / "verdicts", verdicts),
         )

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from agentmill.pipelines.operators import rollout
+from agentmill.pipelines.operators import rollout_operation
 from agentmill.schemas.records.task import EnvironmentSpec, Task
 from agentmill.schemas.tables import Counts
 from agentmill.synthesis.environments.environment import EnvError
@@ -45,7 +45,7 @@ def test_attempts_that_were_made_stay_whatever_breaks_in_a_later_one(
     released = threading.Event()
     monkeypatch.setattr(apart, "POOL", apart.Pool(8))
     monkeypatch.setattr(apart, "CLOSING_S", 0.1)
-    monkeypatch.setattr(rollout, "CALL_TIMEOUT_S", 1.5)
+    monkeypatch.setattr(rollout_operation, "CALL_TIMEOUT_S", 1.5)
     monkeypatch.setattr(RuinWorld, "blocking", error is None, raising=False)
     act, step, reset = Gambler.act, RuinWorld.step, RuinWorld.reset
     worlds: defaultdict[str, int] = defaultdict(int)

@@ -8,13 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from agentmill.pipelines.operators.evaluate import RESULT, Evaluate, Run, settle
-from agentmill.pipelines.operators.multi_agent import MultiAgent
-from agentmill.pipelines.operators.sample import Sample
-from agentmill.pipelines.operators.stage import Model, StageContext
+from agentmill.pipelines.operators.evaluate import RESULT, Evaluate, Play, settle
+from agentmill.pipelines.operators.operator import StepContext
+from agentmill.pipelines.operators.registry import OPERATORS
+from agentmill.pipelines.operators.rollout import MultiAgent
 from agentmill.pipelines.recipes.grammar import read_recipe
 from agentmill.pipelines.recipes.plan import Plan, make_plan
 from agentmill.pipelines.serving.models import ModelConfig
+from agentmill.pipelines.serving.served_model import ServedModel
 from agentmill.schemas.config import validate
 from agentmill.schemas.tables import Table
 from tests.errors import user_error
@@ -32,13 +33,13 @@ def evaluate(**parameters: Any) -> Evaluate:
 
 def agent(**parameters: Any) -> Any:
     """The rollout of the model ``tuned`` on the held-out tasks."""
-    return evaluate(**parameters)._agent(Run("held_out_tasks", "tuned", "tuned", False))
+    return evaluate(**parameters)._agent(Play("held_out_tasks", "tuned", "tuned", False))
 
 
 def sampling(stage: Any, **of_model: Any) -> Any:
     """The sampling of the actor, as the manifest has it."""
-    model = Model.of(ModelConfig(**SERVED, sampling=of_model))
-    return stage.settled(StageContext(models={"actor": model}))["models"]["actor"]["sampling"]
+    model = ServedModel.of(ModelConfig(**SERVED, sampling=of_model))
+    return stage.provenance_config(StepContext(models={"actor": model}))["models"]["actor"]["sampling"]
 
 
 def plan_of(folder: Path, step: dict[str, Any], **model: Any) -> Plan:
@@ -57,7 +58,7 @@ def test_a_temperature_that_is_given_overrides_that_of_the_model() -> None:
 
 def test_flat_parameters_are_those_of_sample() -> None:
     stage = agent(k=4, context="sliding_window", keep_turns=2, context_tokens=900, episode_timeout_s=60, window=3)
-    assert type(stage) is Sample
+    assert type(stage) is OPERATORS.load("sample")
     given = (stage.k, stage.context, stage.keep_turns, stage.context_tokens, stage.episode_timeout_s, stage.window)
     assert given == (4, "sliding_window", 2, 900, 60.0, 3)
     assert (stage.split, stage.tasks, stage.policy) == ("held_out_tasks", ["tasks"], "tuned")
@@ -68,7 +69,7 @@ def test_every_parameter_of_sample_is_taken() -> None:
     context = {"context": "fold", "summarizer": "writer", "keep_turns": 1, "context_tokens": 9}
     given = {"scaffold": "tools", "max_turns": 3, "max_invalid": 2, "episode_timeout_s": 5.0, "k": 2, "seed": 1}
     given = {**given, **context, "temperature": 0.3, "max_tokens": 9, "window": 1}
-    assert set(given) == set(Sample.model_fields) - set_by_the_step
+    assert set(given) == set(OPERATORS.load("sample").model_fields) - set_by_the_step
     stage = agent(**given)
     assert {name: getattr(stage, name) for name in given} == given
     assert agent(constrain="admissible").constrain == "admissible"
@@ -84,8 +85,8 @@ def test_a_rollout_operator_with_its_own_parameters_plays() -> None:
 def test_models_of_other_roles_are_those_of_the_rollout(tmp_path: Path) -> None:
     rollout = {"operator": "multi_agent", "roles": ROLES, "models": {"planner": "planner"}}
     (step,) = plan_of(tmp_path, {"models": {"base": "babbler", "planner": "actor"}, "rollout": rollout}).steps
-    assert isinstance(step.stage, Evaluate)
-    roles = {name: step.stage.roles(name, step.models) for name in ("base", "planner")}
+    assert isinstance(step.parameters, Evaluate)
+    roles = {name: step.parameters.roles(name, step.models) for name in ("base", "planner")}
     assert {name: found["actor"].policy for name, found in roles.items()} == {"base": "scripted", "planner": "openai"}
     assert {found["planner"].policy for found in roles.values()} == {"expert"}
 
@@ -110,7 +111,7 @@ def test_results_of_an_earlier_version_are_made_anew(tmp_path: Path) -> None:
     made = msgspec.json.decode(file.read_bytes())
     assert made["splits"]["held_out_tasks"]["base"]["environments"] == 1
     assert made["splits"]["held_out_tasks"]["base"]["unscored"] == 0
-    run = Run("held_out_tasks", "base", "base", False)
+    run = Play("held_out_tasks", "base", "base", False)
     tables = {run: (Table.open(place / "trajectories"), Table.open(place / "verdicts"))}
     file.write_bytes(msgspec.json.encode({**made, "splits": {"marked": {}}}))
     assert settle(tmp_path, tables, ["base"]) == {"marked": {}}, "the same tables are not measured twice"

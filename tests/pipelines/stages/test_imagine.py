@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from agentmill.pipelines.operators.stage import Model
 from agentmill.pipelines.serving.endpoints import Endpoint
 from agentmill.pipelines.serving.models import ModelConfig
+from agentmill.pipelines.serving.served_model import ServedModel
 from agentmill.schemas.records.task import EnvironmentSpec, Task
 from agentmill.schemas.records.trajectory import Action, MessageAction, Trajectory
 from agentmill.schemas.tables import Counts
@@ -81,9 +81,9 @@ def answer(body: dict[str, Any]) -> Reply:
     return text(written(RIGHT) if fate == "once" else written(turn(CALL, observation=None)))
 
 
-def served(server: FakeOpenAi) -> dict[str, Model]:
+def served(server: FakeOpenAi) -> dict[str, ServedModel]:
     config = ModelConfig(policy="vllm", model="m", endpoints=[server.url])
-    return {"actor": Model(config=config, endpoints=[Endpoint(base_url=server.url, model="m")])}
+    return {"actor": ServedModel(config=config, endpoints=[Endpoint(base_url=server.url, model="m")])}
 
 
 def test_every_run_ends_as_written_repaired_or_dropped_with_its_reason(world: Path) -> None:

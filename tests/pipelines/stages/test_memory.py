@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from agentmill.pipelines.operators.stage import Model
 from agentmill.pipelines.serving.endpoints import Endpoint
 from agentmill.pipelines.serving.models import ModelConfig
+from agentmill.pipelines.serving.served_model import ServedModel
 from agentmill.schemas.chat import to_messages, to_openai
 from agentmill.schemas.records.task import EnvironmentSpec, Task
 from agentmill.schemas.records.trajectory import Trajectory
@@ -57,7 +57,7 @@ def world(tmp_path: Path) -> Iterator[Path]:
         yield tmp_path
 
 
-def actor(*turns: str, policy: str = "gambler") -> dict[str, Model]:
+def actor(*turns: str, policy: str = "gambler") -> dict[str, ServedModel]:
     return {"actor": model(policy, turns=list(turns), revision=" ".join(turns))}
 
 
@@ -110,7 +110,7 @@ def test_tokens_of_a_run_with_memory_are_those_of_its_prompts(world: Path) -> No
 
     with FakeOpenAi(answer, with_tokens=True) as server:
         config = ModelConfig(policy="vllm", model="m", endpoints=[server.url])
-        models = {"actor": Model(config=config, endpoints=[Endpoint(base_url=server.url, model="m")])}
+        models = {"actor": ServedModel(config=config, endpoints=[Endpoint(base_url=server.url, model="m")])}
         manifest = run(world, "memory", "lived", models, shots=RUNS, **RECALL)
     assert manifest.metrics["success"] == 4
     for row in rows_of(world / "lived"):

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from agentmill.pipelines.operators.stage import Model
 from agentmill.pipelines.recipes.grammar import read_recipe
 from agentmill.pipelines.recipes.plan import make_plan
 from agentmill.pipelines.serving.endpoints import Endpoint
 from agentmill.pipelines.serving.models import ModelConfig
+from agentmill.pipelines.serving.served_model import ServedModel
 from agentmill.schemas.config import dump_yaml
 from agentmill.schemas.records.task import EnvironmentSpec, Task
 from agentmill.schemas.records.trajectory import Action
@@ -82,10 +82,10 @@ def servers() -> Iterator[Callable[[], dict[str, FakeOpenAi]]]:
         }
 
 
-def served(servers: dict[str, FakeOpenAi]) -> dict[str, Model]:
+def served(servers: dict[str, FakeOpenAi]) -> dict[str, ServedModel]:
     """A model behind each server, by its role."""
     return {
-        role: Model(
+        role: ServedModel(
             config=ModelConfig(policy="vllm", model=role, endpoints=[server.url]),
             endpoints=[Endpoint(base_url=server.url, model=MODEL)],
         )
@@ -234,7 +234,7 @@ def test_models_of_roles_are_found_and_named_in_no_digest(world: Path) -> None:
         job(world, "multi_agent", "m", models, **{**given, "policy": name, "models": {"critic": name + "c"}})
         for name in ("a", "b")
     )
-    assert one.stage.settled(one.context) == other.stage.settled(other.context)
+    assert one.parameters.provenance_config(one.context) == other.parameters.provenance_config(other.context)
 
 
 @pytest.mark.parametrize(

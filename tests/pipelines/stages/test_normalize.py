@@ -181,7 +181,7 @@ def test_a_file_that_cannot_be_read_ends_the_stage_and_the_next_run_goes_on(
 ) -> None:
     data = write(tmp_path / "d.jsonl", *map(record, range(10)))
     order = job(tmp_path, "normalize", "t", data=[data], dataset="d", format="adp")
-    order.stage.seeds(order.context)  # the plan is made, and held
+    order.parameters.seeds(order.context)  # the plan is made, and held
     with monkeypatch.context() as patch:
         patch.setattr(rows, "opened", lambda path: Worn(path, error))
         with user_error("not-readable", "d.jsonl", type(error).__name__):

@@ -8,17 +8,23 @@ import pytest
 from apache_beam.internal import pickler
 
 from agentmill.pipelines.engine.operation import AsyncOperation, Operation
+from agentmill.pipelines.operators.operator import Operator, StepContext
 from agentmill.pipelines.operators.registry import OPERATORS
-from agentmill.pipelines.operators.stage import Stage, StageContext
-from agentmill.pipelines.operators.task_step import Procedure
+from agentmill.pipelines.operators.task_step import TaskStep
 from agentmill.pipelines.operators.verify import SIDE_TABLES
 from agentmill.schemas.tables import RECORDS
+from agentmill.synthesis.strategies import STRATEGIES
 from agentmill.synthesis.verifiers import VERIFIERS
 from tests.pipelines.stages.steps import model, stage
 
-STAGES = sorted(name for name in OPERATORS if not issubclass(OPERATORS.load(name), Procedure))
+STAGES = sorted(name for name in OPERATORS if not issubclass(OPERATORS.load(name), TaskStep))
 
+EPISODES = (
+    {"policy": "p", "tasks": "t", "environments": "e"},
+    {"tasks": ["Task"], "environments": ["EnvironmentSpec"]},
+)
 KNOWN: dict[str, tuple[dict[str, Any], dict[str, list[str]]]] = {
+    **dict.fromkeys(STRATEGIES, EPISODES),
     "admit": ({"of": "t", "environments": "e"}, {"of": ["Task"], "environments": ["EnvironmentSpec"]}),
     "branch": (
         {"policy": "p", "of": "x", "tasks": "t", "environments": "e"},
@@ -28,10 +34,6 @@ KNOWN: dict[str, tuple[dict[str, Any], dict[str, list[str]]]] = {
     "evolve": ({"of": "t", "environments": "e"}, {"of": ["Task"], "environments": ["EnvironmentSpec"]}),
     "expert": ({"tasks": "t", "environments": "e"}, {"tasks": ["Task"], "environments": ["EnvironmentSpec"]}),
     "filter": ({"of": "x", "where": [{"field": "split", "equals": "train"}]}, {"of": ["Trajectory"]}),
-    "imagine": (
-        {"policy": "p", "tasks": "t", "environments": "e"},
-        {"tasks": ["Task"], "environments": ["EnvironmentSpec"]},
-    ),
     "memory": (
         {"policy": "p", "tasks": "t", "environments": "e", "from": "x", "where": "all"},
         {"tasks": ["Task"], "environments": ["EnvironmentSpec"], "from": ["Trajectory"]},
@@ -54,20 +56,12 @@ KNOWN: dict[str, tuple[dict[str, Any], dict[str, list[str]]]] = {
         {"policy": "p", "tasks": "t", "environments": "e", "attempts": 2},
         {"tasks": ["Task"], "environments": ["EnvironmentSpec"]},
     ),
-    "sample": (
-        {"policy": "p", "tasks": "t", "environments": "e"},
-        {"tasks": ["Task"], "environments": ["EnvironmentSpec"]},
-    ),
     "sft": ({"from": "x"}, {"from": ["Trajectory"]}),
     "search_trace": ({"from": "x"}, {"from": ["Trajectory"]}),
     "spec_env": ({}, {}),
     "spliced": ({"from": "x"}, {"from": ["Trajectory"]}),
     "step_pairs": ({"from": "x"}, {"from": ["Trajectory"]}),
     "step_value": ({"of": "x", "method": "broadcast"}, {"of": ["Trajectory"]}),
-    "tree_search": (
-        {"policy": "p", "tasks": "t", "environments": "e"},
-        {"tasks": ["Task"], "environments": ["EnvironmentSpec"]},
-    ),
     "trajectory_pairs": ({"from": "x"}, {"from": ["Trajectory"]}),
     "world_model": ({"from": "x"}, {"from": ["Trajectory"]}),
     "unpaired": ({"from": "x"}, {"from": ["Trajectory"]}),
@@ -86,7 +80,7 @@ KNOWN: dict[str, tuple[dict[str, Any], dict[str, list[str]]]] = {
 }
 
 
-def known(name: str) -> Stage:
+def known(name: str) -> Operator:
     return stage(name, **KNOWN[name][0])
 
 
@@ -120,7 +114,7 @@ def test_it_declares_the_names_of_the_annotations_that_it_writes(name: str) -> N
 @pytest.mark.parametrize("name", [name for name in STAGES if name != "admit"])
 def test_its_operation_travels(name: str) -> None:
     step = known(name)
-    context = StageContext(models={role: model() for role in step.policies()})
+    context = StepContext(models={role: model() for role in step.policies()})
     operation = step.operation({}, context)
     assert isinstance(operation, Operation)
     sent = pickler.loads(pickler.dumps(operation))

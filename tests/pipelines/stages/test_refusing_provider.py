@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from agentmill.pipelines.engine import attempts
-from agentmill.pipelines.operators.stage import Model
 from agentmill.pipelines.serving.endpoints import Endpoint
 from agentmill.pipelines.serving.models import ModelConfig
+from agentmill.pipelines.serving.served_model import ServedModel
 from agentmill.schemas.errors import LimitReached
 from agentmill.schemas.records.task import EnvironmentSpec, Task
 from agentmill.schemas.tables import Counts
@@ -35,9 +35,9 @@ def world(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def actor(server: FakeOpenAi, **limits: Any) -> dict[str, Model]:
+def actor(server: FakeOpenAi, **limits: Any) -> dict[str, ServedModel]:
     config = ModelConfig(policy="openai", model=MODEL, endpoints=[server.url], limits=limits)
-    return {"actor": Model(config=config, endpoints=[Endpoint(base_url=server.url, model=MODEL)])}
+    return {"actor": ServedModel(config=config, endpoints=[Endpoint(base_url=server.url, model=MODEL)])}
 
 
 @pytest.mark.parametrize("operator", OPERATORS)

@@ -12,10 +12,10 @@ import msgspec
 import pytest
 
 from agentmill.pipelines.operators.lookup import Lookup
-from agentmill.pipelines.operators.rollout import Actors, Rollout, Worlds
-from agentmill.pipelines.operators.stage import Model
+from agentmill.pipelines.operators.rollout_operation import Actors, Rollout, SideTables
 from agentmill.pipelines.serving.endpoints import Endpoint, free_ports
 from agentmill.pipelines.serving.models import ModelConfig, ServerConfig
+from agentmill.pipelines.serving.served_model import ServedModel
 from agentmill.schemas.records.task import EnvironmentSpec, Task
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.records.verdict import Verdict
@@ -62,15 +62,15 @@ def test_admissible_actions_are_refused_where_a_family_does_not_list_them(family
     order = job(world, "sample", "s", PLANNER, policy="p", tasks="tasks", environments="mixed", constrain="admissible")
     error = ("actions-not-listed", "constrain: admissible", f"'{family}'")
     with user_error(*error):
-        order.stage.examine(order.inputs)
+        order.parameters.check_inputs(order.inputs)
     with user_error(*error):
-        asyncio.run(order.stage.operation(order.inputs, order.context).open())  # type: ignore[attr-defined]
+        asyncio.run(order.parameters.operation(order.inputs, order.context).open())  # type: ignore[attr-defined]
 
 
 def test_admissible_actions_are_for_families_that_list_them(world: Path) -> None:
     given = {"constrain": "admissible", "split": "train", "max_turns": 1, **ON}
     order = job(world, "sample", "s", BABBLER, policy="p", **given)
-    order.stage.examine(order.inputs)
+    order.parameters.check_inputs(order.inputs)
     assert order.run().counts.used == 2
 
 
@@ -91,7 +91,7 @@ async def test_worlds_that_were_given_up_are_closed_before_the_end(monkeypatch: 
         await asyncio.sleep(0.01)
     pool.abandon(busy)
     actors = Actors(policies={}, split=None, share=1.0, seed=0, round=0)
-    rollout = Rollout("sample", Sample(), Worlds(environments=Lookup([], EnvironmentSpec)), actors, 1)
+    rollout = Rollout("sample", Sample(), SideTables(environments=Lookup([], EnvironmentSpec)), actors, 1)
     await rollout.close()
     assert closed.is_set()
 
@@ -112,7 +112,7 @@ def test_a_choice_that_leaves_nothing_to_play_is_refused(
 ) -> None:
     step = job(world, "sample", "played", BABBLER, policy="babbler", **given, **ON)
     with user_error(*said):
-        step.stage.examine(step.inputs)
+        step.parameters.check_inputs(step.inputs)
 
 
 def test_only_tasks_of_the_split_are_read(world: Path) -> None:
@@ -143,7 +143,7 @@ def test_a_policy_that_gives_up_is_blamed(world: Path) -> None:
 def test_what_a_dropped_episode_cost_is_told(world: Path) -> None:
     with FakeOpenAi([fake_openai.text("dance"), fake_openai.raw(b"not JSON")]) as server:
         config = ModelConfig(policy="openai", model="m", endpoints=[server.url], max_retries=0)
-        half = {"actor": Model(config=config, endpoints=[Endpoint(base_url=server.url, model="m")])}
+        half = {"actor": ServedModel(config=config, endpoints=[Endpoint(base_url=server.url, model="m")])}
         manifest = run(world, "sample", "half", half, policy="half", split="train", window=1, max_turns=9, **ON)
     assert manifest.reasons == {"malformed": 2}
     assert manifest.metrics.keys() == {"lost_prompt_tokens", "lost_completion_tokens", "lost_cost_usd"}
@@ -154,7 +154,7 @@ def test_a_model_that_is_not_there_ends_the_stage_and_no_episode(world: Path) ->
     [port] = free_ports(1)
     there = f"http://127.0.0.1:{port}/v1"
     config = ModelConfig(policy="openai", model="m", endpoints=[there], patience_s=0.0, max_retries=0)
-    absent = {"actor": Model(config=config, endpoints=[Endpoint(base_url=there, model="m")])}
+    absent = {"actor": ServedModel(config=config, endpoints=[Endpoint(base_url=there, model="m")])}
     parameters = {"policy": "absent", "split": "train", "max_turns": 1, **ON}
     with user_error("endpoint-unreachable"):
         run(world, "sample", "played", absent, **parameters)
@@ -174,9 +174,9 @@ def test_ids_do_not_depend_on_k_nor_on_the_window(world: Path) -> None:
     assert job(world, "sample", "three", BABBLER, policy="other", split="train", k=3, window=9, **ON).finished()
 
 
-def entry(name: str, *turns: str) -> dict[str, Model]:
+def entry(name: str, *turns: str) -> dict[str, ServedModel]:
     """An entry of ``models``; the name of the model is the same in all of them."""
-    return {"actor": Model.of(ModelConfig(policy="scripted", model="llama", turns=list(turns)).named(name))}
+    return {"actor": ServedModel.of(ModelConfig(policy="scripted", model="llama", turns=list(turns)).named(name))}
 
 
 def test_two_entries_with_one_model_name_have_other_ids(world: Path) -> None:
@@ -240,7 +240,7 @@ def test_what_decides_the_episodes_is_in_the_digest(
 def test_sampling_of_the_step_goes_before_that_of_the_model(world: Path) -> None:
     asked = model("openai", model="m", endpoints=["http://127.0.0.1:1/v1"], sampling={"temperature": 0.2, "top_p": 0.9})
     step = job(world, "sample", "s", {"actor": asked}, policy="asked", temperature=0.7, max_tokens=9, **ON)
-    settled = step.stage.settled(step.context)
+    settled = step.parameters.provenance_config(step.context)
     assert settled["models"]["actor"]["sampling"] == {"temperature": 0.7, "top_p": 0.9, "max_tokens": 9}
     assert "temperature" not in settled
     assert "endpoints" not in str(settled)
@@ -251,9 +251,9 @@ def test_a_server_of_ours_is_part_of_what_decides_the_episodes(world: Path, tmp_
     template.write_text("{{ messages }}")
 
     def settled(**server: Any) -> Any:
-        model = Model(config=ModelConfig(policy="vllm", model="m", server=ServerConfig(**server)))
+        model = ServedModel(config=ModelConfig(policy="vllm", model="m", server=ServerConfig(**server)))
         step = job(world, "sample", "s", {"actor": model}, policy="actor", **ON)
-        return step.stage.settled(step.context)["models"]["actor"]
+        return step.parameters.provenance_config(step.context)["models"]["actor"]
 
     plain, given = settled(), settled(chat_template=str(template))
     assert "server" not in settled(max_num_seqs=4, port=8000, lora={"a": "b"}), "that changes no answer"

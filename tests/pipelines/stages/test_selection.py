@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from agentmill.pipelines.engine.chunks import seed_table
+from agentmill.pipelines.operators.operator import StepContext
 from agentmill.pipelines.operators.selection import FilterParameters, TrajectoryFilter
-from agentmill.pipelines.operators.stage import StageContext
 from agentmill.pipelines.recipes.grammar import Recipe
 from agentmill.pipelines.recipes.plan import make_plan
 from agentmill.schemas.config import validate
@@ -157,14 +157,16 @@ def test_mistakes_in_selections(selections: Any, said: tuple[str, ...]) -> None:
 
 def test_how_selections_go_together_is_part_of_what_makes_a_table() -> None:
     given = ["b", ["b"], {"any": "b"}, {"all": "b", "strict": True}]
-    rules = [stage("sft", **{"from": "a"}, selections=each).settled(StageContext())["selections"] for each in given]
+    rules = [
+        stage("sft", **{"from": "a"}, selections=each).provenance_config(StepContext())["selections"] for each in given
+    ]
     assert rules == [
         {"keep": "all", "strict": False},
         {"keep": "all", "strict": False},
         {"keep": "any", "strict": False},
         {"keep": "all", "strict": True},
     ]
-    assert "selections" not in stage("sft", **{"from": "a"}).settled(StageContext())
+    assert "selections" not in stage("sft", **{"from": "a"}).provenance_config(StepContext())
 
 
 def test_a_recipe_names_selections_in_either_form(folder: Path) -> None:

@@ -18,12 +18,12 @@ import pytest
 
 from agentmill.pipelines.engine import progress as utilisation
 from agentmill.pipelines.engine.run import run_stage
-from agentmill.pipelines.operators import rollout
+from agentmill.pipelines.operators import rollout_operation
 from agentmill.pipelines.operators.lookup import Lookup
-from agentmill.pipelines.operators.rollout import Actors, Rollout, Worlds
-from agentmill.pipelines.operators.stage import Model
+from agentmill.pipelines.operators.rollout_operation import Actors, Rollout, SideTables
 from agentmill.pipelines.serving.endpoints import Endpoint, free_ports
 from agentmill.pipelines.serving.models import ModelConfig, ServerConfig
+from agentmill.pipelines.serving.served_model import ServedModel
 from agentmill.pipelines.serving.server_process import ServerPlan, ServerRecords
 from agentmill.pipelines.serving.servers import run_servers
 from agentmill.pipelines.terminal.progress import LineProgress
@@ -73,7 +73,7 @@ def test_a_server_that_dies_costs_time_and_no_episode(world: Path) -> None:
 
     with run_servers([plan], records, 30, restarts=3) as endpoints:
         config = ModelConfig(policy="openai", model=MODEL, endpoints=[endpoints[0].base_url])
-        actor = {"actor": Model(config=config, endpoints=endpoints)}
+        actor = {"actor": ServedModel(config=config, endpoints=endpoints)}
         killer = threading.Thread(target=kill_twice)
         killer.start()
         parameters = {"k": 10, "max_turns": 8, "max_invalid": None, "window": 4}
@@ -88,7 +88,7 @@ def test_episodes_are_dealt_among_endpoints(world: Path) -> None:
     with FakeOpenAi([text("look", hang_s=0.01)]) as one, FakeOpenAi([text("look", hang_s=0.01)]) as other:
         endpoints = [Endpoint(base_url=server.url, model=MODEL) for server in (one, other)]
         config = ModelConfig(policy="openai", model=MODEL, endpoints=[one.url, other.url])
-        actor = {"actor": Model(config=config, endpoints=endpoints)}
+        actor = {"actor": ServedModel(config=config, endpoints=endpoints)}
         run(world, "sample", "explored", actor, policy="actor", max_turns=3, max_invalid=None, window=6, **ON)
         shares = [len(one.requests), len(other.requests)]
     assert sum(shares) == 60
@@ -113,7 +113,7 @@ def test_as_many_episodes_are_in_flight_as_the_endpoints_and_limits_let_live(
     endpoints = [f"http://127.0.0.1:{port}/v1" for port in range(1, servers + 1)]
     asked = model("openai", model="m", endpoints=endpoints, limits=limits)
     step = job(world, "sample", "s", {"actor": asked}, policy="asked", **ON)
-    assert step.stage.operation(step.inputs, step.context).window == window
+    assert step.parameters.operation(step.inputs, step.context).window == window
 
 
 def test_the_utilisation_of_our_servers_is_in_the_manifest(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,7 +122,14 @@ def test_the_utilisation_of_our_servers_is_in_the_manifest(world: Path, monkeypa
         config = ModelConfig(policy="vllm", model="fake", server=ServerConfig(max_num_seqs=8))
         endpoints = [Endpoint(base_url=server.url, model=MODEL)]
         step = job(
-            world, "sample", "explored", {"actor": Model(config=config)}, policy="actor", max_turns=2, window=4, **ON
+            world,
+            "sample",
+            "explored",
+            {"actor": ServedModel(config=config)},
+            policy="actor",
+            max_turns=2,
+            window=4,
+            **ON,
         )
         stream = io.StringIO()
         manifest = step.run({"actor": endpoints}, LineProgress(stream))
@@ -149,7 +156,7 @@ def test_roles_have_servers_of_their_own(world: Path) -> None:
             for role, server in (("actor", actor), ("critic", critic))
         }
         actors = Actors(policies=policies, split=None, share=1.0, seed=0, round=0)
-        worlds = Worlds(environments=Lookup([Table.open(world / "environments")], EnvironmentSpec))
+        worlds = SideTables(environments=Lookup([Table.open(world / "environments")], EnvironmentSpec))
         operation = Rollout("advised", Advised(max_turns=2, max_invalid=None), worlds, actors, window=4)
         run_stage(order(operation, Table.open(world / "tasks"), world / "advised"))
     assert Counter(body["model"] for body in actor.requests) == {"actor": 40}
@@ -176,12 +183,12 @@ def test_worlds_that_block_are_lived_in_threads_and_one_that_hangs_is_dropped(
 ) -> None:
     monkeypatch.setattr(apart, "POOL", apart.Pool(8))
     monkeypatch.setattr(apart, "CLOSING_S", 0.1)
-    monkeypatch.setattr(rollout, "CALL_TIMEOUT_S", 4.0)
+    monkeypatch.setattr(rollout_operation, "CALL_TIMEOUT_S", 4.0)
     monkeypatch.setitem(ENVIRONMENTS._entries, "pddl", f"{__name__}:Sleepy")
     said = iter(["look"] * 10 + ["hang"] + ["look"] * 1000)
     with FakeOpenAi(lambda _: text(next(said))) as server:
         config = ModelConfig(policy="openai", model=MODEL, endpoints=[server.url])
-        actor = {"actor": Model(config=config, endpoints=[Endpoint(base_url=server.url, model=MODEL)])}
+        actor = {"actor": ServedModel(config=config, endpoints=[Endpoint(base_url=server.url, model=MODEL)])}
         parameters = {"max_turns": 3, "max_invalid": None, "window": 8}
         manifest = run(world, "sample", "explored", actor, policy="actor", **parameters, **ON)
     Sleepy.released.set()

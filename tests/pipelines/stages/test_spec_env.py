@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentmill.pipelines.operators.splits import falls_in
-from agentmill.pipelines.operators.stage import Model
 from agentmill.pipelines.serving.models import ModelConfig
+from agentmill.pipelines.serving.served_model import ServedModel
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.registry import Registry
 from agentmill.synthesis.generators.inspirations import BUILT_IN, read_inspirations
@@ -105,7 +105,7 @@ def test_a_model_writes_the_world(tmp_path: Path) -> None:
 def test_two_writers_with_one_model_name_write_worlds_with_other_ids(tmp_path: Path) -> None:
     config = ModelConfig(policy="scripted", model="llama", turns=[prompt("pddl_world_seed")])
     for name in ("one", "two"):
-        writer = {"generator": Model.of(config.named(name))}
+        writer = {"generator": ServedModel.of(config.named(name))}
         run(tmp_path, "spec_env", name, writer, backend="llm", policy="writer", n=2, seed=3)
     assert len({spec.environment_id for name in ("one", "two") for spec in rows_of(tmp_path / name)}) == 4
 

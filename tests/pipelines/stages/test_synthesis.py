@@ -57,18 +57,18 @@ def test_held_out_tasks_are_a_share_of_all_tasks(n: int, held_out: float, expect
     specs = [spec(f"e{number}", split="train") for number in range(4)]
     write_table(tmp_path / "environments", [specs[:1], [spec("unseen", split="held_out"), *specs[1:]]], EnvironmentSpec)
     operation = job(tmp_path, "propose", "tasks", of="environments", n=n, held_out=held_out)
-    proposal: Any = operation.stage.operation(operation.inputs, operation.context)
+    proposal: Any = operation.parameters.operation(operation.inputs, operation.context)
     splits = Counter(proposal._split(each, number) for each in specs for number in range(n))
     assert splits == {"held_out_tasks": expected, "train": 4 * n - expected}
     assert proposal._split(spec("unseen", split="held_out"), 0) == "held_out_environments"
-    operation.stage.examine(operation.inputs)
+    operation.parameters.check_inputs(operation.inputs)
 
 
 def test_held_out_tasks_that_come_to_none_are_refused(tmp_path: Path) -> None:
     write_table(tmp_path / "environments", [[spec("e0"), spec("unseen", split="held_out")]], EnvironmentSpec)
     step = job(tmp_path, "propose", "tasks", of="environments", n=6, held_out=0.1)
     with user_error("share-sets-none-aside", "0.1", "6"):
-        step.stage.examine(step.inputs)
+        step.parameters.check_inputs(step.inputs)
 
 
 def test_variants_have_the_split_of_their_parent(worlds: Path) -> None:

@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from agentmill.pipelines.operators.stage import Model
 from agentmill.pipelines.recipes.grammar import read_recipe
 from agentmill.pipelines.recipes.plan import make_plan
 from agentmill.pipelines.runs.inspection import inspect_table
 from agentmill.pipelines.serving.endpoints import Endpoint
 from agentmill.pipelines.serving.models import ModelConfig
+from agentmill.pipelines.serving.served_model import ServedModel
 from agentmill.schemas.chat import to_messages, to_openai
 from agentmill.schemas.config import dump_yaml
 from agentmill.schemas.records.task import EnvironmentSpec, Task
@@ -47,7 +47,7 @@ def world(tmp_path: Path) -> Iterator[Path]:
         yield tmp_path
 
 
-def actor(**fields: Any) -> dict[str, Model]:
+def actor(**fields: Any) -> dict[str, ServedModel]:
     return {"actor": model("chooser", turns=["ab"], **fields)}
 
 
@@ -143,7 +143,7 @@ def test_a_tree_that_gives_way_takes_its_nodes_with_it(world: Path) -> None:
     with user_error("made-differently", "operator: tree_search -> sample"):
         other.run()
     assert job(world, "tree_search", "out", actor(), split="train", **SEARCH).finished() is not None
-    assert msgspec.structs.replace(other, replace=True).run().operator == "sample"
+    assert other.run(replace=True).operator == "sample"
     assert not (world / "out" / "nodes").exists()
 
 
@@ -171,7 +171,7 @@ def test_tokens_of_branches_are_those_of_the_prompts_they_were_sampled_from(worl
 
     with FakeOpenAi(answer, with_tokens=True) as server:
         config = ModelConfig(policy="vllm", model="m", endpoints=[server.url])
-        models = {"actor": Model(config=config, endpoints=[Endpoint(base_url=server.url, model="m")])}
+        models = {"actor": ServedModel(config=config, endpoints=[Endpoint(base_url=server.url, model="m")])}
         manifest = run(world, "tree_search", "trees", models, split="train", priors="logprob", **SEARCH)
     runs: list[Trajectory] = rows_of(world / "trees")
     assert len(runs) == 18
@@ -202,7 +202,7 @@ def test_a_critic_is_asked_as_its_own_model_says(world: Path) -> None:
     parameters = {**SEARCH, "value": "critic", "critic": "critic", "temperature": 0.9, "split": "train"}
     models = {"actor": model("openai", **served), "critic": model("openai", **served)}
     step = job(world, "tree_search", "trees", models, **parameters)
-    settled = step.stage.settled(step.context)["models"]
+    settled = step.parameters.provenance_config(step.context)["models"]
     assert [settled[role]["sampling"]["temperature"] for role in ("actor", "critic")] == [0.9, 0.1]
     judged = {**actor(), "critic": model("appraiser", turns=["bb=0.9", "bba=0.9"])}
     assert run(world, "tree_search", "judged", judged, **parameters).metrics["tree_critic_calls"] == 3 * 5

@@ -1,4 +1,4 @@
-"""Where the steps of a run are worked on: it opens their tables, serves their models and makes their tables."""
+"""What the steps of one run share: the model servers, the Beam runner and the display of progress."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Self
 import msgspec
 
 from agentmill.pipelines.engine.runner import RunnerConfig
-from agentmill.pipelines.engine.stage_run import Job
-from agentmill.pipelines.operators.stage import Inputs, Model, Stage, StageContext
+from agentmill.pipelines.operators.make_table import find_table, make_table, served
+from agentmill.pipelines.operators.operator import Inputs, Operator, StepContext
 from agentmill.pipelines.runs.check import Verified
 from agentmill.pipelines.runs.dropped import refuse_unused
 from agentmill.pipelines.serving.models import ModelConfig
@@ -22,27 +22,16 @@ from agentmill.schemas.errors import printable
 from agentmill.schemas.tables import Manifest, Table
 
 
-class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """One table to be made: what a step says, with its tables opened and its models resolved."""
-
-    operator: str
-    name: str
-    stage: Stage
-    inputs: Inputs
-    models: Mapping[str, ModelConfig]
-    folder: Path
-    seed: int
-    round: int = 0
-
-
 class RunContext:
-    """A run's servers and its way of running stages. A context manager: servers are stopped on leaving it.
+    """The servers of a run, and where its tables are made. A context manager: leaving it stops the servers.
 
-    ``made`` counts what was not there before; ``changes`` is called before the first of these is made.
+    ``name`` is that of the recipe. ``made`` counts what was not there before; ``changes`` is called before the first of
+    these is made. ``replace`` and ``retry_above`` as for ``StageRun``.
     """
 
     def __init__(
         self,
+        name: str,
         run_dir: Path,
         runner: RunnerConfig,
         progress: StageProgress,
@@ -50,6 +39,7 @@ class RunContext:
         changes: Callable[[], None],
         retry_above: float | None = None,
     ) -> None:
+        self.name = name
         self.run_dir = run_dir
         self.replace = replace
         self.progress = progress
@@ -60,49 +50,51 @@ class RunContext:
         self._changes = changes
         self._retry_above = retry_above
 
-    def make(self, order: Order) -> Manifest:
-        """Make the table of ``order``, or find it made. Models are served only if it has to be made.
+    def make(
+        self, parameters: Operator, inputs: Inputs, models: Mapping[str, ModelConfig], context: StepContext
+    ) -> Manifest:
+        """Make the table of a step, or find it made. Models are served only if it has to be made.
 
         Raises ``UserError``, ``StageFailed``, ``EngineError``, ``ServerError``, and ``NothingUsed`` for a table that
         dropped all its inputs, whenever it was made.
         """
-        job = Job(
-            operator=order.operator,
-            name=order.name,
-            stage=order.stage,
-            inputs=order.inputs,
-            folder=order.folder,
-            context=StageContext(seed=order.seed, models=self._models(order), round=order.round),
-            runner=self._runner,
-            replace=self.replace,
-            retry_above=self._retry_above,
-        )
-        found = job.finished()
+        context = self.with_models(context, models)
+        found = find_table(parameters, inputs, context, self.replace)
         if found is None:
-            self.verify(order.inputs)
+            self.verify(inputs)
             self.begin()
-            self._say_withheld(order)
-            manifest = job.run(self.pool.endpoints(order.models), self.progress)
+            self._warn_of_withheld(parameters, models, context.name)
+            manifest = make_table(
+                parameters,
+                inputs,
+                served(context, self.pool.endpoints(models)),
+                runner=self._runner,
+                replace=self.replace,
+                retry_above=self._retry_above,
+                progress=self.progress,
+            )
         else:
             manifest = found
-        refuse_unused(order.name, Table(order.folder, manifest), in_round=order.round > 0)
+        refuse_unused(context.name, Table(context.folder, manifest), in_round=context.round > 0)
         if found is not None:
-            self.progress.skipped(order.name, found)
+            self.progress.skipped(context.name, found)
         return manifest
 
-    def _say_withheld(self, order: Order) -> None:
-        """Tell the user which sampling parameters of the step a model does not take."""
-        for role, config in order.models.items():
-            for name in config.sampling.withheld(order.stage.sampling(role)):
-                model = config.entry or config.display_name
-                self.say(f"{order.name}: `{name}` is not sent to {model}, whose `sampling.{name}` is null")
+    def with_models(self, context: StepContext, models: Mapping[str, ModelConfig]) -> StepContext:
+        """``context`` with its models by role, not served yet."""
+        known = self.pool.known(models)
+        named = {role: msgspec.structs.replace(model, step=context.name) for role, model in known.items()}
+        return msgspec.structs.replace(context, models=named)
 
-    def _models(self, order: Order) -> dict[str, Model]:
-        known = self.pool.known(order.models)
-        return {role: msgspec.structs.replace(model, step=order.name) for role, model in known.items()}
+    def _warn_of_withheld(self, parameters: Operator, models: Mapping[str, ModelConfig], step: str) -> None:
+        """Tell the user which sampling parameters of the step a model does not take."""
+        for role, config in models.items():
+            for name in config.sampling.withheld(parameters.sampling(role)):
+                model = config.entry or config.display_name
+                self.say(f"{step}: `{name}` is not sent to {model}, whose `sampling.{name}` is null")
 
     def verify(self, inputs: Inputs) -> None:
-        """Raises ``UserError`` for a table whose files are not those that its manifest tells of."""
+        """Raises ``UserError`` for a table whose files differ from those that its manifest lists."""
         for tables in inputs.values():
             for table in tables:
                 self._verified.check(table)

@@ -1,35 +1,34 @@
-"""The contract of a stage: the parameters of an operator, as a recipe step gives them, and the operation they make.
+"""The contract of an operator: the parameters of a step, as a recipe gives them, and the operation they make.
 
-A stage is a configuration and nothing else. Which tables and models its step names it says by role; whoever runs it
-resolves them and hands them back.
+An operator is a configuration and nothing else. It names its tables and models by role; the runner opens the tables,
+serves the models and passes both to ``operation``.
 """
 
 from __future__ import annotations
 
-import math
+import re
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from itertools import chain
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 
 import msgspec
 from pydantic import BeforeValidator, Field
 
-from agentmill.pipelines.engine.operation import Operation
-from agentmill.pipelines.serving.endpoints import Endpoint
-from agentmill.pipelines.serving.models import ModelConfig, model_folder
+from agentmill.pipelines.engine.operation import AnyOperation
+from agentmill.pipelines.serving.models import ModelConfig
+from agentmill.pipelines.serving.served_model import ServedModel
 from agentmill.schemas.conditions import Asked, asked
 from agentmill.schemas.config import Config
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
-from agentmill.schemas.models import model_revision
 from agentmill.schemas.records.manifest import MANIFEST_NAME, Manifest
 from agentmill.schemas.records.record import JsonObject, Record
 from agentmill.schemas.tables import Table
-from agentmill.synthesis.policies.policy import PolicySettings
 
-WINDOW_PER_SEQUENCE = 2
-DEFAULT_WINDOW = 64
-TURNS_PER_MINUTE = 4
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+Name = Annotated[str, Field(pattern=f"^{NAME.pattern}$")]
+"""The name of a step, a model or a table in a recipe."""
 
 
 def _listed(value: Any) -> Any:
@@ -43,71 +42,26 @@ Inputs = Mapping[str, Sequence[Table]]
 """The tables of a step by role, opened."""
 
 
-class Model(msgspec.Struct, frozen=True, kw_only=True):
-    """A model that a step uses. ``revision`` tells its weights; ``endpoints`` are known only while it is served.
+class StepContext(msgspec.Struct, frozen=True, kw_only=True):
+    """What a step is in its run: the name of its operator, its own name, its folder, seed, round, and models by role.
 
-    ``workers`` worker processes share its limits, and the ``ledger`` of what it has cost, by ``step``.
+    ``name`` is unique in the run (``round-01/explored``). ``round`` is that of an ``iterate``, 0 outside of one.
+    ``models`` are empty while a run is planned.
     """
 
-    config: ModelConfig
-    revision: str | None = None
-    endpoints: list[Endpoint] = []
-    workers: int = 1
-    ledger: str | None = None
-    step: str = ""
-
-    @classmethod
-    def of(cls, config: ModelConfig, workers: int = 1, ledger: str | None = None) -> Model:
-        """A model as configured, not served yet; the files of one that we will serve are read for its revision."""
-        managed = config.managed and config.model is not None
-        revision = model_revision(model_folder(str(config.model))) if managed else None
-        return cls(config=config, revision=revision, workers=workers, ledger=ledger)
-
-    @property
-    def window(self) -> int:
-        """How many episodes in flight keep it busy: twice what its servers work on at once, since some are in a world.
-
-        Of other people's endpoints that is known if ``limits`` say so; else it is ``DEFAULT_WINDOW`` for each. Behind
-        limits no more than these let take four turns a minute each: time runs on for what queues.
-        """
-        servers = max(1, len(self.endpoints or self.config.endpoints))
-        if self.config.managed:
-            return WINDOW_PER_SEQUENCE * self.config.server.sequences * servers
-        limits = self.config.limits.share(self.workers)
-        concurrent = WINDOW_PER_SEQUENCE * (limits.max_concurrent or 0) or DEFAULT_WINDOW * servers
-        paced = (limits.requests_per_minute or math.inf) / TURNS_PER_MINUTE
-        return int(max(1, min(concurrent, paced)))
-
-    def settings(self, sampling: Mapping[str, Any]) -> PolicySettings:
-        """The policy as data; entries of ``sampling`` go before those of the config."""
-        settings = self.config.settings(self.endpoints, self.revision, sampling)
-        return msgspec.structs.replace(
-            settings, limits=settings.limits.share(self.workers), ledger=self.ledger, step=self.step
-        )
-
-    def identity(self, sampling: Mapping[str, Any]) -> JsonObject:
-        """What of it decides what it makes, ids included: not where it is served, nor how patiently it is asked."""
-        settings = self.settings(sampling)
-        fields = ("policy", "entry", "name", "revision", "sampling", "turns")
-        server = self.config.server.identity() if self.config.managed else {}
-        given = {"headers": settings.headers, "server": server}
-        known = {field: getattr(settings, field) for field in fields}
-        return {**known, **{name: value for name, value in given.items() if value}}
-
-
-class StageContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What a stage gets from the run it is part of: its seed, its models by role, and the round of an ``iterate``."""
-
+    operator: str = ""
+    name: str = ""
+    folder: Path = Path()
     seed: int = 0
-    models: Mapping[str, Model] = {}
     round: int = 0
+    models: Mapping[str, ServedModel] = {}
 
 
-class Stage(Config):
+class Operator(Config):
     """Parameters of an operator that makes one table from others."""
 
     primary: ClassVar[str]
-    """The role of the tables whose rows are worked on; a stage without any makes its own ``seeds``."""
+    """The role of the tables whose rows are worked on; an operator without any makes its own ``seeds``."""
 
     table_roles: ClassVar[Sequence[str]]
     """The fields that name tables. A field ``from_`` is spelled ``from`` in recipes, and that is its role."""
@@ -165,7 +119,7 @@ class Stage(Config):
         return None
 
     def pinned(self, revisions: MutableMapping[str, str]) -> Self:
-        """The same stage with whatever it names that may change elsewhere at one revision.
+        """The same operator with whatever it names that may change elsewhere at one revision.
 
         ``revisions`` are those that the run has met, by name; new ones are added. Raises ``UserError``.
         """
@@ -176,17 +130,17 @@ class Stage(Config):
         """Raises ``UserError`` for models, by role, that it cannot work with; called while a run is planned."""
         del models
 
-    def seeds(self, context: StageContext) -> list[Record]:
-        """The rows of a stage without input tables. Raises ``UserError``."""
+    def seeds(self, context: StepContext) -> list[Record]:
+        """The rows of an operator without input tables. Raises ``UserError``."""
         del context
         return []
 
-    def foresee(self, context: StageContext) -> None:
-        """For a stage without input tables: raises ``UserError`` for what fails for certain, while a run is planned."""
+    def precheck(self, context: StepContext) -> None:
+        """Called while a run is planned, for an operator without tables. Raises ``UserError`` for a sure failure."""
         self.seeds(context)
 
-    def examine(self, inputs: Inputs) -> None:
-        """Look at the input tables as soon as they are there, which may be hours before it is this stage's turn.
+    def check_inputs(self, inputs: Inputs) -> None:
+        """Look at the input tables as soon as they are there, which may be hours before it is the turn of its step.
 
         Raises ``UserError`` for what can be known then to fail.
         """
@@ -197,7 +151,7 @@ class Stage(Config):
         del manifest
         return []
 
-    def settled(self, context: StageContext) -> JsonObject:
+    def provenance_config(self, context: StepContext) -> JsonObject:
         """All that decides what is in the table, but for its input tables; this goes into the manifest."""
         sampling = {role: self.sampling(role) for role in self.policies()}
         hidden = {*self.table_roles, *self.incidental, *self.model_roles.values(), *chain(*sampling.values())}
@@ -210,7 +164,7 @@ class Stage(Config):
         del role
         return {}
 
-    def operation(self, inputs: Inputs, context: StageContext) -> Operation:
+    def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
         """The operation, ready to be pickled."""
         raise NotImplementedError
 
