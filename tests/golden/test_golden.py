@@ -100,7 +100,7 @@ def test_a_generator_makes_the_same_environments_and_tasks(family: str, tmp_path
 @pytest.mark.skipif(not SAMPLES, reason="AGENTMILL_SAMPLES does not name the folder with real records")
 @pytest.mark.parametrize("name", [path.stem for path in sorted((ROOT / "configs/datasets").glob("*.yaml"))])
 def test_a_profile_reads_the_same_trajectories(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tests.pipelines.stages.test_datasets import SAMPLES as FOLDERS
+    from tests.pipelines.operators.test_normalize_datasets import SAMPLES as FOLDERS
 
     if name not in FOLDERS:
         pytest.skip("the samples have no record of it")

@@ -11,7 +11,7 @@ from agentmill.schemas.views.annotations import NOTHING
 from agentmill.schemas.views.sft import Sft
 from agentmill.schemas.views.toolformats import DIALECTS, ToolFormat
 from tests.builders import called, instruction, said, seen, tool, tool_trajectory, trajectory
-from tests.schemas.templates import real
+from tests.schemas.chat_templates import real
 
 FUNCTION = (
     '{"name":"look","description":"look something",'
