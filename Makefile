@@ -28,7 +28,7 @@ quickstart: setup
 	$(BIN)/agentmill run configs/quickstart.yaml
 
 test: setup lint types
-	$(BIN)/pytest
+	$(BIN)/pytest -n auto
 
 lint: setup
 	$(BIN)/ruff check .
@@ -40,7 +40,7 @@ types: setup
 soak: setup
 	AGENTMILL_FUZZ=200000 AGENTMILL_EPISODES=2000 AGENTMILL_REAL_EPISODES=100 AGENTMILL_KILLS=50 AGENTMILL_FAULTS=17 \
 	  AGENTMILL_SEQUENCES=10000 $(BIN)/pytest \
-	  tests/schemas/formats/test_fuzz.py tests/pipelines/stages/test_faults.py tests/pipelines/stages/test_faults_vllm.py \
+	  tests/schemas/formats/test_fuzz.py tests/pipelines/operators/test_rollout_faults.py tests/pipelines/operators/test_rollout_faults_vllm.py \
 	  tests/pipelines/engine/test_kills.py tests/pipelines/chaos tests/synthesis/environments/test_random_actions.py
 
 # Not bench_mask_effect.py, which needs a finished quickstart and half an hour.

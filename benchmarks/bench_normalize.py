@@ -38,7 +38,7 @@ from agentmill.pipelines.sources.planning import plan_parts
 from agentmill.schemas.config import validate
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.tables import Table, write_shard
-from tests.pipelines.stages.steps import StepRun
+from tests.pipelines.operators.steps import StepRun
 
 TARGETS = {"swe": 1_000, "react": 8_000}
 SCALING_TARGET = 1.6

@@ -22,7 +22,7 @@ from machine import describe
 from agentmill.pipelines.engine.runner import RunnerConfig
 from agentmill.schemas.records.task import EnvironmentSpec, Task
 from agentmill.schemas.tables import Manifest, Table
-from tests.pipelines.stages.steps import job
+from tests.pipelines.operators.steps import job
 
 PROPOSED = {"pddl": 200, "toolbox": 185, "codegym": 230}
 """Environments per family: what is dropped is allowed for."""

@@ -1,7 +1,9 @@
-"""What every test shares: the checkout on the path, and one hypothesis profile that is the same in every run.
+"""What every test shares: the checkout on the path, one hypothesis profile, and how files are divided among workers.
 
 Where code cannot be isolated, as in many containers, tests that need the sandbox are left out and say why; with
 ``AGENTMILL_REQUIRE_SANDBOX`` they fail.
+
+With ``-n`` (pytest-xdist) the tests of a file stay in one worker, which makes the fixtures of the file once.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import signal
 import sys
 from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import polars  # noqa: F401
 import pytest
@@ -29,9 +32,43 @@ settings.register_profile(
 )
 settings.load_profile("agentmill")
 
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # The other cores are those of the other workers; also for what tests start.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # A script's background jobs are started with interrupts ignored, and so would be all that tests start and interrupt.
 # Polars puts a handler of its own in the place of Python's, under which blocking calls go on; so it is imported before.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """``-n`` alone is enough: groups are kept, and work is given out in the order below."""
+    if getattr(config.option, "dist", "no") == "load":
+        config.option.dist, config.option.loadscopereorder = "loadgroup", False
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Slow files come first, so that no worker is left alone with one; one worker takes all files that start vLLM."""
+    served = {item.path for item in items if item.get_closest_marker("model")}
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    for item in items:
+        if item.path in served:
+            item.add_marker(pytest.mark.xdist_group("vllm"))
+    items.sort(key=lambda item: (item.path not in served, item.path not in slow))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """The unit of work is a group, and a file for tests without one."""
+    from xdist.scheduler import LoadGroupScheduling
+
+    class FileScheduling(LoadGroupScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            group = super()._split_scope(nodeid)
+            return nodeid.partition("::")[0] if group == nodeid else group
+
+    return FileScheduling(config, log)
 
 
 def _unless_required() -> Generator[None]:

@@ -7,6 +7,7 @@ sense, but the same for the same seed. ``tiny_adapter()`` is a LoRA adapter of i
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
@@ -47,11 +48,16 @@ Tools, one a line; call with <tool_call>{"name": ..., "arguments": {...}}</tool_
 
 
 def tiny_model() -> Path:
-    """The folder of the model, kept between test runs."""
+    """The folder of the model, kept between test runs and made by one of the processes that want it."""
     folder = Path(tempfile.gettempdir()) / f"agentmill-tests-{os.getuid()}" / f"tiny-llama-{VERSION}"
-    if not folder.is_dir():
-        environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "PYTHONSAFEPATH": "1"}
-        subprocess.run([sys.executable, __file__, str(folder)], check=True, env=environment)
+    if folder.is_dir():
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with (folder.parent / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.is_dir():
+            environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "PYTHONSAFEPATH": "1"}
+            subprocess.run([sys.executable, __file__, str(folder)], check=True, env=environment)
     return folder
 
 
@@ -98,15 +104,13 @@ def build(folder: Path) -> None:
         eos_token_id=special.index("<|im_end|>"),
         pad_token_id=0,
     )
-    folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as made:
         LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(made)
         fast.save_pretrained(made)
         build_adapter(Path(made) / "adapter", config.hidden_size)
         Path(made).chmod(0o755)
-        if not folder.is_dir():
-            Path(made).rename(folder)
-            Path(made).mkdir()
+        Path(made).rename(folder)
+        Path(made).mkdir()  # for the temporary directory to remove
 
 
 def build_adapter(folder: Path, width: int, rank: int = 8) -> None:

@@ -19,8 +19,8 @@ COPIED = ("agentmill", "configs", "schemas", "synthesis", "pipelines", "trainers
 CONFORMANCE = (
     "tests/synthesis/environments/test_conformance.py",
     "tests/synthesis/strategies/test_conformance.py",
-    "tests/schemas/formats/test_formats.py",
-    "tests/pipelines/stages/test_operators.py",
+    "tests/schemas/formats/test_format.py",
+    "tests/pipelines/operators/test_operator.py",
 )
 ADDED = ("dial", "persist", "moves", "label_repeats", "brief")
 

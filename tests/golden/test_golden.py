@@ -28,6 +28,8 @@ from agentmill.trainers import dpo, kto, reward, sft
 from tests.trainers.scoring import scored_rows
 from tests.trainers.tables import pairs, rows, tool_row, turns, unpaired_rows, write_table
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = Path(__file__).with_name("digests.json")
 SAMPLES = os.environ.get("AGENTMILL_SAMPLES", "")
@@ -98,7 +100,7 @@ def test_a_generator_makes_the_same_environments_and_tasks(family: str, tmp_path
 @pytest.mark.skipif(not SAMPLES, reason="AGENTMILL_SAMPLES does not name the folder with real records")
 @pytest.mark.parametrize("name", [path.stem for path in sorted((ROOT / "configs/datasets").glob("*.yaml"))])
 def test_a_profile_reads_the_same_trajectories(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tests.pipelines.stages.test_datasets import SAMPLES as FOLDERS
+    from tests.pipelines.operators.test_normalize_datasets import SAMPLES as FOLDERS
 
     if name not in FOLDERS:
         pytest.skip("the samples have no record of it")

@@ -18,7 +18,7 @@ from tests.errors import user_error
 from tests.model import tiny_model
 from tests.pipelines.cli.world import agentmill
 from tests.pipelines.engine.stages import write_table
-from tests.pipelines.stages.steps import run
+from tests.pipelines.operators.steps import run
 
 THOUGHT = {"description": "I look into the box, because the ball may well be in there."}
 

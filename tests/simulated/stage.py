@@ -16,7 +16,7 @@ from agentmill.pipelines.serving.served_model import ServedModel
 from agentmill.schemas.config import validate
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.task import Task
-from tests.pipelines.stages.steps import StepRun
+from tests.pipelines.operators.steps import StepRun
 from tests.simulated.world import SPECS
 
 SEED = 5

@@ -33,7 +33,7 @@ from tests.builders import called, instruction, outcome, said, seen, tool, tool_
 from tests.errors import user_error
 from tests.pipelines.cli.world import agentmill
 from tests.trainers.tables import write_table
-from tests.trainers.test_resume import curve, kill_after_checkpoint
+from tests.trainers.test_resume import checkpoints, curve, kill_at_checkpoint
 
 REAL = "smollm2-135m-instruct"
 CONTENT = b"weights" * 1000
@@ -201,10 +201,10 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.set_num_threads(1)
     export(folder)
     for trainer, train in TRAINERS.items():
-        config, work = configured(folder, trainer), folder / f".{trainer}-model.work"
-        kill_after_checkpoint(config, work / "checkpoint-2" / "complete", trainer=trainer)
+        config = configured(folder, trainer)
+        kill_at_checkpoint(config, 3, trainer=trainer)
         assert not (folder / f"{trainer}-model").exists()
-        assert not (work / f"checkpoint-{STEPS}").exists()
+        assert checkpoints(folder / f".{trainer}-model.work")[-1] == 2
         assert train(["--config", str(config)]) == 0
     return folder
 

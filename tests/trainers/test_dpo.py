@@ -16,7 +16,9 @@ from agentmill.trainers.dpo import main
 from agentmill.trainers.preferences import pair as encode_pair
 from agentmill.trainers.tokens import RowError
 from tests.trainers.tables import answered, assistant, pair, pairs, side, unpaired_rows, user, write_table
-from tests.trainers.test_resume import curve, kill_after_checkpoint
+from tests.trainers.test_resume import checkpoints, curve, kill_at_checkpoint
+
+pytestmark = pytest.mark.slow
 
 torch.set_num_threads(1)
 
@@ -72,14 +74,15 @@ def test_a_training_leaves_a_whole_model(
 
 
 def test_a_killed_training_ends_as_an_unbroken_one(dpo_config: Path, tmp_path: Path) -> None:
-    options = ["max_steps=30", "lora={rank: 4, dropout: 0.1}", "gradient_accumulation=2"]
-    kill_after_checkpoint(dpo_config, tmp_path / ".tuned.work/checkpoint-4/complete", *options, trainer="dpo")
+    options = ["max_steps=10", "lora={rank: 4, dropout: 0.1}", "gradient_accumulation=2", "save_steps=3"]
+    kill_at_checkpoint(dpo_config, 6, *options, trainer="dpo")
+    assert checkpoints(tmp_path / ".tuned.work")[-1] == 3
     assert not (tmp_path / "tuned").exists()
     assert main(["--config", str(dpo_config), *options]) == 0
     assert main(["--config", str(dpo_config), *options, f"output={tmp_path / 'unbroken'}"]) == 0
     broken, unbroken = curve(tmp_path / "tuned"), curve(tmp_path / "unbroken")
-    assert [point["step"] for point in broken] == list(range(1, 31))
-    for key in ("loss", "margin", "chosen_change", "tokens"):
+    assert [point["step"] for point in broken] == list(range(1, 11))
+    for key in ("loss", "margin", "chosen_change", "grad_norm", "learning_rate", "tokens", "loss_tokens"):
         assert [point[key] for point in broken] == pytest.approx([point[key] for point in unbroken], rel=1e-3, abs=1e-5)
 
 

@@ -15,6 +15,8 @@ import psutil
 import pytest
 import torch
 
+from agentmill.pipelines.serving.endpoints import free_ports
+from agentmill.schemas.config import dump_yaml
 from agentmill.trainers.dpo import main as dpo_main
 from agentmill.trainers.kto import main as kto_main
 from agentmill.trainers.reward import main as reward_main
@@ -22,19 +24,21 @@ from agentmill.trainers.sft import main
 from tests.trainers.scoring import scored_rows
 from tests.trainers.tables import pair, unpaired_rows, write_table
 
+pytestmark = pytest.mark.slow
+
 torch.set_num_threads(1)
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def launch(trainer: str, config: Path, *overrides: str, kind: str = "fsdp") -> None:
-    """Train in two processes, ``fsdp`` or ``ddp``."""
+def launch(kind: str, module: str, *arguments: str) -> None:
+    """Run a module in two processes, ``fsdp`` or ``ddp``."""
     command = [sys.executable, "-m", "accelerate.commands.launch"]
     command += ["--config_file", str(ROOT / f"configs/accelerate/{kind}_cpu.yaml"), "--main_process_port", "0"]
-    command += ["-m", f"agentmill.trainers.{trainer}", "--config", str(config), *overrides]
+    command += ["-m", module, *arguments]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "PYTHONFAULTHANDLER": "1"}
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as run:
         try:
-            _, said = run.communicate(timeout=240)
+            _, said = run.communicate(timeout=270)
         except subprocess.TimeoutExpired:
             # Each process says where it stands before it dies.
             for process in (*psutil.Process(run.pid).children(recursive=True), run):
@@ -44,7 +48,8 @@ def launch(trainer: str, config: Path, *overrides: str, kind: str = "fsdp") -> N
 
 
 def test_two_processes_learn_what_one_does(config: Path, tmp_path: Path) -> None:
-    launch("sft", config, "batch_size=2", "max_steps=6", "save_steps=3")
+    two = ["batch_size=2", "max_steps=6", "save_steps=3"]
+    launch("fsdp", "agentmill.trainers.sft", "--config", str(config), *two)
     shared = json.loads((tmp_path / "tuned" / "training.json").read_bytes())
     assert shared["processes"] == 2
     assert shared["rows_per_step"] == 4
@@ -61,32 +66,46 @@ def test_two_processes_learn_what_one_does(config: Path, tmp_path: Path) -> None
 PAIRS = [pair(f"p{number}", number % 3, 1.0 + number % 2) for number in range(8)]
 
 
-@pytest.mark.parametrize(
-    ("kind", "trainer", "alone", "rows", "key", "options"),
-    [
-        ("fsdp", "dpo", dpo_main, PAIRS, "chosen_change", []),
-        ("fsdp", "kto", kto_main, unpaired_rows(8), "chosen_change", []),
-        ("fsdp", "reward", reward_main, PAIRS, "margin", []),
-        ("ddp", "dpo", dpo_main, PAIRS, "chosen_change", ["lora={rank: 4}"]),
-        ("ddp", "reward", reward_main, scored_rows(8), "error", []),
-    ],
-)
-def test_two_processes_judge_as_one_does(
-    kind: str,
-    trainer: str,
-    alone: Callable[..., int],
-    rows: list[Any],
-    key: str,
-    options: list[str],
-    config: Path,
-    tmp_path: Path,
-) -> None:
-    table = write_table(tmp_path / "judged", rows, type(rows[0]))
-    given = [f"rows={table}", "max_steps=3", "precision=fp32", "learning_rate=3e-4", *options]
-    launch(trainer, config, *given, "batch_size=2", kind=kind)
-    assert alone(["--config", str(config), *given, "batch_size=4", f"output={tmp_path / 'alone'}"]) == 0
-    records = [json.loads((tmp_path / name / "training.json").read_bytes()) for name in ("tuned", "alone")]
+JUDGES: dict[str, tuple[Callable[..., int], list[Any], str, dict[str, Any]]] = {
+    "fsdp/dpo": (dpo_main, PAIRS, "chosen_change", {}),
+    "fsdp/kto": (kto_main, unpaired_rows(8), "chosen_change", {}),
+    "fsdp/reward": (reward_main, PAIRS, "margin", {}),
+    "ddp/dpo": (dpo_main, PAIRS, "chosen_change", {"lora": {"rank": 4}}),
+    "ddp/reward": (reward_main, scored_rows(8), "error", {}),
+}
+
+
+@pytest.fixture(scope="module")
+def shared(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a model of each judge, trained in two processes; those of a kind by one launch."""
+    folder = tmp_path_factory.mktemp("shared")
+    for name, (_, rows, _, options) in JUDGES.items():
+        (folder / name).mkdir(parents=True)
+        settings = {
+            "rows": str(write_table(folder / name / "rows", rows, type(rows[0]))),
+            "model": str(model),
+            "output": str(folder / name / "tuned"),
+            "max_steps": 3,
+            "batch_size": 2,
+            "learning_rate": 3e-4,
+            "precision": "fp32",
+            **options,
+        }
+        (folder / f"{name}.yaml").write_text(dump_yaml(settings))
+    for kind in ("fsdp", "ddp"):
+        configs = sorted(folder.glob(f"{kind}/*.yaml"))
+        meeting = [f"{config}:{port}" for config, port in zip(configs, free_ports(len(configs)), strict=True)]
+        launch(kind, "tests.trainers.in_turn", *meeting)
+    return folder
+
+
+@pytest.mark.parametrize("name", JUDGES)
+def test_two_processes_judge_as_one_does(name: str, shared: Path, tmp_path: Path) -> None:
+    train, _, key, _ = JUDGES[name]
+    alone = tmp_path / "alone"
+    assert train(["--config", str(shared / f"{name}.yaml"), "batch_size=4", f"output={alone}"]) == 0
+    records = [json.loads((each / "training.json").read_bytes()) for each in (shared / name / "tuned", alone)]
     assert [record["processes"] for record in records] == [2, 1]
-    for name in ("loss", "grad_norm", "tokens", "loss_tokens", key):
-        both = [[point[name] for point in each["loss_curve"]] for each in records]
-        assert both[0] == pytest.approx(both[1], rel=2e-2, abs=1e-4), name
+    for number in ("loss", "grad_norm", "tokens", "loss_tokens", key):
+        both = [[point[number] for point in each["loss_curve"]] for each in records]
+        assert both[0] == pytest.approx(both[1], rel=2e-2, abs=1e-4), number

@@ -11,7 +11,9 @@ from agentmill.schemas.records.rows import UnpairedRow
 from agentmill.trainers.kto import main
 from tests.trainers.tables import assistant, side, unpaired, unpaired_rows, write_table
 from tests.trainers.test_dpo import record_of
-from tests.trainers.test_resume import curve, kill_after_checkpoint
+from tests.trainers.test_resume import checkpoints, curve, kill_at_checkpoint
+
+pytestmark = pytest.mark.slow
 
 torch.set_num_threads(1)
 
@@ -43,14 +45,15 @@ def test_a_training_leaves_a_whole_model(kto_config: Path, tmp_path: Path, capsy
 
 
 def test_a_killed_training_ends_as_an_unbroken_one(kto_config: Path, tmp_path: Path) -> None:
-    options = ["max_steps=30", "lora={rank: 4, dropout: 0.1}"]
-    kill_after_checkpoint(kto_config, tmp_path / ".tuned.work/checkpoint-4/complete", *options, trainer="kto")
+    options = ["max_steps=12", "lora={rank: 4, dropout: 0.1}", "save_steps=3"]
+    kill_at_checkpoint(kto_config, 9, *options, trainer="kto")
+    assert checkpoints(tmp_path / ".tuned.work")[-1] == 6
     assert not (tmp_path / "tuned").exists()
     assert main(["--config", str(kto_config), *options]) == 0
     assert main(["--config", str(kto_config), *options, f"output={tmp_path / 'unbroken'}"]) == 0
     broken, unbroken = curve(tmp_path / "tuned"), curve(tmp_path / "unbroken")
-    assert [point["step"] for point in broken] == list(range(1, 31))
-    for key in ("loss", "kl", "tokens"):
+    assert [point["step"] for point in broken] == list(range(1, 13))
+    for key in ("loss", "kl", "grad_norm", "learning_rate", "tokens", "loss_tokens"):
         assert [point[key] for point in broken] == pytest.approx([point[key] for point in unbroken], rel=1e-3, abs=1e-4)
 
 

@@ -24,6 +24,8 @@ from tests.builders import called, instruction, said, seen, tool, trajectory
 from tests.trainers.speech import SPEECHES, Speech
 from tests.trainers.talks import CASES, Row, families, rows_of
 
+pytestmark = pytest.mark.slow
+
 LONG = 10**9
 
 

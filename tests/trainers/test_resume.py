@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import multiprocessing
 import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -15,25 +16,64 @@ import pytest
 import torch
 
 from agentmill.trainers.sft import main
+from agentmill.trainers.workspace import Workspace
+
+pytestmark = pytest.mark.slow
 
 torch.set_num_threads(1)
-ROOT = Path(__file__).resolve().parents[2]
+# TRL takes longer to import than such a training: one process does it, and forks the trainings that are killed.
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(
+    ["torch", "trl.trainer.sft_trainer", "trl.trainer.dpo_trainer", "trl.trainer.reward_trainer"]
+)
 
 
 def kill_after_checkpoint(config: Path, mark: Path, *overrides: str, trainer: str = "sft") -> None:
-    """Start a training and SIGKILL it once the checkpoint is complete."""
-    command = [sys.executable, "-m", f"agentmill.trainers.{trainer}", "--config", str(config), *overrides]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1"}
-    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
+    """Start a training and SIGKILL it at whatever moment it is once the checkpoint is complete."""
+    process = FORKS.Process(target=train, args=(trainer, ["--config", str(config), *overrides]))
+    process.start()
     deadline = time.monotonic() + 300
     try:
         while not mark.exists():
-            assert process.poll() is None, process.stderr and process.stderr.read().decode()
+            assert process.is_alive(), process.exitcode
             assert time.monotonic() < deadline
             time.sleep(0.01)
     finally:
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
+        process.kill()
+        process.join()
+
+
+def kill_at_checkpoint(config: Path, step: int, *overrides: str, trainer: str = "sft") -> None:
+    """Train in a process that gets SIGKILL when the checkpoint of ``step`` is written and not marked complete yet.
+
+    So the training always goes on from the checkpoint before that, however fast or busy the machine is, and needs no
+    steps that only give time to kill it.
+    """
+    process = FORKS.Process(target=train, args=(trainer, ["--config", str(config), *overrides], step))
+    process.start()
+    process.join(300)
+    process.kill()
+    assert process.exitcode == -signal.SIGKILL
+
+
+def train(trainer: str, argv: list[str], last_step: int | None = None) -> None:
+    """What the forked processes do."""
+    os.environ["OMP_NUM_THREADS"] = "1"
+    torch.set_num_threads(1)
+    mark_complete = Workspace.mark_complete
+
+    def mark_or_die(workspace: Workspace, step: int) -> None:
+        if step == last_step:
+            os.kill(os.getpid(), signal.SIGKILL)
+        mark_complete(workspace, step)
+
+    Workspace.mark_complete = mark_or_die  # type: ignore[method-assign]
+    sys.exit(importlib.import_module(f"agentmill.trainers.{trainer}").main(argv))
+
+
+def checkpoints(work: Path) -> list[int]:
+    """The steps of the complete checkpoints."""
+    return sorted(int(mark.parent.name.rpartition("-")[2]) for mark in work.glob("checkpoint-*/complete"))
 
 
 def curve(folder: Path) -> list[dict[str, Any]]:
@@ -41,28 +81,37 @@ def curve(folder: Path) -> list[dict[str, Any]]:
     return points
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        ["max_steps=40", "lora={rank: 4, dropout: 0.1}", "gradient_accumulation=2"],
-        ["max_steps=40", "packing=true", "max_length=256", "batch_size=2"],
-    ],
-)
-def test_the_loss_curve_is_that_of_an_unbroken_training(options: list[str], config: Path, tmp_path: Path) -> None:
-    work = tmp_path / ".tuned.work"
+def test_a_training_that_is_killed_at_any_moment_ends_as_an_unbroken_one(config: Path, tmp_path: Path) -> None:
+    work, options = (
+        tmp_path / ".tuned.work",
+        ["max_steps=30", "lora={rank: 4, dropout: 0.1}", "gradient_accumulation=2"],
+    )
     kill_after_checkpoint(config, work / "checkpoint-6" / "complete", *options)
     assert not (tmp_path / "tuned").exists()
-    reached = max(int(mark.parent.name.rpartition("-")[2]) for mark in work.glob("checkpoint-*/complete"))
-    assert 6 <= reached < 40
+    assert 6 <= checkpoints(work)[-1] < 30
     (work / "checkpoint-99").mkdir()
+    assert_goes_on_as_unbroken(config, *options)
+    assert not work.exists()
 
+
+def test_packs_of_a_training_that_is_killed_are_those_of_an_unbroken_one(config: Path, tmp_path: Path) -> None:
+    work, options = tmp_path / ".tuned.work", ["max_steps=12", "packing=true", "max_length=256", "batch_size=2"]
+    kill_at_checkpoint(config, 10, *options)
+    assert not (tmp_path / "tuned").exists()
+    assert checkpoints(work)[-1] == 8
+    assert (work / "checkpoint-10").is_dir()
+    assert_goes_on_as_unbroken(config, *options)
+
+
+def assert_goes_on_as_unbroken(config: Path, *options: str) -> None:
+    """Finish the training, and compare its loss curve with that of one that was not killed."""
+    folder = config.parent
     assert main(["--config", str(config), *options]) == 0
-    assert main(["--config", str(config), *options, f"output={tmp_path / 'unbroken'}"]) == 0
-    broken, unbroken = curve(tmp_path / "tuned"), curve(tmp_path / "unbroken")
-    assert [point["step"] for point in broken] == list(range(1, 41))
+    assert main(["--config", str(config), *options, f"output={folder / 'unbroken'}"]) == 0
+    broken, unbroken = curve(folder / "tuned"), curve(folder / "unbroken")
+    assert [point["step"] for point in broken] == list(range(1, len(unbroken) + 1))
     for key in ("loss", "grad_norm", "learning_rate", "tokens", "accuracy"):
         assert [point[key] for point in broken] == pytest.approx([point[key] for point in unbroken], rel=1e-3)
-    assert not work.exists()
 
 
 def test_checkpoints_of_other_settings_or_another_model_are_refused(

@@ -19,7 +19,9 @@ from agentmill.trainers.reward import main
 from agentmill.trainers.sft import main as sft_main
 from tests.trainers.scoring import asked, scored, scored_rows
 from tests.trainers.tables import TOOLS, assistant, pair, rows, side, system, user, write_table
-from tests.trainers.test_resume import curve, kill_after_checkpoint
+from tests.trainers.test_resume import checkpoints, curve, kill_at_checkpoint
+
+pytestmark = pytest.mark.slow
 
 torch.set_num_threads(1)
 FUNCTIONS = json.loads(TOOLS)
@@ -113,7 +115,7 @@ def test_an_adapter_keeps_the_head_that_scores(pair_config: Path, tmp_path: Path
 
 
 def test_values_are_learnt(value_config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--config", str(value_config), "max_steps=80", "batch_size=8"]) == 0
+    assert main(["--config", str(value_config), "max_steps=80", "batch_size=8", "save_steps=null"]) == 0
     said = capsys.readouterr().err
     assert "24 conversations" in said
     assert "values: 0 to 1; to say 0.5 of all would be 0.4082 off (rms)" in said
@@ -128,20 +130,24 @@ def test_values_are_learnt(value_config: Path, tmp_path: Path, capsys: pytest.Ca
 
 
 @pytest.mark.parametrize(
-    ("kind", "options"),
-    [("pair", ["lora={rank: 4, dropout: 0.1}", "gradient_accumulation=2"]), ("value", ["batch_size=4"])],
+    ("kind", "killed", "options"),
+    [
+        ("pair", 6, ["lora={rank: 4, dropout: 0.1}", "gradient_accumulation=2", "save_steps=3"]),
+        ("value", 12, ["batch_size=4", "save_steps=4"]),
+    ],
 )
 def test_a_killed_training_ends_as_an_unbroken_one(
-    kind: str, options: list[str], tmp_path: Path, request: pytest.FixtureRequest
+    kind: str, killed: int, options: list[str], tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     config = request.getfixturevalue(f"{kind}_config")
-    options = [*options, "max_steps=40", "precision=fp32"]
-    kill_after_checkpoint(config, tmp_path / ".tuned.work/checkpoint-4/complete", *options, trainer="reward")
+    options = [*options, f"max_steps={killed + 4}", "precision=fp32"]
+    kill_at_checkpoint(config, killed, *options, trainer="reward")
+    assert checkpoints(tmp_path / ".tuned.work")[-1] == {"pair": 3, "value": 8}[kind]
     assert not (tmp_path / "tuned").exists()
     assert main(["--config", str(config), *options]) == 0
     assert main(["--config", str(config), *options, f"output={tmp_path / 'unbroken'}"]) == 0
     broken, unbroken = curve(tmp_path / "tuned"), curve(tmp_path / "unbroken")
-    assert [point["step"] for point in broken] == list(range(1, 41))
+    assert [point["step"] for point in broken] == list(range(1, killed + 5))
     for key in ("loss", "accuracy", "tokens", "margin" if kind == "pair" else "error"):
         assert [point[key] for point in broken] == pytest.approx([point[key] for point in unbroken], rel=1e-3, abs=1e-5)
 

@@ -15,6 +15,8 @@ from agentmill.schemas.tables import Table
 from agentmill.trainers.sft import main
 from tests.trainers.tables import rows, tool_row, turns, write_table
 
+pytestmark = pytest.mark.slow
+
 torch.set_num_threads(1)
 
 

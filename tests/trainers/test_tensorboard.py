@@ -16,7 +16,7 @@ from agentmill.trainers.dpo import main as dpo_main
 from agentmill.trainers.kto import main as kto_main
 from agentmill.trainers.reward import main as reward_main
 from agentmill.trainers.sft import main
-from tests.trainers.test_resume import curve, kill_after_checkpoint
+from tests.trainers.test_resume import curve, kill_at_checkpoint
 
 torch.set_num_threads(1)
 
@@ -46,18 +46,18 @@ def test_events_hold_the_loss_curve(fixture: str, train: Callable[..., int], req
 
 
 def test_a_step_that_is_made_again_counts_once(config: Path, tmp_path: Path) -> None:
-    options = ["max_steps=40", "tensorboard=true", "save_steps=5"]
-    kill_after_checkpoint(config, tmp_path / ".tuned.work/checkpoint-5/complete", *options)
+    options = ["max_steps=12", "tensorboard=true", "save_steps=5"]
+    kill_at_checkpoint(config, 10, *options)
     events = tmp_path / "tuned.tensorboard"
     # TensorBoard takes the files in the order of the seconds in their names.
     time.sleep(1)
     # The training was killed after a step whose checkpoint is not complete.
     with SummaryWriter(str(events)) as writer:
-        writer.add_scalar("train/loss", 99.0, 39)
+        writer.add_scalar("train/loss", 99.0, 11)
     assert main(["--config", str(config), *options]) == 0
     assert len(list(events.iterdir())) == 3
     points = losses(events)
-    assert [step for step, _ in points] == list(range(1, 41))
+    assert [step for step, _ in points] == list(range(1, 13))
     assert [loss for _, loss in points] == pytest.approx([point["loss"] for point in curve(tmp_path / "tuned")])
 
 

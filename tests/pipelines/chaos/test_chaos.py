@@ -23,6 +23,8 @@ from agentmill.schemas.tables import Table
 from tests.builders import trajectory
 from tests.errors import shows
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[3]
 SHARE = int(os.environ.get("AGENTMILL_FAULTS", "1"))
 """How many times as many faults are tried (``make soak`` asks for many)."""

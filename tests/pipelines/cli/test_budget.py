@@ -107,7 +107,7 @@ def test_a_provider_that_refuses_all_stops_the_stage_and_costs_no_episode(
         return text("look") if left[0] >= 0 else status(429, {"retry-after": "3600"}, "come back tomorrow")
 
     with FakeOpenAi(metered) as server:
-        models = {"actor": actor(server, limits={"patience_s": 5})}
+        models = {"actor": actor(server, limits={"patience_s": 1})}
         recipe = write_recipe(tmp_path, SAMPLE, models=models, runner=runner)
         assert agentmill("run", recipe) == 1
         said = capsys.readouterr().err.splitlines()

@@ -17,6 +17,8 @@ from tests.errors import shows
 from tests.fake_hub import FakeHub, child
 from tests.pipelines.cli.world import PROGRAM, agentmill
 
+pytestmark = pytest.mark.slow
+
 ADDRESS = "hf://datasets/org/talks"
 
 

@@ -36,6 +36,8 @@ from tests.pipelines.cli.world import (
 )
 from tests.pipelines.engine.stages import ended_in
 
+pytestmark = pytest.mark.slow
+
 MANY = 4_000
 SPEC_ENV = {"operator": "spec_env", "n": MANY, "as": "environments2"}
 PROPOSE = {"operator": "propose", "of": "environments", "n": MANY, "as": "tasks2"}

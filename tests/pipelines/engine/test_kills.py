@@ -22,7 +22,7 @@ from agentmill.schemas.tables import Counts, Table
 from tests.pipelines.engine.line import Line
 from tests.pipelines.engine.rollouts import ATTEMPTS, EXPLORED, TASKS, make_rollout_input, timeless_rows
 
-pytestmark = pytest.mark.timeout(7200)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(7200)]
 
 KILLS = int(os.environ.get("AGENTMILL_KILLS", "5"))
 EPISODES = TASKS * ATTEMPTS

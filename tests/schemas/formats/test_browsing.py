@@ -24,7 +24,7 @@ from agentmill.schemas.records.trajectory import (
     Trajectory,
     WebObservation,
 )
-from tests.pipelines.stages.test_datasets import DATASETS, profile
+from tests.pipelines.operators.test_normalize_datasets import DATASETS, profile
 from tests.schemas.formats.adp_rules import broken
 from tests.schemas.formats.leaves import held, leaves
 from tests.schemas.formats.log_records import GO_BROWSE, MIND2WEB, TASK

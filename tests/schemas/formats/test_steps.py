@@ -25,9 +25,9 @@ from agentmill.schemas.records.trajectory import (
     WebObservation,
 )
 from tests.errors import user_error
-from tests.pipelines.stages.steps import run as run_step
-from tests.pipelines.stages.steps import stage
-from tests.pipelines.stages.test_normalize import runs_of, write
+from tests.pipelines.operators.steps import run as run_step
+from tests.pipelines.operators.steps import stage
+from tests.pipelines.operators.test_normalize import runs_of, write
 from tests.schemas.formats.leaves import held, leaves
 from tests.schemas.formats.log_records import MIND2WEB
 from tests.schemas.formats.test_browsing import words

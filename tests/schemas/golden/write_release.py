@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from agentmill.schemas.records.record import SCHEMA_VERSION
 from agentmill.schemas.tables import RECORDS, write_shard
 from tests.schemas.examples import example
-from tests.schemas.test_versions import GOLDEN, arrow_schemas
+from tests.schemas.test_arrow_versions import GOLDEN, arrow_schemas
 
 
 def main() -> None:

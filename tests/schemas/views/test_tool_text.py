@@ -12,7 +12,7 @@ from agentmill.schemas.templates.rendering import segments
 from agentmill.schemas.views.annotations import NOTHING
 from agentmill.schemas.views.sft import Sft
 from tests.builders import called, instruction, said, seen, tool, tool_trajectory, trajectory
-from tests.schemas.templates import real
+from tests.schemas.chat_templates import real
 
 FUNCTION = (
     '{"name":"look","description":"look something",'

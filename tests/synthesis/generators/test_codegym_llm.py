@@ -16,7 +16,7 @@ from agentmill.synthesis.generators.generator import GenerationError
 from agentmill.synthesis.policies.policy import PolicySettings
 from agentmill.synthesis.policies.scripted import ScriptedPolicy
 from tests.synthesis.generators.test_codegym_admission import DEFECTS
-from tests.synthesis.generators.test_llm import Listener
+from tests.synthesis.generators.test_pddl_llm import Listener
 from tests.synthesis.generators.worlds import inspiration
 
 GOOD = PILES_SPEC.source

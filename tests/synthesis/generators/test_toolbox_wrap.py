@@ -26,6 +26,8 @@ from agentmill.synthesis.generators.toolbox_wrap.wrap import Wrapping, wrap_envi
 from tests.synthesis.environments.toolbox.boxes import LIBRARY_TASK, call, spec_of
 from tests.synthesis.generators.worlds import inspiration
 
+pytestmark = pytest.mark.slow
+
 SPECS = [propose(inspiration(), seed) for seed in range(8)]
 ALL = Wrapping(twins=3, distractors=5, policy=3, hidden=2, faults=0.3, hints=True, milestones=True)
 HINTS = Wrapping(hints=True)

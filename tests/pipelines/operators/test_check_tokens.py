@@ -1,0 +1,67 @@
+"""``check_tokens`` as a stage, with the file of a real tokenizer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from agentmill.schemas.records.trajectory import Trajectory, TurnTokens
+from agentmill.schemas.tables import Counts
+from tests.builders import instruction, said, trajectory
+from tests.errors import user_error
+from tests.pipelines.engine.stages import rows_of, write_table
+from tests.pipelines.operators.steps import run
+
+END = "<|im_end|>"
+
+
+@pytest.fixture
+def tokenizer(tmp_path: Path) -> Tokenizer:
+    """A byte-level tokenizer that knows the word ``open`` whole."""
+    made = Tokenizer(models.BPE())
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    made.train_from_iterator(["open"] * 9, trainers.BpeTrainer(special_tokens=[END], initial_alphabet=alphabet))
+    made.save(str(tmp_path / "tokenizer.json"))
+    return made
+
+
+def test_drift_is_told_from_tokens_of_another_text(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    whole = tokenizer.encode(f"open{END}").ids
+    letters = [*(tokenizer.token_to_id(letter) for letter in "open"), tokenizer.token_to_id(END)]
+    assert len(whole) == 2
+    sampled = {"whole": ("open", whole), "letters": ("open", letters), "other": ("shut", whole)}
+    rows = [
+        trajectory(name, content=[instruction(), said(text, 1, tokens=TurnTokens([], ids, [], True))])
+        for name, (text, ids) in sampled.items()
+    ]
+    write_table(tmp_path / "runs", [[*rows, trajectory("none", content=[instruction()])]], Trajectory)
+    manifest = run(tmp_path, "check_tokens", "verdicts", of="runs", tokenizer=str(tmp_path))
+    assert manifest.counts == Counts(read=4, used=4, dropped=0, written=4)
+    assert {
+        row.trajectory_id: (row.status, row.score, row.passed, row.reason) for row in rows_of(tmp_path / "verdicts")
+    } == {
+        "whole": ("scored", 1.0, True, None),
+        "letters": ("scored", 0.0, True, "drifted"),
+        "other": ("scored", 1.0, False, "other_text"),
+        "none": ("unscored", None, None, "no_tokens"),
+    }
+    assert manifest.metrics == {
+        "scored": 3,
+        "unscored": 1,
+        "passed": 2,
+        "turns": 3,
+        "drifted": 1,
+        "tokens": 9,
+        "segments": 3,
+        "breaks": 0,
+    }
+
+
+def test_a_folder_without_a_tokenizer_is_named(tmp_path: Path) -> None:
+    write_table(tmp_path / "runs", [[trajectory()]], Trajectory)
+    with user_error("tokenizer-missing", "nowhere/tokenizer.json"):
+        run(tmp_path, "check_tokens", "verdicts", of="runs", tokenizer=str(tmp_path / "nowhere"))

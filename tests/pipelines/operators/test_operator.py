@@ -1,0 +1,124 @@
+"""What holds of every operator that is a stage: it explains itself, and its operation travels to workers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from apache_beam.internal import pickler
+
+from agentmill.pipelines.engine.operation import AsyncOperation, Operation
+from agentmill.pipelines.operators.operator import Operator, StepContext
+from agentmill.pipelines.operators.registry import OPERATORS
+from agentmill.pipelines.operators.task_step import TaskStep
+from agentmill.pipelines.operators.verify import SIDE_TABLES
+from agentmill.schemas.tables import RECORDS
+from agentmill.synthesis.strategies import STRATEGIES
+from agentmill.synthesis.verifiers import VERIFIERS
+from tests.pipelines.operators.steps import model, stage
+
+STAGES = sorted(name for name in OPERATORS if not issubclass(OPERATORS.load(name), TaskStep))
+
+EPISODES = (
+    {"policy": "p", "tasks": "t", "environments": "e"},
+    {"tasks": ["Task"], "environments": ["EnvironmentSpec"]},
+)
+KNOWN: dict[str, tuple[dict[str, Any], dict[str, list[str]]]] = {
+    **dict.fromkeys(STRATEGIES, EPISODES),
+    "admit": ({"of": "t", "environments": "e"}, {"of": ["Task"], "environments": ["EnvironmentSpec"]}),
+    "branch": (
+        {"policy": "p", "of": "x", "tasks": "t", "environments": "e"},
+        {"of": ["Trajectory"], "tasks": ["Task"], "environments": ["EnvironmentSpec"]},
+    ),
+    "check_tokens": ({"of": "x", "tokenizer": "m"}, {"of": ["Trajectory"]}),
+    "evolve": ({"of": "t", "environments": "e"}, {"of": ["Task"], "environments": ["EnvironmentSpec"]}),
+    "expert": ({"tasks": "t", "environments": "e"}, {"tasks": ["Task"], "environments": ["EnvironmentSpec"]}),
+    "filter": ({"of": "x", "where": [{"field": "split", "equals": "train"}]}, {"of": ["Trajectory"]}),
+    "memory": (
+        {"policy": "p", "tasks": "t", "environments": "e", "from": "x", "where": "all"},
+        {"tasks": ["Task"], "environments": ["EnvironmentSpec"], "from": ["Trajectory"]},
+    ),
+    "multi_agent": (
+        {
+            "policy": "p",
+            "models": {"critic": "c"},
+            "roles": [{"name": "actor", "acts": True}, {"name": "critic", "veto": "NO"}],
+            "tasks": "t",
+            "environments": "e",
+        },
+        {"tasks": ["Task"], "environments": ["EnvironmentSpec"]},
+    ),
+    "normalize": ({"data": ["x.jsonl"], "dataset": "d", "format": "adp"}, {}),
+    "pick": ({"of": "x"}, {"of": ["Trajectory"]}),
+    "quality": ({"of": "x"}, {"of": ["Trajectory"]}),
+    "propose": ({"of": "e"}, {"of": ["EnvironmentSpec"]}),
+    "revise": (
+        {"policy": "p", "tasks": "t", "environments": "e", "attempts": 2},
+        {"tasks": ["Task"], "environments": ["EnvironmentSpec"]},
+    ),
+    "sft": ({"from": "x"}, {"from": ["Trajectory"]}),
+    "search_trace": ({"from": "x"}, {"from": ["Trajectory"]}),
+    "spec_env": ({}, {}),
+    "spliced": ({"from": "x"}, {"from": ["Trajectory"]}),
+    "step_pairs": ({"from": "x"}, {"from": ["Trajectory"]}),
+    "step_value": ({"of": "x", "method": "broadcast"}, {"of": ["Trajectory"]}),
+    "trajectory_pairs": ({"from": "x"}, {"from": ["Trajectory"]}),
+    "world_model": ({"from": "x"}, {"from": ["Trajectory"]}),
+    "unpaired": ({"from": "x"}, {"from": ["Trajectory"]}),
+    "text": ({"from": "x"}, {"from": ["Trajectory"]}),
+    "scorer_rows": ({"from": "x"}, {"from": ["Trajectory"]}),
+    "reflection": ({"from": "x"}, {"from": ["Trajectory"]}),
+    "prompts": ({"from": "x"}, {"from": ["Trajectory"]}),
+    "wrap_env": ({"of": "e", "twins": 2}, {"of": ["EnvironmentSpec"]}),
+    **{
+        name: (
+            {"of": "x", **dict.fromkeys(VERIFIERS.load(name).needs, "y")},
+            {"of": ["Trajectory"], **{need: [SIDE_TABLES[need][0]] for need in VERIFIERS.load(name).needs}},
+        )
+        for name in VERIFIERS
+    },
+}
+
+
+def known(name: str) -> Operator:
+    return stage(name, **KNOWN[name][0])
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_it_explains_itself(name: str) -> None:
+    kind = OPERATORS.load(name)
+    assert (kind.__doc__ or "").strip()
+    assert [field for field, info in kind.model_fields.items() if not info.description] == []
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_roles_are_fields(name: str) -> None:
+    step = known(name)
+    fields = set(type(step).model_fields)
+    assert {*step.table_roles, *step.model_roles.values(), *step.incidental} <= fields
+    assert step.tables().keys() == KNOWN[name][1].keys()
+    assert step.primary in ("", *(role.rstrip("_") for role in step.table_roles))
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_it_writes_a_known_record_from_what_it_reads(name: str) -> None:
+    assert known(name).writes(KNOWN[name][1]) in RECORDS
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_it_declares_the_names_of_the_annotations_that_it_writes(name: str) -> None:
+    writes_annotations = known(name).writes(KNOWN[name][1]) in ("Verdict", "Label", "Value", "Selection")
+    assert bool(known(name).annotations()) is writes_annotations
+
+
+@pytest.mark.parametrize("name", [name for name in STAGES if name != "admit"])
+def test_its_operation_travels(name: str) -> None:
+    step = known(name)
+    context = StepContext(models={role: model() for role in step.policies()})
+    operation = step.operation({}, context)
+    assert isinstance(operation, Operation)
+    sent = pickler.loads(pickler.dumps(operation))
+    assert (sent.name, sent.reads, sent.writes) == (operation.name, operation.reads, operation.writes)
+    assert operation.writes.__name__ == step.writes(KNOWN[name][1])
+    assert tuple(operation.sides) == tuple(step.sides)
+    assert not isinstance(operation, AsyncOperation) or sent.window == operation.window > 0

@@ -1,0 +1,127 @@
+"""From nothing to admitted tasks: splits stay apart, nothing is twice, and the same seed gives the same bytes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentmill.schemas.records.task import EnvironmentSpec
+from agentmill.schemas.tables import Counts
+from tests.builders import spec
+from tests.errors import user_error
+from tests.pipelines.engine.stages import bytes_of, dropped_of, rows_of, write_table
+from tests.pipelines.operators.steps import job, run
+
+TABLES = ("proposed_environments", "environments", "proposed_tasks", "evolved_tasks", "tasks")
+
+
+def synthesize(folder: Path) -> Path:
+    run(folder, "spec_env", "proposed_environments", n=8, held_out=0.25)
+    run(folder, "admit", "environments", of="proposed_environments")
+    run(folder, "propose", "proposed_tasks", of="environments", n=4, held_out=0.25)
+    run(folder, "evolve", "evolved_tasks", of="proposed_tasks", environments="environments", directions=["easier"])
+    run(folder, "admit", "tasks", of=["proposed_tasks", "evolved_tasks"], environments="environments")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def worlds(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return synthesize(tmp_path_factory.mktemp("worlds"))
+
+
+def test_environments_are_split_by_number(worlds: Path) -> None:
+    proposed = rows_of(worlds / "proposed_environments")
+    assert Counter(spec.split for spec in proposed) == {"train": 6, "held_out": 2}
+    assert len({spec.structure_digest for spec in rows_of(worlds / "environments")}) == len(
+        rows_of(worlds / "environments")
+    )
+    assert all(spec.admission.checks and spec.structure_digest for spec in rows_of(worlds / "environments"))
+
+
+def test_tasks_of_held_out_environments_are_never_trained_on(worlds: Path) -> None:
+    split_of = {spec.environment_id: spec.split for spec in rows_of(worlds / "environments")}
+    for task in rows_of(worlds / "tasks"):
+        assert (split_of[task.environment_id] == "held_out") == (task.split == "held_out_environments")
+    per_world = Counter((task.environment_id, task.split) for task in rows_of(worlds / "proposed_tasks"))
+    for environment_id, split in split_of.items():
+        if split == "train":
+            assert per_world[environment_id, "held_out_tasks"] <= 1
+            assert per_world[environment_id, "train"] <= 3
+
+
+@pytest.mark.parametrize(("n", "held_out", "expected"), [(6, 0.1, 2), (4, 0.25, 4), (1, 0.5, 2), (3, 0.9, 10)])
+def test_held_out_tasks_are_a_share_of_all_tasks(n: int, held_out: float, expected: int, tmp_path: Path) -> None:
+    specs = [spec(f"e{number}", split="train") for number in range(4)]
+    write_table(tmp_path / "environments", [specs[:1], [spec("unseen", split="held_out"), *specs[1:]]], EnvironmentSpec)
+    operation = job(tmp_path, "propose", "tasks", of="environments", n=n, held_out=held_out)
+    proposal: Any = operation.parameters.operation(operation.inputs, operation.context)
+    splits = Counter(proposal._split(each, number) for each in specs for number in range(n))
+    assert splits == {"held_out_tasks": expected, "train": 4 * n - expected}
+    assert proposal._split(spec("unseen", split="held_out"), 0) == "held_out_environments"
+    operation.parameters.check_inputs(operation.inputs)
+
+
+def test_held_out_tasks_that_come_to_none_are_refused(tmp_path: Path) -> None:
+    write_table(tmp_path / "environments", [[spec("e0"), spec("unseen", split="held_out")]], EnvironmentSpec)
+    step = job(tmp_path, "propose", "tasks", of="environments", n=6, held_out=0.1)
+    with user_error("share-sets-none-aside", "0.1", "6"):
+        step.parameters.check_inputs(step.inputs)
+
+
+def test_variants_have_the_split_of_their_parent(worlds: Path) -> None:
+    parents = {task.task_id: task for task in rows_of(worlds / "proposed_tasks")}
+    evolved = rows_of(worlds / "evolved_tasks")
+    assert evolved
+    for task in evolved:
+        (parent_id,) = task.lineage.parents
+        assert task.split == parents[parent_id].split
+        assert len(task.gold) < len(parents[parent_id].gold)
+
+
+def test_no_structure_is_in_two_tasks(worlds: Path) -> None:
+    tasks = rows_of(worlds / "tasks")
+    assert len({task.structure_digest for task in tasks}) == len(tasks)
+    assert all(task.gold and task.difficulty is not None and task.admission for task in tasks)
+
+
+def test_inputs_are_counted_as_proposals(worlds: Path) -> None:
+    environments = len(rows_of(worlds / "environments"))
+    again = job(worlds, "propose", "proposed_tasks", of="environments", n=4, held_out=0.25).finished()
+    assert again is not None
+    assert again.counts.read == 4 * environments
+    assert again.counts.written == again.counts.used == len(rows_of(worlds / "proposed_tasks"))
+
+
+def test_a_held_out_twin_of_a_train_task_does_not_stay(worlds: Path, tmp_path: Path) -> None:
+    original = next(task for task in rows_of(worlds / "proposed_tasks") if task.split == "train")
+    fields = {name: getattr(original, name) for name in original.__struct_fields__}
+    renamed = fields["initial_state"]["problem"].replace("(define (problem ", "(define (problem another-")
+    twin = type(original)(
+        **{**fields, "task_id": "twin", "split": "held_out_tasks", "initial_state": {"problem": renamed}}
+    )
+    write_table(tmp_path / "proposed", [[original, twin]])
+    (tmp_path / "environments").symlink_to(worlds / "environments")
+    manifest = run(tmp_path, "admit", "tasks", of="proposed", environments="environments")
+    assert manifest.counts == Counts(read=2, used=1, dropped=1, written=1)
+    (letter,) = dropped_of(tmp_path / "tasks")
+    assert letter.reason == "near_duplicate"
+    assert letter.detail == f"of {rows_of(tmp_path / 'tasks')[0].task_id}"
+
+
+def test_a_task_without_its_environment_is_dropped(worlds: Path, tmp_path: Path) -> None:
+    task = rows_of(worlds / "proposed_tasks")[0]
+    stray = type(task)(**{**{n: getattr(task, n) for n in task.__struct_fields__}, "environment_id": "nowhere"})
+    write_table(tmp_path / "proposed", [[stray]])
+    (tmp_path / "environments").symlink_to(worlds / "environments")
+    assert run(tmp_path, "admit", "tasks", of="proposed", environments="environments").reasons == {"world_error": 1}
+    evolved = run(tmp_path, "evolve", "evolved", of="proposed", environments="environments", n=2)
+    assert evolved.reasons == {"world_error": 4}
+
+
+def test_the_same_seed_gives_the_same_bytes(worlds: Path, tmp_path: Path) -> None:
+    synthesize(tmp_path)
+    for name in TABLES:
+        assert bytes_of(tmp_path / name) == bytes_of(worlds / name), name

@@ -1,0 +1,106 @@
+"""Chains of attempts that break off: what was lived until then stays."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Iterator
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentmill.pipelines.operators import rollout_operation
+from agentmill.schemas.records.task import EnvironmentSpec, Task
+from agentmill.schemas.tables import Counts
+from agentmill.synthesis.environments.environment import EnvError
+from agentmill.synthesis.policies.policy import Conversation, PolicyError, Turn
+from agentmill.synthesis.rollouts import blocking_env as apart
+from tests.pipelines.engine.stages import rows_of, write_table
+from tests.pipelines.operators.steps import model, run
+from tests.ruin_world import SPEC, Gambler, RuinWorld, registered, ruin_task
+
+ON = {"tasks": "tasks", "environments": "environments"}
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[Path]:
+    """Four tasks of gambler's ruin."""
+    write_table(tmp_path / "tasks", [[ruin_task(start, 5) for start in (1, 2, 3, 4)]], Task)
+    write_table(tmp_path / "environments", [[SPEC]], EnvironmentSpec)
+    with registered():
+        yield tmp_path
+
+
+@pytest.mark.parametrize("fails_in", [2, 3])
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [(PolicyError("timeout", "late"), "timeout"), (EnvError("it rains in"), "world_error"), (None, "world_timeout")],
+)
+def test_attempts_that_were_made_stay_whatever_breaks_in_a_later_one(
+    world: Path, fails_in: int, error: Exception | None, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without an error the world hangs."""
+    released = threading.Event()
+    monkeypatch.setattr(apart, "POOL", apart.Pool(8))
+    monkeypatch.setattr(apart, "CLOSING_S", 0.1)
+    monkeypatch.setattr(rollout_operation, "CALL_TIMEOUT_S", 1.5)
+    monkeypatch.setattr(RuinWorld, "blocking", error is None, raising=False)
+    act, step, reset = Gambler.act, RuinWorld.step, RuinWorld.reset
+    worlds: defaultdict[str, int] = defaultdict(int)
+
+    async def acting(policy: Gambler, conversation: Conversation) -> Turn:
+        told = any(f"Attempt {fails_in - 1}:" in str(getattr(item, "content", "")) for item in conversation.content)
+        if told and isinstance(error, PolicyError):
+            raise error
+        return await act(policy, conversation)
+
+    def starting(ruin: RuinWorld, task: Task, seed: int) -> Any:
+        worlds[task.task_id] += 1
+        return reset(ruin, task, seed)
+
+    def breaking(ruin: RuinWorld, action: Any) -> Any:
+        if worlds[ruin.task.task_id] == fails_in and isinstance(error, EnvError):
+            raise error
+        if worlds[ruin.task.task_id] == fails_in:
+            released.wait(60)
+        return step(ruin, action)
+
+    monkeypatch.setattr(Gambler, "act", acting)
+    monkeypatch.setattr(RuinWorld, "reset", starting)
+    monkeypatch.setattr(RuinWorld, "step", breaking if reason != "timeout" else step)
+    actor = {"actor": model("gambler", turns=["0.0"])}
+    manifest = run(world, "revise", "tried", actor, policy="p", attempts=3, **ON)
+    released.set()
+    assert manifest.counts == Counts(read=4, used=4, dropped=0, written=4 * (fails_in - 1))
+    rows = sorted(rows_of(world / "tried"), key=attrgetter("attempt"))
+    assert [row.extra.get("stopped") for row in rows] == [None] * 4 * (fails_in - 2) + [reason] * 4
+    assert {row.outcome.status for row in rows} == {"failure"}
+
+
+@pytest.mark.parametrize("fails", ["begin", "end"])
+def test_worlds_that_cannot_be_made_or_closed_cost_no_attempt_that_was_made(
+    world: Path, fails: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The third world of each chain, which raises as containers do."""
+    made = RuinWorld.__init__
+    count = {"worlds": 0}
+
+    def beginning(ruin: RuinWorld, spec: EnvironmentSpec = SPEC) -> None:
+        made(ruin, spec)
+        count["worlds"] += 1
+        if fails == "begin" and count["worlds"] % 3 == 0:
+            raise RuntimeError("there is no container")
+
+    def ending(ruin: RuinWorld) -> None:
+        if fails == "end" and count["worlds"] % 3 == 0:
+            raise OSError("the container is gone")
+
+    monkeypatch.setattr(RuinWorld, "__init__", beginning)
+    monkeypatch.setattr(RuinWorld, "close", ending)
+    actor = {"actor": model("gambler", turns=["0.0"])}
+    manifest = run(world, "revise", "tried", actor, policy="p", attempts=4, window=1, **ON)
+    assert manifest.counts == Counts(read=4, used=4, dropped=0, written=8)
+    rows = sorted(rows_of(world / "tried"), key=attrgetter("attempt"))
+    assert [row.extra.get("stopped") for row in rows] == [None] * 4 + ["world_error"] * 4

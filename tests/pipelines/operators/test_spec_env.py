@@ -1,0 +1,162 @@
+"""Inspirations from files and from ourselves, shares, and worlds written by a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentmill.pipelines.operators.splits import falls_in
+from agentmill.pipelines.serving.models import ModelConfig
+from agentmill.pipelines.serving.served_model import ServedModel
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.registry import Registry
+from agentmill.synthesis.generators.inspirations import BUILT_IN, read_inspirations
+from agentmill.synthesis.prompts import prompt
+from agentmill.synthesis.sandbox import pool
+from tests.errors import user_error
+from tests.pipelines.engine.stages import dropped_of, rows_of
+from tests.pipelines.operators.steps import job, model, run, stage
+
+
+@given(st.integers(0, 300), st.sampled_from([0.0, 0.1, 0.2, 0.25, 1 / 3, 0.5, 0.9]))
+def test_a_share_is_spread_evenly(n: int, share: float) -> None:
+    assert abs(sum(falls_in(number, share) for number in range(n)) - n * share) <= 1
+
+
+def test_a_quarter_is_every_fourth() -> None:
+    assert [number for number in range(9) if falls_in(number, 0.25)] == [3, 7]
+
+
+def test_a_share_that_sets_nothing_aside_is_refused() -> None:
+    with user_error("share-sets-none-aside", "0.167"):
+        stage("spec_env", n=6, held_out=0.1)
+    with user_error("share-sets-none-aside", "0.9", "1"):
+        stage("spec_env", n=1, held_out=0.9)
+    stage("spec_env", n=6, held_out=0.167)
+
+
+def test_inspirations_take_turns_when_more_worlds_are_wanted(tmp_path: Path) -> None:
+    (tmp_path / "texts.txt").write_text("A ferry carries\ncars.\n\n\nA locked library.\n\nA ferry carries\ncars.\n")
+    manifest = run(tmp_path, "spec_env", "worlds", inspiration=str(tmp_path / "texts.txt"), n=5)
+    specs = rows_of(tmp_path / "worlds")
+    assert manifest.counts.read == 5
+    assert sorted(
+        [
+            sum(spec.lineage.inspiration == i.inspiration_id for spec in specs)
+            for i in read_inspirations(tmp_path / "texts.txt")
+        ]
+    ) == [2, 3]
+    assert len({spec.environment_id for spec in specs}) == 5
+    assert not (tmp_path / "worlds" / ".seeds").exists()
+
+
+def test_another_text_is_another_configuration(tmp_path: Path) -> None:
+    file = tmp_path / "texts.jsonl"
+    file.write_text('"A ferry."\n\n{"text": "A library.", "id": 7}\n')
+    run(tmp_path, "spec_env", "worlds", inspiration=str(file), n=2)
+    assert job(tmp_path, "spec_env", "worlds", inspiration=str(file), n=2).finished() is not None
+    moved = file.rename(tmp_path / "moved.jsonl")
+    assert job(tmp_path, "spec_env", "worlds", inspiration=str(moved), n=2).finished() is not None
+    moved.write_text('"A ferry."\n"An orchard."\n')
+    with user_error("made-differently", "seeds"):
+        job(tmp_path, "spec_env", "worlds", inspiration=str(moved), n=2).finished()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("texts.jsonl", b'{"title": "x"}\n', "line 1: expected a text, or an object with a `text`"),
+        ("texts.jsonl", b'"fine"\n{"text": \n', "line 2: no JSON"),
+        ("texts.txt", b"\n \n", "holds no text"),
+        ("texts.txt", b"\xff\xfe\xff", "is no UTF-8 text"),
+    ],
+)
+def test_an_unreadable_inspiration_file(name: str, content: bytes, said: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError) as caught:
+        run(tmp_path, "spec_env", "worlds", inspiration=str(tmp_path / name))
+    assert said in str(caught.value)
+    assert not (tmp_path / "worlds").exists()
+
+
+def test_a_missing_inspiration_file(tmp_path: Path) -> None:
+    (tmp_path / "texts.txt").write_text("A ferry.")
+    with user_error("no-such-file", "text.txt", "texts.txt"):
+        run(tmp_path, "spec_env", "worlds", inspiration=str(tmp_path / "text.txt"))
+    (tmp_path / "folder.txt").mkdir()
+    with user_error("not-readable"):
+        run(tmp_path, "spec_env", "worlds", inspiration=str(tmp_path / "folder.txt"))
+
+
+def test_our_own_texts_differ() -> None:
+    assert len(set(BUILT_IN)) == len(BUILT_IN) >= 24
+
+
+def test_a_model_writes_the_world(tmp_path: Path) -> None:
+    writer = {"generator": model("scripted", turns=["no PDDL", prompt("pddl_world_seed")])}
+    run(tmp_path, "spec_env", "worlds", writer, backend="llm", policy="writer", n=2, held_out=0.5)
+    assert [spec.name for spec in rows_of(tmp_path / "worlds")] == ["ferry", "ferry"]
+    assert {spec.split for spec in rows_of(tmp_path / "worlds")} == {"train", "held_out"}
+
+
+def test_two_writers_with_one_model_name_write_worlds_with_other_ids(tmp_path: Path) -> None:
+    config = ModelConfig(policy="scripted", model="llama", turns=[prompt("pddl_world_seed")])
+    for name in ("one", "two"):
+        writer = {"generator": ServedModel.of(config.named(name))}
+        run(tmp_path, "spec_env", name, writer, backend="llm", policy="writer", n=2, seed=3)
+    assert len({spec.environment_id for name in ("one", "two") for spec in rows_of(tmp_path / name)}) == 4
+
+
+def test_what_a_model_cannot_repair_is_kept_with_its_history(tmp_path: Path) -> None:
+    writer = {"generator": model("scripted", turns=["no PDDL", "still none"])}
+    manifest = run(tmp_path, "spec_env", "worlds", writer, backend="llm", policy="writer", n=1, repairs=1)
+    assert manifest.reasons == {"unrepaired": 1}
+    (letter,) = dropped_of(tmp_path / "worlds")
+    assert letter.blamed == "generator"
+    assert [version["text"] for version in letter.input["history"]] == ["no PDDL", "still none"]
+    assert letter.input["text"] == BUILT_IN[0]
+
+
+@pytest.mark.parametrize("parameters", [{"backend": "llm"}, {"backend": "procedural", "policy": "writer"}])
+def test_backend_and_model_belong_together(parameters: dict[str, str], tmp_path: Path) -> None:
+    with user_error("rule-broken", "backend: llm", "policy"):
+        job(tmp_path, "spec_env", "worlds", **parameters)
+
+
+def test_repairs_of_a_procedural_backend_are_refused(tmp_path: Path) -> None:
+    with user_error("rule-broken", "repairs", "backend: llm"):
+        job(tmp_path, "spec_env", "worlds", backend="procedural", repairs=5)
+
+
+def test_a_family_without_that_backend_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    only = Registry("environment generator", {"interpreter_procedural": "somewhere:Generator"})
+    monkeypatch.setattr("agentmill.pipelines.operators.spec_env.ENVIRONMENT_GENERATORS", only)
+    with user_error("rule-broken", "backend: llm"):
+        job(tmp_path, "spec_env", "worlds", family="interpreter", backend="llm", policy="writer")
+
+
+def test_interpreter_worlds_get_tasks_that_are_admitted(tmp_path: Path) -> None:
+    with pool().session():
+        """Says so where there can be none."""
+    run(tmp_path, "spec_env", "worlds", family="interpreter", n=2)
+    run(tmp_path, "propose", "tasks", of="worlds", n=2, plan_length=[2, 4])
+    manifest = run(tmp_path, "admit", "admitted", of="tasks", environments="worlds")
+    assert (manifest.counts.read, manifest.counts.written, manifest.reasons) == (4, 4, {})
+
+
+def test_coding_problems_get_tasks_that_are_admitted_and_solved_by_the_expert(tmp_path: Path) -> None:
+    with pool().session():
+        """Says so where there can be none."""
+    run(tmp_path, "spec_env", "proposed", family="codegym", n=4)
+    run(tmp_path, "admit", "worlds", of="proposed")
+    run(tmp_path, "propose", "proposed_tasks", of="worlds", n=3, plan_length=[3, 40])
+    manifest = run(tmp_path, "admit", "tasks", of="proposed_tasks", environments="worlds")
+    assert manifest.reasons == {}
+    assert manifest.counts.read == manifest.counts.written >= 9
+    both = {"tasks": "tasks", "environments": "worlds"}
+    run(tmp_path, "expert", "runs", {"actor": model("expert")}, policy="planner", scaffold="tools", **both)
+    run(tmp_path, "check_outcome", "verdicts", of="runs", **both)
+    assert [verdict.passed for verdict in rows_of(tmp_path / "verdicts")] == [True] * manifest.counts.written

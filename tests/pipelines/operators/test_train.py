@@ -1,0 +1,132 @@
+"""The training step of a recipe, with the real trainer on a tiny model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentmill.pipelines.operators.train import TrainDpo, Training, TrainKto, TrainReward, TrainSft
+from agentmill.schemas.config import read_yaml, validate
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.training import template_identity
+from agentmill.trainers.settings import DpoSettings, KtoSettings, RewardSettings, SftSettings, TrainSettings
+from tests.model import tiny_model
+from tests.pipelines.cli.world import CHECK, DEMONSTRATE, EXPORT, MODELS, agentmill, write_recipe, write_world
+
+pytestmark = pytest.mark.slow
+
+TRAIN = {"operator": "train_sft", "rows": "rows", "model": "actor", "max_steps": 1, "batch_size": 1, "as": "tuned"}
+BY_NAME = {"rows", "model", "reference"}
+"""A recipe names them, a trainer gets folders."""
+OF_A_TRAINER = {"output", "recipe", "resume", "log_steps"}
+
+SETTINGS = [(TrainSft, SftSettings), (TrainDpo, DpoSettings), (TrainKto, KtoSettings), (TrainReward, RewardSettings)]
+
+
+@pytest.mark.parametrize(("step", "settings"), SETTINGS)
+def test_a_step_and_its_trainer_have_the_same_settings_with_the_same_defaults(
+    step: type[Training], settings: type[TrainSettings]
+) -> None:
+    in_recipe = {name: field for name, field in step.model_fields.items() if name not in BY_NAME}
+    alone = {name: field for name, field in settings.model_fields.items() if name not in BY_NAME | OF_A_TRAINER}
+    assert {name: repr(field) for name, field in in_recipe.items()} == {
+        name: repr(field) for name, field in alone.items()
+    }
+    assert step.model_validate({"rows": "rows", "model": "actor"})._given() == {}
+
+
+@pytest.mark.parametrize(
+    ("settings", "learning_rate", "batch_size"),
+    [(SftSettings, 5e-5, 8), (DpoSettings, 1e-6, 4), (KtoSettings, 1e-6, 8), (RewardSettings, 1e-5, 4)],
+)
+def test_each_way_of_training_has_defaults_of_its_own(
+    settings: type[TrainSettings], learning_rate: float, batch_size: int
+) -> None:
+    found = settings.model_validate({"rows": "rows", "model": "m", "output": "o"})
+    assert (found.learning_rate, found.batch_size) == (learning_rate, batch_size)
+
+
+@pytest.mark.parametrize(
+    ("index", "given"),
+    [
+        (0, {"save_dtype": "bf16", "lora": {"merge": False}}),
+        (1, {"loss_weights": [1.0, 2.0]}),
+        (1, {"loss_type": ["sigmoid", "sft"], "loss_weights": [1.0]}),
+        (1, {"loss_type": ["exo_pair"]}),
+        (2, {"batch_size": 1}),
+    ],
+)
+def test_settings_that_do_not_go_together_are_refused_before_a_run(index: int, given: dict[str, Any]) -> None:
+    step, settings = SETTINGS[index]
+    assert not accepts(settings, {"rows": "rows", "model": "m", "output": "o", **given})
+    assert not accepts(step, {"rows": "rows", "model": "actor", **given})
+
+
+def test_a_chat_template_counts_by_what_is_in_its_file(tmp_path: Path) -> None:
+    file = tmp_path / "template.jinja"
+    step = TrainSft.model_validate({"rows": "rows", "model": "actor", "chat_template": str(file)})
+    found = []
+    for text in ("{{ messages }}", "{{ messages }}", "{{ tools }}"):
+        file.write_text(text, encoding="utf-8")
+        found.append(template_identity(step.chat_template))
+    assert found[0] == found[1] != found[2]
+    assert (template_identity(None), template_identity("training")) == (None, "training")
+
+
+def accepts(config: type[Training] | type[TrainSettings], given: dict[str, Any]) -> bool:
+    try:
+        validate(config, given, "given")  # type: ignore[type-var]
+    except UserError:
+        return False
+    return True
+
+
+def test_lora_is_merged_by_default_in_a_recipe_and_alone() -> None:
+    step = TrainSft.model_validate({"rows": "rows", "model": "actor", "lora": {"rank": 8}})
+    alone = SftSettings.model_validate({"rows": "rows", "model": "m", "output": "o", "lora": {"rank": 8}})
+    assert step.lora == alone.lora
+    assert alone.lora is not None
+    assert alone.lora.merge
+    assert not step.keeps_adapter
+    assert step._given() == {"lora": {"rank": 8}}
+
+
+def test_no_checkpoints_are_asked_for_by_null() -> None:
+    step = TrainSft.model_validate({"rows": "rows", "model": "actor", "save_steps": None, "max_steps": None})
+    assert step._given() == {"save_steps": None}
+
+
+@pytest.fixture(autouse=True)
+def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave the other core to others."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+
+def test_train_again_and_differently(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    write_world(tmp_path)
+    models = {**MODELS, "actor": {"policy": "vllm", "model": str(tiny_model())}}
+    recipe = write_recipe(tmp_path, DEMONSTRATE, CHECK, EXPORT, TRAIN, models=models)
+    assert agentmill("run", recipe) == 0
+    tuned = tmp_path / "run/tuned"
+    assert json.loads((tuned / "config.json").read_bytes())["model_type"] == "llama"
+    assert "mask self-test passed" in capfd.readouterr().err
+    stages = json.loads((tmp_path / "run/summary.json").read_bytes())["stages"]
+    assert [stages["tuned"][key] for key in ("read", "used", "dropped", "written")] == [2, 2, 0, 2]
+
+    weights = (tuned / "model.safetensors").stat()
+    assert agentmill("run", recipe) == 0
+    assert "nothing to do: all 4 steps of small were done before" in capfd.readouterr().err
+    assert (tuned / "model.safetensors").stat() == weights
+
+    assert agentmill("run", recipe, "steps.tuned.learning_rate=1e-3") == 2
+    assert "learning_rate: (absent) -> 0.001" in capfd.readouterr().err
+    assert (tuned / "model.safetensors").stat() == weights
+
+    assert agentmill("run", recipe, "steps.tuned.lora={rank: 4}", "steps.tuned.seed=5", "--replace") == 0
+    assert (tuned / "model.safetensors").stat() != weights
+    assert not (tuned / "adapter_config.json").exists()
+    config = read_yaml(tmp_path / "run/trainings/tuned/config.yaml")
+    assert (config["seed"], config["recipe"], config["lora"]) == (5, "small", {"rank": 4})

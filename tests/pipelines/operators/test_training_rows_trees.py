@@ -1,0 +1,60 @@
+"""Search trees as stages: who belongs together, over shards and tables, and what is counted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from agentmill.pipelines.operators.training_rows import root
+from agentmill.schemas.records.trajectory import Trajectory
+from agentmill.schemas.records.verdict import Selection
+from agentmill.schemas.tables import Counts
+from tests.pipelines.engine.stages import dropped_of, rows_of, write_table
+from tests.pipelines.operators.steps import run as run_step
+from tests.schemas.views.trees import run
+
+
+def branch(of: str, name: str, *commands: str, good: bool = False) -> Trajectory:
+    return msgspec.structs.replace(run(name, *commands, good=good, copied=1), parent_id=of, branch_turn=2)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A tree over two tables, whose root failed; one whose root is in none; and a run alone."""
+    first = [[run("r", "a", "d"), run("alone", "a", "b", good=True)], [branch("gone", "g1", "a", "c", good=True)]]
+    write_table(tmp_path / "first", first, Trajectory)
+    second = [branch("r", "b1", "a", "b", good=True), branch("b1", "b2", "a", "e"), branch("gone", "g2", "a", "d")]
+    write_table(tmp_path / "second", [second], Trajectory)
+    return tmp_path
+
+
+def test_trees_are_put_together_over_tables(folder: Path) -> None:
+    manifest = run_step(folder, "search_trace", "traces", **{"from": ["first", "second"]})
+    assert manifest.counts == Counts(read=6, used=5, dropped=1, written=2)
+    assert {row.trajectory_id: len(row.messages) for row in rows_of(folder / "traces")} == {"b1": 12, "g1": 8}
+    assert {letter.input_id: letter.reason for letter in dropped_of(folder / "traces")} == {"alone": "no_dead_end"}
+
+
+def test_failed_runs_are_corrected(folder: Path) -> None:
+    manifest = run_step(folder, "spliced", "revisions", **{"from": ["first", "second"]})
+    assert manifest.counts == Counts(read=6, used=5, dropped=1, written=3)
+    assert {row.trajectory_id for row in rows_of(folder / "revisions")} == {"r", "b2", "g2"}
+
+
+def test_runs_that_are_not_chosen_are_no_part_of_the_tree(folder: Path) -> None:
+    kept = [
+        Selection(trajectory_id=name, name="filter", kept=name != "b1")
+        for name in ("r", "alone", "b1", "b2", "g1", "g2")
+    ]
+    write_table(folder / "kept", [kept], Selection)
+    run_step(folder, "spliced", "revisions", **{"from": ["first", "second"]}, selections="kept")
+    assert {row.trajectory_id for row in rows_of(folder / "revisions")} == {"g2"}
+    reasons = {letter.input_id: letter.reason for letter in dropped_of(folder / "revisions")}
+    assert reasons == {"b1": "not_selected", "r": "no_partner", "b2": "no_partner", "alone": "no_partner"}
+
+
+def test_roots() -> None:
+    parents = {"a": None, "b": "a", "c": "b", "x": "gone", "p": "q", "q": "p"}
+    assert [root(name, parents) for name in ("a", "b", "c", "x", "p", "q")] == ["a", "a", "a", "gone", "p", "p"]

@@ -1,0 +1,289 @@
+"""What a recipe may say, and what a user reads who says it wrong. Nothing is started here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentmill.pipelines.engine.chunks import seed_table
+from agentmill.pipelines.recipes.grammar import read_recipe
+from agentmill.pipelines.recipes.plan import Plan, make_plan
+from agentmill.schemas.config import dump_yaml
+from agentmill.schemas.records.verdict import Label
+from tests.builders import spec, task, trajectory
+from tests.errors import user_error
+
+SPEC_ENV = {"operator": "spec_env", "n": 2, "as": "environments"}
+PROPOSE = {"operator": "propose", "of": "environments", "n": 2, "as": "tasks"}
+SAMPLE = {"operator": "sample", "policy": "actor", "tasks": "tasks", "environments": "environments", "as": "explored"}
+SFT = {"operator": "sft", "from": "explored", "as": "rows"}
+TRAIN = {"operator": "train_sft", "rows": "rows", "model": "actor", "as": "tuned"}
+WORLD = [SPEC_ENV, PROPOSE]
+CHECK = {
+    "operator": "check_outcome",
+    "of": "explored",
+    "tasks": "tasks",
+    "environments": "environments",
+    "as": "verdicts",
+}
+JUDGED = [*WORLD, SAMPLE, CHECK]
+PICK = {"operator": "pick", "of": "explored", "verdicts": "verdicts"}
+VALUES = {"operator": "step_value", "of": "explored", "method": "broadcast", "name": "v", "as": "values"}
+EVALUATE = {"operator": "evaluate", "models": {"a": "actor"}, "tasks": "tasks", "environments": "environments"}
+
+
+def select(**condition: Any) -> dict[str, Any]:
+    return {"operator": "filter", "of": "explored", "verdicts": "verdicts", "where": [condition]}
+
+
+def toolboxes(family: str = "toolbox") -> list[dict[str, Any]]:
+    """Environments of ``family``, admitted, with tasks."""
+    admit = {"operator": "admit", "of": "proposed", "as": "environments"}
+    return [{**SPEC_ENV, "family": family, "as": "proposed"}, admit, PROPOSE]
+
+
+def plan_of(folder: Path, steps: list[dict[str, Any]], *overrides: str, **changes: Any) -> Plan:
+    models = {"actor": {"policy": "vllm", "model": "bundled:smollm2-135m-instruct"}, "planner": {"policy": "expert"}}
+    data = {"name": "test", "run_dir": str(folder / "run"), "models": models, "steps": steps, **changes}
+    path = folder / "recipe.yaml"
+    path.write_text(dump_yaml(data), encoding="utf-8")
+    return make_plan(read_recipe(path, overrides))
+
+
+def test_steps_are_resolved_in_order(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, [*WORLD, SAMPLE])
+    assert [step.name for step in plan.steps] == ["environments", "tasks", "explored"]
+    explored = plan.steps[2]
+    assert explored.folder == tmp_path / "run" / "explored"
+    assert [output.folder.name for output in explored.inputs["tasks"]] == ["tasks"]
+    assert explored.models["actor"].model == "bundled:smollm2-135m-instruct"
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_output_is_called_like_the_operator_where_nothing_else_is_said(tmp_path: Path) -> None:
+    step = {"operator": "spec_env", "n": 2}
+    assert [each.name for each in plan_of(tmp_path, [step]).steps] == ["spec_env"]
+
+
+def test_seeds_differ_by_step_and_by_run_and_not_otherwise(tmp_path: Path) -> None:
+    one, same, other = (plan_of(tmp_path, WORLD, f"seed={seed}").steps for seed in (1, 1, 2))
+    assert [step.context.seed for step in one] == [step.context.seed for step in same]
+    assert len({*(step.context.seed for step in [*one, *other])}) == 4
+
+
+def test_overrides_by_position_by_name_and_at_the_top(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, WORLD, "steps.0.n=5", "steps.tasks.n=7", "run_dir=elsewhere", "seed=3")
+    assert [getattr(step.parameters, "n", None) for step in plan.steps] == [5, 7]
+    assert (plan.run_dir, plan.recipe.seed) == (Path("elsewhere"), 3)
+
+
+def test_data_names_tables_made_elsewhere(tmp_path: Path) -> None:
+    seed_table(tmp_path / "worlds", [spec()])
+    seed_table(tmp_path / "chores", [task()])
+    data = {"environments": str(tmp_path / "worlds"), "tasks": str(tmp_path / "chores")}
+    plan = plan_of(tmp_path, [SAMPLE], data=data)
+    assert [output.record for output in plan.steps[0].inputs["tasks"]] == ["Task"]
+
+
+def test_last_is_the_newest_model_trained_from_the_declared_one(tmp_path: Path) -> None:
+    evaluate = {"operator": "evaluate", "models": {"base": "actor@base", "tuned": "actor@last"}, "tasks": "tasks"}
+    plan = plan_of(tmp_path, [*WORLD, SAMPLE, SFT, TRAIN, {**evaluate, "environments": "environments"}])
+    models = plan.steps[-1].models
+    assert models["base"].model == "bundled:smollm2-135m-instruct"
+    assert models["tuned"].model == str(tmp_path / "run" / "tuned")
+    assert models["tuned"].server == models["base"].server
+
+
+def test_iterate_repeats_its_steps_with_the_newest_model_and_outputs(tmp_path: Path) -> None:
+    body = [{**SAMPLE, "policy": "actor@last"}, SFT, {**TRAIN, "model": "actor@last"}]
+    after = {"operator": "sft", "from": "explored", "as": "final_rows"}
+    plan = plan_of(tmp_path, [*WORLD, {"operator": "iterate", "rounds": 2, "steps": body}, after])
+    assert [step.name for step in plan.steps[2:]] == [
+        *("round-01/explored", "round-01/rows", "round-01/tuned"),
+        *("round-02/explored", "round-02/rows", "round-02/tuned"),
+        "final_rows",
+    ]
+    first, second = plan.steps[2], plan.steps[5]
+    assert (first.context.round, second.context.round) == (1, 2)
+    assert first.models["actor"].model == "bundled:smollm2-135m-instruct"
+    assert second.models["actor"].model == str(tmp_path / "run/round-01/tuned")
+    assert plan.steps[7].models["model"].model == str(tmp_path / "run/round-01/tuned")
+    assert plan.steps[-1].inputs["from"][0].folder == tmp_path / "run/round-02/explored"
+
+
+def test_the_routes_of_a_fork_start_from_the_same_and_are_told_apart_after_it(tmp_path: Path) -> None:
+    short = [{**TRAIN, "model": "actor@last", "max_steps": 5}]
+    explore = {**SAMPLE, "policy": "actor@last"}
+    long = [{"operator": "iterate", "rounds": 2, "steps": [explore, SFT, {**TRAIN, "model": "actor@last"}]}]
+    models = {"before": "actor@last", "short": "actor@short", "long": "actor@long"}
+    after = [
+        {"operator": "evaluate", "models": models, "tasks": "tasks", "environments": "environments"},
+        {"operator": "sft", "from": ["explored", "long/explored"], "as": "all_rows"},
+    ]
+    fork = {"operator": "fork", "routes": {"short": short, "long": long}}
+    plan = plan_of(tmp_path, [*WORLD, SAMPLE, SFT, TRAIN, fork, *after])
+    steps, run = {step.name: step for step in plan.steps}, tmp_path / "run"
+    assert [name for name in steps if "/" in name] == [
+        "short/tuned",
+        *(f"long/round-0{number}/{name}" for number in (1, 2) for name in ("explored", "rows", "tuned")),
+    ]
+    assert steps["long/round-01/explored"].models["actor"].model == str(run / "tuned")
+    assert steps["long/round-02/explored"].models["actor"].model == str(run / "long/round-01/tuned")
+    found = {name: model.model for name, model in steps["evaluate"].models.items()}
+    ends = {"before": "tuned", "short": "short/tuned", "long": "long/round-02/tuned"}
+    assert found == {name: str(run / end) for name, end in ends.items()}
+    sources = [output.folder for output in steps["all_rows"].inputs["from"]]
+    assert sources == [run / "explored", run / "long/round-02/explored"]
+
+
+def fork(*steps: dict[str, Any], other: str = "b") -> dict[str, Any]:
+    return {"operator": "fork", "routes": {"a": list(steps), other: [{**SPEC_ENV, "as": "there"}]}}
+
+
+@pytest.mark.parametrize(
+    ("steps", "message"),
+    [
+        ([{"operator": "smaple"}], ("unknown-name", "steps.0", "smaple", "sample")),
+        ([{"as": "x"}], ("missing-key", "steps.0")),
+        ([{**SPEC_ENV, "m": 3}], ("unknown-key", "steps.0", "'m'")),
+        ([{**SPEC_ENV, "n": "many"}], ("invalid-value", "steps.0", "many")),
+        ([{**SPEC_ENV, "n": 0}], ("invalid-value", "steps.0", "1")),
+        ([SPEC_ENV, {**PROPOSE, "of": "enviroments"}], ("unknown-name", "enviroments", "environments")),
+        ([PROPOSE, SPEC_ENV], ("unknown-name", "steps.0", "environments")),
+        ([SPEC_ENV, SPEC_ENV], ("name-taken", "environments")),
+        ([{**SPEC_ENV, "as": "a/b"}], ("name-malformed", "a/b")),
+        ([{**SPEC_ENV, "as": "logs"}], ("name-taken", "logs")),
+        ([{**SPEC_ENV, "as": "round-02"}], ("name-taken", "round-02")),
+        ([*WORLD, {**SAMPLE, "policy": "actr"}], ("unknown-name", "actr", "actor")),
+        ([*WORLD, {**SAMPLE, "policy": "actor@first"}], ("unknown-name", "first")),
+        ([*WORLD, {**SAMPLE, "policy": "actor@last"}], ("model-not-trained-yet", "actor")),
+        ([*WORLD, {**SAMPLE, "tasks": "environments"}], ("wrong-record-type", "EnvironmentSpec", "Task")),
+        ([*WORLD, SAMPLE, SFT, {**TRAIN, "model": "planner"}], ("model-of-wrong-kind", "planner")),
+        ([*WORLD, SAMPLE, SFT, TRAIN, {**SFT, "from": "tuned", "as": "x"}], ("wrong-record-type", "from")),
+        ([{"operator": "iterate", "rounds": 0, "steps": [SPEC_ENV]}], ("invalid-value", "steps.0")),
+        (
+            [{"operator": "iterate", "rounds": 1, "steps": [{"operator": "iterate"}]}],
+            ("steps-nested", "steps", "iterate"),
+        ),
+        ([{"operator": "iterate", "rounds": 1, "steps": [fork(SPEC_ENV)]}], ("steps-nested", "steps", "iterate")),
+        ([{"operator": "fork", "routes": {"a": [SPEC_ENV]}}], ("invalid-value", "steps.0")),
+        ([{**SPEC_ENV, "as": "a"}, fork(SPEC_ENV)], ("name-taken", "steps.1", "'a'")),
+        ([fork(SPEC_ENV, other="last")], ("name-taken", "steps.0", "last")),
+        ([fork(SPEC_ENV), PROPOSE], ("unknown-name", "'environments'", "a/environments", "b/there")),
+        ([fork({**SPEC_ENV, "m": 3})], ("unknown-key", "steps.0.routes.a.0", "'m'")),
+        ([{**SPEC_ENV, "inspiration": "no/such.txt"}], ("no-such-file", "no/such.txt")),
+        ([*JUDGED, select(field="misfits", equals=1)], ("rule-broken", "steps.4", "where.0", "misfits")),
+        (
+            [*JUDGED, select(verdict="judge", passed=True)],
+            ("annotation-missing", "steps.4", "judge", "verdicts"),
+        ),
+        ([*JUDGED, select(verdict="check_outcom", passed=True)], ("annotation-missing", "check_outcome")),
+        ([*JUDGED, select(value="mc", at_least=1)], ("needs-another-key", "where: {value: mc}", "values")),
+        ([*JUDGED, {**PICK, "score": "verdict:judge"}], ("annotation-missing", "score: verdict:judge", "'judge'")),
+        ([*JUDGED, {**PICK, "score": "passed:judge"}], ("annotation-missing", "score: passed:judge", "'judge'")),
+        (
+            [*JUDGED, {**SFT, "verdicts": "verdicts", "where": "success", "verdict": "judge"}],
+            ("annotation-missing", "where: success"),
+        ),
+        (
+            [*JUDGED, VALUES, {**SFT, "values": "values", "weight": "value:mc"}],
+            ("annotation-missing", "'mc'"),
+        ),
+        (
+            [*JUDGED, VALUES, {**SFT, "values": "values", "copied": [{"value": "mc", "at_least": 0}]}],
+            ("annotation-missing", "copied: {value: mc}"),
+        ),
+        (
+            [*toolboxes(), {**SAMPLE, "constrain": "admissible"}],
+            ("actions-not-listed", "constrain: admissible", "toolbox"),
+        ),
+        ([*toolboxes("codegym"), {**SAMPLE, "constrain": "admissible"}], ("actions-not-listed", "codegym")),
+        (
+            [*toolboxes("interpreter"), {**EVALUATE, "constrained": ["a"]}],
+            ("actions-not-listed", "constrained: a", "interpreter"),
+        ),
+    ],
+)
+def test_mistakes_in_steps(tmp_path: Path, steps: list[dict[str, Any]], message: tuple[str, ...]) -> None:
+    with user_error(*message) as caught:
+        plan_of(tmp_path, steps)
+    assert len(str(caught.value).splitlines()) <= 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"sed": 1}, ("unknown-key", "sed", "seed")),
+        ({"seed": "one"}, ("invalid-value", "seed", "one")),
+        ({"name": "a b"}, ("invalid-value", "name", "a b")),
+        ({"steps": []}, ("invalid-value", "steps")),
+        ({"runner": {"name": "DirectRunner"}}, ("invalid-value", "runner.name")),
+        ({"models": {"actor": {"policy": "vlm", "model": "x"}}}, ("rule-broken", "vlm", "vllm")),
+        ({"data": {"tasks": "no/such/table"}}, ("table-missing", "data.tasks", "no/such/table")),
+    ],
+)
+def test_mistakes_around_the_steps(tmp_path: Path, changes: dict[str, Any], message: tuple[str, ...]) -> None:
+    with user_error(*message):
+        plan_of(tmp_path, changes.pop("steps", WORLD), **changes)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("steps.task.n=1", ("unknown-name", "'task'", "tasks")),
+        ("steps.9.n=1", ("unknown-key", "steps.9.n=1")),
+        ("seed", ("override-malformed", "seed")),
+        ("modles.actor.policy=x", ("unknown-key", "modles", "models")),
+    ],
+)
+def test_mistakes_in_overrides(tmp_path: Path, override: str, message: tuple[str, ...]) -> None:
+    with user_error(*message):
+        plan_of(tmp_path, WORLD, override)
+
+
+def test_a_table_of_another_record_is_refused(tmp_path: Path) -> None:
+    seed_table(tmp_path / "t", [trajectory()])
+    with user_error("wrong-record-type", "Trajectory", "EnvironmentSpec"):
+        plan_of(tmp_path, [{**PROPOSE, "of": "given"}], data={"given": str(tmp_path / "t")})
+
+
+def test_names_that_a_step_writes_can_be_asked_for(tmp_path: Path) -> None:
+    asked = {"values": "values", "verdicts": "verdicts", "weight": "value:v", "where": "success", "as": "weighted"}
+    steps = [*JUDGED, VALUES, {**SFT, **asked}, {**PICK, "score": "passed:check_outcome"}]
+    plan = plan_of(tmp_path, [*steps, {**SAMPLE, "constrain": "admissible", "as": "constrained"}])
+    assert [step.name for step in plan.steps[5:]] == ["weighted", "pick", "constrained"]
+
+
+def test_a_verifier_writes_verdicts_of_the_name_it_is_given(tmp_path: Path) -> None:
+    named = [*WORLD, SAMPLE, {**CHECK, "name": "goal"}]
+    assert plan_of(tmp_path, [*named, {**PICK, "score": "passed:goal"}]).steps[-1].name == "pick"
+    with user_error("annotation-missing", "check_outcome"):
+        plan_of(tmp_path, [*named, {**PICK, "score": "passed:check_outcome"}])
+
+
+def test_names_in_tables_made_elsewhere_are_read_from_them(tmp_path: Path) -> None:
+    seed_table(tmp_path / "runs", [trajectory()])
+    seed_table(tmp_path / "labels", [Label(trajectory_id="t1", name="quality", value="good", labeller="me")])
+    data = {"explored": str(tmp_path / "runs"), "labels": str(tmp_path / "labels")}
+    step = {"operator": "filter", "of": "explored", "labels": "labels"}
+    plan = plan_of(tmp_path, [{**step, "where": [{"label": "quality", "equals": "good"}]}], data=data)
+    assert plan.steps[0].inputs["labels"][0].names == {"quality"}
+    with user_error("annotation-missing", "qualty", "quality"):
+        plan_of(tmp_path, [{**step, "where": [{"label": "qualty", "equals": "good"}]}], data=data)
+
+
+def test_families_of_tables_made_elsewhere_are_read_from_them(tmp_path: Path) -> None:
+    seed_table(tmp_path / "worlds", [spec(), spec("env2", family="toolbox")])
+    seed_table(tmp_path / "chores", [task()])
+    data = {"environments": str(tmp_path / "worlds"), "tasks": str(tmp_path / "chores")}
+    assert plan_of(tmp_path, [SAMPLE], data=data).steps[0].inputs["environments"][0].families == {"pddl", "toolbox"}
+    with user_error("actions-not-listed", "toolbox"):
+        plan_of(tmp_path, [{**SAMPLE, "constrain": "admissible"}], data=data)
+
+
+def test_the_quickstart_is_a_valid_recipe() -> None:
+    quickstart = Path(__file__).resolve().parents[3] / "configs/quickstart.yaml"
+    names = [step.name for step in make_plan(read_recipe(quickstart, [])).steps]
+    assert names[-2:] == ["tuned", "evaluation"]

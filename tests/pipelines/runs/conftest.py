@@ -1,0 +1,5 @@
+"""The run that reports are written of."""
+
+from tests.pipelines.report.conftest import run
+
+__all__ = ["run"]
