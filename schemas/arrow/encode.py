@@ -9,10 +9,11 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 from operator import itemgetter
 from types import NoneType
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec.structs import astuple
@@ -38,13 +39,15 @@ def encode(structure: Structure, records: Sequence[Any]) -> list[pa.Array]:
     JSON cannot hold or that are nested too deeply; and what Arrow and msgspec raise for integers beyond 64 bits and
     for lone surrogates.
     """
-    _check(structure, records)
-    return _children(structure, records)
+    _check(structure, records, _kinds(records))
+    return _children(structure, _by_type(records))
 
 
-def _check(node: Node, values: Sequence[Any]) -> bool:
-    """Whether ``values`` are null throughout. Raises ``InexactError`` unless they are what ``node`` says."""
-    kinds = _kinds(values)
+def _check(node: Node, values: Sequence[Any], kinds: set[type]) -> bool:
+    """Whether ``values``, of the types ``kinds``, are null throughout.
+
+    Raises ``InexactError`` unless they are what ``node`` says.
+    """
     if not kinds <= node.kinds and not _fit(node, kinds):
         raise InexactError("a value of another type")
     if isinstance(node, Leaf) and node.choices and not node.choices.issuperset(values):
@@ -55,14 +58,8 @@ def _check(node: Node, values: Sequence[Any]) -> bool:
 
 
 def _kinds(values: Sequence[Any]) -> set[type]:
-    """The types of ``values``, most of which are of the type of the one before."""
-    kinds: set[type] = set()
-    last: type | None = None
-    for value in values:
-        if type(value) is not last:
-            last = type(value)
-            kinds.add(last)
-    return kinds
+    """The types of ``values``."""
+    return set(map(type, values))
 
 
 def _fit(node: Node, kinds: set[type]) -> bool:
@@ -74,30 +71,82 @@ def _fit(node: Node, kinds: set[type]) -> bool:
     return all(issubclass(kind, own) for kind in kinds)
 
 
-def _fields(node: Structure, structs: Sequence[Any]) -> dict[str, list[Any]]:
-    """The values of every field of structs of one type; nothing of those that are null throughout."""
-    if not structs or structs[0] is None:
-        return {}
-    columns: dict[str, list[Any]] = {name: [] for name in structs[0].__struct_fields__}
-    for start in range(0, len(structs), BLOCK):
-        rows = map(astuple, structs[start : start + BLOCK])
-        for column, values in zip(columns.values(), zip(*rows, strict=True), strict=True):
-            column.extend(values)
-    return {name: column for name, column in columns.items() if not _check(node.fields[name], column)}
+class _Typed(NamedTuple):
+    """Structs, or ``None``, by their type; ``codes`` are the places of their types in ``present``, in order."""
+
+    present: list[type]
+    groups: list[Sequence[Any]]
+    codes: npt.NDArray[np.int32]
+    merge: Callable[[list[list[Any]]], Sequence[Any]]
+    """What puts values that lie by type back into their order."""
 
 
-def _children(node: Structure, values: Sequence[Any]) -> list[pa.Array]:
-    """One array per field of ``values``, which are structs of the members of ``node``, or ``None``."""
+def _by_type(values: Sequence[Any]) -> _Typed:
     types = list(map(type, values))
     present = list(dict.fromkeys(types))
-    groups = [[value for value, other in zip(values, types, strict=True) if other is one] for one in present]
-    columns = [_fields(node, group) for group in groups]
-    merge = _merger(types, present)
+    if len(present) < 2:
+        return _Typed(present, [values] if present else [], np.zeros(len(values), np.int32), itemgetter(0))
+    codes = np.fromiter(map({one: code for code, one in enumerate(present)}.__getitem__, types), np.int32, len(types))
+    order = np.argsort(codes, kind="stable")
+    ends = np.cumsum(np.bincount(codes)).tolist()
+    ordered = itemgetter(*order.tolist())(values)
+    groups = [ordered[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+    pick = itemgetter(*np.argsort(order, kind="stable").tolist())
+    return _Typed(present, groups, codes, lambda parts: pick(list(chain.from_iterable(parts))))
+
+
+def _fields(node: Structure, structs: Sequence[Any]) -> dict[str, list[Any]]:
+    """The values of every field of structs of one type; nothing of those that are null throughout.
+
+    Most fields of most items are null. Their values are not copied, nor are their types taken: of short records, that
+    was a quarter of what it takes to make the table.
+    """
+    if not structs or structs[0] is None:
+        return {}
+    names = structs[0].__struct_fields__
+    columns: list[list[Any]] = [[] for _ in names]
+    kinds: list[set[type]] = [set() for _ in names]
+    for start in range(0, len(structs), BLOCK):
+        rows = map(astuple, structs[start : start + BLOCK])
+        for place, values in enumerate(zip(*rows, strict=True)):
+            if _are_null(values):
+                continue
+            column = columns[place]
+            if len(column) < start:
+                _pad(column, kinds[place], start)
+            column += values
+            kinds[place].update(map(type, values))
+    found = {}
+    for name, column, present in zip(names, columns, kinds, strict=True):
+        if len(column) < len(structs):
+            _pad(column, present, len(structs))
+        if not _check(node.fields[name], column, present):
+            found[name] = column
+    return found
+
+
+def _are_null(values: Sequence[Any]) -> bool:
+    """Whether all are ``None``. Told by identity: foreign types equal whatever they like, or cannot be compared."""
+    return values[0] is None and not [value for value in values if value is not None]
+
+
+def _pad(column: list[Any], kinds: set[type], length: int) -> None:
+    """Put in the nulls that were left out, up to ``length`` values."""
+    column += [None] * (length - len(column))
+    kinds.add(NoneType)
+
+
+def _children(node: Structure, values: _Typed) -> list[pa.Array]:
+    """One array per field of ``values``, which are structs of the members of ``node``, or ``None``."""
+    columns = [_fields(node, group) for group in values.groups]
     arrays = []
     for name, child in node.fields.items():
         parts = [held.get(name) for held in columns]
-        filled = [part or [None] * len(group) for part, group in zip(parts, groups, strict=True)]
-        arrays.append(_array(child, merge(filled)) if any(parts) else pa.nulls(len(values), child.arrow))
+        if any(parts):
+            filled = [part or [None] * len(group) for part, group in zip(parts, values.groups, strict=True)]
+            arrays.append(_array(child, values.merge(filled)))
+        else:
+            arrays.append(pa.nulls(len(values.codes), child.arrow))
     return arrays
 
 
@@ -134,11 +183,12 @@ def _is_json(value: Any, levels: int = 20) -> bool:
         return False
     if kind is dict:
         for name, each in value.items():
-            if type(name) is not str or not _is_json(each, levels - 1):
+            # Most values are texts, and a call of a function for each costs as much as all the rest of it.
+            if type(name) is not str or not (type(each) is str or _is_json(each, levels - 1)):
                 return False
     elif kind is list:
         for each in value:
-            if not _is_json(each, levels - 1):
+            if not (type(each) is str or _is_json(each, levels - 1)):
                 return False
     else:
         return False
@@ -156,27 +206,20 @@ def _list(node: Listing, values: Sequence[Any]) -> pa.Array:
     offsets = np.zeros(len(values) + 1, np.int32)
     np.cumsum(np.fromiter(map(len, present), np.int32, len(values)), out=offsets[1:])
     members = list(chain.from_iterable(present))
-    null = _check(node.item, members)
+    null = _check(node.item, members, _kinds(members))
     items = pa.nulls(len(members), node.item.arrow) if null else _array(node.item, members)
     return pa.ListArray.from_arrays(pa.array(offsets), items, type=node.arrow, mask=_mask(values))
 
 
 def _struct(node: Structure, values: Sequence[Any]) -> pa.Array:
-    arrays = _children(node, values)
+    typed = _by_type(values)
+    arrays = _children(node, typed)
     if node.tag_field:
         tags = {member.type: member.tag for member in node.members}
-        arrays.insert(0, pa.array([tags.get(type(value)) for value in values], pa.large_string()))
-    return pa.StructArray.from_arrays(arrays, fields=node.arrow_fields, mask=_mask(values))
-
-
-def _merger(types: list[type], present: list[type]) -> Callable[[list[list[Any]]], Sequence[Any]]:
-    """What puts values that lie by type back into the order of ``types``."""
-    if len(present) < 2:
-        return itemgetter(0)
-    codes = np.fromiter(map({one: code for code, one in enumerate(present)}.__getitem__, types), np.int32, len(types))
-    places = np.argsort(np.argsort(codes, kind="stable"), kind="stable")
-    pick = itemgetter(*places.tolist())
-    return lambda parts: pick(list(chain.from_iterable(parts)))
+        present = pa.array([tags.get(each) for each in typed.present], pa.large_string())
+        arrays.insert(0, present.take(pa.array(typed.codes)))
+    mask = _mask(values) if NoneType in typed.present else None
+    return pa.StructArray.from_arrays(arrays, fields=node.arrow_fields, mask=mask)
 
 
 def _mask(values: Sequence[Any]) -> pa.Array | None:

@@ -51,12 +51,8 @@ class Flag(NamedTuple):
         return type(value) is type(self.no) and value in (self.no, self.yes)
 
 
-class Text(msgspec.Struct, frozen=True, gc=False):
-    """A message that is a text, of the agent or of the user, and nothing else but, of the agent, a flag."""
-
-    content: str
-    agent: bool
-    train: bool | None = None
+Text = tuple[str, bool, bool | None]
+"""A message that is a text and nothing else: the text, whether it is the agent's, and its flag, which only that has."""
 
 
 class Conversation:

@@ -75,13 +75,14 @@ class MessageReader:
     def read_texts(self, texts: Iterable[Text]) -> Conversation:
         """The conversation of messages that are a text and nothing else."""
         talk = self.talk
-        for text in texts:
-            talk.starts.append(len(talk.content))
-            if text.agent:
+        for text, of_agent, train in texts:
+            index = len(talk.content)
+            talk.starts.append(index)
+            if of_agent:
                 self._begin_turn()
-                self._say(text.content, talk.starts[-1], None, {"turn": talk.turn, "train": text.train})
+                self._say(text, index, None, {"turn": talk.turn, "train": train})
             else:
-                self._hear(text.content)
+                self._hear(text)
         return self._finished()
 
     def _system(self, message: JsonObject) -> None:

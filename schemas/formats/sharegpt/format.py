@@ -120,10 +120,11 @@ class ShareGpt(WithDialect):
         return Written(document, pair_losses(Pair(chosen, rejected), back, NAME))
 
     def _talk(self, turns: list[Any], answer: list[Any], system: str | None, spelling: JsonObject) -> Conversation:
-        texts = None if answer or system is not None else read_texts(turns)
-        if texts is not None:
+        plain = None if answer or system is not None else read_texts(turns)
+        if plain is not None:
+            texts, names = plain
             talk = MessageReader("object", LOSS, self.speech).read_texts(texts)
-            talk.spelling |= spelling
+            talk.spelling |= {**names, **spelling}
             return talk
         reader = TurnReader()
         pairs = reader.read([*turns, *answer])

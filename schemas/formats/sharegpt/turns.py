@@ -72,10 +72,8 @@ class TurnReader:
 
     def spelling(self) -> JsonObject:
         """Notes on the whole run: what is not as usual."""
-        aliases = {kind: name for kind, name in self.aliases.items() if USUAL[kind] != name}
-        names = {"names": list(self.names)} if self.names not in (None, Names()) else {}
         style = {"value": self.style} if self.style not in (None, "spaced") else {}
-        return {**names, **({"roles": aliases} if aliases else {}), **style}
+        return {**_run_spelling(self.names, self.aliases), **style}
 
     def _read(self, turn: Any, place: int) -> tuple[JsonObject, JsonObject]:
         if not isinstance(turn, dict):
@@ -134,25 +132,41 @@ class TurnReader:
         return {} if body == dumped(plain, self.style or "spaced") else {"value": body}
 
 
-def read_texts(turns: Sequence[Any]) -> list[Text] | None:
-    """The messages of turns that are all texts by the usual names, with nothing to be noted of them; else ``None``.
+def read_texts(turns: Sequence[Any]) -> tuple[list[Text], JsonObject] | None:
+    """The messages of turns that are all texts of agent and user, and notes on the whole run; ``None`` for others.
 
     Most data sets have no other turns, and a ``TurnReader`` takes three times as long for these.
     """
-    texts = []
+    first = turns[0] if turns else None
+    if type(first) is not dict:
+        return None
+    names = Names() if "from" in first else Names("role", "content")
+    by, said = names
+    texts: list[Text] = []
+    aliases: dict[str, str] = {}
     for turn in turns:
         if type(turn) is not dict or len(turn) - ("loss" in turn) != 2:
             return None
-        text, speaker, train = turn.get("value"), turn.get("from"), turn.get("loss")
-        if type(text) is not str:
+        text, speaker, train = turn.get(said), turn.get(by), turn.get("loss")
+        if type(text) is not str or type(speaker) is not str:
             return None
-        if speaker == "gpt" and (train is None or type(train) is bool) and not text.startswith(_OPEN):
-            texts.append(Text(text, True, train))
-        elif speaker == "human" and train is None:
-            texts.append(Text(text, False))
+        kind = KINDS.get(speaker)
+        if kind == "assistant" and (train is None or type(train) is bool) and not text.startswith(_OPEN):
+            texts.append((text, True, train))
+        elif kind == "user" and train is None:
+            texts.append((text, False, None))
         else:
             return None
-    return texts
+        if aliases.setdefault(kind, speaker) != speaker:
+            return None
+    return texts, _run_spelling(names, aliases)
+
+
+def _run_spelling(names: Names | None, aliases: Mapping[str, str]) -> JsonObject:
+    """Notes on the names of a run that are not the usual ones."""
+    unusual = {kind: name for kind, name in aliases.items() if USUAL[kind] != name}
+    told: JsonObject = {"names": list(names)} if names not in (None, Names()) else {}
+    return {**told, "roles": unusual} if unusual else told
 
 
 class TurnWriter:
