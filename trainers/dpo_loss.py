@@ -46,7 +46,11 @@ class PairTrainer(Distance, DPOTrainer):
         weights = batch.pop("weights")
         said = self.ask(model, batch)
         references = self.compute_ref_log_probs(self.ref_model or self.model, batch)
-        self._count(batch, said.log_probs.detach().sum(1), torch.cat(references))
+        own = said.log_probs.detach().sum(1)
+        if self.ld_alpha is not None:
+            # TRL weighs the tokens by which the longer side is longer; both terms of a difference must be so weighed.
+            own = torch.cat(self.compute_ref_log_probs(RecordedOutputs([said]), batch))
+        self._count(batch, own, torch.cat(references))
         batch["ref_chosen_logps"], batch["ref_rejected_logps"] = references
         loss_of = super().compute_loss
         if not self._weighted:

@@ -27,6 +27,7 @@ from agentmill.trainers.progress import Events, MarkCheckpoints, Progress, Watch
 from agentmill.trainers.rows import TrainingRows
 from agentmill.trainers.settings import TrainSettings
 from agentmill.trainers.start import Start
+from agentmill.trainers.trl_config import trl_errors
 from agentmill.trainers.weights import SCORE, Task, load_weights
 
 POINT = ("step", "loss", "learning_rate", "grad_norm", "tokens", "loss_tokens", "padding", "seconds")
@@ -61,7 +62,8 @@ def fit(settings: TrainSettings, start: Start, rows: TrainingRows[Any], method: 
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     precision = choose_precision(settings.precision)
-    arguments = trl_arguments(settings, start, method, precision)
+    with trl_errors(settings.trl):
+        arguments = trl_arguments(settings, start, method, precision)
     with arguments.main_process_first(local=False):
         if arguments.process_index == 0:
             start.workspace.prepare(settings.resume)
@@ -72,7 +74,8 @@ def fit(settings: TrainSettings, start: Start, rows: TrainingRows[Any], method: 
     model = load_model(start.base, settings.lora, precision, method.task, trusted)
     check_targets(model, settings.lora)
     reference = load_model(method.reference, settings.lora, precision, trusted=trusted) if method.reference else None
-    trainer = make_trainer(settings, start, method, arguments, (model, reference))
+    with trl_errors(settings.trl):
+        trainer = make_trainer(settings, start, method, arguments, (model, reference))
     parameters = count_parameters(trainer.model)
     start.workspace.require_space(needed_bytes(settings, **parameters))
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
@@ -175,6 +178,7 @@ def trl_arguments(settings: TrainSettings, start: Start, method: Method, precisi
         report_to="none",
         disable_tqdm=True,
         **method.options,
+        **settings.trl,
     )
     one_step = rows_per_step(settings, arguments.world_size)
     arguments.max_steps = settings.max_steps or math.ceil(len(method.lengths) * settings.epochs / one_step)

@@ -55,10 +55,16 @@ def begin(trainer: str, settings: TrainSettings, table: Table, base: Path, **rev
     keep_to_one_gpu(os.environ)
     if settings.tensorboard:
         require("tensorboard")
+    if settings.trl:
+        from agentmill.trainers.trl_config import check_trl_fields
 
+        check_trl_fields(trainer, settings.trl)
+
+    # Trainings from before there was `trl` have no entry for it, and stay the same training without it.
+    left_out = NOT_IDENTITY if settings.trl else NOT_IDENTITY | {"trl"}
     identity: JsonObject = {
         "trainer": trainer,
-        "settings": settings.model_dump(exclude=NOT_IDENTITY)
+        "settings": settings.model_dump(exclude=left_out)
         | {"chat_template": template_identity(settings.chat_template)},
         "rows_digest": table.digest,
         "base_revision": model_revision(base),
