@@ -12,7 +12,7 @@ from agentmill.pipelines.operators.train import TrainDpo, Training, TrainKto, Tr
 from agentmill.schemas.config import read_yaml, validate
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.training import template_identity
-from agentmill.trainers.settings import DpoSettings, KtoSettings, RewardSettings, SftSettings, TrainSettings
+from agentmill.trainers.command import DpoSettings, KtoSettings, RewardSettings, SftSettings, TrainSettings
 from tests.model import tiny_model
 from tests.pipelines.cli.world import CHECK, DEMONSTRATE, EXPORT, MODELS, agentmill, write_recipe, write_world
 

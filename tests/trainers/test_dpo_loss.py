@@ -10,10 +10,10 @@ import torch
 from torch.nn.functional import logsigmoid
 
 from agentmill.schemas.training import LoraConfig
-from agentmill.trainers.dpo_loss import paired
-from agentmill.trainers.preferences import pair as encode_pair
-from agentmill.trainers.progress import Progress
-from agentmill.trainers.settings import DpoSettings
+from agentmill.trainers.command import DpoSettings
+from agentmill.trainers.dpo import dpo_method
+from agentmill.trainers.monitors import Progress
+from agentmill.trainers.preference_data import encode_pair
 from tests.trainers.preference import (
     batch_of,
     gradients,
@@ -35,7 +35,7 @@ def made(tmp_path: Path, model: Path, rows: list[Any], tokenizer: dict[str, Any]
     start = started(tmp_path, model, rows, **(tokenizer or {}))
     examples = loaded(start, encode_pair)
     reference = None if settings.lora else model
-    return trainer_of(settings, start, paired(settings, examples, reference, 0)), examples.examples, start
+    return trainer_of(settings, start, dpo_method(settings, examples, reference, 0)), examples.examples, start
 
 
 def scored(trainer: Any, reference: Any, pairs: list[Any]) -> tuple[torch.Tensor, torch.Tensor]:

@@ -11,7 +11,7 @@ import pytest
 
 from agentmill.schemas.config import read_yaml, validate
 from agentmill.schemas.training import NOT_SETTABLE, SET_BY
-from agentmill.trainers.settings import DpoSettings, KtoSettings, RewardSettings, SftSettings, TrainSettings
+from agentmill.trainers.command import DpoSettings, KtoSettings, RewardSettings, SftSettings, TrainSettings
 from agentmill.trainers.sft import main
 from agentmill.trainers.trl_config import CONFIGS, check_trl_fields
 from tests.errors import shows, user_error
