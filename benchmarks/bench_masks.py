@@ -23,10 +23,11 @@ from machine import describe
 from agentmill.schemas.chat import to_template
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.rows import Message, MessageCall, PreferenceRow, SftRow, UnpairedRow
-from agentmill.trainers.mask import ROLES, count_by_role
-from agentmill.trainers.preferences import labelled, pair
-from agentmill.trainers.start import load_tokenizer
-from agentmill.trainers.tokens import Encoded, encode, message_ends, renderer
+from agentmill.trainers.chat_template import renderer
+from agentmill.trainers.data import ROLES, count_by_role
+from agentmill.trainers.model_io import load_tokenizer
+from agentmill.trainers.preference_data import encode_labelled, encode_pair
+from agentmill.trainers.tokenization import Encoded, encode, message_ends
 from tests.model import tiny_model
 
 ROWS = 64
@@ -141,7 +142,7 @@ def main() -> None:
 
     sides = ("prompt", "chosen", "rejected")
     plain = [{**{side: to_template(getattr(row, side)) for side in sides}, **tools} for row in rows]
-    ours = [each for row in rows for each in pair(row, tokenizer, 4096).sequences]
+    ours = [each for row in rows for each in encode_pair(row, tokenizer, 4096).sequences]
     show("DPO", trl_loss(DPOTrainer, DPOConfig, plain, good + bad, tokenizer), ours)
 
     unpaired = [
@@ -152,7 +153,7 @@ def main() -> None:
         {"prompt": to_template(row.prompt), "completion": to_template(row.completion), "label": row.label, **tools}
         for row in unpaired
     ]
-    ours = [each for row in unpaired for each in labelled(row, tokenizer, 4096).sequences]
+    ours = [each for row in unpaired for each in encode_labelled(row, tokenizer, 4096).sequences]
     show("KTO", trl_loss(KTOTrainer, KTOConfig, plain, good, tokenizer), ours)
 
 

@@ -30,7 +30,7 @@ from machine import describe
 
 from agentmill.schemas.chat import to_template
 from agentmill.schemas.records.rows import Message, SftRow
-from agentmill.trainers.models import model_folder
+from agentmill.trainers.model_io import model_folder
 from tests.trainers.tables import write_table
 
 
@@ -99,13 +99,12 @@ def write_rows(folder: Path) -> None:
 
 def own_trainer(given: argparse.Namespace, rows_folder: Path) -> Any:
     """Our trainer as ``agentmill.trainers.sft`` makes it."""
-    from agentmill.trainers.fit import choose_precision, load_model, make_trainer, trl_arguments
-    from agentmill.trainers.loss import supervised
-    from agentmill.trainers.models import model_folder
-    from agentmill.trainers.rows import load_rows, open_rows
-    from agentmill.trainers.settings import SftSettings
-    from agentmill.trainers.sft import sequences
-    from agentmill.trainers.start import begin
+    from agentmill.trainers.command import SftSettings
+    from agentmill.trainers.data import load_rows, open_rows
+    from agentmill.trainers.model_io import load_model, model_folder
+    from agentmill.trainers.run_dir import set_up_training
+    from agentmill.trainers.sft import sequences, sft_method
+    from agentmill.trainers.train_loop import choose_precision, make_trainer, trl_arguments
 
     settings = SftSettings(
         rows=str(rows_folder),
@@ -116,11 +115,11 @@ def own_trainer(given: argparse.Namespace, rows_folder: Path) -> Any:
         packing=given.arm == "packed",
         save_steps=None,
     )
-    start = begin("sft", settings, open_rows(settings.rows, SftRow, "sft"), model_folder(settings.model))
+    start = set_up_training("sft", settings, open_rows(settings.rows, SftRow, "sft"), model_folder(settings.model))
     assert start is not None
     tokenizer, longest = start.tokenizer, start.max_length
     rows = load_rows(start.table, lambda row: sequences(row, tokenizer, "window", longest), tokenizer, seed=0)
-    method = supervised(settings, rows, start)
+    method = sft_method(settings, rows, start)
     precision = choose_precision("auto")
     arguments = trl_arguments(settings, start, method, precision)
     return make_trainer(settings, start, method, arguments, (load_model(start.base, None, precision), None))
@@ -133,10 +132,9 @@ def plain_trainer(given: argparse.Namespace, rows_folder: Path) -> Any:
     from transformers import AutoModelForCausalLM, PrinterCallback
     from trl import SFTConfig, SFTTrainer
 
-    from agentmill.trainers.fit import choose_precision
-    from agentmill.trainers.models import model_folder
-    from agentmill.trainers.rows import open_rows
-    from agentmill.trainers.start import load_tokenizer
+    from agentmill.trainers.data import open_rows
+    from agentmill.trainers.model_io import load_tokenizer, model_folder
+    from agentmill.trainers.train_loop import choose_precision
 
     base = model_folder(given.model)
     rows = open_rows(str(rows_folder), SftRow, "sft").rows()
@@ -169,7 +167,7 @@ def serve(given: argparse.Namespace, folder: Path) -> None:
     from transformers import TrainerCallback
     from transformers.utils import logging
 
-    from agentmill.trainers.fit import peak_memory_gib
+    from agentmill.trainers.train_loop import peak_memory_gib
 
     class Clock(TrainerCallback):
         """Waits before each step, and measures it."""

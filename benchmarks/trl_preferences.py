@@ -24,22 +24,20 @@ from agentmill.schemas.config import read_yaml, validate
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.rows import Message, PreferenceRow, UnpairedRow
 from agentmill.schemas.tables import Table
-from agentmill.trainers.batches import UnpairedCollator, row_order
-from agentmill.trainers.dpo_loss import paired
-from agentmill.trainers.fit import Method, choose_precision, load_model, trl_arguments
-from agentmill.trainers.kto_loss import unpaired
-from agentmill.trainers.mask import count_by_role
-from agentmill.trainers.models import model_folder
-from agentmill.trainers.preferences import Labelled, Pair, labelled, pair
-from agentmill.trainers.rows import Made, TrainingRows, load_rows
-from agentmill.trainers.settings import DpoSettings, KtoSettings
-from agentmill.trainers.start import Start, load_tokenizer
-from agentmill.trainers.workspace import Workspace
+from agentmill.trainers.batching import row_order
+from agentmill.trainers.command import DpoSettings, KtoSettings
+from agentmill.trainers.data import EncodedRow, TrainingRows, count_by_role, load_rows
+from agentmill.trainers.dpo import dpo_method
+from agentmill.trainers.kto import UnpairedCollator, kto_method
+from agentmill.trainers.model_io import load_model, load_tokenizer, model_folder
+from agentmill.trainers.preference_data import Labelled, Pair, encode_labelled, encode_pair
+from agentmill.trainers.run_dir import TrainingSetup, WorkFolder
+from agentmill.trainers.train_loop import Method, choose_precision, trl_arguments
 
 Row = PreferenceRow | UnpairedRow
 KINDS: dict[str, tuple[Any, Any, Any]] = {
-    "dpo": (DPOTrainer, DpoSettings, pair),
-    "kto": (KTOTrainer, KtoSettings, labelled),
+    "dpo": (DPOTrainer, DpoSettings, encode_pair),
+    "kto": (KTOTrainer, KtoSettings, encode_labelled),
 }
 
 
@@ -57,12 +55,12 @@ def conversations(rows: list[Row]) -> list[list[Message]]:
     return [[*row.prompt, *getattr(row, side)] for side in ("chosen", "rejected") for row in rows]
 
 
-def method_of(settings: Any, rows: TrainingRows[Any], start: Start) -> Method:
+def method_of(settings: Any, rows: TrainingRows[Any], start: TrainingSetup) -> Method:
     """What our trainer would be made with."""
     if isinstance(settings, DpoSettings):
-        return paired(settings, rows, start.base, start.tokenizer.pad_token_id or 0)
+        return dpo_method(settings, rows, start.base, start.tokenizer.pad_token_id or 0)
     collator = UnpairedCollator(start.tokenizer.pad_token_id or 0, start.max_length)
-    return unpaired(settings, rows, start.base, collator)
+    return kto_method(settings, rows, start.base, collator)
 
 
 def main(kind: str, config: Path, output: Path) -> None:
@@ -72,11 +70,13 @@ def main(kind: str, config: Path, output: Path) -> None:
     shutil.rmtree(work, ignore_errors=True)
     settings = validate(settings_type, read_yaml(config) | {"save_steps": None}, str(config))
     base = model_folder(settings.model)
-    start = Start(Table.open(settings.rows), base, Workspace(work, {}), load_tokenizer(base), settings.max_length)
+    start = TrainingSetup(
+        Table.open(settings.rows), base, WorkFolder(work, {}), load_tokenizer(base), settings.max_length
+    )
     used: list[Row] = []
 
-    def make(row: Row) -> Made[Pair | Labelled]:
-        made: Made[Pair | Labelled] = encode(row, start.tokenizer, start.max_length)
+    def make(row: Row) -> EncodedRow[Pair | Labelled]:
+        made: EncodedRow[Pair | Labelled] = encode(row, start.tokenizer, start.max_length)
         used.append(row)
         return made
 

@@ -147,6 +147,8 @@ class ErrorCode(StrEnum):
     TOKENIZER_UNFIT = "tokenizer-unfit", "A tokenizer lacks something that training needs."
     TOKENIZERS_DIFFER = "tokenizers-differ", "A reference model has another tokenizer than the model."
     MASK_WRONG = "mask-wrong", "The self-test found that the loss mask does not fit the messages to be trained."
+    TRL_FIELD_TAKEN = "trl-field-taken", "A field of TRL is given that agentmill sets, or that would have no effect."
+    TRL_REFUSES = "trl-refuses", "TRL refuses the fields that are given of its configuration."
     PACKING_IMPOSSIBLE = "packing-impossible", "A model cannot keep the rows of a pack apart."
     WEIGHTS_NOT_FOR_LOSS = "weights-not-for-loss", "A loss gives the weights of rows no meaning."
     ROWS_ALL_ALIKE = "rows-all-alike", "All rows have one label or value, so there is nothing to learn."

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, JsonValue, model_validator
 
 from agentmill.schemas.config import Config
 from agentmill.schemas.error_codes import ErrorCode
@@ -62,6 +63,64 @@ class LoraConfig(Config):
     )
 
 
+SET_BY: Mapping[str, str] = {
+    "output_dir": "output",
+    "per_device_train_batch_size": "batch_size",
+    "gradient_accumulation_steps": "gradient_accumulation",
+    "num_train_epochs": "epochs",
+    "lr_scheduler_type": "scheduler",
+    "warmup_steps": "warmup",
+    "bf16": "precision",
+    "fp16": "precision",
+    "use_cpu": "precision",
+    "disable_dropout": "lora.dropout",
+    "save_strategy": "save_steps",
+    "logging_steps": "log_steps",
+    "logging_strategy": "log_steps",
+    "report_to": "tensorboard",
+    "resume_from_checkpoint": "resume",
+    "data_seed": "seed",
+    "train_sampling_strategy": "seed",
+    "chat_template_path": "chat_template",
+    "truncation_mode": "max_length",
+    "loss_type": "objective",
+}
+"""Fields of TRL's configurations that a setting of another name decides."""
+
+_AS_TOKENS = "rows reach TRL as tokens, and are padded here"
+_NO_EVALUATION = "no evaluation takes place within a training; play held-out tasks with `agentmill evaluate`"
+_ORDER = "the order of the rows is fixed before the training, so that it can be resumed"
+_LOSS = "the loss is computed here, and does not use it"
+_MODEL = "the model is loaded before TRL sees it"
+_REFERENCE = "the reference scores each batch as it comes"
+_HUB = "publish the finished model with `agentmill publish`"
+
+NOT_SETTABLE: Mapping[str, str] = {
+    **dict.fromkeys(["remove_unused_columns", "dataset_kwargs", "dataset_text_field", "dataset_num_proc"], _AS_TOKENS),
+    **dict.fromkeys(["eos_token", "pad_token", "pad_to_multiple_of", "padding_free", "shuffle_dataset"], _AS_TOKENS),
+    **dict.fromkeys(["packing_strategy", "eval_packing", "label_names"], _AS_TOKENS),
+    **dict.fromkeys(["completion_only_loss", "assistant_only_loss"], "the view of the rows decides what carries loss"),
+    **dict.fromkeys(["label_smoothing_factor", "router_aux_loss_coef", "average_tokens_across_devices"], _LOSS),
+    **dict.fromkeys(["length_column_name", "ignore_data_skip", "auto_find_batch_size"], _ORDER),
+    **dict.fromkeys(["precompute_ref_log_probs", "precompute_ref_batch_size"], _REFERENCE),
+    "model_init_kwargs": _MODEL,
+    **dict.fromkeys(["do_train", "do_eval", "do_predict", "eval_strategy", "eval_steps", "eval_delay"], _NO_EVALUATION),
+    **dict.fromkeys(["eval_on_start", "eval_accumulation_steps", "eval_do_concat_batches"], _NO_EVALUATION),
+    **dict.fromkeys(["eval_use_gather_object", "per_device_eval_batch_size", "batch_eval_metrics"], _NO_EVALUATION),
+    **dict.fromkeys(
+        ["include_for_metrics", "prediction_loss_only", "bf16_full_eval", "fp16_full_eval"], _NO_EVALUATION
+    ),
+    **dict.fromkeys(["load_best_model_at_end", "metric_for_best_model", "greater_is_better"], _NO_EVALUATION),
+    **dict.fromkeys(["push_to_hub", "hub_token", "hub_private_repo", "hub_model_id", "hub_strategy"], _HUB),
+    **dict.fromkeys(["hub_always_push", "hub_revision"], _HUB),
+    **dict.fromkeys(["save_total_limit", "save_only_model"], "checkpoints are kept as resuming needs them"),
+    **dict.fromkeys(["disable_tqdm", "log_level", "log_level_replica"], "progress is printed by agentmill"),
+    **dict.fromkeys(["parallelism_config", "local_rank"], "`accelerate launch --config_file` sets it"),
+    "dataloader_pin_memory": "it is on exactly where there is a GPU",
+}
+"""Fields of TRL's configurations that would have no effect here or break what a training promises, and why."""
+
+
 class TrainConfig(Config):
     """What can be set for every training."""
 
@@ -107,6 +166,19 @@ class TrainConfig(Config):
     tensorboard: bool = Field(
         False, description="Also write the loss curve for TensorBoard, to the output's name with `.tensorboard`."
     )
+    trl: dict[str, JsonValue] = Field(
+        {}, description="Other fields of TRL's configuration by their own names, such as `{adam_beta2: 0.95}`."
+    )
+
+    @model_validator(mode="after")
+    def _trl_fields_are_not_decided_elsewhere(self) -> Self:
+        for name in self.trl:
+            setting = name if name in type(self).model_fields else SET_BY.get(name)
+            if setting or name in NOT_SETTABLE:
+                what = f"set `{setting}` instead" if setting else NOT_SETTABLE[name]
+                # The cause carries the code through pydantic.
+                raise ValueError(f"{name!r} cannot be set here: {what}") from UserError(name, ErrorCode.TRL_FIELD_TAKEN)
+        return self
 
     @model_validator(mode="after")
     def _writes_weights(self) -> Self:

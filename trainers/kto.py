@@ -1,62 +1,73 @@
 """Kahneman-Tversky optimization with TRL: ``python -m agentmill.trainers.kto --config FILE [key=value …]``.
 
 Reads a table of ``UnpairedRow`` and writes a model folder, alone or under ``accelerate launch -m agentmill.trainers.kto
-…``. Of a completion only the messages that the view marked carry loss, never what the environment answered. What can be
-set stands in ``agentmill.schemas.training``. The same command goes on from the last checkpoint after a stop, and does
-nothing once the model is there. Exit codes: 0 done, 2 a mistake to correct, 130 interrupted.
+…``. Of a completion only the messages that the view marked carry loss, never what the environment answered.
+``agentmill.schemas.training`` lists the settings. The same command continues from the last checkpoint after a stop, and
+does nothing once the model is there. Exit codes: 0 done, 2 a mistake to correct, 130 interrupted.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from agentmill.trainers.command import KtoSettings, check_command_line, exit_process, run_trainer, say
+
+if __name__ == "__main__":
+    # Importing torch and TRL takes seconds, in which a user need not wait to read of a misspelt setting.
+    check_command_line(KtoSettings, "kto")
+
+import torch
+from trl.trainer.kto_config import KTOConfig
+from trl.trainer.kto_trainer import KTOTrainer
 
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.models import model_revision
 from agentmill.schemas.records.rows import UnpairedRow
-from agentmill.trainers.command import leave, run, say
-from agentmill.trainers.models import model_folder
-from agentmill.trainers.preferences import Labelled, labelled, reference_folder
-from agentmill.trainers.rows import Made, TrainingRows, open_rows
-from agentmill.trainers.settings import KtoSettings
-from agentmill.trainers.start import begin, read_rows, tell
-from agentmill.trainers.workspace import space_errors
+from agentmill.trainers.data import EncodedRow, TrainingRows, open_rows, read_rows, report_rows
+from agentmill.trainers.model_io import model_folder
+from agentmill.trainers.preference_data import Labelled, encode_labelled
+from agentmill.trainers.reference_kl import (
+    MEASURED,
+    RecordedOutputs,
+    ReferenceTrainer,
+    preference_batch,
+    reference_folder,
+    select_rows,
+)
+from agentmill.trainers.run_dir import set_up_training
+from agentmill.trainers.train_loop import Method, train_model
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line ``argv`` and return the exit code."""
-    return run(train, KtoSettings, "kto", argv)
+    return run_trainer(train, KtoSettings, "kto", argv)
 
 
 def train(settings: KtoSettings) -> None:
-    """Make the model folder ``settings.output``. Raises ``UserError`` before any time is spent, where it can."""
+    """Write the model folder ``settings.output``. Raises ``UserError`` before the first step, where it can."""
     table = open_rows(settings.rows, UnpairedRow, "unpaired")
     base = model_folder(settings.model)
     reference = reference_folder(settings.reference, base)
     revision = model_revision(reference)
-    start = begin("kto", settings, table, base, reference_revision=revision)
-    if start is None:
+    setup = set_up_training("kto", settings, table, base, reference_revision=revision)
+    if setup is None:
         return
 
-    def make(row: UnpairedRow) -> Made[Labelled]:
-        return labelled(row, start.tokenizer, start.max_length)
+    def encode(row: UnpairedRow) -> EncodedRow[Labelled]:
+        return encode_labelled(row, setup.tokenizer, setup.max_length)
 
-    rows = read_rows(start, settings, make)
+    rows = read_rows(setup, settings, encode)
     check_labels(settings, rows)
-    tell(rows, "rows")
-    tell_balance(settings, rows)
-
-    from agentmill.trainers.batches import UnpairedCollator
-    from agentmill.trainers.fit import fit
-    from agentmill.trainers.kto_loss import unpaired
-
-    # An adapter can be switched off, and what is left is the starting model.
-    switched = settings.lora is not None and revision == start.workspace.identity["base_revision"]
-    collator = UnpairedCollator(start.tokenizer.pad_token_id or 0, start.max_length)
-    with space_errors(start.workspace.folder):
-        fit(settings, start, rows, unpaired(settings, rows, None if switched else reference, collator))
-    say(f"the model is in {settings.output}")
+    report_rows(rows, "rows")
+    report_balance(settings, rows)
+    # With an adapter the reference is the model with the adapter off, where that is what it starts from.
+    adapter_off = settings.lora is not None and revision == setup.work.identity["base_revision"]
+    collator = UnpairedCollator(setup.tokenizer.pad_token_id or 0, setup.max_length)
+    train_model(settings, setup, rows, kto_method(settings, rows, None if adapter_off else reference, collator))
 
 
 def check_labels(settings: KtoSettings, rows: TrainingRows[Labelled]) -> None:
@@ -79,8 +90,8 @@ def check_labels(settings: KtoSettings, rows: TrainingRows[Labelled]) -> None:
         )
 
 
-def tell_balance(settings: KtoSettings, rows: TrainingRows[Labelled]) -> None:
-    """Say how much good and bad rows weigh, and what to set where one side outweighs the other.
+def report_balance(settings: KtoSettings, rows: TrainingRows[Labelled]) -> None:
+    """Print how much good and bad rows weigh, and what to set where one side outweighs the other.
 
     The paper advises that their weights, times their numbers, be as 1 to 4/3 (its equation 8).
     """
@@ -89,9 +100,144 @@ def tell_balance(settings: KtoSettings, rows: TrainingRows[Labelled]) -> None:
     counts = {side: sum(each.label is side for each in rows.examples) for side in (True, False)}
     say(f"labels: {counts[True]} good, weighing {good:,.1f}, and {counts[False]} bad, weighing {bad:,.1f}")
     if good and bad and not 3 / 4 <= good / bad <= 4 / 3:
-        fitting = settings.desirable_weight * bad / good
-        say(f"one side outweighs the other; desirable_weight={fitting:.3g} would balance them")
+        balanced = settings.desirable_weight * bad / good
+        say(f"one side outweighs the other; desirable_weight={balanced:.3g} would balance them")
+
+
+class UnpairedCollator:
+    """Pads rows as TRL's KTO trainer expects them; ``completion_mask``, where it puts the loss, is our mask.
+
+    The ``KL_`` tensors are each prompt with the completion of the row before it in the batch, from which TRL estimates
+    how far the model is from the reference; they are cut at ``max_length``.
+    """
+
+    def __init__(self, pad_token_id: int, max_length: int) -> None:
+        self.pad_token_id = pad_token_id
+        self.max_length = max_length
+
+    def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
+        """Tensors of shape (rows, longest), and ``label`` and ``weights`` of shape (rows)."""
+        whole = preference_batch([row["ids"] for row in rows], [row["mask"] for row in rows], self.pad_token_id)
+        # TRL crosses the rows once, before they are shuffled. Crossing them in the batch pairs a row with others in
+        # every pass, and never with itself.
+        crossed = preference_batch(self._crossed(rows, "ids"), self._crossed(rows, "mask"), self.pad_token_id)
+        return {
+            **whole,
+            **{f"KL_{name}": tensor for name, tensor in crossed.items()},
+            "label": torch.tensor([row["label"] for row in rows]),
+            "weights": torch.tensor([row["weight"] for row in rows]),
+        }
+
+    def _crossed(self, rows: Sequence[dict[str, Any]], name: str) -> list[list[int]]:
+        before = [rows[-1], *rows[:-1]]
+        joined = [
+            row[name][: row["prompt"]] + other[name][other["prompt"] :] for row, other in zip(rows, before, strict=True)
+        ]
+        return [values[: self.max_length] for values in joined]
+
+
+class MaskedKTOTrainer(ReferenceTrainer, KTOTrainer):
+    """TRL's KTO trainer on batches of ``UnpairedCollator``: loss only where the rows have it, and weights of rows.
+
+    TRL scores the tokens that ``completion_mask`` names, so that mask is all that keeps observations from the loss.
+    TRL's loss is a mean over rows; with ``weighted`` it is computed for each row alone and scaled by its weight, while
+    the estimate of the distance to the reference (``kl``, in nats per completion) is that of the whole batch either
+    way. The loss curve has the share of the rows on their side of that estimate (``accuracy``).
+    """
+
+    counted: ClassVar[tuple[str, ...]] = (*ReferenceTrainer.counted, "batches", "kl")
+
+    def __init__(self, *args: Any, weighted: bool, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._weighted = weighted
+        # TRL then takes the log-probabilities of the reference from the batch, where compute_loss puts them.
+        self.precompute_ref_logps = True
+
+    def compute_loss(
+        self,
+        model: Any,
+        inputs: dict[str, torch.Tensor],
+        return_outputs: bool = False,
+        num_items_in_batch: Any = None,  # noqa: ARG002
+    ) -> torch.Tensor:
+        """The loss of a batch; see the class. TRL's own has no weights."""
+        if return_outputs:
+            raise NotImplementedError("only for training")
+        batch = dict(inputs)
+        weights = batch.pop("weights")
+        # In the order in which TRL runs the model: first the crossed rows, if its loss estimates the distance.
+        crossed = []
+        if self.calculate_KL:
+            with torch.no_grad():
+                rows = {key[3:]: value for key, value in batch.items() if key.startswith("KL_")}
+                crossed = [self.forward_masked(model, rows)]
+        outputs = self.forward_masked(model, batch)
+        batch["ref_logps"], reference = self.compute_ref_log_probs(self.ref_model or self.model, batch)
+        if crossed:
+            batch["ref_KL_logps"] = reference
+        self._count(batch, outputs.log_probs.detach().sum(1), [each.log_probs.sum(1) for each in crossed])
+        trl_loss = super().compute_loss
+        if not self._weighted:
+            loss: torch.Tensor = trl_loss(RecordedOutputs([*crossed, outputs]), batch)
+            return loss
+        losses = []
+        for row in range(len(weights)):
+            alone = {name: value if "KL_" in name else value[[row]] for name, value in batch.items()}
+            losses.append(trl_loss(RecordedOutputs([*crossed, select_rows(outputs, [row])]), alone))
+        return torch.stack(losses) @ weights / len(weights)
+
+    def measured(self, sums: dict[str, float]) -> dict[str, Any]:
+        """Also the mean estimate of the distance to the reference."""
+        return {**super().measured(sums), "kl": sums["kl"] / sums["batches"]}
+
+    def _count(self, batch: dict[str, torch.Tensor], own: torch.Tensor, crossed: list[torch.Tensor]) -> None:
+        gained = own - batch["ref_logps"]
+        distance = torch.zeros(())
+        for log_probs in crossed:
+            distance = self.accelerator.reduce((log_probs - batch["ref_KL_logps"]).mean(), "mean").clamp(min=0)
+        good = batch["label"]
+        sums = self.count_sides(batch, good, (own, batch["ref_logps"]))
+        right = torch.where(good, gained > distance, gained < distance).sum().item()
+        sums |= {"right": right, "compared": len(good), "batches": 1, "kl": distance.item()}
+        self.count(batch["attention_mask"], batch["completion_mask"], **sums)
+
+    def _prepare_dataset(self, dataset: Any, *_: Any) -> Any:
+        # TRL would tokenise the rows anew, with loss on all that follows the prompt.
+        return dataset
+
+
+def kto_method(
+    settings: KtoSettings, rows: TrainingRows[Labelled], reference: Path | None, collator: UnpairedCollator
+) -> Method:
+    """Kahneman-Tversky optimization; ``reference`` is ``None`` where it is the model under its adapter."""
+    examples = rows.examples
+    return Method(
+        trainer=MaskedKTOTrainer,
+        config=KTOConfig,
+        options={
+            "beta": settings.beta,
+            "loss_type": settings.loss_type,
+            "desirable_weight": settings.desirable_weight,
+            "undesirable_weight": settings.undesirable_weight,
+            # TRL also turns off the dropout of an adapter that was given one.
+            "disable_dropout": not (settings.lora and settings.lora.dropout),
+            # RecordedOutputs hold the scores of tokens, and no router logits to make an auxiliary loss of.
+            "router_aux_loss_coef": 0.0,
+        },
+        columns={
+            "ids": [each.sequence.input_ids for each in examples],
+            "mask": [each.sequence.mask for each in examples],
+            "prompt": [each.prompt for each in examples],
+            "label": [each.label for each in examples],
+            "weight": [each.weight for each in examples],
+        },
+        lengths=[len(each.sequence) for each in examples],
+        collator=collator,
+        measured=(*MEASURED, "kl"),
+        reference=reference,
+        trainer_arguments={"weighted": any(each.weight != 1 for each in examples)},
+    )
 
 
 if __name__ == "__main__":
-    leave(main())
+    exit_process(main())

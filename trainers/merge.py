@@ -6,7 +6,6 @@ Exit codes: 0 done, 2 a mistake to correct, 130 interrupted; nothing is left at 
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 import sys
 import tempfile
@@ -14,19 +13,24 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from agentmill.trainers.command import exit_code_of, prepare_environment, say
+
+if __name__ == "__main__":
+    prepare_environment()
+
 import msgspec
+from transformers import AutoTokenizer
+from transformers.utils import logging
 
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.models import model_revision
 from agentmill.schemas.records.record import JsonObject
-from agentmill.trainers.command import say, told
-from agentmill.trainers.loading import load_errors
-from agentmill.trainers.models import model_folder
-from agentmill.trainers.workspace import RECORD, space_errors
+from agentmill.trainers.model_io import load_errors, load_merged, model_folder, save_whole
+from agentmill.trainers.run_dir import RECORD, space_errors
 
 PEFT, WHOLE = "library_name: peft", "library_name: transformers"
-"""What the model card says of the two kinds of folder."""
+"""A line of the model card, by the kind of folder."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -39,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--base", help="the model it was trained on; by default as its training.json says")
     parser.add_argument("--trust-remote-code", action="store_true", help="run the code that the model's folder brings")
     given = parser.parse_args(argv)
-    return told(
+    return exit_code_of(
         lambda: merge(given.adapter, given.out, given.base, given.trust_remote_code), "interrupted; nothing was written"
     )
 
@@ -53,12 +57,6 @@ def merge(adapter: Path, output: Path, base: str | None, trusted: bool = False) 
     folder = base_of(adapter, base)
     if output.exists():
         raise UserError(f"{output} exists already; choose another --out", ErrorCode.OUTPUT_EXISTS)
-
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    from transformers import AutoTokenizer
-    from transformers.utils import logging
-
-    from agentmill.trainers.weights import load_merged, save_whole
 
     logging.disable_progress_bar()
     say(f"adding {adapter} to {folder}")

@@ -3,62 +3,69 @@
 Reads a table of ``PreferenceRow`` (what is chosen shall score higher than what is rejected) or of ``ScorerRow`` (the
 score shall be the row's value) and writes a model folder for ``AutoModelForSequenceClassification``, alone or under
 ``accelerate launch -m agentmill.trainers.reward …``. It reads whole conversations and scores them at the last token.
-What can be set stands in ``agentmill.schemas.training``. The same command goes on from the last checkpoint after a
-stop, and does nothing once the model is there. Exit codes: 0 done, 2 a mistake to correct, 130 interrupted.
+``agentmill.schemas.training`` lists the settings. The same command continues from the last checkpoint after a stop, and
+does nothing once the model is there. Exit codes: 0 done, 2 a mistake to correct, 130 interrupted.
 """
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+from agentmill.trainers.command import RewardSettings, check_command_line, exit_process, run_trainer, say
+
+if __name__ == "__main__":
+    # Importing torch and TRL takes seconds, in which a user need not wait to read of a misspelt setting.
+    check_command_line(RewardSettings, "reward")
+
+import torch
+from trl.trainer.reward_config import RewardConfig
+from trl.trainer.reward_trainer import RewardTrainer
 
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.rows import PreferenceRow, ScorerRow
-from agentmill.trainers.command import leave, run, say
-from agentmill.trainers.models import model_folder
-from agentmill.trainers.rows import Made, TrainingRows, open_rows
-from agentmill.trainers.scored import Valued, comparison, spread, valued
-from agentmill.trainers.settings import RewardSettings
-from agentmill.trainers.start import Start, begin, read_rows, tell
-from agentmill.trainers.workspace import space_errors
+from agentmill.trainers.base_trainer import BaseTrainer
+from agentmill.trainers.batching import attention_mask, pad
+from agentmill.trainers.data import EncodedRow, TrainingRows, open_rows, read_rows, report_rows
+from agentmill.trainers.model_io import ensure_padding_token, model_folder
+from agentmill.trainers.preference_data import Comparison, Valued, encode_comparison, encode_valued
+from agentmill.trainers.reference_kl import RecordedOutputs, weighted_pair_loss
+from agentmill.trainers.run_dir import set_up_training
+from agentmill.trainers.train_loop import Method, train_model
 
 FOR_PAIRS = ("margin", "center_rewards_coefficient")
-"""Settings that say something of pairs only."""
+"""Settings that have a meaning for pairs only."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line ``argv`` and return the exit code."""
-    return run(train, RewardSettings, "reward", argv)
+    return run_trainer(train, RewardSettings, "reward", argv)
 
 
 def train(settings: RewardSettings) -> None:
-    """Make the model folder ``settings.output``. Raises ``UserError`` before any time is spent, where it can."""
+    """Write the model folder ``settings.output``. Raises ``UserError`` before the first step, where it can."""
     table = open_rows(settings.rows, (PreferenceRow, ScorerRow), "trajectory_pairs, step_pairs or scorer_rows")
     pairs = table.record_type is PreferenceRow
     check_settings(settings, pairs)
-    start = begin("reward", settings, table, model_folder(settings.model, scores=True))
-    if start is None:
+    setup = set_up_training("reward", settings, table, model_folder(settings.model, scores=True))
+    if setup is None:
         return
-    give_padding(start)
+    ensure_padding_token(setup.tokenizer, setup.base)
 
-    def make(row: Any) -> Made[Any]:
+    def encode(row: Any) -> EncodedRow[Any]:
         if pairs:
-            return comparison(row, start.tokenizer, start.max_length, settings.margin)
-        return valued(row, start.tokenizer, start.max_length)
+            return encode_comparison(row, setup.tokenizer, setup.max_length, settings.margin)
+        return encode_valued(row, setup.tokenizer, setup.max_length)
 
-    rows = read_rows(start, settings, make, masked=False)
-    tell(rows, "pairs" if pairs else "conversations")
+    rows = read_rows(setup, settings, encode, masked=False)
+    report_rows(rows, "pairs" if pairs else "conversations")
     if not pairs:
-        tell_values(rows)
-
-    from agentmill.trainers.fit import fit
-    from agentmill.trainers.reward_loss import comparing, valuing
-
-    method = (comparing if pairs else valuing)(settings, rows, start.tokenizer.pad_token_id)
-    with space_errors(start.workspace.folder):
-        fit(settings, start, rows, method)
-    say(f"the model is in {settings.output}")
+        report_values(rows)
+    method = (pair_method if pairs else value_method)(settings, rows, setup.tokenizer.pad_token_id)
+    train_model(settings, setup, rows, method)
 
 
 def check_settings(settings: RewardSettings, pairs: bool) -> None:
@@ -72,25 +79,10 @@ def check_settings(settings: RewardSettings, pairs: bool) -> None:
         )
 
 
-def give_padding(start: Start) -> None:
-    """See that there is a token to pad with: the model finds the end of a conversation by it.
-
-    Raises ``UserError`` where the tokenizer has none that can serve.
-    """
-    tokenizer = start.tokenizer
-    if tokenizer.pad_token is None:
-        tokenizer.pad_token = tokenizer.eos_token
-    if tokenizer.pad_token_id is None:
-        raise UserError(
-            f"the tokenizer in {start.base} has neither a padding nor an end token; give it one",
-            ErrorCode.TOKENIZER_UNFIT,
-        )
-
-
-def tell_values(rows: TrainingRows[Valued]) -> None:
-    """Say what there is to learn. Raises ``UserError`` where all values are the same."""
+def report_values(rows: TrainingRows[Valued]) -> None:
+    """Print the range of the values. Raises ``UserError`` where all are the same."""
     values = [each.value for each in rows.examples]
-    mean, deviation = spread(values)
+    mean, deviation = statistics.fmean(values), statistics.pstdev(values)
     if deviation == 0:
         raise UserError(
             f"all {len(values)} rows have the value {mean:g}, so there is nothing to tell apart; export good and bad"
@@ -100,5 +92,174 @@ def tell_values(rows: TrainingRows[Valued]) -> None:
     say(f"values: {min(values):g} to {max(values):g}; to say {mean:.4g} of all would be {deviation:.4g} off (rms)")
 
 
+class ComparisonCollator:
+    """Pads the sides of pairs as TRL's reward trainer expects them: first all chosen ones, then the rejected."""
+
+    def __init__(self, pad_token_id: int) -> None:
+        self.pad_token_id = pad_token_id
+
+    def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
+        """Tensors of shape (2 × rows, longest), and ``margin`` and ``weights`` of shape (rows)."""
+        ids = [row[f"{side}_ids"] for side in ("chosen", "rejected") for row in rows]
+        return {
+            "input_ids": pad(ids, self.pad_token_id),
+            "attention_mask": attention_mask(ids),
+            "margin": torch.tensor([row["margin"] for row in rows]),
+            "weights": torch.tensor([row["weight"] for row in rows]),
+        }
+
+
+class ValueCollator:
+    """Pads conversations that have a value."""
+
+    def __init__(self, pad_token_id: int) -> None:
+        self.pad_token_id = pad_token_id
+
+    def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
+        """Tensors of shape (rows, longest), and ``values`` of shape (rows)."""
+        ids = [row["ids"] for row in rows]
+        values = torch.tensor([row["value"] for row in rows])
+        return {"input_ids": pad(ids, self.pad_token_id), "attention_mask": attention_mask(ids), "values": values}
+
+
+class ScoreTrainer(BaseTrainer, RewardTrainer):
+    """TRL's reward trainer on batches of tokens: the model gives one number for a whole conversation."""
+
+    def scores(self, model: Any, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        """The score of each conversation, of shape (conversations, 1)."""
+        logits: torch.Tensor = model(
+            input_ids=batch["input_ids"], attention_mask=batch["attention_mask"], use_cache=False
+        ).logits
+        return logits
+
+    def count_scored(self, batch: dict[str, torch.Tensor], **sums: float) -> None:
+        """Add a batch to the sums. Of each conversation one token carries loss: the last, where the score is read."""
+        attended = batch["attention_mask"]
+        self.count(attended, torch.ones(len(attended)), **sums)
+
+    def _prepare_dataset(self, dataset: Any, *_: Any) -> Any:
+        # TRL would tokenise the rows anew, and take prompts for a part of what is compared.
+        return dataset
+
+
+class PairRewardTrainer(ScoreTrainer):
+    """Trains on batches of ``ComparisonCollator``.
+
+    The loss is TRL's: the negative log-likelihood that the chosen one wins under the model of Bradley and Terry
+    (arXiv:2203.02155, equation 1). It is a mean over pairs; with ``weighted`` TRL computes it for each pair alone, and
+    it is scaled by the weight, while the model runs once. The loss curve is TRL's too: the share of the pairs in which
+    the chosen one scores higher (``accuracy``), by how much (``margin``), and the rewards.
+    """
+
+    def __init__(self, *args: Any, weighted: bool, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._weighted = weighted
+
+    def compute_loss(
+        self,
+        model: Any,
+        inputs: dict[str, torch.Tensor],
+        return_outputs: bool = False,
+        num_items_in_batch: Any = None,  # noqa: ARG002
+    ) -> torch.Tensor:
+        """The loss of a batch; see the class. TRL's own has no weights."""
+        if return_outputs:
+            raise NotImplementedError("only for training")
+        batch = dict(inputs)
+        weights = batch.pop("weights")
+        scores = self.scores(model, batch)
+        self.count_scored(batch)
+        trl_loss = super().compute_loss
+        if not self._weighted:
+            loss: torch.Tensor = trl_loss(RecordedOutputs([SimpleNamespace(logits=scores)]), batch)
+            return loss
+        return weighted_pair_loss(trl_loss, lambda sides: SimpleNamespace(logits=scores[sides]), batch, weights)
+
+    def measured(self, sums: dict[str, float]) -> dict[str, Any]:
+        """Nothing: TRL measures it."""
+        del sums
+        return {}
+
+
+class ValueRewardTrainer(ScoreTrainer):
+    """Trains on batches of ``ValueCollator``; the loss is the mean squared error (as AgentRM's, arXiv:2502.18407).
+
+    The loss curve has the distance of the scores from the values (``error``, root mean square), and of the pairs of
+    different values in a batch the share that is scored in the right order (``accuracy``, ``None`` without any).
+    """
+
+    counted: ClassVar[tuple[str, ...]] = ("rows", "squares", "right", "compared")
+
+    def compute_loss(
+        self,
+        model: Any,
+        inputs: dict[str, torch.Tensor],
+        return_outputs: bool = False,
+        num_items_in_batch: Any = None,  # noqa: ARG002
+    ) -> torch.Tensor:
+        """The loss of a batch. TRL has none on values."""
+        if return_outputs:
+            raise NotImplementedError("only for training")
+        values, scores = inputs["values"], self.scores(model, inputs).squeeze(-1).float()
+        squares = (scores - values) ** 2
+        above, scored = (torch.triu(each[:, None] - each[None]) for each in (values, scores.detach()))
+        self.count_scored(
+            inputs,
+            rows=len(values),
+            squares=squares.sum().item(),
+            right=(above * scored > 0).sum().item(),
+            compared=(above != 0).sum().item(),
+        )
+        return squares.mean()
+
+    def measured(self, sums: dict[str, float]) -> dict[str, Any]:
+        """See the class."""
+        accuracy = sums["right"] / sums["compared"] if sums["compared"] else None
+        return {"accuracy": accuracy, "error": (sums["squares"] / sums["rows"]) ** 0.5}
+
+
+def pair_method(settings: RewardSettings, rows: TrainingRows[Comparison], pad_token_id: int) -> Method:
+    """A reward model from pairs."""
+    pairs = rows.examples
+    return Method(
+        trainer=PairRewardTrainer,
+        config=RewardConfig,
+        options={**dropout_options(settings), "center_rewards_coefficient": settings.center_rewards_coefficient},
+        columns={
+            "chosen_ids": [pair.chosen.input_ids for pair in pairs],
+            "rejected_ids": [pair.rejected.input_ids for pair in pairs],
+            "margin": [pair.margin for pair in pairs],
+            "weight": [pair.weight for pair in pairs],
+        },
+        lengths=[max(len(pair.chosen), len(pair.rejected)) for pair in pairs],
+        collator=ComparisonCollator(pad_token_id),
+        measured=("accuracy", "margin", "mean_reward", "min_reward", "max_reward"),
+        trainer_arguments={"weighted": any(pair.weight != 1 for pair in pairs)},
+        task="SEQ_CLS",
+    )
+
+
+def value_method(settings: RewardSettings, rows: TrainingRows[Valued], pad_token_id: int) -> Method:
+    """A reward model from conversations with values."""
+    return Method(
+        trainer=ValueRewardTrainer,
+        config=RewardConfig,
+        options=dropout_options(settings),
+        columns={
+            "ids": [each.sequence.input_ids for each in rows.examples],
+            "value": [each.value for each in rows.examples],
+        },
+        lengths=[len(each.sequence) for each in rows.examples],
+        collator=ValueCollator(pad_token_id),
+        measured=("accuracy", "error"),
+        task="SEQ_CLS",
+    )
+
+
+def dropout_options(settings: RewardSettings) -> dict[str, Any]:
+    """Keep TRL from turning off the dropout of an adapter that was given one."""
+    return {"disable_dropout": not (settings.lora and settings.lora.dropout)}
+
+
 if __name__ == "__main__":
-    leave(main())
+    exit_process(main())

@@ -1,68 +1,148 @@
 """Supervised fine-tuning with TRL: ``python -m agentmill.trainers.sft --config FILE [key=value …]``.
 
 Reads a table of ``SftRow`` and writes a model folder, alone or under ``accelerate launch -m agentmill.trainers.sft …``.
-What can be set stands in ``agentmill.schemas.training``. The same command goes on from the last checkpoint after a
-stop, and does nothing once the model is there. Exit codes: 0 done, 2 a mistake to correct, 130 interrupted.
+``agentmill.schemas.training`` lists the settings. The same command continues from the last checkpoint after a stop, and
+does nothing once the model is there. Exit codes: 0 done, 2 a mistake to correct, 130 interrupted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
+
+from agentmill.trainers.command import SftSettings, check_command_line, exit_process, run_trainer, say
+
+if __name__ == "__main__":
+    # Importing torch and TRL takes seconds, in which a user need not wait to read of a misspelt setting.
+    check_command_line(SftSettings, "sft")
+
+import torch
+from trl.trainer.sft_config import SFTConfig
+from trl.trainer.sft_trainer import SFTTrainer
 
 from agentmill.schemas.records.rows import SftRow
-from agentmill.trainers.command import leave, run, say
-from agentmill.trainers.models import model_folder
-from agentmill.trainers.rows import Made, open_rows
-from agentmill.trainers.settings import SftSettings
-from agentmill.trainers.start import begin, read_rows, tell
-from agentmill.trainers.stored import encode_row
-from agentmill.trainers.tokens import Encoded, RowError
-from agentmill.trainers.windows import windows
-from agentmill.trainers.workspace import space_errors
+from agentmill.trainers.base_trainer import BaseTrainer
+from agentmill.trainers.batching import Pack, attention_mask, check_rows_stay_apart, cut_windows, pack_rows, pad
+from agentmill.trainers.data import EncodedRow, TrainingRows, open_rows, read_rows, report_rows
+from agentmill.trainers.model_io import model_folder
+from agentmill.trainers.run_dir import TrainingSetup, set_up_training
+from agentmill.trainers.sampled_tokens import encode_row
+from agentmill.trainers.tokenization import IGNORED, Encoded, RowError
+from agentmill.trainers.train_loop import Method, train_model
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line ``argv`` and return the exit code."""
-    return run(train, SftSettings, "sft", argv)
+    return run_trainer(train, SftSettings, "sft", argv)
 
 
 def train(settings: SftSettings) -> None:
-    """Make the model folder ``settings.output``. Raises ``UserError`` before any time is spent, where it can."""
+    """Write the model folder ``settings.output``. Raises ``UserError`` before the first step, where it can."""
     table = open_rows(settings.rows, SftRow, "sft")
-    start = begin("sft", settings, table, model_folder(settings.model))
-    if start is None:
+    setup = set_up_training("sft", settings, table, model_folder(settings.model))
+    if setup is None:
         return
 
-    def make(row: SftRow) -> Made[Encoded]:
-        return sequences(row, start.tokenizer, settings.long_rows, start.max_length)
+    def encode(row: SftRow) -> EncodedRow[Encoded]:
+        return sequences(row, setup.tokenizer, settings.long_rows, setup.max_length)
 
-    rows = read_rows(start, settings, make)
-    tell(rows, "sequences")
-
-    from agentmill.trainers.fit import fit
-    from agentmill.trainers.loss import supervised
-
-    method = supervised(settings, rows, start)
+    rows = read_rows(setup, settings, encode)
+    report_rows(rows, "sequences")
+    method = sft_method(settings, rows, setup)
     if method.packs:
-        say(f"packing: {rows.counts.written} sequences in {method.packs} packs of up to {start.max_length} tokens")
-    with space_errors(start.workspace.folder):
-        fit(settings, start, rows, method)
-    say(f"the model is in {settings.output}")
+        say(f"packing: {rows.counts.written} sequences in {method.packs} packs of up to {setup.max_length} tokens")
+    train_model(settings, setup, rows, method)
 
 
-def sequences(row: SftRow, tokenizer: Any, long_rows: str, max_length: int) -> Made[Encoded]:
+def sequences(row: SftRow, tokenizer: Any, long_rows: str, max_length: int) -> EncodedRow[Encoded]:
     """The row as it is, or cut into windows where it is too long. Raises ``RowError``."""
     whole = encode_row(row, tokenizer)
     longest = max(len(each) for _, each in whole)
     cut = long_rows == "window" or longest <= max_length
-    parts = [part for _, each in whole for part in windows(each, max_length)] if cut else []
+    parts = [part for _, each in whole for part in cut_windows(each, max_length)] if cut else []
     if not parts:
         reason = ", and no turn fits alone" if cut else ""
         lost = sum(each.loss_tokens for _, each in whole)
         raise RowError("too_long", f"{longest} tokens, more than max_length {max_length}{reason}", lost)
-    return Made(parts, parts, whole)
+    return EncodedRow(parts, parts, whole)
+
+
+class SftCollator:
+    """Pads sequences on the right to the longest of the batch."""
+
+    def __init__(self, pad_token_id: int, packed: bool = False) -> None:
+        self.padding: dict[str, float] = {"input_ids": pad_token_id, "labels": IGNORED, "weights": 0.0}
+        if packed:
+            # Positions tell the rows of a pack apart; with 0 each place of the padding counts as a row of its own.
+            self.padding["position_ids"] = 0
+
+    def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
+        """Tensors of shape (rows, longest): ``input_ids``, ``attention_mask``, ``labels``, ``weights``."""
+        batch = {name: pad([row[name] for row in rows], value) for name, value in self.padding.items()}
+        return {**batch, "attention_mask": attention_mask([row["input_ids"] for row in rows])}
+
+
+class MaskedSFTTrainer(BaseTrainer, SFTTrainer):
+    """TRL's SFT trainer with a weight for each token, and with rows of a pack that do not see each other.
+
+    The loss of an optimizer step is the weighted sum over its tokens with loss, divided by their number over all
+    batches and processes; with ``loss_type`` ``dft`` each token is also weighted by its probability. The loss curve has
+    the share of the tokens with loss that were predicted right (``accuracy``).
+    """
+
+    # TRL divides by the accumulation steps unless it knows that the loss is one of tokens over all of them, as ours is.
+    loss_is_scaled_for_ga = True  # type: ignore[assignment]
+    args: SFTConfig
+    counted: ClassVar[tuple[str, ...]] = ("right",)
+
+    def __init__(self, *args: Any, packing: bool, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._packing = packing
+        # Under FSDP the other processes may have no weights yet.
+        if packing and self.args.process_index == 0:
+            check_rows_stay_apart(self.model)
+
+    def compute_loss(
+        self, model: Any, inputs: dict[str, torch.Tensor], return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> torch.Tensor:
+        """The loss of one batch of a step; see the class. TRL's own has no weights."""
+        if return_outputs or num_items_in_batch is None:
+            raise NotImplementedError("only for training")
+        attended, labels = inputs["attention_mask"], inputs["labels"]
+        # Where a mask is given, transformers does not tell rows apart by their positions.
+        seen = {"position_ids": inputs["position_ids"]} if self._packing else {"attention_mask": attended}
+        outputs = model(input_ids=inputs["input_ids"], labels=labels, fused_lm_head=True, **seen)
+        self.count(attended, labels[:, 1:] != IGNORED, right=outputs.is_top1.sum().item())
+        log_probs = outputs.log_probs * inputs["weights"][:, 1:]
+        if self.args.loss_type == "dft":
+            log_probs = log_probs * outputs.log_probs.detach().exp()
+        # Gradients are averaged over processes, while the number of tokens is summed over them.
+        loss: torch.Tensor = -log_probs.sum() / num_items_in_batch * self.accelerator.num_processes
+        return loss
+
+    def measured(self, sums: dict[str, float]) -> dict[str, Any]:
+        """The accuracy."""
+        return {"accuracy": sums["right"] / sums["loss_tokens"]}
+
+
+def sft_method(settings: SftSettings, rows: TrainingRows[Encoded], setup: TrainingSetup) -> Method:
+    """Supervised fine-tuning on sequences, or on packs of them."""
+    names = ("input_ids", "labels", "weights", *(["position_ids"] if settings.packing else []))
+    packs = pack_rows(rows.examples, setup.max_length, settings.seed) if settings.packing else None
+    examples: Sequence[Encoded | Pack] = rows.examples if packs is None else packs
+    return Method(
+        trainer=MaskedSFTTrainer,
+        config=SFTConfig,
+        # TRL would tokenise and mask the rows anew.
+        options={"dataset_kwargs": {"skip_prepare_dataset": True}, "loss_type": settings.objective},
+        columns={name: [getattr(each, name) for each in examples] for name in names},
+        lengths=list(map(len, examples)),
+        collator=SftCollator(setup.tokenizer.pad_token_id or 0, settings.packing),
+        measured=("accuracy",),
+        packs=len(packs) if packs else None,
+        trainer_arguments={"packing": settings.packing},
+    )
 
 
 if __name__ == "__main__":
-    leave(main())
+    exit_process(main())

@@ -10,27 +10,27 @@ import torch
 
 from agentmill.schemas.records.record import Record
 from agentmill.schemas.tables import Table
-from agentmill.trainers.batches import padded
-from agentmill.trainers.fit import Method, load_model, make_trainer, trl_arguments
-from agentmill.trainers.rows import TrainingRows, load_rows
-from agentmill.trainers.settings import PreferenceSettings
-from agentmill.trainers.start import Start, load_tokenizer
-from agentmill.trainers.workspace import Workspace
+from agentmill.trainers.batching import pad
+from agentmill.trainers.command import PreferenceSettings
+from agentmill.trainers.data import TrainingRows, load_rows
+from agentmill.trainers.model_io import load_model, load_tokenizer
+from agentmill.trainers.run_dir import TrainingSetup, WorkFolder
+from agentmill.trainers.train_loop import Method, make_trainer, trl_arguments
 from tests.model import TEMPLATE
 from tests.trainers.tables import write_table
 
 
-def started(folder: Path, model: Path, records: Sequence[Record], **tokenizer: Any) -> Start:
+def started(folder: Path, model: Path, records: Sequence[Record], **tokenizer: Any) -> TrainingSetup:
     """The start of a training on ``records``; fields of ``tokenizer`` are set on the model's own."""
     table = Table.open(write_table(folder / "rows", records, type(records[0])))
     own = load_tokenizer(model)
     for name, value in tokenizer.items():
         setattr(own, name, value)
-    workspace = Workspace(folder / "tuned", {"base_revision": "one"})
-    return Start(table, model, workspace, own, max_length=512)
+    work = WorkFolder(folder / "tuned", {"base_revision": "one"})
+    return TrainingSetup(table, model, work, own, max_length=512)
 
 
-def loaded(start: Start, make: Callable[[Any, Any, int], Any], masked: bool = True) -> TrainingRows[Any]:
+def loaded(start: TrainingSetup, make: Callable[[Any, Any, int], Any], masked: bool = True) -> TrainingRows[Any]:
     """The rows of ``start`` as tokens."""
 
     def encode(row: Any) -> Any:
@@ -39,7 +39,7 @@ def loaded(start: Start, make: Callable[[Any, Any, int], Any], masked: bool = Tr
     return load_rows(start.table, encode, start.tokenizer, seed=0, masked=masked)
 
 
-def trainer_of(settings: PreferenceSettings, start: Start, method: Method) -> Any:
+def trainer_of(settings: PreferenceSettings, start: TrainingSetup, method: Method) -> Any:
     """A trainer in fp32 whose model is already some way from its reference."""
     arguments = trl_arguments(settings, start, method, "fp32")
     model = load_model(start.base, settings.lora, "fp32")
@@ -60,8 +60,8 @@ def move(model: Any) -> None:
 
 def logps(model: Any, ids: Sequence[Any], masks: Sequence[Any]) -> torch.Tensor:
     """Log-probability of the masked tokens of each sequence, from the logits of the plain model."""
-    tokens, kept = padded([each.tolist() for each in ids], 0), padded([each.tolist() for each in masks], 0).bool()
-    attended = padded([[1] * len(each) for each in ids], 0)
+    tokens, kept = pad([each.tolist() for each in ids], 0), pad([each.tolist() for each in masks], 0).bool()
+    attended = pad([[1] * len(each) for each in ids], 0)
     logits = model(input_ids=tokens, attention_mask=attended).logits[:, :-1]
     each = logits.log_softmax(-1).gather(2, tokens[:, 1:, None]).squeeze(2)
     return (each * kept[:, 1:]).sum(1)

@@ -19,7 +19,7 @@ from agentmill.schemas.views.pairing import plan
 from agentmill.schemas.views.tree_view import Relative
 from agentmill.schemas.views.view import Unused
 from agentmill.synthesis.policies.completion import token_delta, token_sequence
-from agentmill.trainers.template import renderer
+from agentmill.trainers.chat_template import renderer
 from tests.builders import called, instruction, outcome, said, seen, tool, trajectory
 from tests.trainers.speech import Speech
 

@@ -28,7 +28,7 @@ from agentmill.schemas.records.verdict import Verdict
 from agentmill.schemas.tables import Table
 from agentmill.trainers import dpo, kto, sft
 from agentmill.trainers.bundled import bundled_model, main
-from agentmill.trainers.start import load_tokenizer
+from agentmill.trainers.model_io import load_tokenizer
 from tests.builders import called, instruction, outcome, said, seen, tool, tool_trajectory, verdict
 from tests.errors import user_error
 from tests.pipelines.cli.world import agentmill
@@ -69,7 +69,7 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def conversions(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """What was converted, by a stand-in that copies."""
-    from agentmill.trainers import conversion
+    from agentmill.trainers import bundled
 
     seen: list[bytes] = []
 
@@ -78,7 +78,7 @@ def conversions(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
         folder.mkdir()
         (folder / "config.json").write_text(chat_template)
 
-    monkeypatch.setattr(conversion, "convert", copy)
+    monkeypatch.setattr(bundled, "convert", copy)
     return seen
 
 

@@ -13,8 +13,8 @@ import torch
 from agentmill.schemas.models import model_revision
 from agentmill.schemas.records.rows import PreferenceRow, UnpairedRow
 from agentmill.trainers.dpo import main
-from agentmill.trainers.preferences import pair as encode_pair
-from agentmill.trainers.tokens import RowError
+from agentmill.trainers.preference_data import encode_pair
+from agentmill.trainers.tokenization import RowError
 from tests.trainers.tables import answered, assistant, pair, pairs, side, unpaired_rows, user, write_table
 from tests.trainers.test_resume import checkpoints, curve, kill_at_checkpoint
 

@@ -10,10 +10,10 @@ import torch
 from torch.nn.functional import logsigmoid
 
 from agentmill.schemas.training import LoraConfig
-from agentmill.trainers.dpo_loss import paired
-from agentmill.trainers.preferences import pair as encode_pair
-from agentmill.trainers.progress import Progress
-from agentmill.trainers.settings import DpoSettings
+from agentmill.trainers.command import DpoSettings
+from agentmill.trainers.dpo import dpo_method
+from agentmill.trainers.monitors import Progress
+from agentmill.trainers.preference_data import encode_pair
 from tests.trainers.preference import (
     batch_of,
     gradients,
@@ -35,7 +35,7 @@ def made(tmp_path: Path, model: Path, rows: list[Any], tokenizer: dict[str, Any]
     start = started(tmp_path, model, rows, **(tokenizer or {}))
     examples = loaded(start, encode_pair)
     reference = None if settings.lora else model
-    return trainer_of(settings, start, paired(settings, examples, reference, 0)), examples.examples, start
+    return trainer_of(settings, start, dpo_method(settings, examples, reference, 0)), examples.examples, start
 
 
 def scored(trainer: Any, reference: Any, pairs: list[Any]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -85,8 +85,18 @@ def test_losses_are_added_and_the_likelihood_is_that_of_tokens_with_loss(tmp_pat
     assert loss.item() == pytest.approx(expected.item(), abs=5e-5)
 
 
-@pytest.mark.parametrize("loss_type", ["ipo", "hinge", "sigmoid_norm", "apo_zero"])
-def test_without_observations_it_is_that_of_trl(loss_type: str, tmp_path: Path, model: Path) -> None:
+@pytest.mark.parametrize(
+    ("loss_type", "trl"),
+    [
+        *((loss_type, {}) for loss_type in ("ipo", "hinge", "sigmoid_norm", "apo_zero")),
+        ("sigmoid", {"ld_alpha": 0.5}),
+        ("sigmoid", {"use_weighting": True}),
+        ("sigmoid", {"f_divergence_type": "js_divergence"}),
+    ],
+)
+def test_without_observations_it_is_that_of_trl(
+    loss_type: str, trl: dict[str, Any], tmp_path: Path, model: Path
+) -> None:
     """On completions of one message, with a template that ends with it, TRL puts loss where we do."""
     from datasets import Dataset
     from trl.trainer.dpo_trainer import DPOTrainer
@@ -95,7 +105,9 @@ def test_without_observations_it_is_that_of_trl(loss_type: str, tmp_path: Path, 
         pair(name, prompt=[system(), user(task)], chosen=[assistant(good)], rejected=[assistant(bad)])
         for name, task, good, bad in (("a", "Go.", "open the door", "push"), ("b", "Stop here.", "ok", "move the box"))
     ]
-    trainer, _, start = made(tmp_path, model, rows, {"chat_template": without_observations()}, loss_type=[loss_type])
+    trainer, _, start = made(
+        tmp_path, model, rows, {"chat_template": without_observations()}, loss_type=[loss_type], trl=trl
+    )
     ours = trainer.compute_loss(trainer.model, batch_of(trainer, range(2)))
     plain_rows = [
         {

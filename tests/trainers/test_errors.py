@@ -87,6 +87,6 @@ def test_an_interrupt_says_how_to_go_on(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("agentmill.trainers.fit.fit", interrupted)
+    monkeypatch.setattr("agentmill.trainers.sft.train_model", interrupted)
     assert main(["--config", str(config)]) == 130
     assert "interrupted; the same command goes on from the last checkpoint" in capsys.readouterr().err

@@ -11,10 +11,10 @@ import pytest
 
 from agentmill.schemas.chat import to_template
 from agentmill.schemas.records.rows import Message, SftRow
-from agentmill.trainers.mask import check_roles, check_texts, count_by_role
-from agentmill.trainers.stored import encode_row
-from agentmill.trainers.template import renderer
-from agentmill.trainers.tokens import Encoded, RowError
+from agentmill.trainers.chat_template import renderer
+from agentmill.trainers.data import check_roles, check_texts, count_by_role
+from agentmill.trainers.sampled_tokens import encode_row
+from agentmill.trainers.tokenization import Encoded, RowError
 from tests.trainers.families import tokenizer_of
 from tests.trainers.tables import TOOLS, answered, assistant, row, system, user
 

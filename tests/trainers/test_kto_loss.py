@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from agentmill.schemas.training import LoraConfig
-from agentmill.trainers.batches import UnpairedCollator
-from agentmill.trainers.kto_loss import unpaired as method_of
-from agentmill.trainers.preferences import labelled
-from agentmill.trainers.progress import Progress
-from agentmill.trainers.settings import KtoSettings
+from agentmill.trainers.command import KtoSettings
+from agentmill.trainers.kto import UnpairedCollator
+from agentmill.trainers.kto import kto_method as method_of
+from agentmill.trainers.monitors import Progress
+from agentmill.trainers.preference_data import encode_labelled
 from tests.trainers.preference import (
     batch_of,
     gradients,
@@ -33,7 +33,7 @@ ROWS = [unpaired("a", True, 1), unpaired("b", False, 2), unpaired("c", True, 0),
 def made(tmp_path: Path, model: Path, rows: list[Any], tokenizer: dict[str, Any] | None = None, **given: Any) -> Any:
     settings = KtoSettings(rows="r", model="m", output="o", max_steps=1, batch_size=len(rows), **given)
     start = started(tmp_path, model, rows, **(tokenizer or {}))
-    examples = loaded(start, labelled)
+    examples = loaded(start, encode_labelled)
     reference = None if settings.lora else model
     method = method_of(settings, examples, reference, UnpairedCollator(0, start.max_length))
     return trainer_of(settings, start, method), examples.examples, start

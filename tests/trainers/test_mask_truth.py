@@ -16,10 +16,11 @@ from agentmill.schemas.models import BUNDLED
 from agentmill.schemas.records.rows import Message, PreferenceRow, SftRow, UnpairedRow
 from agentmill.schemas.templates.rendering import TemplateError
 from agentmill.schemas.views import FAMILY_VIEWS, PAIR_VIEWS, VIEWS
-from agentmill.trainers.mask import check_roles, check_texts, count_by_role
-from agentmill.trainers.preferences import labelled, pair
+from agentmill.trainers.chat_template import renderer
+from agentmill.trainers.data import check_roles, check_texts, count_by_role
+from agentmill.trainers.preference_data import encode_labelled, encode_pair
 from agentmill.trainers.sft import sequences
-from agentmill.trainers.tokens import Encoded, RowError, encode, renderer
+from agentmill.trainers.tokenization import Encoded, RowError, encode
 from tests.builders import called, instruction, said, seen, tool, trajectory
 from tests.trainers.speech import SPEECHES, Speech
 from tests.trainers.talks import CASES, Row, families, rows_of
@@ -43,8 +44,8 @@ def encoded(row: Row, tokenizer: Any) -> list[tuple[Sequence[Message], Encoded]]
         if isinstance(row, SftRow):
             return sequences(row, tokenizer, "drop", LONG).whole
         if isinstance(row, PreferenceRow):
-            return pair(row, tokenizer, LONG).whole
-        return labelled(row, tokenizer, LONG).whole
+            return encode_pair(row, tokenizer, LONG).whole
+        return encode_labelled(row, tokenizer, LONG).whole
     except RowError as error:
         return error.reason
 

@@ -10,11 +10,12 @@ import pytest
 import torch
 from torch.nn.functional import logsigmoid
 
-from agentmill.trainers.fit import Method, load_model, make_trainer, trl_arguments
-from agentmill.trainers.progress import Progress
-from agentmill.trainers.reward_loss import comparing, valuing
-from agentmill.trainers.scored import comparison, valued
-from agentmill.trainers.settings import RewardSettings
+from agentmill.trainers.command import RewardSettings
+from agentmill.trainers.model_io import load_model
+from agentmill.trainers.monitors import Progress
+from agentmill.trainers.preference_data import encode_comparison, encode_valued
+from agentmill.trainers.reward import pair_method, value_method
+from agentmill.trainers.train_loop import Method, make_trainer, trl_arguments
 from tests.trainers.preference import batch_of, gradients, loaded, move, started
 from tests.trainers.scoring import scored
 from tests.trainers.tables import TOOLS, assistant, pair, system, user
@@ -32,8 +33,10 @@ def made(tmp_path: Path, model: Path, rows: list[Any], **given: Any) -> Any:
     settings = RewardSettings(rows="r", model="m", output="o", max_steps=1, batch_size=len(rows), **given)
     start = started(tmp_path, model, rows)
     pairs = hasattr(rows[0], "chosen")
-    examples = loaded(start, partial(comparison, margin=settings.margin) if pairs else valued, masked=False)
-    method: Method = (comparing if pairs else valuing)(settings, examples, start.tokenizer.pad_token_id)
+    examples = loaded(
+        start, partial(encode_comparison, margin=settings.margin) if pairs else encode_valued, masked=False
+    )
+    method: Method = (pair_method if pairs else value_method)(settings, examples, start.tokenizer.pad_token_id)
     torch.manual_seed(3)
     base = load_model(start.base, settings.lora, "fp32", method.task)
     trainer = make_trainer(settings, start, method, trl_arguments(settings, start, method, "fp32"), (base, None))

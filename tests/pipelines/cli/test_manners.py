@@ -22,7 +22,7 @@ from agentmill.pipelines.terminal.console import RESULTS, say, table
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UNPRINTABLE, UserError, printable
 from agentmill.synthesis.environments.conformance import Finding
-from agentmill.trainers.command import told as outcome_of
+from agentmill.trainers.command import exit_code_of as outcome_of
 from tests.fake_hub import direct
 from tests.pipelines.cli.terminal import CTRL_C, lines_of, on_terminal
 from tests.pipelines.cli.world import (

@@ -14,7 +14,7 @@ from agentmill.schemas.config import read_yaml, validate
 from agentmill.schemas.records.verdict import Selection
 from agentmill.schemas.tables import Table
 from agentmill.schemas.views import FAMILY_VIEWS, PAIR_VIEWS, VIEWS
-from agentmill.trainers.settings import DpoSettings, KtoSettings, RewardSettings, SftSettings
+from agentmill.trainers.command import DpoSettings, KtoSettings, RewardSettings, SftSettings
 from tests.errors import shows
 from tests.pipelines.cli.world import CHECK, DEMONSTRATE, agentmill, write_recipe, write_world
 

@@ -12,7 +12,7 @@ from agentmill.pipelines.operators.train import TrainDpo, Training, TrainKto, Tr
 from agentmill.schemas.config import read_yaml, validate
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.training import template_identity
-from agentmill.trainers.settings import DpoSettings, KtoSettings, RewardSettings, SftSettings, TrainSettings
+from agentmill.trainers.command import DpoSettings, KtoSettings, RewardSettings, SftSettings, TrainSettings
 from tests.model import tiny_model
 from tests.pipelines.cli.world import CHECK, DEMONSTRATE, EXPORT, MODELS, agentmill, write_recipe, write_world
 
@@ -57,6 +57,8 @@ def test_each_way_of_training_has_defaults_of_its_own(
         (1, {"loss_type": ["sigmoid", "sft"], "loss_weights": [1.0]}),
         (1, {"loss_type": ["exo_pair"]}),
         (2, {"batch_size": 1}),
+        (0, {"trl": {"weight_decay": 0.1}}),
+        (3, {"trl": {"eval_steps": 5}}),
     ],
 )
 def test_settings_that_do_not_go_together_are_refused_before_a_run(index: int, given: dict[str, Any]) -> None:
@@ -92,6 +94,11 @@ def test_lora_is_merged_by_default_in_a_recipe_and_alone() -> None:
     assert alone.lora.merge
     assert not step.keeps_adapter
     assert step._given() == {"lora": {"rank": 8}}
+
+
+def test_fields_of_trl_are_part_of_what_a_step_is_compared_by() -> None:
+    step = TrainSft.model_validate({"rows": "rows", "model": "actor", "trl": {"adam_beta2": 0.95}})
+    assert step._given() == {"trl": {"adam_beta2": 0.95}}
 
 
 def test_no_checkpoints_are_asked_for_by_null() -> None:

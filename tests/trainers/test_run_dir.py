@@ -1,0 +1,98 @@
+"""How a training goes on after a stop, and how its model appears."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from pathlib import Path
+
+import pytest
+from safetensors import SafetensorError
+
+from agentmill.trainers import run_dir
+from agentmill.trainers.run_dir import WorkFolder, space_errors
+from tests.errors import user_error
+
+Usage = namedtuple("Usage", "total used free")
+
+
+def checkpoint(work: WorkFolder, step: int, complete: bool = True) -> Path:
+    folder = work.folder / f"checkpoint-{step}"
+    folder.mkdir()
+    (folder / "weights").write_bytes(b"x")
+    if complete:
+        work.mark_complete(step)
+    return folder
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> WorkFolder:
+    made = WorkFolder(tmp_path / "tuned", {"seed": 0})
+    made.prepare(resume=True)
+    return made
+
+
+def test_an_incomplete_checkpoint_does_not_count_and_goes(work: WorkFolder) -> None:
+    checkpoint(work, 4)
+    checkpoint(work, 10)
+    torn = checkpoint(work, 12, complete=False)
+    assert work.latest_checkpoint() == work.folder / "checkpoint-10"
+    work.prepare(resume=True)
+    assert not torn.exists()
+    assert work.latest_checkpoint() == work.folder / "checkpoint-10"
+
+
+def test_starting_over_forgets_the_checkpoints(work: WorkFolder) -> None:
+    checkpoint(work, 4)
+    work.prepare(resume=False)
+    assert work.latest_checkpoint() is None
+
+
+def test_checkpoints_of_another_training_are_not_touched(work: WorkFolder) -> None:
+    checkpoint(work, 4)
+    other = WorkFolder(work.output, {"seed": 1})
+    with user_error("made-differently", "seed: 0 -> 1", "output"):
+        other.check()
+    assert work.latest_checkpoint() is not None
+
+
+def test_a_training_that_never_came_to_a_checkpoint_is_in_nobodys_way(work: WorkFolder) -> None:
+    other = WorkFolder(work.output, {"seed": 1})
+    other.check()
+    other.prepare(resume=True)
+    checkpoint(other, 2)
+    with user_error("made-differently", "seed: 1 -> 0"):
+        work.check()
+
+
+def test_the_output_appears_whole_and_the_rest_goes(work: WorkFolder) -> None:
+    work.model.mkdir()
+    (work.model / "training.json").write_text('{"identity": {"seed": 0}}')
+    assert not work.finished()
+    work.publish()
+    assert work.finished()
+    assert not work.folder.exists()
+
+
+def test_a_foreign_folder_is_not_overwritten(work: WorkFolder) -> None:
+    work.output.mkdir()
+    with user_error("output-not-ours", "output"):
+        work.finished()
+
+
+def test_too_little_space_is_told_before(work: WorkFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_dir.shutil, "disk_usage", lambda _: Usage(10, 9, 10**9))
+    work.require_space(10**9)
+    with user_error("no-space", "1.0", "2.5"):
+        work.require_space(2_500_000_000)
+
+
+@pytest.mark.parametrize("error", [RuntimeError("PytorchStreamWriter failed writing file"), SafetensorError("I/O")])
+def test_a_full_device_is_told_while_it_fills(
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_dir.shutil, "disk_usage", lambda _: Usage(10, 10, 0))
+    with user_error("no-space"), space_errors(tmp_path / "work"):
+        raise error
+    monkeypatch.undo()
+    with pytest.raises(type(error)), space_errors(tmp_path / "work"):
+        raise error

@@ -1,0 +1,239 @@
+"""From sequences to batches: long rows cut into windows, short ones packed, the order of rows, and padding."""
+
+from __future__ import annotations
+
+import random
+from bisect import bisect_left, insort
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.utils.data import Sampler
+
+from agentmill.schemas.error_codes import ErrorCode
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.ids import derive_seed
+from agentmill.trainers.tokenization import IGNORED, Encoded, turn_ranges
+
+POOL = 32
+"""Groups that are sorted by length together: more means less padding and less chance in the order."""
+
+
+def row_order(lengths: Sequence[int], group: int, count: int, seed: int) -> list[int]:
+    """``count`` row numbers: shuffled pass after shuffled pass, rows of like length in the same group of ``group``.
+
+    No row stands twice in a group, unless there are fewer rows than ``group``: a group learns nothing about the
+    difference between rows from copies of one. ``count`` is a multiple of ``group``. The order is a function of the
+    arguments alone, so a training that goes on after a stop meets the rows it would have met.
+    """
+    chance = random.Random(derive_seed("row_order", seed))
+    order: list[int] = []
+    left: list[int] = []
+    while len(order) < count:
+        fresh = chance.sample(range(len(lengths)), len(lengths))
+        # What the last pass left over opens the first group; the same rows of this pass come at its end.
+        stream = left + [row for row in fresh if row not in left] + [row for row in fresh if row in left]
+        whole = len(stream) // group * group
+        first = min(group, whole) if left else 0
+        order += stream[:first] + _alike(stream[first:whole], lengths, group, chance)
+        left = stream[whole:]
+    return order[:count]
+
+
+def _alike(stream: Sequence[int], lengths: Sequence[int], group: int, chance: random.Random) -> list[int]:
+    """The rows of ``stream``, those of like length in the same group, in so many groups as ``POOL`` at a time."""
+    order: list[int] = []
+    for start in range(0, len(stream), group * POOL):
+        pool = sorted(stream[start : start + group * POOL], key=lambda row: lengths[row])
+        groups = [pool[first : first + group] for first in range(0, len(pool), group)]
+        chance.shuffle(groups)
+        order += [row for rows in groups for row in rows]
+    return order
+
+
+class FixedOrder(Sampler[int]):
+    """A sampler that gives the row numbers as they are."""
+
+    def __init__(self, order: Sequence[int]) -> None:
+        self._order = order
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._order)
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+
+def cut_windows(encoded: Encoded, max_length: int) -> list[Encoded]:
+    """``encoded`` itself if it fits in ``max_length`` tokens, else sequences that fit and train each turn once.
+
+    Every window begins with the opening (the system prompt and what else precedes the first assistant message). A
+    later one goes on with the latest turns before it as context without loss, in at most half of the room that the
+    opening leaves, but always the last one, whose observation its first turn answers. Where this does not fit, the
+    window is of one turn and ends with its loss; its context is the last turn, or the last observation, or as many of
+    the last tokens before it as there is room for. Only a turn that is longer than ``max_length`` is in no window; the
+    list is empty if all are.
+    """
+    if len(encoded) <= max_length:
+        return [encoded]
+    (_, opening), *turns = turn_ranges(encoded)
+    room = max_length - opening
+    result: list[Encoded] = []
+    first = 0
+    while first < len(turns):
+        last = first
+        context = _context(turns, first, room)
+        if context is None:
+            window = _single(encoded, turns, first, max_length)
+        else:
+            while last + 1 < len(turns) and turns[last + 1][1] - turns[context][0] <= room:
+                last += 1
+            kept = np.r_[0:opening, turns[context][0] : turns[last][1]]
+            window = _window(encoded, kept, turns[first][0])
+        if window is not None and window.loss_tokens:
+            result.append(replace(window, row_id=f"{encoded.row_id}#{len(result)}"))
+        first = last + 1
+    return result
+
+
+def _context(turns: list[tuple[int, int]], first: int, room: int) -> int | None:
+    """The turn with which a window that trains from ``first`` on begins; ``None`` if turn ``first`` does not fit."""
+    context = max(first - 1, 0)
+    if turns[first][1] - turns[context][0] > room:
+        return None
+    while (
+        context > 0
+        and turns[first][0] - turns[context - 1][0] <= room // 2
+        and (turns[first][1] - turns[context - 1][0] <= room)
+    ):
+        context -= 1
+    return context
+
+
+def _single(encoded: Encoded, turns: list[tuple[int, int]], first: int, max_length: int) -> Encoded | None:
+    """The turn ``first`` with what fits before it, up to the end of its loss; what it led to carries none.
+
+    ``None`` if it has no loss, or is too long.
+    """
+    start, end = turns[first]
+    trained = np.flatnonzero(encoded.mask[start:end])
+    if len(trained) == 0 or trained[-1] + 1 > max_length:
+        return None
+    end = start + int(trained[-1]) + 1
+    opening = turns[0][0]
+    seen = start
+    if first > 0:
+        previous = turns[first - 1][0]
+        if opening + end - previous <= max_length:
+            return _window(encoded, np.r_[0:opening, previous:end], start)
+        seen = int(np.searchsorted(encoded.messages, encoded.messages[previous] + 1))
+    left = max_length - (end - start)
+    if opening <= left:
+        kept = np.r_[0:opening, max(seen, start - (left - opening)) : end]
+    else:
+        before = np.r_[0:opening, seen:start]
+        kept = np.r_[before[len(before) - left :], start:end]
+    cut = len(kept) < opening + end - seen
+    return replace(_window(encoded, kept, start), cut=cut)
+
+
+def _window(encoded: Encoded, kept: NDArray[np.int64], trained: int) -> Encoded:
+    """The tokens at the places ``kept``, with loss on those from the place ``trained`` on only."""
+    silent = kept < trained
+    return replace(
+        encoded,
+        input_ids=encoded.input_ids[kept],
+        labels=np.where(silent, np.int32(IGNORED), encoded.labels[kept]),
+        weights=np.where(silent, np.float32(0), encoded.weights[kept]),
+        messages=encoded.messages[kept],
+    )
+
+
+PROBE = 8
+"""Tokens of each of the two rows with which a model is tried."""
+
+
+@dataclass(frozen=True)
+class Pack:
+    """Rows one after the other, as arrays of one length; ``position_ids`` begin anew with every row."""
+
+    input_ids: NDArray[np.int32]
+    labels: NDArray[np.int32]
+    weights: NDArray[np.float32]
+    position_ids: NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.input_ids)
+
+
+def pack_rows(rows: Sequence[Encoded], capacity: int, seed: int) -> list[Pack]:
+    """The rows in packs of at most ``capacity`` tokens; none is longer than that."""
+    return [_join([rows[number] for number in numbers]) for numbers in best_fit(list(map(len, rows)), capacity, seed)]
+
+
+def best_fit(lengths: Sequence[int], capacity: int, seed: int) -> list[list[int]]:
+    """Row numbers by pack: the longest first, each where it leaves the least room (best fit decreasing).
+
+    Chance decides between rows of one length. The packs are a function of the arguments alone.
+    """
+    chance = random.Random(derive_seed("best_fit", seed))
+    packs: list[list[int]] = []
+    rooms: list[tuple[int, int]] = []
+    for row in sorted(chance.sample(range(len(lengths)), len(lengths)), key=lambda row: -lengths[row]):
+        place = bisect_left(rooms, (lengths[row], 0))
+        if place < len(rooms):
+            room, pack = rooms.pop(place)
+        else:
+            room, pack = capacity, len(packs)
+            packs.append([])
+        packs[pack].append(row)
+        insort(rooms, (room - lengths[row], pack))
+    return packs
+
+
+def _join(rows: Sequence[Encoded]) -> Pack:
+    labels = [each.labels.copy() for each in rows]
+    for each in labels:
+        # What precedes the first token of a row in the pack is another row.
+        each[0] = IGNORED
+    return Pack(
+        input_ids=np.concatenate([each.input_ids for each in rows]),
+        labels=np.concatenate(labels),
+        weights=np.concatenate([each.weights for each in rows]),
+        position_ids=np.concatenate([np.arange(len(each), dtype=np.int32) for each in rows]),
+    )
+
+
+def check_rows_stay_apart(model: Any) -> None:
+    """Raises ``UserError`` for a model in which the second row of a pack sees the first.
+
+    Attention heeds the positions, but not every model consists of attention alone.
+    """
+    tokens = torch.arange(2 * PROBE, device=model.device).repeat(2, 1)
+    tokens[1, :PROBE] = 0
+    positions = torch.arange(PROBE, device=model.device).repeat(2, 2)
+    training = model.training
+    model.eval()
+    with torch.no_grad():
+        one, other = model(input_ids=tokens, position_ids=positions, use_cache=False).logits[:, PROBE:]
+    model.train(training)
+    if (one - other).abs().max() > 0.01 * one.abs().max():
+        raise UserError(
+            "packing: the rows of a pack would see each other in this model; set packing: false",
+            ErrorCode.PACKING_IMPOSSIBLE,
+        )
+
+
+def pad(rows: Sequence[Sequence[float]], value: float) -> torch.Tensor:
+    """A tensor of shape (rows, longest), filled with ``value`` on the right."""
+    tensors = [torch.as_tensor(row) for row in rows]
+    return torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=value)
+
+
+def attention_mask(rows: Sequence[Sequence[int]]) -> torch.Tensor:
+    """1 where ``pad`` has a value of a row, 0 where it fills."""
+    lengths = torch.tensor([len(row) for row in rows])
+    return (torch.arange(int(lengths.max())) < lengths[:, None]).long()

@@ -1,0 +1,229 @@
+"""The record of a training, ``training.json``, and the model card that is made of it."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path, PurePath
+from typing import Any
+
+import msgspec
+
+from agentmill.schemas.config import dump_yaml
+from agentmill.schemas.records.manifest import Counts, Manifest
+from agentmill.schemas.records.record import JsonObject, Record
+from agentmill.trainers.monitors import FAR, curve_warnings, drift, mean_of
+from agentmill.trainers.run_dir import RECORD
+
+PACKAGES = ("agentmill", "torch", "transformers", "trl", "peft", "accelerate", "datasets")
+
+METHODS = {
+    "sft": ("Supervised fine-tuning", "sequences", "accuracy on tokens with loss"),
+    "dpo": ("Direct preference optimization", "pairs", "pairs in the right order"),
+    "kto": ("Kahneman-Tversky optimization", "rows", "rows on the right side"),
+    "reward": ("Training as a reward model", "rows", "pairs in the right order"),
+}
+"""What the card calls a way of training, what it trains on, and what its accuracy says."""
+
+SHOWN_APART = ("rows", "model", "reference", "output", "recipe")
+"""Settings that the card has in sentences."""
+
+
+class TrainingRecord(Record):
+    """``training.json`` of a model folder: what was trained, on what, and how it went.
+
+    ``identity`` is what decides the result; ``loss_curve`` has the points that TRL logged; ``lost_tokens`` would
+    carry loss but are in turns too long for a window or in rows dropped for their length; ``cut_contexts`` counts the
+    windows whose context is cut within a message, ``control_rows`` the rows in which messages spell control tokens;
+    ``roles`` are tokens and tokens with loss by role over all ``counts.written`` examples (sequences, pairs or rows);
+    ``tokens_from`` counts the conversations whose tokens are ``stored`` as they were sampled, and those made of
+    ``text``; ``tokens`` and ``loss_tokens`` are those trained on over all steps, without padding;
+    ``tokens_per_second`` counts the former; memory is the peak of the first process in GiB (of the GPU, where there is
+    one). ``packs`` is into how many packs the sequences were put, where they were; ``rows_per_step`` then counts packs.
+    ``drift`` is how far the model went from the reference at the end (a reward model: how far its scores are apart, or
+    from the values), and ``warnings`` what was warned of (``agentmill.trainers.monitors``).
+    """
+
+    identity: JsonObject
+    settings: JsonObject
+    base_revision: str
+    rows_digest: str
+    rows_table: str
+    rows_operator: str
+    views: list[tuple[str, JsonObject]]
+    counts: Counts
+    reasons: dict[str, int]
+    lost_tokens: int
+    roles: dict[str, dict[str, int]]
+    tokens_from: dict[str, int]
+    steps: int
+    rows_per_step: int
+    tokens: int
+    loss_tokens: int
+    seconds: float
+    tokens_per_second: float
+    padding: float
+    peak_memory_gib: float
+    first_loss: float
+    last_loss: float
+    last_accuracy: float | None
+    device: str
+    precision: str
+    processes: int
+    parameters: int
+    trained_parameters: int
+    versions: dict[str, str]
+    loss_curve: list[dict[str, Any]]
+    drift: dict[str, float] = {}
+    warnings: list[str] = []
+    packs: int | None = None
+    cut_contexts: int = 0
+    control_rows: int = 0
+
+    @property
+    def method(self) -> tuple[str, str, str]:
+        """Its entry of ``METHODS``."""
+        return METHODS[self.identity["trainer"]]
+
+    @property
+    def scores(self) -> bool:
+        """Whether the model scores conversations, in the place of going on with them."""
+        return bool(self.identity["trainer"] == "reward")
+
+
+def versions() -> dict[str, str]:
+    """Of the packages that a training depends on, those that are installed."""
+    found = {}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def summarize(curve: list[dict[str, Any]]) -> JsonObject:
+    """The fields of a record that follow from the loss curve; the last values are means over its last tenth."""
+    tail = curve[-max(1, len(curve) // 10) :]
+    tokens, seconds = sum(point["tokens"] for point in curve), sum(point["seconds"] for point in curve)
+    places = sum(point["tokens"] / (1 - point["padding"]) for point in curve)
+    return {
+        "tokens": tokens,
+        "loss_tokens": sum(point["loss_tokens"] for point in curve),
+        "seconds": seconds,
+        "tokens_per_second": tokens / seconds,
+        "padding": 1 - tokens / places,
+        "first_loss": curve[0]["loss"],
+        "last_loss": sum(point["loss"] for point in tail) / len(tail),
+        "last_accuracy": mean_of(tail, "accuracy"),
+        "loss_curve": curve,
+        "drift": drift(curve),
+        "warnings": curve_warnings(curve),
+    }
+
+
+def model_card(record: TrainingRecord, manifest: Manifest) -> str:
+    """``README.md`` of the model folder."""
+    settings = record.settings
+    lora = settings["lora"]
+    header = {
+        "library_name": "peft" if lora and not lora["merge"] else "transformers",
+        "pipeline_tag": "text-classification" if record.scores else "text-generation",
+        "tags": ["agentmill", "trl", record.identity["trainer"], "agent"],
+    }
+    recipe = f", a step of the recipe `{settings['recipe']}`" if settings["recipe"] else ""
+    return f"""\
+---
+{dump_yaml(header)}---
+
+# {PurePath(settings["output"]).name}
+
+{record.method[0]} of `{PurePath(settings["model"]).name}`, revision `{record.base_revision}`,
+{reference_name(record)}with TRL, made by agentmill{recipe}.
+
+{data_section(record, manifest)}
+{training_section(record)}
+Made with {", ".join(f"{package} {number}" for package, number in record.versions.items())}.
+The loss curve is in `training.json`.
+"""
+
+
+def reference_name(record: TrainingRecord) -> str:
+    """What the model was kept close to, where it was."""
+    revision = record.identity.get("reference_revision")
+    if revision is None:
+        return ""
+    name = record.settings["reference"] or record.settings["model"]
+    return f"against the reference `{PurePath(name).name}`, revision `{revision}`,\n"
+
+
+def data_section(record: TrainingRecord, manifest: Manifest) -> str:
+    """Which rows were trained on, and where the loss was."""
+    counts = record.counts
+    views = "\n".join(f"- `{view}` {msgspec.json.encode(parameters).decode()}" for view, parameters in record.views)
+    examples = record.method[1]
+    scored = "Conversations are scored whole at their last token; no message carries loss"
+    loss = scored if record.scores else "Only assistant messages carry loss"
+    dropped = "".join(f", {number} {reason}" for reason, number in record.reasons.items())
+    roles = "\n".join(f"| {role} | {count['tokens']:,} | {count['loss']:,} |" for role, count in record.roles.items())
+    return f"""\
+## Data
+
+Table `{record.rows_table}`, digest `{record.rows_digest}`, written by `{record.rows_operator}` with configuration
+`{manifest.config_digest}`. Views and their parameters:
+
+{views}
+
+{counts.read} rows read = {counts.used} used + {counts.dropped} dropped{dropped}, in {counts.written} {examples}.
+Tokens: {record.tokens_from["stored"]} conversations as sampled, {record.tokens_from["text"]} from their text.
+{loss}:
+
+| role | tokens | with loss |
+| --- | ---: | ---: |
+{roles}
+"""
+
+
+def training_section(record: TrainingRecord) -> str:
+    """How the training went, and its settings."""
+    shown = {key: value for key, value in record.settings.items() if key not in SHOWN_APART}
+    taken = f"packs of {record.method[1]}, {record.packs} in all" if record.packs else record.method[1]
+    return f"""\
+## Training
+
+{record.steps} steps of {record.rows_per_step} {taken},
+{record.tokens:,} tokens ({record.loss_tokens:,} with loss) in
+{record.seconds:,.0f} s, {record.tokens_per_second:,.0f} tokens/s on {record.processes} × {record.device},
+{record.precision}, {record.peak_memory_gib:.1f} GiB; {record.trained_parameters:,} of {record.parameters:,} parameters.
+
+| | |
+| --- | ---: |
+| loss, first step | {record.first_loss:.4f} |
+| loss, last tenth | {record.last_loss:.4f} |
+| {record.method[2]}, last tenth | {"–" if record.last_accuracy is None else f"{record.last_accuracy:.4f}"} |
+{drift_rows(record)}
+```yaml
+{dump_yaml(shown)}```
+"""
+
+
+def drift_rows(record: TrainingRecord) -> str:
+    """The measures of the end of the training beside the loss and the accuracy, and the warnings."""
+    names = {
+        "chosen_change": "chosen side against the reference, nats per token, last tenth",
+        "rejected_change": "rejected side against the reference, nats per token, last tenth",
+        "margin": "margin between the rewards of chosen and rejected, last tenth",
+        "error": "scores against the values (root mean square), last tenth",
+        "kl": "distance to the reference (KL estimate, nats per completion), last tenth",
+    }
+    lines = [f"| {names[name]} | {value:.4f} |\n" for name, value in record.drift.items()]
+    if "chosen_change" in record.drift and not record.warnings:
+        lines.append(
+            f"\nThe chosen side never fell by {FAR} nats per token below the reference (mean of ten points).\n"
+        )
+    return "".join([*lines, *(f"\n**Warning:** {warning}.\n" for warning in record.warnings)])
+
+
+def write_record(folder: Path, record: TrainingRecord, manifest: Manifest) -> None:
+    """Add ``training.json`` and ``README.md``."""
+    (folder / RECORD).write_bytes(msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n")
+    (folder / "README.md").write_text(model_card(record, manifest), encoding="utf-8")

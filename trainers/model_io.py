@@ -1,0 +1,270 @@
+"""Models in and out: which folder is meant, loading with its mistakes explained, LoRA, and writing a folder."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import peft
+import torch
+from peft import PeftModel
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
+from trl.trainer.reward_trainer import suppress_seqcls_warning
+
+from agentmill.schemas.error_codes import ErrorCode
+from agentmill.schemas.errors import UserError, near_match
+from agentmill.schemas.models import BUNDLED
+from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.templates.process import check_size
+from agentmill.schemas.training import TRAINING_TEMPLATE, LoraConfig, template_text
+from agentmill.trainers.bundled import bundled_model
+from agentmill.trainers.chat_template import training_template
+
+PREFIX = "bundled:"
+
+
+def model_folder(model: str, scores: bool = False) -> Path:
+    """The folder that ``model`` names: ``bundled:NAME`` or a path.
+
+    Raises ``UserError`` where it holds no model, or a reward model where none is asked for (``scores``).
+    """
+    if model.startswith(PREFIX):
+        return bundled_model(model.removeprefix(PREFIX))
+    folder = Path(model).expanduser()
+    if (folder / "config.json").is_file():
+        if not scores and is_reward_model(folder):
+            raise UserError(
+                f"{model} holds a reward model, which scores text and cannot go on with it",
+                ErrorCode.MODEL_OF_WRONG_KIND,
+            )
+        return folder
+    if (folder / "adapter_config.json").is_file():
+        raise UserError(
+            f"{model} holds a LoRA adapter, no model; make it one to start from it:"
+            f" agentmill merge {model} --out {model.rstrip('/')}-merged",
+            ErrorCode.MODEL_OF_WRONG_KIND,
+        )
+    wrong = "holds no config.json" if folder.is_dir() else "does not exist"
+    hint = f" Did you mean {PREFIX}{model}?" if model in BUNDLED else ""
+    raise UserError(
+        f"the model folder {model} {wrong}; expected a transformers model folder or {PREFIX}NAME.{hint}",
+        ErrorCode.MODEL_MISSING,
+    )
+
+
+def is_reward_model(folder: Path) -> bool:
+    """Whether the model in ``folder`` scores a text, and does not continue it."""
+    with load_errors(folder):
+        config: JsonObject = msgspec.json.decode((folder / "config.json").read_bytes())
+        return any(name.endswith("ForSequenceClassification") for name in config.get("architectures") or ())
+
+
+@contextmanager
+def load_errors(folder: Path) -> Iterator[None]:
+    """Raises ``UserError`` for whatever a library says of the files of the model in ``folder``.
+
+    A model with code of its own that may not be run (``trust_remote_code``) is refused in one line.
+    """
+    try:
+        yield
+    except (UserError, ImportError, MemoryError):
+        raise
+    except Exception as error:
+        if type(error).__name__ == "OutOfMemoryError":  # of torch, for a GPU
+            raise
+        if "trust_remote_code" in str(error):
+            raise UserError(
+                f"the model {folder} needs code of its own; read it, then set trust_remote_code, or take another model",
+                ErrorCode.MAY_RUN_CODE,
+            ) from error
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(
+            f"the model {folder} cannot be loaded ({type(error).__name__}: {reason})\n"
+            "its files are damaged, incomplete or of a kind that transformers does not know here:"
+            " copy the folder again",
+            ErrorCode.MODEL_UNREADABLE,
+        ) from error
+
+
+def load_tokenizer(base: Path, template: str | None = None, trusted: bool = False) -> Any:
+    """The model's tokenizer, with the chat template that ``template`` names (``TrainSettings.chat_template``).
+
+    ``trusted``: code of the model's own may run. Raises ``UserError`` if it cannot be loaded, cannot render a
+    conversation or cannot place its tokens in it.
+    """
+    with load_errors(base):
+        tokenizer = AutoTokenizer.from_pretrained(base, trust_remote_code=trusted)
+    if template is not None and template != TRAINING_TEMPLATE:
+        tokenizer.chat_template = template_text(template)
+    if not tokenizer.chat_template:
+        raise UserError(
+            f"the tokenizer in {base} has no chat template; name a file with one as `chat_template`,"
+            " or start from an instruct model",
+            ErrorCode.MODEL_WITHOUT_TEMPLATE,
+        )
+    check_size(str(tokenizer.chat_template))
+    if template == TRAINING_TEMPLATE:
+        tokenizer.chat_template = training_template(tokenizer)
+    if not tokenizer.is_fast:
+        raise UserError(
+            f"the tokenizer in {base} does not tell where its tokens stand; convert it to tokenizer.json",
+            ErrorCode.TOKENIZER_UNFIT,
+        )
+    return tokenizer
+
+
+def ensure_padding_token(tokenizer: Any, base: Path) -> None:
+    """See that there is a token to pad with: a reward model finds the end of a conversation by it.
+
+    Raises ``UserError`` where the tokenizer has none that can serve.
+    """
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    if tokenizer.pad_token_id is None:
+        raise UserError(
+            f"the tokenizer in {base} has neither a padding nor an end token; give it one", ErrorCode.TOKENIZER_UNFIT
+        )
+
+
+Task = Literal["CAUSAL_LM", "SEQ_CLS"]
+"""What a model is for, in PEFT's words: to continue a text, or to give one number for all of it."""
+
+DTYPES = {"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32, "F64": torch.float64}
+"""By their names in the header of a safetensors file."""
+
+SCORE = "score"
+"""The layer that makes the number."""
+
+
+def load_weights(folder: Path, task: Task, dtype: torch.dtype, trusted: bool = False) -> Any:
+    """The model in ``folder``; ``trusted``: its own code may run.
+
+    One that is to score, and was none before, gets a new head, drawn from torch's seed.
+    Raises ``UserError`` for a model that cannot be loaded whole, or a kind that has no form with such a head.
+    """
+    given = {"dtype": dtype, "trust_remote_code": trusted, "output_loading_info": True}
+    with load_errors(folder):
+        if task == "CAUSAL_LM":
+            loaded: Any = AutoModelForCausalLM.from_pretrained(folder, **given)
+        else:
+            loaded = _scoring(folder, given)
+        model, found = loaded
+    missing = sorted(name for name in found["missing_keys"] if not name.startswith(f"{SCORE}."))
+    if missing:
+        raise UserError(
+            f"the model {folder} lacks {len(missing)} of its weights, such as {missing[0]}\n"
+            "its files are incomplete: copy the folder again",
+            ErrorCode.MODEL_INCOMPLETE,
+        )
+    if task == "CAUSAL_LM":
+        return model
+    if not hasattr(model, SCORE):
+        raise UserError(
+            f"the model {folder} cannot be made a reward model: {type(model).__name__} has another head",
+            ErrorCode.MODEL_OF_WRONG_KIND,
+        )
+    return model
+
+
+def _scoring(folder: Path, given: dict[str, Any]) -> Any:
+    try:
+        with suppress_seqcls_warning():
+            return AutoModelForSequenceClassification.from_pretrained(folder, num_labels=1, **given)
+    except ValueError as error:
+        if "trust_remote_code" in str(error):
+            raise
+        raise UserError(
+            f"the model {folder} cannot be made a reward model: {str(error).splitlines()[0]}",
+            ErrorCode.MODEL_OF_WRONG_KIND,
+        ) from error
+
+
+def load_model(
+    base: Path, lora: LoraConfig | None, precision: str, task: Task = "CAUSAL_LM", trusted: bool = False
+) -> Any:
+    """The base model, its weights in fp32; in bf16 where they do not learn and are computed with in bf16 anyway."""
+    frozen = lora is not None and precision == "bf16"
+    model = load_weights(base, task, torch.bfloat16 if frozen else torch.float32, trusted)
+    if task == "SEQ_CLS":
+        model.get_submodule(SCORE).float()  # it learns even where the rest is frozen
+    return model
+
+
+def check_lora_targets(model: Any, lora: LoraConfig | None) -> None:
+    """Raises ``UserError`` for a layer in ``lora.target_modules`` that the model does not have."""
+    head = model.get_output_embeddings()
+    layers = {name.rpartition(".")[2] for name, layer in model.named_modules() if isinstance(layer, torch.nn.Linear)}
+    layers -= {SCORE, *(name for name, layer in model.named_modules() if layer is head)}
+    for target in lora.target_modules if lora and not isinstance(lora.target_modules, str) else ():
+        if target not in layers:
+            known = ", ".join(sorted(layers))
+            raise UserError(
+                f"lora.target_modules: no layer {target!r}; known: {known}.{near_match(target, layers)}",
+                ErrorCode.UNKNOWN_NAME,
+            )
+
+
+def lora_config(lora: LoraConfig | None, task: Task) -> peft.LoraConfig | None:
+    """Our LoRA settings in PEFT's words; a head that scores learns with the matrices and is saved with them."""
+    if lora is None:
+        return None
+    return peft.LoraConfig(
+        r=lora.rank,
+        lora_alpha=lora.alpha,  # type: ignore[arg-type]
+        lora_dropout=lora.dropout,
+        target_modules=lora.target_modules,
+        task_type=task,
+    )
+
+
+def load_merged(base: Path, adapter: Path, task: Task, trusted: bool = False) -> Any:
+    """The model in ``base`` with what ``adapter`` learnt added to its weights, in fp32."""
+    model = load_weights(base, task, torch.float32, trusted)
+    with load_errors(adapter):
+        return PeftModel.from_pretrained(model, adapter).merge_and_unload()
+
+
+def kept_dtype(base: Path) -> torch.dtype:
+    """The type that most weights of the model in ``base`` have in its files, or that its configuration names."""
+    sizes: Counter[torch.dtype] = Counter()
+    for path in base.glob("*.safetensors"):
+        with load_errors(base), path.open("rb") as file:
+            header = msgspec.json.decode(file.read(min(int.from_bytes(file.read(8), "little"), path.stat().st_size)))
+        for name, tensor in header.items():
+            if name != "__metadata__" and tensor["dtype"] in DTYPES:
+                sizes[DTYPES[tensor["dtype"]]] += math.prod(tensor["shape"])
+    if sizes:
+        return sizes.most_common(1)[0][0]
+    config: JsonObject = msgspec.json.decode((base / "config.json").read_bytes())
+    texts = (each.get(key) for each in (config, config.get("text_config") or {}) for key in ("dtype", "torch_dtype"))
+    return getattr(torch, next(filter(None, texts), "float32"))  # type: ignore[no-any-return]
+
+
+def save_whole(model: Any, tokenizer: Any, base: Path, folder: Path, dtype: str | None = None) -> None:
+    """Write ``model`` and its tokenizer to ``folder``, the weights as ``dtype``, by default that of ``base``."""
+    if hasattr(model, SCORE):
+        # By it the model finds the last token of what it scores.
+        model.config.get_text_config().pad_token_id = tokenizer.pad_token_id
+    model.to(DTYPES[dtype.upper().replace("FP", "F")] if dtype else kept_dtype(base)).save_pretrained(folder)
+    save_tokenizer(tokenizer, folder)
+
+
+def save_adapter(raw: Path, tokenizer: Any, folder: Path) -> None:
+    """Write the adapter that TRL saved in ``raw``, and its model's tokenizer, to ``folder``."""
+    folder.mkdir()
+    for path in raw.glob("adapter_*"):
+        shutil.copy2(path, folder)
+    save_tokenizer(tokenizer, folder)
+
+
+def save_tokenizer(tokenizer: Any, folder: Path) -> None:
+    """Add the tokenizer, and let others read what is there."""
+    tokenizer.save_pretrained(folder)
+    for path in folder.iterdir():
+        path.chmod(0o644)

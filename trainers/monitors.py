@@ -1,0 +1,168 @@
+"""Progress and warnings while a training runs, the marks of checkpoints, and the loss curve for TensorBoard.
+
+A preference loss can fall while the model unlearns what it should say: Rafailov et al. (arXiv:2406.02900) and Pal et
+al. (arXiv:2402.13228) show that DPO widens the margin between chosen and rejected even where both become unlikely.
+``chosen_change`` and ``rejected_change`` are log-probability per token with loss against the reference model, in nats;
+``kl`` is KTO's estimate of the distance to it, in nats per completion.
+"""
+
+# ruff: noqa: ARG002 (the arguments of a callback have the names that transformers gives them)
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+from transformers import TrainerCallback
+from transformers.integrations.integration_utils import TensorBoardCallback
+
+from agentmill.trainers.command import say
+from agentmill.trainers.run_dir import WorkFolder
+
+TERMINAL_S = 5.0
+
+LOG_S = 30.0
+
+T = TypeVar("T")
+
+
+class Eta:
+    """When the next line is due, and the time left, estimated from the time since this was made.
+
+    Lines are frequent on a terminal and rare in a log.
+    """
+
+    def __init__(self) -> None:
+        self._began = self._printed = time.monotonic()
+
+    def due(self) -> bool:
+        """Whether it is time for a line; the interval to the next one then begins."""
+        now = time.monotonic()
+        if now - self._printed < (TERMINAL_S if sys.stderr.isatty() else LOG_S):
+            return False
+        self._printed = now
+        return True
+
+    def left(self, done: int, remaining: int) -> str:
+        """``", 0:02:10 left"`` if the ``remaining`` ones take as long as those ``done``; nothing at the end."""
+        if not done or not remaining:
+            return ""
+        return f", {timedelta(seconds=round((time.monotonic() - self._began) / done * remaining))} left"
+
+
+def with_eta(items: Iterable[T], total: int, what: str) -> Iterator[T]:
+    """``items``, with a line now and then on how many of the ``total`` there have been."""
+    eta = Eta()
+    for number, item in enumerate(items):
+        if eta.due():
+            say(f"{what}: {number:,} of {total:,}{eta.left(number, total - number)}")
+        yield item
+
+
+class Progress(TrainerCallback):
+    """Prints a line now and then, and one at the end."""
+
+    def __init__(self) -> None:
+        self._eta = Eta()
+        self._first_step = 0
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Note the step at which a resumed training begins."""
+        self._eta, self._first_step = Eta(), state.global_step
+
+    def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Print a point of the loss curve."""
+        logs = kwargs["logs"]
+        if not state.is_world_process_zero or "loss" not in logs:
+            return
+        if not self._eta.due() and state.global_step < state.max_steps:
+            return
+        left = self._eta.left(state.global_step - self._first_step, state.max_steps - state.global_step)
+        accuracy = f", accuracy {logs['accuracy']:.3f}" if logs["accuracy"] is not None else ""
+        say(f"step {state.global_step} of {state.max_steps}: loss {logs['loss']:.4f}{accuracy}{left}")
+
+
+class OverOptimisationWarning(TrainerCallback):
+    """Prints the first warning about the loss curve, as soon as there is reason for it."""
+
+    def __init__(self) -> None:
+        self._warned = False
+
+    def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Look at the last points."""
+        warning = None if self._warned else over_optimisation_warning(state.log_history[-WINDOW:])
+        if warning is not None and state.is_world_process_zero:
+            self._warned = True
+            say(f"warning: {warning}")
+
+
+class MarkCheckpoints(TrainerCallback):
+    """Marks a checkpoint once TRL has written all of it."""
+
+    def __init__(self, work: WorkFolder) -> None:
+        self._work = work
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Called after the last file of a checkpoint."""
+        if state.is_world_process_zero:
+            self._work.mark_complete(state.global_step)
+
+
+class TensorBoardCurve(TensorBoardCallback):
+    """Writes the points of the loss curve for TensorBoard to ``folder``."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self._folder = folder
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Begin a file; what a killed training wrote of the steps that are now made again no longer counts."""
+        from torch.utils.tensorboard import SummaryWriter
+
+        if state.is_world_process_zero:
+            self.tb_writer = SummaryWriter(str(self._folder), purge_step=state.global_step + 1)
+        super().on_train_begin(args, state, control, **kwargs)
+
+
+FAR = 0.5
+"""Nats per token; a fall by so much leaves each token of the chosen side three fifths of its probability."""
+
+WINDOW = 10
+"""Points of the curve over which a fall is averaged."""
+
+WATCHED = ("chosen_change", "rejected_change", "margin", "error", "kl")
+"""Measures that the record has of the end of a training; ``error`` and a ``margin`` alone are of reward models."""
+
+
+def drift(curve: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """The measures of ``WATCHED`` over the last tenth of the curve; empty for supervised training."""
+    tail = curve[-max(1, len(curve) // 10) :]
+    means = {name: mean_of(tail, name) for name in WATCHED}
+    return {name: value for name, value in means.items() if value is not None}
+
+
+def over_optimisation_warning(points: Sequence[dict[str, Any]]) -> str | None:
+    """A warning if the chosen side became far less likely over the last ``WINDOW`` of ``points``."""
+    last = points[-WINDOW:]
+    change = mean_of(last, "chosen_change")
+    if change is None or change >= -FAR:
+        return None
+    return (
+        f"at step {last[-1]['step']} the chosen side is {-change:.2f} nats per token less likely than under the"
+        " reference; train fewer steps, with a lower learning_rate or a higher beta, or (DPO) with the loss sft added"
+    )
+
+
+def curve_warnings(curve: Sequence[dict[str, Any]]) -> list[str]:
+    """The first warning that a training gave, if any."""
+    given = (over_optimisation_warning(curve[max(0, end - WINDOW) : end]) for end in range(1, len(curve) + 1))
+    return [warning for warning in given if warning is not None][:1]
+
+
+def mean_of(points: Sequence[dict[str, Any]], name: str) -> float | None:
+    """The mean of a value over some points of a curve, ``None`` if no point has it."""
+    values = [point[name] for point in points if point.get(name) is not None]
+    return sum(values) / len(values) if values else None

@@ -1,0 +1,154 @@
+"""What DPO and KTO share: the reference model, how far the model went from it, and TRL's losses over our masks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import msgspec
+import torch
+from trl.trainer.utils import FusedCausalLMOutput
+
+from agentmill.schemas.error_codes import ErrorCode
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.record import JsonObject
+from agentmill.trainers.base_trainer import BaseTrainer
+from agentmill.trainers.batching import attention_mask, pad
+from agentmill.trainers.model_io import load_errors, model_folder
+from agentmill.trainers.tokenization import IGNORED
+
+SIDES = ("chosen", "rejected")
+
+MEASURED = (
+    "accuracy",
+    "margin",
+    *(f"{side}_{what}" for side in SIDES for what in ("reward", "logp", "change")),
+)
+"""The values of a point of the loss curve beside the loss.
+
+``logp`` is the mean log-probability of the tokens with loss of a side, in nats per sequence; ``change`` is its
+difference to that under the reference, in nats per token; ``reward`` is beta times that difference per sequence, and
+``margin`` is the difference of the rewards. ``None`` where there was no row of the side.
+"""
+
+
+class RecordedOutputs:
+    """Takes the place of a model in TRL's loss and returns, in this order, outputs that the model gave before."""
+
+    def __init__(self, outputs: Sequence[Any]) -> None:
+        self._outputs: Iterator[Any] = iter(outputs)
+
+    def __call__(self, **_: Any) -> Any:
+        """The next output, whatever the arguments are."""
+        return next(self._outputs)
+
+
+class ReferenceTrainer(BaseTrainer):
+    """What DPO and KTO share: one run of the model for each batch, and sums over its sequences by side."""
+
+    beta: float
+    counted: ClassVar[tuple[str, ...]] = (
+        "right",
+        "compared",
+        *(f"{side}_{what}" for side in SIDES for what in ("rows", "tokens", "logp", "moved")),
+    )
+
+    def forward_masked(self, model: Any, batch: dict[str, torch.Tensor]) -> Any:
+        """The outputs of ``model`` for the tokens with loss, in the form of TRL's fused head."""
+        labels = batch["input_ids"].masked_fill(batch["completion_mask"] == 0, IGNORED)
+        return model(
+            input_ids=batch["input_ids"],
+            attention_mask=batch["attention_mask"],
+            labels=labels,
+            use_cache=False,
+            fused_lm_head=True,
+        )
+
+    def count_sides(
+        self, batch: dict[str, torch.Tensor], chosen: torch.Tensor, logps: tuple[torch.Tensor, torch.Tensor]
+    ) -> dict[str, float]:
+        """The sums of a batch; ``logps`` of its sequences are those of the model and of the reference."""
+        own, reference = logps
+        tokens = batch["completion_mask"].sum(1)
+        sums: dict[str, float] = {}
+        for side, rows in zip(SIDES, (chosen, ~chosen), strict=True):
+            sums[f"{side}_rows"] = int(rows.sum())
+            sums[f"{side}_tokens"] = int(tokens[rows].sum())
+            sums[f"{side}_logp"] = own[rows].sum().item()
+            sums[f"{side}_moved"] = (own - reference)[rows].sum().item()
+        return sums
+
+    def measured(self, sums: dict[str, float]) -> dict[str, Any]:
+        """See ``MEASURED``."""
+        found: dict[str, Any] = {"accuracy": sums["right"] / sums["compared"], "margin": None}
+        rewards = []
+        for side in SIDES:
+            rows, tokens, moved = (sums[f"{side}_{what}"] for what in ("rows", "tokens", "moved"))
+            reward = self.beta * moved / rows if rows else None
+            found |= {
+                f"{side}_reward": reward,
+                f"{side}_logp": sums[f"{side}_logp"] / rows if rows else None,
+                f"{side}_change": moved / tokens if rows else None,
+            }
+            rewards.append(reward)
+        if rewards[0] is not None and rewards[1] is not None:
+            found["margin"] = rewards[0] - rewards[1]
+        return found
+
+
+def select_rows(outputs: FusedCausalLMOutput, rows: Sequence[int]) -> FusedCausalLMOutput:
+    """The outputs for some rows of a batch."""
+    return type(outputs)(**{name: value[list(rows)] if value.dim() else value for name, value in outputs.items()})
+
+
+def weighted_pair_loss(
+    trl_loss: Callable[..., torch.Tensor],
+    outputs_of: Callable[[list[int]], Any],
+    batch: dict[str, torch.Tensor],
+    weights: torch.Tensor,
+) -> torch.Tensor:
+    """The mean over the pairs of a batch of TRL's loss, computed for each pair alone and scaled by its weight.
+
+    TRL has no weights of pairs. ``outputs_of`` gives the model's outputs for two rows: chosen ones come first in a
+    batch, then the rejected ones.
+    """
+    number = len(weights)
+    losses = []
+    for one in range(number):
+        sides = [one, one + number]
+        alone = {name: value[[one] if len(value) == number else sides] for name, value in batch.items()}
+        losses.append(trl_loss(RecordedOutputs([outputs_of(sides)]), alone))
+    return torch.stack(losses) @ weights / number
+
+
+def preference_batch(
+    ids: Sequence[Sequence[int]], masks: Sequence[Sequence[int]], pad_token_id: int
+) -> dict[str, torch.Tensor]:
+    """Padded sequences under the names of TRL's preference trainers; ``masks`` are 1 where there is loss."""
+    return {
+        "input_ids": pad(ids, pad_token_id),
+        "attention_mask": attention_mask(ids),
+        "completion_mask": pad(masks, 0).long(),
+    }
+
+
+def reference_folder(reference: str | None, base: Path) -> Path:
+    """The folder of the reference model. Raises ``UserError`` where it cannot score the tokens of ``base``."""
+    folder = base if reference is None else model_folder(reference)
+    if folder != base and vocabulary(folder) != vocabulary(base):
+        raise UserError(
+            f"the reference {reference} has another tokenizer than the model {base};"
+            " expected the model itself, or one that comes from it or that it comes from",
+            ErrorCode.TOKENIZERS_DIFFER,
+        )
+    return folder
+
+
+def vocabulary(folder: Path) -> list[Any]:
+    """What the numbers of a model's tokens mean: how many there are, and their texts, where its files say so."""
+    with load_errors(folder):
+        config: JsonObject = msgspec.json.decode((folder / "config.json").read_bytes())
+        tokenizer = folder / "tokenizer.json"
+        texts = msgspec.json.decode(tokenizer.read_bytes())["model"]["vocab"] if tokenizer.is_file() else None
+        return [config.get("vocab_size", config.get("text_config", {}).get("vocab_size")), texts]

@@ -1,0 +1,188 @@
+"""Before and between the steps of a training: where it begins, keeps its checkpoints, and continues after a stop.
+
+The folder ``.NAME.work`` beside the output ``NAME`` holds ``identity.json``, what the training is, and TRL's
+checkpoints. A checkpoint counts only with the mark that is set after its last file was written. ``NAME`` itself
+appears in one step, when all is in it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from safetensors import SafetensorError
+
+from agentmill.schemas.config import differences
+from agentmill.schemas.error_codes import ErrorCode
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.extras import require
+from agentmill.schemas.models import TRAINING_RECORD, context_length, model_revision
+from agentmill.schemas.records.manifest import disk_errors, write_atomically
+from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.tables import Table, remove
+from agentmill.schemas.training import IDENTITY, is_training, template_identity
+from agentmill.trainers.command import TrainSettings, prepare_environment, say
+from agentmill.trainers.model_io import load_errors, load_tokenizer
+from agentmill.trainers.trl_config import check_trl_fields
+
+NOT_IDENTITY = {
+    *("rows", "model", "reference", "output", "recipe"),
+    *("max_dropped", "save_steps", "resume", "log_steps", "tensorboard", "trust_remote_code"),
+}
+"""Settings that do not change what comes out; rows and models count by what is in them."""
+
+
+@dataclass(frozen=True)
+class TrainingSetup:
+    """Where a training begins; ``max_length`` is that of the settings or the model's own, in tokens."""
+
+    table: Table
+    base: Path
+    work: WorkFolder
+    tokenizer: Any
+    max_length: int
+
+
+def set_up_training(
+    trainer: str, settings: TrainSettings, table: Table, base: Path, **revisions: str
+) -> TrainingSetup | None:
+    """The start of a training, ``None`` if its model is there already; ``revisions`` of other models than ``base``.
+
+    Raises ``UserError`` where the output or the checkpoints are those of another training, or the tokenizer of
+    ``base`` cannot serve.
+    """
+    prepare_environment()
+    if settings.tensorboard:
+        require("tensorboard")
+    if settings.trl:
+        check_trl_fields(trainer, settings.trl)
+
+    # Trainings from before there was `trl` have no entry for it, and stay the same training without it.
+    left_out = NOT_IDENTITY if settings.trl else NOT_IDENTITY | {"trl"}
+    identity: JsonObject = {
+        "trainer": trainer,
+        "settings": settings.model_dump(exclude=left_out)
+        | {"chat_template": template_identity(settings.chat_template)},
+        "rows_digest": table.digest,
+        "base_revision": model_revision(base),
+        **revisions,
+        "processes": int(os.environ.get("WORLD_SIZE", "1")),
+    }
+    work = WorkFolder(Path(settings.output).expanduser().absolute(), identity)
+    if work.finished():
+        say(f"{settings.output} is there already, from the same rows and settings: nothing to do")
+        return None
+    if settings.resume:
+        work.check()
+    with load_errors(base):
+        max_length = min(settings.max_length, context_length(base) or settings.max_length)
+    tokenizer = load_tokenizer(base, settings.chat_template, settings.trust_remote_code)
+    return TrainingSetup(table, base, work, tokenizer, max_length)
+
+
+MARK = "complete"
+
+RECORD = TRAINING_RECORD
+
+LITTLE_BYTES = 1 << 20
+"""A device with less than this after a failed write is full."""
+
+
+class WorkFolder:
+    """The place of one training; ``identity`` is all that decides what comes out of it."""
+
+    def __init__(self, output: Path, identity: JsonObject) -> None:
+        self.output = output
+        self.identity = identity
+        self.folder = output.with_name(f".{output.name}.work")
+        self.raw = self.folder / "raw"
+        """What TRL saved at the end: weights in fp32, or the adapter."""
+        self.model = self.folder / "model"
+        """What becomes the output."""
+        self.events = output.with_name(f"{output.name}.tensorboard")
+        """The loss curve for TensorBoard."""
+
+    def finished(self) -> bool:
+        """Whether the output is there already. Raises ``UserError`` if something else stands in its place."""
+        if not self.output.exists():
+            return False
+        record = self.output / RECORD
+        if not record.is_file():
+            raise UserError(
+                f"{self.output} exists and is no model of ours; choose another `output`", ErrorCode.OUTPUT_NOT_OURS
+            )
+        self._compare(msgspec.json.decode(record.read_bytes())["identity"], self.output)
+        return True
+
+    def check(self) -> None:
+        """Raises ``UserError`` if the checkpoints are those of another training."""
+        identity = self.folder / IDENTITY
+        if identity.is_file() and self.latest_checkpoint():
+            self._compare(msgspec.json.decode(identity.read_bytes()), self.folder)
+
+    def prepare(self, resume: bool) -> None:
+        """Make the folder and clear what a killed training left incomplete; all of it if the training starts over."""
+        if not (resume and self.latest_checkpoint()):
+            remove(self.folder, "unfinished training", is_training)
+            remove(self.events, "loss curve", lambda names: all(".tfevents." in name for name in names))
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for folder in (self.raw, self.model):
+            shutil.rmtree(folder, ignore_errors=True)
+        for checkpoint in self.folder.glob("checkpoint-*"):
+            if not (checkpoint / MARK).is_file():
+                shutil.rmtree(checkpoint)
+        write_atomically(self.folder / IDENTITY, msgspec.json.encode(self.identity), self.folder)
+
+    def require_space(self, needed_bytes: int) -> None:
+        """Raises ``UserError`` unless that much is free, what is here already counted in."""
+        here = sum(path.stat().st_size for path in self.folder.rglob("*") if path.is_file())
+        free = shutil.disk_usage(self.folder).free
+        if free + here < needed_bytes:
+            raise UserError(
+                f"{self.folder.parent} has {free / 1e9:.1f} GB free, training needs about {needed_bytes / 1e9:.1f} GB;"
+                " free some, choose another `output`, or write no checkpoints (save_steps: null)",
+                ErrorCode.NO_SPACE,
+            )
+
+    def latest_checkpoint(self) -> Path | None:
+        """The last complete checkpoint."""
+        complete = [mark.parent for mark in self.folder.glob(f"checkpoint-*/{MARK}")]
+        return max(complete, key=lambda checkpoint: int(checkpoint.name.rpartition("-")[2]), default=None)
+
+    def mark_complete(self, step: int) -> None:
+        """Say that all files of the checkpoint of ``step`` are written."""
+        (self.folder / f"checkpoint-{step}" / MARK).touch()
+
+    def publish(self) -> None:
+        """Put the finished model folder in its place and remove the rest."""
+        self.model.rename(self.output)
+        shutil.rmtree(self.folder)
+
+    def _compare(self, found: JsonObject, where: Path) -> None:
+        changed = differences(found, self.identity)
+        if changed:
+            told = "; ".join(changed[:4]) + ("; …" if len(changed) > 4 else "")
+            raise UserError(
+                f"{where} comes from another training ({told})\n"
+                f"Choose another `output`, or delete {where} and run the same command.",
+                ErrorCode.MADE_DIFFERENTLY,
+            )
+
+
+@contextmanager
+def space_errors(folder: Path) -> Iterator[None]:
+    """``disk_errors``, also where torch and safetensors hide that the device is full."""
+    with disk_errors(folder):
+        try:
+            yield
+        except (RuntimeError, SafetensorError) as error:
+            if shutil.disk_usage(folder.parent).free < LITTLE_BYTES:
+                raise OSError(errno.ENOSPC, str(error)) from error
+            raise

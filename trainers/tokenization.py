@@ -1,0 +1,262 @@
+"""A training row as tokens: exactly those the model sees and makes at generation, with loss where the view says so."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise, zip_longest
+from typing import Any, Protocol
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from agentmill.schemas.chat import to_template
+from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.records.rows import Message, RowTokens
+from agentmill.schemas.templates.rendering import Render, Rendered, Segment, TemplateError, as_one, texts
+from agentmill.trainers.chat_template import (
+    ShieldedConversation,
+    chat_template,
+    renderer,
+    shield_control_tokens,
+    text_ids,
+)
+
+IGNORED = -100
+"""The label of a token without loss."""
+
+
+class RowError(Exception):
+    """A row that cannot be trained on; ``reason`` is a short code that is counted.
+
+    ``lost_tokens`` of it would carry loss, where it is dropped for its length.
+    """
+
+    def __init__(self, reason: str, detail: str, lost_tokens: int = 0) -> None:
+        super().__init__(detail)
+        self.reason = reason
+        self.lost_tokens = lost_tokens
+
+
+class Conversation(Protocol):
+    """What is trained as one: an ``SftRow``, or a prompt with its completion. Fields as those of an ``SftRow``."""
+
+    @property
+    def row_id(self) -> str:
+        """What errors call it."""
+
+    @property
+    def messages(self) -> Sequence[Message]:
+        """All of it, marked."""
+
+    @property
+    def tools(self) -> str | None:
+        """JSON text."""
+
+    @property
+    def tokens(self) -> Sequence[RowTokens]:
+        """What is stored of it."""
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Arrays of one length: ``labels`` are the ids or ``IGNORED``, ``weights`` scale the loss of each token.
+
+    ``messages`` is the index of the message that a token belongs to, the generation prompt counted with the message
+    that it opens; ``roles`` are those of the messages. ``stored``: the tokens are those that were sampled, as they were
+    stored, and not made of text. ``cut``: the context before its turn is cut within a message.
+    ``controls``: how many control tokens of the tokenizer the messages and tools spell out.
+    """
+
+    row_id: str
+    input_ids: NDArray[np.int32]
+    labels: NDArray[np.int32]
+    weights: NDArray[np.float32]
+    messages: NDArray[np.int32]
+    roles: tuple[str, ...]
+    stored: bool = False
+    cut: bool = False
+    controls: int = 0
+
+    def __len__(self) -> int:
+        return len(self.input_ids)
+
+    @property
+    def mask(self) -> NDArray[np.bool_]:
+        """Which tokens carry loss."""
+        return np.not_equal(self.labels, IGNORED)
+
+    @property
+    def loss_tokens(self) -> int:
+        """How many tokens carry loss."""
+        return int(self.mask.sum())
+
+
+def encode(row: Conversation, tokenizer: Any) -> Encoded:
+    """The text of the conversation as tokens. Raises ``RowError`` as ``encode_messages`` does."""
+    return encode_messages(row.row_id, row.messages, row.tools, tokenizer)
+
+
+def encode_messages(
+    row_id: str, messages: Sequence[Message], functions: str | None, tokenizer: Any, silent: bool = False
+) -> Encoded:
+    """A conversation under the tokenizer's chat template, as one sequence, each segment tokenised by itself.
+
+    ``functions`` is JSON text, as in a row. Raises ``RowError`` as ``encode_texts`` does, ``template`` also where the
+    template shows a trained message otherwise than at generation; not ``no_loss`` if it may be ``silent``.
+    """
+    with _row_errors():
+        return _encoded(row_id, messages, functions, tokenizer, as_one, silent)[0][1]
+
+
+def encode_texts(
+    row_id: str, messages: Sequence[Message], functions: str | None, tokenizer: Any
+) -> list[tuple[Sequence[Message], Encoded]]:
+    """A conversation as few sequences as the chat template allows, each message with loss in one, with its messages.
+
+    Raises ``RowError``: ``loss_outside_assistant``, ``template`` (the template fails or refuses the conversation, or
+    cannot show a trained message as it is generated), ``no_loss``, ``damaged_tools``,
+    ``control_tokens`` (a message spells one that the tokenizer cannot write as text).
+    """
+    with _row_errors():
+        return _encoded(row_id, messages, functions, tokenizer, texts)
+
+
+@contextmanager
+def _row_errors() -> Iterator[None]:
+    try:
+        yield
+    except TemplateError as error:
+        raise RowError("template", str(error)) from error
+    except ValueError as error:
+        raise RowError("loss_outside_assistant", str(error)) from error
+
+
+def _encoded(
+    row_id: str,
+    messages: Sequence[Message],
+    functions: str | None,
+    tokenizer: Any,
+    render: Callable[..., Rendered | list[Rendered]],
+    silent: bool = False,
+) -> list[tuple[Sequence[Message], Encoded]]:
+    if not silent and not any(message.train for message in messages):
+        raise RowError("no_loss", "no assistant message of the row is trained")
+    try:
+        tools = msgspec.json.decode(functions) if functions else None
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise RowError("damaged_tools", f"the tools of the row are no JSON: {error}") from error
+    shield = shield_control_tokens(messages, tools, tokenizer)
+    rendered = render(shield.messages, shield.tools, chat_template(tokenizer))
+    result: list[tuple[Sequence[Message], Encoded]] = []
+    for each in rendered if isinstance(rendered, list) else [rendered]:
+        shown = messages if each.verbatim else with_loss_at(messages[: each.count], each.spans)
+        ends = _ends(each, shield, tokenizer)
+        result.append((shown, _tokenized(row_id, each.segments(shown), ends, shown, shield, tokenizer)))
+    return result
+
+
+def _ends(rendered: Rendered, shield: ShieldedConversation, tokenizer: Any) -> list[int]:
+    """Where each message ends in the text."""
+    shown = to_template(shield.messages[: rendered.count])
+    ends = message_ends(shown, shield.tools, renderer(tokenizer), rendered.text)
+    if not rendered.verbatim:
+        # The template shows these otherwise by themselves, so that where they end cannot be seen from that.
+        for index, (start, end) in rendered.spans.items():
+            ends[:index] = [min(start, each) for each in ends[:index]]
+            ends[index:] = [end, *(max(end, each) for each in ends[index + 1 :])]
+    return ends
+
+
+def _tokenized(
+    row_id: str,
+    parts: Sequence[Segment],
+    ends: Sequence[int],
+    messages: Sequence[Message],
+    shield: ShieldedConversation,
+    tokenizer: Any,
+) -> Encoded:
+    ids: list[int] = []
+    labels: list[int] = []
+    weights: list[float] = []
+    starts: list[int] = []
+    position = 0
+    for part in parts:
+        for piece in shield.pieces(part.text):
+            found, places = _piece_tokens(piece, shield, tokenizer)
+            ids += found
+            labels += found if part.train else [IGNORED] * len(found)
+            weights += [part.weight if part.train else 0.0] * len(found)
+            starts += [position + place for place in places]
+            position += len(piece)
+    return Encoded(
+        row_id=row_id,
+        input_ids=np.array(ids, np.int32),
+        labels=np.array(labels, np.int32),
+        weights=np.array(weights, np.float32),
+        messages=np.array([min(bisect_right(ends, start), len(ends) - 1) for start in starts], np.int32),
+        roles=tuple(message.role for message in messages),
+        controls=shield.count,
+    )
+
+
+def _piece_tokens(piece: str, shield: ShieldedConversation, tokenizer: Any) -> tuple[list[int], list[int]]:
+    """The tokens of a piece of text, and where each begins in it. Raises ``RowError`` (``control_tokens``)."""
+    control = shield.texts.get(piece)
+    if control is None:
+        tokens = tokenizer(piece, add_special_tokens=False, return_offsets_mapping=True)
+        return tokens["input_ids"], [start for start, _ in tokens["offset_mapping"]]
+    ids = text_ids(control, tokenizer)
+    if ids is None:
+        raise RowError("control_tokens", f"a message spells {control!r}, which the tokenizer cannot write as text")
+    return ids, [0] * len(ids)
+
+
+def with_loss_at(messages: Sequence[Message], places: Collection[int]) -> list[Message]:
+    """The messages, with loss on those at ``places`` only."""
+    return [msgspec.structs.replace(message, train=place in places) for place, message in enumerate(messages)]
+
+
+def message_ends(
+    messages: Sequence[JsonObject], tools: list[JsonObject] | None, render: Render, whole: str | None = None
+) -> list[int]:
+    """Where each message ends in the text ``whole``, in characters; by default that of all messages.
+
+    It is found by rendering what comes up to it. Where a template renders a part of the conversation otherwise, the
+    message ends after its content; where it refuses to render it, the message counts with the next one.
+    """
+    if whole is None:
+        whole = render(list(messages), tools, False)
+    ends = [0]
+    for count in range(1, len(messages)):
+        try:
+            part = render(list(messages[:count]), tools, False)
+        except TemplateError:
+            part = ""
+        end = _common(part, whole)
+        content = str(messages[count - 1].get("content") or "").strip()
+        if part and end < len(part.rstrip()) and content:
+            found = whole.find(content, ends[-1])
+            end = max(end, found + len(content) if found >= 0 else 0)
+        ends.append(max(ends[-1], end))
+    return [*ends[1:], len(whole)]
+
+
+def _common(one: str, other: str) -> int:
+    """How many characters two texts share from the start on."""
+    if other.startswith(one):
+        return len(one)
+    return next(index for index, pair in enumerate(zip_longest(one, other)) if pair[0] != pair[1])
+
+
+def turn_ranges(encoded: Encoded) -> list[tuple[int, int]]:
+    """Token ranges of the opening and then of each turn: an assistant message and all up to the next one.
+
+    The opening is what precedes the first assistant message; it may be empty. A call is never parted from its result.
+    """
+    assistant = [index for index, role in enumerate(encoded.roles) if role == "assistant"]
+    starts = [int(np.searchsorted(encoded.messages, index)) for index in assistant]
+    return list(pairwise([0, *starts, len(encoded)]))

@@ -1,0 +1,256 @@
+"""The training itself: a trainer of TRL, with our settings in TRL's words, run and recorded."""
+
+from __future__ import annotations
+
+import math
+import platform
+import resource
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from datasets import Dataset
+from transformers import PrinterCallback, TrainingArguments
+from transformers.utils import logging
+
+from agentmill.trainers.base_trainer import BaseTrainer
+from agentmill.trainers.batching import row_order
+from agentmill.trainers.command import TrainSettings, say
+from agentmill.trainers.data import TrainingRows
+from agentmill.trainers.model_card import TrainingRecord, summarize, versions, write_record
+from agentmill.trainers.model_io import (
+    Task,
+    check_lora_targets,
+    load_merged,
+    load_model,
+    load_weights,
+    lora_config,
+    save_adapter,
+    save_whole,
+)
+from agentmill.trainers.monitors import MarkCheckpoints, OverOptimisationWarning, Progress, TensorBoardCurve
+from agentmill.trainers.run_dir import TrainingSetup, space_errors
+from agentmill.trainers.trl_config import trl_errors
+
+POINT = ("step", "loss", "learning_rate", "grad_norm", "tokens", "loss_tokens", "padding", "seconds")
+"""What is kept of every point of the loss curve, beside what the trainer measures."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """What one way of training adds to what all do.
+
+    ``trainer`` is our subclass of TRL's, which also gets ``trainer_arguments``; ``config`` is TRL's configuration for
+    it, which also gets ``options``. ``columns`` and ``lengths`` (in tokens) are those of the examples; ``measured`` are
+    the values in a point of the loss curve beside ``POINT``; ``packs`` is the number of packs, if examples are packs;
+    ``reference`` is a model to be kept beside the trained one; ``task`` is what the model is for.
+    """
+
+    trainer: type[BaseTrainer]
+    config: Callable[..., TrainingArguments]
+    options: dict[str, Any]
+    columns: dict[str, list[Any]]
+    lengths: list[int]
+    collator: Any
+    measured: tuple[str, ...]
+    packs: int | None = None
+    reference: Path | None = None
+    trainer_arguments: dict[str, Any] = field(default_factory=dict)
+    task: Task = "CAUSAL_LM"
+
+
+def train_model(settings: TrainSettings, setup: TrainingSetup, rows: TrainingRows[Any], method: Method) -> None:
+    """Train, and put the model folder in its place. Raises ``UserError`` where TRL refuses, or the disk is full."""
+    with space_errors(setup.work.folder):
+        _train(settings, setup, rows, method)
+    say(f"the model is in {settings.output}")
+
+
+def _train(settings: TrainSettings, setup: TrainingSetup, rows: TrainingRows[Any], method: Method) -> None:
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    precision = choose_precision(settings.precision)
+    with trl_errors(settings.trl):
+        arguments = trl_arguments(settings, setup, method, precision)
+    with arguments.main_process_first(local=False):
+        if arguments.process_index == 0:
+            setup.work.prepare(settings.resume)
+    checkpoint = setup.work.latest_checkpoint()
+
+    torch.manual_seed(settings.seed)
+    trusted = settings.trust_remote_code
+    model = load_model(setup.base, settings.lora, precision, method.task, trusted)
+    check_lora_targets(model, settings.lora)
+    reference = load_model(method.reference, settings.lora, precision, trusted=trusted) if method.reference else None
+    with trl_errors(settings.trl):
+        trainer = make_trainer(settings, setup, method, arguments, (model, reference))
+    parameters = count_parameters(trainer.model)
+    setup.work.require_space(needed_bytes(settings, **parameters))
+    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    trainer.save_model(str(setup.work.raw))
+    points = [point for point in trainer.state.log_history if "loss" in point]
+    curve = [{key: point[key] for key in (*POINT, *method.measured)} for point in points]
+
+    if arguments.process_index == 0:
+        write_model(setup, settings, method.task)
+        facts = {"precision": precision, "packs": method.packs, **parameters, **summarize(curve)}
+        record = make_record(settings, setup, rows, arguments, facts)
+        write_record(setup.work.model, record, setup.table.manifest)
+        setup.work.publish()
+    trainer.accelerator.wait_for_everyone()
+    trainer.accelerator.end_training()
+
+
+def make_trainer(
+    settings: TrainSettings, setup: TrainingSetup, method: Method, arguments: TrainingArguments, models: tuple[Any, Any]
+) -> BaseTrainer:
+    """TRL's trainer over the examples, in the order of the whole training; ``models`` are the model and a reference."""
+    model, reference = models
+    trainer = method.trainer(
+        model=model,
+        args=arguments,
+        train_dataset=Dataset.from_dict(method.columns),
+        processing_class=setup.tokenizer,
+        data_collator=method.collator,
+        peft_config=lora_config(settings.lora, method.task),
+        callbacks=[
+            Progress(),
+            OverOptimisationWarning(),
+            MarkCheckpoints(setup.work),
+            *([TensorBoardCurve(setup.work.events)] if settings.tensorboard else []),
+        ],
+        order=row_order(
+            method.lengths,
+            settings.batch_size * arguments.world_size,
+            arguments.max_steps * rows_per_step(settings, arguments.world_size),
+            settings.seed,
+        ),
+        **({"ref_model": reference} if reference is not None else {}),
+        **method.trainer_arguments,
+    )
+    trainer.remove_callback(PrinterCallback)
+    return trainer
+
+
+def make_record(
+    settings: TrainSettings,
+    setup: TrainingSetup,
+    rows: TrainingRows[Any],
+    arguments: TrainingArguments,
+    facts: dict[str, Any],
+) -> TrainingRecord:
+    """What ``training.json`` says."""
+    return TrainingRecord(
+        identity=setup.work.identity,
+        settings=settings.model_dump(),
+        base_revision=setup.work.identity["base_revision"],
+        rows_digest=setup.table.digest,
+        rows_table=setup.table.manifest.table,
+        rows_operator=setup.table.manifest.operator,
+        views=rows.views,
+        counts=rows.counts,
+        reasons=rows.reasons,
+        lost_tokens=rows.lost_tokens,
+        cut_contexts=rows.cut_contexts,
+        control_rows=rows.control_rows,
+        roles=rows.roles,
+        tokens_from=rows.tokens_from,
+        steps=arguments.max_steps,
+        rows_per_step=rows_per_step(settings, arguments.world_size),
+        peak_memory_gib=peak_memory_gib(),
+        device=device_name(),
+        processes=arguments.world_size,
+        versions=versions(),
+        **facts,
+    )
+
+
+def trl_arguments(settings: TrainSettings, setup: TrainingSetup, method: Method, precision: str) -> TrainingArguments:
+    """Our settings in TRL's words."""
+    arguments = method.config(
+        output_dir=str(setup.work.folder),
+        max_steps=1,
+        per_device_train_batch_size=settings.batch_size,
+        gradient_accumulation_steps=settings.gradient_accumulation,
+        learning_rate=settings.learning_rate,
+        lr_scheduler_type=settings.scheduler if settings.scheduler != "constant" else "constant_with_warmup",
+        weight_decay=settings.weight_decay,
+        max_grad_norm=settings.max_grad_norm,
+        gradient_checkpointing=settings.gradient_checkpointing,
+        seed=settings.seed,
+        bf16=precision == "bf16",
+        use_cpu=not torch.cuda.is_available(),
+        dataloader_pin_memory=torch.cuda.is_available(),
+        remove_unused_columns=False,
+        max_length=None,
+        logging_steps=settings.log_steps,
+        save_strategy="steps" if settings.save_steps else "no",
+        save_steps=settings.save_steps or 1,
+        save_total_limit=2,
+        report_to="none",
+        disable_tqdm=True,
+        **method.options,
+        **settings.trl,
+    )
+    one_step = rows_per_step(settings, arguments.world_size)
+    arguments.max_steps = settings.max_steps or math.ceil(len(method.lengths) * settings.epochs / one_step)
+    arguments.warmup_steps = round(settings.warmup * arguments.max_steps)
+    return arguments
+
+
+def rows_per_step(settings: TrainSettings, processes: int) -> int:
+    """Examples that go into one optimizer step."""
+    return settings.batch_size * settings.gradient_accumulation * processes
+
+
+def write_model(setup: TrainingSetup, settings: TrainSettings, task: Task) -> None:
+    """Make ``work.model`` from ``work.raw``: the adapter, or all weights as ``save_dtype`` says."""
+    raw, folder = setup.work.raw, setup.work.model
+    if settings.lora is None:
+        model = load_weights(raw, task, torch.float32, settings.trust_remote_code)
+        save_whole(model, setup.tokenizer, setup.base, folder, settings.save_dtype)
+    elif settings.lora.merge:
+        merged = load_merged(setup.base, raw, task, settings.trust_remote_code)
+        save_whole(merged, setup.tokenizer, setup.base, folder, settings.save_dtype)
+    else:
+        save_adapter(raw, setup.tokenizer, folder)
+
+
+def count_parameters(model: Any) -> dict[str, int]:
+    """The numbers of the model's parameters and of those that learn."""
+    sizes = [(parameter.numel(), parameter.requires_grad) for parameter in model.parameters()]
+    return {
+        "parameters": sum(size for size, _ in sizes),
+        "trained_parameters": sum(size for size, learns in sizes if learns),
+    }
+
+
+def needed_bytes(settings: TrainSettings, parameters: int, trained_parameters: int) -> int:
+    """Disk that a training takes: three checkpoints (weights and two moments in fp32), what TRL saves, the model."""
+    checkpoints = 3 * 12 * trained_parameters if settings.save_steps else 0
+    merged = settings.lora is None or settings.lora.merge
+    return checkpoints + 4 * trained_parameters + (4 * parameters if merged else 0)
+
+
+def choose_precision(wanted: str) -> str:
+    """``bf16`` or ``fp32``: as wanted, or what the processor is made for (emulated bf16 is four times slower)."""
+    if wanted != "auto":
+        return wanted
+    if torch.cuda.is_available():
+        return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
+    has = torch.cpu.get_capabilities()
+    return "bf16" if has.get("avx512_bf16") or has.get("amx_bf16") else "fp32"
+
+
+def device_name() -> str:
+    """The GPU, or the kind of processor."""
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else f"{platform.machine()} CPU"
+
+
+def peak_memory_gib() -> float:
+    """The most memory this process held: of the GPU, where there is one."""
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated() / 2**30
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20

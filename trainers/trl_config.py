@@ -1,0 +1,79 @@
+"""Fields of TRL's configuration that are given by their own names, checked against the installed TRL."""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields
+from enum import Enum
+from importlib.metadata import version
+
+from pydantic import JsonValue, TypeAdapter, ValidationError
+from transformers import TrainingArguments
+from trl.trainer.dpo_config import DPOConfig
+from trl.trainer.kto_config import KTOConfig
+from trl.trainer.reward_config import RewardConfig
+from trl.trainer.sft_config import SFTConfig
+
+from agentmill.schemas.error_codes import ErrorCode
+from agentmill.schemas.errors import UserError, near_match
+
+CONFIGS: Mapping[str, type[TrainingArguments]] = {
+    "sft": SFTConfig,
+    "dpo": DPOConfig,
+    "kto": KTOConfig,
+    "reward": RewardConfig,
+}
+"""TRL's configuration of each trainer."""
+
+
+def check_trl_fields(trainer: str, given: Mapping[str, JsonValue]) -> None:
+    """Raises ``UserError`` for a name that TRL's configuration of ``trainer`` has not, or a value of another type."""
+    config = CONFIGS[trainer]
+    hints = typing.get_type_hints(config)
+    known = [field.name for field in fields(config) if field.init]
+    for name, value in given.items():
+        if name not in known:
+            raise UserError(
+                f"trl: {config.__name__} of TRL {version('trl')} has no field {name!r}.{near_match(name, known)}",
+                ErrorCode.UNKNOWN_KEY,
+            )
+        _check_value(name, hints[name], value)
+
+
+def _check_value(name: str, hint: object, value: JsonValue) -> None:
+    # A choice is declared as `Choices | str`, which any text would satisfy.
+    enums = [each for each in typing.get_args(hint) if isinstance(each, type) and issubclass(each, Enum)]
+    choices = [member.value for enum in enums for member in enum]
+    if choices:
+        if value not in choices:
+            raise UserError(
+                f"trl.{name}: expected one of {', '.join(map(str, choices))}, got {value!r}."
+                f"{near_match(str(value), map(str, choices))}",
+                ErrorCode.INVALID_VALUE,
+            )
+        return
+    try:
+        checker: TypeAdapter[object] = TypeAdapter(hint)  # type: ignore[arg-type]  # any annotation will do
+        checker.validate_python(value, strict=True)
+    except ValidationError as error:
+        raise UserError(f"trl.{name}: expected {_type_name(hint)}, got {value!r}", ErrorCode.INVALID_VALUE) from error
+
+
+def _type_name(hint: object) -> str:
+    if isinstance(hint, type) and not isinstance(hint, types.GenericAlias):
+        return hint.__name__
+    return str(hint).replace("typing.", "").replace("NoneType", "None")
+
+
+@contextmanager
+def trl_errors(given: Mapping[str, JsonValue]) -> Iterator[None]:
+    """Raises ``UserError`` where TRL refuses the fields ``given``: alone, together, or with the other settings."""
+    try:
+        yield
+    except (ValueError, TypeError, NotImplementedError, ImportError) as error:
+        if not given:
+            raise
+        raise UserError(f"trl: {' '.join(str(error).split())[:300]}", ErrorCode.TRL_REFUSES) from error
