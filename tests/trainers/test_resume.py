@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 import torch
+from agentmill.trainers.workspace import Workspace
 
 from agentmill.trainers.sft import main
-from agentmill.trainers.workspace import Workspace
 
 pytestmark = pytest.mark.slow
 
