@@ -22,16 +22,7 @@ from agentmill.pipelines.terminal.console import RESULTS
 from agentmill.schemas.arrow.layout import arrow_schema
 from agentmill.schemas.config import read_yaml
 from agentmill.schemas.error_codes import ErrorCode
-from agentmill.schemas.records.record import Record
-from agentmill.schemas.records.rows import PreferenceRow, PromptRow, ScorerRow, SftRow, TextRow, UnpairedRow
-from agentmill.schemas.records.task import EnvironmentSpec, Inspiration, Task
-from agentmill.schemas.records.trajectory import Trajectory
-from agentmill.schemas.records.verdict import Dropped, Image, Label, Node, Quality, Selection, Value, Verdict
-
-RECORDS: tuple[type[Record], ...] = (
-    *(Inspiration, EnvironmentSpec, Task, Trajectory, Verdict, Label, Value, Selection, Node, Quality),
-    *(SftRow, PreferenceRow, UnpairedRow, ScorerRow, PromptRow, TextRow, Image, Dropped),
-)
+from agentmill.schemas.record_kinds import RECORD_KINDS
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -151,7 +142,7 @@ def default_of(schema: dict[str, Any], needed: bool) -> str:
 def records() -> Iterator[str]:
     """Every record with its columns."""
     yield "# Columns of tables\n"
-    for record in RECORDS:
+    for record in (kind.type for kind in RECORD_KINDS.values()):
         yield f"## {record.__name__}\n"
         yield f"{inspect.getdoc(record)}\n"
         fields = {field.encode_name: field for field in msgspec.structs.fields(record)}

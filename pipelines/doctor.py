@@ -109,7 +109,7 @@ def sandbox() -> Finding:
 
     try:
         with pool().session():
-            return Finding(name="sandbox", state="ok", detail="foreign code is run apart from this machine")
+            return Finding(name="sandbox", state="ok", detail="foreign code is run in a sandbox")
     except (SandboxUnavailable, SandboxError, UserError) as error:
         detail, _, advice = str(error).partition("\n")
         return Finding(name="sandbox", state="missing", detail=detail, advice=advice)

@@ -51,7 +51,7 @@ class Condition(Config):
     label: str | None = Field(default=None, description="name of a label, compared by its value")
     value: str | None = Field(default=None, description="name of a value, an estimate of what is to come")
     field: str | None = Field(default=None, description="a field of the row, with dots")
-    passed: bool | None = Field(default=None, description="what the verdict says: success or not")
+    passed: bool | None = Field(default=None, description="the success or failure of the verdict")
     equals: Any = Field(default=None, description="the value must be this")
     one_of: list[Any] | None = Field(default=None, description="the value must be among these")
     at_least: float | None = Field(default=None, description="the value must be this or more")

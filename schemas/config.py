@@ -277,7 +277,7 @@ def _check_size(root: Node | None, origin: str) -> None:
             return known
         if id(node) in above:
             raise UserError(
-                f"{origin}, line {node.start_mark.line + 1}: an alias stands inside of what it names",
+                f"{origin}, line {node.start_mark.line + 1}: an alias is inside of what it names",
                 ErrorCode.NOT_YAML,
             )
         if len(above) == MOST_LEVELS and isinstance(node, CollectionNode):
@@ -291,7 +291,7 @@ def _check_size(root: Node | None, origin: str) -> None:
 
     if root is not None and size(root) > MOST_VALUES:
         raise UserError(
-            f"{origin}: its aliases stand for more than {MOST_VALUES:,} values; write fewer of them",
+            f"{origin}: its aliases expand to more than {MOST_VALUES:,} values; write fewer of them",
             ErrorCode.YAML_TOO_LARGE,
         )
 

@@ -74,7 +74,7 @@ _ADDRESS = re.compile(
 )
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 TABLE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*(/[A-Za-z0-9][A-Za-z0-9_.-]*)*")
-"""What a table may be called in a data set; what is called so lies in it, and is no pattern."""
+"""What a table may be called in a data set; what is called so is in it, and is no pattern."""
 
 _OTHERS = ("models", "spaces", "kernels", "buckets")
 

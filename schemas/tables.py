@@ -25,6 +25,7 @@ from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError, near_match
 from agentmill.schemas.hub import fetched, is_address
 from agentmill.schemas.ids import digest
+from agentmill.schemas.record_kinds import RECORD_KINDS
 from agentmill.schemas.records.manifest import (
     MANIFEST_NAME,
     TEMPORARY_FOLDER,
@@ -36,10 +37,6 @@ from agentmill.schemas.records.manifest import (
     write_manifest,
 )
 from agentmill.schemas.records.record import Record
-from agentmill.schemas.records.rows import PreferenceRow, PromptRow, ScorerRow, SftRow, TextRow, UnpairedRow
-from agentmill.schemas.records.task import EnvironmentSpec, Inspiration, Task
-from agentmill.schemas.records.trajectory import Trajectory
-from agentmill.schemas.records.verdict import Dropped, Image, Label, Node, Quality, Selection, Value, Verdict
 
 __all__ = [
     "RECORDS",
@@ -59,27 +56,7 @@ R = TypeVar("R", bound=Record)
 
 ROW_GROUP_BYTES = 64 * 2**20
 
-_RECORD_TYPES: tuple[type[Record], ...] = (
-    Trajectory,
-    Task,
-    EnvironmentSpec,
-    Inspiration,
-    Verdict,
-    Label,
-    Value,
-    Selection,
-    Node,
-    Quality,
-    Dropped,
-    Image,
-    SftRow,
-    PreferenceRow,
-    UnpairedRow,
-    ScorerRow,
-    PromptRow,
-    TextRow,
-)
-RECORDS: dict[str, type[Record]] = {record_type.__name__: record_type for record_type in _RECORD_TYPES}
+RECORDS: dict[str, type[Record]] = {name: kind.type for name, kind in RECORD_KINDS.items()}
 """Every record type that a table may hold, by name."""
 
 

@@ -47,7 +47,7 @@ def is_training(names: list[str]) -> bool:
 
 
 class LoraConfig(Config):
-    """Low-rank adaptation (arXiv:2106.09685): the base weights stay as they are, small matrices beside them learn."""
+    """Low-rank adaptation (arXiv:2106.09685): the base weights stay as they are, small matrices with them learn."""
 
     rank: Annotated[int, Field(ge=1)] = Field(16, description="Rank of the matrices.")
     alpha: Annotated[float, Field(gt=0)] = Field(32.0, description="What they add is scaled by alpha / rank.")

@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("adapter", type=Path, help="folder of the adapter")
     parser.add_argument("--out", type=Path, required=True, help="folder to write the model to")
-    parser.add_argument("--base", help="the model it was trained on; by default as its training.json says")
+    parser.add_argument("--base", help="the model it was trained on; by default that of its training.json")
     parser.add_argument("--trust-remote-code", action="store_true", help="run the code that the model's folder brings")
     given = parser.parse_args(argv)
     return exit_code_of(

@@ -207,7 +207,7 @@ def training_section(record: TrainingRecord) -> str:
 
 
 def drift_rows(record: TrainingRecord) -> str:
-    """The measures of the end of the training beside the loss and the accuracy, and the warnings."""
+    """The measures of the end of the training besides the loss and the accuracy, and the warnings."""
     names = {
         "chosen_change": "chosen side against the reference, nats per token, last tenth",
         "rejected_change": "rejected side against the reference, nats per token, last tenth",

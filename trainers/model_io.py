@@ -113,7 +113,7 @@ def load_tokenizer(base: Path, template: str | None = None, trusted: bool = Fals
         tokenizer.chat_template = training_template(tokenizer)
     if not tokenizer.is_fast:
         raise UserError(
-            f"the tokenizer in {base} does not tell where its tokens stand; convert it to tokenizer.json",
+            f"the tokenizer in {base} does not give the offsets of its tokens; convert it to tokenizer.json",
             ErrorCode.TOKENIZER_UNFIT,
         )
     return tokenizer

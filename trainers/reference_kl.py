@@ -25,7 +25,7 @@ MEASURED = (
     "margin",
     *(f"{side}_{what}" for side in SIDES for what in ("reward", "logp", "change")),
 )
-"""The values of a point of the loss curve beside the loss.
+"""The values of a point of the loss curve besides the loss.
 
 ``logp`` is the mean log-probability of the tokens with loss of a side, in nats per sequence; ``change`` is its
 difference to that under the reference, in nats per token; ``reward`` is beta times that difference per sequence, and

@@ -85,7 +85,7 @@ def report_values(rows: TrainingRows[Valued]) -> None:
     mean, deviation = statistics.fmean(values), statistics.pstdev(values)
     if deviation == 0:
         raise UserError(
-            f"all {len(values)} rows have the value {mean:g}, so there is nothing to tell apart; export good and bad"
+            f"all {len(values)} rows have the value {mean:g}, so there is nothing to compare; export good and bad"
             " runs, or another score (--to scorer_rows score=…)",
             ErrorCode.ROWS_ALL_ALIKE,
         )

@@ -1,6 +1,6 @@
 """Before and between the steps of a training: where it begins, keeps its checkpoints, and continues after a stop.
 
-The folder ``.NAME.work`` beside the output ``NAME`` holds ``identity.json``, what the training is, and TRL's
+The folder ``.NAME.work`` besides the output ``NAME`` holds ``identity.json``, what the training is, and TRL's
 checkpoints. A checkpoint counts only with the mark that is set after its last file was written. ``NAME`` itself
 appears in one step, when all is in it.
 """
@@ -110,7 +110,7 @@ class WorkFolder:
         """The loss curve for TensorBoard."""
 
     def finished(self) -> bool:
-        """Whether the output is there already. Raises ``UserError`` if something else stands in its place."""
+        """Whether the output is there already. Raises ``UserError`` if something else is in its place."""
         if not self.output.exists():
             return False
         record = self.output / RECORD

@@ -75,7 +75,9 @@ def check_turns(row: Conversation) -> None:
             if not (end <= turn.start < turn.end and message < turn.message < len(row.messages)):
                 raise RowError("damaged_tokens", f"the stored turns are out of order or range at {turn}")
             if row.messages[turn.message].role != "assistant":
-                raise RowError("damaged_tokens", f"message {turn.message} has stored tokens, but no assistant says it")
+                raise RowError(
+                    "damaged_tokens", f"message {turn.message} has stored tokens, but no assistant message holds it"
+                )
             end, message = turn.end, turn.message
         if not end == len(segment.input_ids) > 0 or min(segment.input_ids) < 0:
             raise RowError("damaged_tokens", f"{len(segment.input_ids)} stored tokens, of which turns reach to {end}")

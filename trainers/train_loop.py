@@ -45,7 +45,7 @@ class Method:
     ``trainer`` is our subclass of TRL's, which also gets ``trainer_arguments``; ``config`` is TRL's configuration for
     it, which also gets ``options``. ``columns`` and ``lengths`` (in tokens) are those of the examples; ``measured`` are
     the values in a point of the loss curve beside ``POINT``; ``packs`` is the number of packs, if examples are packs;
-    ``reference`` is a model to be kept beside the trained one; ``task`` is what the model is for.
+    ``reference`` is a model to be kept besides the trained one; ``task`` is what the model is for.
     """
 
     trainer: type[BaseTrainer]

@@ -37,7 +37,7 @@ def adopting_orphans() -> Iterator[None]:
 class Command:
     """A run of ``agentmill run`` in a process group of its own; what it says goes to the file ``log``.
 
-    Its temporary files lie in ``temporary``. ``inside`` is put before the command line: ``nsenter`` with options.
+    Its temporary files are in ``temporary``. ``inside`` is put before the command line: ``nsenter`` with options.
     """
 
     def __init__(self, arguments: Sequence[str], log: Path, temporary: Path, inside: Sequence[str] = ()) -> None:

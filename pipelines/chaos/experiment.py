@@ -216,7 +216,7 @@ class Experiment:
         return run.tried
 
     def _left(self) -> list[str]:
-        """What lies in the folder for temporary files, one line each; it is removed."""
+        """What is in the folder for temporary files, one line each; it is removed."""
         left = sorted(path.name for path in self._temporary.iterdir())
         shutil.rmtree(self._temporary)
         self._temporary.mkdir()

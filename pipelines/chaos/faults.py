@@ -25,7 +25,7 @@ FAILED, MISTAKE, INTERRUPTED, TERMINATED, KILLED = 1, 2, 130, 143, -int(signal.S
 
 
 class Scene(msgspec.Struct, frozen=True):
-    """Where a fault is injected: a command in the middle of a step, whose table or model lies in ``folder``."""
+    """Where a fault is injected: a command in the middle of a step, whose table or model is in ``folder``."""
 
     command: Command
     run_dir: Path
@@ -166,7 +166,7 @@ FAULTS: Mapping[str, Fault] = {
     "terminate": Fault("SIGTERM to the launcher", frozenset({TERMINATED}), signals_launcher(signal.SIGTERM)),
     "terminate_group": Fault("SIGTERM to the process group", frozenset({TERMINATED}), signals_group(signal.SIGTERM)),
     "interrupt": Fault("SIGINT to the process group", frozenset({INTERRUPTED}), signals_group(signal.SIGINT)),
-    "pause": Fault("all processes stand still for up to 2 s", frozenset(), pause),
+    "pause": Fault("all processes are stopped for up to 2 s", frozenset(), pause),
     "wake_workers": Fault("workers of a killed launcher wake after the next run", frozenset({KILLED}), wake_workers),
     "corrupt": Fault("a bit of the newest file flips, all are killed", frozenset({KILLED}), corrupt),
     "fill_device": Fault("no space is left on the device", frozenset({MISTAKE}), fill_device, needs_device=True),

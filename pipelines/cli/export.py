@@ -23,14 +23,13 @@ from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import NothingUsed, UserError, near_match
 from agentmill.schemas.formats import FORMATS, READ_ONLY
 from agentmill.schemas.formats.format import Format
+from agentmill.schemas.record_kinds import RECORD_KINDS
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.tables import Counts, Table
 from agentmill.schemas.views import FAMILY_VIEWS, PAIR_VIEWS, VIEWS
 
 ROWS = (*VIEWS, *PAIR_VIEWS, *FAMILY_VIEWS)
 TARGETS = (*ROWS, *(name for name in FORMATS if name not in READ_ONLY))
-TRAINERS = {"SftRow": "sft", "PreferenceRow": "dpo", "UnpairedRow": "kto", "ScorerRow": "reward"}
-"""Which trainer takes which rows."""
 
 
 class Export(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,7 +143,7 @@ def refuse_unwritten(target: str, made: Exported, folder: Path) -> None:
         why = ", ".join(f"{reason} {n:,}" for reason, n in Counter(made.reasons).most_common())
         raise NothingUsed(
             f"export to {target} used none of its {made.counts.read:,} inputs ({why})\n"
-            f"{folder / DROPPED} has every reason in words; correct that and export to another --out"
+            f"{folder / DROPPED} has all reasons; correct the cause and export to another --out"
         )
 
 
@@ -153,7 +152,7 @@ def show(exported: Export) -> None:
     counts = exported.counts
     place = Path(exported.folder) / (exported.file or "")
     say(f"{place}: read {counts.read}, used {counts.used}, dropped {counts.dropped}, written {counts.written}")
-    trainer = TRAINERS.get(exported.record or "")
+    trainer = RECORD_KINDS[exported.record].trainer if exported.record is not None else None
     if trainer is not None:
         say(f"train on it with: agentmill train {trainer} --config configs/stages/train_{trainer}.yaml rows={place}")
     for title, found in (("dropped, by reason", exported.reasons), ("no place in this format for", exported.losses)):

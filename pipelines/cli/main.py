@@ -28,7 +28,7 @@ from agentmill.schemas.extras import missing_modules_explained
 
 
 class LazyGroup(click.Group):
-    """Commands as ``name -> ("package.module:attribute", one line of help)``; the line stands in the group's help."""
+    """Commands as ``name -> ("package.module:attribute", one line of help)``; the line is in the group's help."""
 
     def __init__(self, *args: Any, lazy: Mapping[str, tuple[str, str]], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -72,8 +72,8 @@ EXIT_CODES = f"""\b
 Exit codes:
   {0:<5}done
   {FAILED:<5}the run failed or reached a limit, or what was checked is broken
-  {USER_MISTAKE:<5}a mistake in what was asked for; the message says what to correct
-  {INTERRUPTED:<5}interrupted; the message says how to go on"""
+  {USER_MISTAKE:<5}a mistake in the input; the message names what to correct
+  {INTERRUPTED:<5}interrupted; the message has the command that continues"""
 
 COMMANDS = {
     "run": (
@@ -117,7 +117,7 @@ COMMANDS = {
 
 @click.group(cls=LazyGroup, lazy=COMMANDS, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="agentmill")
-@click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error; may stand anywhere.")
+@click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error; allowed anywhere.")
 def agentmill() -> None:
     """Makes training data for language-model agents, and agents out of that data.
 

@@ -21,7 +21,7 @@ class Merged(msgspec.Struct, frozen=True, kw_only=True):
 @click.command(epilog=example("agentmill merge runs/actor-lora --out runs/actor"))
 @click.argument("adapter", metavar="ADAPTER", type=click.Path(path_type=Path))
 @click.option("--out", "folder", metavar="FOLDER", required=True, type=click.Path(path_type=Path), help="Where to.")
-@click.option("--base", metavar="MODEL", help="What it was trained on; by default as its training.json says.")
+@click.option("--base", metavar="MODEL", help="The model it was trained on; by default that of its training.json.")
 @click.option("--trust-remote-code", "trusted", is_flag=True, help="Run the code that the model's folder brings.")
 @answers(Merged)
 def merge(adapter: Path, folder: Path, base: str | None, trusted: bool, as_json: bool) -> None:

@@ -68,15 +68,17 @@ class Published(msgspec.Struct, frozen=True, kw_only=True):
     "--replace", is_flag=True, help="Take away other tables and copies on the Hub, and change files that others wrote."
 )
 @click.option("--allow-secrets", is_flag=True, help="Publish although something looks like a secret.")
-@click.option("--allow-leaks", is_flag=True, help="Publish although tasks or texts stand in several splits.")
-@click.option("--refuse-personal-data", is_flag=True, help="Do not publish where there is any; else the card says so.")
+@click.option("--allow-leaks", is_flag=True, help="Publish although tasks or texts are in several splits.")
+@click.option(
+    "--refuse-personal-data", is_flag=True, help="Do not publish where there is any; by default the card states it."
+)
 @answers(Published)
 def publish(path: Path, dry_run: bool, private: bool, replace: bool, as_json: bool, **given: Any) -> None:
     """Publish a run, a table or a tuned model on the Hugging Face Hub.
 
     Tables go up as they are, with their manifests, a card that is made from these, and the recipe, in one commit. The
     same command goes on after a failure, and does nothing where the Hub holds all of it. A dry run fails where
-    something stands in the way, as far as the Hub tells it: whether a token may write is known for certain by writing.
+    something is in the way, as far as the Hub tells it: whether a token may write is known for certain by writing.
     """
     from huggingface_hub import HfApi
 

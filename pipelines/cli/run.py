@@ -149,7 +149,7 @@ def show_finish(finish: RunResult) -> None:
 
 def show_where(summary: Summary) -> None:
     """Print where things lie, and the next commands."""
-    say(f"Everything lies in {summary.run_dir}; tables in {summary.run_dir}/STAGE/data/*.parquet,")
+    say(f"Everything is in {summary.run_dir}; tables in {summary.run_dir}/STAGE/data/*.parquet,")
     say(f"this summary in {summary.run_dir}/{SUMMARY}. What to try next:")
     for command in next_commands(summary):
         say(f"  {command}")

@@ -25,10 +25,10 @@ OPERATORS_OF = {
 }
 HELP = {
     "synthesize": "Make environments or tasks, or admit what was made.",
-    "rollout": "Make trajectories: a policy lives episodes of tasks.",
+    "rollout": "Make trajectories: a policy plays episodes of tasks.",
     "verify": "Judge trajectories, or value their steps.",
     "normalize": "Read trajectories from files in a foreign format.",
-    "curate": "Select trajectories by what was said of them, or count what they hold.",
+    "curate": "Select trajectories by their annotations, or count what they hold.",
     "evaluate": "Compare models on held-out tasks and environments.",
 }
 

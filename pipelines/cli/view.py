@@ -81,7 +81,7 @@ def here(place: str) -> Path:
 
 
 def beside(path: Path) -> Path:
-    """Where a view goes by itself: into its run, or beside its table, since tables hold nothing but their own."""
+    """Where a view goes by itself: into its run, or besides its table, since tables hold nothing but their own."""
     if is_table(path):
         whole = path.resolve()
         return (path if path.name == whole.name else whole).with_name(f"{whole.name}-view")

@@ -90,7 +90,7 @@ def _is_usd(name: str) -> bool:
 
 
 class AsyncFn(StageFn):
-    """Keeps the window full over all chunks of a bundle; writes the shard of a chunk when its last unit has landed."""
+    """Keeps the window full over all chunks of a bundle; writes the shard of a chunk when its last unit has ended."""
 
     def __init__(self, operation: AsyncOperation[Any, Any], workspace: Workspace) -> None:
         super().__init__(operation, workspace)
@@ -119,7 +119,7 @@ class AsyncFn(StageFn):
         results: list[ShardResult] = []
         with self.boundary():
             while self._window is not None and self._window.in_flight:
-                results += self._land()
+                results += self._collect()
             if self._journal is not None:
                 self._journal.note(0, at_once=True)
         for result in results:
@@ -146,13 +146,13 @@ class AsyncFn(StageFn):
                     shard.add(unit, [ended[input_id] for input_id in unit])
                     continue
                 while window.full:
-                    results += self._land()
+                    results += self._collect()
                 shard.waiting += 1
                 if self._halted():
                     continue
                 window.launch(Pending(shard, record, row, unit))
-            while window.landed():
-                results += self._land()
+            while window.has_completed():
+                results += self._collect()
         self._reading = None
         return results if shard.waiting else [*results, self._store(shard)]
 
@@ -169,34 +169,34 @@ class AsyncFn(StageFn):
         self._halt = True
         self.workspace.halt(reason, advice)
 
-    def _land(self) -> list[ShardResult]:
+    def _collect(self) -> list[ShardResult]:
         """Take the next unit that ends; the result of its chunk if it was the last."""
         window, journal = self._opened()
-        if not window.landed():  # it has to wait, so there is time
+        if not window.has_completed():  # it has to wait, so there is time
             journal.note(window.in_flight)
-        landing = window.land()
-        shard, flight = landing.flight.shard, landing.flight
-        lost: Mapping[str, float] = {}
-        if landing.error is not None:
-            if isinstance(landing.error, UserError | MemoryError):
-                raise landing.error
-            if isinstance(landing.error, Denied):
-                self._stop_launching(landing.error.detail, landing.error.advice)
+        completed = window.next_completed()
+        shard, pending = completed.pending.shard, completed.pending
+        spent: Mapping[str, float] = {}
+        if completed.error is not None:
+            if isinstance(completed.error, UserError | MemoryError):
+                raise completed.error
+            if isinstance(completed.error, Denied):
+                self._stop_launching(completed.error.detail, completed.error.advice)
                 return []
-            if isinstance(landing.error, Unreachable):
+            if isinstance(completed.error, Unreachable):
                 raise UserError(
-                    f"no model server answers: {landing.error.detail}\nstart it, then run the same command again; "
+                    f"no model server answers: {completed.error.detail}\nstart it, then run the same command again; "
                     "what has ended is kept",
                     ErrorCode.ENDPOINT_UNREACHABLE,
-                ) from landing.error
-            lost = self._operation.lost(flight.unit)
-            shard.fail(flight.unit, landing.error, flight.record, flight.row, lost)
+                ) from completed.error
+            spent = self._operation.dropped_measures(pending.unit)
+            shard.fail(pending.unit, completed.error, pending.record, pending.row, spent)
         else:
-            dropped = any(result.dropped is not None for result in landing.results)
-            shard.add(flight.unit, landing.results, shard.context(flight.record, flight.row) if dropped else None)
-        measured = shard.measure(landing.results)
-        measured.update(lost)
-        journal.write(flight.unit, landing.results, measured)
+            dropped = any(result.dropped is not None for result in completed.results)
+            shard.add(pending.unit, completed.results, shard.context(pending.record, pending.row) if dropped else None)
+        measured = shard.measure(completed.results)
+        measured.update(spent)
+        journal.write(pending.unit, completed.results, measured)
         shard.waiting -= 1
         return [] if shard.waiting or shard is self._reading else [self._store(shard)]
 

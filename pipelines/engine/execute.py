@@ -35,7 +35,7 @@ class WorkerLost(Exception):
     """A worker ended or fell silent while it had work; what was done stays, and another attempt may do the rest."""
 
 
-def execute(order: StageRun, chunks: Sequence[Chunk], workspace: Workspace, done: Callable[[], int]) -> None:
+def execute(run: StageRun, chunks: Sequence[Chunk], workspace: Workspace, done: Callable[[], int]) -> None:
     """Run the pipeline to its end. Raises what a worker left word of, ``WorkerLost`` or ``StageFailed``.
 
     ``done`` tells how far the stage is, as a number that grows.
@@ -48,17 +48,17 @@ def execute(order: StageRun, chunks: Sequence[Chunk], workspace: Workspace, done
 
         vars(sdk_worker)["print"] = say_unless_stopped
 
-        runner = order.runner.beam_runner(workspace.path / "workers.log", workspace.stop_file)
+        runner = run.runner.beam_runner(workspace.path / "workers.log", workspace.stop_file)
         with temporary_files_in(workspace.path):
-            pipeline = beam.Pipeline(runner, order.runner.beam_options())
-        _ = pipeline | StageTransform(order.operation, chunks, workspace)
+            pipeline = beam.Pipeline(runner, run.runner.beam_options())
+        _ = pipeline | StageTransform(run.operation, chunks, workspace)
         result = None
-        watchdog = Watchdog(workspace, order.runner.stall_timeout_s, done, give_up)
+        watchdog = Watchdog(workspace, run.runner.stall_timeout_s, done, give_up)
         try:
             with watchdog.watching():
                 result = pipeline.run()
-                if order.runner.remote:
-                    await_worker(result, order, workspace)
+                if run.runner.remote:
+                    await_worker(result, run, workspace)
                 result.wait_until_finish()
         except StageFailed:
             raise
@@ -70,7 +70,7 @@ def execute(order: StageRun, chunks: Sequence[Chunk], workspace: Workspace, done
                 raise WorkerLost(stop.lost[0]) from None
             if isinstance(error, KeyboardInterrupt):
                 raise
-            raise explained(error, order, workspace) from error
+            raise explained(error, run, workspace) from error
 
 
 def cancel(result: Any) -> None:
@@ -106,42 +106,42 @@ def say_unless_stopped(*words: object, **options: Any) -> None:
         print(*(printable(str(word)) for word in words), **options)
 
 
-def await_worker(result: Any, order: StageRun, workspace: Workspace) -> None:
+def await_worker(result: Any, run: StageRun, workspace: Workspace) -> None:
     """Wait for the first worker: a pool that cannot start any says nothing. Raises ``StageFailed``."""
     from apache_beam.runners.runner import PipelineState
 
-    until = time.monotonic() + order.runner.start_timeout_s
+    until = time.monotonic() + run.runner.start_timeout_s
     while not workspace.started():
         if PipelineState.is_terminal(result.state):
             return
         if time.monotonic() > until:
             result.cancel()
             raise StageFailed(
-                f"stage {order.name}: no worker started within {order.runner.start_timeout_s:.0f} s\n"
-                f"see that the workers of {order.runner.name} have this Python, agentmill and {order.folder}"
+                f"stage {run.name}: no worker started within {run.runner.start_timeout_s:.0f} s\n"
+                f"see that the workers of {run.runner.name} have this Python, agentmill and {run.folder}"
             )
         time.sleep(_POLL_S)
 
 
-def worker_lost(order: StageRun, error: WorkerLost, attempts: int) -> StageFailed:
-    """What is said of a stage that lost a worker in each of its ``attempts``."""
+def worker_lost(run: StageRun, error: WorkerLost, attempts: int) -> StageFailed:
+    """The error of a stage that lost a worker in each of its ``attempts``."""
     return StageFailed(
-        f"stage {order.name} failed in {attempts} attempts: {error} (-9: killed, as for want of memory)\n"
-        f"what is done stays; run the same command, perhaps with fewer runner.workers than {order.runner.workers}"
+        f"stage {run.name} failed in {attempts} attempts: {error} (-9: killed, as for want of memory)\n"
+        f"what is done stays; run the same command, perhaps with fewer runner.workers than {run.runner.workers}"
     )
 
 
-def explained(error: Exception, order: StageRun, workspace: Workspace) -> Exception:
+def explained(error: Exception, run: StageRun, workspace: Workspace) -> Exception:
     """The exception that says what went wrong, from what a worker left word of or else from ``error`` itself."""
     failure = workspace.failure()
     if failure is not None and failure.code is not None:
         return UserError(failure.text, failure.code)
     if "no space left on" in str(error).lower():
         return UserError(
-            f"no space left on the device for {order.folder}: free some and run the same command", ErrorCode.NO_SPACE
+            f"no space left on the device for {run.folder}: free some and run the same command", ErrorCode.NO_SPACE
         )
     trace = failure.trace if failure else "".join(traceback.format_exception(error))
     with contextlib.suppress(OSError):
         (workspace.path / "failure.txt").write_text(trace, encoding="utf-8")
     text = failure.text if failure else f"{type(error).__name__}: {' '.join(str(error).split()):.300}"
-    return StageFailed(f"stage {order.name} failed: {text}\nwhat is done stays; see {workspace.path / 'failure.txt'}")
+    return StageFailed(f"stage {run.name} failed: {text}\nwhat is done stays; see {workspace.path / 'failure.txt'}")

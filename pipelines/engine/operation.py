@@ -12,11 +12,9 @@ from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
 import msgspec
 
-from agentmill.schemas.records.raw_input import RawPart
+from agentmill.schemas.record_kinds import KEYS
 from agentmill.schemas.records.record import Record
-from agentmill.schemas.records.task import EnvironmentSpec, Inspiration, Task
-from agentmill.schemas.records.trajectory import Trajectory
-from agentmill.schemas.records.verdict import Dropped, Image, Node, Quality
+from agentmill.schemas.records.verdict import Dropped, Node
 
 Blamed = Literal["environment", "policy", "verifier", "generator", "format", "input", "curation"]
 In = TypeVar("In", bound=Record)
@@ -39,19 +37,7 @@ class Unit(tuple[str, ...]):
 
 
 SIDES: Mapping[str, type[Record]] = {"nodes": Node}
-"""Tables that an operation may write beside its own. ``NAME/SIDE`` is their folder, and what later steps call them."""
-
-_KEYS: Mapping[type[Record], str] = {
-    Dropped: "input_id",
-    EnvironmentSpec: "environment_id",
-    Image: "sha256",
-    Inspiration: "inspiration_id",
-    Node: "node_id",
-    Quality: "trajectory_id",
-    RawPart: "part_id",
-    Task: "task_id",
-    Trajectory: "trajectory_id",
-}
+"""Tables that an operation may write besides its own. ``NAME/SIDE`` is their folder, and what later steps call them."""
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
@@ -182,7 +168,7 @@ class AsyncOperation(Operation[In, Out]):
         """As ``RowOperation.process``."""
         raise NotImplementedError
 
-    def lost(self, unit: Unit) -> Mapping[str, float]:
+    def dropped_measures(self, unit: Unit) -> Mapping[str, float]:
         """Figures of a unit whose ``process`` raised an exception, to be summed with those of its table.
 
         Called by the thread that feeds the window.
@@ -196,18 +182,15 @@ AnyOperation = Operation[Any, Any]
 
 
 def identity(record: Record) -> str:
-    """The id of a record: its key field, or (trajectory id, item, name) for what is said of a trajectory."""
-    field = _KEYS.get(type(record))
-    if field is not None:
-        return str(getattr(record, field))
-    row: Any = record
-    if hasattr(record, "row_id"):
-        return str(row.row_id)
-    item = "" if row.item is None else f"{row.item:06d}"
-    return f"{row.trajectory_id}/{item}/{row.name}"
+    """The id of a record; of an annotation its trajectory id, item and name."""
+    key = KEYS[type(record)]
+    if key is not None:
+        return str(getattr(record, key))
+    annotation: Any = record
+    item = "" if annotation.item is None else f"{annotation.item:06d}"
+    return f"{annotation.trajectory_id}/{item}/{annotation.name}"
 
 
 def key_of(record_type: type[Record]) -> str:
-    """The column of a record that holds its id, or, for what is said of a trajectory, that of the trajectory."""
-    fields = record_type.__struct_fields__
-    return _KEYS.get(record_type) or ("row_id" if "row_id" in fields else "trajectory_id")
+    """The column with the id of a record; of an annotation that of its trajectory."""
+    return KEYS[record_type] or "trajectory_id"

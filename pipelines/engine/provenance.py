@@ -1,4 +1,4 @@
-"""What a table is made by, and whether the table that stands in a folder was made by the same."""
+"""What a table is made by, and whether the table that is in a folder was made by the same."""
 
 from __future__ import annotations
 

@@ -34,38 +34,38 @@ _POLL_S = 0.5
 
 
 @contextlib.contextmanager
-def watched(
-    order: StageRun, chunks: Sequence[Chunk], counter: Tracker, progress: StageProgress | None
+def reporting(
+    run: StageRun, chunks: Sequence[Chunk], counter: Tracker, progress: StageProgress | None
 ) -> Iterator[ServerLoad]:
-    """Tell ``progress`` how far a stage is, by ``counter``, until it ends; gauge its servers."""
-    gauge = ServerLoad(order.slots)
+    """Report the progress of a stage, by ``counter``, until it ends; yields the load of its model servers."""
+    load = ServerLoad(run.slots)
     if progress is None:
-        yield gauge
+        yield load
         return
     over = threading.Event()
 
     def report() -> None:
         while not over.wait(_POLL_S):
-            progress.advanced(order.name, msgspec.structs.replace(counter.standing(), busy=gauge.now()))
+            progress.advanced(run.name, msgspec.structs.replace(counter.snapshot(), busy=load.now()))
 
     thread = threading.Thread(target=report, name="progress", daemon=True)
     total = counter.total(chunks)
     try:
-        progress.started(order.name, total, counter.standing())
+        progress.started(run.name, total, counter.snapshot())
         thread.start()
-        yield gauge
+        yield load
     except BaseException:
         over.set()
         if thread.is_alive():
             thread.join()
-        progress.stopped(order.name)
+        progress.stopped(run.name)
         raise
     over.set()
     thread.join()
 
 
 class Tracker:
-    """How many inputs of a stage there are, and how it stands with them."""
+    """Counts the inputs of a stage, and how many of them have ended."""
 
     def __init__(self, operation: AnyOperation, workspace: Workspace) -> None:
         self._operation = operation
@@ -81,7 +81,7 @@ class Tracker:
         count, reads = self._operation.count, self._operation.reads
         return sum(count(record) for chunk in chunks for record in read_chunk(chunk, reads))
 
-    def standing(self) -> ProgressSnapshot:
+    def snapshot(self) -> ProgressSnapshot:
         """Inputs that have ended, those in flight, and what came of them."""
         if isinstance(self._operation, AsyncOperation):
             return progress_snapshot(self._workspace.journal, self._since)
@@ -97,46 +97,46 @@ ATTEMPTS = 3
 _PACKAGES = ("agentmill", "apache-beam", "pyarrow", "msgspec")
 
 
-def run_stage(order: StageRun, progress: StageProgress | None = None) -> Manifest:
+def run_stage(run: StageRun, progress: StageProgress | None = None) -> Manifest:
     """Make the table of a stage, or find that it is made. Returns its manifest.
 
     A table that a killed run left unfinished goes on where it stopped. Raises ``UserError`` (a table that was made
     differently, an empty input, a full device …), ``StageFailed``, ``EngineError``, ``LimitReached``;
     ``KeyboardInterrupt`` passes through once the workers have been told to stop.
     """
-    manifest = finished(order.folder, order.provenance, order.replace)
+    manifest = finished(run.folder, run.provenance, run.replace)
     if manifest is not None:
-        attempts.end(order.folder)
+        attempts.end(run.folder)
         if progress is not None:
-            progress.skipped(order.name, manifest)
+            progress.skipped(run.name, manifest)
         return manifest
-    order.runner.check()
-    refuse_empty(order.primary, order.name)
-    chunks = plan(order.primary, order.operation.chunk_rows)
-    manifest = made(order, chunks, progress)
+    run.runner.check()
+    refuse_empty(run.primary, run.name)
+    chunks = plan(run.primary, run.operation.chunk_rows)
+    manifest = made(run, chunks, progress)
     if progress is not None:
-        progress.finished(order.name, manifest)
+        progress.finished(run.name, manifest)
     return manifest
 
 
-def made(order: StageRun, chunks: Sequence[Chunk], progress: StageProgress | None) -> Manifest:
+def made(run: StageRun, chunks: Sequence[Chunk], progress: StageProgress | None) -> Manifest:
     """Make the table in at most ``ATTEMPTS`` attempts. Raises as ``run_stage``."""
     began = time.monotonic()
     number = 1
     while True:
-        workspace = attempts.begin(order.folder, Plan(provenance=order.provenance, chunks=len(chunks)))
+        workspace = attempts.begin(run.folder, Plan(provenance=run.provenance, chunks=len(chunks)))
         try:
-            busy = work(order, chunks, workspace, progress)
-            refuse_passing(order, chunks, workspace)
-            return conclude(order, chunks, workspace, time.monotonic() - began, busy)
+            busy = work(run, chunks, workspace, progress)
+            refuse_passing(run, chunks, workspace)
+            return conclude(run, chunks, workspace, time.monotonic() - began, busy)
         except WorkerLost as error:
             stop.end_workers(workspace.stop_file)
             stop.lost.clear()
             if number == ATTEMPTS:
-                raise worker_lost(order, error, ATTEMPTS) from None
+                raise worker_lost(run, error, ATTEMPTS) from None
             number += 1
             if progress is not None:
-                progress.retried(order.name, str(error), number)
+                progress.retried(run.name, str(error), number)
 
 
 @contextlib.contextmanager
@@ -150,38 +150,36 @@ def loss_noticed() -> Iterator[None]:
         raise
 
 
-def work(
-    order: StageRun, chunks: Sequence[Chunk], workspace: Workspace, progress: StageProgress | None
-) -> float | None:
+def work(run: StageRun, chunks: Sequence[Chunk], workspace: Workspace, progress: StageProgress | None) -> float | None:
     """One attempt. Returns the mean utilisation of the servers, if it is known. Raises as ``execute``."""
-    tracker = Tracker(order.operation, workspace)
+    tracker = Tracker(run.operation, workspace)
     with (
-        watched(order, chunks, tracker, progress) as gauge,
+        reporting(run, chunks, tracker, progress) as load,
         loss_noticed(),
         stop.interruptible(workspace.stop_file),
     ):
-        execute(order, chunks, workspace, lambda: tracker.standing().ended)
-        refuse_halted(order, workspace)
-    return gauge.mean()
+        execute(run, chunks, workspace, lambda: tracker.snapshot().ended)
+        refuse_halted(run, workspace)
+    return load.mean()
 
 
-def refuse_halted(order: StageRun, workspace: Workspace) -> None:
+def refuse_halted(run: StageRun, workspace: Workspace) -> None:
     """Raises ``LimitReached`` if the workers stopped before the end, and says how far they came."""
     halt = workspace.halted()
     if halt is not None:
         kept = ended(workspace.journal)
-        said = f"stage {order.name} stopped, {halt.reason}; the {kept} inputs that have ended are kept"
+        said = f"stage {run.name} stopped, {halt.reason}; the {kept} inputs that have ended are kept"
         raise LimitReached(said, halt.advice)
 
 
-def refuse_passing(order: StageRun, chunks: Sequence[Chunk], workspace: Workspace) -> None:
+def refuse_passing(run: StageRun, chunks: Sequence[Chunk], workspace: Workspace) -> None:
     """Raises ``LimitReached`` if more inputs than ``retry_above`` were dropped for what may pass.
 
     Their chunks count as undone: the same command tries these inputs again, and takes the others from the journal.
     """
     results = [each for chunk in chunks if (each := workspace.result("results", chunk.index)) is not None]
     passing, read = sum(each.passing for each in results), sum(each.counts.read for each in results)
-    if order.retry_above is None or passing <= order.retry_above * read:
+    if run.retry_above is None or passing <= run.retry_above * read:
         return
     reasons = total(each.reasons for each in results)
     told = ", ".join(f"{reason} {reasons[reason]}" for reason in sorted(PASSING & reasons.keys()))
@@ -189,7 +187,7 @@ def refuse_passing(order: StageRun, chunks: Sequence[Chunk], workspace: Workspac
         if each.passing:
             workspace.reopen(each)
     raise LimitReached(
-        f"stage {order.name} stopped: {passing:,} of its {read:,} inputs were dropped for what may pass ({told});"
+        f"stage {run.name} stopped: {passing:,} of its {read:,} inputs were dropped for what may pass ({told});"
         " what was used is kept",
         "See that the model answers (--no-retry-dropped goes on without them),",
     )
@@ -208,7 +206,7 @@ def refuse_empty(tables: Sequence[Table], name: str) -> None:
 
 
 def conclude(
-    order: StageRun, chunks: Sequence[Chunk], workspace: Workspace, seconds: float, busy: float | None = None
+    run: StageRun, chunks: Sequence[Chunk], workspace: Workspace, seconds: float, busy: float | None = None
 ) -> Manifest:
     """Add up the chunks and write the manifest. Raises ``EngineError`` if a chunk is missing or counts are wrong.
 
@@ -217,28 +215,28 @@ def conclude(
     results = [workspace.result("results", chunk.index) for chunk in chunks]
     present = [result for result in results if result is not None]
     if len(present) != len(chunks):
-        raise EngineError(f"stage {order.name}: {len(chunks) - len(present)} of {len(chunks)} chunks are missing")
+        raise EngineError(f"stage {run.name}: {len(chunks) - len(present)} of {len(chunks)} chunks are missing")
     counts = Counts(**total(msgspec.structs.asdict(each.counts) for each in present))
     if counts.read == 0:
         raise UserError(
-            f"stage {order.name} has nothing to do: no row of its input was meant for it", ErrorCode.NOTHING_TO_DO
+            f"stage {run.name} has nothing to do: no row of its input was meant for it", ErrorCode.NOTHING_TO_DO
         )
     sums = total(each.metrics for each in present)
     try:
-        order.operation.check(sums)
+        run.operation.check(sums)
     except UserError:
-        attempts.clear(order.folder)
+        attempts.clear(run.folder)
         raise
-    metrics = order.operation.summed(sums)
+    metrics = run.operation.summed(sums)
     utilisation = {} if busy is None else {"server_utilisation": round(busy, 3)}
     manifest = Manifest(
-        table=order.name,
-        record=order.operation.writes.__name__,
+        table=run.name,
+        record=run.operation.writes.__name__,
         schema_version=SCHEMA_VERSION,
-        operator=order.provenance.operator,
-        config=order.provenance.config,
-        config_digest=order.provenance.config_digest,
-        inputs=order.provenance.inputs,
+        operator=run.provenance.operator,
+        config=run.provenance.config,
+        config_digest=run.provenance.config_digest,
+        inputs=run.provenance.inputs,
         counts=counts,
         reasons=dict(sorted(total(each.reasons for each in present).items())),
         files=[each.data for each in present],
@@ -249,10 +247,10 @@ def conclude(
         metrics={**dict(sorted(metrics.items())), **utilisation},
     )
     workspace.publish(present)
-    for side in order.operation.sides:
-        write_manifest(order.folder / side, beside(manifest, side, [each.sides[side] for each in present]))
-    write_manifest(order.folder, manifest)
-    attempts.end(order.folder)
+    for side in run.operation.sides:
+        write_manifest(run.folder / side, beside(manifest, side, [each.sides[side] for each in present]))
+    write_manifest(run.folder, manifest)
+    attempts.end(run.folder)
     return manifest
 
 

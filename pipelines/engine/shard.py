@@ -110,13 +110,13 @@ class Shard:
         return measured
 
     def fail(
-        self, unit: Unit, error: Exception, record: Record, row: int, lost: Mapping[str, float] | None = None
+        self, unit: Unit, error: Exception, record: Record, row: int, spent: Mapping[str, float] | None = None
     ) -> None:
         """Drop all inputs of a unit for an exception; ``record`` is the ``row``-th of the chunk.
 
-        ``lost`` are figures of what it had spent.
+        ``spent`` are the figures of ``Operation.dropped_measures``.
         """
-        self._measures.update(lost or {})
+        self._measures.update(spent or {})
         context = self.context(record, row)
         letters = [dead_letter(error, input_id, self._operation, context) for input_id in unit]
         self.add(unit, [Result(input_id=letter.input_id, dropped=letter) for letter in letters])
@@ -170,11 +170,13 @@ class Shard:
         )
         for name, value in chain(*(each.items() for each in figures)):
             metrics[name] += value  # type: ignore[assignment]
-        lost = len(self.dropped)
+        dropped_inputs = len(self.dropped)
         return ShardResult(
             chunk=self.chunk,
             place=place,
-            counts=Counts(read=self._read, used=self._read - lost, dropped=lost, written=len(self.rows)),
+            counts=Counts(
+                read=self._read, used=self._read - dropped_inputs, dropped=dropped_inputs, written=len(self.rows)
+            ),
             reasons=dict(Counter(letter.reason for letter in self.dropped)),
             data=data,
             sides=sides,

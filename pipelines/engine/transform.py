@@ -84,8 +84,8 @@ class RowsFn(StageFn):
                 except Exception as error:  # noqa: BLE001 - the boundary that attributes what plug-ins raise
                     shard.fail(unit, error, record, row)
                 else:
-                    lost = [result for result in results if result.dropped is not None]
-                    shard.add(unit, results, shard.context(record, row) if lost else None)
+                    dropped = any(result.dropped is not None for result in results)
+                    shard.add(unit, results, shard.context(record, row) if dropped else None)
         return self.workspace.store(self._phase, shard, operation.writes)
 
     def teardown(self) -> None:

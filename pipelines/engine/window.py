@@ -36,7 +36,7 @@ class Pending(msgspec.Struct, frozen=True):
 class Completed(msgspec.Struct, frozen=True):
     """A unit that has ended, with its results or an exception."""
 
-    flight: Pending
+    pending: Pending
     results: list[Result] = []
     error: Exception | None = None
 
@@ -46,7 +46,7 @@ class Window:
 
     def __init__(self, operation: AsyncOperation[Any, Any]) -> None:
         self._operation = operation
-        self._landings: queue.SimpleQueue[Completed] = queue.SimpleQueue()
+        self._completed: queue.SimpleQueue[Completed] = queue.SimpleQueue()
         self._tasks: set[asyncio.Task[None]] = set()
         self._made: Future[asyncio.AbstractEventLoop] = Future()
         self._thread = threading.Thread(target=self._run, name=f"window-{operation.name}", daemon=True)
@@ -64,35 +64,35 @@ class Window:
 
     @property
     def full(self) -> bool:
-        """Whether nothing may start before something lands."""
+        """Whether nothing may start before something completes."""
         return self.in_flight >= self._operation.window
 
-    def launch(self, flight: Pending) -> None:
+    def launch(self, pending: Pending) -> None:
         """Start a unit. The caller sees to it that the window is not full."""
-        self.in_flight += len(flight.unit)
-        self._loop.call_soon_threadsafe(self._start, flight, self._generation)
+        self.in_flight += len(pending.unit)
+        self._loop.call_soon_threadsafe(self._start, pending, self._generation)
 
-    def land(self) -> Completed:
-        """Wait for the next unit to end. Raises ``RuntimeError`` if none is in flight, ``Stopped`` if told to stop."""
+    def next_completed(self) -> Completed:
+        """Wait for the next unit to end. Raises ``RuntimeError`` if none is in flight, ``Stopped`` if the run stops."""
         if not self.in_flight:
             raise RuntimeError("nothing is in flight")
-        landing = None
-        while landing is None:
+        completed = None
+        while completed is None:
             stop.check()
             with contextlib.suppress(queue.Empty):
-                landing = self._landings.get(timeout=_POLL_S)
-        self.in_flight -= len(landing.flight.unit)
-        return landing
+                completed = self._completed.get(timeout=_POLL_S)
+        self.in_flight -= len(completed.pending.unit)
+        return completed
 
-    def landed(self) -> bool:
-        """Whether ``land`` would return at once."""
-        return not self._landings.empty()
+    def has_completed(self) -> bool:
+        """Whether ``next_completed`` would return at once."""
+        return not self._completed.empty()
 
     def abandon(self) -> None:
-        """Cancel all that is in flight; nothing of it lands any more."""
+        """Cancel all that is in flight; nothing of it completes any more."""
         self._generation += 1
         asyncio.run_coroutine_threadsafe(self._cancel(), self._loop).result()
-        self._landings = queue.SimpleQueue()
+        self._completed = queue.SimpleQueue()
         self.in_flight = 0
 
     def stop(self) -> None:
@@ -122,21 +122,21 @@ class Window:
         finally:
             loop.close()
 
-    def _start(self, flight: Pending, generation: int) -> None:
+    def _start(self, pending: Pending, generation: int) -> None:
         if generation != self._generation:
             return
-        task = self._loop.create_task(self._fly(flight))
+        task = self._loop.create_task(self._process(pending))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _fly(self, flight: Pending) -> None:
-        landings = self._landings
+    async def _process(self, pending: Pending) -> None:
+        done = self._completed  # of this generation: those that are abandoned go nowhere
         try:
-            results: Iterable[Result] = await self._operation.process(flight.record, flight.unit)
-            landing = Completed(flight, list(results))
+            results: Iterable[Result] = await self._operation.process(pending.record, pending.unit)
+            completed = Completed(pending, list(results))
         except Exception as error:  # noqa: BLE001 - handed to the feeding thread, which judges it
-            landing = Completed(flight, error=error)
-        landings.put(landing)
+            completed = Completed(pending, error=error)
+        done.put(completed)
 
     async def _cancel(self) -> None:
         tasks = list(self._tasks)

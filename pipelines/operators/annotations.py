@@ -9,24 +9,30 @@ from agentmill.pipelines.operators.lookup import Shards, distinct
 from agentmill.pipelines.operators.operator import Inputs, Operator, tables_of
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError, near_match
-from agentmill.schemas.records.verdict import Label, Value, Verdict
+from agentmill.schemas.record_kinds import ANNOTATION_ROLES, RECORD_KINDS
 from agentmill.schemas.tables import Table
 from agentmill.schemas.views.annotations import NOTHING, Annotations
 from agentmill.synthesis.environments import check_admissible
 
-KINDS: Mapping[str, tuple[type[Verdict | Label | Value], list[str]]] = {
-    "verdicts": (Verdict, ["item", "score", "passed", "reason"]),
-    "labels": (Label, ["item", "reason"]),
-    "values": (Value, ["item"]),
+COLUMNS: Mapping[str, list[str]] = {
+    "verdicts": ["item", "score", "passed", "reason"],
+    "labels": ["item", "reason"],
+    "values": ["item"],
 }
-"""Roles of tables, the records they hold, and the columns that are read; the evidence of verdicts is not."""
+"""The columns that are read of the tables of a role; the evidence of verdicts, which may be long, is not."""
+
+ANNOTATIONS = [ANNOTATION_ROLES[role] for role in COLUMNS]
+"""The records that have a name and are asked for by it."""
 
 
 class AnnotationIndex:
     """Evidence by trajectory. Pickles as paths; each worker loads it once."""
 
-    def __init__(self, inputs: Inputs, roles: Sequence[str] = tuple(KINDS)) -> None:
-        self._shards: dict[str, Shards[Any]] = {role: Shards(tables_of(inputs, role), *KINDS[role]) for role in roles}
+    def __init__(self, inputs: Inputs, roles: Sequence[str] = tuple(COLUMNS)) -> None:
+        self._shards: dict[str, Shards[Any]] = {
+            role: Shards(tables_of(inputs, role), RECORD_KINDS[ANNOTATION_ROLES[role]].type, COLUMNS[role])
+            for role in roles
+        }
         self._said: dict[str, Annotations] = {}
 
     def load(self) -> None:
@@ -38,7 +44,7 @@ class AnnotationIndex:
         found: dict[str, dict[str, dict[Any, Any]]] = {}
         for role, shards in self._shards.items():
             for each in shards:
-                own = found.setdefault(each.trajectory_id, {name: {} for name in KINDS})
+                own = found.setdefault(each.trajectory_id, {name: {} for name in COLUMNS})
                 of = f"trajectory {each.trajectory_id}" + ("" if each.item is None else f", item {each.item}")
                 shards.put(own[role], (each.item, each.name), each, f"{each.name!r} of {of}")
         self._said = {
@@ -47,15 +53,12 @@ class AnnotationIndex:
         }
 
     def of(self, trajectory_id: str) -> Annotations:
-        """What is said of a trajectory; nothing if it is not known."""
+        """The annotations of a trajectory; nothing if it is not known."""
         return self._said.get(trajectory_id, NOTHING)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_said": {}}
 
-
-ANNOTATIONS = ("Verdict", "Label", "Value")
-"""The records that have a name and are asked for by it."""
 
 Names = frozenset[str] | None
 """The names of the annotations in a table; ``None`` where they are not known, as in a table without any row."""
@@ -92,7 +95,7 @@ def unasked_notes(parameters: Operator) -> list[str]:
     )
     return [
         f"warning: `{role}` is named, and nothing in this step asks it; leave it out, or ask it, as in `where`"
-        for role in (f"{record.lower()}s" for record in ANNOTATIONS)
+        for role in COLUMNS
         if getattr(parameters, role, None) and role not in asked
     ]
 

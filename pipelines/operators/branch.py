@@ -15,7 +15,8 @@ from agentmill.pipelines.engine.operation import AnyOperation, Result, Unit
 from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames, expect
 from agentmill.pipelines.operators.rollout import Acting
 from agentmill.pipelines.operators.rollout_operation import Actors, Rollout, SideTables
-from agentmill.pipelines.operators.selection import SAID, FilterParameters, TrajectoryFilter
+from agentmill.pipelines.operators.selection import FilterParameters, TrajectoryFilter
+from agentmill.schemas.record_kinds import ANNOTATION_ROLES
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.views.annotations import Annotations
 from agentmill.schemas.views.roles import several_agents
@@ -33,7 +34,7 @@ class Branch(FilterParameters, Acting, BranchStrategy):
 
     primary: ClassVar[str] = "of"
     strategy_type: ClassVar[type[EpisodeParameters]] = BranchStrategy
-    table_roles: ClassVar[Sequence[str]] = ("of", "tasks", "environments", *SAID)
+    table_roles: ClassVar[Sequence[str]] = ("of", "tasks", "environments", *ANNOTATION_ROLES)
     model_roles: ClassVar[Mapping[str, str]] = {**Acting.model_roles, "teacher": "teacher"}
 
     of: TableNames = Field(description="tables of trajectories that we made")
@@ -104,24 +105,24 @@ class Branching(Rollout):
                 if isinstance(error, Unreachable) or len(unit) == 1:
                     raise
                 letter = dead_letter(error, piece, self, {"trajectory_id": record.trajectory_id})
-                result = Result(input_id=piece, dropped=letter, measures=super().lost(one))
+                result = Result(input_id=piece, dropped=letter, measures=super().dropped_measures(one))
             siblings += result.outputs
             results.append(result)
         return results
 
-    def lost(self, unit: Unit) -> Mapping[str, float]:
-        """As ``Rollout.lost``, of all branches of a unit."""
+    def dropped_measures(self, unit: Unit) -> Mapping[str, float]:
+        """As ``Rollout.dropped_measures``, of all branches of a unit."""
         spent: Counter[str] = Counter()
         for piece in unit:
-            spent.update(super().lost(Unit([piece])))
+            spent.update(super().dropped_measures(Unit([piece])))
         return spent
 
     def evidence(self, record: Any) -> Annotations:
-        """What is said of a trajectory and its steps. Raises ``Unused`` for one that is not chosen."""
+        """The annotations of a trajectory and its steps. Raises ``Unused`` for one that is not chosen."""
         return self._choice.evidence(record.trajectory_id)
 
     def refused(self, record: Any) -> Unused | None:
-        """Not chosen, not made by us, not lived, with tools where commands are needed, or without such a turn."""
+        """Not chosen, not made by us, not played, with tools where commands are needed, or without such a turn."""
         try:
             evidence = self.evidence(record)
         except Unused as error:

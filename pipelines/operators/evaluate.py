@@ -1,8 +1,8 @@
 """``evaluate``: models side by side on the same held-out tasks, through the same rollout and verification stages.
 
 Each model plays each split once, and once more with its answers constrained to admissible actions where ``constrained``
-names it, so that skill is told apart from format. How it plays is a rollout operator with parameters of its own, so
-that an agent is evaluated as it acts: its roles, its context, its sampling. Tables lie in
+names it, so that skill is distinguished from format. How it plays is a rollout operator with parameters of its own, so
+that an agent is evaluated as it acts: its roles, its context, its sampling. Tables are in
 ``SPLIT/MODEL/{trajectories,verdicts}``, what they come to in ``evaluation.json``.
 """
 
@@ -230,7 +230,7 @@ def settle(folder: Path, tables: Mapping[Play, tuple[Table, Table]], models: Seq
 
 
 def compare(tables: Mapping[Play, tuple[Table, Table]], models: Sequence[str]) -> JsonObject:
-    """Split, then model, then its measures; beside the models the paired difference of the last and the first."""
+    """Split, then model, then its measures; besides the models the paired difference of the last and the first."""
     results: JsonObject = {}
     for split in dict.fromkeys(run.split for run in tables):
         episodes = {

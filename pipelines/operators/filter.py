@@ -1,4 +1,4 @@
-"""``filter``: which trajectories are kept, by conditions on what was said of them; the rows stay where they are."""
+"""``filter``: which trajectories are kept, by conditions on their annotations; the rows stay where they are."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Any, ClassVar, cast
 from pydantic import Field
 
 from agentmill.pipelines.engine.operation import AnyOperation, Blamed, Result, RowOperation, Unit
-from agentmill.pipelines.operators.annotations import AnnotationIndex, expect_asked, unasked_notes
+from agentmill.pipelines.operators.annotations import COLUMNS, AnnotationIndex, expect_asked, unasked_notes
 from agentmill.pipelines.operators.operator import Inputs, Operator, StepContext, TableNames, expect
 from agentmill.pipelines.operators.selection import kept_notes
 from agentmill.schemas.conditions import Condition
 from agentmill.schemas.errors import nearest
+from agentmill.schemas.record_kinds import ANNOTATION_ROLES
 from agentmill.schemas.records.manifest import Manifest
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.records.verdict import Selection
@@ -26,7 +27,7 @@ class Filter(Operator):
     """A selection per trajectory: kept if all conditions hold, else dropped for the first that does not."""
 
     primary: ClassVar[str] = "of"
-    table_roles: ClassVar[Sequence[str]] = ("of", "verdicts", "labels", "values")
+    table_roles: ClassVar[Sequence[str]] = ("of", *COLUMNS)
 
     of: TableNames = Field(description="tables of trajectories")
     verdicts: TableNames | None = Field(default=None, description="tables of verdicts on them")
@@ -38,9 +39,9 @@ class Filter(Operator):
     def writes(self, reads: Mapping[str, Sequence[str]]) -> str:
         """Selections, of trajectories."""
         expect(reads, "of", "Trajectory")
-        for role, record in (("verdicts", "Verdict"), ("labels", "Label"), ("values", "Value")):
+        for role in COLUMNS:
             if role in reads:
-                expect(reads, role, record)
+                expect(reads, role, ANNOTATION_ROLES[role])
         expect_asked(self, reads)
         return "Selection"
 

@@ -12,8 +12,9 @@ from agentmill.pipelines.engine.operation import AnyOperation, Blamed
 from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames, expect, tables_of
 from agentmill.pipelines.operators.rollout import Episodes
 from agentmill.pipelines.operators.rollout_operation import Actors, Rollout, SideTables
-from agentmill.pipelines.operators.selection import SAID, FilterParameters, TrajectoryFilter, Where
+from agentmill.pipelines.operators.selection import FilterParameters, TrajectoryFilter, Where
 from agentmill.pipelines.operators.trajectory_index import TrajectoryIndex
+from agentmill.schemas.record_kinds import ANNOTATION_ROLES
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.views.view import Unused
 from agentmill.synthesis.rollouts.parameters import EpisodeParameters
@@ -22,14 +23,14 @@ from agentmill.synthesis.rollouts.strategy import Exploration, Strategy
 from agentmill.synthesis.strategies.memory import Memory as MemoryStrategy
 from agentmill.synthesis.strategies.simulate import Imagine as ImagineStrategy
 
-OF_EXAMPLES = (*Retrieval.model_fields, *SAID, "where", "verdict")
+OF_EXAMPLES = (*Retrieval.model_fields, *ANNOTATION_ROLES, "where", "verdict")
 
 
 class Memory(FilterParameters, Episodes, MemoryStrategy):
     """k episodes per task, with exemplars or reflections from earlier runs in the prompt."""
 
     strategy_type: ClassVar[type[EpisodeParameters]] = MemoryStrategy
-    table_roles: ClassVar[Sequence[str]] = ("tasks", "from_", "environments", *SAID)
+    table_roles: ClassVar[Sequence[str]] = ("tasks", "from_", "environments", *ANNOTATION_ROLES)
 
     from_: TableNames = Field(alias="from", description="tables of earlier trajectories, of these tasks or others")
     where: Where = Field(default="success", description="which of them, by the verdict")
@@ -104,10 +105,10 @@ class Remembering(Rollout):
 
 
 class Imagine(FilterParameters, Episodes, ImagineStrategy):
-    """k runs per task as a model imagines them, each turn held against the rules of the world."""
+    """k runs per task as a model imagines them, each turn held against the rules of the environment."""
 
     strategy_type: ClassVar[type[EpisodeParameters]] = ImagineStrategy
-    table_roles: ClassVar[Sequence[str]] = ("tasks", "from_", "environments", *SAID)
+    table_roles: ClassVar[Sequence[str]] = ("tasks", "from_", "environments", *ANNOTATION_ROLES)
 
     policy: str = Field(description="the model that writes the runs: an entry of models, @base or @last")
     from_: TableNames | None = Field(

@@ -67,7 +67,7 @@ class Normalize(Operator, Profile):
         return self.model_copy(update={"data": [hub.pinned(each, revisions) for each in self.data]})
 
     def provenance_config(self, context: StepContext) -> JsonObject:
-        """As for every stage, with what is read from the Hub: there, a place stands for what lies in it."""
+        """As for every stage, with what is read from the Hub: there, a place stands for what is in it."""
         addresses = self._addresses()
         read = {"data": addresses, "config": self.config} if addresses else {}
         return {**super().provenance_config(context), **read}
@@ -242,7 +242,7 @@ def action_notes(manifest: Manifest) -> list[str]:
 
 
 def private_notes(paths: Sequence[str], manifest: Manifest) -> list[str]:
-    """A warning for each path that matched nothing, and for each name that stands in text which is no JSON."""
+    """A warning for each path that matched nothing, and for each name that is in text which is no JSON."""
     notes = []
     known = [each.field.replace(ITEM, "") for each in field_report(manifest.metrics)]
     known += [path for path in paths if manifest.metrics.get(f"{REMOVED}{path}")]
@@ -252,7 +252,7 @@ def private_notes(paths: Sequence[str], manifest: Manifest) -> list[str]:
             notes.append(f"warning: {found}.{near_match(path, known)}")
         if left := manifest.metrics.get(f"{LEFT}{path}"):
             found = f"{left:.0f} texts name {path!r} but are no JSON, so they are stored as they are"
-            notes.append(f"warning: {found}; if it stands in them, make the field of the text private")
+            notes.append(f"warning: {found}; if they hold it, make the field of the text private")
     return notes
 
 

@@ -70,7 +70,7 @@ class Operator(Config):
     """The roles of the models it uses, and the fields that name them."""
 
     sides: ClassVar[Sequence[str]] = ()
-    """Tables that it writes beside its own: entries of ``SIDES``, which later steps know as ``NAME/SIDE``."""
+    """Tables that it writes besides its own: entries of ``SIDES``, which later steps know as ``NAME/SIDE``."""
 
     tokenizers: ClassVar[Sequence[str]] = ()
     """The fields that name a folder with a tokenizer."""

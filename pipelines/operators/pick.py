@@ -15,8 +15,9 @@ from pydantic import Field, model_validator
 from agentmill.pipelines.engine import stop
 from agentmill.pipelines.engine.operation import AnyOperation, Blamed, Result, RowOperation, Unit
 from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames, expect, tables_of
-from agentmill.pipelines.operators.selection import SAID, FilterParameters, TrajectoryFilter, kept_notes
+from agentmill.pipelines.operators.selection import FilterParameters, TrajectoryFilter, kept_notes
 from agentmill.pipelines.operators.trajectory_index import TrajectoryIndex
+from agentmill.schemas.record_kinds import ANNOTATION_ROLES
 from agentmill.schemas.records.manifest import Manifest
 from agentmill.schemas.records.trajectory import Action, Trajectory
 from agentmill.schemas.records.verdict import Selection
@@ -30,7 +31,7 @@ class Pick(FilterParameters):
     """A selection per trajectory: kept are the first k of each task in some order, of those that are chosen at all."""
 
     primary: ClassVar[str] = "of"
-    table_roles: ClassVar[Sequence[str]] = ("of", *SAID)
+    table_roles: ClassVar[Sequence[str]] = ("of", *ANNOTATION_ROLES)
 
     of: TableNames = Field(description="tables of trajectories")
     by: By = Field(
@@ -46,7 +47,9 @@ class Pick(FilterParameters):
     @model_validator(mode="after")
     def _a_score_for_the_best(self) -> Pick:
         if self.by != "best" and "score" in self.model_fields_set:
-            raise ValueError(f"`score: {self.score}` tells the best; `by: {self.by}` asks no score, so leave it out")
+            raise ValueError(
+                f"`score: {self.score}` decides which is best; `by: {self.by}` asks no score, so leave it out"
+            )
         return self
 
     def writes(self, reads: Mapping[str, Sequence[str]]) -> str:

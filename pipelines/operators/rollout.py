@@ -112,7 +112,7 @@ class Acting(EpisodeParameters, Operator):
         """
         if self.context == "notes" and self.summarizer is None and context.models["actor"].config.policy == EXPERT:
             raise UserError(
-                f"the expert {self.policy!r} acts and has no words: name a `summarizer` for `context: notes`",
+                f"the expert {self.policy!r} acts and cannot write: name a `summarizer` for `context: notes`",
                 ErrorCode.NEEDS_ANOTHER_KEY,
             )
         return {**super().provenance_config(context), "seed": self._seed(context), "round": context.round}

@@ -100,7 +100,7 @@ class Rollout(AsyncOperation[Task | Trajectory, Trajectory]):
         self._policies = make_policies(self._actors.policies)
 
     async def close(self) -> None:
-        """Wait for worlds that are being closed, and close the policies."""
+        """Wait for environments that are being closed, and close the policies."""
         await environments_closed()
         for policy in self._policies.values():
             await policy.close()
@@ -164,7 +164,7 @@ class Rollout(AsyncOperation[Task | Trajectory, Trajectory]):
         nodes = [each for each in found if isinstance(each, Node)]
         return [Result(input_id=piece, outputs=trajectories, sides={NODES: nodes} if nodes else {})]
 
-    def lost(self, unit: Unit) -> Mapping[str, float]:
+    def dropped_measures(self, unit: Unit) -> Mapping[str, float]:
         """Tokens and costs of a piece that is dropped, as ``lost_…``."""
         meter = self._meters.pop(unit[0], None)
         return {f"lost_{name}": value for name, value in tokens_of(meter.usage).items()} if meter is not None else {}
@@ -189,7 +189,7 @@ class Rollout(AsyncOperation[Task | Trajectory, Trajectory]):
         return {"nodes": 1, **{f"tree_{name}": value for name, value in costs.items()}}
 
     async def _found(self, exploration: Exploration, piece: str) -> list[Any]:
-        """What a piece yields; if a policy or the world breaks after a trajectory, what it yielded before.
+        """What a piece yields; if a policy or the environment breaks after a trajectory, what it yielded before.
 
         The last one then says why it was the last. Where no model can be asked, all of it is to be done again.
         """

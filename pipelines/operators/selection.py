@@ -25,6 +25,7 @@ from agentmill.schemas.conditions import Asked
 from agentmill.schemas.config import Config
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
+from agentmill.schemas.record_kinds import ANNOTATION_ROLES
 from agentmill.schemas.records.manifest import Manifest
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.trajectory import Trajectory
@@ -144,7 +145,6 @@ def check_overlap(selections: Sequence[Table], trajectories: Sequence[Table]) ->
 
 
 Where = Literal["all", "success", "failure"]
-SAID = {"verdicts": "Verdict", "labels": "Label", "values": "Value", "selections": "Selection"}
 
 
 class FilterParameters(Operator):
@@ -171,7 +171,7 @@ class FilterParameters(Operator):
 
     def expect_said(self, reads: Mapping[str, Sequence[str]]) -> None:
         """Raises ``UserError`` for tables that do not say what their role promises, and for a role that is missing."""
-        for role, record in SAID.items():
+        for role, record in ANNOTATION_ROLES.items():
             if role in reads:
                 expect(reads, role, record)
         expect_asked(self, reads)
@@ -229,13 +229,13 @@ class TrajectoryFilter:
         return {"not_in_selections": 1} if unknown else {}
 
     def with_inherited(self, trajectory: Trajectory, evidence: Annotations, lineage: Lineage) -> Annotations:
-        """``evidence`` with what is said of the steps that the trajectory copied where they were taken first."""
+        """``evidence`` with the annotations of the steps that the trajectory copied where they were taken first."""
         for ancestor_id, end in lineage.sources(trajectory):
             evidence = evidence.with_inherited(self._said.of(ancestor_id), end)
         return evidence
 
     def evidence(self, trajectory_id: str) -> Annotations:
-        """What is said of a trajectory that is chosen. Raises ``Unused`` for one that is left out."""
+        """The annotations of a trajectory that is chosen. Raises ``Unused`` for one that is left out."""
         evidence = self._said.of(trajectory_id)
         if self._selected is not None:
             self._selected.check(trajectory_id)

@@ -64,7 +64,7 @@ class Continuations:
                 )
                 if branch.trajectory_id in seen:
                     raise UserError(
-                        f"branch {branch.trajectory_id} stands twice, again in {path}: give it once",
+                        f"branch {branch.trajectory_id} is given twice, again in {path}: give it once",
                         ErrorCode.RECORD_TWICE,
                     )
                 seen.add(branch.trajectory_id)

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from agentmill.pipelines.engine.operation import AnyOperation, Blamed, Result, RowOperation, Unit
 from agentmill.pipelines.operators.annotations import AnnotationIndex
 from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames, expect, tables_of
-from agentmill.pipelines.operators.selection import SAID, FilterParameters, TrajectoryFilter, left_out
+from agentmill.pipelines.operators.selection import FilterParameters, TrajectoryFilter, left_out
 from agentmill.pipelines.operators.step_estimates import (
     Broadcast,
     Continuations,
@@ -21,6 +21,7 @@ from agentmill.pipelines.operators.step_estimates import (
     unfinished,
 )
 from agentmill.pipelines.operators.trajectory_index import TrajectoryIndex
+from agentmill.schemas.record_kinds import ANNOTATION_ROLES
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.records.verdict import Value
 from agentmill.schemas.views.annotations import Criterion
@@ -40,7 +41,7 @@ class StepValue(FilterParameters):
     """A value for each step of the trajectories of which something is known, with the number of samples behind it."""
 
     primary: ClassVar[str] = "of"
-    table_roles: ClassVar[Sequence[str]] = ("of", "branches", "nodes", *SAID)
+    table_roles: ClassVar[Sequence[str]] = ("of", "branches", "nodes", *ANNOTATION_ROLES)
 
     of: TableNames = Field(description="tables of trajectories")
     method: Literal["mc", "tree", "state_group", "broadcast"] = Field(

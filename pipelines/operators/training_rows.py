@@ -14,10 +14,11 @@ from agentmill.pipelines.engine import stop
 from agentmill.pipelines.engine.operation import AnyOperation, Blamed, Result, RowOperation, Unit
 from agentmill.pipelines.operators.lineage import Lineage
 from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames, expect, tables_of
-from agentmill.pipelines.operators.selection import SAID, FilterParameters, TrajectoryFilter, left_out
+from agentmill.pipelines.operators.selection import FilterParameters, TrajectoryFilter, left_out
 from agentmill.pipelines.operators.trajectory_index import TrajectoryIndex
 from agentmill.schemas.config import Config
 from agentmill.schemas.errors import UserError
+from agentmill.schemas.record_kinds import ANNOTATION_ROLES
 from agentmill.schemas.records.manifest import Manifest
 from agentmill.schemas.records.record import Record
 from agentmill.schemas.records.trajectory import Trajectory
@@ -38,7 +39,7 @@ class Rows(FilterParameters):
     """Training rows of trajectories. ``operator_of`` adds the parameters of a view."""
 
     primary: ClassVar[str] = "from"
-    table_roles: ClassVar[Sequence[str]] = ("from_", *SAID)
+    table_roles: ClassVar[Sequence[str]] = ("from_", *ANNOTATION_ROLES)
     view_type: ClassVar[type[BaseView]]
 
     from_: TableNames = Field(alias="from", description="tables of trajectories")

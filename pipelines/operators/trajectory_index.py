@@ -51,7 +51,7 @@ class TrajectoryIndex:
         first = self._places.setdefault(trajectory_id, place)
         if first is not place:
             raise UserError(
-                f"trajectory {trajectory_id} stands twice, in {first[0]} and {place[0]}: give it once",
+                f"trajectory {trajectory_id} is given twice, in {first[0]} and {place[0]}: give it once",
                 ErrorCode.RECORD_TWICE,
             )
 

@@ -30,7 +30,7 @@ from agentmill.synthesis.rollouts.blocking_env import (
 from agentmill.synthesis.verifiers.verifier import Need, Verifier
 
 HUNG_IN_A_ROW = 8
-"""So many worlds that hang one after the other are no accident of single ones."""
+"""So many environments that hang one after the other are no accident of single ones."""
 
 
 SIDE_TABLES: Mapping[Need, tuple[str, str]] = {
@@ -91,7 +91,7 @@ class Verify(Operator):
 
 @functools.cache
 def operator_of(verifier_type: type[Verifier]) -> type[Verify]:
-    """The operator of a verifier: its fields are the parameters of the step, beside the tables that it needs."""
+    """The operator of a verifier: its fields are the parameters of the step, besides the tables that it needs."""
     needs = verifier_type.needs
     tables: dict[str, Any] = {need: (TableNames, Field(description=SIDE_TABLES[need][1])) for need in needs}
     name = Field(verifier_type.model_fields["name"].default, min_length=1, description="the name of its verdicts")
@@ -130,13 +130,14 @@ class Verification(RowOperation[Trajectory, Verdict]):
                 table.load()
 
     def close(self) -> None:
-        """Wait for worlds that were given up and are being closed."""
+        """Wait for environments that were given up and are being closed."""
         asyncio.run(environments_closed())
 
     def process(self, record: Trajectory, unit: Unit) -> Iterable[Result]:
         """The verdict on a trajectory; one whose task is unknown is dropped.
 
-        Raises ``UserError`` where world after world hangs: each takes its time, and nothing else goes on meanwhile.
+        Raises ``UserError`` where environment after environment hangs: each takes its time, and nothing else goes on
+        meanwhile.
         """
         (input_id,) = unit
         task = self._tasks.get(record.task_id) if self._tasks is not None else None

@@ -34,10 +34,10 @@ class WrapEnv(Operator):
     twins: int = Field(default=0, ge=0, description="tools that get a near-duplicate")
     distractors: int = Field(default=0, ge=0, description="tools of another matter")
     policy: int = Field(default=0, ge=0, le=4, description="complexity of a policy document; 0 is none")
-    hidden: int = Field(default=0, ge=0, description="details per task that the user tells only when asked")
+    hidden: int = Field(default=0, ge=0, description="details per task that the user gives only when asked")
     user: Literal["tool", "person"] = Field(
         default="tool",
-        description="who tells hidden details: the tool ask_user, or a person, a role of multi_agent with "
+        description="who gives hidden details: the tool ask_user, or a person, a role of multi_agent with "
         "`knows: goal.user`",
     )
     faults: float = Field(default=0.0, ge=0, lt=1, description="share of calls that fail the first time")
@@ -48,7 +48,7 @@ class WrapEnv(Operator):
     @model_validator(mode="after")
     def _a_person_with_something_to_tell(self) -> WrapEnv:
         if self.user == "person" and not self.hidden:
-            raise ValueError("`user: person` needs `hidden`, the number of details that it tells only when asked")
+            raise ValueError("`user: person` needs `hidden`, the number of details that it gives only when asked")
         return self
 
     def writes(self, reads: Mapping[str, Sequence[str]]) -> str:

@@ -23,7 +23,7 @@ class ChildFailed(Exception):
     """A child process ended with another exit code than 0; what it said went to stderr."""
 
     def __init__(self, module: str, code: int) -> None:
-        super().__init__(f"python -m {module} ended with exit code {code}; its messages stand above")
+        super().__init__(f"python -m {module} ended with exit code {code}; its messages are above")
         self.code = code
 
 
@@ -60,8 +60,6 @@ def run_module(module: str, arguments: Sequence[str]) -> None:
             raise
         mistake = ErrorCode(told.read().decode() or ErrorCode.TRAINING_REFUSED)
     if code == USER_MISTAKE:
-        raise UserError(
-            f"python -m {module} {shlex.join(arguments)} was refused; what to correct stands above", mistake
-        )
+        raise UserError(f"python -m {module} {shlex.join(arguments)} was refused; what to correct is above", mistake)
     if code != 0:
         raise ChildFailed(module, code)

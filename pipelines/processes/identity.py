@@ -1,4 +1,4 @@
-"""Processes of this machine, told apart exactly: a pid is used again, a pid with its boot and start time is not.
+"""Processes of this machine, distinguished exactly: a pid is used again, a pid with its boot and start time is not.
 
 Reads ``/proc`` (Linux only); see proc(5) for the fields of ``stat``.
 """

@@ -1,7 +1,7 @@
 """What is published: a table, or tables of a run, and the tables that these were made from.
 
 A data set on the Hub holds each table as a folder ``NAME`` (``data/``, ``dropped/``, ``manifest.json``) as it lies
-here, and the recipe beside them. Of a run all tables go up, or those that are named; without names, what an evaluation
+here, and the recipe with them. Of a run all tables go up, or those that are named; without names, what an evaluation
 made and candidates that an admission has decided on are left out.
 """
 
@@ -83,7 +83,7 @@ class Bundle(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def run_files(self) -> list[Path]:
-        """The files of the run that go up beside the tables."""
+        """The files of the run that go up besides the tables."""
         return [] if self.run is None else [self.run / name for name in RUN_FILES if (self.run / name).exists()]
 
 
@@ -145,7 +145,8 @@ def check_names(names: Sequence[str]) -> None:
             )
         if name in names[:place]:
             raise UserError(
-                f"two tables would be called {name}; name them apart: --table NAME=TABLE", ErrorCode.NAME_TAKEN
+                f"two tables would be called {name}; give them different names: --table NAME=TABLE",
+                ErrorCode.NAME_TAKEN,
             )
         if parts[0] in TAKEN or inside:
             raise UserError(
@@ -183,7 +184,7 @@ def with_origins(tables: list[Published], run: Path | None) -> Bundle:
 
 
 def reachable(run: Path | None, seen: set[Path]) -> Iterator[Table]:
-    """The tables of a run, of what its ``data`` names, and of the runs that these lie in."""
+    """The tables of a run, of what its ``data`` names, and of the runs that these are in."""
     if run is None or run in seen:
         return
     seen.add(run)

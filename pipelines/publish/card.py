@@ -200,7 +200,7 @@ def limits(material: Bundle, checks: Sequence[Check]) -> list[str]:
         found.append(f"It holds text that {', '.join(writers)} wrote; terms of use of models may bind users of it.")
     dropped = sum(each.manifest.counts.dropped for each in tables)
     if dropped:
-        found.append(f"{dropped:,} inputs of these tables were not used; each stands in dropped/ with its reason.")
+        found.append(f"{dropped:,} inputs of these tables were dropped; each is in dropped/ with its reason.")
     return [*found, "Success is what the named verifiers say it is; names and postal addresses were not looked for."]
 
 

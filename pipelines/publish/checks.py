@@ -124,7 +124,7 @@ def told(finding: Finding) -> str:
 
 
 def texts_of(material: Bundle) -> dict[str, str]:
-    """The small files that go up beside the rows, by name."""
+    """The small files that go up besides the rows, by name."""
     manifests = {f"{each.name}/{MANIFEST_NAME}": each.table.folder / MANIFEST_NAME for each in material.tables}
     files = {**{path.name: path for path in material.run_files}, **manifests}
     return {name: path.read_text(encoding="utf-8", errors="replace") for name, path in files.items()}
@@ -160,7 +160,7 @@ def leaks(surveys: Iterable[Scan], allowed: Allowed) -> Check:
     ]
     contents = pl.concat([each.contents for each in found]).drop_nulls("split").unique()
     repeated = int((contents.get_column("hash").value_counts().get_column("count") > 1).sum())
-    items += [f"{repeated:,} texts that stand in several splits"] if repeated else []
+    items += [f"{repeated:,} texts that are in several splits"] if repeated else []
     if not items:
         return Check("split leaks", "passed", compared(named, marks, contents))
     level: Level = "note" if allowed.leaks else "refused"
@@ -171,11 +171,11 @@ def leaks(surveys: Iterable[Scan], allowed: Allowed) -> Check:
 def compared(splits: Sequence[str], marks: pl.DataFrame, contents: pl.DataFrame) -> str:
     """What the check of splits, which found nothing, had to go by."""
     if len(splits) < 2:
-        return f"there is one split only, {splits[0]}" if splits else "no row tells its split"
+        return f"there is one split only, {splits[0]}" if splits else "no row has a split"
     ids = dict(marks.group_by("kind").agg(pl.col("key").n_unique()).iter_rows())
     tasks, environments = ids.get("task_id", 0), ids.get("environment_id", 0)
     told = f"{len(contents):,} texts, {tasks:,} ids of tasks and {environments:,} of environments compared"
-    return f"nothing stands in two of the splits {', '.join(splits)}: {told}"
+    return f"nothing is in two of the splits {', '.join(splits)}: {told}"
 
 
 def leaking(kind: str, splits: set[str]) -> bool:

@@ -108,7 +108,7 @@ def content_id(file: RepoFile) -> str:
 def difference(files: Mapping[str, LocalFile], held: Remote, replaced: Collection[str]) -> Difference:
     """Local ``files`` against what is ``held``; ``replaced`` are paths of files and folders that hold nothing else.
 
-    What somebody else put beside them (a LICENSE, ``.gitattributes``) stays.
+    What somebody else put with them (a LICENSE, ``.gitattributes``) stays.
     """
     there = {path: same(file, held.files[path]) for path, file in files.items() if path in held.files}
     return Difference(
@@ -120,7 +120,7 @@ def difference(files: Mapping[str, LocalFile], held: Remote, replaced: Collectio
 
 
 def lies_in(path: str, places: Collection[str]) -> bool:
-    """Whether ``path`` is one of ``places``, or lies below one."""
+    """Whether ``path`` is one of ``places``, or is below one."""
     whole = PurePosixPath(path)
     return any(str(each) in places for each in (whole, *whole.parents))
 

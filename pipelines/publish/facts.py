@@ -88,7 +88,7 @@ class Bar(NamedTuple):
 
 
 def bars(title: str, lines: Sequence[Bar]) -> bytes:
-    """A chart with one bar per line: the whole pale, the part dark, both numbers beside it."""
+    """A chart with one bar per line: the whole pale, the part dark, both numbers with it."""
     height = TOP + len(lines) * (BAR + GAP) + GAP
     longest = max((line.whole for line in lines), default=0) or 1
     body = "".join(drawn(line, TOP + index * (BAR + GAP), longest) for index, line in enumerate(lines))
@@ -256,7 +256,7 @@ def ends(spread: Spread) -> tuple[float, float, float, float]:
 
 
 def evaluation(material: Bundle) -> tuple[list[list[Any]], list[str]]:
-    """The rows of the table that compares models, and what is said of their differences; empty without a summary."""
+    """The rows of the table that compares models, and their differences; empty without a summary."""
     summary = material.summary
     if summary is None:
         return [], []

@@ -1,8 +1,8 @@
 """How tables become configurations and splits, so that ``load_dataset`` and the Hub's viewer need no code.
 
-Tables go up as they are. Where every file of a table holds rows of one split only, its files are told apart by split.
-Of a table whose files mix splits, the rows go up once more in ``NAME/splits/SPLIT``, and these are what is loaded. Rows
-that tell no split are ``unsplit``, for nothing says that they are to be trained on.
+Tables go up as they are. Where every file of a table holds rows of one split only, its files are distinguished by
+split. Of a table whose files mix splits, the rows go up once more in ``NAME/splits/SPLIT``, and these are what is
+loaded. Rows that tell no split are ``unsplit``, for nothing says that they are to be trained on.
 
 Whoever loads a configuration as a whole may train on all of it. So splits other than ``train`` are in a configuration
 of their own, ``NAME.held_out``, and none of these is the default.
@@ -23,6 +23,7 @@ from agentmill.pipelines.publish.bundle import Published
 from agentmill.pipelines.publish.scan import Scan
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
+from agentmill.schemas.record_kinds import RECORD_KINDS
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.tables import Counts, Table, write_rows
 
@@ -33,8 +34,7 @@ HELD_OUT = "held_out"
 SPLITS = "splits"
 """The folder of a table with its rows by split, where its own files mix these."""
 
-TRAINING_ROWS = ("SftRow", "PreferenceRow", "UnpairedRow", "ScorerRow", "PromptRow", "TextRow")
-ORDER = (*TRAINING_ROWS, "Trajectory", "Task", "EnvironmentSpec")
+ORDER = [name for name, kind in RECORD_KINDS.items() if kind.content]
 """Which record is shown first; the first configuration without held-out rows is the default."""
 
 SIZES = [(10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "100K<n<1M"), (10**7, "1M<n<10M"),
@@ -100,7 +100,7 @@ def claim(config: str, name: str, owners: dict[str, str]) -> None:
     if owners.setdefault(config, name) != name:
         both = f"{owners[config]} and {name}"
         raise UserError(
-            f"{both} would both be the configuration {config}; name them apart: --table NAME=TABLE",
+            f"{both} would both be the configuration {config}; give them different names: --table NAME=TABLE",
             ErrorCode.NAME_TAKEN,
         )
 

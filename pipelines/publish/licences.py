@@ -2,7 +2,7 @@
 
 A licence lays obligations on whoever passes a work on. What is declared must carry every obligation of every source, so
 that nobody downstream learns less than the source demands; a source whose licence is not known, or whose terms are not,
-stands in the way until the publisher says what they are. The licences are those that data sets of agents come under, by
+is in the way until the publisher says what they are. The licences are those that data sets of agents come under, by
 their ids on the Hub (SPDX ids in lower case). This is a net against oversights and no legal advice.
 """
 
@@ -186,7 +186,7 @@ def declared_or_common(declared: str | None, sources: Sequence[SourceCount]) -> 
     if len(held) == 1 and (one := held.pop()) is not None:
         return one
     why = "not all sources tell a known one" if None in held else "its sources have several"
-    why = why if sources else "nothing says which one it is under"
+    why = why if sources else "its licence is not known"
     raise UserError(
         f"a licence is missing ({why}); declare one with --licence, for example --licence apache-2.0",
         ErrorCode.LICENCE_MISSING,
@@ -206,7 +206,7 @@ def conflict(declared: str, source: SourceCount) -> str:
     if own is None:
         told = f"{name} is under {source.licence}, whose terms are not known here" if source.licence else ""
         way = f"say which it is with --source-licence {shlex.quote(source.dataset)}=LICENCE"
-        return f"{told or f'{name} tells no licence'}; {way}"
+        return f"{told or f'{name} has no licence'}; {way}"
     demanded = OBLIGATIONS[own]
     if NO_DERIVATIVES in demanded:
         return f"{name} is under {source.licence}, which lets no work that is made of it be published"

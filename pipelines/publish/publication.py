@@ -77,7 +77,7 @@ class Publication(msgspec.Struct, frozen=True, kw_only=True):
         return difference(self.files, held, self.owned | gone | stale)
 
     def check(self) -> None:
-        """Raises ``UserError`` if something stands in the way."""
+        """Raises ``UserError`` if something is in the way."""
         found = refused(self.checks)
         if found:
             lines = "\n".join(f"  {each.name}: {each.detail}" for each in found)
@@ -136,7 +136,7 @@ def dataset(order: Order, scratch: Path) -> Publication:
 
 
 def table_places(names: Iterable[str]) -> set[str]:
-    """Where the tables of these names lie on the Hub; what else lies in their folders is not of them."""
+    """Where the tables of these names lie on the Hub; what else is in their folders is not of them."""
     return {f"{name}/{part}" for name in names for part in (MANIFEST_NAME, "data", "dropped", SPLITS)}
 
 

@@ -1,13 +1,13 @@
 """One pass over the rows of a table, by columns: what it holds, what repeats, what must not be published.
 
-Two rows say the same if the texts of their content are the same; numbers, marks and ids beside them do not count. Rows
+Two rows say the same if the texts of their content are the same; numbers, marks and ids with them do not count. Rows
 are compared by 64-bit hashes of their texts: among a million rows two different ones meet once in 37 million tables.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,22 +24,9 @@ from agentmill.pipelines.publish.text_columns import Rows, Texts, cells, texts
 from agentmill.schemas.arrow.convert import check_schema
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
+from agentmill.schemas.record_kinds import RECORD_KINDS
 from agentmill.schemas.records.record import Record
 from agentmill.schemas.tables import ShardFile, Table
-
-CONTENT: Mapping[str, tuple[str, ...]] = {
-    "Trajectory": ("content",),
-    "Task": ("environment_id", "instruction", "initial_state", "goal"),
-    "EnvironmentSpec": ("source", "parameters"),
-    "Inspiration": ("text",),
-    "SftRow": ("messages",),
-    "PreferenceRow": ("prompt", "chosen", "rejected"),
-    "UnpairedRow": ("prompt", "completion"),
-    "ScorerRow": ("messages", "label", "critique"),
-    "PromptRow": ("prompt",),
-    "TextRow": ("text",),
-}
-"""The columns that are what a record says, by record; other records are not looked through for repeated rows."""
 
 IDENTIFIERS = ("tool_call_id", "id", "state_digest")
 """Fields within content that differ between runs that say the same."""
@@ -128,7 +115,7 @@ def check_file(path: Path, file: ShardFile) -> None:
     file.check(path)
     held = pq.read_metadata(path).num_rows
     if held != file.rows:
-        raise UserError(f"{path} holds {held} rows, the manifest says {file.rows}", ErrorCode.MANIFEST_MISMATCH)
+        raise UserError(f"{path} holds {held} rows, its manifest has {file.rows}", ErrorCode.MANIFEST_MISMATCH)
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,7 +131,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 def look(path: Path, record: type[Record]) -> Seen:
     """One pass over one file of rows."""
     check_schema(pq.read_schema(path).empty_table(), record)
-    rows, content = pq.read_metadata(path).num_rows, CONTENT.get(record.__name__, ())
+    rows, content = pq.read_metadata(path).num_rows, RECORD_KINDS[record.__name__].content
     hashes, characters, marked = np.zeros(rows, np.uint64), 0, Marked()
     for each in texts(path):
         marked.add(each)

@@ -24,7 +24,7 @@ from agentmill.pipelines.publish.encoded import SPLIT_LINES, decoded
 from agentmill.schemas.config import read_yaml
 
 Sort = Literal["secret", "personal", "path"]
-"""What lets somebody in, what is said of a person, and what is said of a machine."""
+"""What counts as a credential, as personal data, and as a trace of a machine."""
 
 Kind = tuple[Sort, str]
 

@@ -1,4 +1,4 @@
-"""The texts of a table as columns: every text leaf of every record, with the row that it stands in.
+"""The texts of a table as columns: every text leaf of every record, with the row that it is in.
 
 One row group (at most 64 MB) is in memory at a time, and no Python object is made of a text.
 """
@@ -50,7 +50,7 @@ def text_columns(parquet: pq.ParquetFile) -> list[str]:
 
 
 def leaves(path: str, array: pa.Array, rows: Rows) -> Iterator[Texts]:
-    """The text leaves of an Arrow array whose element ``i`` stands in row ``rows[i]``."""
+    """The text leaves of an Arrow array whose element ``i`` is in row ``rows[i]``."""
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
     if pa.types.is_struct(array.type):

@@ -12,7 +12,7 @@
 
 A step names its output with ``as`` (by default: its operator). ``of``, ``from``, ``tasks``, ``environments``,
 ``verdicts`` and ``rows`` name outputs of earlier steps or entries of ``data``; ``NAME/nodes`` is what the step NAME
-writes beside its table. ``ROLE`` and ``ROLE@base`` are a model as declared, ``ROLE@last`` the newest one trained from
+writes besides its table. ``ROLE`` and ``ROLE@base`` are a model as declared, ``ROLE@last`` the newest one trained from
 it; the output of a training is a model by its own name, too. ``iterate`` repeats its steps; round k writes into
 ``round-0k/`` and a name means its newest output. ``fork`` runs routes that all start from what is there before it:
 ``{operator: fork, routes: {long: […], short: […]}}``; route ``long`` writes into ``long/``, and after the fork

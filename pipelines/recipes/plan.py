@@ -244,7 +244,7 @@ class Planner:
         return self._outputs[one_of(name, self._outputs, "table", where)]
 
     def _model(self, reference: str, where: str) -> ModelConfig:
-        """The model that ``reference`` names, with the adapters that are served beside it."""
+        """The model that ``reference`` names, with the adapters that are served with it."""
         return self._beside_adapters(self._declared_or_trained(reference, where))
 
     def _declared_or_trained(self, reference: str, where: str) -> ModelConfig:

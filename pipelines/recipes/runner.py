@@ -44,7 +44,7 @@ def run_plan(
     """Run what is not done yet, and write ``recipe.yaml`` and, at the end, ``summary.json`` into the run directory.
 
     From the moment when something is made until all is done there is no summary, and the recipe is that of ``plan``.
-    ``revisions.json`` lies beside them if it reads from elsewhere.
+    ``revisions.json`` lies with them if it reads from elsewhere.
 
     A step that dropped a larger share of its inputs than ``retry_above`` for what may pass is unfinished.
 

@@ -79,7 +79,7 @@ def success_section(run: Run, found: Sequence[Episodes], judgements: Sequence[Ju
     sheets = [verdict_sheet(judgements)] if any(each.verdicts for each in judgements) else []
     known = [each for each in found if each.statuses["success"] + each.statuses["failure"]]
     words = [
-        "Success as the environment told it at the end of each trajectory; shares are of those whose outcome is known. "
+        "Success as the environment reported it at the end; shares are of those whose outcome is known. "
         "Trajectories of one task are counted one by one, so no intervals are given here."
     ]
     if not known:

@@ -1,4 +1,4 @@
-"""Drawing with matplotlib: black on white, told apart by pattern, mark and label, so that it can be printed.
+"""Drawing with matplotlib: black on white, distinguished by pattern, mark and label, so that it can be printed.
 
 A picture is SVG inside of a data URI: a browser shows it as an image, in which nothing runs and nothing is loaded. Its
 texts are those of a run, so they are taken as they are and never as formulas. The same numbers give the same bytes.

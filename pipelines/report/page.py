@@ -87,7 +87,7 @@ def page(run: Run) -> str:
     template = environment.get_template("page.html.jinja")
     with drawing():
         found = sections(run)
-    return template.render(run=run, sections=found, standing=standing(run), resume=resume(run), css=css, digest=digest)
+    return template.render(run=run, sections=found, status=status(run), resume=resume(run), css=css, digest=digest)
 
 
 def sections(run: Run) -> list[Section]:
@@ -106,7 +106,7 @@ def sections(run: Run) -> list[Section]:
     ]
 
 
-def standing(run: Run) -> str:
+def status(run: Run) -> str:
     """How far a run is, in words."""
     done = sum(stage.state == "done" for stage in run.stages)
     if run.finished:
@@ -115,7 +115,7 @@ def standing(run: Run) -> str:
     for state, lead in LACKING.items():
         if names := [stage.name for stage in run.stages if stage.state == state]:
             parts.append(f"{lead}: {', '.join(names)}.")
-    return " ".join([*parts, "It is still running, or it was interrupted. This page tells what is there."])
+    return " ".join([*parts, "It is still running, or it was interrupted. This page shows what is there."])
 
 
 def resume(run: Run) -> str | None:

@@ -42,7 +42,7 @@ def line_pictures(stages: Sequence[Stage]) -> list[Picture]:
         caption = "The line of the run" + (f" ({number} of {len(starts)})" if len(starts) > 1 else "")
         alt = (
             f"Boxes from top to bottom, one for each of the stages {start + 1} to {rows.stop}, with their counts; "
-            "lines lead from each to those that read what it makes. The table of stages says the same."
+            "lines lead from each to those that read what it makes. The table of steps has the same counts."
         )
         found.append(drawn(stages, rows, wires, lanes).picture(caption, alt))
     return found

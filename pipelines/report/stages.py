@@ -36,9 +36,7 @@ def line_section(run: Run) -> Section:
         counted = known.get(stage.name, [stage.name, stage.step.operator, *[None] * (len(stage_columns(summary)) - 2)])
         elsewhere = [f"{name} (from elsewhere)" for name in stage.step.data]
         rows.append([*counted, stage.state, ", ".join([*stage.step.reads, *elsewhere])])
-    words = [
-        "Every input of a stage is used or dropped exactly once; what is made of those that are used is counted apart."
-    ]
+    words = ["Every input of a step is used or dropped exactly once; the rows that are written are counted separately."]
     rows += [[*row, "", ""] for row in total_rows(summary)]
     words += [f"{note}." for note in summary.spending_notes]
     sheet = Sheet("Stages", [*stage_columns(summary), "state", "made from"], rows)
@@ -70,14 +68,16 @@ def cost_section(run: Run) -> Section:
         Bars(stage.name, [amount(stage, "prompt_tokens"), amount(stage, "completion_tokens"), lost(stage)], said(stage))
         for stage in asked
     ]
-    alt = "A bar for each stage; the same numbers stand in the table of costs."
+    alt = "A bar for each step; the same numbers are in the table of costs."
     parts = ["prompt", "completion", "of dropped episodes"]
     pictures = [
         *parts_of(times, ["seconds"], "seconds", MOST_BARS, "Time by stage", alt),
         *parts_of(counts, parts, "tokens", MOST_BARS, "Tokens of language models by stage", alt),
     ]
     columns = ["stage", "seconds", *SPENT, *(f"lost {name}" for name in SPENT)]
-    sheets = [Sheet("Costs (lost: of episodes that were dropped, not among the others)", columns, rows)] if rows else []
+    sheets = (
+        [Sheet("Costs (lost: of dropped episodes, which the other columns leave out)", columns, rows)] if rows else []
+    )
     figures = [row for stage in done for row in figure_rows(stage)]
     if figures:
         sheets.append(Sheet("Other figures of the stages", ["table or model", "figure", "value"], figures))

@@ -54,7 +54,7 @@ class Verified:
 def tables_below(path: Path) -> list[Path]:
     """The folders of the tables in ``path``, a run or a table itself. Raises ``UserError`` if there is none.
 
-    Tables that one writes beside its own rows belong to it.
+    Tables that one writes besides its own rows belong to it.
     """
     found = [manifest.parent for manifest in sorted(path.rglob(MANIFEST_NAME))]
     found = [folder for folder in found if SEEDS not in folder.parts and WORK not in folder.parts]
@@ -110,7 +110,7 @@ def sum_rows(folder: Path, files: Sequence[ShardFile], wrong: list[str]) -> int:
             continue
         rows += found
         if found != file.rows:
-            wrong.append(f"{path} has {found} rows, and the manifest tells of {file.rows}")
+            wrong.append(f"{path} has {found} rows, and its manifest has {file.rows}")
     return rows
 
 
@@ -144,7 +144,7 @@ def foreign_files(folder: Path, table: Table) -> Iterator[str]:
 
 
 def digests(folders: Sequence[Path]) -> dict[str, list[str]]:
-    """The digests of the tables in ``folders`` by the names of these, those that one writes beside it included."""
+    """The digests of the tables in ``folders`` by the names of these, those that one writes with it included."""
     found: dict[str, list[str]] = {}
     for folder in folders:
         for place in (folder, *(folder / side for side in SIDES)):

@@ -56,7 +56,7 @@ class Spread(msgspec.Struct, frozen=True):
 class Inspection(msgspec.Struct, frozen=True, kw_only=True):
     """What ``agentmill inspect`` shows of a table; ``categories`` and ``spreads`` go by the path of the column.
 
-    ``beside`` are the folders of tables that its stage wrote beside it, ``metrics`` the figures that it summed;
+    ``beside`` are the folders of tables that its stage wrote with it, ``metrics`` the figures that it summed;
     ``quality`` sums up a table of ``Quality``, and ``fields`` tells what became of the fields of foreign records.
     ``dropped`` has examples of the most frequent reasons, if they were asked for.
     """

@@ -139,7 +139,7 @@ def stages_at(run: Path, steps: Sequence[Planned]) -> list[Stage]:
 
 
 def by_step(tables: Iterable[Source], names: Sequence[str]) -> dict[str, list[Source]]:
-    """The tables of each step: one is of the step with the longest of ``names`` that it lies in, or of none."""
+    """The tables of each step: one is of the step with the longest of ``names`` that it is in, or of none."""
     own: dict[str, list[Source]] = {name: [] for name in names}
     for table in tables:
         parts = table.name.split("/")

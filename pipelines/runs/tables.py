@@ -1,4 +1,4 @@
-"""Runs on the disk: which one a table lies in, which tables it holds, and whether it has come to its end."""
+"""Runs on the disk: which one a table is in, which tables it holds, and whether it has come to its end."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DEEPEST = 4
 
 
 def run_of(path: Path) -> Path | None:
-    """The run directory that ``path`` is or lies in."""
+    """The run directory that ``path`` is or is in."""
     folder = path.resolve()
     above = (folder, *folder.parents[:DEEPEST])
     return next((each for each in above if (each / RECIPE).exists() and (each / LOCK).exists()), None)
@@ -84,7 +84,7 @@ def check_finished(run: Path, known: Mapping[str, Path]) -> None:
         if there.get(name) != rows:
             state = "is not there" if name not in there else f"has {there[name]:,} rows"
             raise UserError(
-                f"{run}: {SUMMARY} tells of a table {name} with {rows:,} rows, which {state}; {resume}",
+                f"{run}: {SUMMARY} lists a table {name} with {rows:,} rows, which {state}; {resume}",
                 ErrorCode.RUN_UNFINISHED,
             )
     for name in there:

@@ -111,7 +111,7 @@ class ServerConfig(Config):
     at most 4,096; ``max_num_seqs``, how many sequences a server works on at once, to 32 on CPU and 256 on GPUs;
     ``kv_cache_gib`` is the size of the cache on CPU. ``tool_call_parser`` is told from the model's chat template,
     unless given; ``chat_template``, a file, takes the place of the model's own. ``lora`` has adapters by the names they
-    are served under, beside the model. ``restarts`` counts how often a server that dies or does not answer is started
+    are served under, besides the model. ``restarts`` counts how often a server that dies or does not answer is started
     again. ``arguments`` go to vLLM as they are.
     """
 
@@ -159,7 +159,7 @@ class ModelConfig(Config):
     it may take to start again, and a provider that refuses for now up to ``limits.patience_s``. ``limits`` hold
     requests back as the provider wants it; ``budget`` is what the model may cost in a run. ``extra_body`` has
     parameters of a request that ``sampling`` has no name for, and ``headers`` those of HTTP, of which the value
-    ``env:NAME`` is read from the environment: a secret never stands in a recipe.
+    ``env:NAME`` is read from the environment: a secret never is in a recipe.
     """
 
     policy: str
@@ -272,7 +272,7 @@ class ModelConfig(Config):
 
     @property
     def served_name(self) -> str:
-        """What a server calls the model without an adapter: its name without the folders it lies in."""
+        """What a server calls the model without an adapter: its name without the folders it is in."""
         name = (self.model or "").removeprefix(BUNDLED).rstrip("/")
         return Path(name).name if self.managed else name
 

@@ -41,7 +41,8 @@ class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def window(self) -> int:
-        """How many episodes in flight keep it busy: twice what its servers work on at once, since some are in a world.
+        """How many episodes in flight keep it busy: twice what its servers work on at once, since some are in an
+        environment.
 
         Of other people's endpoints that is known if ``limits`` say so; else it is ``DEFAULT_WINDOW`` for each. Behind
         limits no more than these let take four turns a minute each: time runs on for what queues.

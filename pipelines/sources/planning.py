@@ -152,7 +152,7 @@ def _order(value: Any, path: str, piece: RawSlice) -> tuple[int, int | float]:
             return 0, number
     raise UserError(
         f"group.order {path!r} is {value!r:.60} in {piece.path}, row {piece.row}; expected a number or a time such as "
-        "2026-01-31T12:00:00\nname another field, or leave `order` out to keep the rows as they stand",
+        "2026-01-31T12:00:00\nname another field, or leave `order` out to keep the rows in their order",
         ErrorCode.ORDER_NOT_SORTABLE,
     )
 

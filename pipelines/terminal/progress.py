@@ -27,10 +27,10 @@ _DUMB = ("dumb", "unknown")
 class ProgressDisplay(Protocol):
     """Shows one piece of work at a time."""
 
-    def begin(self, name: str, total: int | None, standing: ProgressSnapshot) -> None:
-        """Work on ``total`` things, where that is known, goes on from ``standing``."""
+    def begin(self, name: str, total: int | None, snapshot: ProgressSnapshot) -> None:
+        """Work on ``total`` things, where that is known, goes on from ``snapshot``."""
 
-    def show(self, standing: ProgressSnapshot) -> None:
+    def show(self, snapshot: ProgressSnapshot) -> None:
         """How it stands now."""
 
     def end(self) -> None:
@@ -47,19 +47,19 @@ class LineDisplay:
         self._before = ProgressSnapshot()
         self._began = self._spoke = 0.0
 
-    def begin(self, name: str, total: int | None, standing: ProgressSnapshot) -> None:
+    def begin(self, name: str, total: int | None, snapshot: ProgressSnapshot) -> None:
         """As ``Meter``."""
-        self._name, self._total, self._before = name, total, standing
+        self._name, self._total, self._before = name, total, snapshot
         self._began = self._spoke = time.monotonic()
 
-    def show(self, standing: ProgressSnapshot) -> None:
+    def show(self, snapshot: ProgressSnapshot) -> None:
         """As ``Meter``."""
         now = time.monotonic()
         if now - self._spoke >= _QUIET_S:
             self._spoke = now
             seconds = now - self._began
-            told = [f"{standing.ended:,}{'' if self._total is None else f' of {self._total:,}'}"]
-            told += figures(self._before, standing, seconds) + time_left(self._before, standing, self._total, seconds)
+            told = [f"{snapshot.ended:,}{'' if self._total is None else f' of {self._total:,}'}"]
+            told += figures(self._before, snapshot, seconds) + time_left(self._before, snapshot, self._total, seconds)
             print(f"{self._name}: {', '.join(told)}", file=self._stream, flush=True)
 
     def end(self) -> None:
@@ -77,9 +77,9 @@ class BarDisplay:
         self._before = ProgressSnapshot()
         self._began = 0.0
 
-    def begin(self, name: str, total: int | None, standing: ProgressSnapshot) -> None:
+    def begin(self, name: str, total: int | None, snapshot: ProgressSnapshot) -> None:
         """As ``Meter``."""
-        self._total, self._before, self._began = total, standing, time.monotonic()
+        self._total, self._before, self._began = total, snapshot, time.monotonic()
         self._bar = Progress(
             TextColumn("{task.description}", markup=False, table_column=Column(overflow="fold")),
             BarColumn(bar_width=12),
@@ -90,15 +90,15 @@ class BarDisplay:
             console=self._console,
             transient=True,
         )
-        self._task = self._bar.add_task(name, total=total, completed=standing.ended, told="")
+        self._task = self._bar.add_task(name, total=total, completed=snapshot.ended, told="")
         self._bar.start()
 
-    def show(self, standing: ProgressSnapshot) -> None:
+    def show(self, snapshot: ProgressSnapshot) -> None:
         """As ``Meter``."""
         if self._bar is not None:
             seconds = time.monotonic() - self._began
-            told = time_left(self._before, standing, self._total, seconds) + figures(self._before, standing, seconds)
-            self._bar.update(self._task, completed=standing.ended, told=", ".join(told))
+            told = time_left(self._before, snapshot, self._total, seconds) + figures(self._before, snapshot, seconds)
+            self._bar.update(self._task, completed=snapshot.ended, told=", ".join(told))
 
     def end(self) -> None:
         """As ``Meter``."""
@@ -200,10 +200,10 @@ def time_left(before: ProgressSnapshot, now: ProgressSnapshot, total: int | None
 class StageProgress(Protocol):
     """Who is told of the progress of stages. Calls come from one thread at a time."""
 
-    def started(self, name: str, total: int | None, standing: ProgressSnapshot) -> None:
-        """Stage ``name`` starts with ``total`` inputs, where known; ``standing`` is what an earlier run has done."""
+    def started(self, name: str, total: int | None, snapshot: ProgressSnapshot) -> None:
+        """Stage ``name`` starts with ``total`` inputs, where known; ``snapshot`` is what an earlier run has done."""
 
-    def advanced(self, name: str, standing: ProgressSnapshot) -> None:
+    def advanced(self, name: str, snapshot: ProgressSnapshot) -> None:
         """How the stage stands now."""
 
     def finished(self, name: str, manifest: Manifest) -> None:
@@ -226,16 +226,16 @@ class LineProgress:
         self._stream = stream
         self._meter: ProgressDisplay = LineDisplay(stream)
 
-    def started(self, name: str, total: int | None, standing: ProgressSnapshot) -> None:
+    def started(self, name: str, total: int | None, snapshot: ProgressSnapshot) -> None:
         """As ``StageProgress``."""
-        self._meter.begin(name, total, standing)
-        resumed = f", {standing.ended} done before" if standing.ended else ""
+        self._meter.begin(name, total, snapshot)
+        resumed = f", {snapshot.ended} done before" if snapshot.ended else ""
         self._say(f"{name}: started{'' if total is None else f', {total} inputs'}{resumed}")
 
-    def advanced(self, name: str, standing: ProgressSnapshot) -> None:
+    def advanced(self, name: str, snapshot: ProgressSnapshot) -> None:
         """As ``StageProgress``."""
         del name
-        self._meter.show(standing)
+        self._meter.show(snapshot)
 
     def finished(self, name: str, manifest: Manifest) -> None:
         """As ``StageProgress``."""
@@ -266,9 +266,9 @@ class BarProgress(LineProgress):
         super().__init__(stream)
         self._meter = meter
 
-    def started(self, name: str, total: int | None, standing: ProgressSnapshot) -> None:
+    def started(self, name: str, total: int | None, snapshot: ProgressSnapshot) -> None:
         """As ``StageProgress``."""
-        self._meter.begin(name, total, standing)
+        self._meter.begin(name, total, snapshot)
 
 
 def progress_for(stream: TextIO) -> StageProgress:

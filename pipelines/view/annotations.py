@@ -1,4 +1,4 @@
-"""What other tables say of trajectories, put on the shelf beside them: verdicts, labels, values, rows, trees, pairs."""
+"""What other tables say of trajectories, put on the shelf with them: verdicts, labels, values, rows, trees, pairs."""
 
 from __future__ import annotations
 
@@ -10,26 +10,22 @@ import msgspec
 from agentmill.pipelines.view.js_shards import JsShards, Texts
 from agentmill.pipelines.view.runs import Runs, mark
 from agentmill.pipelines.view.sources import Source, batches
+from agentmill.schemas.record_kinds import RECORD_KINDS
 from agentmill.schemas.records.record import JsonObject, Record
 from agentmill.schemas.records.rows import Message, SftRow
 from agentmill.schemas.records.verdict import Label, Node, Selection, Verdict
 
 ROW_COLUMNS = ["row_id", "trajectory_id", "view", "view_parameters", "messages", "prompt", "completion", "label"]
 """All that masks are told by; the tokens of rows are left where they are."""
-KINDS = {
-    "Verdict": "verdict",
-    "Label": "label",
-    "Value": "value",
-    "Selection": "selection",
-    "SftRow": "row",
-    "UnpairedRow": "row",
-}
-ROWS = ("SftRow", "UnpairedRow")
+ROWS = [name for name, kind in RECORD_KINDS.items() if kind.shown == "row"]
+KINDS = [*(name for name, kind in RECORD_KINDS.items() if kind.shown and name not in ROWS), *ROWS]
+"""Records that are shown with the trajectories they speak of, rows last."""
 
 
 def add_annotations(source: Source, runs: Runs, shelf: JsShards) -> None:
     """Put the rows of a table that speak of trajectories beside these, and into the index what it filters by."""
-    kind = KINDS[source.record]
+    kind = RECORD_KINDS[source.record].shown
+    assert kind is not None, source.record
     inputs = frozenset(source.table.manifest.inputs.values())
     for batch in batches(source.table, ROW_COLUMNS if kind == "row" else None):
         for record in batch:

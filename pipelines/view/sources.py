@@ -1,4 +1,4 @@
-"""What a view shows: the finished tables of a run, or one table with what the tables beside it say of its rows."""
+"""What a view shows: the finished tables of a run, or one table with what the tables with it say of its rows."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Source(msgspec.Struct, frozen=True):
 def sources(path: Path) -> list[Source]:
     """The tables that a view of ``path`` shows, in the order of their names.
 
-    Of a table, these are the table and those of other records in it and right beside it, which may speak of its rows.
+    Of a table, these are the table and those of other records in it and right with it, which may speak of its rows.
     Raises ``UserError`` if nothing in ``path`` can be shown.
     """
     if is_table(path) or not path.is_dir():
@@ -73,7 +73,7 @@ def sources(path: Path) -> list[Source]:
 def local(place: str) -> Path:
     """The folder at ``place``, or what lies at that address on the Hub, downloaded into its cache.
 
-    Of a table these are also those of other records in it and right beside it, without a path all of a data set.
+    Of a table these are also those of other records in it and right with it, without a path all of a data set.
     Raises ``UserError``.
     """
     if not is_address(place):
@@ -100,7 +100,7 @@ def speaks_otherwise(folder: Path, record: str) -> bool:
 
 
 def beside(name: str, table: str) -> bool:
-    """Whether a table of a data set lies in another one, or right beside it."""
+    """Whether a table of a data set is in another one, or right with it."""
     parent = PurePosixPath(table).parent
     return name != table and (name.startswith(f"{table}/") or PurePosixPath(name).parent == parent)
 
@@ -125,7 +125,7 @@ def found(root: Path) -> list[Source]:
 
 
 def around(folder: Path) -> list[Source]:
-    """The tables inside the folder of a table, and those right beside it."""
+    """The tables inside the folder of a table, and those right with it."""
     beside = (path for path in folder.parent.iterdir() if path != folder and not path.name.startswith("."))
     inside = (folder / each.name for each in found(folder) if each.table.folder != folder)
     return opened(sorted([*beside, *inside]), folder.parent)

@@ -1,4 +1,4 @@
-"""Whether a record can be written and read back exactly, and if not, which field stands in the way.
+"""Whether a record can be written and read back exactly, and if not, which field is in the way.
 
 A record is representable if it equals itself after a trip through JSON under its declared types, and its integers
 fit in 64 bits. That covers NaN and infinities, lone surrogates, keys that are no text, tuples and other types in
@@ -121,7 +121,7 @@ def _bad_values(value: Any, path: str, in_json: bool, level: int = 1) -> Iterato
     elif isinstance(value, str):
         yield from _bad_text(value, path)
     elif isinstance(value, float) and not math.isfinite(value):
-        yield path, f"{value} is no value; None says that there is none"
+        yield path, f"{value} is not a value; use None where there is none"
     elif isinstance(value, int) and not in_json and not -(2**63) <= value < 2**63:
         yield path, f"{value} does not fit in 64 bits"
     elif in_json and not (value is None or isinstance(value, bool | int | float)):

@@ -1,7 +1,7 @@
 """Records to Arrow and back, exactly.
 
 What cannot be represented without loss (NaN, lone surrogates, integers beyond 64 bits, values of another type than
-declared) is refused with the field's name. ``agentmill.schemas.arrow.layout`` holds the rules of how records lie in
+declared) is refused with the field's name. ``agentmill.schemas.arrow.layout`` holds the rules of how records are in
 Arrow.
 """
 

@@ -1,4 +1,4 @@
-"""How a record type lies in Arrow: derived from its annotations by fixed rules, in this one place.
+"""How a record type is in Arrow: derived from its annotations by fixed rules, in this one place.
 
 ================================  =====================================================================
 annotation                        Arrow

@@ -25,7 +25,7 @@ class Brackets(DialectConfig):
     parameters: Parameters = Field(
         default={},
         description="what the argument of a command is called, or a list for several that commas separate;"
-        f" {INPUT!r} if it is not said here",
+        f" {INPUT!r} by default",
     )
 
     def read(self, text: str) -> Spoken | None:

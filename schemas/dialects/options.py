@@ -84,7 +84,7 @@ class SeveralDialects:
 
         Raises ``FormatError`` (``unsayable``).
         """
-        why = unsayable("no dialect has words for it")
+        why = unsayable("no dialect can write it")
         for dialect in self._dialects:
             try:
                 text = dialect.compose(actions)

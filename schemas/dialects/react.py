@@ -47,7 +47,7 @@ class React(DialectConfig):
     parameters: Parameters = Field(
         default={},
         description="what the text in ``name[text]`` is called, or a list for several that commas separate;"
-        f" {INPUT!r} if it is not said here",
+        f" {INPUT!r} by default",
     )
     commands: list[str] = Field(
         default=[],
@@ -65,7 +65,7 @@ class React(DialectConfig):
         for command in commands:
             names = _NAME.findall(command)
             if not _COMMAND.fullmatch(command) or len(set(names)) < len(names):
-                raise ValueError(f"{command!r} is no command; expected a word, then words and {{names}} that differ")
+                raise ValueError(f"{command!r} is not a command; expected a word, then words and {{names}} that differ")
         return commands
 
     @functools.cached_property

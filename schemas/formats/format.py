@@ -91,7 +91,7 @@ Raw = bytes | Decoded
 class Read(NamedTuple):
     """A trajectory that was read, and what of the record it does not hold.
 
-    What the record says and our fields do not stands in ``trajectory.extra`` under the format's name: fields of the
+    What the record says and our fields do not is in ``trajectory.extra`` under the format's name: fields of the
     record by their own names, fields of one item under ``content``, by the index of the item as text. So a field of a
     record is represented, in ``extra``, or counted in ``losses``. ``others`` are further runs in the same record:
     branches of a search tree, attempts, sub-agents, rejected answers. ``remarks`` are reason codes, counted, of what

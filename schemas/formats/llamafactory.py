@@ -1,7 +1,7 @@
 """LLaMA-Factory v1: ``messages`` of parts, ``tools`` as JSON text, ``extra_info``; for preferences two conversations.
 
 Calls have no ids: results belong to the calls before them, in order. ``loss_weight`` says whether a message carries
-loss; a weight other than 0 and 1 is kept beside it.
+loss; a weight other than 0 and 1 is kept with it.
 """
 
 from __future__ import annotations
@@ -62,7 +62,9 @@ class PartsReader:
     ) -> tuple[JsonObject, JsonObject, list[JsonObject]]:
         kinds = [part.get("type") for part in parts]
         if unknown := [kind for kind in kinds if kind not in _USUAL]:
-            raise FormatError("unknown_part", f"the model says a part of type {unknown[0]!r:.60}; known: {_USUAL}")
+            raise FormatError(
+                "unknown_part", f"the assistant message has a part of type {unknown[0]!r:.60}; known: {_USUAL}"
+            )
         said = {kind: [part["value"] for part in parts if part["type"] == kind] for kind in _USUAL}
         result = {**message, "content": "".join(said["text"]) if said["text"] else None}
         if said["reasoning"]:
@@ -161,7 +163,7 @@ class LlamaFactory(Config):
     """Conversations and pairs of them as LLaMA-Factory v1 keeps them."""
 
     def read(self, raw: Raw, origin: Origin) -> Read:
-        """One conversation, or two: the chosen one, and the rejected one beside it. Raises ``FormatError``.
+        """One conversation, or two: the chosen one, and the rejected one with it. Raises ``FormatError``.
 
         Reasons: those of ``parse``; ``invalid`` for messages that are missing or broken; ``unknown_role``;
         ``unknown_part``; ``unknown_call``.

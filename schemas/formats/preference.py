@@ -28,7 +28,7 @@ def write_row(row: PreferenceRow, writer: PairFormat) -> Written:
 
 
 def row_losses(row: PreferenceRow) -> Losses:
-    """What formats have no place for: fields beside the conversations, and which of a side's answers carry loss.
+    """What formats have no place for: fields besides the conversations, and which of a side's answers carry loss.
 
     What trains on a pair puts loss on every answer of both sides.
     """

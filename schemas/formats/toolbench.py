@@ -174,7 +174,7 @@ class ToolBench(Config):
     """ToolBench's answer files: a tree of thoughts and calls for one query, all of its lines. They are only read."""
 
     def read(self, raw: Raw, origin: Origin) -> Read:
-        """The first line, and the others beside it.
+        """The first line, and the others with it.
 
         Raises ``FormatError``. Reasons: those of ``parse``; ``invalid`` where there is no tree; ``unknown_node``.
         """

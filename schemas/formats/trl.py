@@ -40,7 +40,7 @@ class Trl(WithDialect):
     )
 
     def read(self, raw: Raw, origin: Origin) -> Read:
-        """One run, or two: the chosen one, and the rejected one beside it. Raises ``FormatError``.
+        """One run, or two: the chosen one, and the rejected one with it. Raises ``FormatError``.
 
         Reasons: those of ``parse``; ``invalid`` for a row of none of these shapes; ``unknown_role``; ``unknown_part``;
         ``unknown_call``.
@@ -151,7 +151,7 @@ def _list(row: JsonObject, name: str, role: str, texts: list[str]) -> list[Any]:
 
 
 def _steps(row: JsonObject) -> list[JsonObject]:
-    """Each completion is a turn of its own, with its label beside it."""
+    """Each completion is a turn of its own, with its label with it."""
     completions, labels = row.pop("completions"), row.pop("labels")
     if not isinstance(completions, list) or not isinstance(labels, list) or len(completions) != len(labels):
         raise FormatError("invalid", "expected as many labels as completions, both lists")
@@ -167,7 +167,7 @@ def _divided(messages: list[JsonObject], shape: str, held: Layout, as_read: bool
     else:
         answers = [place for place, message in enumerate(messages) if message["role"] == "assistant"]
         if not answers:
-            raise FormatError("no_answer", "the model says nothing")
+            raise FormatError("no_answer", "no assistant message has content")
         cut, end = answers[-1], answers[-1] + 1
     prompt, completion = messages[:cut], messages[cut:end]
     if shape == "prompt":

@@ -23,7 +23,7 @@ _decode = msgspec.json.Decoder().decode
 def read_arguments(given: Any) -> tuple[JsonObject, str | None]:
     """``kwargs`` and ``raw_arguments`` of a call.
 
-    ``given`` is what stands in the place of the arguments. An object, or JSON text of one, is taken as it is; any other
+    ``given`` is what is in the place of the arguments. An object, or JSON text of one, is taken as it is; any other
     text, or one nested too deeply for a table, is kept raw, any other value as its JSON text. No arguments at all
     (``None``) are an empty object.
     """
@@ -56,7 +56,7 @@ class CallReader:
         """Calls before the one that tells the style: without arguments, and spelled as the format does it."""
 
     def read(self, call: Any, fields: JsonObject) -> ApiAction:
-        """The call that becomes the next item, with ``fields`` beside it. Raises ``FormatError``."""
+        """The call that becomes the next item, with ``fields`` with it. Raises ``FormatError``."""
         index = len(self.talk.content)
         function = _function(call)
         call_id = call.get("id")
@@ -171,7 +171,7 @@ def _arguments(call: ast.Call, parameters: tuple[str, ...]) -> JsonObject:
     given = [*zip(parameters, call.args, strict=False), *((each.arg, each.value) for each in call.keywords)]
     found = {name: _value(ast.literal_eval(value)) for name, value in given if name is not None}
     if len(found) < len(given):
-        raise ValueError("an argument stands twice, or has no name")
+        raise ValueError("an argument is given twice, or has no name")
     msgspec.json.encode(found)
     return found
 

@@ -76,7 +76,7 @@ class Conversation:
 
 
 class Layout(NamedTuple):
-    """What stands in ``extra`` under the name of a format."""
+    """What is in ``extra`` under the name of a format."""
 
     row: JsonObject
     content: JsonObject

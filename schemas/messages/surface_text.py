@@ -69,7 +69,7 @@ def worded(pieces: Sequence[str], actions: Sequence[AnyAction]) -> str | None:
 
 
 def _held(actions: Sequence[AnyAction]) -> list[str]:
-    """What the actions hold, as it stands in a text: thoughts, names of tools, arguments that are texts, contents."""
+    """What the actions hold, as it is in a text: thoughts, names of tools, arguments that are texts, contents."""
     held = []
     for action in actions:
         if action.description:
@@ -120,7 +120,7 @@ def _candidates(text: str) -> tuple[Style, ...]:
 
 
 def spelled(value: Any, spelling: Spelling) -> Any:
-    """``value`` as it stands in a record: itself, or as JSON text."""
+    """``value`` as it is in a record: itself, or as JSON text."""
     return value if spelling == "object" else dumped(value, spelling)
 
 

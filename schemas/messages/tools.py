@@ -93,7 +93,7 @@ def _read(given: Any, value: Any, spelling: Spelling) -> tuple[list[Tool], Note,
 
 
 def _is_filled(value: Any) -> bool:
-    """Whether a null stands in ``value`` where JSON Schema allows none: for the schema of a property, or a keyword."""
+    """Whether a null is in ``value`` where JSON Schema allows none: for the schema of a property, or a keyword."""
     if isinstance(value, list):
         return any(map(_is_filled, value))
     if not isinstance(value, dict):

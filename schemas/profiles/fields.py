@@ -111,9 +111,9 @@ class MessageFields(Config):
     """Where messages and their parts lie, in a record that has chat messages under other names."""
 
     of: str = Field(description="the field with the list of messages")
-    role: str = Field(default="role", description="the field of a message that says who speaks")
+    role: str = Field(default="role", description="the field of a message with its role")
     content: list[str] = Field(default=["content"], description="its fields with the text; the first that is not null")
-    train: str | None = Field(default=None, description="its field that says whether it is trained on")
+    train: str | None = Field(default=None, description="its field with whether it is trained on")
     roles: dict[str, str] = Field(default={}, description="roles that have another name in OpenAI's messages")
 
     def apply(self, document: JsonObject) -> JsonObject:

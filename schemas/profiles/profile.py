@@ -85,7 +85,7 @@ class Profile(Config):
     )
     task_id: str | None = Field(default=None, description="path of the field that names the task")
     environment_id: str | None = Field(default=None, description="path of the field that names the environment")
-    outcome: OutcomeField | None = Field(default=None, description="how a record says whether its run succeeded")
+    outcome: OutcomeField | None = Field(default=None, description="where a record has the outcome of its trajectory")
 
     @field_validator("format")
     @classmethod

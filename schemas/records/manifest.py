@@ -52,7 +52,7 @@ class ShardFile(Record):
 class Manifest(Record):
     """What a table is. ``record`` names the record type; ``inputs`` are digests of the tables it was made from.
 
-    ``reasons`` counts dropped inputs by reason; ``files`` lie in ``data/``, ``dropped_files`` in ``dropped/``;
+    ``reasons`` counts dropped inputs by reason; ``files`` are in ``data/``, ``dropped_files`` in ``dropped/``;
     ``created`` is an ISO 8601 time in UTC; ``versions`` are those of the packages involved.
     """
 
@@ -107,7 +107,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 def read_manifest(folder: Path) -> Manifest:
     """The manifest of a table. Raises ``UserError`` if there is none, none that we can read, or one that lies.
 
-    A manifest may come from anybody: the files that it names lie in the table, and nowhere else.
+    A manifest may come from anybody: the files that it names are in the table, and nowhere else.
     """
     path = folder / MANIFEST_NAME
     try:

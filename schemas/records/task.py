@@ -35,7 +35,7 @@ class AdmissionReport(Record):
 class EnvironmentSpec(Record):
     """An environment as data. ``source`` is what its family reads (PDDL, tool code, a registered name …).
 
-    ``parameters`` is what the family needs beside it (text templates, keyword arguments …). ``structure_digest`` is
+    ``parameters`` is what the family needs with it (text templates, keyword arguments …). ``structure_digest`` is
     equal for environments that differ in names only.
     """
 

@@ -68,7 +68,7 @@ class Action(Item):
 
 
 class MessageAction(Action, kw_only=True, tag_field="class_", tag="message_action"):
-    """The agent writes ``content`` to the user (or, in a text world, a command)."""
+    """The agent writes ``content`` to the user (or, in a text environment, a command)."""
 
     content: str
 
@@ -161,8 +161,8 @@ class Outcome(Record):
 class Generation(Record):
     """How we made a trajectory. ``sampling`` holds temperature, top_p, max_tokens … as they were sent.
 
-    ``seed`` is that of the world: the environment was reset with it, and each turn's sampling seed derives from it, of
-    an episode that has a parent from its id, too.
+    ``seed`` is that of the environment: the environment was reset with it, and each turn's sampling seed derives from
+    it, of an episode that has a parent from its id, too.
     """
 
     model: str | None

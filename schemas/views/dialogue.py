@@ -27,7 +27,7 @@ class Dialogue(Config):
     )
     linearize: list[str] = Field(
         default=[],
-        description="agents of a multi_agent run that are told as one assistant, words among them between tags",
+        description="agents of a multi_agent run that become one assistant; messages between them are put into tags",
     )
     tool_format: ToolFormat = Field(
         default="native",
@@ -35,7 +35,7 @@ class Dialogue(Config):
     )
     system_prompts: list[str] = Field(
         default=[],
-        description="system prompts to replace that of the run, one per trajectory, chosen by its id; "
+        description="system prompts to replace that of the trajectory, one per trajectory, chosen by its id; "
         "{system_prompt} in them stands for it",
     )
 

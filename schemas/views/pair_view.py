@@ -120,7 +120,7 @@ class Prefix(Config):
     success: str = Field(description="added to the system prompt of a success")
     failure: str = Field(description="added to the system prompt of a failure")
     verdict: VerdictName = Field(
-        default="check_outcome", description="the verdict that tells; without it, the outcome of the run"
+        default="check_outcome", description="the verdict that decides; by default the outcome of the trajectory"
     )
 
     def text(self, trajectory: Trajectory, evidence: Annotations) -> str:

@@ -31,8 +31,8 @@ class StepPairs(Preferences):
 
     score: Criterion | None = Field(
         default="outcome",
-        description="what tells the better step: reward and value of the step, a verdict on it or else on its run, "
-        "the outcome of its run; null: only prefer tells",
+        description="what decides the better step: reward and value of the step, a verdict on it or else on its run, "
+        "the outcome of its run; null: only prefer decides",
     )
     prefer: Condition | None = Field(
         default=None,
@@ -135,7 +135,7 @@ class TrajectoryPairs(Preferences):
 
     name: ClassVar[str] = "trajectory_pairs"
 
-    score: Criterion = Field(default="outcome", description="what tells the better run")
+    score: Criterion = Field(default="outcome", description="what decides which trajectory is better")
     min_chosen: float | None = Field(default=None, description="the better run must reach this score")
     cut_rejected: Cut | None = Field(
         default=None, description="chosen+N: the worse run keeps at most N turns more than the better one has"

@@ -176,7 +176,7 @@ def linearized(trajectory: Trajectory, names: Sequence[str]) -> tuple[Trajectory
     """A run of ours with the agents ``names`` as one, and where in the run each item of it stood.
 
     All other agents are heard. Reviewers that are among ``names`` speak where they vetoed; the veto is then theirs, and
-    no answer of the world. The turns of what is said until something is done are one.
+    no answer of the environment. The turns of what is said until something is done are one.
     """
     roles = perspectives(trajectory)
     people = frozenset(name for name, role in roles.items() if role.person)

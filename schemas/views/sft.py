@@ -60,7 +60,7 @@ class Sft(LossRule, Dialogue):
 
     rows: Per = Field(default="trajectory", description="one row per trajectory, or per step")
     prefix: Prefix | None = Field(
-        default=None, description="texts `success` and `failure`, of which the system prompt tells one (NAT)"
+        default=None, description="texts `success` and `failure`, one of which is added to the system prompt (NAT)"
     )
 
     def make_rows(self, trajectory: Trajectory, evidence: Annotations) -> list[SftRow]:

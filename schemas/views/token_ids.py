@@ -32,7 +32,7 @@ def _whose(segment: RowTokens, row: SftRow, copied: Set[int]) -> RowTokens:
 def segments(told: Sequence[ConversationTurn], trajectory: Trajectory) -> list[RowTokens]:
     """All segments of the run, whole, where their tokens are known.
 
-    They are not where the run is told otherwise than it was lived: from a side that no agent had, with another system
+    They are not where the run is told otherwise than it was played: from a side that no agent had, with another system
     prompt, or with tools written out.
     """
     whose = _lived_by(list(told), trajectory)

@@ -51,7 +51,7 @@ class Reflection(Dialogue):
 
 
 class Spliced(Families):
-    """One row per failed run that has a success beside it. Loss on the revision and on the good way on."""
+    """One row per failed run that has a success with it. Loss on the revision and on the good way on."""
 
     name: ClassVar[str] = "spliced"
 
@@ -61,7 +61,7 @@ class Spliced(Families):
     revision: str = Field(
         default="That was a mistake. I go back to where I was and try something else.",
         min_length=1,
-        description="what the agent says between the failed attempt and the good one",
+        description="the agent's message between the failed attempt and the good one",
     )
 
     def rows_of(self, good: Sequence[Line], bad: Sequence[Line]) -> Made:
@@ -119,7 +119,7 @@ class SearchTrace(Families):
     backtrack: str = Field(
         default="This leads nowhere. I go back to turn {turn}.",
         min_length=1,
-        description="what the agent says when it goes back; {turn} is the number of turns that stay",
+        description="the agent's message when it goes back; {turn} is the number of turns that are kept",
     )
 
     def rows_of(self, good: Sequence[Line], bad: Sequence[Line]) -> Made:

@@ -85,7 +85,7 @@ class Families(Dialogue):
 
     record: ClassVar[type[SftRow]] = SftRow
 
-    score: Criterion = Field(default="outcome", description="the score that tells which runs reached the goal")
+    score: Criterion = Field(default="outcome", description="the score by which trajectories have reached the goal")
     threshold: float = Field(default=0.5, description="a run reached the goal if its score is this or more")
 
     def make_rows(self, family: Sequence[Relative]) -> Made:

@@ -34,7 +34,7 @@ class WorldModel(Config):
     instruction: str = Field(
         default="You are the world that an agent acts in. Answer each of its actions with what it then observes.",
         min_length=1,
-        description="the first words of the system prompt, before that of the agent",
+        description="the start of the system prompt, before that of the agent",
     )
 
     def make_rows(self, trajectory: Trajectory, evidence: Annotations) -> list[SftRow]:
@@ -70,7 +70,7 @@ class WorldModel(Config):
 
 
 def _add(messages: list[Message], message: Message) -> None:
-    """Add a message, as part of the one before it if they are of one role: worlds and agents take turns."""
+    """Add a message, as part of the one before it if they are of one role: environments and agents take turns."""
     last = messages[-1] if messages else None
     if last is None or last.role != message.role:
         messages.append(message)

@@ -23,11 +23,11 @@ ENVIRONMENTS: Registry[Family] = Registry(
 )
 
 DESCRIBED = "described"
-"""The family of worlds that exist in words only: ``source`` says what an agent is told, ``tools`` what it may call."""
+"""The family of environments that are only described: ``source`` is the system prompt, ``tools`` are the tools."""
 
 
 def blocks(spec: EnvironmentSpec) -> bool:
-    """Whether calls of a world of ``spec`` may wait for something. Raises ``UserError`` for an unknown family."""
+    """Whether an environment of ``spec`` may block on something. Raises ``UserError`` for an unknown family."""
     if spec.family == DESCRIBED:
         return False
     return bool(getattr(ENVIRONMENTS.load(spec.family), "blocking", False))
@@ -62,8 +62,10 @@ def is_sandboxed(family: str) -> bool:
 
 
 def make(spec: EnvironmentSpec) -> Environment:
-    """A world of ``spec``. Raises ``UserError`` for an unknown family, ``EnvError`` for a spec that is broken."""
+    """An environment of ``spec``. Raises ``UserError`` for an unknown family, ``EnvError`` for a broken spec."""
     if spec.family == DESCRIBED:
-        raise EnvError(f"the world {spec.name!r} is only described: runs in it can be imagined, not lived or replayed")
+        raise EnvError(
+            f"the world {spec.name!r} is only described: episodes in it can be imagined, not played or replayed"
+        )
     family: Family = ENVIRONMENTS.load(spec.family)
     return family(spec)

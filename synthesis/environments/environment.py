@@ -1,4 +1,5 @@
-"""The contract of an environment: a task's world, stepped by actions, with a state that can be branched and checked.
+"""The contract of an environment: a task's environment, stepped by actions, with a state that can be branched and
+checked.
 
 ``agentmill.synthesis.environments.conformance`` checks it; every registered family passes that suite.
 """
@@ -50,17 +51,17 @@ class Check(Record):
 
 
 class Environment(Protocol):
-    """One live world. Built from a spec by ``Family(spec)``; not thread-safe; ``close`` may be called twice."""
+    """One live environment. Built from a spec by ``Family(spec)``; not thread-safe; ``close`` may be called twice."""
 
     spec: EnvironmentSpec
     tools: list[Tool]
     """The actions as functions, for agents that call tools."""
 
     rules: str
-    """What a newcomer must know, in natural language: how the world works and how each command is written."""
+    """What a newcomer must know, in natural language: how the environment works and how each command is written."""
 
     def reset(self, task: Task, seed: int) -> AnyObservation:
-        """Start ``task`` anew and say what is seen. Same task and seed, same world. Raises ``EnvError``."""
+        """Start ``task`` anew and say what is seen. Same task and seed, same environment. Raises ``EnvError``."""
 
     def step(self, action: AnyAction) -> Transition:
         """Apply an ``ApiAction`` (a call of one of ``tools``) or a ``MessageAction`` (a command as text)."""
@@ -91,18 +92,18 @@ class Environment(Protocol):
 
 
 class Family(Protocol):
-    """What a table of environments names: it builds live worlds from specs, and has instances to check it by.
+    """What a table of environments names: it builds live environments from specs, and has instances to check it by.
 
-    A family whose worlds wait for something (a browser, a container, a server) says so by an attribute
-    ``blocking = True``; its episodes are then lived in threads, each world in one. One that runs code actions in Python
-    says so by ``runs_code = True``; all others refuse them. One whose ``admissible`` does not list all legal actions
-    says so by ``lists_admissible = False``: no agent can be held to a list that leaves actions out. ``extra`` is the
-    extra of the package that a family needs, ``sandboxed = True`` says that it runs code in a sandbox; both are looked
-    at before a run starts.
+    A family whose environments wait for something (a browser, a container, a server) says so by an attribute
+    ``blocking = True``; its episodes are then played in threads, each environment in one. One that runs code actions in
+    Python says so by ``runs_code = True``; all others refuse them. One whose ``admissible`` does not list all legal
+    actions says so by ``lists_admissible = False``: no agent can be held to a list that leaves actions out. ``extra``
+    is the extra of the package that a family needs, ``sandboxed = True`` says that it runs code in a sandbox; both are
+    looked at before a run starts.
     """
 
     def __call__(self, spec: EnvironmentSpec) -> Environment:
-        """A world of ``spec``, not yet reset. Raises ``EnvError``."""
+        """An environment of ``spec``, not yet reset. Raises ``EnvError``."""
 
     def examples(self) -> list[tuple[EnvironmentSpec, Task]]:
         """A few small environments, each with a solvable task that is not solved at the start."""

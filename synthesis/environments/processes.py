@@ -18,7 +18,7 @@ TIMEOUT_S = 120.0
 
 
 class Run(Record):
-    """Actions in a world. ``maker`` is ``"package.module:callable"``, so that other processes can make the same one."""
+    """Actions in an environment. ``maker`` is ``"package.module:callable"``, so that other processes can make it."""
 
     spec: EnvironmentSpec
     task: Task

@@ -29,8 +29,8 @@ TASK_LIMITS = PlanLimits(max_expansions=30_000, optimal_expansions=20_000)
 
 
 class AdmissionLimits(msgspec.Struct, frozen=True):
-    """How far admission looks. ``probes`` problems are sampled of a planning world and up to ``probe_states`` states of
-    each are visited; the planner works within ``plan``."""
+    """How far admission looks. ``probes`` problems are sampled of a planning environment and up to ``probe_states``
+    states of each are visited; the planner works within ``plan``."""
 
     plan: PlanLimits = TASK_LIMITS
     probes: int = 4
@@ -38,7 +38,7 @@ class AdmissionLimits(msgspec.Struct, frozen=True):
 
 
 def admit_environment(spec: EnvironmentSpec, limits: AdmissionLimits = AdmissionLimits()) -> AdmissionReport:
-    """Whether ``spec`` makes a world worth having tasks in.
+    """Whether ``spec`` makes an environment worth having tasks in.
 
     Family ``pddl``: ``syntax``, ``wording`` (a template per predicate and action, with the right places),
     ``unused_predicate``, ``no_probe`` (problems can be sampled), ``ambiguous_text`` (commands read back to their

@@ -192,7 +192,7 @@ def _unfit_calls(problem: Problem, runs: Sequence[Run]) -> Iterator[str]:
 
 
 def _wrong(expected: Any) -> list[Any]:
-    """Answers beside the right one."""
+    """Answers besides the right one."""
     match expected:
         case bool():
             return [not expected]

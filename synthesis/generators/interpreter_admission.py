@@ -1,9 +1,10 @@
-"""Checks of interpreter worlds that were written with functions and tasks: does all of it do what is said of it.
+"""Checks of interpreter environments that were written with functions and tasks: does all of it do what is said of it.
 
-``broken`` for every world; then ``schema``, ``source`` (the Python runs), ``nondeterministic`` (a second session gives
-the same for the examples in reverse order), ``lying_function`` (an example comes to another value, or to none),
+``broken`` for every environment; then ``schema``, ``source`` (the Python runs), ``nondeterministic`` (a second session
+gives the same for the examples in reverse order), ``lying_function`` (an example comes to another value, or to none),
 ``always_passes`` (a check that needs no work), and of each task ``null_accepted``, ``gold_rejected``,
-``nondeterministic`` and ``always_passes`` (with another answer, or without the world). All code runs in the sandbox.
+``nondeterministic`` and ``always_passes`` (with another answer, or without the environment). All code runs in the
+sandbox.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _WORD = re.compile(r"[^\W\d]\w*")
 
 
 def environment_checks(spec: EnvironmentSpec) -> Iterator[AdmissionCheck]:
-    """The checks of a world, in order; what follows a failed one must not be asked for."""
+    """The checks of an environment, in order; what follows a failed one must not be asked for."""
     yield from try_environment(spec)
     if not is_written(spec):
         return
@@ -136,7 +137,7 @@ def _shown(function: Function) -> bool:
 
 
 def _difference(written: Written, first: list[Result | None], second: list[Result | None]) -> str:
-    """Of what both sessions lived to see; a death shows by itself."""
+    """Of what both sessions played to see; a death shows by itself."""
     for (call, _), one, other in zip(_examples(written), first, second, strict=True):
         if one is None or other is None:
             continue
@@ -170,7 +171,7 @@ def _task_checks(number: int, task: Task, spec: EnvironmentSpec) -> Iterator[Adm
 
 
 def _spared(number: int, task: Task, spec: EnvironmentSpec) -> str:
-    """What of its solution an answer does not need: the last cell, or the world."""
+    """What of its solution an answer does not need: the last cell, or the environment."""
     gold = task.gold or []
     try:
         if _passes([*gold[:-1], _WRONG], task, spec):

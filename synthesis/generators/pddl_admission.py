@@ -1,4 +1,4 @@
-"""Checks of planning worlds and tasks: is the domain sound, is its wording, can its tasks be solved."""
+"""Checks of planning environments and tasks: is the domain sound, is its wording, can its tasks be solved."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ PROBE_TASKS = 4
 
 
 class Probe:
-    """What trying out the tools of a world shows."""
+    """What trying out the tools of an environment shows."""
 
     def __init__(self, world: World) -> None:
         self._world = world

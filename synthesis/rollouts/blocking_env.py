@@ -1,9 +1,9 @@
-"""Worlds that may block (a browser, a container, a foreign process), kept off the event loop.
+"""Environments that may block (a browser, a container, a foreign process), kept off the event loop.
 
-An episode in such a world is lived in a thread of a bounded pool, on an event loop of its own; only the turns of models
-are taken on the loop that all episodes share, which therefore never waits for an environment. All calls of a world come
-from one thread. A call that does not come back is given up: the thread is abandoned and replaced, and its world is not
-touched again.
+An episode in such an environment is played in a thread of a bounded pool, on an event loop of its own; only the turns
+of models are taken on the loop that all episodes share, which therefore never waits for an environment. All calls of an
+environment come from one thread. A call that does not come back is given up: the thread is abandoned and replaced, and
+its environment is not touched again.
 """
 
 from __future__ import annotations
@@ -83,10 +83,10 @@ def _hand_over(done: asyncio.Task[Turn], answered: Future[Turn]) -> None:
 
 T = TypeVar("T")
 Listen = Callable[[Environment], Environment]
-"""Gives a world back whose calls are noticed."""
+"""Gives an environment back whose calls are noticed."""
 
 THREADS = 256
-"""Episodes in worlds that block, in flight per process. A thread that waits takes 46 KB, and three open files."""
+"""Episodes in environments that block, in flight per process. A thread that waits takes 46 KB, and three open files."""
 
 OPEN_FILES = 4096
 
@@ -94,10 +94,10 @@ CALL_TIMEOUT_S = 300.0
 """A call that takes longer is given up."""
 
 CLOSING_S = 10.0
-"""How long worlds that were given up are waited for in the end: what they hold may outlive the process."""
+"""How long environments that were given up are waited for in the end: what they hold may outlive the process."""
 
 BEATS = 8
-"""How often the loop of an episode is asked whether it lives, until its world is given up; each time wakes a thread."""
+"""Seconds between checks that the loop of an episode is alive; each check wakes a thread."""
 
 
 class EnvTimeout(EnvError):
@@ -202,7 +202,8 @@ async def gathered(
 
 
 async def run_blocking(work: Callable[[Listen], Coroutine[Any, Any, T]], patience_s: float) -> T:
-    """What ``work`` gives, done in a thread of the pool; it lets what it is given listen to the worlds that it makes.
+    """What ``work`` gives, done in a thread of the pool; it lets what it is given listen to the environments that it
+    makes.
 
     Raises what it raises, and ``EnvTimeout`` if a call does not come back for more than ``patience_s``.
     """
@@ -225,7 +226,7 @@ async def run_blocking(work: Callable[[Listen], Coroutine[Any, Any, T]], patienc
 
 
 async def environments_closed() -> None:
-    """Wait until the worlds of what was given up are closed, for at most ``CLOSING_S``."""
+    """Wait until the environments of what was given up are closed, for at most ``CLOSING_S``."""
     await asyncio.to_thread(POOL.drain, CLOSING_S)
 
 
@@ -259,7 +260,7 @@ class BlockingCall:
             loop.close()
 
     def silent_s(self) -> float:
-        """For how long its loop has not answered, and no call of a world has begun; asks the loop again."""
+        """For how long its loop has not answered, and no call of an environment has begun; asks the loop again."""
         self._tell(self._answer)
         return 0.0 if self._loop is None else time.monotonic() - self._heard_at
 
@@ -290,7 +291,7 @@ class BlockingCall:
 
 
 class Heard:
-    """A world that tells of each call that begins: many of them may follow each other without a pause for the loop."""
+    """An environment that reports each call that begins: many may follow each other without a pause for the loop."""
 
     def __init__(self, environment: Environment, tell: Callable[[], None]) -> None:
         self._environment = environment

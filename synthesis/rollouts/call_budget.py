@@ -21,7 +21,7 @@ class BudgetSpent(PolicyError):
 
 
 class Budget:
-    """At most ``calls`` of policies, whatever their role, and ``turns`` that are lived; ``None`` is no limit."""
+    """At most ``calls`` of policies, whatever their role, and ``turns`` that are played; ``None`` is no limit."""
 
     def __init__(self, calls: int | None, turns: int | None) -> None:
         self.calls: Counter[str] = Counter()
@@ -46,7 +46,7 @@ class Budget:
         self.calls[role] += 1
 
     def turn(self) -> None:
-        """Count a turn that is about to be lived. Raises ``BudgetSpent``."""
+        """Count a turn that is about to be played. Raises ``BudgetSpent``."""
         if self.turns == self._most_turns:
             self.spent = True
             raise BudgetSpent("turns")

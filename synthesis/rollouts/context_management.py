@@ -3,7 +3,7 @@
 * ``stop``: the episode ends truncated (``context_overflow``).
 * ``sliding_window``: the oldest turns are left out, the instruction stays.
 * ``fold``: the oldest turns are replaced by a summary that a model writes, after AgentFold (arXiv:2510.24699).
-* ``notes``: the agent never sees more than its last turns, and beside them notes that a model writes anew whenever a
+* ``notes``: the agent never sees more than its last turns, and with them notes that a model writes anew whenever a
   turn leaves its sight, told the task and all that is still seen (MEM1, arXiv:2506.15841; BrowserAgent,
   arXiv:2510.10666).
 
@@ -22,7 +22,7 @@ from agentmill.schemas.records.trajectory import AnyItem, TextObservation, Usage
 
 ContextPolicyName = Literal["stop", "sliding_window", "fold", "notes"]
 Summarizer = Callable[[Sequence[AnyItem]], Awaitable[tuple[str, Usage]]]
-"""What is said of some items in a few words, and what that cost."""
+"""A short summary of some items, and its cost."""
 
 
 class ContextPolicy(Record):

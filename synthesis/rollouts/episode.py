@@ -1,4 +1,4 @@
-"""One episode: an agent and a world take turns until the world ends it or a limit of ours does.
+"""One episode: an agent and an environment take turns until the environment ends it or a limit of ours does.
 
 What an agent does wrong is data and stays in the trajectory. Who breaks is named by the exception: ``PolicyError`` or
 ``EnvError``; the episode is then lost, and the caller records that.
@@ -36,7 +36,7 @@ from agentmill.synthesis.rollouts.step import carry_out, environment_at_fault, w
 
 
 def trajectory_of(episode: Episode, reason: str | None, check: Check) -> Trajectory:
-    """What was lived until ``reason`` cut it short, or the world ended it; its status is what ``check`` says."""
+    """What was played until ``reason`` cut it short, or the environment ended it; its status is what ``check`` says."""
     plan = episode.plan
     return Trajectory(
         trajectory_id=plan.trajectory_id,
@@ -81,8 +81,8 @@ class EpisodePlan(msgspec.Struct, frozen=True, kw_only=True):
 
     ``admissible_only`` lets the agent choose among the legal commands alone. ``max_invalid`` invalid actions in a row
     end the episode, as do ``max_turns`` turns and ``timeout_s`` seconds. ``growth`` says what happens when the context
-    gets too long. ``seed`` is that of the world. An episode that goes on from another one names it in ``parent_id``,
-    and in ``branch_turn`` its first own turn if it begins with turns of the other.
+    gets too long. ``seed`` is that of the environment. An episode that goes on from another one names it in
+    ``parent_id``, and in ``branch_turn`` its first own turn if it begins with turns of the other.
     """
 
     trajectory_id: str
@@ -126,7 +126,7 @@ async def run_episode(episode: Episode, play: Awaitable[str | None]) -> Trajecto
 
 
 class Episode:
-    """The state of an episode that is being lived: ``content`` so far, in an environment that is where this leads to.
+    """The state of an episode that is being played: ``content`` so far, in an environment that is where this leads to.
 
     ``told`` is the frame of an episode that goes on from another; a new one gets that of its scaffold. ``refused_s``
     is that of its exploration.
@@ -158,7 +158,7 @@ class Episode:
         self._tokens = 0
 
     async def play(self) -> str | None:
-        """Take turns to the end. Returns what cut the episode short, or ``None`` if the world ended it."""
+        """Take turns to the end. Returns what cut the episode short, or ``None`` if the environment ended it."""
         while self.turn < self.plan.max_turns:
             limit = await self.take_turn()
             if self.terminated or limit is not None:
@@ -250,7 +250,7 @@ class Episode:
         return None
 
     def trajectory(self, reason: str | None, check: Check | None = None) -> Trajectory:
-        """What was lived; its status is what the environment's checker says of the state it ended in."""
+        """What was played; its status is what the environment's checker says of the state it ended in."""
         if check is None:
             with environment_at_fault():
                 check = self.environment.check()
@@ -278,7 +278,7 @@ class Episode:
             return [self.environment.command(action) for action in self.environment.admissible()]
 
     def turn_seed(self) -> int:
-        """That of the next turn. Siblings share a world, so theirs differ by their ids."""
+        """That of the next turn. Siblings share an environment, so theirs differ by their ids."""
         if self.plan.parent_id is None:
             return derive_seed(self.plan.seed, self.turn + 1)
         return derive_seed(self.plan.seed, self.plan.trajectory_id, self.turn + 1)
@@ -297,7 +297,7 @@ class Episode:
 
 
 def _invalid_at_the_end(content: Sequence[AnyItem]) -> int:
-    """How many actions in a row were invalid at the end of what was lived before."""
+    """How many actions in a row were invalid at the end of what was played before."""
     count = 0
     for item in content:
         if not isinstance(item, Action) and item.state_digest is not None:

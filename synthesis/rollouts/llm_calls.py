@@ -58,7 +58,7 @@ async def words_of(
     """
     words, usage = await words_if_any(policy, episode_id, system_prompt, content, seed)
     if words is None:
-        raise PolicyError("no_words", f"policy {policy.name!r} was asked for words and gave none, {TRIES} times")
+        raise PolicyError("no_words", f"policy {policy.name!r} returned an empty response, {TRIES} times")
     return words, usage
 
 

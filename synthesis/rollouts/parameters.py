@@ -75,7 +75,8 @@ class EpisodeParameters(Config):
     ) -> EpisodePlan:
         """The plan of an episode. ``identity`` tells apart what the parameters of ``strategy`` make different.
 
-        An episode that goes on from a ``parent`` takes place in its world; from a turn of it, in its scaffold, too.
+        An episode that goes on from a ``parent`` takes place in its environment; from a turn of it, in its scaffold,
+        too.
         """
         task = exploration.task
         lived = None if parent is None else parent.generation
@@ -149,7 +150,7 @@ class EpisodeParameters(Config):
 
 
 def environment_seed(exploration: Exploration, attempt: int) -> int:
-    """It depends on task, round and attempt, not on the policy: two policies meet the same worlds."""
+    """It depends on task, round and attempt, not on the policy: two policies meet the same environments."""
     return derive_seed(exploration.seed, exploration.round, exploration.task.task_id, attempt)
 
 

@@ -40,7 +40,7 @@ class Retrieval(Config):
 
 
 TaskName = tuple[str | None, str]
-"""What a task is told apart by: its id, or where there is none its instruction."""
+"""What a task is distinguished by: its id, or where there is none its instruction."""
 
 
 class Card(Record):

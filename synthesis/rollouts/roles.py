@@ -29,10 +29,10 @@ class NotInTask(EnvError):
 
 
 class Role(Config):
-    """One agent. Who ``acts`` is told of the world by the scaffold; all others only speak.
+    """One agent. Who ``acts`` is told of the environment by the scaffold; all others only speak.
 
     The prompts that are shipped are for one who acts, a critic (``veto``), a ``person``, and otherwise a planner. In a
-    prompt ``{rules}`` stands for those of the world, ``{frame}`` for these and how to act by the scaffold,
+    prompt ``{rules}`` stands for those of the environment, ``{frame}`` for these and how to act by the scaffold,
     ``{instruction}`` for the task's, ``{knows}`` for what only this agent knows (which follows it if the prompt does
     not say where), ``{name}``, ``{others}``, ``{stop}`` and ``{veto}``.
     """
@@ -41,16 +41,21 @@ class Role(Config):
     prompt: str | None = Field(default=None, min_length=1, description="its system prompt; by default one of ours")
     acts: bool = Field(default=False, description="its actions are carried out; others are heard only")
     sees: Sees = Field(
-        default="all", description="everything, the dialogue only, or its own doings and what is said to it"
+        default="all",
+        description="what it sees: everything, the dialogue only, or its own actions and the messages to it",
     )
     told: bool = Field(default=True, description="it is shown the instruction of the task")
     knows: str | None = Field(
-        default=None, description="where in the task its private information stands, for example goal.secrets.ann"
+        default=None, description="path of its private information in the task, for example goal.secrets.ann"
     )
-    person: bool = Field(default=False, description="it stands for a person: synthetic, heard without its name")
-    stop: str | None = Field(default=None, min_length=1, description="words of it with this text end the episode")
+    person: bool = Field(
+        default=False, description="it plays a person: synthetic, its messages are shown without its name"
+    )
+    stop: str | None = Field(default=None, min_length=1, description="a message of it with this text ends the episode")
     veto: str | None = Field(
-        default=None, min_length=1, description="it is asked before each action, and words with this text prevent it"
+        default=None,
+        min_length=1,
+        description="it is asked before each action, and a message with this text prevents the action",
     )
     max_actions: int | None = Field(
         default=None, ge=1, description="actions in a row, after which the turn passes on; by default it keeps it"

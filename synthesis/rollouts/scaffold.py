@@ -1,4 +1,4 @@
-"""Scaffolds: how an agent is told of its world, and whether it acts by text or by tool calls.
+"""Scaffolds: how an agent is told of its environment, and whether it acts by text or by tool calls.
 
 * ``text``: one command a message.
 * ``react``: thoughts, and in the last line of the message one command (after ReAct, arXiv:2210.03629). The thoughts
@@ -35,13 +35,13 @@ class Frame(Record):
 
 
 def frame(name: str, environment: Environment) -> Frame:
-    """The rules of the world and how to act by the scaffold ``name``."""
+    """The rules of the environment and how to act by the scaffold ``name``."""
     tools = environment.tools if name == "tools" else []
     return Frame(system_prompt=f"{environment.rules}\n{HOW[name]}", tools=tools)
 
 
 def read(name: str, said: Turn) -> Turn:
-    """A turn as actions upon a world, by the scaffold ``name``."""
+    """A turn as actions upon an environment, by the scaffold ``name``."""
     if name != "react":
         return said
     return msgspec.structs.replace(said, actions=[_thought_apart(action) for action in said.actions])

@@ -1,4 +1,4 @@
-"""Worlds as strategies meet them, and one action carried out: the same for an episode that is lived or replayed.
+"""Environments as strategies meet them, and one action carried out: the same for an episode that is played or replayed.
 
 Whatever an environment raises here is its fault, and leaves as ``EnvError``.
 """
@@ -39,7 +39,7 @@ def carry_out(environment: Environment, action: AnyAction) -> Transition:
 
 
 def blamed(make: Callable[[], Environment]) -> Environment:
-    """The world that ``make`` makes; what is raised by that, and later by closing it, leaves as ``EnvError``.
+    """The environment that ``make`` makes; what is raised by that, and later by closing it, leaves as ``EnvError``.
 
     Raises ``UserError``, too, where ``make`` does: for a package that is missing.
     """
@@ -53,7 +53,7 @@ def blamed(make: Callable[[], Environment]) -> Environment:
 
 
 class Closing:
-    """A world whose fault it is if it cannot be closed."""
+    """An environment whose fault it is if it cannot be closed."""
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
@@ -123,8 +123,8 @@ def divergence(environment: Environment, content: Sequence[AnyItem]) -> JsonObje
     """Carry out each action that was answered, and return the first difference of states, if there is one.
 
     An observation with a state digest answers the oldest action that is not yet carried out; those of turn 0 show the
-    state of the start. One that a model made up has no state: the action of its turn is carried out, until the world
-    has ended.
+    state of the start. One that a model made up has no state: the action of its turn is carried out, until the
+    environment has ended.
     """
     waiting: deque[AnyAction] = deque()
     ended = False

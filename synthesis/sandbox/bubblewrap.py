@@ -100,7 +100,7 @@ def program() -> Path:
 def advice(words: str) -> str:
     """What to do about a ``bwrap`` that did not start."""
     return (
-        f"the sandbox cannot isolate code here; bubblewrap says: {words}. Allow user namespaces (sysctl "
+        f"the sandbox cannot isolate code here; error of bubblewrap: {words}. Allow user namespaces (sysctl "
         "kernel.unprivileged_userns_clone=1, or kernel.apparmor_restrict_unprivileged_userns=0, or a container that "
         "may make them), or accept a weaker sandbox with AGENTMILL_SANDBOX=seccomp (see docs/sandbox.md)"
     )
@@ -158,7 +158,7 @@ def _confines() -> list[str]:
 
 
 def _python() -> list[str]:
-    """This interpreter and its standard library at ``/python``, without the packages installed beside it."""
+    """This interpreter and its standard library at ``/python``, without the packages installed with it."""
     library = Path(sysconfig.get_path("stdlib"))
     folder = Path("/python") / library.parent.name
     mounts = [

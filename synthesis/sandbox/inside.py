@@ -375,7 +375,7 @@ def cut(text: str, most_bytes: int) -> str:
 
 
 def empty(folder: Path) -> None:
-    """Remove all that lies in ``folder``."""
+    """Remove all that is in ``folder``."""
     for entry in list(folder.iterdir()):
         if entry.is_symlink() or not entry.is_dir():
             entry.unlink()

@@ -28,7 +28,7 @@ class Limits(Record):
     memory_bytes: int = 512 * MIB
     """Address space of the interpreter, which is always one process."""
     files_bytes: int = 16 * MIB
-    """What ``/tmp`` holds, the only place that can be written; it lies in memory."""
+    """What ``/tmp`` holds, the only place that can be written; it is in memory."""
     threads: int = 32
     """Threads of the interpreter."""
     output_bytes: int = 64 * 2**10

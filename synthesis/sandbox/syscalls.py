@@ -91,7 +91,7 @@ def interpreter_filter(writable: bool) -> bytes:
         made.add_rule(allow, "open", arg(1, masked, WRITING, 0))
         made.add_rule(allow, "openat", arg(2, masked, WRITING, 0))
     made.add_rule(allow, "clone", arg(0, masked, ALL_BITS & ~CLONE_DETACHED, THREAD_FLAGS))
-    made.add_rule(pyseccomp.ERRNO(errno.ENOSYS), CLONE3)  # its flags lie in memory; libc then takes clone
+    made.add_rule(pyseccomp.ERRNO(errno.ENOSYS), CLONE3)  # its flags are in memory; libc then takes clone
     made.add_rule(allow, "prlimit64", arg(0, equal, 0), arg(2, equal, 0))
     made.add_rule(allow, "socketpair", arg(0, equal, 1))
     made.add_rule(allow, "sendto", arg(4, equal, 0))

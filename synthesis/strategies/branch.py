@@ -5,7 +5,7 @@ a run failed (EEF, arXiv:2504.13145), Monte-Carlo continuations (IPR, arXiv:2406
 counterfactual replay (AgenTracer, arXiv:2509.03312) are parameters of it.
 
 A branch point is the turn that is done anew: the state before it is reached by replaying the recorded actions in the
-recorded world, and compared with the states recorded.
+recorded environment, and compared with the states recorded.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Branch(EpisodeParameters):
     given: LabelName | None = Field(
         default=None,
         min_length=1,
-        description="the label of steps that says what to do there in place of what was done",
+        description="the label of steps with the action to take instead of the recorded one",
     )
     distinct: bool = Field(
         default=False,

@@ -36,8 +36,8 @@ class MultiAgent(Attempts):
 
     Each message bears the name of its agent and what it was: an action (role ``actor``), words (``speaker``), or an
     action that was vetoed (``proposer``). ``extra.roles`` of the trajectory has what each agent was told and saw, how
-    often it was asked and what that cost; the trajectory's own system prompt is that of the world, without any role's.
-    ``max_turns`` counts actions that were carried out.
+    often it was asked and what that cost; the trajectory's own system prompt is that of the environment, without any
+    role's. ``max_turns`` counts actions that were carried out.
     """
 
     roles: list[Role] = Field(min_length=2, description="the agents, in the order in which they have their turns")

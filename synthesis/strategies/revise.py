@@ -61,7 +61,7 @@ class Revise(EpisodeParameters):
         "or the same with less effort",
     )
     feedback: Literal["env", "critic", "self"] = Field(
-        default="env", description="who says what went wrong: the environment, a critic, or the actor itself"
+        default="env", description="who gives the feedback: the environment, a critic, or the actor itself"
     )
     pool: Literal["last", "best"] = Field(default="last", description="which earlier attempts the prompt shows")
     pool_size: int = Field(default=1, ge=1, description="how many of the best")
@@ -90,7 +90,7 @@ class Revise(EpisodeParameters):
         return [self._next(exploration, exploration.earlier).trajectory_id]
 
     async def explore(self, exploration: Exploration, piece: str) -> AsyncIterator[Trajectory]:
-        """Yield the attempts of the chain, each as soon as it was lived, or the episode with this id."""
+        """Yield the attempts of the chain, each as soon as it was played, or the episode with this id."""
         if self.level == "step":
             plan = exploration.plans_of(lambda: self._alone(exploration))[piece]
             yield await self._attempt(plan, exploration, ())

@@ -15,7 +15,7 @@ from agentmill.synthesis.rollouts.strategy import Exploration
 
 
 class Sample(Attempts):
-    """``k`` attempts of a task by one policy."""
+    """k episodes per task by a policy, crossed with scaffold and constraints."""
 
     async def explore(self, exploration: Exploration, piece: str) -> AsyncIterator[Trajectory]:
         """Yield the trajectory with this id."""

@@ -1,9 +1,9 @@
-"""``imagine``: a model writes whole runs, what the world answers included.
+"""``imagine``: a model writes whole runs, what the environment answers included.
 
-From earlier runs as seeds (Simia, arXiv:2511.01824), from a task and the rules of its world with the mistakes of the
-agent and their correction (AgentRefine, arXiv:2501.01702), or from a description alone (Synatra, arXiv:2409.15637).
-What the world would say is made up, so it is marked as ``synthetic``; whether the task is solved nobody knows before
-a verifier judges it.
+From earlier runs as seeds (Simia, arXiv:2511.01824), from a task and the rules of its environment with the mistakes of
+the agent and their correction (AgentRefine, arXiv:2501.01702), or from a description alone (Synatra, arXiv:2409.15637).
+What the environment would say is made up, so it is marked as ``synthetic``; whether the task is solved nobody knows
+before a verifier judges it.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ class Imagine(Retrieval, Attempts):
     (``agentmill.synthesis.strategies.simulated_rollout``).
 
     A turn that breaks a rule is told to the writer, which goes on behind the turns before it, at most ``repairs``
-    times. With ``check: world`` each action is carried out in the real world, too, and must be accepted.
+    times. With ``check: world`` each action is carried out in the real environment, too, and must be accepted.
     """
 
     repairs: int = Field(default=3, ge=0, description="how often a writer may go on behind a faulty turn")
     check: Literal["declared", "world"] = Field(
-        default="declared", description="calls as their tools declare them, or whatever the real world accepts"
+        default="declared", description="calls as their tools declare them, or whatever the real environment accepts"
     )
     mistakes: int = Field(
         default=0, ge=0, description="mistakes that the agent is to make and to correct; they are marked as errors"
@@ -58,7 +58,7 @@ class Imagine(Retrieval, Attempts):
     def _what_fits(self) -> Imagine:
         given = next((name for name in OF_EPISODES if self._differs(name)), None)
         if given is not None:
-            raise ValueError(f"`{given}` is of episodes that are lived; these are written in one piece, leave it out")
+            raise ValueError(f"`{given}` is for episodes in an environment; these are generated at once, leave it out")
         return self
 
     async def explore(self, exploration: Exploration, piece: str) -> AsyncIterator[Trajectory]:
@@ -133,7 +133,7 @@ class Imagine(Retrieval, Attempts):
 
 
 def _frame(plan: EpisodePlan, exploration: Exploration, environment: Environment | None) -> Frame:
-    """How the agent is told of its world: as a live one says, or as its description does."""
+    """How the agent is told of its environment: as a live one says, or as its description does."""
     if environment is not None:
         return frame(plan.scaffold, environment)
     spec = exploration.spec
@@ -172,7 +172,7 @@ def _trajectory(
     extra: JsonObject,
     usage: Usage,
 ) -> Trajectory:
-    """The run as a record. Its outcome is unknown; what the writer claims of it stands in ``extra``."""
+    """The run as a record. Its outcome is unknown; what the writer claims of it is in ``extra``."""
     writer = exploration.policies[ACTOR]
     cut = extra["claim"] is None
     return Trajectory(

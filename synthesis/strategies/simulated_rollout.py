@@ -1,4 +1,4 @@
-"""Runs as a model writes them, world and all: turns as JSON, each held against the rules of the world.
+"""Runs as a model writes them, environment and all: turns as JSON, each held against the rules of the environment.
 
     {"turns": [{"thought": ..., "action": ..., "observation": ..., "error": ...}, ...],
      "ending": {"status": ..., "reason": ...}}
@@ -53,7 +53,7 @@ class WrittenCall(Record):
 
 
 class WrittenTurn(Record):
-    """What the agent thinks and does, and what the world answers. ``error``: the agent's mistake, which it refuses."""
+    """A thought, an action and the observation. ``error``: the agent's mistake, which the environment refuses."""
 
     action: str | WrittenCall
     thought: str | None = None
@@ -88,7 +88,7 @@ class SimulatedRollout:
         """Add the turns of an answer. Returns how the run ends; ``None`` if it is cut off behind ``max_turns``.
 
         Of a run that is ``finished`` only the ending counts. Raises ``Fault`` at the first that does not stand,
-        ``EnvError`` if the world breaks.
+        ``EnvError`` if the environment breaks.
         """
         written, ending, broken = read(text)
         for place, each in enumerate([] if self.finished else written):
@@ -123,7 +123,7 @@ class SimulatedRollout:
             raise Fault("no_observation", "`observation` is missing: what the world answers to the action")
         if isinstance(action, ApiAction) and not turn.error:
             self._check_declared(action)
-        if self._world is not None and answered:  # a last word to the user is no action upon the world
+        if self._world is not None and answered:  # a last word to the user is no action upon the environment
             self._check_world(self._world, action, turn.error)
         self.turns.append(turn)
 
@@ -134,7 +134,7 @@ class SimulatedRollout:
             raise Fault("wrong_arguments", f"{call.function} does not take these arguments: {wrong}")
 
     def _check_world(self, world: Environment, action: AnyAction, mistake: bool) -> None:
-        """Carry out the action; the world is as before if it does not stand."""
+        """Carry out the action; the environment is as before if it does not stand."""
         if self._world_ended:
             raise Fault("after_the_end", "the run has ended before this turn, in success or failure: end it there")
         with environment_at_fault():
@@ -206,7 +206,7 @@ def action_of(turn: WrittenTurn) -> AnyAction:
 
 
 def items_of(turns: list[WrittenTurn]) -> list[AnyAction | TextObservation]:
-    """The turns as items of a run: what the world says is ``synthetic``, and nothing has tokens."""
+    """The turns as items of a run: what the environment says is ``synthetic``, and nothing has tokens."""
     items: list[AnyAction | TextObservation] = []
     for number, turn in enumerate(turns, start=1):
         action = numbered(action_of(turn), number, 0)

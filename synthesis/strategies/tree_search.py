@@ -56,14 +56,15 @@ class TreeSearch(Attempts):
         description="of turns: equal, their share of the draws, or that of their probability (vllm)",
     )
     value: ValueName = Field(
-        default="rollout", description="of a state: what a rollout returns, what the environment says, or the critic"
+        default="rollout",
+        description="the value of a state: the return of a rollout, the score of the environment, or the critic",
     )
     returns: ReturnName = Field(
         default="progress", description="of a run: success (0 or 1), share of the goal, or the sum of its rewards"
     )
     until: Literal["spent", "solved"] = Field(default="spent", description="go on, or end with the first success")
     max_calls: int | None = Field(default=None, ge=1, description="calls of models per tree")
-    max_steps: int | None = Field(default=None, ge=1, description="turns lived per tree")
+    max_steps: int | None = Field(default=None, ge=1, description="turns per tree")
     leaves: LeafName = Field(default="ended", description="the runs that ended, or those left unfinished, too")
     episode_timeout_s: float = Field(default=7200.0, gt=0, description="seconds that end a search")
 

@@ -18,7 +18,7 @@ class Verifier(Config):
     """A verifier's parameters are its fields; a recipe gives them in the step that runs it. Pickles to workers."""
 
     needs: ClassVar[Sequence[Need]] = ()
-    """The tables it needs beside the trajectories; an environment cannot be made without its ``tasks``."""
+    """The tables it needs besides the trajectories; an environment cannot be made without its ``tasks``."""
 
     name: str
     """What its verdicts are called; two steps with the same verifier have to give different names."""

@@ -279,7 +279,7 @@ def bomb(levels: int, line: str) -> str:
 @pytest.mark.parametrize("line", ["[{0}]", "{{k: [{0}]}}", "{{<<: [{0}]}}"])
 def test_aliases_that_stand_for_billions_of_values_are_refused_at_once(file: Path, line: str) -> None:
     said = mistake(file, bomb(9, line))
-    assert said == "FILE: its aliases stand for more than 1,000,000 values; write fewer of them"
+    assert said == "FILE: its aliases expand to more than 1,000,000 values; write fewer of them"
 
 
 def test_aliases_that_stand_for_few_values_are_read(file: Path) -> None:
@@ -288,7 +288,7 @@ def test_aliases_that_stand_for_few_values_are_read(file: Path) -> None:
 
 
 def test_an_alias_inside_of_what_it_names_is_refused(file: Path) -> None:
-    assert mistake(file, "a: 1\nb: &b [1, *b]\n") == "FILE, line 2: an alias stands inside of what it names"
+    assert mistake(file, "a: 1\nb: &b [1, *b]\n") == "FILE, line 2: an alias is inside of what it names"
 
 
 @pytest.mark.parametrize("depth", [199, 400, 5_000])

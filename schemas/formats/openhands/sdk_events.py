@@ -69,7 +69,7 @@ class SdkEvents:
         return Usage()
 
     def _system(self, event: JsonObject) -> None:
-        """The prompt; its second, dynamic block belongs to the same message and is kept apart too."""
+        """The prompt; its second, dynamic block belongs to the same message and is kept separate too."""
         blocks = [event.get("system_prompt"), event.get("dynamic_context")]
         texts = [read_text([each] if isinstance(each, dict) else each)[0] for each in blocks]
         if self.transcript.system_prompt is not None:

@@ -2,7 +2,7 @@
 
 A record is one trace: OTLP JSON, a list of spans, or an object with ``spans``. Every span that invokes an agent is a
 run; one inside another is a sub-agent. A run's conversation is what its chat spans show: each repeats the history, of
-which only what is new is added. What remains of the spans (times, models, evaluations) stands in ``extra``.
+which only what is new is added. What remains of the spans (times, models, evaluations) is in ``extra``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Otel(Config):
     """Traces with ``gen_ai`` spans, one trace a record. They are only read."""
 
     def read(self, raw: Raw, origin: Origin) -> Read:
-        """The outermost run, and others beside it. Raises ``FormatError``.
+        """The outermost run, and others with it. Raises ``FormatError``.
 
         Reasons: those of ``decode``; ``invalid`` for what holds no spans, or broken ones; ``empty`` where none shows a
         conversation.

@@ -40,9 +40,7 @@ _ANSWER = (dict, list)
 class ShareGpt(WithDialect):
     """Conversations as ShareGPT has them, and LLaMA-Factory's preference and feedback rows."""
 
-    kto_tag: str = Field(
-        default="kto_tag", description="the field that says whether the answer is good (true or false)"
-    )
+    kto_tag: str = Field(default="kto_tag", description="the field with whether the answer is good (true or false)")
     labelled: bool = Field(default=False, description="write the outcome of every run as ``kto_tag``")
     order: Literal["llamafactory", "as_said"] = Field(
         default="llamafactory",
@@ -51,7 +49,7 @@ class ShareGpt(WithDialect):
     )
 
     def read(self, raw: Raw, origin: Origin) -> Read:
-        """One conversation, or two: ``chosen``, and ``rejected`` beside it. Raises ``FormatError``.
+        """One conversation, or two: ``chosen``, and ``rejected`` with it. Raises ``FormatError``.
 
         Reasons: those of ``parse``; ``invalid`` for turns that are missing or broken; ``unknown_role``;
         ``unknown_part``; ``unknown_call``.

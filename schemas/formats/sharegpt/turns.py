@@ -234,7 +234,7 @@ class LoadableOrder:
     """Writes turns so that none is skipped. ``merged`` counts what this changed, by ``order.`` and what was done.
 
     ``joined_turns`` went into a neighbour of their side; ``text_in_reasoning`` is text that stood before a call and
-    stands in its ``<think>``; ``call_in_text`` are calls before a text, written into it in ``<tool_call>``;
+    is in its ``<think>``; ``call_in_text`` are calls before a text, written into it in ``<tool_call>``;
     ``turns_after_the_last_answer`` are left out; an ``empty_turn`` was put before a model that speaks first;
     ``role`` are names of who speaks that differ from the others of their kind, or system turns in between.
     """
@@ -257,7 +257,7 @@ class LoadableOrder:
         if groups and not groups[-1][0]:
             self._count("turns_after_the_last_answer", len(groups.pop()[1]))
         if not groups:
-            raise FormatError("no_answer", "the model says nothing, so LLaMA-Factory has nothing to train on")
+            raise FormatError("no_answer", "no assistant message has content, so LLaMA-Factory has nothing to train on")
         if groups[0][0]:
             self._count("empty_turn")
             opening.append({self._names.speaker: self._aliases["user"], self._names.text: ""})

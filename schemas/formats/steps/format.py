@@ -77,7 +77,7 @@ class ActionFields(Config):
         description="path of an object with the arguments of the call, or the path of each by its name; of several"
         " paths, the first that has a value counts",
     )
-    message: str | None = Field(default=None, description="path of what the agent said, for steps without an action")
+    message: str | None = Field(default=None, description="path of the agent's message, for steps without an action")
 
     @model_validator(mode="after")
     def _one(self) -> ActionFields:
@@ -158,7 +158,7 @@ class Steps(WithDialect):
             yield "number", reward
 
     def _steps(self, document: Any) -> tuple[JsonObject, list[JsonObject], Any]:
-        """What is said of the whole run, its steps, and the object in which its goal stands."""
+        """The fields of the whole run, its steps, and the object with its goal."""
         if self.of is None and not self.lists:
             rows = _objects(document if isinstance(document, list) else [document], "rows")
             goal = self._told(rows[0])
@@ -181,7 +181,7 @@ class Steps(WithDialect):
         return without(record, [*self.lists, *goal]), steps, record
 
     def _told(self, first: JsonObject) -> tuple[str, ...]:
-        """The path of the goal, if it is a text: it stands in the run, and nowhere else."""
+        """The path of the goal, if it is a text: it is in the run, and nowhere else."""
         return (self.goal,) if self.goal is not None and isinstance(value_at(first, self.goal), str) else ()
 
     def _read_steps(self, transcript: Transcript, steps: Sequence[JsonObject]) -> None:

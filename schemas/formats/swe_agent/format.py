@@ -29,7 +29,7 @@ class SweAgent(Config):
     """Files of SWE-agent 0.x and 1.x, runs of its retrying agents and demonstrations included. They are only read."""
 
     def read(self, raw: Raw, origin: Origin) -> Read:
-        """The run; of a retrying agent the best, and the other attempts beside it. Raises ``FormatError``.
+        """The run; of a retrying agent the best, and the other attempts with it. Raises ``FormatError``.
 
         Reasons: those of ``parse``; ``invalid`` where there is no run, or something else in the place of one.
         """

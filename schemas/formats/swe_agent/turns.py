@@ -33,7 +33,7 @@ def read_run(history: list[JsonObject], steps: list[JsonObject]) -> Run:
 
 
 class _Aligner:
-    """Walks along ``history``, and along ``steps`` beside it."""
+    """Walks along ``history``, and along ``steps`` with it."""
 
     def __init__(self, history: list[JsonObject], steps: list[JsonObject]) -> None:
         self.transcript = Transcript()

@@ -1,4 +1,4 @@
-"""The Python that runs in the sandbox beside the parts of a problem: it calls their functions and passes JSON on."""
+"""The Python that runs in the sandbox besides the parts of a problem: it calls their functions and passes JSON on."""
 
 SETTING = """
 class Refused(Exception):

@@ -227,7 +227,7 @@ class CodegymEnvironment:
         return tool not in self._start.budget or self._state.spent.get(tool, 0) < self._start.budget[tool]
 
     def _judged(self, handed: list[Any]) -> Check:
-        """What was handed in, or what was done, beside the answer. A state without an outcome is not the right one."""
+        """What was handed in, or what was done, besides the answer. A state without an outcome is not the right one."""
         if self.problem.answer is None:
             try:
                 handed = [self._counter.outcome(self._state.state)]
@@ -245,7 +245,7 @@ def _read(source: str) -> Problem:
 
 
 def _rules(problem: Problem, tools: list[Tool]) -> str:
-    """The document that an agent gets: how the world works, and how every call is written."""
+    """The document that an agent gets: how the environment works, and how every call is written."""
     calls = [f"{tool.name}({', '.join(tool.parameters['properties'])}): {tool.description}" for tool in tools]
     how = 'Calls are written as tool_name(argument=3, other="text"), with every argument. The tools:'
     return "\n".join([problem.about, how, *calls])

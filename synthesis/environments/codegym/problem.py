@@ -1,4 +1,5 @@
-"""A coding problem as a world: a hidden input, tools that look at it and change it, and two programs that solve it.
+"""A coding problem as an environment: a hidden input, tools that look at it and change it, and two programs that solve
+it.
 
 ``EnvironmentSpec.source`` is its JSON. After CodeGym (arXiv:2509.17325), whose environments are coding problems with
 the steps of their solutions lifted into tools. The code is in parts that share an interpreter only where neither learns
@@ -67,7 +68,8 @@ class ProblemTool(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Problem(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """``about`` says how the world works, ``question`` what is wanted, with ``$name`` for every name of ``given``.
+    """``about`` says how the environment works, ``question`` what is wanted, with ``$name`` for every name of
+    ``given``.
 
     ``answer`` is the JSON Schema of the answer; without one the agent hands in nothing, and what ``outcome(state)``
     says of the last state is compared. Calls of the ``metered`` tools are limited by the task.

@@ -1,9 +1,9 @@
-"""Interpreter worlds: a Python session that keeps its names is the only tool, after CodeAct (Wang et al., 2024).
+"""Interpreter environments: a Python session that keeps its names is the only tool, after CodeAct (Wang et al., 2024).
 
-``spec.source`` is Python that defines the functions which the world offers, ``spec.parameters["rules"]`` says what
-they do. ``task.initial_state["names"]`` are JSON values by the names under which the source finds them. Source and data
-are in a sandbox of their own, so that code of the agent can reach them by calling the functions only, with plain data;
-how, says ``world``. An answer is handed in by a cell that calls ``submit(answer)``, which ends the episode.
+``spec.source`` is Python that defines the functions which the environment offers, ``spec.parameters["rules"]`` says
+what they do. ``task.initial_state["names"]`` are JSON values by the names under which the source finds them. Source and
+data are in a sandbox of their own, so that code of the agent can reach them by calling the functions only, with plain
+data; how, says ``world``. An answer is handed in by a cell that calls ``submit(answer)``, which ends the episode.
 
 ``task.goal`` is ``{"answer": JSON}``, what must be submitted, or ``{"calls": [{"function", "arguments", "value"}]}``,
 what functions that the agent's cells define must return. All code runs in the sandbox. The goal never gets there: the
@@ -84,7 +84,7 @@ class InterpreterEnvironment:
         self._judged_worlds: Pool = pool(LIMITS, purpose="judged world")
         self._session: Session | None = None
         self._world: Session | None = None
-        """Where the source and its data are; none for a world without source."""
+        """Where the source and its data are; none for an environment without source."""
         self._task: Task | None = None
         self._submitted: list[object] = []
         self._lost = False
@@ -207,7 +207,7 @@ class InterpreterEnvironment:
 
     @staticmethod
     def examples() -> list[tuple[EnvironmentSpec, Task]]:
-        """One world with a task that asks for an answer, and one that asks for a function."""
+        """One environment with a task that asks for an answer, and one that asks for a function."""
         return EXAMPLES
 
     def _live(self) -> Session:
@@ -219,7 +219,7 @@ class InterpreterEnvironment:
         return session.alive and (self._world is None or self._world.alive)
 
     def _begin(self, session: Session) -> None:
-        """What the world and the task give to the agent, in a fresh interpreter."""
+        """What the environment and the task give to the agent, in a fresh interpreter."""
         assert self._task is not None
         session.restart()
         world = self._begun_world()

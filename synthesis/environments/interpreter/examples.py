@@ -1,4 +1,4 @@
-"""Two small interpreter worlds, for the conformance checks and as examples of the format."""
+"""Two small interpreter environments, for the conformance checks and as examples of the format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a task of an interpreter world wants, and how much of it is met. The comparison is made on the host."""
+"""What a task of an interpreter environment wants, and how much of it is met. The comparison is made on the host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The session of a world: its source and its data, which only the functions that it offers can tell of.
+"""The session of an environment: its source and its data, which only the functions that it offers can tell of.
 
 Offered are the functions in ``spec.parameters["functions"]`` where there are such, and else all functions of the source
 whose names do not begin with ``_``. Data are hidden where functions are listed, and else where their name begins with
@@ -19,7 +19,7 @@ def _names(**names):
     globals().update(names)
 """
 RESERVED = frozenset({"submit", "_submitted", "_submission", "_names", "_functions"})
-"""Names of sessions themselves, which neither functions nor data of a world may have."""
+"""Names of sessions themselves, which neither functions nor data of an environment may have."""
 
 _LISTING = """
 def _functions():
@@ -36,7 +36,7 @@ def _functions():
 
 
 def begin(session: Session, source: str, names: JsonObject) -> Result:
-    """Set a fresh session up with a world's source and a task's data: the result of what failed, or of the last."""
+    """Set up a fresh session with an environment's source and a task's data; returns the failed or the last result."""
     result = session.run(source)
     if result.ok:
         result = session.run(NAMING)
@@ -44,7 +44,7 @@ def begin(session: Session, source: str, names: JsonObject) -> Result:
 
 
 def offered(session: Session, spec: EnvironmentSpec) -> dict[str, str]:
-    """The functions that a world which has begun offers, and what they say of themselves. Raises ``EnvError``."""
+    """The functions that an environment offers after its reset, with their docstrings. Raises ``EnvError``."""
     result = session.run(_LISTING)
     found = session.call("_functions") if result.ok else result
     if not found.ok or not isinstance(found.value, dict):
@@ -66,7 +66,7 @@ def names_given(spec: EnvironmentSpec, task: Task) -> JsonObject:
 
 
 def _listed(spec: EnvironmentSpec) -> frozenset[str] | None:
-    """The functions that a world says it has, ``None`` if it says nothing."""
+    """The functions that an environment says it has, ``None`` if it says nothing."""
     functions = spec.parameters.get("functions")
     if not isinstance(functions, list):
         return None

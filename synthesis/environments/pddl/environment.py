@@ -1,4 +1,4 @@
-"""Planning worlds: a PDDL domain as an environment that speaks English.
+"""Planning environments: a PDDL domain as an environment that speaks English.
 
 ``spec.source`` is the domain's PDDL text, ``spec.parameters`` its wording
 (``agentmill.synthesis.environments.pddl.wording``); ``task.initial_state["problem"]`` is the problem's PDDL text. An
@@ -69,7 +69,7 @@ class PddlEnvironment:
         self._advice: dict[int, int | None] = {}
 
     def reset(self, task: Task, seed: int) -> TextObservation:  # noqa: ARG002 - part of the contract
-        """The initial state in sentences. The seed plays no part: a planning world has no chance in it."""
+        """The initial state in sentences. The seed plays no part: a planning environment has no chance in it."""
         text = task.initial_state.get("problem")
         if not isinstance(text, str):
             raise EnvError(f"task {task.task_id}: initial_state['problem'] is not a PDDL text")
@@ -155,7 +155,7 @@ class PddlEnvironment:
 
     @staticmethod
     def examples() -> list[tuple[EnvironmentSpec, Task]]:
-        """Two small worlds that use every supported feature."""
+        """Two small environments that use every supported feature."""
         return EXAMPLES
 
     def _world(self) -> World:

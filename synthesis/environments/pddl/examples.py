@@ -1,4 +1,4 @@
-"""Two small planning worlds: a warehouse (types, constants, equality, negative preconditions) and plain blocks."""
+"""Two small planning domains: a warehouse (types, constants, equality, negative preconditions) and plain blocks."""
 
 from __future__ import annotations
 

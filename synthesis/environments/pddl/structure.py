@@ -15,7 +15,7 @@ from collections.abc import Hashable
 from agentmill.synthesis.environments.pddl.domain import EQUALS, OBJECT, Action, Atom, Domain, Literal, Problem
 
 LITERALS = ("precondition", "effect", "init", "goal")
-"""Labels of nodes that are never singled out: a literal is told apart by its terms."""
+"""Labels of nodes that are never singled out: a literal is distinguished by its terms."""
 
 Node = Hashable
 Fact = tuple[str, tuple[Node, ...]]

@@ -139,7 +139,7 @@ def _counts(text: str) -> set[float]:
 
 
 def _mentions(text: str, value: str) -> bool:
-    """Whether ``value`` stands in ``text`` as words of its own."""
+    """Whether ``value`` is in ``text`` as words of its own."""
     return _mention(text, value, 0) is not None
 
 

@@ -1,4 +1,4 @@
-"""Coding problems from a grammar of accesses, readings and questions and a few kinds of worlds, without a model.
+"""Coding problems from a grammar of accesses, readings and questions and a few kinds of environments, without a model.
 
 An inspiration text chooses the theme; the seed decides which problem it is.
 """

@@ -223,7 +223,7 @@ def search(theme: Theme, chance: random.Random) -> Made:
 
 
 def arrangement(theme: Theme, chance: random.Random) -> Made:
-    """A row to be put in an order; what counts is how it stands in the end."""
+    """A row to be put in an order; what counts is how it is in the end."""
     seen = [name for name, probe in _probes().items() if probe.seen]
     goals = _variants("arrangement")
     move_name, goal_name, probe_name = chance.choice(list(_moves())), chance.choice(list(goals)), chance.choice(seen)

@@ -1,5 +1,5 @@
-"""Interpreter worlds written by a model: functions over data with examples, and tasks with solutions; one example of
-such a world in the prompt, and repair rounds.
+"""Interpreter environments written by a model: functions over data with examples, and tasks with solutions; one example
+of such an environment in the prompt, and repair rounds.
 
 The model's Python runs in the sandbox only. What it says of its functions and tasks is tried out there.
 """
@@ -31,14 +31,14 @@ class Answer(Record):
 
 
 class LlmGenerator:
-    """Proposes interpreter worlds that ``policy`` writes, with at most ``repairs`` rounds of repair."""
+    """Proposes interpreter environments that ``policy`` writes, with at most ``repairs`` rounds of repair."""
 
     def __init__(self, policy: Policy, repairs: int = 3, limits: AdmissionLimits = AdmissionLimits()) -> None:
         del limits  # of the search for plans, which there is none of
         self._author = Author(policy, "interpreter", prompt("interpreter_system"), prompt("object_repair"), repairs)
 
     async def propose(self, inspiration: Inspiration, seed: int) -> EnvironmentSpec:
-        """A world without known faults. Raises ``GenerationError`` (``unrepaired``) with all versions and their
+        """An environment without known faults. Raises ``GenerationError`` (``unrepaired``) with all versions and their
         faults as ``history``, and passes on ``PolicyError``."""
         example = prompt("interpreter_example")
         copied = source_structure(json.loads(example)["source"])
@@ -67,7 +67,7 @@ class LlmGenerator:
 
 
 def parameters(answer: Answer) -> JsonObject:
-    """What a spec says of the world beside its source; the rules tell of the functions."""
+    """What a spec says of the environment beside its source; the rules tell of the functions."""
     told = [f"{each.get('name')}: {each.get('description')}" for each in answer.functions]
     parts = {"functions": answer.functions, "data": answer.data, "tasks": answer.tasks}
     return {"rules": "\n".join([answer.about, *told]), **parts}

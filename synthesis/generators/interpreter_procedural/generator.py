@@ -1,4 +1,4 @@
-"""Interpreter worlds without a model: tables that are read page by page, in a Python session.
+"""Interpreter environments without a model: tables that are read page by page, in a Python session.
 
 An inspiration text chooses what the tables are about; the seed decides their fields, ranges and pages.
 """
@@ -85,7 +85,7 @@ class Scheme(Record):
 
 
 def scheme_of(spec: EnvironmentSpec) -> Scheme:
-    """The scheme of a world. Raises ``ValueError`` for a world that has none."""
+    """The scheme of an environment. Raises ``ValueError`` for an environment that has none."""
     try:
         return msgspec.convert(spec.parameters.get("scheme"), Scheme)
     except msgspec.ValidationError as error:
@@ -93,7 +93,7 @@ def scheme_of(spec: EnvironmentSpec) -> Scheme:
 
 
 class TablesTemplate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The source of a world of tables, and its rules."""
+    """The source of an environment of tables, and its rules."""
 
     rules: str
     source: str
@@ -103,12 +103,12 @@ class InterpreterGenerator:
     """Proposes tables by chance; no model is asked."""
 
     async def propose(self, inspiration: Inspiration, seed: int) -> EnvironmentSpec:
-        """A world; same inspiration and seed, same world."""
+        """An environment; same inspiration and seed, same environment."""
         return propose(inspiration, seed)
 
 
 def propose(inspiration: Inspiration, seed: int) -> EnvironmentSpec:
-    """The world of ``inspiration`` and ``seed``."""
+    """The environment of ``inspiration`` and ``seed``."""
     chance = random.Random(derive_seed("interpreter", BACKEND, inspiration.inspiration_id, seed))
     scheme = _scheme(_theme(inspiration.text, chance), chance)
     words = msgspec.json.decode(msgspec.json.encode(scheme))  # a range as a list, which tables can hold

@@ -1,5 +1,5 @@
-"""Tasks for interpreter worlds with tables: a question by steps, to be answered, or to be answered by a function.
-Worlds that a model wrote bring their tasks with them.
+"""Tasks for interpreter environments with tables: a question by steps, to be answered, or to be answered by a function.
+Environments that a model wrote bring their tasks with them.
 
 A task of ``n`` actions has a gold solution of ``n`` cells. Functions are checked on rows that the agent does not see.
 """
@@ -69,9 +69,10 @@ class InterpreterTaskGenerator:
         self._least, self._most = max(least, LEAST_CELLS), most
 
     async def propose(self, spec: EnvironmentSpec, n: int, seed: int) -> AsyncIterator[Task | GenerationError]:
-        """``n`` tasks or failures, no two tasks of the same structure; one failure for a world without tables or tasks.
+        """``n`` tasks or failures, no two tasks of the same structure; one failure for an environment without tables or
+        tasks.
 
-        A world that was written with tasks has these and no others.
+        An environment that was written with tasks has these and no others.
         """
         if is_written(spec):
             for each in self._written(spec, n):
@@ -211,7 +212,7 @@ def _kind(step: AnyStep) -> tuple[str, str]:
 
 
 def _structure(spec: EnvironmentSpec, plan: Plan) -> str:
-    """Equal for tasks of a world that differ in their rows and bounds only."""
+    """Equal for tasks of an environment that differ in their rows and bounds only."""
     question = plan.question
     return digest(
         spec.environment_id,

@@ -1,4 +1,5 @@
-"""Interpreter worlds whose author wrote tasks as well: functions with examples of what they give, data, and tasks.
+"""Interpreter environments whose author wrote tasks as well: functions with examples of what they give, data, and
+tasks.
 
 ``spec.parameters`` holds these beside ``rules``; ``spec.source`` is the Python that defines the functions.
 """
@@ -26,7 +27,7 @@ class Example(Record):
 
 
 class Function(Record):
-    """A function of the world as it is told."""
+    """A function of the environment as it is told."""
 
     name: str
     description: str
@@ -42,7 +43,7 @@ class Draft(Record):
 
 
 class Written(Record):
-    """What the author says of a world; ``data`` are JSON values by the names under which the source finds them."""
+    """The author's description of an environment; ``data`` are JSON values by the names that the source uses."""
 
     functions: list[Function]
     data: JsonObject
@@ -66,11 +67,11 @@ class Written(Record):
 
 
 def is_written(spec: EnvironmentSpec) -> bool:
-    """Whether the world has tasks of its author's."""
+    """Whether the environment has tasks of its author's."""
     return "tasks" in spec.parameters
 
 
 def written_of(spec: EnvironmentSpec) -> Written:
-    """Raises ``ValueError`` for a world whose parameters say it otherwise."""
+    """Raises ``ValueError`` for an environment whose parameters say it otherwise."""
     parts = {name: part for name, part in spec.parameters.items() if name != "rules"}
     return msgspec.convert(parts, Written)

@@ -1,4 +1,4 @@
-"""What a model answers when it is asked for a world: a domain, an example problem, and texts as JSON."""
+"""What a model answers when it is asked for an environment: a domain, an example problem, and texts as JSON."""
 
 from __future__ import annotations
 

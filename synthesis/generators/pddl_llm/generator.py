@@ -1,4 +1,5 @@
-"""Planning worlds written by a model, after AgentGen (Hu et al., 2024): one seed world in the prompt, repair rounds.
+"""Planning environments written by a model, after AgentGen (Hu et al., 2024): one seed environment in the prompt,
+repair rounds.
 
 What the model writes is read, linted and tried out; the faults found are fed back with all its earlier versions.
 """
@@ -21,15 +22,15 @@ from agentmill.synthesis.prompts import prompt
 
 
 class LlmGenerator:
-    """Proposes planning worlds that ``policy`` writes, with at most ``repairs`` rounds of repair."""
+    """Proposes planning environments that ``policy`` writes, with at most ``repairs`` rounds of repair."""
 
     def __init__(self, policy: Policy, repairs: int = 3, limits: AdmissionLimits = AdmissionLimits()) -> None:
         self._author = Author(policy, "pddl", prompt("pddl_world_system"), prompt("pddl_world_repair"), repairs)
         self._limits = limits
 
     async def propose(self, inspiration: Inspiration, seed: int) -> EnvironmentSpec:
-        """A world without known faults. Raises ``GenerationError`` (``unrepaired``) with all versions and their faults
-        as ``history``, and passes on ``PolicyError``."""
+        """An environment without known faults. Raises ``GenerationError`` (``unrepaired``) with all versions and their
+        faults as ``history``, and passes on ``PolicyError``."""
         request = Template(prompt("pddl_world_request"))
         asked = request.substitute(seed_world=prompt("pddl_world_seed"), inspiration=inspiration.text)
 

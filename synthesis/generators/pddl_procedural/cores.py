@@ -1,6 +1,6 @@
-"""Cores of worlds: journeys, work in one room, things that are arranged, things that change hands.
+"""Cores of environments: journeys, work in one room, things that are arranged, things that change hands.
 
-Each draws by chance which of its blocks a world has; the blocks are in ``data``.
+Each draws by chance which of its blocks an environment has; the blocks are in ``data``.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def batch(draft: Draft, chance: random.Random) -> None:
 
 
 def assemble(draft: Draft, chance: random.Random) -> None:
-    """Two pieces make a third by recipe; some worlds let them be taken apart again, or laid on a bench first."""
+    """Two pieces make a third by recipe; some environments let them be taken apart again, or laid on a bench first."""
     draft.lay("assemble.recipes")
     style = chance.choice(("join", "split", "table"))
     if style != "join":
@@ -143,7 +143,7 @@ def stack(draft: Draft, chance: random.Random) -> None:
 
 
 def store(draft: Draft, chance: random.Random) -> None:
-    """Items lie in containers that are opened, closed and filled."""
+    """Items are in containers that are opened, closed and filled."""
     draft.lay("store.boxes")
     style = chance.choice(("direct", "hand", "single"))
     draft.lay("store.direct" if style == "direct" else "store.by_hand")

@@ -1,6 +1,6 @@
 """A domain in the making, in a short notation that features read and extend.
 
-The blocks of which worlds are built are written so in YAML, one file in ``data`` for each group of parts.
+The blocks of which environments are built are written so in YAML, one file in ``data`` for each group of parts.
 
 Literals are written ``"here from, not at item place"``: a predicate, then names of the action's parameters. Parameters
 are written ``"item from:place"``: a name and its role, or a role that is its own name. Texts of actions name their
@@ -53,7 +53,8 @@ class Extension(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Block(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A piece of a world. ``kinds`` and ``parents`` are by role, ``predicates`` by declaration, ``actions`` by name.
+    """A piece of an environment. ``kinds`` and ``parents`` are by role, ``predicates`` by declaration, ``actions`` by
+    name.
 
     ``start`` are rules for initial facts, ``rules`` sentences for a newcomer. ``extend`` adds to actions by name,
     ``hook`` to those that whoever lays the block names.
@@ -100,7 +101,7 @@ class ActionDraft:
 
 @dataclass
 class Draft:
-    """A world under construction. ``mover`` is ``""`` for the agent itself, else the role of what moves.
+    """An environment under construction. ``mover`` is ``""`` for the agent itself, else the role of what moves.
 
     ``kinds`` maps a role to the least and most objects of it, ``parents`` to its supertype, ``start`` are the rules by
     which initial states are sampled (``agentmill.synthesis.generators.pddl_tasks.start``), ``goals`` weigh goal

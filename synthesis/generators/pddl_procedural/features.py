@@ -1,4 +1,5 @@
-"""Features that are laid over a world: payment, rest, power, tools, paperwork, workshops, locks, permits, visits …
+"""Features that are laid over an environment: payment, rest, power, tools, paperwork, workshops, locks, permits, visits
+…
 
 Each is a pair of functions: does it fit a draft, and lay it over. A feature hooks on tags (``move``, ``take``, ``put``,
 ``work``) and on parameters (``item``, ``place``), never on one core. What it adds is in ``data/features.yaml``.
@@ -46,7 +47,7 @@ def fits_power(draft: Draft) -> bool:
 
 
 def power(draft: Draft, chance: random.Random) -> None:
-    """A main switch must be on for one group of actions and, in some worlds, off for another."""
+    """A main switch must be on for one group of actions and, in some environments, off for another."""
     draft.lay("power.switch")
     present = groups(draft, "work", "move", "take", "put")
     powered = draft.tagged(chance.choice([group for group in present if group != "put"]))
@@ -66,7 +67,7 @@ def fits_tools(draft: Draft) -> bool:
 
 
 def tools(draft: Draft, chance: random.Random) -> None:
-    """Work needs a tool in the hand, in some worlds the right one."""
+    """Work needs a tool in the hand, in some environments the right one."""
     draft.lay("tools.hand")
     work = draft.tagged("work")
     suited = "item" in draft.kinds and all(action.has("item") for action in work) and chance.random() < 0.6
@@ -92,7 +93,7 @@ def checks(draft: Draft, chance: random.Random) -> None:
 
 
 def fits_register(draft: Draft) -> bool:
-    """Items lie in places, and no desk is there yet."""
+    """Items are in places, and no desk is there yet."""
     return "at" in draft.predicates and "desk" not in draft.predicates
 
 
@@ -105,7 +106,7 @@ def register(draft: Draft, chance: random.Random) -> None:
 
 
 def fits_worksite(draft: Draft) -> bool:
-    """Items lie in places and are not worked on."""
+    """Items are in places and are not worked on."""
     return "at" in draft.predicates and not draft.tagged("work")
 
 
@@ -194,7 +195,7 @@ def fits_visits(draft: Draft) -> bool:
 
 
 def visits(draft: Draft, chance: random.Random) -> None:
-    """What was visited is remembered; some worlds allow no second visit."""
+    """What was visited is remembered; some environments allow no second visit."""
     draft.lay("visits.visited")
     draft.lay("visits.once" if chance.random() < 0.3 else "visits.counted", draft.tagged("move"))
 
@@ -224,7 +225,7 @@ def stand(draft: Draft, place: str) -> tuple[str, str, str]:
     """For an action that someone must be at ``place`` to do: a parameter, a condition and the opening of a text.
 
     Each is empty or ends so that more can follow. The agent does it where it moves itself, a worker where workers do;
-    in a world of vehicles nobody need be there.
+    in an environment of vehicles nobody need be there.
     """
     if "here" in draft.predicates:
         return "", f"here {place}, ", ""

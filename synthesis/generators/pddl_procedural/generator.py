@@ -1,7 +1,7 @@
-"""Planning worlds from a grammar, after AgentGen (Hu et al., 2024), without a model.
+"""Planning environments from a grammar, after AgentGen (Hu et al., 2024), without a model.
 
-An inspiration text chooses a theme and makes parts likelier that its words name; the seed decides the rest. A world is
-composed of a core and up to two features.
+An inspiration text chooses a theme and makes parts likelier that its words name; the seed decides the rest. An
+environment is composed of a core and up to two features.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ EMPHASIS = 3.0
 
 
 class ProceduralGenerator:
-    """Proposes planning worlds from a seeded grammar; no model is asked."""
+    """Proposes planning environments from a seeded grammar; no model is asked."""
 
     async def propose(self, inspiration: Inspiration, seed: int) -> EnvironmentSpec:
-        """A world; same inspiration and seed, same world."""
+        """An environment; same inspiration and seed, same environment."""
         return propose(inspiration, seed)
 
 
 def propose(inspiration: Inspiration, seed: int) -> EnvironmentSpec:
-    """The world of ``inspiration`` and ``seed``. ``lineage.notes`` names the theme and the parts it was composed of."""
+    """The environment of ``inspiration`` and ``seed``. ``lineage.notes`` names its theme and its parts."""
     chance = random.Random(derive_seed(BACKEND, inspiration.inspiration_id, seed))
     theme = choose_theme(themes(), lambda each: each.keywords, inspiration.text, chance)
     draft, parts = compose(theme, inspiration.text, chance)
@@ -119,7 +119,7 @@ def _entries() -> _Entries:
 
 @cache
 def core_parts() -> tuple[Part, ...]:
-    """What a world can be about."""
+    """What an environment can be about."""
     return tuple(
         Part(name, getattr(cores, name), tuple(entry.keywords.split()), entry.weight)
         for name, entry in _entries().cores.items()
@@ -128,7 +128,7 @@ def core_parts() -> tuple[Part, ...]:
 
 @cache
 def feature_parts() -> tuple[Part, ...]:
-    """What can be laid over a world."""
+    """What can be laid over an environment."""
     return tuple(
         Part(
             name,
@@ -142,7 +142,7 @@ def feature_parts() -> tuple[Part, ...]:
 
 
 def compose(theme: Theme, text: str, chance: random.Random) -> tuple[Draft, list[str]]:
-    """A world told in ``theme``, and the names of its parts, core first."""
+    """An environment told in ``theme``, and the names of its parts, core first."""
     draft = Draft(theme)
     core = _pick(core_parts(), text, chance)
     core.build(draft, chance)
@@ -165,6 +165,6 @@ def _pick(parts: Sequence[Part], text: str, chance: random.Random) -> Part:
 
 
 def _small(draft: Draft) -> bool:
-    """Whether the world is still small enough to be told in a short prompt."""
+    """Whether the environment is still small enough to be told in a short prompt."""
     longest = max(len(action.parameters) for action in draft.actions.values())
     return len(draft.actions) <= MAX_ACTIONS and longest <= MAX_PARAMETERS

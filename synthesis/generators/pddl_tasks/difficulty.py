@@ -16,7 +16,7 @@ HALF_LEVEL_EFFORT = 10.0
 def difficulty_of(plan_length: int, expansions: int | None) -> Difficulty:
     """Effort is the plan's length, weighed up by a quarter for every tenfold of states the planner expanded.
 
-    The level ``effort / (effort + 10)`` lies in [0, 1) and grows with both: a plan of 2 actions is at about 0.2, one of
+    The level ``effort / (effort + 10)`` is in [0, 1) and grows with both: a plan of 2 actions is at about 0.2, one of
     8 found among 1,000 states at about 0.6. Without a planner ``expansions`` is ``None`` and counts as none.
     """
     effort = plan_length * (1.0 + math.log10(1 + (expansions or 0)) / 4.0)

@@ -79,7 +79,7 @@ def further_goal(world: World, parent: Parent, chance: random.Random) -> Problem
 
 
 def more_objects(world: World, parent: Parent, chance: random.Random) -> Problem | None:
-    """A larger world of the same kind and a goal further away. Only where a world has rules for its objects."""
+    """A larger environment of the kind and a more distant goal, where the environment has rules for its objects."""
     counts = Counter(item.type for item in parent.problem.objects)
     room = [kind for kind, pool in world.scheme.objects.items() if counts[kind] < len(pool.names)]
     if not room:

@@ -1,7 +1,7 @@
-"""Tasks for planning worlds, proposed and evolved without a model; every one is solvable by its making.
+"""Tasks for planning environments, proposed and evolved without a model; every one is solvable by its making.
 
-A problem is sampled by the world's own rules or from its example, the states around it are listed by distance, and
-the goal is a part of what is new in one of them, so that the plan's length is known before the task is made.
+A problem is sampled by the environment's own rules or from its example, the states around it are listed by distance,
+and the goal is a part of what is new in one of them, so that the plan's length is known before the task is made.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How problems of one world are made: from rules, or from an example; kept in ``spec.parameters["problems"]``."""
+"""How problems of one environment are made: from rules, or from an example; kept in ``spec.parameters["problems"]``."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class ProblemScheme(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def scheme_of(parameters: JsonObject) -> ProblemScheme:
-    """The scheme of a world. Raises ``PddlError`` where there is none or it is malformed."""
+    """The scheme of an environment. Raises ``PddlError`` where there is none or it is malformed."""
     given = parameters.get("problems")
     if given is None:
         raise PddlError("parameters['problems'] is missing", "", "rules or an example to make problems from")

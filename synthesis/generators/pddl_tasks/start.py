@@ -1,4 +1,5 @@
-"""Rules by which valid initial states of a world are sampled; plain data, so that a world carries its own.
+"""Rules by which valid initial states of an environment are sampled; plain data, so that an environment carries its
+own.
 
 A rule names the predicate whose initial facts it makes; types come from the domain. Rules are applied in order, and
 each may look at the facts made before it.

@@ -1,4 +1,5 @@
-"""One planning world as the task generator sees it: how problems are sampled, goals chosen and tasks written down.
+"""One planning environment as the task generator sees it: how problems are sampled, goals chosen and tasks written
+down.
 
 Goals of a wanted length are found among the states around an initial one, in the order of their distance.
 """

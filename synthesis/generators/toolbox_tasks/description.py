@@ -50,7 +50,7 @@ class Description(msgspec.Struct, frozen=True):
 
 
 class Describer:
-    """Finds descriptions in a world; draws by ``chance``. ``told`` makes it say keys and nothing else."""
+    """Finds descriptions in an environment; draws by ``chance``. ``told`` makes it say keys and nothing else."""
 
     def __init__(self, world: World, chance: random.Random, *, told: bool = False) -> None:
         self._world = world

@@ -46,7 +46,7 @@ class Operation(msgspec.Struct, frozen=True):
 
 
 class Drawer:
-    """Draws operations in a world; those it gives are carried out there. ``made`` are rows that the task made."""
+    """Draws operations in an environment and executes those it returns. ``made`` are rows that the task made."""
 
     def __init__(self, world: World, chance: random.Random, made: dict[str, int], *, told: bool = False) -> None:
         self._world = world

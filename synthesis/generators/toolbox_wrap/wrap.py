@@ -1,8 +1,8 @@
 """Wrappers of toolboxes: the same database, tasks and solutions, under harder or more helpful circumstances.
 
-``wrap_environment`` makes a new spec, ``wrap_task`` a task of it; the solution is played in the wrapped world, with a
-call repeated where a fault meets it and questions asked where an argument is hidden, and must be accepted there. A
-request that the new policy forbids becomes a task to refuse it, with the rule as the answer.
+``wrap_environment`` makes a new spec, ``wrap_task`` a task of it; the solution is played in the wrapped environment,
+with a call repeated where a fault meets it and questions asked where an argument is hidden, and must be accepted there.
+A request that the new policy forbids becomes a task to refuse it, with the rule as the answer.
 """
 
 from __future__ import annotations

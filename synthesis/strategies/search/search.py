@@ -221,7 +221,7 @@ LeafName = Literal["ended", "all"]
 def harvest(search: Search, leaves: LeafName, about: JsonObject) -> Iterator[Trajectory | Node]:
     """The runs that ended, or all of them, successes first and the better before the worse; then all nodes.
 
-    ``about`` is what is said of the whole tree; it stands in ``extra`` of the root.
+    ``about`` describes the whole tree; it is in ``extra`` of the root.
     """
     owners: dict[int, Trajectory] = {}
     wanted = [

@@ -21,7 +21,7 @@ PriorName = Literal["uniform", "frequency", "logprob"]
 
 @dataclass(eq=False)
 class SearchNode:
-    """A moment: ``episode`` is what was lived until then, ``snapshot`` the world.
+    """A moment: ``episode`` is what was played until then, ``snapshot`` the environment.
 
     ``number`` counts the nodes of a tree in the order they were made; ``deed`` tells what its turn does apart from
     what its siblings do, ``draws`` how often the actor said that, ``logprob`` how likely it was the first time.

@@ -47,11 +47,11 @@ class Recorder:
     def __init__(self) -> None:
         self.events: list[tuple[object, ...]] = []
 
-    def started(self, name: str, total: int | None, standing: ProgressSnapshot) -> None:
-        self.events.append(("started", name, total, standing.ended))
+    def started(self, name: str, total: int | None, snapshot: ProgressSnapshot) -> None:
+        self.events.append(("started", name, total, snapshot.ended))
 
-    def advanced(self, name: str, standing: ProgressSnapshot) -> None:
-        self.events.append(("advanced", name, standing.ended, standing))
+    def advanced(self, name: str, snapshot: ProgressSnapshot) -> None:
+        self.events.append(("advanced", name, snapshot.ended, snapshot))
 
     def finished(self, name: str, manifest: Manifest) -> None:
         self.events.append(("finished", name, manifest.counts.read))
@@ -75,8 +75,8 @@ def test_events_of_a_stage(tmp_path: Path) -> None:
     assert steps == sorted(steps)
     assert any(0 < step < 24 for step in steps)
     told = [event[3] for event in recorder.events if event[0] == "advanced" and 0 < event[2] < 16]
-    assert {standing.in_flight for standing in told} <= set(range(1, 9))
-    assert all(standing.measures == {"success": standing.ended} for standing in told)
+    assert {snapshot.in_flight for snapshot in told} <= set(range(1, 9))
+    assert all(snapshot.measures == {"success": snapshot.ended} for snapshot in told)
 
 
 def test_a_resumed_stage_tells_what_was_done_before(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_a_resumed_stage_tells_what_was_done_before(tmp_path: Path) -> None:
     assert ("started", "out", 25, 16) in recorder.events
     left = attempts.current(tmp_path / "out")
     assert left is not None
-    assert Tracker(request.operation, left).standing() == ProgressSnapshot(ended=16)
+    assert Tracker(request.operation, left).snapshot() == ProgressSnapshot(ended=16)
 
 
 def test_quiet_lines(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ class Echo(AsyncOperation):
         return [Result(input_id=unit[0], outputs=[record])]
 
 
-def flight(operation: AsyncOperation, index: int, seconds: float) -> Pending:
+def pending(operation: AsyncOperation, index: int, seconds: float) -> Pending:
     record = task(index, str(seconds))
     return Pending(Shard(Chunk(0, "in.parquet", 0, 1, 1), operation), record, 0, (record.task_id,))
 
@@ -58,9 +58,9 @@ def test_units_land_in_the_order_they_end() -> None:
     window.start()
     for index, seconds in enumerate((0.3, 0.0, 0.15)):
         assert not window.full
-        window.launch(flight(window._operation, index, seconds))
+        window.launch(pending(window._operation, index, seconds))
     assert window.full
-    assert [window.land().flight.unit[0] for _ in range(3)] == ["task-0001", "task-0002", "task-0000"]
+    assert [window.next_completed().pending.unit[0] for _ in range(3)] == ["task-0001", "task-0002", "task-0000"]
     assert not window.in_flight
     window.stop()
     window.stop()
@@ -71,14 +71,14 @@ def test_what_is_abandoned_is_cancelled_and_does_not_land() -> None:
     operation = Echo()
     window = Window(operation)
     window.start()
-    window.launch(flight(operation, 0, 30))
+    window.launch(pending(operation, 0, 30))
     time.sleep(0.05)
-    window.launch(flight(operation, 1, 30))
+    window.launch(pending(operation, 1, 30))
     window.abandon()
     assert window.in_flight == 0
     assert "cancelled task-0000" in operation.events
-    window.launch(flight(operation, 2, 0))
-    assert window.land().flight.unit == ("task-0002",)
+    window.launch(pending(operation, 2, 0))
+    assert window.next_completed().pending.unit == ("task-0002",)
     window.stop()
     assert not any(thread.name == "window-echo" for thread in threading.enumerate())
 
@@ -87,18 +87,18 @@ def test_landing_with_nothing_in_flight_does_not_wait_for_ever() -> None:
     window = Window(Echo())
     window.start()
     with pytest.raises(RuntimeError, match="nothing is in flight"):
-        window.land()
+        window.next_completed()
     window.stop()
 
 
 def test_an_interrupted_run_stops_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     window = Window(Echo())
     window.start()
-    window.launch(flight(window._operation, 0, 30))
+    window.launch(pending(window._operation, 0, 30))
     monkeypatch.setattr(stop, "stopped", threading.Event())
     stop.stopped.set()
     with pytest.raises(stop.Stopped):
-        window.land()
+        window.next_completed()
     window.stop()
 
 

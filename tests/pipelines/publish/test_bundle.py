@@ -64,7 +64,7 @@ def test_a_run_that_is_running_is_not(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("told", "said"),
     [
-        ({"explored": 2, "tasks": 1, "rows": 3}, "tells of a table rows with 3 rows, which is not there"),
+        ({"explored": 2, "tasks": 1, "rows": 3}, "lists a table rows with 3 rows, which is not there"),
         ({"explored": 5, "tasks": 1}, "a table explored with 5 rows, which has 2 rows"),
     ],
 )

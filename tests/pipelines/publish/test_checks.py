@@ -171,7 +171,7 @@ def test_a_file_that_is_not_what_the_manifest_tells_is_refused(tmp_path: Path) -
     [
         ([task("t"), task("t", split="held_out_tasks")], "task_id t in held_out_tasks, train"),
         ([task("a"), task("b", split="held_out_environments", instruction="x")], "environment_id env1 in"),
-        ([task("a"), task("b", split="held_out_tasks")], "1 texts that stand in several splits"),
+        ([task("a"), task("b", split="held_out_tasks")], "1 texts that are in several splits"),
     ],
 )
 def test_what_stands_in_two_splits_leaks(tmp_path: Path, rows: list[Any], said: str) -> None:
@@ -190,7 +190,7 @@ def test_what_stands_in_one_does_not(tmp_path: Path) -> None:
     check = leaks([surveyed(tmp_path / "tasks", *rows)], Allowed())
     assert check.level == "passed"
     compared = "2 texts, 2 ids of tasks and 1 of environments compared"
-    assert check.detail == f"nothing stands in two of the splits held_out_tasks, train: {compared}"
+    assert check.detail == f"nothing is in two of the splits held_out_tasks, train: {compared}"
 
 
 def test_equal_texts_of_two_tables_in_different_splits_leak(tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ def test_equal_texts_of_two_tables_in_different_splits_leak(tmp_path: Path) -> N
     other = surveyed(tmp_path / "other", run("c", "x", split="test", **nobody))
     assert leaks([one], Allowed()).detail == "there is one split only, train"
     check = leaks([one, other], Allowed())
-    assert (check.level, check.items) == ("refused", ["1 texts that stand in several splits"])
+    assert (check.level, check.items) == ("refused", ["1 texts that are in several splits"])
 
 
 def test_the_check_of_splits_says_what_it_had_to_go_by(tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def test_the_check_of_splits_says_what_it_had_to_go_by(tmp_path: Path) -> None:
     rows = [run("a", "x", **nobody), run("b", "y", split="test", **nobody)]
     told = "2 texts, 0 ids of tasks and 0 of environments compared"
     assert leaks([surveyed(tmp_path / "rows", *rows)], Allowed()).detail.endswith(told)
-    assert leaks([surveyed(tmp_path / "verdicts", verdict())], Allowed()).detail == "no row tells its split"
+    assert leaks([surveyed(tmp_path / "verdicts", verdict())], Allowed()).detail == "no row has a split"
 
 
 def of_files(folder: Path, *splits: str | None) -> Scan:

@@ -61,7 +61,7 @@ def test_sources_are_counted_and_a_licence_is_said_where_they_say_none(tmp_path:
         ("org/b", None, "openai 1", 1),
     ]
     assert conflicts("apache-2.0", found) == [
-        "org/b tells no licence; say which it is with --source-licence org/b=LICENCE"
+        "org/b has no licence; say which it is with --source-licence org/b=LICENCE"
     ]
     answered = stated(found, {"org/b": "cc-by-4.0"})
     assert conflicts("apache-2.0", answered) == []
@@ -113,7 +113,7 @@ def test_rows_whose_runs_are_not_here_are_refused_until_their_licence_is_said(tm
     found = sources_of(gather(tmp_path / "rows", []))
     check = licences("mit", found)
     assert check.level == "refused"
-    assert "rows (inputs that are not here: from/runs, verdicts/verdicts) tells no licence" in check.detail
+    assert "rows (inputs that are not here: from/runs, verdicts/verdicts) has no licence" in check.detail
     assert "say which it is with --source-licence rows=LICENCE" in check.detail
     with user_error("licence-missing"):
         declared_or_common(None, found)
@@ -141,7 +141,7 @@ def test_environments_of_texts_that_are_not_ours_need_a_licence(tmp_path: Path) 
         write_manifest(table.folder, msgspec.structs.replace(table.manifest, operator="spec_env", config=config))
         found = sources_of(material(Table.open(table.folder)))
         assert [each.dataset for each in found] == told
-    assert "the texts of its `inspiration`) tells no licence" in licences("mit", found).detail
+    assert "the texts of its `inspiration`) has no licence" in licences("mit", found).detail
 
 
 def test_a_licence_is_declared_or_that_of_all_sources() -> None:
