@@ -8,6 +8,7 @@ With ``-n`` (pytest-xdist) the tests of a file stay in one worker, which makes t
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import sys
@@ -41,33 +42,29 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """``-n`` alone is enough: groups are kept, and work is given out in the order below."""
-    if getattr(config.option, "dist", "no") == "load":
-        config.option.dist, config.option.loadscopereorder = "loadgroup", False
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Slow files come first, so that no worker is left alone with one; one worker takes all files that start vLLM."""
+    """Files that start vLLM and slow ones come first, so that no process is left alone with one in the end."""
     served = {item.path for item in items if item.get_closest_marker("model")}
     slow = {item.path for item in items if item.get_closest_marker("slow")}
-    for item in items:
-        if item.path in served:
-            item.add_marker(pytest.mark.xdist_group("vllm"))
     items.sort(key=lambda item: (item.path not in served, item.path not in slow))
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """The unit of work is a group, and a file for tests without one."""
-    from xdist.scheduler import LoadGroupScheduling
+    """The unit of work is a file; all files that start vLLM are one, since two servers may not fit into memory."""
+    from xdist.scheduler import LoadFileScheduling
 
-    class FileScheduling(LoadGroupScheduling):
+    @functools.cache
+    def unit(name: str) -> str:
+        file = config.rootpath / name
+        return "vllm" if file.is_file() and "pytest.mark.model" in file.read_text() else name
+
+    class FileScheduling(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            group = super()._split_scope(nodeid)
-            return nodeid.partition("::")[0] if group == nodeid else group
+            return unit(super()._split_scope(nodeid))
 
+    config.option.loadscopereorder = False  # the order of collection counts
     return FileScheduling(config, log)
 
 

@@ -35,6 +35,8 @@ from tests.pipelines.cli.world import agentmill
 from tests.trainers.tables import write_table
 from tests.trainers.test_resume import checkpoints, curve, kill_at_checkpoint
 
+pytestmark = pytest.mark.timeout(1800)
+
 REAL = "smollm2-135m-instruct"
 CONTENT = b"weights" * 1000
 TRAINERS = {"sft": sft.main, "dpo": dpo.main, "kto": kto.main}

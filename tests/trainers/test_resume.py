@@ -51,9 +51,10 @@ def kill_at_checkpoint(config: Path, step: int, *overrides: str, trainer: str = 
     """
     process = FORKS.Process(target=train, args=(trainer, ["--config", str(config), *overrides], step))
     process.start()
-    process.join(300)
+    process.join(600)
+    code = process.exitcode
     process.kill()
-    assert process.exitcode == -signal.SIGKILL
+    assert code == -signal.SIGKILL
 
 
 def train(trainer: str, argv: list[str], last_step: int | None = None) -> None:

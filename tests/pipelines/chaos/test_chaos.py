@@ -50,7 +50,7 @@ def line(folder: Path, steps: int = 10) -> Path:
 
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(
-    ("steps", "faults", "kinds", "runner"), [(10, 18, ALONE, []), (5, 12, WITH_WORKERS, TWO)], ids=["alone", "workers"]
+    ("steps", "faults", "kinds", "runner"), [(10, 18, ALONE, []), (5, 8, WITH_WORKERS, TWO)], ids=["alone", "workers"]
 )
 def test_faults_in_every_step_are_survived(
     tmp_path: Path, steps: int, faults: int, kinds: list[str], runner: list[str]
@@ -85,7 +85,7 @@ def test_what_is_not_survived_is_reported_and_kept(
     same, other = {"rows": "baseline"}, {"rows": "other"}
     prints = iter([same, other, same, same])
     monkeypatch.setattr("agentmill.pipelines.chaos.experiment.digests_of", lambda folder: next(prints))
-    arguments = ["chaos", str(line(tmp_path)), "--faults", "1", "--fault", "pause", "--out", str(tmp_path / "out")]
+    arguments = ["chaos", str(line(tmp_path, 4)), "--faults", "1", "--fault", "pause", "--out", str(tmp_path / "out")]
     assert invoke(arguments) == 1
     told = capsys.readouterr()
     assert "run 1 did not end as the baseline: rows differs" in told.err

@@ -87,10 +87,10 @@ def training(made: Path, _: Path) -> Arguments:
 
 
 def chaos_of(made: Path, folder: Path) -> Arguments:
-    """Two faults in a step that is long enough to be hit."""
+    """A fault in a step that is long enough to be hit."""
     step = {**DEMONSTRATE, "k": 40, "as": "shown"}
     recipe = write_recipe(folder, step, data=places(made))
-    return [recipe, "--faults", "2", "--fault", "kill_launcher", "--out", folder / "chaos"]
+    return [recipe, "--faults", "1", "--fault", "kill_launcher", "--out", folder / "chaos"]
 
 
 CASES: dict[str, Callable[[Path, Path], Arguments]] = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import defaultdict
 from collections.abc import Iterator
 from operator import attrgetter
@@ -11,12 +10,11 @@ from typing import Any
 
 import pytest
 
-from agentmill.pipelines.operators import rollout_operation
 from agentmill.schemas.records.task import EnvironmentSpec, Task
 from agentmill.schemas.tables import Counts
 from agentmill.synthesis.environments.environment import EnvError
 from agentmill.synthesis.policies.policy import Conversation, PolicyError, Turn
-from agentmill.synthesis.rollouts import blocking_env as apart
+from tests.hanging import hanging
 from tests.pipelines.engine.stages import rows_of, write_table
 from tests.pipelines.operators.steps import model, run
 from tests.ruin_world import SPEC, Gambler, RuinWorld, registered, ruin_task
@@ -42,10 +40,6 @@ def test_attempts_that_were_made_stay_whatever_breaks_in_a_later_one(
     world: Path, fails_in: int, error: Exception | None, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without an error the world hangs."""
-    released = threading.Event()
-    monkeypatch.setattr(apart, "POOL", apart.Pool(8))
-    monkeypatch.setattr(apart, "CLOSING_S", 0.1)
-    monkeypatch.setattr(rollout_operation, "CALL_TIMEOUT_S", 1.5)
     monkeypatch.setattr(RuinWorld, "blocking", error is None, raising=False)
     act, step, reset = Gambler.act, RuinWorld.step, RuinWorld.reset
     worlds: defaultdict[str, int] = defaultdict(int)
@@ -64,15 +58,15 @@ def test_attempts_that_were_made_stay_whatever_breaks_in_a_later_one(
         if worlds[ruin.task.task_id] == fails_in and isinstance(error, EnvError):
             raise error
         if worlds[ruin.task.task_id] == fails_in:
-            released.wait(60)
+            hang()
         return step(ruin, action)
 
     monkeypatch.setattr(Gambler, "act", acting)
     monkeypatch.setattr(RuinWorld, "reset", starting)
     monkeypatch.setattr(RuinWorld, "step", breaking if reason != "timeout" else step)
     actor = {"actor": model("gambler", turns=["0.0"])}
-    manifest = run(world, "revise", "tried", actor, policy="p", attempts=3, **ON)
-    released.set()
+    with hanging() as hang:
+        manifest = run(world, "revise", "tried", actor, policy="p", attempts=3, **ON)
     assert manifest.counts == Counts(read=4, used=4, dropped=0, written=4 * (fails_in - 1))
     rows = sorted(rows_of(world / "tried"), key=attrgetter("attempt"))
     assert [row.extra.get("stopped") for row in rows] == [None] * 4 * (fails_in - 2) + [reason] * 4

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import ClassVar
 
@@ -18,7 +18,6 @@ import pytest
 
 from agentmill.pipelines.engine import progress as utilisation
 from agentmill.pipelines.engine.run import run_stage
-from agentmill.pipelines.operators import rollout_operation
 from agentmill.pipelines.operators.lookup import Lookup
 from agentmill.pipelines.operators.rollout_operation import Actors, Rollout, SideTables
 from agentmill.pipelines.serving.endpoints import Endpoint, free_ports
@@ -34,10 +33,10 @@ from agentmill.synthesis.environments import ENVIRONMENTS
 from agentmill.synthesis.environments.environment import Transition
 from agentmill.synthesis.environments.pddl.environment import PddlEnvironment
 from agentmill.synthesis.policies.policy import Conversation, PolicySettings
-from agentmill.synthesis.rollouts import blocking_env as apart
 from agentmill.synthesis.rollouts.strategy import Exploration
 from agentmill.synthesis.strategies.sample import Sample
 from tests.fake_openai import MODEL, FakeOpenAi, text
+from tests.hanging import hanging
 from tests.pipelines.engine.stages import dropped_of, ended_in, order, rows_of, write_table
 from tests.pipelines.operators.steps import job, model, run
 
@@ -168,12 +167,12 @@ class Sleepy(PddlEnvironment):
 
     blocking: ClassVar[bool] = True
     threads: ClassVar[set[str]] = set()
-    released: ClassVar[threading.Event] = threading.Event()
+    hang: ClassVar[Callable[[], None]]
 
     def step(self, action: AnyAction) -> Transition:
         self.threads.add(threading.current_thread().name)
         if getattr(action, "content", "") == "hang":
-            self.released.wait(60)
+            type(self).hang()
         time.sleep(0.02)
         return super().step(action)
 
@@ -181,17 +180,14 @@ class Sleepy(PddlEnvironment):
 def test_worlds_that_block_are_lived_in_threads_and_one_that_hangs_is_dropped(
     world: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(apart, "POOL", apart.Pool(8))
-    monkeypatch.setattr(apart, "CLOSING_S", 0.1)
-    monkeypatch.setattr(rollout_operation, "CALL_TIMEOUT_S", 4.0)
     monkeypatch.setitem(ENVIRONMENTS._entries, "pddl", f"{__name__}:Sleepy")
     said = iter(["look"] * 10 + ["hang"] + ["look"] * 1000)
-    with FakeOpenAi(lambda _: text(next(said))) as server:
+    with FakeOpenAi(lambda _: text(next(said))) as server, hanging() as hang:
+        monkeypatch.setattr(Sleepy, "hang", staticmethod(hang), raising=False)
         config = ModelConfig(policy="openai", model=MODEL, endpoints=[server.url])
         actor = {"actor": ServedModel(config=config, endpoints=[Endpoint(base_url=server.url, model=MODEL)])}
         parameters = {"max_turns": 3, "max_invalid": None, "window": 8}
         manifest = run(world, "sample", "explored", actor, policy="actor", **parameters, **ON)
-    Sleepy.released.set()
     assert manifest.counts == Counts(read=20, used=19, dropped=1, written=19)
     assert manifest.reasons == {"world_timeout": 1}
     [letter] = dropped_of(world / "explored")
