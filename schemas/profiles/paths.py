@@ -45,7 +45,13 @@ class Place(NamedTuple):
     @property
     def label(self) -> str:
         """The setting and what it says, as in messages."""
-        return f"{self.setting} {' or '.join(map(repr, self.paths))}"
+        return _label(self)
+
+
+@lru_cache(maxsize=1024)
+def _label(place: Place) -> str:
+    """Kept: it is looked up for each record."""
+    return f"{place.setting} {' or '.join(map(repr, place.paths))}"
 
 
 def places_of(profile: Profile) -> list[Place]:
