@@ -33,6 +33,8 @@ from agentmill.schemas.records.verdict import Dropped
 TYPED = "typed_actions"
 """Actions that are calls or code, not messages."""
 
+_TYPED_ACTIONS = frozenset({ApiAction, CodeAction})
+
 UNTYPED = "trajectories_without_typed_actions"
 GUESSED = f"{REMARK}guessed_source"
 
@@ -191,7 +193,7 @@ class Normalization(RowOperation[RawPart, Trajectory]):
     def measures(self, output: Trajectory) -> Mapping[str, float]:
         """How the run ended, how long it is, and how many of its actions are calls or code."""
         status = "unknown" if output.outcome is None else output.outcome.status
-        typed = sum(isinstance(item, ApiAction | CodeAction) for item in output.content)
+        typed = len([item for item in output.content if type(item) in _TYPED_ACTIONS])
         return {f"outcome.{status}": 1, "items": len(output.content), TYPED: typed, UNTYPED: int(not typed)}
 
     def check(self, metrics: Mapping[str, float]) -> None:

@@ -18,11 +18,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec.structs import astuple
 
-from agentmill.schemas.arrow.check import is_too_deep
+from agentmill.schemas.arrow.check import MOST_LEVELS, is_too_deep
 from agentmill.schemas.arrow.layout import Leaf, Listing, Node, Structure
 
 BLOCK = 256
 """Records that are turned into columns at a time: they stay in the processor's cache."""
+
+SHORT_TEXT = 2 * MOST_LEVELS
+"""Bytes of JSON that cannot be nested too deeply, as each level takes two, and are decoded sooner than looked at."""
 
 _NULL = {NoneType}
 _ENCODER = msgspec.json.Encoder()
@@ -164,7 +167,11 @@ def _texts(node: Leaf, values: Sequence[Any]) -> pa.Array:
 
 def _text(value: Any) -> bytes:
     text = _ENCODER.encode(value)
-    if not _is_json(value) and (is_too_deep(value) or msgspec.json.decode(text) != value):
+    if len(text) <= SHORT_TEXT:
+        exact = msgspec.json.decode(text) == value
+    else:
+        exact = _is_json(value) or (not is_too_deep(value) and msgspec.json.decode(text) == value)
+    if not exact:
         raise InexactError("a value that is no JSON, or nested too deeply")
     return text
 

@@ -19,7 +19,7 @@ from agentmill.schemas.records.trajectory import Source, Trajectory
 
 
 class Tally(Counter[str]):
-    """A counter. Most stay empty, and a record has a dozen: so to make and to add empty ones costs little."""
+    """A counter. Most stay empty or hold one name, and a record has a dozen: to make and to add these costs little."""
 
     if TYPE_CHECKING:
 
@@ -28,10 +28,15 @@ class Tally(Counter[str]):
         __init__ = dict.__init__  # which is not written in Python
 
     def __add__(self, other: Counter[str]) -> Tally:  # type: ignore[override]
-        return Tally(super().__add__(other)) if self or other else Tally()
+        if not (self and other):
+            return +(self or Tally(other))
+        found = dict(self)
+        for name, n in other.items():
+            found[name] = found.get(name, 0) + n
+        return +Tally(found)
 
     def __pos__(self) -> Tally:
-        return Tally(super().__pos__())
+        return Tally({name: n for name, n in self.items() if n > 0}) if self else Tally()
 
 
 Losses = Tally

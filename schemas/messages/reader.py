@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec.structs import force_setattr
 
-from agentmill.schemas.dialects.dialect import Dialect, is_plainest, is_terminal
+from agentmill.schemas.dialects.dialect import Dialect, Spoken, is_plainest, is_terminal
 from agentmill.schemas.formats.format import FormatError
 from agentmill.schemas.messages.calls import CallReader
 from agentmill.schemas.messages.conversation import Conversation, Flag, Text, key
@@ -80,7 +80,7 @@ class MessageReader:
             talk.starts.append(index)
             if of_agent:
                 self._begin_turn()
-                self._say(text, index, None, {"turn": talk.turn, "train": train})
+                self._say(text, index, train)
             else:
                 self._hear(text)
         return self._finished()
@@ -107,12 +107,12 @@ class MessageReader:
             self._observe(message, _KNOWN, source="environment")
 
     def _hear(self, text: str) -> None:
-        talk = self.talk
-        source: ObservationSource = "user"
-        if self._is_result(text):
-            self._results.append(len(talk.content))
-            source = "environment"
-        talk.content.append(TextObservation(content=text, turn=talk.turn, source=source))
+        content = self.talk.content
+        is_result = self._is_result(text)
+        if is_result:
+            self._results.append(len(content))
+        source: ObservationSource = "environment" if is_result else "user"
+        content.append(TextObservation(content=text, turn=self.talk.turn, source=source))
 
     def _is_result(self, text: str) -> bool:
         """Whether a user turn is the environment's: by how it opens, or else by a guess, as it follows a call."""
@@ -169,14 +169,14 @@ class MessageReader:
         talk = self.talk
         index = len(talk.content)
         if isinstance(message.get("content"), str) and self._is_text(message):
-            self._say(message["content"], index, None, {"turn": talk.turn, "train": self._train(message)})
+            self._say(message["content"], index, self._train(message))
             return
         field, reasoning = reasoning_of(message)
         if field is not None and field != REASONING[0]:
             talk.note(index, reasoning=field)
         calls = message.get("tool_calls")
         legacy = None if calls else message.get("function_call")
-        fields = {"turn": talk.turn, "agent": speaker_of(message), "train": self._train(message)}
+        agent, train = speaker_of(message), self._train(message)
         known = _KNOWN | {field} if field else _KNOWN
         if legacy is not None or calls:
             content = message.get("content")
@@ -189,9 +189,10 @@ class MessageReader:
             if self.dialect:
                 talk.note(index, native=True)
             known |= {"tool_calls" if legacy is None else "function_call"}
+            fields = {"turn": talk.turn, "agent": agent, "train": train}
             self._calls(calls, {"description": text, "reasoning_content": reasoning}, fields)
         else:
-            self._say(self._text(message, index), index, reasoning, fields)
+            self._say(self._text(message, index), index, train, agent, reasoning)
         self._rest(message, index, known)
 
     def _begin_turn(self) -> None:
@@ -205,34 +206,45 @@ class MessageReader:
         flag = self.flag
         return len(message) == 2 or (len(message) == 3 and flag.says(message.get(flag.field)))
 
-    def _say(self, text: str, index: int, reasoning: str | None, fields: JsonObject) -> None:
-        talk, dialect = self.talk, self.dialect
+    def _say(
+        self, text: str, index: int, train: bool | None, agent: str | None = None, reasoning: str | None = None
+    ) -> None:
+        talk, dialect, turn = self.talk, self.dialect, self.talk.turn
         spoken = dialect.read(text) if dialect else None
         if spoken is None or dialect is None:
-            message = MessageAction(content=text, reasoning_content=reasoning, **fields)
+            message = MessageAction(content=text, reasoning_content=reasoning, turn=turn, agent=agent, train=train)
             if dialect and dialect.compose([message]) != text:
                 talk.note(index, plain=True)
             elif dialect:
                 self._wordings.add(index, None)
             talk.content.append(message)
             return
-        plainest = is_plainest(dialect, spoken, text)
-        found = None if plainest else wording(text, spoken.actions)
-        if plainest or found is not None:
-            self._wordings.add(index, found)
-        else:
-            talk.note(index, text=text)
-        for action in spoken.actions:
+        actions = spoken.actions
+        self._word(text, index, spoken, dialect)
+        for action in actions:
             if type(action) in _CALLS:
                 (self._ending if is_terminal(dialect, action) else self._waiting).append(len(talk.content))
-            for field, value in fields.items():
-                force_setattr(action, field, value)
+            # The dialect made the actions just now, and left these at their defaults, as most texts have them.
+            force_setattr(action, "turn", turn)
+            if train is not None:
+                force_setattr(action, "train", train)
+            if agent is not None:
+                force_setattr(action, "agent", agent)
             talk.content.append(action)
         # A command that ends the task may be a plain text, such as ``Act: finish``.
-        ended = bool(self._ending) or is_terminal(dialect, spoken.actions[0])
+        ended = bool(self._ending) or (not self._waiting and is_terminal(dialect, actions[0]))
         self._awaits = spoken.awaits and (bool(self._waiting) or not ended)
         if reasoning is not None:
-            force_setattr(talk.content[index], "reasoning_content", reasoning)
+            force_setattr(actions[0], "reasoning_content", reasoning)
+
+    def _word(self, text: str, index: int, spoken: Spoken, dialect: Dialect) -> None:
+        """Note how ``text`` says what was read of it."""
+        if is_plainest(dialect, spoken, text):
+            self._wordings.add(index, None)
+        elif (found := wording(text, spoken.actions)) is not None:
+            self._wordings.add(index, found)
+        else:
+            self.talk.note(index, text=text)
 
     def _calls(self, calls: Any, said: JsonObject, fields: JsonObject) -> None:
         if not isinstance(calls, list):
@@ -255,19 +267,19 @@ class MessageReader:
 
         Where the results are fewer, they are those of the last calls.
         """
-        if len(self._results) > len(self._waiting) and self._ending:
-            self._waiting = sorted([*self._waiting, *self._ending])
-        if self._waiting and self._results:
-            content, results = self.talk.content, self._results
-            for place, call in enumerate(self._waiting[-len(results) :]):
-                result = results[place]
+        waiting, results = self._waiting, self._results
+        if self._ending and len(results) > len(waiting):
+            waiting = sorted([*waiting, *self._ending])
+        if waiting and results:
+            content, ids = self.talk.content, self._ids
+            for call, result in zip(waiting[-len(results) :], results, strict=False):
                 name = f"call_{call}"
-                while name in self._ids:
+                while name in ids:
                     name += "_"
-                self._ids.add(name)
+                ids.add(name)
                 force_setattr(content[call], "tool_call_id", name)
                 force_setattr(content[result], "tool_call_id", name)
-        if self._waiting or self._ending or self._results:
+        if waiting or results or self._ending:
             self._waiting, self._ending, self._results = [], [], []
 
     def _text(self, message: JsonObject, index: int) -> str:

@@ -50,14 +50,15 @@ def wording(text: str, actions: Sequence[AnyAction]) -> Wording | None:
     """How ``text`` is worded; ``None`` where it does not have all that its actions hold, in order."""
     pieces, done = [], 0
     for held in _held(actions):
-        start = text.find(held[:_GLANCE], done)
-        if start >= 0 and not text.startswith(held, start):
+        start = text.find(held if len(held) <= _GLANCE else held[:_GLANCE], done)
+        if start >= 0 and len(held) > _GLANCE and not text.startswith(held, start):
             start = text.find(held, start)
         if start < 0:
             return None
         pieces.append(text[done:start])
         done = start + len(held)
-    return (*pieces, text[done:])
+    pieces.append(text[done:])
+    return tuple(pieces)
 
 
 def worded(pieces: Sequence[str], actions: Sequence[AnyAction]) -> str | None:

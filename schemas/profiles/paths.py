@@ -45,7 +45,13 @@ class Place(NamedTuple):
     @property
     def label(self) -> str:
         """The setting and what it says, as in messages."""
-        return f"{self.setting} {' or '.join(map(repr, self.paths))}"
+        return _label(self)
+
+
+@lru_cache(maxsize=1024)
+def _label(place: Place) -> str:
+    """Kept: it is looked up for each record."""
+    return f"{place.setting} {' or '.join(map(repr, place.paths))}"
 
 
 def places_of(profile: Profile) -> list[Place]:
@@ -78,9 +84,8 @@ def measured_places(places: Sequence[Place], rows: Sequence[Any]) -> dict[str, i
     """
     found: dict[str, int] = {}
     for place in places:
-        members = [member for row in rows for member in _members(row, place.within)]
-        held = [any(_is_there(member, place, path) for path in place.paths) for member in members]
-        if any(held):
+        members = rows if place.within is None else [each for row in rows for each in _members(row, place.within)]
+        if any(_is_there(member, place, path) for path in place.paths for member in members):
             found[PRESENT + place.label] = 1
             if place.setting == "group.order" and any(at(row, place.paths[0]) is None for row in rows):
                 found[INCOMPLETE + place.label] = 1
@@ -158,9 +163,7 @@ def _differ(rows: Sequence[Any], path: str) -> bool:
     return any(value != values[0] for value in values[1:])
 
 
-def _members(document: Any, within: str | None) -> list[Any]:
-    if within is None:
-        return [document]
+def _members(document: Any, within: str) -> list[Any]:
     members = document.get(within) if isinstance(document, dict) else None
     return members if isinstance(members, list) else []
 
