@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import random
 from bisect import bisect_left, insort
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.utils.data import Sampler
 
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
@@ -52,19 +51,6 @@ def _alike(stream: Sequence[int], lengths: Sequence[int], group: int, chance: ra
         chance.shuffle(groups)
         order += [row for rows in groups for row in rows]
     return order
-
-
-class FixedOrder(Sampler[int]):
-    """A sampler that gives the row numbers as they are."""
-
-    def __init__(self, order: Sequence[int]) -> None:
-        self._order = order
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._order)
-
-    def __len__(self) -> int:
-        return len(self._order)
 
 
 def cut_windows(encoded: Encoded, max_length: int) -> list[Encoded]:

@@ -90,8 +90,6 @@ class MaskedSFTTrainer(BaseTrainer, SFTTrainer):
     the share of the tokens with loss that were predicted right (``accuracy``).
     """
 
-    # TRL divides by the accumulation steps unless it knows that the loss is one of tokens over all of them, as ours is.
-    loss_is_scaled_for_ga = True  # type: ignore[assignment]
     args: SFTConfig
     counted: ClassVar[tuple[str, ...]] = ("right",)
 

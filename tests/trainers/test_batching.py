@@ -14,13 +14,13 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.trainers.test_sft_loss import learnt, row_trainer
 
 from agentmill.trainers.batching import Pack, best_fit, check_rows_stay_apart, cut_windows, pack_rows, row_order
 from agentmill.trainers.sft import SftCollator, main
 from agentmill.trainers.tokenization import IGNORED, Encoded, encode, turn_ranges
 from tests.errors import user_error
 from tests.trainers.tables import assistant, row, rows, system, tool_row, turns, user, write_table
+from tests.trainers.test_sft_loss import learnt, row_trainer
 
 lengths = st.lists(st.integers(1, 500), min_size=1, max_size=60)
 

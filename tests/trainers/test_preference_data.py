@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.trainers.test_sampled_tokens import DAMAGES, check_self_test, damaged, losses, turns_of
 
 from agentmill.schemas.chat import to_messages, to_template
 from agentmill.schemas.records.rows import Message, PreferenceRow, RowTokens, UnpairedRow
@@ -27,6 +26,7 @@ from tests.builders import called, instruction, outcome, said, seen, tool, traje
 from tests.trainers.speech import SPEECHES
 from tests.trainers.tables import write_table
 from tests.trainers.talks import families, lived, rows_of
+from tests.trainers.test_sampled_tokens import DAMAGES, check_self_test, damaged, losses, turns_of
 
 CASES: list[tuple[str, dict[str, Any]]] = [
     ("unpaired", {}),
