@@ -118,6 +118,9 @@ def needs_of(step: Step, trained: set[str]) -> Iterator[Need]:
         yield Need(("extra", "train"), "machine", partial(require, "train"))
     if isinstance(step.stage, Training) and step.stage.tensorboard:
         yield Need(("extra", "tensorboard"), "machine", partial(require, "tensorboard"))
+    if isinstance(step.stage, Training) and step.stage.trl:
+        fields = ", ".join(step.stage.trl)
+        yield Need(("fields of TRL", step.stage.trainer, fields, step.name), "machine", step.stage.check_trl)
     if isinstance(step.stage, Training):
         yield from needs_of_template(step.stage, step.models["model"], trained)
     for field in step.stage.tokenizers:
