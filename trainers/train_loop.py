@@ -156,7 +156,7 @@ def make_record(
     arguments: TrainingArguments,
     facts: dict[str, Any],
 ) -> TrainingRecord:
-    """What ``training.json`` says."""
+    """The content of ``training.json``."""
     return TrainingRecord(
         identity=setup.work.identity,
         settings=settings.model_dump(),
@@ -217,7 +217,7 @@ def rows_per_step(settings: TrainSettings, processes: int) -> int:
 
 
 def write_model(setup: TrainingSetup, settings: TrainSettings, task: Task) -> None:
-    """Make ``work.model`` from ``work.raw``: the adapter, or all weights as ``save_dtype`` says."""
+    """Make ``work.model`` from ``work.raw``: the adapter, or all weights in ``save_dtype``."""
     raw, folder = setup.work.raw, setup.work.model
     if settings.lora is None:
         model = load_weights(raw, task, torch.float32, settings.trust_remote_code)
