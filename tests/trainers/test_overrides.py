@@ -29,11 +29,12 @@ from agentmill.trainers.base_trainer import skip_tokens_without_loss
 from agentmill.trainers.command import DpoSettings, KtoSettings, RewardSettings, SftSettings
 from agentmill.trainers.dpo import dpo_method
 from agentmill.trainers.kto import UnpairedCollator, kto_method
+from agentmill.trainers.model_io import load_model
 from agentmill.trainers.preference_data import encode_comparison, encode_labelled, encode_pair
 from agentmill.trainers.reward import pair_method
 from agentmill.trainers.run_dir import TrainingSetup
 from agentmill.trainers.sft import sequences, sft_method
-from agentmill.trainers.train_loop import FIXED, Method, load_model, make_trainer, trl_arguments
+from agentmill.trainers.train_loop import FIXED, Method, make_trainer, trl_arguments
 from agentmill.trainers.trl_config import CONFIGS
 from tests.trainers.preference import batch_of, loaded, plain, started
 from tests.trainers.tables import assistant, pair, row, unpaired, user
