@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 CPU_INDEX := https://download.pytorch.org/whl/cpu
 
-.PHONY: setup quickstart test lint types soak bench docs clean
+.PHONY: setup quickstart test test-latest-trl lint types soak bench docs clean
 
 setup: $(STAMP)
 
@@ -29,6 +29,22 @@ quickstart: setup
 
 test: setup lint types
 	$(BIN)/pytest -n auto
+
+# The trainers' tests against the newest TRL that pip finds, over what is in .venv. They may fail: TRL moves on first. The
+# versions and the outcome are printed. TESTS chooses some of them.
+LATEST := build/latest-trl
+TESTS ?= tests/trainers
+PURELIB := import sysconfig; print(sysconfig.get_path("purelib"))
+
+test-latest-trl: setup
+	rm -rf $(LATEST)
+	$(BIN)/python -m venv $(LATEST)
+	@echo "import site; site.addsitedir('$$($(BIN)/python -c '$(PURELIB)')')" \
+	  > $$($(LATEST)/bin/python -c '$(PURELIB)')/shared.pth
+	$(LATEST)/bin/python -m pip install -q --no-warn-conflicts --upgrade trl transformers peft accelerate
+	@outcome=passed; $(LATEST)/bin/python -m pytest -q $(TESTS) || outcome="failed (pytest ended with $$?)"; \
+	$(LATEST)/bin/python -m pip freeze -q | grep -E '^(accelerate|peft|torch|transformers|trl)=='; \
+	echo "$(TESTS) with this TRL: $$outcome"
 
 lint: setup
 	$(BIN)/ruff check .

@@ -83,7 +83,6 @@ def main(kind: str, config: Path, output: Path) -> None:
     rows = load_rows(start.table, make, start.tokenizer, settings.seed)
     method, precision = method_of(settings, rows, start), choose_precision(settings.precision)
     arguments = trl_arguments(settings, start, method, precision)
-    arguments.train_sampling_strategy = "sequential"
     order = row_order(method.lengths, settings.batch_size, arguments.max_steps * settings.batch_size, settings.seed)
     met = [used[number] for number in order]
     trainer = trainer_type(

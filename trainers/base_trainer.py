@@ -1,4 +1,4 @@
-"""What our trainers share over TRL's: the order of rows, a loss curve that counts tokens, a cheaper output head."""
+"""What our trainers share over TRL's: a loss curve that counts tokens, FSDP on CPU, and a cheaper output head."""
 
 from __future__ import annotations
 
@@ -10,17 +10,15 @@ from typing import Any, ClassVar
 import torch
 from accelerate import PartialState
 from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
-from torch.utils.data import Sampler
 from transformers import Trainer
 
-from agentmill.trainers.batching import FixedOrder
 from agentmill.trainers.tokenization import IGNORED
 
 COUNTED = ("tokens", "places", "loss_tokens")
 
 
 class BaseTrainer(Trainer):
-    """A mixin before a trainer of TRL; ``order`` holds the row numbers of the whole training.
+    """A mixin before a trainer of TRL.
 
     Each point of the loss curve also counts, since the point before, ``tokens`` and ``loss_tokens``, the share of
     ``padding`` and the ``seconds``, and has what ``measured`` makes of the sums named in ``counted``.
@@ -28,9 +26,8 @@ class BaseTrainer(Trainer):
 
     counted: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, *args: Any, order: list[int], **kwargs: Any) -> None:
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._order = order
         self._names = (*COUNTED, *self.counted)
         self._sums = dict.fromkeys(self._names, 0.0)
         self._last_point = time.monotonic()
@@ -75,10 +72,6 @@ class BaseTrainer(Trainer):
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
         """Nothing: TRL writes a card into every checkpoint, ours is written once, with the finished model."""
-
-    def _get_train_sampler(self, train_dataset: Any = None) -> Sampler[int]:  # noqa: ARG002
-        # transformers draws an order that knows neither the lengths of the rows nor where a stopped training was.
-        return FixedOrder(self._order)
 
 
 PER_TOKEN = ("log_probs", "entropy", "log_sum_sq_probs", "mean_logits", "is_top1")

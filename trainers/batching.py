@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import random
 from bisect import bisect_left, insort
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.utils.data import Sampler
 
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
@@ -25,9 +24,9 @@ POOL = 32
 def row_order(lengths: Sequence[int], group: int, count: int, seed: int) -> list[int]:
     """``count`` row numbers: shuffled pass after shuffled pass, rows of like length in the same group of ``group``.
 
-    No row stands twice in a group, unless there are fewer rows than ``group``: a group learns nothing about the
+    No row is twice in a group, unless there are fewer rows than ``group``: a group learns nothing about the
     difference between rows from copies of one. ``count`` is a multiple of ``group``. The order is a function of the
-    arguments alone, so a training that goes on after a stop meets the rows it would have met.
+    arguments alone, so a resumed training meets the rows that it would have met.
     """
     chance = random.Random(derive_seed("row_order", seed))
     order: list[int] = []
@@ -54,24 +53,11 @@ def _alike(stream: Sequence[int], lengths: Sequence[int], group: int, chance: ra
     return order
 
 
-class FixedOrder(Sampler[int]):
-    """A sampler that gives the row numbers as they are."""
-
-    def __init__(self, order: Sequence[int]) -> None:
-        self._order = order
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._order)
-
-    def __len__(self) -> int:
-        return len(self._order)
-
-
 def cut_windows(encoded: Encoded, max_length: int) -> list[Encoded]:
     """``encoded`` itself if it fits in ``max_length`` tokens, else sequences that fit and train each turn once.
 
     Every window begins with the opening (the system prompt and what else precedes the first assistant message). A
-    later one goes on with the latest turns before it as context without loss, in at most half of the room that the
+    later one continues with the latest turns before it as context without loss, in at most half of the room that the
     opening leaves, but always the last one, whose observation its first turn answers. Where this does not fit, the
     window is of one turn and ends with its loss; its context is the last turn, or the last observation, or as many of
     the last tokens before it as there is room for. Only a turn that is longer than ``max_length`` is in no window; the

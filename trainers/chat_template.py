@@ -192,7 +192,7 @@ PRIVATE = range(0xF0000, 0x10FFFE)
 
 @dataclass(frozen=True)
 class ShieldedConversation:
-    """A conversation with private characters in the place of control tokens; ``texts`` says which is which.
+    """A conversation with private characters in the place of control tokens; ``texts`` maps them back.
 
     ``count`` is how many control tokens the messages and tools spell out.
     """
@@ -260,7 +260,7 @@ def _pattern(controls: tuple[str, ...]) -> re.Pattern[str]:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """All texts in a JSON value; those in the arguments of calls as their JSON says them."""
+    """All texts in a JSON value; those in the arguments of calls as decoded from their JSON."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):

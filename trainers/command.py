@@ -57,7 +57,7 @@ class RewardSettings(RewardConfig, TrainSettings):
 
 S = TypeVar("S", bound=TrainSettings)
 
-INTERRUPTED = "interrupted; the same command goes on from the last checkpoint"
+INTERRUPTED = "interrupted; the same command continues from the last checkpoint"
 
 
 def run_trainer(train: Callable[[S], None], settings_type: type[S], name: str, argv: Sequence[str] | None) -> int:

@@ -9,7 +9,7 @@ import math
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -44,7 +44,7 @@ class EncodedRow(Generic[E]):
 
 @dataclass(frozen=True)
 class TrainingRows(Generic[E]):
-    """What is trained on and how it came about.
+    """The examples of a training, and how many rows, tokens and conversations they were made of.
 
     ``counts.written`` is the number of examples; ``longest`` is the length of the longest sequence, in tokens;
     ``lost_tokens`` would carry loss but are in turns too long for a window, or in rows dropped for their length;
@@ -88,12 +88,12 @@ def open_rows(path: str, wanted: type[Record] | tuple[type[Record], ...], views:
 
 
 def read_rows(
-    setup: TrainingSetup, settings: TrainSettings, make: Callable[[Any], EncodedRow[E]], masked: bool = True
+    setup: TrainingSetup, settings: TrainSettings, encode: Callable[[Any], EncodedRow[E]], masked: bool = True
 ) -> TrainingRows[E]:
-    """``load_rows`` with what the settings say of rows."""
+    """``load_rows`` of the table and with the settings of a training."""
     return load_rows(
         setup.table,
-        make,
+        encode,
         setup.tokenizer,
         settings.seed,
         masked=masked,
@@ -104,63 +104,78 @@ def read_rows(
 
 def load_rows(
     table: Table,
-    make: Callable[[Any], EncodedRow[E]],
+    encode: Callable[[Any], EncodedRow[E]],
     tokenizer: Any,
     seed: int,
     masked: bool = True,
     max_dropped: float = 1.0,
     control_tokens: str = "text",
 ) -> TrainingRows[E]:
-    """Encode the rows with ``make``, which drops one by a ``RowError``, and run the mask self-test.
+    """Encode the rows with ``encode``, which drops one by a ``RowError``, and run the mask self-test.
 
     Where no message carries loss, since conversations are scored as a whole, nothing is ``masked``, and not tested.
     Rows in which messages spell control tokens are dropped if ``control_tokens`` is ``drop``.
     Raises ``UserError`` if nothing is left to train on, a larger share than ``max_dropped`` is dropped, or the
     self-test fails.
     """
-    made: list[EncodedRow[E]] = []
-    views: list[tuple[str, dict[str, Any]]] = []
-    reasons: Counter[str] = Counter()
-    lost = control_rows = 0
-    examples_of: dict[str, str] = {}
-    for row in with_eta(table.rows(), table.manifest.counts.written, "reading rows"):
-        try:
-            one = make(row)
-            controls = sum(each.controls for _, each in one.whole)
-            if controls and control_tokens == "drop":
-                raise RowError("control_tokens", "a message spells control tokens of the tokenizer")
-        except RowError as error:
-            reasons[error.reason] += 1
-            lost += error.lost_tokens
-            examples_of.setdefault(error.reason, f"row {row.row_id}: {error}")
-            continue
-        made.append(one)
-        control_rows += controls > 0
-        if (row.view, row.view_parameters) not in views:
-            views.append((row.view, row.view_parameters))
-    used, dropped = len(made), sum(reasons.values())
+    found = _encode_all(table, encode, control_tokens)
+    used, dropped = len(found.rows), found.reasons.total()
     if not used or dropped > max_dropped * (used + dropped):
-        raise UserError(too_many_dropped(table, used, reasons, examples_of, max_dropped), ErrorCode.TOO_MANY_DROPPED)
-    examples = [each for one in made for each in one.examples]
-    sequences = [each for one in made for each in one.sequences]
-    whole = [each for one in made for each in one.whole]
+        message = too_many_dropped(table, used, found.reasons, found.instances, max_dropped)
+        raise UserError(message, ErrorCode.TOO_MANY_DROPPED)
+    examples = [each for row in found.rows for each in row.examples]
+    sequences = [each for row in found.rows for each in row.sequences]
+    whole = [each for row in found.rows for each in row.whole]
     roles = count_by_role(sequences)
     if masked:
         check_roles(roles)
+    cut_away = sum(each.loss_tokens for _, each in whole) - sum(each.loss_tokens for each in sequences)
     stored = sum(each.stored for _, each in whole)
     return TrainingRows(
         examples=examples,
         counts=Counts(read=used + dropped, used=used, dropped=dropped, written=len(examples)),
-        reasons=dict(reasons),
+        reasons=dict(found.reasons),
         longest=max(map(len, sequences)),
-        lost_tokens=lost + sum(each.loss_tokens for _, each in whole) - sum(each.loss_tokens for each in sequences),
-        control_rows=control_rows,
+        lost_tokens=found.lost_tokens + cut_away,
+        control_rows=found.control_rows,
         cut_contexts=sum(each.cut for each in sequences),
         roles=roles,
         texts=check_texts(whole, tokenizer, seed) if masked else [],
-        views=views,
+        views=found.views,
         tokens_from={"stored": stored, "text": len(whole) - stored},
     )
+
+
+@dataclass
+class _Encoding(Generic[E]):
+    """The rows of a table, encoded or dropped; ``instances`` has a message for each reason."""
+
+    rows: list[EncodedRow[E]] = field(default_factory=list)
+    views: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    reasons: Counter[str] = field(default_factory=Counter)
+    instances: dict[str, str] = field(default_factory=dict)
+    lost_tokens: int = 0
+    control_rows: int = 0
+
+
+def _encode_all(table: Table, encode: Callable[[Any], EncodedRow[E]], control_tokens: str) -> _Encoding[E]:
+    found: _Encoding[E] = _Encoding()
+    for row in with_eta(table.rows(), table.manifest.counts.written, "reading rows"):
+        try:
+            encoded = encode(row)
+            controls = sum(each.controls for _, each in encoded.whole)
+            if controls and control_tokens == "drop":
+                raise RowError("control_tokens", "a message spells control tokens of the tokenizer")
+        except RowError as error:
+            found.reasons[error.reason] += 1
+            found.lost_tokens += error.lost_tokens
+            found.instances.setdefault(error.reason, f"row {row.row_id}: {error}")
+            continue
+        found.rows.append(encoded)
+        found.control_rows += controls > 0
+        if (row.view, row.view_parameters) not in found.views:
+            found.views.append((row.view, row.view_parameters))
+    return found
 
 
 def too_many_dropped(
@@ -168,13 +183,13 @@ def too_many_dropped(
 ) -> str:
     """Why a training does not start: the rows it would drop by reason, an example of the most frequent, what to do."""
     dropped = reasons.total()
-    told = ", ".join(f"{number} {reason}" for reason, number in reasons.most_common())
+    listed = ", ".join(f"{number} {reason}" for reason, number in reasons.most_common())
     example = examples[reasons.most_common(1)[0][0]]
     if not used:
-        return f"none of the {dropped} rows of {table.folder} can be trained on ({told})\nFor example {example}"
+        return f"none of the {dropped} rows of {table.folder} can be trained on ({listed})\nFor example {example}"
     share = dropped / (used + dropped)
     return (
-        f"{dropped} of {used + dropped} rows of {table.folder} would be dropped ({told}): {share:.1%}, more than"
+        f"{dropped} of {used + dropped} rows of {table.folder} would be dropped ({listed}): {share:.1%}, more than"
         f" max_dropped={max_dropped:.1%}\nFor example {example}; mend the rows, or set max_dropped={_above(share)}"
     )
 
@@ -185,6 +200,7 @@ def _above(share: float) -> float:
 
 
 SAMPLES = 8
+"""Conversations whose loss is decoded."""
 
 ROLES = ("system", "user", "assistant", "tool")
 
@@ -210,9 +226,9 @@ def check_roles(counts: dict[str, dict[str, int]]) -> None:
     """Raises ``UserError`` if a token of another role than assistant carries loss, or none does."""
     outside = {role: count["loss"] for role, count in counts.items() if role != "assistant" and count["loss"]}
     if outside:
-        told = ", ".join(f"{number} {role}" for role, number in outside.items())
+        listed = ", ".join(f"{number} {role}" for role, number in outside.items())
         raise UserError(
-            f"mask self-test failed: {told} tokens would carry loss; the model's chat template is not supported",
+            f"mask self-test failed: {listed} tokens would carry loss; the model's chat template is not supported",
             ErrorCode.MASK_WRONG,
         )
     if not counts["assistant"]["loss"]:
@@ -243,7 +259,7 @@ def check_texts(whole: Sequence[tuple[Sequence[Message], Encoded]], tokenizer: A
 
 
 def report_rows(rows: TrainingRows[Any], examples: str) -> None:
-    """Say what is trained on, ``examples`` of what kind, and that the mask is right."""
+    """Print what is trained on, ``examples`` of what kind, and that the mask is right."""
     counts = rows.counts
     reasons = ", ".join(f"{number} {reason}" for reason, number in rows.reasons.items())
     say(
@@ -262,6 +278,6 @@ def report_rows(rows: TrainingRows[Any], examples: str) -> None:
         say(f"{rows.cut_contexts} sequences begin within a message, since with all of it their turn would not fit")
     if not rows.texts:
         return
-    told = ", ".join(f"{role} {count['loss']:,} of {count['tokens']:,}" for role, count in rows.roles.items())
-    say(f"mask self-test passed, tokens with loss: {told}; decoded and compared: {len(rows.texts)} messages")
+    shares = ", ".join(f"{role} {count['loss']:,} of {count['tokens']:,}" for role, count in rows.roles.items())
+    say(f"mask self-test passed, tokens with loss: {shares}; decoded and compared: {len(rows.texts)} messages")
     say(f"for example {rows.texts[0]!r}")

@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("adapter", type=Path, help="folder of the adapter")
     parser.add_argument("--out", type=Path, required=True, help="folder to write the model to")
-    parser.add_argument("--base", help="the model it was trained on; by default that of its training.json")
+    parser.add_argument("--base", help="the model it was trained on; by default the one in its training.json")
     parser.add_argument("--trust-remote-code", action="store_true", help="run the code that the model's folder brings")
     given = parser.parse_args(argv)
     return exit_code_of(
@@ -93,7 +93,7 @@ def base_of(adapter: Path, base: str | None) -> Path:
         record = msgspec.json.decode(path.read_bytes(), type=JsonObject) if path.is_file() else {}
     if base is None and not record:
         raise UserError(
-            f"{adapter} has no {RECORD} that says what it was trained on; give the model with --base",
+            f"{adapter} has no {RECORD} with the model that it was trained on; give the model with --base",
             ErrorCode.BASE_MODEL_UNKNOWN,
         )
     folder = model_folder(base or record["settings"]["model"], scores=True)

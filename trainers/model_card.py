@@ -22,7 +22,7 @@ METHODS = {
     "kto": ("Kahneman-Tversky optimization", "rows", "rows on the right side"),
     "reward": ("Training as a reward model", "rows", "pairs in the right order"),
 }
-"""What the card calls a way of training, what it trains on, and what its accuracy says."""
+"""What the card calls a way of training, what it trains on, and what its accuracy measures."""
 
 SHOWN_APART = ("rows", "model", "reference", "output", "recipe")
 """Settings that the card has in sentences."""

@@ -40,7 +40,7 @@ def model_folder(model: str, scores: bool = False) -> Path:
     if (folder / "config.json").is_file():
         if not scores and is_reward_model(folder):
             raise UserError(
-                f"{model} holds a reward model, which scores text and cannot go on with it",
+                f"{model} holds a reward model, which scores text and cannot continue it",
                 ErrorCode.MODEL_OF_WRONG_KIND,
             )
         return folder
@@ -67,7 +67,7 @@ def is_reward_model(folder: Path) -> bool:
 
 @contextmanager
 def load_errors(folder: Path) -> Iterator[None]:
-    """Raises ``UserError`` for whatever a library says of the files of the model in ``folder``.
+    """Raises ``UserError`` for whatever a library raises over the files of the model in ``folder``.
 
     A model with code of its own that may not be run (``trust_remote_code``) is refused in one line.
     """

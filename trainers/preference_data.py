@@ -56,7 +56,7 @@ class CompletedPrompt:
 
 
 def encode_pair(row: PreferenceRow, tokenizer: Any, max_length: int) -> EncodedRow[Pair]:
-    """The row as tokens, whole: a pair of which a part is cut away says nothing of what is better.
+    """The row as tokens, whole: a part of a pair is not what was judged.
 
     A side of our own rollouts has the tokens that were sampled, unless their prompt differs from that of the other side
     (it may name the day): then both are made of text. Raises ``RowError``: as ``encode_completion``, ``prefix`` (the
@@ -106,7 +106,7 @@ def encode_completion(side: CompletedPrompt, tokenizer: Any) -> tuple[Sequence[M
 
 
 def check_length(sequences: Sequence[Encoded], limit: int) -> None:
-    """Raises ``RowError`` (``too_long``) for a row with a sequence of more than ``limit`` tokens: all of it is lost."""
+    """Raises ``RowError`` (``too_long``) if a sequence has more than ``limit`` tokens: the row is dropped whole."""
     longest = max(sequences, key=len)
     if len(longest) > limit:
         lost = sum(each.loss_tokens for each in sequences)
@@ -178,7 +178,7 @@ def encode_valued(row: ScorerRow, tokenizer: Any, max_length: int) -> EncodedRow
 def encode_scored(
     row_id: str, messages: Sequence[Message], functions: str | None, tokenizer: Any, limit: int
 ) -> Encoded:
-    """A conversation as its chat template shows it, tokenised in one piece, as it will be when the model is asked.
+    """A conversation as its chat template shows it, tokenised in one piece, as it will be when the model scores it.
 
     Raises ``RowError``: ``no_messages``, ``template``, ``too_long`` for more than ``limit`` tokens (a part of a
     trajectory is not what was judged).

@@ -137,10 +137,6 @@ class ScoreTrainer(BaseTrainer, RewardTrainer):
         attended = batch["attention_mask"]
         self.count(attended, torch.ones(len(attended)), **sums)
 
-    def _prepare_dataset(self, dataset: Any, *_: Any) -> Any:
-        # TRL would tokenise the rows anew, and take prompts for a part of what is compared.
-        return dataset
-
 
 class PairRewardTrainer(ScoreTrainer):
     """Trains on batches of ``ComparisonCollator``.
@@ -216,6 +212,10 @@ class ValueRewardTrainer(ScoreTrainer):
         """See the class."""
         accuracy = sums["right"] / sums["compared"] if sums["compared"] else None
         return {"accuracy": accuracy, "error": (sums["squares"] / sums["rows"]) ** 0.5}
+
+    def _prepare_dataset(self, dataset: Any, *_: Any) -> Any:
+        # TRL knows rows of pairs only; pairs of tokens it leaves as they are.
+        return dataset
 
 
 def pair_method(settings: RewardSettings, rows: TrainingRows[Comparison], pad_token_id: int) -> Method:

@@ -168,9 +168,9 @@ class WorkFolder:
     def _compare(self, found: JsonObject, where: Path) -> None:
         changed = differences(found, self.identity)
         if changed:
-            told = "; ".join(changed[:4]) + ("; …" if len(changed) > 4 else "")
+            listed = "; ".join(changed[:4]) + ("; …" if len(changed) > 4 else "")
             raise UserError(
-                f"{where} comes from another training ({told})\n"
+                f"{where} comes from another training ({listed})\n"
                 f"Choose another `output`, or delete {where} and run the same command.",
                 ErrorCode.MADE_DIFFERENTLY,
             )

@@ -1,4 +1,4 @@
-"""Rows of our own rollouts as tokens: those that were sampled, as they are, wherever they tell what the row tells.
+"""Rows of our own rollouts as tokens: those that were sampled, wherever they decode to what the row holds.
 
 A text has many tokenisations, and a model's own need not be the one that its text maps back to.
 """
@@ -32,9 +32,9 @@ from agentmill.trainers.tokenization import (
 def encode_row(row: Conversation, tokenizer: Any) -> list[tuple[Sequence[Message], Encoded]]:
     """The conversations that a row is trained as, with their messages: each message with loss has it in one of them.
 
-    There is one for each stored segment that the tokenizer reads as the row tells it, and for the messages with loss
-    that are in none of these as few made of text as the chat template allows. Raises ``RowError`` as ``encode_texts``
-    does, and ``damaged_tokens`` where the stored ones are not as ``RowTokens`` says.
+    There is one for each stored segment that decodes to the messages of the row, and for the messages with loss that
+    are in none of these as few made of text as the chat template allows. Raises ``RowError`` as ``encode_texts`` does,
+    and ``damaged_tokens`` where the stored ones break the contract of ``RowTokens``.
     """
     check_turns(row)
     whole: list[tuple[Sequence[Message], Encoded]] = []
@@ -59,8 +59,8 @@ def encode_row(row: Conversation, tokenizer: Any) -> list[tuple[Sequence[Message
 def encode_whole(row: Conversation, tokenizer: Any) -> tuple[Sequence[Message], Encoded]:
     """The row as one conversation, with its messages, for losses that cannot be split into several.
 
-    It has the stored tokens where one segment holds all messages with loss and the tokenizer reads it as the row tells
-    it, else those of its text. Raises ``RowError`` as ``encode_row``.
+    It has the stored tokens where one segment holds all messages with loss and decodes to the messages of the row, else
+    those of its text. Raises ``RowError`` as ``encode_row``.
     """
     parts = encode_row(row, tokenizer)
     return parts[0] if len(parts) == 1 else (row.messages, encode(row, tokenizer))
@@ -102,11 +102,11 @@ def encode_segment(
 
 
 def message_of_tokens(row: Conversation, segment: RowTokens, tokenizer: Any) -> NDArray[np.int32] | None:
-    """The message of each stored token, ``None`` if the tokenizer reads anything else than the row tells.
+    """The index of the message of each stored token, ``None`` if the tokens decode to anything else than the row.
 
-    What was sampled must hold the parts of its message, and what lies before and between must be, in whatever tokens,
-    what the chat template writes there. The opening need only hold the system prompt and be the same from the text of
-    the next message on: a template may tell the date before it, and servers list tools each in their way.
+    Sampled tokens must hold the parts of their message; the text before and between must be that of the chat template,
+    in whatever tokens. The opening need only hold the system prompt and be the same from the text of the next message
+    on: a template may write the date before it, and servers list tools each in their way.
     """
     if max(segment.input_ids) >= len(tokenizer):
         return None
@@ -123,32 +123,32 @@ def message_of_tokens(row: Conversation, segment: RowTokens, tokenizer: Any) -> 
     for turn in segment.turns:
         ids = segment.input_ids[last.end if last else 0 : turn.start]
         first, begin = (last.message, ends[last.message]) if last else (0, 0)
-        told = text[begin : ends[turn.message - 1]] + text[ends[-1] :]
+        expected = text[begin : ends[turn.message - 1]] + text[ends[-1] :]
         read = tokenizer.decode(ids)
         opening = row.messages[: turn.message]
-        same = _opens(read, told, opening, ends, tokenizer) if last is None else _ends(read, told, tokenizer)
-        said = tokenizer.decode(segment.input_ids[turn.start : turn.end])
-        if not same or unsaid(row.messages[turn.message], said) is not None:
+        same = _opens(read, expected, opening, ends, tokenizer) if last is None else _ends(read, expected, tokenizer)
+        sampled = tokenizer.decode(segment.input_ids[turn.start : turn.end])
+        if not same or unsaid(row.messages[turn.message], sampled) is not None:
             return None
-        stops = [len(read) - len(told) + end - begin for end in ends[first : turn.message]]
+        stops = [len(read) - len(expected) + end - begin for end in ends[first : turn.message]]
         found += [_by_message(ids, stops, first, tokenizer), np.full(turn.end - turn.start, turn.message, np.int32)]
         last = turn
     return np.concatenate(found)
 
 
-def _opens(read: str, told: str, messages: Sequence[Message], ends: Sequence[int], tokenizer: Any) -> bool:
-    """Whether ``read`` is ``told`` from the text of the first message on, and has that of the system prompt before."""
+def _opens(read: str, expected: str, messages: Sequence[Message], ends: Sequence[int], tokenizer: Any) -> bool:
+    """Whether ``read`` is ``expected`` from the first message on, and has the text of the system prompt before."""
     system = [message for message in messages[:1] if message.role == "system"]
     start = 0
     if len(messages) > len(system):
         text = (messages[len(system)].content or "").strip()
-        start = max(told.rfind(text, 0, ends[len(system)]), 0)
+        start = max(expected.rfind(text, 0, ends[len(system)]), 0)
     texts = [_as_read((message.content or "").strip(), tokenizer) for message in system]
-    return all(text in read for text in texts) and _ends(read, told[start:], tokenizer)
+    return all(text in read for text in texts) and _ends(read, expected[start:], tokenizer)
 
 
-def _ends(read: str, told: str, tokenizer: Any) -> bool:
-    return read.endswith(_as_read(told, tokenizer))
+def _ends(read: str, expected: str, tokenizer: Any) -> bool:
+    return read.endswith(_as_read(expected, tokenizer))
 
 
 def _as_read(text: str, tokenizer: Any) -> str:

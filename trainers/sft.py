@@ -73,7 +73,7 @@ class SftCollator:
     def __init__(self, pad_token_id: int, packed: bool = False) -> None:
         self.padding: dict[str, float] = {"input_ids": pad_token_id, "labels": IGNORED, "weights": 0.0}
         if packed:
-            # Positions tell the rows of a pack apart; with 0 each place of the padding counts as a row of its own.
+            # Positions tell the rows of a pack apart; with 0 each token of the padding counts as a row of its own.
             self.padding["position_ids"] = 0
 
     def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
@@ -90,8 +90,6 @@ class MaskedSFTTrainer(BaseTrainer, SFTTrainer):
     the share of the tokens with loss that were predicted right (``accuracy``).
     """
 
-    # TRL divides by the accumulation steps unless it knows that the loss is one of tokens over all of them, as ours is.
-    loss_is_scaled_for_ga = True  # type: ignore[assignment]
     args: SFTConfig
     counted: ClassVar[tuple[str, ...]] = ("right",)
 

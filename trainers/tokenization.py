@@ -1,4 +1,4 @@
-"""A training row as tokens: exactly those the model sees and makes at generation, with loss where the view says so."""
+"""A training row as tokens: those that the model sees and makes at generation, with loss where the view marked it."""
 
 from __future__ import annotations
 

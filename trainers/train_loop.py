@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import platform
 import resource
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,20 @@ from agentmill.trainers.trl_config import trl_errors
 
 POINT = ("step", "loss", "learning_rate", "grad_norm", "tokens", "loss_tokens", "padding", "seconds")
 """What is kept of every point of the loss curve, beside what the trainer measures."""
+
+FIXED: Mapping[str, Any] = {
+    # Batches have names of ours, which transformers would take for columns that the model does not use.
+    "remove_unused_columns": False,
+    # Longer rows are cut at turns or dropped before; TRL would truncate them anywhere.
+    "max_length": None,
+    # The rows are in order already; an order of transformers' would know nothing of lengths.
+    "train_sampling_strategy": "sequential",
+    # The last checkpoint is incomplete when a training is killed while writing it.
+    "save_total_limit": 2,
+    # Progress is printed by a callback of ours, in lines that also suit a log.
+    "disable_tqdm": True,
+}
+"""Fields of TRL's configuration that are the same for every training."""
 
 
 @dataclass(frozen=True)
@@ -108,10 +122,17 @@ def make_trainer(
 ) -> BaseTrainer:
     """TRL's trainer over the examples, in the order of the whole training; ``models`` are the model and a reference."""
     model, reference = models
+    # The rows of the whole training one after the other: of like length in a group, and the same after a stop.
+    order = row_order(
+        method.lengths,
+        settings.batch_size * arguments.world_size,
+        arguments.max_steps * rows_per_step(settings, arguments.world_size),
+        settings.seed,
+    )
     trainer = method.trainer(
         model=model,
         args=arguments,
-        train_dataset=Dataset.from_dict(method.columns),
+        train_dataset=Dataset.from_dict(method.columns).select(order),
         processing_class=setup.tokenizer,
         data_collator=method.collator,
         peft_config=lora_config(settings.lora, method.task),
@@ -121,12 +142,6 @@ def make_trainer(
             MarkCheckpoints(setup.work),
             *([TensorBoardCurve(setup.work.events)] if settings.tensorboard else []),
         ],
-        order=row_order(
-            method.lengths,
-            settings.batch_size * arguments.world_size,
-            arguments.max_steps * rows_per_step(settings, arguments.world_size),
-            settings.seed,
-        ),
         **({"ref_model": reference} if reference is not None else {}),
         **method.trainer_arguments,
     )
@@ -141,7 +156,7 @@ def make_record(
     arguments: TrainingArguments,
     facts: dict[str, Any],
 ) -> TrainingRecord:
-    """What ``training.json`` says."""
+    """The content of ``training.json``."""
     return TrainingRecord(
         identity=setup.work.identity,
         settings=settings.model_dump(),
@@ -171,7 +186,6 @@ def trl_arguments(settings: TrainSettings, setup: TrainingSetup, method: Method,
     """Our settings in TRL's words."""
     arguments = method.config(
         output_dir=str(setup.work.folder),
-        max_steps=1,
         per_device_train_batch_size=settings.batch_size,
         gradient_accumulation_steps=settings.gradient_accumulation,
         learning_rate=settings.learning_rate,
@@ -181,16 +195,13 @@ def trl_arguments(settings: TrainSettings, setup: TrainingSetup, method: Method,
         gradient_checkpointing=settings.gradient_checkpointing,
         seed=settings.seed,
         bf16=precision == "bf16",
+        # TRL takes bf16 for impossible, and pinned memory for wanted, where there is no GPU.
         use_cpu=not torch.cuda.is_available(),
         dataloader_pin_memory=torch.cuda.is_available(),
-        remove_unused_columns=False,
-        max_length=None,
         logging_steps=settings.log_steps,
         save_strategy="steps" if settings.save_steps else "no",
         save_steps=settings.save_steps or 1,
-        save_total_limit=2,
-        report_to="none",
-        disable_tqdm=True,
+        **FIXED,
         **method.options,
         **settings.trl,
     )
@@ -206,7 +217,7 @@ def rows_per_step(settings: TrainSettings, processes: int) -> int:
 
 
 def write_model(setup: TrainingSetup, settings: TrainSettings, task: Task) -> None:
-    """Make ``work.model`` from ``work.raw``: the adapter, or all weights as ``save_dtype`` says."""
+    """Make ``work.model`` from ``work.raw``: the adapter, or all weights in ``save_dtype``."""
     raw, folder = setup.work.raw, setup.work.model
     if settings.lora is None:
         model = load_weights(raw, task, torch.float32, settings.trust_remote_code)

@@ -7,6 +7,7 @@ run directory holds the trainer's configuration, and what the training goes by.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import ClassVar
 
@@ -107,6 +108,14 @@ class Training(TaskStep, TrainConfig):
             run_module(f"agentmill.trainers.{self.trainer}", ["--config", str(site.config)])
         report = msgspec.json.decode(site.record.read_bytes(), type=Report)
         return StepResult(counts=report.counts, reasons=report.reasons, seconds=report.seconds)
+
+    def check_trl(self) -> None:
+        """Raises ``UserError`` for fields in ``trl`` that the installed TRL does not know, or of another type.
+
+        It asks in a process of its own, since importing TRL takes seconds and much memory.
+        """
+        if find_spec("trl") is not None:
+            run_module("agentmill.trainers.trl_config", [self.trainer, msgspec.json.encode(self.trl).decode()])
 
     def _given(self) -> JsonObject:
         """The parameters that the recipe gives, but for tables and models. A null that is the default is left out."""

@@ -111,23 +111,19 @@ def needed(plan: Plan, steps: Sequence[Step]) -> dict[tuple[str, ...], tuple[str
 
 def needs_of(step: Step, trained: set[str]) -> Iterator[Need]:
     """What a step needs; the models in ``trained`` are made by other steps."""
-    training = isinstance(step.parameters, Training)
-    if not isinstance(step.parameters, TaskStep):
+    parameters = step.parameters
+    if not isinstance(parameters, TaskStep):
         yield Need(("folder", str(step.folder)), "recipe", partial(check_ours, step.folder))
-    if training:
-        yield Need(("extra", "train"), "machine", partial(require, "train"))
-    if isinstance(step.parameters, Training) and step.parameters.tensorboard:
-        yield Need(("extra", "tensorboard"), "machine", partial(require, "tensorboard"))
-    if isinstance(step.parameters, Training):
-        yield from needs_of_template(step.parameters, step.models["model"], trained)
-    for field in step.parameters.tokenizers:
-        folder = getattr(step.parameters, field)
+    if isinstance(parameters, Training):
+        yield from needs_of_training(step.name, parameters, step.models["model"], trained)
+    for field in parameters.tokenizers:
+        folder = getattr(parameters, field)
         if folder is not None and folder not in trained:
             yield Need(("tokenizer", folder), "recipe", partial(check_tokenizer, field, folder))
     for model in step.models.values():
         yield from needs_of_requests(model)
         if model.managed:
-            yield from needs_of_managed(model, trained, serves=not training)
+            yield from needs_of_managed(model, trained, serves=not isinstance(parameters, Training))
         else:
             yield from needs_of_endpoints(model)
     for family in sorted(families_used(step)):
@@ -136,6 +132,16 @@ def needs_of(step: Step, trained: set[str]) -> Iterator[Need]:
             yield Need(("extra", extra), "machine", partial(require, extra))
         if is_sandboxed(family):
             yield Need(("sandbox",), "machine", check_sandbox)
+
+
+def needs_of_training(name: str, training: Training, model: ModelConfig, trained: set[str]) -> Iterator[Need]:
+    """What the training of ``model`` in the step ``name`` needs beside its tables."""
+    yield Need(("extra", "train"), "machine", partial(require, "train"))
+    if training.tensorboard:
+        yield Need(("extra", "tensorboard"), "machine", partial(require, "tensorboard"))
+    if training.trl:
+        yield Need(("fields of TRL", training.trainer, ", ".join(training.trl), name), "machine", training.check_trl)
+    yield from needs_of_template(training, model, trained)
 
 
 def needs_of_template(training: Training, base: ModelConfig, trained: set[str]) -> Iterator[Need]:

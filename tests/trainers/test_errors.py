@@ -89,4 +89,4 @@ def test_an_interrupt_says_how_to_go_on(
 
     monkeypatch.setattr("agentmill.trainers.sft.train_model", interrupted)
     assert main(["--config", str(config)]) == 130
-    assert "interrupted; the same command goes on from the last checkpoint" in capsys.readouterr().err
+    assert "interrupted; the same command continues from the last checkpoint" in capsys.readouterr().err

@@ -28,10 +28,8 @@ def batch(tokenizer: Any) -> dict[str, torch.Tensor]:
 def row_trainer(model: Path, output: Path, tokenizer: Any, packing: bool = False, loss_type: str = "nll") -> Any:
     from agentmill.trainers.sft import MaskedSFTTrainer
 
-    more = {"order": [0], "packing": packing}
-    return trainer_of(
-        MaskedSFTTrainer, model, output, tokenizer, loss_type, data_collator=SftCollator(0, packing), **more
-    )
+    collator = SftCollator(0, packing)
+    return trainer_of(MaskedSFTTrainer, model, output, tokenizer, loss_type, data_collator=collator, packing=packing)
 
 
 def trainer_of(kind: Any, model: Path, output: Path, tokenizer: Any, loss_type: str, **more: Any) -> Any:

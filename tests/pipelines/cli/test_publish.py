@@ -30,7 +30,7 @@ import datasets
 from agentmill.pipelines.recipes.plan import make_plan
 from agentmill.pipelines.recipes.grammar import read_recipe
 from agentmill.schemas.tables import Table
-from agentmill.trainers.rows import open_rows
+from agentmill.trainers.data import open_rows
 from agentmill.schemas.records.rows import SftRow
 
 repo, commit, recipe = sys.argv[1:]

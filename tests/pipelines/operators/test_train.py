@@ -13,6 +13,7 @@ from agentmill.schemas.config import read_yaml, validate
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.training import template_identity
 from agentmill.trainers.command import DpoSettings, KtoSettings, RewardSettings, SftSettings, TrainSettings
+from tests.errors import shows
 from tests.model import tiny_model
 from tests.pipelines.cli.world import CHECK, DEMONSTRATE, EXPORT, MODELS, agentmill, write_recipe, write_world
 
@@ -110,6 +111,18 @@ def test_no_checkpoints_are_asked_for_by_null() -> None:
 def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave the other core to others."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+
+def test_unknown_fields_of_trl_are_reported_before_the_first_step(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    write_world(tmp_path)
+    models = {**MODELS, "actor": {"policy": "vllm", "model": str(tiny_model())}}
+    training = {**TRAIN, "trl": {"adam_beta_2": 0.95}}
+    recipe = write_recipe(tmp_path, DEMONSTRATE, CHECK, EXPORT, training, models=models)
+    assert agentmill("run", recipe) == 2
+    assert shows(capfd.readouterr().err, "unknown-key", "SFTConfig", "Did you mean 'adam_beta2'?")
+    assert not (tmp_path / "run/demonstrations").exists()
 
 
 def test_train_again_and_differently(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
