@@ -44,7 +44,7 @@ def quality(run: Trajectory, count_tokens: Count | None, identify: Identify) -> 
     named = [call for call in calls if isinstance(call, ApiAction)]
     thoughts = [thought(call) for call in calls]
     messages = [item.content for item in run.content if isinstance(item, MessageAction)]
-    said = " ".join(filter(None, [*thoughts, *messages]))
+    text = " ".join(filter(None, [*thoughts, *messages]))
     texts = list(texts_of(run))
     return Quality(
         trajectory_id=run.trajectory_id,
@@ -64,7 +64,7 @@ def quality(run: Trajectory, count_tokens: Count | None, identify: Identify) -> 
         starts_with_user=bool(run.content) and getattr(run.content[0], "source", None) == "user",
         has_system_prompt=bool(run.system_prompt),
         tokens=count_tokens(texts) if count_tokens is not None else None,
-        language=identify(said[:MOST_CHARACTERS]) if len(said) >= LEAST_CHARACTERS else None,
+        language=identify(text[:MOST_CHARACTERS]) if len(text) >= LEAST_CHARACTERS else None,
         code_languages=sorted({item.language for item in run.content if isinstance(item, CodeAction)}),
         status=run.outcome.status if run.outcome is not None else None,
     )

@@ -84,15 +84,15 @@ class Condition(Config):
     @model_validator(mode="after")
     def _can_hold(self) -> Condition:
         (subject,) = (name for name in SUBJECTS if getattr(self, name) is not None)
-        asked = f"`{subject}: {getattr(self, subject)}`"
+        annotation_needs = f"`{subject}: {getattr(self, subject)}`"
         held = field_type(Trajectory, self.field) if self.field is not None else COMPARED[subject]
         for bound in ("at_least", "at_most"):
             if getattr(self, bound) is not None and held.kinds and "number" not in held.kinds:
                 raise ValueError(
-                    f"`{bound}` compares numbers, {asked} is {_kinds(held)}; expected `equals` or `one_of`"
+                    f"`{bound}` compares numbers, {annotation_needs} is {_kinds(held)}; expected `equals` or `one_of`"
                 )
         for value in self._values():
-            _check_value(value, held, asked, subject)
+            _check_value(value, held, annotation_needs, subject)
         if self.one_of is not None and len({kind_of(each) for each in self.one_of if each is not None}) > 1:
             raise ValueError(f"`one_of` mixes types: {self.one_of}; expected texts, or numbers")
         if self.one_of == []:
@@ -109,30 +109,30 @@ class Condition(Config):
         """The values that something is compared with."""
         return [*([self.equals] if "equals" in self.model_fields_set else []), *(self.one_of or [])]
 
-    def holds(self, row: Record, evidence: Annotations, item: int | None = None) -> bool:
+    def holds(self, row: Record, annotations: Annotations, item: int | None = None) -> bool:
         """Whether it is fulfilled, by ``row`` and what is said of it or of its ``item``."""
         if self.passed is not None:
-            said = evidence.verdict(str(self.verdict), item)
-            if said is None or said.passed is not self.passed:
+            stored = annotations.verdict(str(self.verdict), item)
+            if stored is None or stored.passed is not self.passed:
                 return False
             if self.model_fields_set <= {"verdict", "passed"}:
                 return True
-        return self._compares(self._found(row, evidence, item))
+        return self._compares(self._found(row, annotations, item))
 
     def __str__(self) -> str:
         """Short, for the reason of a row that was left out."""
         return ".".join(str(value) for value in (self.verdict, self.label, self.value, self.field) if value is not None)
 
-    def _found(self, row: Record, evidence: Annotations, item: int | None) -> Any:
+    def _found(self, row: Record, annotations: Annotations, item: int | None) -> Any:
         """What is compared; ``None`` where nothing is known."""
         if self.verdict is not None:
-            verdict = evidence.verdict(self.verdict, item)
+            verdict = annotations.verdict(self.verdict, item)
             return verdict and verdict.score
         if self.label is not None:
-            label = evidence.label(self.label, item)
+            label = annotations.label(self.label, item)
             return label and label.value
         if self.value is not None:
-            value = evidence.value(self.value, item)
+            value = annotations.value(self.value, item)
             return value and value.value
         found: Any = row
         for part in str(self.field).split("."):
@@ -157,10 +157,10 @@ def _kinds(held: FieldType) -> str:
     return " or ".join(sorted(held.kinds))
 
 
-def _check_value(value: Any, held: FieldType, asked: str, subject: str) -> None:
+def _check_value(value: Any, held: FieldType, annotation_needs: str, subject: str) -> None:
     """Raises ``ValueError`` for a value that what is ``held`` never equals."""
     if value is None and not held.nullable:
-        raise ValueError(f"{asked} is never null; expected {_kinds(held)}")
+        raise ValueError(f"{annotation_needs} is never null; expected {_kinds(held)}")
     if value is None or not held.kinds:
         return
     if kind_of(value) not in held.kinds:
@@ -169,13 +169,17 @@ def _check_value(value: Any, held: FieldType, asked: str, subject: str) -> None:
             hint = f"; for the text write '{str(value).lower()}', in quotes"
         elif isinstance(value, bool) and subject == "verdict":
             hint = f"; whether it passed is asked by `passed: {str(value).lower()}`"
-        raise ValueError(f"{asked} is {_kinds(held)}, which never equals {value!r} ({type(value).__name__}){hint}")
+        raise ValueError(
+            f"{annotation_needs} is {_kinds(held)}, which never equals {value!r} ({type(value).__name__}){hint}"
+        )
     if held.choices and isinstance(value, str) and value not in held.choices:
         known = ", ".join(held.choices)
-        raise ValueError(f"{asked} is never {value!r}; it is one of {known}.{near_match(value, held.choices)}")
+        raise ValueError(
+            f"{annotation_needs} is never {value!r}; it is one of {known}.{near_match(value, held.choices)}"
+        )
 
 
-class Asked(msgspec.Struct, frozen=True):
+class AnnotationNeed(msgspec.Struct, frozen=True):
     """``parameter``, as the recipe has it, asks for the annotation ``name`` of ``kind`` verdict, label or value."""
 
     parameter: str
@@ -188,27 +192,27 @@ class Asked(msgspec.Struct, frozen=True):
         return f"{self.kind}s"
 
 
-def asked(config: Config) -> Iterator[Asked]:
+def annotation_needs(config: Config) -> Iterator[AnnotationNeed]:
     """What all conditions, scores and names in ``config`` ask for. A name that is only a default asks for nothing."""
     for name, field in type(config).model_fields.items():
         mark = _mark(field) if name in config.model_fields_set else None
-        yield from _asked(field.alias or name, getattr(config, name), mark)
+        yield from _needs_of(field.alias or name, getattr(config, name), mark)
 
 
-def _asked(parameter: str, value: Any, mark: Asks | None) -> Iterator[Asked]:
+def _needs_of(parameter: str, value: Any, mark: Asks | None) -> Iterator[AnnotationNeed]:
     if isinstance(value, Condition):
         for kind, name in value.annotations():
-            yield Asked(f"{parameter}: {{{kind}: {name}}}", kind, name)
+            yield AnnotationNeed(f"{parameter}: {{{kind}: {name}}}", kind, name)
     elif isinstance(value, Config):
-        for each in asked(value):
+        for each in annotation_needs(value):
             yield msgspec.structs.replace(each, parameter=f"{parameter}.{each.parameter}")
     elif isinstance(value, list | tuple):
         for each in value:
-            yield from _asked(parameter, each, mark)
+            yield from _needs_of(parameter, each, mark)
     elif isinstance(value, str) and mark is not None:
         kind, _, name = value.partition(":") if mark.kind == "criterion" else (mark.kind, "", value)
         if kind in KINDS or mark.kind != "criterion":
-            yield Asked(f"{parameter}: {value}", KINDS.get(kind, kind), name)
+            yield AnnotationNeed(f"{parameter}: {value}", KINDS.get(kind, kind), name)
 
 
 def _mark(field: FieldInfo) -> Asks | None:

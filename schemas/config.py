@@ -255,8 +255,8 @@ def _parse(text: str, origin: str) -> Any:
     except ConstructorError as error:
         raise UserError(f"{origin}, {_place(error)}: {error.problem}", ErrorCode.NOT_YAML) from None
     except MarkedYAMLError as error:
-        said = ", ".join(part for part in (error.context, error.problem) if part)
-        raise UserError(f"{origin}, {_place(error)}: {said}", ErrorCode.NOT_YAML) from None
+        reason = ", ".join(part for part in (error.context, error.problem) if part)
+        raise UserError(f"{origin}, {_place(error)}: {reason}", ErrorCode.NOT_YAML) from None
     except (YAMLError, ValueError) as error:
         raise UserError(f"{origin} is no YAML: {str(error).splitlines()[0]}", ErrorCode.NOT_YAML) from None
     _check_values(data, origin, "")

@@ -195,7 +195,7 @@ def fetched_manifest(address: Address) -> Path:
         except errors.EntryNotFoundError:
             names = tables(address)
             raise UserError(
-                f"{address} is no table. {_told(names)}{near_match(address.path, names)}", ErrorCode.TABLE_MISSING
+                f"{address} is no table. {_choices(names)}{near_match(address.path, names)}", ErrorCode.TABLE_MISSING
             ) from None
 
 
@@ -224,10 +224,10 @@ def _only_table(address: Address) -> str:
     if len(names) != 1:
         example = f"; name one: {address}/{names[0]}" if names else ""
         raise UserError(
-            f"{address}: {_told(names)}{example}", ErrorCode.SEVERAL_MATCH if names else ErrorCode.TABLE_MISSING
+            f"{address}: {_choices(names)}{example}", ErrorCode.SEVERAL_MATCH if names else ErrorCode.TABLE_MISSING
         )
     return names[0]
 
 
-def _told(names: list[str]) -> str:
+def _choices(names: list[str]) -> str:
     return f"tables of that data set: {', '.join(names) or 'none'}."

@@ -37,14 +37,14 @@ def check_tokens(trajectory: Trajectory, codec: Codec) -> Verdict:
     although nothing was left out of the context. Unscored where no tokens are known.
     """
     verdict = Verdict(trajectory_id=trajectory.trajectory_id, name=NAME, status="unscored", judge="tokenizer")
-    turns = [(said, tokens) for said in conversation(trajectory) if (tokens := _tokens(said, trajectory)) is not None]
+    turns = [(turn, tokens) for turn in conversation(trajectory) if (tokens := _tokens(turn, trajectory)) is not None]
     if not turns:
         return msgspec.structs.replace(verdict, reason="no_tokens")
-    wrong = next((fault for said, tokens in turns if (fault := _fault(said, tokens, codec)) is not None), None)
+    wrong = next((fault for turn, tokens in turns if (fault := _fault(turn, tokens, codec)) is not None), None)
     if not turns[0][1].segment_start:
         wrong = "no_segment"
-    drifted = [said for said, tokens in turns if codec.encode(codec.decode(tokens.sampled_ids)) != tokens.sampled_ids]
-    segments = Counter(trajectory.content[said.items[0]].agent for said, tokens in turns if tokens.segment_start)
+    drifted = [turn for turn, tokens in turns if codec.encode(codec.decode(tokens.sampled_ids)) != tokens.sampled_ids]
+    segments = Counter(trajectory.content[turn.items[0]].agent for turn, tokens in turns if tokens.segment_start)
     expected = 1 + sum(map(is_mark, trajectory.content))
     evidence = {
         "turns": len(turns),
@@ -63,13 +63,13 @@ def check_tokens(trajectory: Trajectory, codec: Codec) -> Verdict:
     )
 
 
-def _tokens(said: ConversationTurn, trajectory: Trajectory) -> TurnTokens | None:
-    item = trajectory.content[said.items[0]] if said.items else None
+def _tokens(turn: ConversationTurn, trajectory: Trajectory) -> TurnTokens | None:
+    item = trajectory.content[turn.items[0]] if turn.items else None
     return item.tokens if isinstance(item, Action) else None
 
 
-def _fault(said: ConversationTurn, tokens: TurnTokens, codec: Codec) -> str | None:
+def _fault(turn: ConversationTurn, tokens: TurnTokens, codec: Codec) -> str | None:
     """What is wrong with the tokens of a turn."""
     if tokens.logprobs and len(tokens.logprobs) != len(tokens.sampled_ids):
         return "logprobs"
-    return "other_text" if unsaid(said.message, codec.decode(tokens.sampled_ids)) is not None else None
+    return "other_text" if unsaid(turn.message, codec.decode(tokens.sampled_ids)) is not None else None

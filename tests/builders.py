@@ -30,7 +30,7 @@ def seen(text: str, turn: int = 0, **fields: Any) -> TextObservation:
     return TextObservation(content=text, source="environment", turn=turn, **fields)
 
 
-def said(text: str, turn: int = 1, **fields: Any) -> MessageAction:
+def agent_message(text: str, turn: int = 1, **fields: Any) -> MessageAction:
     """A message or text command of the agent."""
     return MessageAction(content=text, turn=turn, **fields)
 
@@ -82,9 +82,9 @@ def trajectory(trajectory_id: str = "t1", **fields: Any) -> Trajectory:
         "content": [
             instruction(),
             seen("You are at home."),
-            said("fly to box", 1, tokens=tokens(5, 6, segment_start=True)),
+            agent_message("fly to box", 1, tokens=tokens(5, 6, segment_start=True)),
             seen("You cannot fly.", 1, error=True),
-            said("put ball into box", 2, tokens=tokens(7, 8)),
+            agent_message("put ball into box", 2, tokens=tokens(7, 8)),
             seen("Done.", 2, reward=1.0),
         ],
         "task_id": "task1",
@@ -112,7 +112,7 @@ def tool_trajectory(trajectory_id: str = "t2", **fields: Any) -> Trajectory:
             called("look", 1, "call00101", where="floor"),
             seen("empty", 1, tool_call_id="call00100"),
             seen("a ball", 1, tool_call_id="call00101"),
-            said("On the floor.", 2),
+            agent_message("On the floor.", 2),
         ],
         "tools": [tool("look", where={"type": "string"})],
         "system_prompt": "Use tools.",

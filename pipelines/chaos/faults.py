@@ -42,7 +42,7 @@ where the fault does not apply to the step; then nothing was done."""
 class Fault(msgspec.Struct, frozen=True):
     """A kind of fault. Besides 0, for what was overcome or came too late, ``exits`` are the right exit codes."""
 
-    says: str
+    message: str
     exits: frozenset[int]
     inject: Inject
     needs_device: bool = False

@@ -39,8 +39,8 @@ class PathOrKind(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Leave options that stand before a path, as ``--json``, to ``tables``."""
-        asked = {*ctx.help_option_names}
-        if args and args[0].startswith("-") and args[0] not in asked:
+        helps = {*ctx.help_option_names}
+        if args and args[0].startswith("-") and args[0] not in helps:
             args = ["tables", *args]
         return super().parse_args(ctx, args)
 

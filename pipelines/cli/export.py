@@ -66,7 +66,7 @@ class Export(msgspec.Struct, frozen=True, kw_only=True):
 )
 @answers(Export)
 def export(
-    arguments: tuple[str, ...], target: str, folder: Path, pairs: bool, as_json: bool, **said: tuple[str, ...]
+    arguments: tuple[str, ...], target: str, folder: Path, pairs: bool, as_json: bool, **filters: tuple[str, ...]
 ) -> None:
     """Write trajectories as training rows, a table, or in a foreign format, as JSON lines.
 
@@ -90,10 +90,10 @@ def export(
     if pairs and target in ROWS:
         raise UserError(f"--pairs is for foreign formats, not for {target}", ErrorCode.OPTION_NOT_FOR_THIS)
     if target in ROWS:
-        named = {role: list(given) for role, given in said.items()}
+        named = {role: list(given) for role, given in filters.items()}
         exported = export_rows(target, {"from": tables, **named}, override({}, parameters), folder)
-    elif any(said.values()):
-        named_roles = " and ".join(f"--{role}" for role, given in said.items() if given)
+    elif any(filters.values()):
+        named_roles = " and ".join(f"--{role}" for role, given in filters.items() if given)
         raise UserError(
             f"{named_roles} can be given for training rows ({', '.join(ROWS)}), not for {target}",
             ErrorCode.OPTION_NOT_FOR_THIS,

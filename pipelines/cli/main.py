@@ -135,10 +135,10 @@ class PrintableFormatter(logging.Formatter):
 
 def main() -> NoReturn:
     """The console entry point."""
-    told: list[int] = []
+    signals: list[int] = []
 
     def terminate(number: int, frame: FrameType | None) -> None:
-        told.append(number)
+        signals.append(number)
         interrupt(frame)
 
     signal.signal(signal.SIGTERM, terminate)
@@ -152,7 +152,7 @@ def main() -> NoReturn:
     code = invoke(sys.argv[1:])
     if callable(signal.getsignal(signal.SIGINT)):
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C, while all is being torn down, ends it at once
-    code = TERMINATED if told and code == INTERRUPTED else code
+    code = TERMINATED if signals and code == INTERRUPTED else code
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the outcome is decided, and Python gives up handlers as it exits
     leave_soon(code)
     sys.exit(code)

@@ -45,7 +45,7 @@ def view(place: str, folder: Path | None, serve: bool, port: int, token_ids: boo
     hf://org/name@revision/TABLE; the folder is then NAME-view or TABLE-view, here.
     """
     path = local(place)
-    folder = folder or (here(place) if is_address(place) else beside(path))
+    folder = folder or (here(place) if is_address(place) else default_folder(path))
     whole = folder.resolve()
     shown, made = build(path, whole, token_ids, place if is_address(place) else None)
     with server(whole, port) if serve else nullcontext() as running:
@@ -80,7 +80,7 @@ def here(place: str) -> Path:
     return Path(f"{(address.path or address.repo).rpartition('/')[2]}-view")
 
 
-def beside(path: Path) -> Path:
+def default_folder(path: Path) -> Path:
     """Where a view goes by itself: into its run, or besides its table, since tables hold nothing but their own."""
     if is_table(path):
         whole = path.resolve()

@@ -63,7 +63,7 @@ def execute(run: StageRun, chunks: Sequence[Chunk], workspace: Workspace, done: 
         except StageFailed:
             raise
         except (Exception, KeyboardInterrupt) as error:
-            if stop.asked.is_set():
+            if stop.requested.is_set():
                 raise KeyboardInterrupt from None
             if stop.lost:
                 cancel(result)

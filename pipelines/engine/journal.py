@@ -115,8 +115,8 @@ class Journal:
             for input_id, outputs in self._database.execute(query, part):
                 with contextlib.suppress(msgspec.DecodeError):
                     measures, given, *sides = self._decoder.decode(outputs)
-                    beside = dict(zip(self._sides, sides, strict=True))
-                    found[input_id] = Result(input_id=input_id, outputs=given, sides=beside, measures=measures)
+                    by_side = dict(zip(self._sides, sides, strict=True))
+                    found[input_id] = Result(input_id=input_id, outputs=given, sides=by_side, measures=measures)
         return found
 
     def release(self, input_ids: Iterable[str]) -> None:

@@ -82,8 +82,8 @@ class ServerLoad:
     def now(self) -> float | None:
         """The share of slots that are busy, in [0, 1], asked anew every ``POLL_S``; ``None`` if no server tells."""
         if self._slots and time.monotonic() - self._read_at >= POLL_S:
-            told = {url: running(url) for url in self._slots}
-            busy = {url: min(count, self._slots[url]) for url, count in told.items() if count is not None}
+            counts = {url: running(url) for url in self._slots}
+            busy = {url: min(count, self._slots[url]) for url, count in counts.items() if count is not None}
             if busy:
                 self._read.append(sum(busy.values()) / sum(self._slots[url] for url in busy))
             self._read_at = time.monotonic()
@@ -97,7 +97,7 @@ class ServerLoad:
 def running(base_url: str) -> float | None:
     """The sequences that a server works on; ``None`` if it does not say."""
     try:
-        told = RUNNING.findall(fetch(f"{root(base_url)}/metrics", TIMEOUT_S))
+        counts = RUNNING.findall(fetch(f"{root(base_url)}/metrics", TIMEOUT_S))
     except FAILURES:
         return None
-    return sum(map(float, told)) if told else None
+    return sum(map(float, counts)) if counts else None

@@ -145,7 +145,7 @@ def loss_noticed() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        if stop.lost and not stop.asked.is_set():
+        if stop.lost and not stop.requested.is_set():
             raise WorkerLost(stop.lost[0]) from None
         raise
 
@@ -168,8 +168,8 @@ def refuse_halted(run: StageRun, workspace: Workspace) -> None:
     halt = workspace.halted()
     if halt is not None:
         kept = ended(workspace.journal)
-        said = f"stage {run.name} stopped, {halt.reason}; the {kept} inputs that have ended are kept"
-        raise LimitReached(said, halt.advice)
+        message = f"stage {run.name} stopped, {halt.reason}; the {kept} inputs that have ended are kept"
+        raise LimitReached(message, halt.advice)
 
 
 def refuse_passing(run: StageRun, chunks: Sequence[Chunk], workspace: Workspace) -> None:
@@ -182,12 +182,12 @@ def refuse_passing(run: StageRun, chunks: Sequence[Chunk], workspace: Workspace)
     if run.retry_above is None or passing <= run.retry_above * read:
         return
     reasons = total(each.reasons for each in results)
-    told = ", ".join(f"{reason} {reasons[reason]}" for reason in sorted(PASSING & reasons.keys()))
+    reasons_text = ", ".join(f"{reason} {reasons[reason]}" for reason in sorted(PASSING & reasons.keys()))
     for each in results:
         if each.passing:
             workspace.reopen(each)
     raise LimitReached(
-        f"stage {run.name} stopped: {passing:,} of its {read:,} inputs were dropped for what may pass ({told});"
+        f"stage {run.name} stopped: {passing:,} of its {read:,} inputs were dropped for what may pass ({reasons_text});"
         " what was used is kept",
         "See that the model answers (--no-retry-dropped goes on without them),",
     )
@@ -248,13 +248,13 @@ def conclude(
     )
     workspace.publish(present)
     for side in run.operation.sides:
-        write_manifest(run.folder / side, beside(manifest, side, [each.sides[side] for each in present]))
+        write_manifest(run.folder / side, side_manifest(manifest, side, [each.sides[side] for each in present]))
     write_manifest(run.folder, manifest)
     attempts.end(run.folder)
     return manifest
 
 
-def beside(manifest: Manifest, side: str, files: list[ShardFile]) -> Manifest:
+def side_manifest(manifest: Manifest, side: str, files: list[ShardFile]) -> Manifest:
     """The manifest of a side table: that of the table it belongs to, which also keeps the dead letters of both."""
     return msgspec.structs.replace(
         manifest,

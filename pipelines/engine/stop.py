@@ -30,7 +30,7 @@ stopped = threading.Event()
 """Set while a run that was interrupted winds down; workers in other threads then stop at the next record."""
 
 
-asked = threading.Event()
+requested = threading.Event()
 """Set once the user, or a scheduler, has interrupted the stage: it ends, even if a worker is lost at the same time."""
 
 lost: list[str] = []
@@ -60,11 +60,11 @@ def interruptible(stop_file: Path) -> Iterator[None]:
 
     It cannot wait for the exception to arrive: the runner first waits for its workers. For a worker process that ends
     by itself, which is noted in ``lost``, ``KeyboardInterrupt`` is raised, too, since the runner would wait for it for
-    ever; ``asked`` is set for the user's own alone. One that comes in the middle of a destructor is dropped by Python,
-    and comes again.
+    ever; ``requested`` is set for the user's own alone. One that comes in the middle of a destructor is dropped by
+    Python, and comes again.
     """
     stopped.clear()
-    asked.clear()
+    requested.clear()
     lost.clear()
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -77,14 +77,14 @@ def interruptible(stop_file: Path) -> Iterator[None]:
             stop_file.touch()
 
     def handle(signum: int, frame: FrameType | None) -> None:
-        asked.set()
+        requested.set()
         end()
         if callable(previous):
             previous(signum, frame)
         raise KeyboardInterrupt  # where SIGINT was ignored, as in `command &` of a script
 
     def wake(*_: object) -> None:
-        if asked.is_set() or lost:
+        if requested.is_set() or lost:
             end()
             raise KeyboardInterrupt
 
@@ -123,7 +123,7 @@ def lose(worker: str) -> None:
 
 def wake_main() -> None:
     """Interrupt the main thread, unless the stage has ended or runs in another one."""
-    if (asked.is_set() or lost) and callable(signal.getsignal(_WAKE)):
+    if (requested.is_set() or lost) and callable(signal.getsignal(_WAKE)):
         signal.pthread_kill(threading.main_thread().ident or 0, _WAKE)
 
 

@@ -33,7 +33,7 @@ class AnnotationIndex:
             role: Shards(tables_of(inputs, role), RECORD_KINDS[ANNOTATION_ROLES[role]].type, COLUMNS[role])
             for role in roles
         }
-        self._said: dict[str, Annotations] = {}
+        self._index: dict[str, Annotations] = {}
 
     def load(self) -> None:
         """Read the tables.
@@ -47,14 +47,14 @@ class AnnotationIndex:
                 own = found.setdefault(each.trajectory_id, {name: {} for name in COLUMNS})
                 of = f"trajectory {each.trajectory_id}" + ("" if each.item is None else f", item {each.item}")
                 shards.put(own[role], (each.item, each.name), each, f"{each.name!r} of {of}")
-        self._said = {
+        self._index = {
             trajectory_id: Annotations(verdicts=own["verdicts"], labels=own["labels"], values=own["values"])
             for trajectory_id, own in found.items()
         }
 
     def of(self, trajectory_id: str) -> Annotations:
         """The annotations of a trajectory; nothing if it is not known."""
-        return self._said.get(trajectory_id, NOTHING)
+        return self._index.get(trajectory_id, NOTHING)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_said": {}}
@@ -81,28 +81,28 @@ def _distinct(table: Table, column: str) -> frozenset[str] | None:
         return None
 
 
-def expect_asked(parameters: Operator, reads: Mapping[str, Sequence[str]]) -> None:
+def check_annotation_needs(parameters: Operator, reads: Mapping[str, Sequence[str]]) -> None:
     """Raises ``UserError`` where a parameter asks for annotations and no table may hold them."""
-    for each in parameters.asked():
+    for each in parameters.annotation_needs():
         if each.role not in reads:
             raise UserError(f"`{each.parameter}` needs `{each.role}`", ErrorCode.NEEDS_ANOTHER_KEY)
 
 
 def unasked_notes(parameters: Operator) -> list[str]:
     """A warning for each role whose tables of annotations nothing asks: who names them meant something by it."""
-    asked = {each.role for each in parameters.asked()} | (
+    annotation_needs = {each.role for each in parameters.annotation_needs()} | (
         {"verdicts"} if getattr(parameters, "prefix", None) else set()
     )
     return [
         f"warning: `{role}` is named, and nothing in this step asks it; leave it out, or ask it, as in `where`"
         for role in COLUMNS
-        if getattr(parameters, role, None) and role not in asked
+        if getattr(parameters, role, None) and role not in annotation_needs
     ]
 
 
 def check_names(parameters: Operator, held: Mapping[str, Sequence[Names]]) -> None:
     """Raises ``UserError`` where no table of a role has the name that is asked for; ``held`` are the names by role."""
-    for each in parameters.asked():
+    for each in parameters.annotation_needs():
         names = held.get(each.role, ())
         known = frozenset[str]().union(*(found for found in names if found is not None))
         if None not in names and each.name not in known:
@@ -115,7 +115,7 @@ def check_names(parameters: Operator, held: Mapping[str, Sequence[Names]]) -> No
 
 def check_constrained(parameters: Operator, inputs: Inputs) -> None:
     """Raises ``UserError`` where a step wants admissible actions of environments that do not list all of them."""
-    asked = parameters.wants_admissible()
-    if asked is not None:
+    annotation_needs = parameters.wants_admissible()
+    if annotation_needs is not None:
         tables = tables_of(inputs, "environments")
-        check_admissible(asked, frozenset[str]().union(*(distinct(table, "family") for table in tables)))
+        check_admissible(annotation_needs, frozenset[str]().union(*(distinct(table, "family") for table in tables)))

@@ -51,7 +51,7 @@ class Branch(FilterParameters, Acting, BranchStrategy):
         """Trajectories, from trajectories."""
         expect(reads, "of", "Trajectory")
         expect(reads, "tasks", "Task")
-        self.expect_said(reads)
+        self.check_filter_needs(reads)
         return super().writes(reads)
 
     def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
@@ -97,15 +97,15 @@ class Branching(Rollout):
         """Explore the branches of ``unit``; one that fails, or repeats another one, is dropped alone."""
         results: list[Result] = []
         siblings: list[Trajectory] = []
-        for piece in unit:
-            one = Unit([piece], _with_siblings(unit.data, siblings))
+        for part in unit:
+            one = Unit([part], _with_siblings(unit.data, siblings))
             try:
                 (result,) = await super().process(record, one)
             except (PolicyError, EnvError) as error:
                 if isinstance(error, Unreachable) or len(unit) == 1:
                     raise
-                letter = dead_letter(error, piece, self, {"trajectory_id": record.trajectory_id})
-                result = Result(input_id=piece, dropped=letter, measures=super().dropped_measures(one))
+                letter = dead_letter(error, part, self, {"trajectory_id": record.trajectory_id})
+                result = Result(input_id=part, dropped=letter, measures=super().dropped_measures(one))
             siblings += result.outputs
             results.append(result)
         return results
@@ -113,18 +113,18 @@ class Branching(Rollout):
     def dropped_measures(self, unit: Unit) -> Mapping[str, float]:
         """As ``Rollout.dropped_measures``, of all branches of a unit."""
         spent: Counter[str] = Counter()
-        for piece in unit:
-            spent.update(super().dropped_measures(Unit([piece])))
+        for part in unit:
+            spent.update(super().dropped_measures(Unit([part])))
         return spent
 
-    def evidence(self, record: Any) -> Annotations:
+    def annotations(self, record: Any) -> Annotations:
         """The annotations of a trajectory and its steps. Raises ``Unused`` for one that is not chosen."""
-        return self._choice.evidence(record.trajectory_id)
+        return self._choice.annotations(record.trajectory_id)
 
     def refused(self, record: Any) -> Unused | None:
         """Not chosen, not made by us, not played, with tools where commands are needed, or without such a turn."""
         try:
-            evidence = self.evidence(record)
+            annotations = self.annotations(record)
         except Unused as error:
             return error
         if record.generation is None:
@@ -135,7 +135,7 @@ class Branching(Rollout):
             return Unused("imagined", "a model made up what the world answered, so no state of it is known")
         if self._branching.constrain == "admissible" and record.generation.scaffold != "text":
             return Unused("not_text", "it was lived with tools, and `constrain: admissible` chooses among commands")
-        if not self._branching.points(record, evidence):
+        if not self._branching.points(record, annotations):
             return Unused("no_turn", "it has no turn of this kind to branch from")
         return super().refused(record)
 

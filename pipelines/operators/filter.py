@@ -8,7 +8,7 @@ from typing import Any, ClassVar, cast
 from pydantic import Field
 
 from agentmill.pipelines.engine.operation import AnyOperation, Blamed, Result, RowOperation, Unit
-from agentmill.pipelines.operators.annotations import COLUMNS, AnnotationIndex, expect_asked, unasked_notes
+from agentmill.pipelines.operators.annotations import COLUMNS, AnnotationIndex, check_annotation_needs, unasked_notes
 from agentmill.pipelines.operators.operator import Inputs, Operator, StepContext, TableNames, expect
 from agentmill.pipelines.operators.selection import kept_notes
 from agentmill.schemas.conditions import Condition
@@ -42,7 +42,7 @@ class Filter(Operator):
         for role in COLUMNS:
             if role in reads:
                 expect(reads, role, ANNOTATION_ROLES[role])
-        expect_asked(self, reads)
+        check_annotation_needs(self, reads)
         return "Selection"
 
     def annotations(self) -> Sequence[str]:
@@ -65,20 +65,20 @@ class Filtering(RowOperation[Trajectory, Selection]):
     blamed: ClassVar[Blamed] = "curation"
     chunk_rows: ClassVar[int] = 5_000
 
-    def __init__(self, selection: str, conditions: Sequence[Condition], said: AnnotationIndex) -> None:
+    def __init__(self, selection: str, conditions: Sequence[Condition], index: AnnotationIndex) -> None:
         super().__init__("filter", Trajectory, Selection)
         self._selection = selection
         self._conditions = list(conditions)
-        self._said = said
+        self._index = index
 
     def open(self) -> None:
         """Load verdicts and labels."""
-        self._said.load()
+        self._index.load()
 
     def process(self, record: Trajectory, unit: Unit) -> Iterable[Result]:
         """The selection of a trajectory."""
-        evidence = self._said.of(record.trajectory_id)
-        failed = next((each for each in self._conditions if not each.holds(record, evidence)), None)
+        annotations = self._index.of(record.trajectory_id)
+        failed = next((each for each in self._conditions if not each.holds(record, annotations)), None)
         selection = Selection(
             trajectory_id=record.trajectory_id,
             name=self._selection,

@@ -38,34 +38,34 @@ class Memory(FilterParameters, Episodes, MemoryStrategy):
     def writes(self, reads: Mapping[str, Sequence[str]]) -> str:
         """Trajectories, from tasks."""
         expect(reads, "from", "Trajectory")
-        self.expect_said(reads)
+        self.check_filter_needs(reads)
         return super().writes(reads)
 
     def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
         """The episodes."""
         strategy, tables = self.strategy(), self.side_tables(inputs)
         assert isinstance(strategy, MemoryStrategy)
-        shelf = Shelf(TrajectoryIndex(tables_of(inputs, "from")), self.choice(inputs), strategy)
-        return Remembering(context.operator, strategy, tables, self.actors(context), self.window_of(context), shelf)
+        earlier = EarlierRuns(TrajectoryIndex(tables_of(inputs, "from")), self.choice(inputs), strategy)
+        return Remembering(context.operator, strategy, tables, self.actors(context), self.window_of(context), earlier)
 
 
-class Shelf:
-    """The runs that ``recall`` picks from: those of some tables that are chosen and serve it. Pickles to workers."""
+class EarlierRuns:
+    """The runs that ``retrieval`` picks from: those of some tables that are chosen and serve it. Pickles to workers."""
 
-    def __init__(self, runs: TrajectoryIndex, choice: TrajectoryFilter, recall: Retrieval) -> None:
-        self.recall = recall
+    def __init__(self, runs: TrajectoryIndex, choice: TrajectoryFilter, retrieval: Retrieval) -> None:
+        self.retrieval = retrieval
         self._runs = runs
         self._choice = choice
 
     def library(self) -> Library:
         """All of them, by their cards. Raises ``UserError`` for a file that cannot be read."""
         self._choice.load()
-        cards = [card_of(run) for run in self._runs.scan() if self.recall.serves(run) and self._chosen(run)]
+        cards = [card_of(run) for run in self._runs.scan() if self.retrieval.serves(run) and self._chosen(run)]
         return Library(cards, self._runs.get)
 
     def _chosen(self, run: Trajectory) -> bool:
         try:
-            self._choice.evidence(run.trajectory_id)
+            self._choice.annotations(run.trajectory_id)
         except Unused:
             return False
         return True
@@ -75,23 +75,29 @@ class Remembering(Rollout):
     """A rollout with a library; a task for which nothing is found in it is dropped."""
 
     def __init__(
-        self, name: str, strategy: Strategy, tables: SideTables, actors: Actors, window: int, shelf: Shelf | None
+        self,
+        name: str,
+        strategy: Strategy,
+        tables: SideTables,
+        actors: Actors,
+        window: int,
+        earlier: EarlierRuns | None,
     ) -> None:
         super().__init__(name, strategy, tables, actors, window)
-        self._shelf = shelf
+        self._earlier = earlier
         self._library: Library | None = None
 
     async def open(self) -> None:
         """As ``Rollout.open``, and read through the earlier runs."""
         await super().open()
-        self._library = None if self._shelf is None else self._shelf.library()
+        self._library = None if self._earlier is None else self._earlier.library()
 
     def refused(self, record: Any) -> Unused | None:
         """A task for which nothing can be recalled, too."""
         if (
-            self._library is not None
-            and self._shelf is not None
-            and not self._library.holds(record, self._shelf.recall)
+            self._earlier is not None
+            and self._library is not None
+            and not self._library.holds(record, self._earlier.retrieval)
         ):
             return Unused("nothing_recalled", "no run that was chosen can be recalled for it")
         return super().refused(record)
@@ -126,7 +132,7 @@ class Imagine(FilterParameters, Episodes, ImagineStrategy):
         """Trajectories, from tasks."""
         if "from" in reads:
             expect(reads, "from", "Trajectory")
-        self.expect_said(reads)
+        self.check_filter_needs(reads)
         return super().writes(reads)
 
     def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
@@ -134,8 +140,8 @@ class Imagine(FilterParameters, Episodes, ImagineStrategy):
         strategy, tables = self.strategy(), self.side_tables(inputs)
         assert isinstance(strategy, ImagineStrategy)
         runs = TrajectoryIndex(tables_of(inputs, "from"))
-        shelf = Shelf(runs, self.choice(inputs), strategy) if self.from_ else None
-        return Imagining(context.operator, strategy, tables, self.actors(context), self.window_of(context), shelf)
+        earlier = EarlierRuns(runs, self.choice(inputs), strategy) if self.from_ else None
+        return Imagining(context.operator, strategy, tables, self.actors(context), self.window_of(context), earlier)
 
 
 class Imagining(Remembering):

@@ -18,7 +18,7 @@ from pydantic import BeforeValidator, Field
 from agentmill.pipelines.engine.operation import AnyOperation
 from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.pipelines.serving.served_model import ServedModel
-from agentmill.schemas.conditions import Asked, asked
+from agentmill.schemas.conditions import AnnotationNeed, annotation_needs
 from agentmill.schemas.config import Config
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
@@ -110,9 +110,9 @@ class Operator(Config):
         """The families of the environments it writes, given those that its primary tables hold; ``None``: not known."""
         return reads
 
-    def asked(self) -> Iterator[Asked]:
+    def annotation_needs(self) -> Iterator[AnnotationNeed]:
         """The annotations that its parameters ask for."""
-        return asked(self)
+        return annotation_needs(self)
 
     def wants_admissible(self) -> str | None:
         """The parameter, as written, that lets an agent choose among admissible actions only; ``None`` if none does."""

@@ -55,7 +55,7 @@ class Pick(FilterParameters):
     def writes(self, reads: Mapping[str, Sequence[str]]) -> str:
         """Selections, of trajectories."""
         expect(reads, "of", "Trajectory")
-        self.expect_said(reads)
+        self.check_filter_needs(reads)
         return "Selection"
 
     def annotations(self) -> Sequence[str]:
@@ -102,11 +102,11 @@ class Picking(RowOperation[Trajectory, Selection]):
         for trajectory in self._contents.scan():
             stop.check()
             try:
-                evidence = self._choice.evidence(trajectory.trajectory_id)
+                annotations = self._choice.annotations(trajectory.trajectory_id)
             except Unused as error:
                 self._select(trajectory.trajectory_id, error.reason, None)
                 continue
-            tasks[trajectory.task_id or trajectory.trajectory_id].append(self._candidate(trajectory, evidence))
+            tasks[trajectory.task_id or trajectory.trajectory_id].append(self._candidate(trajectory, annotations))
         for candidates in tasks.values():
             for rank, each in enumerate(ranked(candidates)):
                 reason = None if rank < self._parameters.k else f"not_{self._parameters.by}"
@@ -121,17 +121,17 @@ class Picking(RowOperation[Trajectory, Selection]):
         """How many were kept."""
         return {"kept": int(output.kept)}
 
-    def _candidate(self, trajectory: Trajectory, evidence: Annotations) -> Candidate:
+    def _candidate(self, trajectory: Trajectory, annotations: Annotations) -> Candidate:
         name, by = trajectory.trajectory_id, self._parameters.by
         if by == "best":
-            found = score(self._parameters.score, trajectory, evidence)
+            found = score(self._parameters.score, trajectory, annotations)
             return Candidate(name, None if found is None else -found, found, trajectory.attempt)
-        told: dict[str, float | None] = {
+        scores: dict[str, float | None] = {
             "first": 0.0,
             "shortest": float(turns(trajectory)),
             "cheapest": trajectory.usage.completion_tokens,
         }
-        return Candidate(name, told[by], None if by == "first" else told[by], trajectory.attempt)
+        return Candidate(name, scores[by], None if by == "first" else scores[by], trajectory.attempt)
 
     def _select(self, trajectory_id: str, reason: str | None, score: float | None) -> None:
         self._selections[trajectory_id] = Selection(

@@ -90,7 +90,7 @@ class Rollout(AsyncOperation[Task | Trajectory, Trajectory]):
         self._tables = tables
         self._actors = actors
         self._policies: dict[str, Policy] = {}
-        self._meters: dict[str, Budget] = {}
+        self._budgets: dict[str, Budget] = {}
 
     async def open(self) -> None:
         """Load tasks and environments and make the policies."""
@@ -123,7 +123,7 @@ class Rollout(AsyncOperation[Task | Trajectory, Trajectory]):
         """The trajectories that the strategy goes on from."""
         return (record,) if isinstance(record, Trajectory) else ()
 
-    def evidence(self, record: Task | Trajectory) -> Annotations:
+    def annotations(self, record: Task | Trajectory) -> Annotations:
         """What other tables say of the trajectory that the strategy goes on from."""
         del record
         return NOTHING
@@ -144,30 +144,30 @@ class Rollout(AsyncOperation[Task | Trajectory, Trajectory]):
         exploration = self._exploration(record)
         if exploration is None:
             return [Unit([f"{identity(record)}/{number}"]) for number in range(self.count(record))]
-        return [Unit([piece], exploration) for piece in self._strategy.planned(exploration)]
+        return [Unit([trajectory_id], exploration) for trajectory_id in self._strategy.planned(exploration)]
 
     async def process(self, record: Task | Trajectory, unit: Unit) -> Iterable[Result]:
         """Explore the one piece of ``unit``, or drop what is refused."""
-        (piece,) = unit
+        (trajectory_id,) = unit
         if isinstance(unit.data, Unused):
             letter = Dropped(
-                input_id=piece, stage=self.name, reason=unit.data.reason, blamed="input", detail=str(unit.data)
+                input_id=trajectory_id, stage=self.name, reason=unit.data.reason, blamed="input", detail=str(unit.data)
             )
-            return [Result(input_id=piece, dropped=letter)]
+            return [Result(input_id=trajectory_id, dropped=letter)]
         if unit.data is None:
             task = self._tables.task(record)
             raise EnvError(f"no environment {task and task.environment_id!r} in the tables of `environments`")
-        meter = self._meters[piece] = Budget(None, None)
-        found = await self._found(metered(unit.data, meter), piece)
-        del self._meters[piece]
+        budget = self._budgets[trajectory_id] = Budget(None, None)
+        found = await self._found(metered(unit.data, budget), trajectory_id)
+        del self._budgets[trajectory_id]
         trajectories = [each for each in found if isinstance(each, Trajectory)]
         nodes = [each for each in found if isinstance(each, Node)]
-        return [Result(input_id=piece, outputs=trajectories, sides={NODES: nodes} if nodes else {})]
+        return [Result(input_id=trajectory_id, outputs=trajectories, sides={NODES: nodes} if nodes else {})]
 
     def dropped_measures(self, unit: Unit) -> Mapping[str, float]:
         """Tokens and costs of a piece that is dropped, as ``lost_…``."""
-        meter = self._meters.pop(unit[0], None)
-        return {f"lost_{name}": value for name, value in tokens_of(meter.usage).items()} if meter is not None else {}
+        budget = self._budgets.pop(unit[0], None)
+        return {f"lost_{name}": value for name, value in tokens_of(budget.usage).items()} if budget is not None else {}
 
     def measures(self, output: Trajectory) -> Mapping[str, float]:
         """Episodes, successes, turns, tokens and costs."""
@@ -188,7 +188,7 @@ class Rollout(AsyncOperation[Task | Trajectory, Trajectory]):
         costs = output.extra.get("costs", {}) if output.parent_id is None else {}
         return {"nodes": 1, **{f"tree_{name}": value for name, value in costs.items()}}
 
-    async def _found(self, exploration: Exploration, piece: str) -> list[Any]:
+    async def _found(self, exploration: Exploration, trajectory_id: str) -> list[Any]:
         """What a piece yields; if a policy or the environment breaks after a trajectory, what it yielded before.
 
         The last one then says why it was the last. Where no model can be asked, all of it is to be done again.
@@ -196,7 +196,7 @@ class Rollout(AsyncOperation[Task | Trajectory, Trajectory]):
         found: list[Any] = []
 
         async def noted(given: Exploration) -> AsyncIterator[Any]:
-            async for each in self._strategy.explore(given, piece):
+            async for each in self._strategy.explore(given, trajectory_id):
                 found.append(each)
                 yield each
 
@@ -226,7 +226,7 @@ class Rollout(AsyncOperation[Task | Trajectory, Trajectory]):
             seed=self._actors.seed,
             round=self._actors.round,
             earlier=self.earlier(record),
-            evidence=self.evidence(record),
+            annotations=self.annotations(record),
             refused_s=lambda: refused_s(self._policies.values()),
             plans={},
         )

@@ -43,7 +43,7 @@ class RunContext:
         self.run_dir = run_dir
         self.replace = replace
         self.progress = progress
-        self.pool = ModelPool(run_dir, self.say, runner.workers)
+        self.pool = ModelPool(run_dir, self.print_line, runner.workers)
         self.made = 0
         self._verified = Verified()
         self._runner = runner
@@ -91,7 +91,7 @@ class RunContext:
         for role, config in models.items():
             for name in config.sampling.withheld(parameters.sampling(role)):
                 model = config.entry or config.display_name
-                self.say(f"{step}: `{name}` is not sent to {model}, whose `sampling.{name}` is null")
+                self.print_line(f"{step}: `{name}` is not sent to {model}, whose `sampling.{name}` is null")
 
     def verify(self, inputs: Inputs) -> None:
         """Raises ``UserError`` for a table whose files differ from those that its manifest lists."""
@@ -105,7 +105,7 @@ class RunContext:
             self._changes()
         self.made += 1
 
-    def say(self, line: str) -> None:
+    def print_line(self, line: str) -> None:
         """Tell the user what is going on."""
         print(printable(line), file=sys.stderr, flush=True)
 

@@ -17,11 +17,11 @@ from typing import Annotated, Any, Literal
 import pyarrow.compute as pc
 from pydantic import BeforeValidator, Field, model_validator
 
-from agentmill.pipelines.operators.annotations import AnnotationIndex, expect_asked, unasked_notes
+from agentmill.pipelines.operators.annotations import AnnotationIndex, check_annotation_needs, unasked_notes
 from agentmill.pipelines.operators.lineage import Lineage
 from agentmill.pipelines.operators.lookup import Shards, ids_of
 from agentmill.pipelines.operators.operator import Inputs, Operator, StepContext, TableNames, expect, tables_of
-from agentmill.schemas.conditions import Asked
+from agentmill.schemas.conditions import AnnotationNeed
 from agentmill.schemas.config import Config
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
@@ -169,18 +169,18 @@ class FilterParameters(Operator):
             raise ValueError(f"`verdict: {self.verdict}` is asked by `where: success` or `failure`; `all` asks nothing")
         return self
 
-    def expect_said(self, reads: Mapping[str, Sequence[str]]) -> None:
+    def check_filter_needs(self, reads: Mapping[str, Sequence[str]]) -> None:
         """Raises ``UserError`` for tables that do not say what their role promises, and for a role that is missing."""
         for role, record in ANNOTATION_ROLES.items():
             if role in reads:
                 expect(reads, role, record)
-        expect_asked(self, reads)
+        check_annotation_needs(self, reads)
 
-    def asked(self) -> Iterator[Asked]:
-        """As ``Operator.asked``, with the verdict that ``where`` asks."""
-        yield from super().asked()
+    def annotation_needs(self) -> Iterator[AnnotationNeed]:
+        """As ``Operator.annotation_needs``, with the verdict that ``where`` asks."""
+        yield from super().annotation_needs()
         if self.where != "all" and self.verdicts:
-            yield Asked(f"where: {self.where}", "verdict", self.verdict)
+            yield AnnotationNeed(f"where: {self.where}", "verdict", self.verdict)
 
     def notes(self, manifest: Manifest) -> list[str]:
         """A warning for tables of annotations that nothing asks."""
@@ -211,15 +211,15 @@ class FilterParameters(Operator):
 class TrajectoryFilter:
     """Which trajectories are taken, and what is said of them. Pickles to workers."""
 
-    def __init__(self, where: Where, verdict: str, said: AnnotationIndex, selected: Selected | None) -> None:
+    def __init__(self, where: Where, verdict: str, index: AnnotationIndex, selected: Selected | None) -> None:
         self._where = where
         self._verdict = verdict
-        self._said = said
+        self._index = index
         self._selected = selected
 
     def load(self) -> None:
         """Load what it rests on."""
-        self._said.load()
+        self._index.load()
         if self._selected is not None:
             self._selected.load()
 
@@ -228,25 +228,25 @@ class TrajectoryFilter:
         unknown = self._selected is not None and not self._selected.knows(trajectory_id)
         return {"not_in_selections": 1} if unknown else {}
 
-    def with_inherited(self, trajectory: Trajectory, evidence: Annotations, lineage: Lineage) -> Annotations:
-        """``evidence`` with the annotations of the steps that the trajectory copied where they were taken first."""
+    def with_inherited(self, trajectory: Trajectory, annotations: Annotations, lineage: Lineage) -> Annotations:
+        """``annotations`` with the annotations of the steps that the trajectory copied where they were taken first."""
         for ancestor_id, end in lineage.sources(trajectory):
-            evidence = evidence.with_inherited(self._said.of(ancestor_id), end)
-        return evidence
+            annotations = annotations.with_inherited(self._index.of(ancestor_id), end)
+        return annotations
 
-    def evidence(self, trajectory_id: str) -> Annotations:
+    def annotations(self, trajectory_id: str) -> Annotations:
         """The annotations of a trajectory that is chosen. Raises ``Unused`` for one that is left out."""
-        evidence = self._said.of(trajectory_id)
+        annotations = self._index.of(trajectory_id)
         if self._selected is not None:
             self._selected.check(trajectory_id)
         if self._where == "all":
-            return evidence
-        verdict = evidence.verdict(self._verdict)
+            return annotations
+        verdict = annotations.verdict(self._verdict)
         if verdict is None or verdict.passed is None:
             raise Unused("unscored", f"no scored verdict {self._verdict!r}")
         if verdict.passed is not (self._where == "success"):
             raise Unused(f"not_{self._where}", f"verdict {self._verdict!r}, score {verdict.score}")
-        return evidence
+        return annotations
 
 
 def left_out(input_id: str, stage: str, trajectory: Trajectory, why: Unused) -> Dropped:

@@ -36,17 +36,17 @@ class Source(Protocol):
     def load(self) -> None:
         """Read what it rests on. Raises ``UserError`` for a file that cannot be read."""
 
-    def estimates(self, trajectory: Trajectory, steps: Sequence[Step], evidence: Annotations) -> Estimates:
+    def estimates(self, trajectory: Trajectory, steps: Sequence[Step], annotations: Annotations) -> Estimates:
         """What is known of the steps of a trajectory. Raises ``Unused``."""
 
 
 class Continuations:
     """Results of branches, by the trajectory and the turn that they begin with. Their content is not read."""
 
-    def __init__(self, paths: Sequence[str], criterion: str, said: AnnotationIndex) -> None:
+    def __init__(self, paths: Sequence[str], criterion: str, index: AnnotationIndex) -> None:
         self._paths = paths
         self._criterion = criterion
-        self._said = said
+        self._index = index
         self._results: dict[str, dict[int, list[float]]] = {}
 
     def load(self) -> None:
@@ -54,7 +54,7 @@ class Continuations:
 
         Raises ``UserError``, too, for a branch that stands twice, and for one that was cut off after its first turn.
         """
-        self._said.load()
+        self._index.load()
         self._results = defaultdict(lambda: defaultdict(list))
         seen: set[str] = set()
         for path in self._paths:
@@ -70,14 +70,14 @@ class Continuations:
                 seen.add(branch.trajectory_id)
                 if branch.outcome.reason == DEPTH:
                     raise unfinished(path)
-                result = score(self._criterion, branch, self._said.of(branch.trajectory_id))
+                result = score(self._criterion, branch, self._index.of(branch.trajectory_id))
                 if row["branch_turn"] is not None and result is not None:
                     self._results[row["parent_id"]][row["branch_turn"]].append(result)
 
-    def estimates(self, trajectory: Trajectory, steps: Sequence[Step], evidence: Annotations) -> Estimates:
+    def estimates(self, trajectory: Trajectory, steps: Sequence[Step], annotations: Annotations) -> Estimates:
         """As ``Source``."""
         results = self._results.get(trajectory.trajectory_id, {})
-        return continued(steps, results, score(self._criterion, trajectory, evidence))
+        return continued(steps, results, score(self._criterion, trajectory, annotations))
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_results": {}}
@@ -101,9 +101,9 @@ class Trees:
             if node.trajectory_id is not None:
                 self._nodes[node.trajectory_id].append(node)
 
-    def estimates(self, trajectory: Trajectory, steps: Sequence[Step], evidence: Annotations) -> Estimates:
+    def estimates(self, trajectory: Trajectory, steps: Sequence[Step], annotations: Annotations) -> Estimates:
         """As ``Source``."""
-        del evidence
+        del annotations
         return searched(steps, self._nodes.get(trajectory.trajectory_id, ()), self._mix)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -129,18 +129,18 @@ class StateGroups:
         for trajectory in self._contents.scan():
             stop.check()
             try:
-                evidence = self._choice.evidence(trajectory.trajectory_id)
-                found = self._returns(trajectory, steps_of(trajectory), evidence)
+                annotations = self._choice.annotations(trajectory.trajectory_id)
+                found = self._returns(trajectory, steps_of(trajectory), annotations)
             except Unused:
                 continue
             for step, value in found:
                 if step.own and step.state is not None:
                     self._groups[trajectory.task_id, step.state].add(value)
 
-    def estimates(self, trajectory: Trajectory, steps: Sequence[Step], evidence: Annotations) -> Estimates:
+    def estimates(self, trajectory: Trajectory, steps: Sequence[Step], annotations: Annotations) -> Estimates:
         """As ``Source``."""
         found = {}
-        for step, value in self._returns(trajectory, steps, evidence):
+        for step, value in self._returns(trajectory, steps, annotations):
             group = self._groups.get((trajectory.task_id, step.state or ""), Group())
             advantage = group.advantage(value, self._scale)
             if advantage is not None:
@@ -148,11 +148,13 @@ class StateGroups:
         return found
 
     def _returns(
-        self, trajectory: Trajectory, steps: Sequence[Step], evidence: Annotations
+        self, trajectory: Trajectory, steps: Sequence[Step], annotations: Annotations
     ) -> Iterable[tuple[Step, float]]:
         if self._criterion == "reward":
             return zip(steps, returns(steps, None, self._discount), strict=True)
-        return zip(steps, returns(steps, result_of(self._criterion, trajectory, evidence), self._discount), strict=True)
+        return zip(
+            steps, returns(steps, result_of(self._criterion, trajectory, annotations), self._discount), strict=True
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_groups": {}}
@@ -168,9 +170,9 @@ class Broadcast:
     def load(self) -> None:
         """Nothing is needed."""
 
-    def estimates(self, trajectory: Trajectory, steps: Sequence[Step], evidence: Annotations) -> Estimates:
+    def estimates(self, trajectory: Trajectory, steps: Sequence[Step], annotations: Annotations) -> Estimates:
         """As ``Source``."""
-        found = returns(steps, result_of(self._criterion, trajectory, evidence), self._discount)
+        found = returns(steps, result_of(self._criterion, trajectory, annotations), self._discount)
         return {step.item: Estimate(value, 1) for step, value in zip(steps, found, strict=True)}
 
 
@@ -183,9 +185,9 @@ def unfinished(where: str) -> UserError:
     )
 
 
-def result_of(criterion: str, trajectory: Trajectory, evidence: Annotations) -> float:
+def result_of(criterion: str, trajectory: Trajectory, annotations: Annotations) -> float:
     """The result of a run. Raises ``Unused`` where it is not known."""
-    found = score(criterion, trajectory, evidence)
+    found = score(criterion, trajectory, annotations)
     if found is None:
         raise Unused("unscored", f"its {criterion} is not known")
     return found

@@ -78,7 +78,7 @@ class StepValue(FilterParameters):
         for role, record in (("branches", "Trajectory"), ("nodes", "Node")):
             if role in reads:
                 expect(reads, role, record)
-        self.expect_said(reads)
+        self.check_filter_needs(reads)
         return "Value"
 
     def annotations(self) -> Sequence[str]:
@@ -132,7 +132,7 @@ class Valuing(RowOperation[Trajectory, Value]):
         (input_id,) = unit
         steps = steps_of(record)
         try:
-            found = self._source.estimates(record, steps, self._choice.evidence(record.trajectory_id))
+            found = self._source.estimates(record, steps, self._choice.annotations(record.trajectory_id))
             values = [self._value(record, step, found[step.item]) for step in steps if step.own and step.item in found]
             if not values:
                 raise Unused("no_value", "nothing is known of any step of its own")

@@ -97,12 +97,12 @@ class Training(TaskStep, TrainConfig):
         config = self.provenance_config(run.with_models(context, models))
         site.prepare(provenance(context.operator, config, inputs), run.replace)
         if site.record.exists():
-            run.say(f"{context.name}: already done")
+            run.print_line(f"{context.name}: already done")
         else:
             run.verify(inputs)
             run.begin()
             run.pool.stop()
-            run.say(f"{context.name}: training starts; the lines below are from the trainer")
+            run.print_line(f"{context.name}: training starts; the lines below are from the trainer")
             settings = {**self._settings(inputs, models, context.folder), "seed": config["seed"], "recipe": run.name}
             write_atomically(site.config, dump_yaml(settings).encode(), site.notes)
             run_module(f"agentmill.trainers.{self.trainer}", ["--config", str(site.config)])

@@ -47,7 +47,7 @@ class Rows(FilterParameters):
     def writes(self, reads: Mapping[str, Sequence[str]]) -> str:
         """The rows of the view, from trajectories."""
         expect(reads, "from", "Trajectory")
-        self.expect_said(reads)
+        self.check_filter_needs(reads)
         return self.view_type.record.__name__
 
     def notes(self, manifest: Manifest) -> list[str]:
@@ -122,10 +122,10 @@ class Export(RowOperation[Trajectory, Record]):
         """The rows of a trajectory."""
         (input_id,) = unit
         try:
-            evidence = self._choice.evidence(record.trajectory_id)
+            annotations = self._choice.annotations(record.trajectory_id)
             if self._lineage is not None:
-                evidence = self._choice.with_inherited(record, evidence, self._lineage)
-            rows = rows_of(self._view, record, evidence)
+                annotations = self._choice.with_inherited(record, annotations, self._lineage)
+            rows = rows_of(self._view, record, annotations)
         except Unused as error:
             return [Result(input_id=input_id, dropped=left_out(input_id, self.name, record, error))]
         return [Result(input_id=input_id, outputs=rows, measures=self._choice.measures(record.trajectory_id))]
@@ -193,7 +193,7 @@ class Pairing(RowOperation[Trajectory, Record]):
         for trajectory in self._contents.scan():
             stop.check()
             try:
-                yield from self._view.candidates(trajectory, self._choice.evidence(trajectory.trajectory_id))
+                yield from self._view.candidates(trajectory, self._choice.annotations(trajectory.trajectory_id))
             except (UserError, MemoryError):
                 raise
             except Exception as error:  # noqa: BLE001 - kept until the turn of the trajectory, where it is attributed
@@ -256,11 +256,11 @@ class Telling(RowOperation[Trajectory, Record]):
         family = []
         for trajectory_id in self._trees[origin]:
             try:
-                evidence = self._choice.evidence(trajectory_id)
+                annotations = self._choice.annotations(trajectory_id)
             except Unused as error:
                 made[trajectory_id] = error
                 continue
-            family.append(Relative(self._contents.get(trajectory_id), evidence))
+            family.append(Relative(self._contents.get(trajectory_id), annotations))
         return {**made, **self._view.make_rows(family)}
 
 
@@ -307,7 +307,7 @@ class Unpaired(Rows, UnpairedView):
         for table in tables_of(inputs, "from"):
             for run in table.rows():
                 try:
-                    labels.update(row.label for row in rows_of(view, run, choice.evidence(run.trajectory_id)))
+                    labels.update(row.label for row in rows_of(view, run, choice.annotations(run.trajectory_id)))
                 except Unused:
                     continue
         return labels

@@ -43,10 +43,10 @@ def run_module(module: str, arguments: Sequence[str]) -> None:
     """
     require("train")
     with (
-        tempfile.TemporaryFile() as told,  # it has no name that could stay behind when this process is killed
+        tempfile.TemporaryFile() as code_of,  # it has no name that could stay behind when this process is killed
         tempfile.TemporaryDirectory(prefix="agentmill-", ignore_cleanup_errors=True) as temporary,
     ):
-        code_file = f"/proc/{os.getpid()}/fd/{told.fileno()}"
+        code_file = f"/proc/{os.getpid()}/fd/{code_of.fileno()}"
         environment = {**os.environ, "PYTHONSAFEPATH": "1", CODE_FILE: code_file}
         command = supervised([sys.executable, "-m", module, *arguments], temporary)
         process = subprocess.Popen(
@@ -58,7 +58,7 @@ def run_module(module: str, arguments: Sequence[str]) -> None:
             process.terminate()
             process.wait()
             raise
-        mistake = ErrorCode(told.read().decode() or ErrorCode.TRAINING_REFUSED)
+        mistake = ErrorCode(code_of.read().decode() or ErrorCode.TRAINING_REFUSED)
     if code == USER_MISTAKE:
         raise UserError(f"python -m {module} {shlex.join(arguments)} was refused; what to correct is above", mistake)
     if code != 0:

@@ -36,17 +36,17 @@ def supervised(command: Sequence[str], temporary: str) -> list[str]:
 def main(argv: list[str]) -> int:
     """Supervise ``argv[2:]``, with temporary files in ``argv[1]``, on behalf of the process ``argv[0]``."""
     parent, temporary, command = int(argv[0]), argv[1], argv[2:]
-    told: list[int] = []
+    signals: list[int] = []
 
     def stop(number: int, _frame: FrameType | None) -> None:
-        told.append(number)
+        signals.append(number)
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, stop)
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
     environment = {**os.environ, "TMPDIR": temporary}
     server = subprocess.Popen(command, env=environment, preexec_fn=_die_with_supervisor)
-    while server.poll() is None and not told and os.getppid() == parent:
+    while server.poll() is None and not signals and os.getppid() == parent:
         time.sleep(POLL_S)
     code = server.poll()
     end_session(os.getpid(), GRACE_S)

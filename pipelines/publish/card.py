@@ -41,7 +41,7 @@ CARD, FUNNEL, OUTCOMES = "README.md", "funnel.svg", "outcomes.svg"
 PICTURES = (FUNNEL, OUTCOMES)
 
 
-class Says(msgspec.Struct, frozen=True, kw_only=True):
+class CardDetails(msgspec.Struct, frozen=True, kw_only=True):
     """What only the publisher can say: where it goes, the licence, and words of their own."""
 
     repo: str
@@ -57,109 +57,109 @@ class Says(msgspec.Struct, frozen=True, kw_only=True):
         return self.title or self.repo.partition("/")[2]
 
 
-def metadata(material: Bundle, surveys: Mapping[str, Scan], says: Says, sources: Sequence[SourceCount]) -> Any:
+def metadata(bundle: Bundle, scans: Mapping[str, Scan], details: CardDetails, sources: Sequence[SourceCount]) -> Any:
     """The YAML at the top, as the Hub's client has it. Raises what that raises for what the Hub would refuse."""
     from huggingface_hub import DatasetCardData
 
-    records = {each.table.manifest.record for each in material.tables}
+    records = {each.table.manifest.record for each in bundle.tables}
     return DatasetCardData(
-        license=says.licence,
-        pretty_name=says.name,
+        license=details.licence,
+        pretty_name=details.name,
         task_categories=["text-generation"],
-        size_categories=[size_category(sum(each.rows for each in surveys.values()))],
+        size_categories=[size_category(sum(each.rows for each in scans.values()))],
         source_datasets=["extended" if sources else "original"],
         tags=["agentmill", "agent", *(["trajectories"] if "Trajectory" in records else [])],
-        configs=configs(material.tables, surveys),
+        configs=configs(bundle.tables, scans),
     )
 
 
 def dataset_card(
-    material: Bundle,
-    surveys: Mapping[str, Scan],
+    bundle: Bundle,
+    scans: Mapping[str, Scan],
     checks: Sequence[Check],
     sources: Sequence[SourceCount],
-    says: Says,
+    details: CardDetails,
     copies: Sequence[str],
 ) -> dict[str, bytes]:
     """``README.md`` and its pictures, by name."""
-    told = {
-        "title": says.name,
-        "description": says.description or described(material),
+    template_values = {
+        "title": details.name,
+        "description": details.description or described(bundle),
         "schema_version": SCHEMA_VERSION,
-        "tables": [table_facts(each, surveys[each.name]) for each in in_order(material.tables)],
+        "tables": [table_facts(each, scans[each.name]) for each in in_order(bundle.tables)],
         "copies": list(copies),
         "checks": checks,
-        "limits": limits(material, checks),
-        "licence": says.licence,
+        "limits": limits(bundle, checks),
+        "licence": details.licence,
         "sources": [source_facts(each) for each in sources],
-        "author": says.author or says.repo.partition("/")[0],
-        **loading(material, surveys, says),
-        **making(material, surveys),
+        "author": details.author or details.repo.partition("/")[0],
+        **loading(bundle, scans, details),
+        **making(bundle, scans),
     }
-    header = dump_yaml(metadata(material, surveys, says, sources).to_dict())
-    text = f"---\n{header}---\n\n{rendered('dataset_card.md.jinja', told)}"
-    pictures = {FUNNEL: bars("what each stage read, and used of it", facts.funnel(material))}
-    if outcomes := facts.outcomes(material.tables):
+    header = dump_yaml(metadata(bundle, scans, details, sources).to_dict())
+    text = f"---\n{header}---\n\n{rendered('dataset_card.md.jinja', template_values)}"
+    pictures = {FUNNEL: bars("what each stage read, and used of it", facts.funnel(bundle))}
+    if outcomes := facts.outcomes(bundle.tables):
         pictures[OUTCOMES] = bars("trajectories that ended in success", outcomes)
     return {CARD: text.encode(), **pictures}
 
 
-def loading(material: Bundle, surveys: Mapping[str, Scan], says: Says) -> JsonObject:
+def loading(bundle: Bundle, scans: Mapping[str, Scan], details: CardDetails) -> JsonObject:
     """What the card says of loading it; its example is the default configuration, or the first with rows."""
-    tables = in_order(material.tables)
-    known = configs(material.tables, surveys)
+    tables = in_order(bundle.tables)
+    known = configs(bundle.tables, scans)
     default = next((each for each in known if "default" in each), known[0] if known else None)
     config = tables[0].config if default is None else str(default["config_name"])
     example = next(each for each in tables if config in (each.config, f"{each.config}.{HELD_OUT}"))
     paths = f"{example.name}/data/*.parquet" if default is None else default["data_files"][0]["path"]
-    repo = f"hf://datasets/{says.repo}@{quote(says.revision, safe='')}"
-    names = {split for name, each in surveys.items() for split in splits(name, each)}
+    repo = f"hf://datasets/{details.repo}@{quote(details.revision, safe='')}"
+    names = {split for name, each in scans.items() for split in splits(name, each)}
     return {
-        "repo": says.repo,
-        "revision": says.revision,
-        "cite_key": re.sub(r"\W+", "_", says.repo),
+        "repo": details.repo,
+        "revision": details.revision,
+        "cite_key": re.sub(r"\W+", "_", details.repo),
         "example": config,
         "scanned": f"{repo}/{paths}" if isinstance(paths, str) else [f"{repo}/{path}" for path in paths],
-        "address": f"hf://{says.repo}@REVISION/{example.name}",
+        "address": f"hf://{details.repo}@REVISION/{example.name}",
         "held_out": [each["config_name"] for each in known if each["config_name"].endswith(f".{HELD_OUT}")],
-        "mixed": any(map(mixes, surveys.values())),
+        "mixed": any(map(mixes, scans.values())),
         "splits_folder": SPLITS,
         "unsplit": UNSPLIT in names,
     }
 
 
-def making(material: Bundle, surveys: Mapping[str, Scan]) -> JsonObject:
+def making(bundle: Bundle, scans: Mapping[str, Scan]) -> JsonObject:
     """What the card says of how it was made, and how to make it again."""
-    rows, lines = facts.evaluation(material)
-    recipe = material.recipe
+    rows, lines = facts.evaluation(bundle)
+    recipe = bundle.recipe
     run_dir = one_line(f"runs/{recipe.get('name')}")
     return {
         "recipe": recipe,
         "given": sorted(recipe.get("data") or {}),
         "command": f"agentmill run recipe.yaml run_dir={shlex.quote(run_dir)}",
-        "stages": facts.stages(material),
-        "models": facts.models(material),
-        "environments": facts.environments(material.origins, surveys.values()),
-        "verifiers": facts.verifiers(material.origins),
-        "has_outcomes": bool(material.of("Trajectory")),
+        "stages": facts.stages(bundle),
+        "models": facts.models(bundle),
+        "environments": facts.environments(bundle.origins, scans.values()),
+        "verifiers": facts.verifiers(bundle.origins),
+        "has_outcomes": bool(bundle.of("Trajectory")),
         "evaluation": markdown(MEASURE_COLUMNS, rows) if rows else "",
         "differences": lines,
-        "versions": versions(material),
+        "versions": versions(bundle),
     }
 
 
-def table_facts(each: Published, survey: Scan) -> JsonObject:
+def table_facts(each: Published, scan: Scan) -> JsonObject:
     """What the card says of a table."""
     record = each.table.manifest.record
     return {
         "config": each.config,
         "record": record,
         "meaning": meaning(record),
-        "rows": survey.rows,
-        "splits": split_facts(survey),
-        "characters": survey.characters,
-        "stored_tokens": survey.stored_tokens,
-        "repeated": survey.repeated,
+        "rows": scan.rows,
+        "splits": split_facts(scan),
+        "characters": scan.characters,
+        "stored_tokens": scan.stored_tokens,
+        "repeated": scan.repeated,
         "usage": facts.usage(each.table),
         "statistics": facts.statistics(each),
     }
@@ -171,9 +171,9 @@ def meaning(record: str) -> str:
     return sentence[:1].lower() + sentence[1:]
 
 
-def split_facts(survey: Scan) -> str:
+def split_facts(scan: Scan) -> str:
     """The splits that ``load_dataset`` knows of a table, and how many rows tell which."""
-    return ", ".join(f"{split_name(split)} {n:,}" for split, n in sorted(survey.splits.items()))
+    return ", ".join(f"{split_name(split)} {n:,}" for split, n in sorted(scan.splits.items()))
 
 
 def source_facts(source: SourceCount) -> JsonObject:
@@ -182,17 +182,17 @@ def source_facts(source: SourceCount) -> JsonObject:
     return {**msgspec.structs.asdict(source), "way": source.about or ", ".join(part for part in parts if part)}
 
 
-def described(material: Bundle) -> str:
+def described(bundle: Bundle) -> str:
     """One line, where the publisher said none."""
-    kinds = ", ".join(dict.fromkeys(f"`{each.table.manifest.record}`" for each in in_order(material.tables)))
+    kinds = ", ".join(dict.fromkeys(f"`{each.table.manifest.record}`" for each in in_order(bundle.tables)))
     return f"Data for training language-model agents: tables of {kinds}."
 
 
-def limits(material: Bundle, checks: Sequence[Check]) -> list[str]:
+def limits(bundle: Bundle, checks: Sequence[Check]) -> list[str]:
     """What a reader should know before using it; nothing here is guessed."""
-    tables = [each.table for each in material.tables]
+    tables = [each.table for each in bundle.tables]
     made_up = facts.synthetic(tables)
-    writers = sorted({str(each["name"]) for each in facts.models(material) if each["name"]})
+    writers = sorted({str(each["name"]) for each in facts.models(bundle) if each["name"]})
     found = [f"{each.name.capitalize()}: {each.detail}." for each in checks if each.level == "note"]
     if made_up:
         found.append(f"{made_up:,} observations were written by a model in the place of an environment or a person.")
@@ -204,13 +204,13 @@ def limits(material: Bundle, checks: Sequence[Check]) -> list[str]:
     return [*found, "Success is what the named verifiers say it is; names and postal addresses were not looked for."]
 
 
-def versions(material: Bundle) -> str:
+def versions(bundle: Bundle) -> str:
     """Packages and versions of the newest table."""
-    newest = max((each.table.manifest for each in material.tables), key=lambda each: each.created)
+    newest = max((each.table.manifest for each in bundle.tables), key=lambda each: each.created)
     return ", ".join(f"{name} {number}" for name, number in newest.versions.items())
 
 
-def rendered(template: str, told: Mapping[str, Any]) -> str:
+def rendered(template: str, template_values: Mapping[str, Any]) -> str:
     """A template of this package, filled in; a name that it uses and that is not there is an error."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -225,7 +225,7 @@ def rendered(template: str, told: Mapping[str, Any]) -> str:
     environment.filters.update(
         cell=cell, code=code, code_cell=code_cell, tex=tex, json=in_json, thousands="{:,}".format, purpose=facts.purpose
     )
-    return re.sub(r"\n{3,}", "\n\n", environment.get_template(template).render(told))
+    return re.sub(r"\n{3,}", "\n\n", environment.get_template(template).render(template_values))
 
 
 def in_json(value: Any) -> str:

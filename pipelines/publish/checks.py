@@ -42,8 +42,8 @@ class Allowed(msgspec.Struct, frozen=True):
 
 
 def all_checks(
-    material: Bundle,
-    surveys: Mapping[str, Scan],
+    bundle: Bundle,
+    scans: Mapping[str, Scan],
     licence: str,
     sources: Sequence[SourceCount],
     allowed: Allowed,
@@ -53,34 +53,34 @@ def all_checks(
 
     ``card_texts`` are the texts that the publisher adds to the card, by the name of the option.
     """
-    texts = {**texts_of(material), **card_texts}
-    findings = [*(each for survey in surveys.values() for each in survey.findings), *in_files(texts)]
+    texts = {**texts_of(bundle), **card_texts}
+    findings = [*(each for scan in scans.values() for each in scan.findings), *in_files(texts)]
     return [
-        schema(surveys),
-        counts(surveys),
+        schema(scans),
+        counts(scans),
         secrets(findings, allowed),
         personal(findings, allowed),
         local_paths(findings),
         licences(licence, sources),
-        leaks(surveys.values(), allowed),
+        leaks(scans.values(), allowed),
         decontamination(),
-        duplicates(surveys),
+        duplicates(scans),
     ]
 
 
-def schema(surveys: Mapping[str, Scan]) -> Check:
+def schema(scans: Mapping[str, Scan]) -> Check:
     """A table that is not as its manifest says is never surveyed, so these are in order."""
-    return Check("schema", "passed", f"{len(surveys)} tables are as their manifests say, by digest")
+    return Check("schema", "passed", f"{len(scans)} tables are as their manifests say, by digest")
 
 
-def counts(surveys: Mapping[str, Scan]) -> Check:
+def counts(scans: Mapping[str, Scan]) -> Check:
     """How much there is; nothing is not worth a publication."""
-    held = surveys.values()
+    held = scans.values()
     rows, characters, tokens = (
         sum(getattr(each, what) for each in held) for what in ("rows", "characters", "stored_tokens")
     )
     detail = f"{rows:,} rows, {characters:,} characters of content, {tokens:,} stored token ids"
-    empty = [name for name, each in surveys.items() if not each.rows]
+    empty = [name for name, each in scans.items() if not each.rows]
     if not rows:
         return Check("counts", "refused", f"there are no rows in {', '.join(empty)}; publish what has some", empty)
     if empty:
@@ -90,7 +90,7 @@ def counts(surveys: Mapping[str, Scan]) -> Check:
 
 def secrets(findings: Iterable[Finding], allowed: Allowed) -> Check:
     """Tokens and keys; never shown themselves."""
-    items = [told(each) for each in findings if each.sort == "secret"]
+    items = [finding_text(each) for each in findings if each.sort == "secret"]
     if not items:
         return Check("secrets", "passed", "no tokens or private keys of known forms")
     level: Level = "note" if allowed.secrets else "refused"
@@ -100,7 +100,7 @@ def secrets(findings: Iterable[Finding], allowed: Allowed) -> Check:
 
 def personal(findings: Iterable[Finding], allowed: Allowed) -> Check:
     """E-mail addresses and telephone numbers."""
-    items = [told(each) for each in findings if each.sort == "personal"]
+    items = [finding_text(each) for each in findings if each.sort == "personal"]
     if not items:
         return Check("personal data", "passed", "no e-mail addresses or telephone numbers; names are not looked for")
     return Check("personal data", "note" if allowed.personal else "refused", few(items), items)
@@ -108,13 +108,13 @@ def personal(findings: Iterable[Finding], allowed: Allowed) -> Check:
 
 def local_paths(findings: Iterable[Finding]) -> Check:
     """Where things lie on the machine that made them."""
-    items = [told(each) for each in findings if each.sort == "path"]
+    items = [finding_text(each) for each in findings if each.sort == "path"]
     if not items:
         return Check("local paths", "passed", "no absolute paths in files that agentmill wrote")
     return Check("local paths", "note", f"absolute paths of the machine that made it: {few(items)}", items)
 
 
-def told(finding: Finding) -> str:
+def finding_text(finding: Finding) -> str:
     """A finding in words."""
     if not finding.ids:
         return f"{finding.kind} in {finding.table}"
@@ -123,10 +123,10 @@ def told(finding: Finding) -> str:
     return f"{finding.kind} in {finding.rows:,} {rows} of {finding.table} ({', '.join(finding.ids)}{more})"
 
 
-def texts_of(material: Bundle) -> dict[str, str]:
+def texts_of(bundle: Bundle) -> dict[str, str]:
     """The small files that go up besides the rows, by name."""
-    manifests = {f"{each.name}/{MANIFEST_NAME}": each.table.folder / MANIFEST_NAME for each in material.tables}
-    files = {**{path.name: path for path in material.run_files}, **manifests}
+    manifests = {f"{each.name}/{MANIFEST_NAME}": each.table.folder / MANIFEST_NAME for each in bundle.tables}
+    files = {**{path.name: path for path in bundle.run_files}, **manifests}
     return {name: path.read_text(encoding="utf-8", errors="replace") for name, path in files.items()}
 
 
@@ -148,9 +148,9 @@ def licences(licence: str, sources: Sequence[SourceCount]) -> Check:
     return Check("licences", "passed", f"{licence}; sources: {few(named) if named else 'none'}", named)
 
 
-def leaks(surveys: Iterable[Scan], allowed: Allowed) -> Check:
+def leaks(scans: Iterable[Scan], allowed: Allowed) -> Check:
     """Tasks, held-out environments and equal texts that stand in more than one split, of one table or of several."""
-    found = [*surveys]
+    found = [*scans]
     named = sorted({split for each in found for split in each.splits if split})
     marks = pl.concat([each.marks for each in found]).drop_nulls("split").unique()
     items = [
@@ -174,8 +174,8 @@ def compared(splits: Sequence[str], marks: pl.DataFrame, contents: pl.DataFrame)
         return f"there is one split only, {splits[0]}" if splits else "no row has a split"
     ids = dict(marks.group_by("kind").agg(pl.col("key").n_unique()).iter_rows())
     tasks, environments = ids.get("task_id", 0), ids.get("environment_id", 0)
-    told = f"{len(contents):,} texts, {tasks:,} ids of tasks and {environments:,} of environments compared"
-    return f"nothing is in two of the splits {', '.join(splits)}: {told}"
+    finding_text = f"{len(contents):,} texts, {tasks:,} ids of tasks and {environments:,} of environments compared"
+    return f"nothing is in two of the splits {', '.join(splits)}: {finding_text}"
 
 
 def leaking(kind: str, splits: set[str]) -> bool:
@@ -190,9 +190,9 @@ def decontamination() -> Check:
     return Check("decontamination", "note", "no decontamination against benchmarks was run")
 
 
-def duplicates(surveys: Mapping[str, Scan]) -> Check:
+def duplicates(scans: Mapping[str, Scan]) -> Check:
     """Rows that say what another row of their table says."""
-    items = [f"{name}: {each.repeated:,} of {each.rows:,} rows" for name, each in surveys.items() if each.repeated]
+    items = [f"{name}: {each.repeated:,} of {each.rows:,} rows" for name, each in scans.items() if each.repeated]
     if not items:
         return Check("duplicates", "passed", "no two rows of a table say the same")
     return Check("duplicates", "note", f"rows that repeat another one's texts: {few(items)}", items)

@@ -58,9 +58,9 @@ def trainings(folder: Path) -> Iterator[tuple[Path, Trained]]:
 def rows_of(folder: Path, trained: Trained) -> Table | None:
     """The table that a model was trained on, by its digest: in its run, or where the training was told to look."""
     rows = trained.settings.rows
-    told = [] if not rows or is_address(rows) else [Path(rows)]
-    near = [table for place in [folder, *told] for table in reachable(run_of(place), set())]
-    near += filter(None, map(opened, told))
+    places = [] if not rows or is_address(rows) else [Path(rows)]
+    near = [table for place in [folder, *places] for table in reachable(run_of(place), set())]
+    near += filter(None, map(opened, places))
     return next((table for table in near if table.digest == trained.rows_digest), None)
 
 
@@ -69,8 +69,8 @@ def sources(folder: Path) -> tuple[list[SourceCount], int]:
     tables = [rows_of(*each) for each in trainings(folder)]
     found: dict[SourceCount, None] = {}
     for table in filter(None, tables):
-        material = with_origins([Published(table.folder.name, table)], run_of(table.folder))
-        found.update(dict.fromkeys(sources_of(material)))
+        bundle = with_origins([Published(table.folder.name, table)], run_of(table.folder))
+        found.update(dict.fromkeys(sources_of(bundle)))
     return list(found), tables.count(None)
 
 
@@ -117,9 +117,9 @@ def drawn(line: Bar, y: int, longest: int) -> str:
 SPREAD = "minimum / median / mean / maximum"
 
 
-def stages(material: Bundle) -> list[Manifest]:
+def stages(bundle: Bundle) -> list[Manifest]:
     """The manifests of all that the data went through, in the order it was made."""
-    by_digest = {each.digest: each.manifest for each in material.origins}
+    by_digest = {each.digest: each.manifest for each in bundle.origins}
     depths: dict[str, int] = {}
 
     def depth(digest: str) -> int:
@@ -142,18 +142,18 @@ def first_sentence(documented: type) -> str:
     return re.split(r"\.(?:\s|$)", text)[0]
 
 
-def funnel(material: Bundle) -> list[Bar]:
+def funnel(bundle: Bundle) -> list[Bar]:
     """Of what each stage read, how much it used."""
-    return [Bar(f"{each.table} ({each.operator})", each.counts.used, each.counts.read) for each in stages(material)]
+    return [Bar(f"{each.table} ({each.operator})", each.counts.used, each.counts.read) for each in stages(bundle)]
 
 
-def models(material: Bundle) -> list[JsonObject]:
+def models(bundle: Bundle) -> list[JsonObject]:
     """The models that took part, by the stages that say so; two entries of a recipe are two, whatever their name."""
     found: dict[str, JsonObject] = {}
-    for manifest in stages(material):
-        said_of = manifest.config.get("models")
-        for role, said in said_of.items() if isinstance(said_of, dict) else ():
-            identity = {key: said.get(key) for key in ("entry", "policy", "name", "revision", "sampling")}
+    for manifest in stages(bundle):
+        model_entries = manifest.config.get("models")
+        for role, identity_of in model_entries.items() if isinstance(model_entries, dict) else ():
+            identity = {key: identity_of.get(key) for key in ("entry", "policy", "name", "revision", "sampling")}
             entry = found.setdefault(msgspec.json.encode(identity).decode(), {**identity, "stages": []})
             entry["stages"].append(f"{manifest.table} ({role})")
     return list(found.values())
@@ -255,9 +255,9 @@ def ends(spread: Spread) -> tuple[float, float, float, float]:
     return spread.minimum, spread.median, spread.mean, spread.maximum
 
 
-def evaluation(material: Bundle) -> tuple[list[list[Any]], list[str]]:
+def evaluation(bundle: Bundle) -> tuple[list[list[Any]], list[str]]:
     """The rows of the table that compares models, and their differences; empty without a summary."""
-    summary = material.summary
+    summary = bundle.summary
     if summary is None:
         return [], []
     return [list(row) for row in measure_rows(summary)], evaluation_lines(summary)

@@ -47,28 +47,28 @@ def in_order(tables: Sequence[Published]) -> list[Published]:
     return sorted(tables, key=lambda each: (places.get(each.table.manifest.record, len(ORDER)), each.name))
 
 
-def splits(name: str, survey: Scan) -> Mapping[str, str | list[str]]:
+def splits(name: str, scan: Scan) -> Mapping[str, str | list[str]]:
     """The files of a table by split, as paths or a pattern; none where it has no rows."""
-    values = values_by_split(survey)
-    if mixes(survey):
+    values = values_by_split(scan)
+    if mixes(scan):
         return {split: f"{name}/{SPLITS}/{split}/*.parquet" for split in values}
     if len(values) == 1:
         return dict.fromkeys(values, f"{name}/data/*.parquet")
-    held = [(file, found[0]) for file, found in survey.file_splits.items() if found]
+    held = [(file, found[0]) for file, found in scan.file_splits.items() if found]
     return {split: [f"{name}/data/{file}" for file, value in held if value in spelt] for split, spelt in values.items()}
 
 
-def values_by_split(survey: Scan) -> dict[str, list[str]]:
+def values_by_split(scan: Scan) -> dict[str, list[str]]:
     """The splits that ``load_dataset`` knows, and the values that rows tell; two of these may be spelt as one."""
     values: dict[str, list[str]] = {}
-    for value in sorted({value for found in survey.file_splits.values() for value in found}):
+    for value in sorted({value for found in scan.file_splits.values() for value in found}):
         values.setdefault(split_name(value), []).append(value)
     return dict(sorted(values.items()))
 
 
-def mixes(survey: Scan) -> bool:
+def mixes(scan: Scan) -> bool:
     """Whether a file of the table holds rows of several splits."""
-    return any(len(set(map(split_name, found))) > 1 for found in survey.file_splits.values())
+    return any(len(set(map(split_name, found))) > 1 for found in scan.file_splits.values())
 
 
 def split_name(value: str) -> str:
@@ -77,7 +77,7 @@ def split_name(value: str) -> str:
     return f"{name}_" if name.lower() == "all" else name
 
 
-def configs(tables: Sequence[Published], surveys: Mapping[str, Scan]) -> list[JsonObject]:
+def configs(tables: Sequence[Published], scans: Mapping[str, Scan]) -> list[JsonObject]:
     """The entry ``configs`` of the card's metadata; the first that holds nothing of another split is the default.
 
     Raises ``UserError`` where two tables would be one configuration.
@@ -87,7 +87,7 @@ def configs(tables: Sequence[Published], surveys: Mapping[str, Scan]) -> list[Js
         claim(each.config, each.name, owners)
     found: list[JsonObject] = []
     for each in in_order(tables):
-        for config, files in parted(each.config, splits(each.name, surveys[each.name])).items():
+        for config, files in parted(each.config, splits(each.name, scans[each.name])).items():
             claim(config, each.name, owners)
             named = [{"split": split, "path": path} for split, path in files.items()]
             found.append({"config_name": config, "data_files": named})
@@ -124,22 +124,22 @@ def size_category(rows: int) -> str:
     return next((name for limit, name in SIZES if rows < limit), "10B<n<100B")
 
 
-def split_tables(table: Table, survey: Scan, folder: Path) -> dict[str, Table]:
+def split_tables(table: Table, scan: Scan, folder: Path) -> dict[str, Table]:
     """A table of each split, in ``folder/SPLIT``, by split; none where the table is of one split only.
 
     Files and rows keep their order, and the same table gives the same bytes.
     """
-    values = values_by_split(survey)
+    values = values_by_split(scan)
     if len(values) < 2:
         return {}
-    return {split: written(table, survey, each, folder / split) for split, each in values.items()}
+    return {split: written(table, scan, each, folder / split) for split, each in values.items()}
 
 
-def written(table: Table, survey: Scan, values: list[str], folder: Path) -> Table:
+def written(table: Table, scan: Scan, values: list[str], folder: Path) -> Table:
     """The rows of ``table`` whose split is one of ``values``, as a table in ``folder``."""
     files = []
     for shard in table.shards():
-        if set(values) & set(survey.file_splits[shard.name]):
+        if set(values) & set(scan.file_splits[shard.name]):
             rows = pq.ParquetFile(shard).read()
             wanted = pc.is_in(pc.fill_null(rows["split"], ""), value_set=pa.array(values))
             files.append(write_rows(folder / "data" / shard.name, rows.filter(wanted)))

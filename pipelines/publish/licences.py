@@ -70,7 +70,7 @@ class SourceCount(msgspec.Struct, frozen=True):
     """How many trajectories come from a data set, by its licence and by what read it; ``None``: not known.
 
     Where ``about`` says something, ``dataset`` is a table that was made from that, and no trajectories are counted.
-    ``said``: the licence was told by the publisher.
+    ``stated``: the licence was told by the publisher.
     """
 
     dataset: str
@@ -79,16 +79,16 @@ class SourceCount(msgspec.Struct, frozen=True):
     converter: str | None = None
     trajectories: int = 0
     about: str = ""
-    said: bool = False
+    stated: bool = False
 
 
-def sources_of(material: Bundle) -> list[SourceCount]:
+def sources_of(bundle: Bundle) -> list[SourceCount]:
     """What the material comes from: foreign data sets, texts that are not ours, inputs that cannot be looked at."""
     missing = [
         SourceCount(table, None, about=f"inputs that are not here: {', '.join(sorted(names))}")
-        for table, names in material.unknown.items()
+        for table, names in bundle.unknown.items()
     ]
-    return sorted([*foreign(material.origins), *inspired(material.origins), *missing], key=repr)
+    return sorted([*foreign(bundle.origins), *inspired(bundle.origins), *missing], key=repr)
 
 
 def foreign(tables: Sequence[Table]) -> list[SourceCount]:
@@ -114,8 +114,12 @@ def read_by(tables: Iterable[Table]) -> list[SourceCount]:
     """The foreign data sets that ``tables`` were read from, by their manifests: dropped records are published, too."""
     found = set()
     for manifest in (table.manifest for table in tables if table.manifest.operator == NORMALIZE):
-        told = manifest.config.get
-        found.add(SourceCount(told("dataset") or manifest.table, told("licence"), told("split"), told("format")))
+        value_of = manifest.config.get
+        found.add(
+            SourceCount(
+                value_of("dataset") or manifest.table, value_of("licence"), value_of("split"), value_of("format")
+            )
+        )
     return [*found]
 
 
@@ -128,27 +132,27 @@ def inspired(tables: Iterable[Table]) -> Iterator[SourceCount]:
             yield SourceCount(table.manifest.table, None, about="the texts of its `inspiration`")
 
 
-def stated(sources: Sequence[SourceCount], said: Mapping[str, str]) -> list[SourceCount]:
-    """``sources`` with the licences that were ``said`` by source, where these tell none that is known here.
+def with_stated(sources: Sequence[SourceCount], stated: Mapping[str, str]) -> list[SourceCount]:
+    """``sources`` with the licences that were ``stated`` by source, where these tell none that is known here.
 
     Raises ``UserError`` for what is no source, and for one that tells a licence itself.
     """
     names = {each.dataset for each in sources}
-    for name in said:
+    for name in stated:
         if name not in names:
             there = f"they are {', '.join(sorted(names))}.{near_match(name, names)}" if names else "there are none"
             raise UserError(f"--source-licence {name}: it is none of the sources; {there}", ErrorCode.UNKNOWN_NAME)
-    return [answered(each, said[each.dataset]) if each.dataset in said else each for each in sources]
+    return [answered(each, stated[each.dataset]) if each.dataset in stated else each for each in sources]
 
 
-def answered(source: SourceCount, said: str) -> SourceCount:
-    """``source`` with the licence that was ``said``. Raises ``UserError`` if it tells another one itself."""
+def answered(source: SourceCount, stated: str) -> SourceCount:
+    """``source`` with the licence that was ``stated``. Raises ``UserError`` if it tells another one itself."""
     own = terms_of(source)
     if own is None:
-        return msgspec.structs.replace(source, licence=said, said=True)
-    if own != said:
+        return msgspec.structs.replace(source, licence=stated, stated=True)
+    if own != stated:
         raise UserError(
-            f"--source-licence {source.dataset}={said}: its rows say {source.licence}; if that is wrong, "
+            f"--source-licence {source.dataset}={stated}: its rows say {source.licence}; if that is wrong, "
             "read it again with the right `licence` (normalize)",
             ErrorCode.LICENCE_DIFFERS,
         )
@@ -204,9 +208,9 @@ def conflict(declared: str, source: SourceCount) -> str:
     name = f"{source.dataset} ({source.about})" if source.about else source.dataset
     own = terms_of(source)
     if own is None:
-        told = f"{name} is under {source.licence}, whose terms are not known here" if source.licence else ""
+        licence_text = f"{name} is under {source.licence}, whose terms are not known here" if source.licence else ""
         way = f"say which it is with --source-licence {shlex.quote(source.dataset)}=LICENCE"
-        return f"{told or f'{name} has no licence'}; {way}"
+        return f"{licence_text or f'{name} has no licence'}; {way}"
     demanded = OBLIGATIONS[own]
     if NO_DERIVATIVES in demanded:
         return f"{name} is under {source.licence}, which lets no work that is made of it be published"

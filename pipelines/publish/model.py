@@ -19,7 +19,7 @@ from agentmill.pipelines.publish.card import in_json
 from agentmill.pipelines.publish.checks import Check, few, in_files, licences, local_paths, personal, secrets
 from agentmill.pipelines.publish.difference import Branch, LocalFile
 from agentmill.pipelines.publish.facts import sources
-from agentmill.pipelines.publish.licences import SourceCount, declared_or_common, known, stated
+from agentmill.pipelines.publish.licences import SourceCount, declared_or_common, known, with_stated
 from agentmill.pipelines.publish.publication import Order, Publication
 from agentmill.pipelines.publish.scan import Finding
 from agentmill.pipelines.publish.text_columns import cell, code, markdown
@@ -59,9 +59,9 @@ def model(order: Order) -> Publication:
     """The publication of the model at ``order.path``. Raises ``UserError``."""
     check_options(order)
     check_base(order.base_model, "--base-model")
-    said = {name: known(licence) for name, licence in order.source_licences.items()}
+    given_licences = {name: known(licence) for name, licence in order.source_licences.items()}
     found, missing = sources(order.path)
-    found = stated(found, said)
+    found = with_stated(found, given_licences)
     licence = declared_or_common(order.licence, found)
     seen = sorted(each for each in order.path.iterdir() if not each.name.startswith("."))
     paths = [each for each in seen if each.is_file() and matches(each.name, SENT)]
@@ -132,10 +132,10 @@ def complete(folder: Path, paths: list[Path], rest: list[str]) -> Check:
             ErrorCode.MODEL_INCOMPLETE,
         )
     size = sum(each.stat().st_size for each in weights) / 1e6
-    told = f"{len(paths)} files, {size:,.1f} MB of weights in safetensors"
+    summary = f"{len(paths)} files, {size:,.1f} MB of weights in safetensors"
     if rest:
-        return Check("files", "note", f"{told}; not sent, for they are no part of a model: {few(rest)}", rest)
-    return Check("files", "passed", told)
+        return Check("files", "note", f"{summary}; not sent, for they are no part of a model: {few(rest)}", rest)
+    return Check("files", "passed", summary)
 
 
 def rows_licences(licence: str, found: Sequence[SourceCount], missing: int) -> Check:
@@ -143,8 +143,8 @@ def rows_licences(licence: str, found: Sequence[SourceCount], missing: int) -> C
     check = licences(licence, found)
     if not missing or check.level == "refused":
         return check
-    told = f"not checked: the rows of {missing} training(s) that made it are not here, nor what they were made of"
-    return Check("licences", "note", f"{told}; {check.detail}" if found else told, check.items)
+    summary = f"not checked: the rows of {missing} training(s) that made it are not here, nor what they were made of"
+    return Check("licences", "note", f"{summary}; {check.detail}" if found else summary, check.items)
 
 
 def check_base(name: str | list[str] | None, where: str) -> None:
@@ -179,8 +179,8 @@ def adapter_config(order: Order) -> str:
         held = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UserError(f"{path} is damaged ({error}); run its training again", ErrorCode.DAMAGED_FILE) from None
-    told = msgspec.json.encode({**held, "base_model_name_or_path": order.base_model})
-    return msgspec.json.format(told, indent=2).decode() + "\n"
+    summary = msgspec.json.encode({**held, "base_model_name_or_path": order.base_model})
+    return msgspec.json.format(summary, indent=2).decode() + "\n"
 
 
 def run_summary(folder: Path) -> Summary | None:

@@ -14,7 +14,7 @@ from agentmill.pipelines.publish.bundle import COPIES, RUN_FILES, Bundle, Publis
 from agentmill.pipelines.publish.checks import Allowed, Check, all_checks, refused
 from agentmill.pipelines.publish.difference import Branch, Difference, LocalFile, Remote, difference, lies_in
 from agentmill.pipelines.publish.layout import SPLITS, mixes, split_tables
-from agentmill.pipelines.publish.licences import declared_or_common, known, sources_of, stated
+from agentmill.pipelines.publish.licences import declared_or_common, known, sources_of, with_stated
 from agentmill.pipelines.publish.scan import scan
 from agentmill.schemas.config import validate
 from agentmill.schemas.error_codes import ErrorCode
@@ -91,24 +91,24 @@ def dataset(order: Order, scratch: Path) -> Publication:
     """
     if order.base_model is not None:
         raise UserError(f"{order.path} is no tuned model; --base-model is for these", ErrorCode.OPTION_NOT_FOR_THIS)
-    material = gather(order.path, order.tables)
-    if order.copies and not material.of("Trajectory"):
+    bundle = gather(order.path, order.tables)
+    if order.copies and not bundle.of("Trajectory"):
         raise UserError(
             f"{order.path} has no trajectories to publish; --copy is for these", ErrorCode.OPTION_NOT_FOR_THIS
         )
-    said = {name: known(licence) for name, licence in order.source_licences.items()}
-    sources = stated(sources_of(material), said)
+    given_licences = {name: known(licence) for name, licence in order.source_licences.items()}
+    sources = with_stated(sources_of(bundle), given_licences)
     licence = declared_or_common(order.licence, sources)
-    surveys = {each.name: scan(each.table, each.name) for each in material.tables}
-    checks = all_checks(material, surveys, licence, sources, order.allowed, order.card_texts)
+    scans = {each.name: scan(each.table, each.name) for each in bundle.tables}
+    checks = all_checks(bundle, scans, licence, sources, order.allowed, order.card_texts)
     by_split = {
-        each.name: split_tables(each.table, surveys[each.name], scratch / SPLITS / each.name)
-        for each in ([] if refused(checks) else material.tables)
-        if order.copies or mixes(surveys[each.name])
+        each.name: split_tables(each.table, scans[each.name], scratch / SPLITS / each.name)
+        for each in ([] if refused(checks) else bundle.tables)
+        if order.copies or mixes(scans[each.name])
     }
-    copies, remarks = ({}, []) if refused(checks) else copied(material, order.copies, scratch, by_split)
+    copies, remarks = ({}, []) if refused(checks) else copied(bundle, order.copies, scratch, by_split)
     checks += remarks
-    says = card.Says(
+    details = card.CardDetails(
         repo=order.repo,
         revision=order.revision,
         licence=licence,
@@ -116,15 +116,15 @@ def dataset(order: Order, scratch: Path) -> Publication:
         description=order.description,
         author=order.author,
     )
-    made = card.dataset_card(material, surveys, checks, sources, says, sorted(copies))
+    made = card.dataset_card(bundle, scans, checks, sources, details, sorted(copies))
     files = {
-        **table_files(material.tables),
-        **split_files({name: tables for name, tables in by_split.items() if mixes(surveys[name])}),
-        **{path.name: LocalFile.of(path) for path in material.run_files},
+        **table_files(bundle.tables),
+        **split_files({name: tables for name, tables in by_split.items() if mixes(scans[name])}),
+        **{path.name: LocalFile.of(path) for path in bundle.run_files},
         **{name: LocalFile.of(path) for name, path in copies.items()},
         **{name: LocalFile.of(content) for name, content in made.items()},
     }
-    names = [each.name for each in material.tables]
+    names = [each.name for each in bundle.tables]
     owned = {*table_places(names), *copy_places(order.copies), *RUN_FILES, *card.PICTURES}
     return Publication(
         branch=Branch(order.repo, "dataset", order.revision),
@@ -184,7 +184,7 @@ def split_files(by_split: Mapping[str, Mapping[str, Table]]) -> dict[str, LocalF
 
 
 def copied(
-    material: Bundle, formats: Sequence[str], scratch: Path, by_split: Mapping[str, Mapping[str, Table]]
+    bundle: Bundle, formats: Sequence[str], scratch: Path, by_split: Mapping[str, Mapping[str, Table]]
 ) -> tuple[dict[str, Path], list[Check]]:
     """Copies of the trajectory tables as JSON lines of ``formats``, by their path on the Hub, and what was left out.
 
@@ -193,7 +193,7 @@ def copied(
     files: dict[str, Path] = {}
     checks = []
     for name in dict.fromkeys(formats):
-        for each in material.of("Trajectory"):
+        for each in bundle.of("Trajectory"):
             parts = {f"{each.config}/{split}": table for split, table in by_split[each.name].items()}
             for place, table in (parts or {each.config: each.table}).items():
                 writer: Format = validate(FORMATS.load(name), {}, name)

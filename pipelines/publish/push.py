@@ -186,7 +186,7 @@ def meant(repo: str, error: HfHubHTTPError) -> str:
     """What the HTTP status of an error means here."""
     owner = repo.partition("/")[0]
     pause = error.response.headers.get("Retry-After")
-    told = {
+    reasons = {
         401: f"the Hub does not know the token; {LOG_IN}",
         403: may_not_write(repo),
         404: f"there is no such repository, or the token may not see it; is {owner} spelt right?",
@@ -194,7 +194,7 @@ def meant(repo: str, error: HfHubHTTPError) -> str:
         412: "somebody else has changed it meanwhile",
         429: f"the Hub asks for a pause (too many requests); wait {f'{pause} seconds' if pause else 'some minutes'}",
     }
-    return told.get(error.response.status_code, f"the Hub answers {plain(error)}")
+    return reasons.get(error.response.status_code, f"the Hub answers {plain(error)}")
 
 
 def plain(error: BaseException) -> str:

@@ -139,15 +139,19 @@ def look(path: Path, record: type[Record]) -> Seen:
             if each.path.rpartition(".")[2] not in TAGS:
                 characters += int(each.values.str.len_chars().sum())
             mix(hashes, each)
-    beside = pl.from_arrow(pq.read_table(path, columns=beside_columns(path)))
-    assert isinstance(beside, pl.DataFrame)
-    split = beside.get_column("split") if "split" in beside.columns else pl.Series("split", [None] * rows, pl.String)
+    other_columns = pl.from_arrow(pq.read_table(path, columns=beside_columns(path)))
+    assert isinstance(other_columns, pl.DataFrame)
+    split = (
+        other_columns.get_column("split")
+        if "split" in other_columns.columns
+        else pl.Series("split", [None] * rows, pl.String)
+    )
     return Seen(
         characters=characters,
-        sensitive=marked.told(path, key_of(record)),
+        sensitive=marked.findings_at(path, key_of(record)),
         splits={str(value or ""): int(n) for value, n in split.value_counts().iter_rows()},
         contents=pl.DataFrame({"hash": hashes if content else [], "split": split if content else []}),
-        marks=marks(beside.with_columns(split.alias("split"))),
+        marks=marks(other_columns.with_columns(split.alias("split"))),
     )
 
 
@@ -172,7 +176,7 @@ class Marked:
         for kind, mask in sensitive_in(found.values, path).items():
             self._rows.setdefault(kind, []).append(found.rows[mask.to_numpy()])
 
-    def told(self, path: Path, key: str) -> Sensitive:
+    def findings_at(self, path: Path, key: str) -> Sensitive:
         """The findings; ``key`` is the column with the ids of the rows."""
         unique = {kind: np.unique(np.concatenate(rows)) for kind, rows in self._rows.items()}
         return {kind: (len(rows), cells(path, key, rows[:SHOWN].tolist())) for kind, rows in unique.items()}
@@ -183,7 +187,7 @@ def look_at_letters(path: Path) -> Sensitive:
     marked = Marked()
     for each in texts(path):
         marked.add(each, SHARD if each.path == "input" else None)
-    return marked.told(path, "input_id")
+    return marked.findings_at(path, "input_id")
 
 
 def merged(files: Iterable[Sensitive], table: str) -> Iterator[Finding]:
@@ -209,10 +213,12 @@ def no_marks() -> pl.DataFrame:
     return pl.DataFrame(schema={"kind": pl.String, "key": pl.String, "split": pl.String})
 
 
-def marks(beside: pl.DataFrame) -> pl.DataFrame:
+def marks(other_columns: pl.DataFrame) -> pl.DataFrame:
     """Tasks and environments, with the splits that rows of them are in."""
-    kinds = [name for name in ("task_id", "environment_id") if name in beside.columns]
-    frames = [beside.select(pl.lit(kind).alias("kind"), pl.col(kind).alias("key"), "split").unique() for kind in kinds]
+    kinds = [name for name in ("task_id", "environment_id") if name in other_columns.columns]
+    frames = [
+        other_columns.select(pl.lit(kind).alias("kind"), pl.col(kind).alias("key"), "split").unique() for kind in kinds
+    ]
     return pl.concat([no_marks(), *frames]).drop_nulls("key")
 
 

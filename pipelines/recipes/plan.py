@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from agentmill.pipelines.engine.operation import SIDES
-from agentmill.pipelines.operators.annotations import Names, check_names, expect_asked, families_in, names_in
+from agentmill.pipelines.operators.annotations import Names, check_annotation_needs, check_names, families_in, names_in
 from agentmill.pipelines.operators.operator import NAME, Operator, StepContext
 from agentmill.pipelines.operators.registry import OPERATORS
 from agentmill.pipelines.operators.train import MODEL, Training
@@ -270,7 +270,7 @@ class Planner:
         try:
             record = step.parameters.writes(reads)
             step.parameters.check_models(step.models)
-            expect_asked(step.parameters, reads)
+            check_annotation_needs(step.parameters, reads)
             check_names(
                 step.parameters, {role: [each.names for each in outputs] for role, outputs in step.inputs.items()}
             )
@@ -325,9 +325,9 @@ def check_families(step: Step) -> frozenset[str] | None:
 
     Raises ``UserError`` where it wants admissible actions of families that do not list them.
     """
-    asked = step.parameters.wants_admissible()
-    if asked is not None:
-        check_admissible(asked, families_of(step.inputs.get("environments", ())) or ())
+    parameter = step.parameters.wants_admissible()
+    if parameter is not None:
+        check_admissible(parameter, families_of(step.inputs.get("environments", ())) or ())
     return step.parameters.families(families_of(step.inputs.get(step.parameters.primary, ())))
 
 

@@ -41,7 +41,7 @@ class Bars(msgspec.Struct, frozen=True):
 
     name: str
     parts: Sequence[float]
-    says: str
+    label_text: str
 
 
 class Share(msgspec.Struct, frozen=True):
@@ -63,7 +63,7 @@ def bars(rows: Sequence[Bars], parts: Sequence[str], unit: str) -> Canvas:
         starts = [start + length for start, length in zip(starts, lengths, strict=True)]
     longest = max(starts, default=0) or 1.0
     for place, (row, end) in enumerate(zip(rows, starts, strict=True)):
-        axes.text(end + 0.015 * longest, place, row.says, va="center")
+        axes.text(end + 0.015 * longest, place, row.label_text, va="center")
     axes.set_xlim(0, 1.45 * longest)
     named(axes, [row.name for row in rows])
     axes.xaxis.set_major_locator(MaxNLocator(4))

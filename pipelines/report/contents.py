@@ -38,8 +38,8 @@ def tasks_section(found: Sequence[Tasks]) -> Section:
     rows: list[Row] = []
     for each in found:
         plans = spread({plan: n for plan, n in each.plans.items() if plan is not None})
-        told = [None] * 4 if plans is None else [plans.least, plans.median, round(plans.mean, 2), plans.most]
-        rows.append([each.name, sum(each.levels.values()), each.levels[None], *told])
+        statistics = [None] * 4 if plans is None else [plans.least, plans.median, round(plans.mean, 2), plans.most]
+        rows.append([each.name, sum(each.levels.values()), each.levels[None], *statistics])
     columns = ["table", "tasks", "without a difficulty", "shortest plan", "median plan", "mean plan", "longest plan"]
     levels = {each.name: {bin_ / LEVELS: n for bin_, n in each.levels.items() if bin_ is not None} for each in found}
     plans_of = {each.name: {plan: n for plan, n in each.plans.items() if plan is not None} for each in found}

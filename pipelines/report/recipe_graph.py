@@ -91,10 +91,10 @@ def draw_box(axes: Axes, stage: Stage, y: float) -> None:
     )
     axes.add_patch(frame)
     axes.text(LEFT + 0.08, y - 0.085, label(stage.name, 40), fontweight="bold", va="center")
-    axes.text(LEFT + 0.08, y + 0.095, label(told(stage), 62), va="center", fontsize=7.5)
+    axes.text(LEFT + 0.08, y + 0.095, label(figures_of(stage), 62), va="center", fontsize=7.5)
 
 
-def told(stage: Stage) -> str:
+def figures_of(stage: Stage) -> str:
     """The second line of a box."""
     if stage.summary is None:
         return f"{stage.step.operator}: {stage.state}{', not finished' if stage.state == 'begun' else ''}"

@@ -65,7 +65,11 @@ def cost_section(run: Run) -> Section:
     times = [Bars(stage.name, [seconds(stage)], f"{seconds(stage):,.1f} s") for stage in done]
     asked = [stage for stage in done if tokens(stage)]
     counts = [
-        Bars(stage.name, [amount(stage, "prompt_tokens"), amount(stage, "completion_tokens"), lost(stage)], said(stage))
+        Bars(
+            stage.name,
+            [amount(stage, "prompt_tokens"), amount(stage, "completion_tokens"), lost(stage)],
+            caption(stage),
+        )
         for stage in asked
     ]
     alt = "A bar for each step; the same numbers are in the table of costs."
@@ -160,6 +164,6 @@ def tokens(stage: Stage) -> float:
     return amount(stage, "prompt_tokens") + amount(stage, "completion_tokens") + lost(stage)
 
 
-def said(stage: Stage) -> str:
+def caption(stage: Stage) -> str:
     """What is written behind the bar of a stage."""
     return f"{tokens(stage):,.0f}"

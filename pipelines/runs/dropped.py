@@ -24,7 +24,7 @@ DETAIL_CHARACTERS = 400
 INPUT_CHARACTERS = 1_000
 BATCH_ROWS = 200
 TOLD_REASONS = 3
-TOLD_CHARACTERS = 300
+MAX_CHARACTERS = 300
 
 
 class Example(msgspec.Struct, frozen=True):
@@ -139,8 +139,8 @@ def _too_few(name: str, table: Table, used: str, again: str) -> NothingUsed:
     lines = [f"stage {name} used {used} of its {table.manifest.counts.read:,} inputs; why, with an example each:"]
     for each in reasons(name, table)[:TOLD_REASONS]:
         first = each.examples[0]
-        told = f": {label(first.detail, TOLD_CHARACTERS)}" if first.detail else ""
-        lines.append(f"  {each.reason} {each.n:,}, as {label(first.input_id, TOLD_CHARACTERS)}{told}")
+        quoted = f": {label(first.detail, MAX_CHARACTERS)}" if first.detail else ""
+        lines.append(f"  {each.reason} {each.n:,}, as {label(first.input_id, MAX_CHARACTERS)}{quoted}")
     lines.append(f"correct that and {again}; more examples: agentmill inspect {table.folder} --dropped")
     return NothingUsed("\n".join(lines))
 

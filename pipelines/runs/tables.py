@@ -78,9 +78,9 @@ def check_finished(run: Path, known: Mapping[str, Path]) -> None:
     summary = summary_of(run)
     if summary is None:
         raise UserError(f"{run} is not finished, for it has no {SUMMARY}; {resume}", ErrorCode.RUN_UNFINISHED)
-    told = {name: each.written for name, each in summary.stages.items() if each.record is not None}
+    by_step = {name: each.written for name, each in summary.stages.items() if each.record is not None}
     there = {name: read_manifest(folder).counts.written for name, folder in known.items()}
-    for name, rows in told.items():
+    for name, rows in by_step.items():
         if there.get(name) != rows:
             state = "is not there" if name not in there else f"has {there[name]:,} rows"
             raise UserError(

@@ -74,13 +74,13 @@ def check_endpoint(
     own = {"authorization": f"Bearer {api_key}"} if api_key else {}
     given = {name.lower(): value for name, value in (headers or {}).items()}
     try:
-        body = fetch(f"{url}/models", timeout_s, {**own, **given})
+        response_text = fetch(f"{url}/models", timeout_s, {**own, **given})
     except Refused as error:
         if error.status == 404 or error.status in BUSY:
             return
         if 300 <= error.status < 400:
             raise UserError(
-                f"{url} redirects to {error.said:.200}, which is not followed: the API key would go along\n"
+                f"{url} redirects to {error.response_text:.200}, which is not followed: the API key would go along\n"
                 "if that is the server that is meant, put its address into `endpoints`",
                 ErrorCode.ENDPOINT_REDIRECTS,
             ) from error
@@ -93,7 +93,7 @@ def check_endpoint(
             f"the endpoint {url} cannot be reached ({reason}); start the server or correct `endpoints`.",
             ErrorCode.ENDPOINT_UNREACHABLE,
         ) from error
-    served = _model_names(body)
+    served = _model_names(response_text)
     if served and endpoint.model not in served:
         known = ", ".join(sorted(served)[:8])
         hint = near_match(endpoint.model, served)
@@ -113,9 +113,9 @@ def fetch(url: str, timeout_s: float, headers: Mapping[str, str] | None = None) 
         return pool.submit(asyncio.run, get(url, headers or {}, timeout_s)).result()
 
 
-def _model_names(body: bytes) -> set[str]:
+def _model_names(response_text: bytes) -> set[str]:
     try:
-        listed: Any = json.loads(body)
+        listed: Any = json.loads(response_text)
         return {entry["id"] for entry in listed["data"]}
     except (ValueError, KeyError, TypeError, RecursionError):
         return set()

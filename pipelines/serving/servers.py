@@ -193,10 +193,10 @@ ServerKey = str
 class ModelPool:
     """Keeps the servers of consecutive stages up, and at most those of one stage at a time: each takes gigabytes."""
 
-    def __init__(self, run_dir: Path, say: Callable[[str], None], workers: int = 1) -> None:
+    def __init__(self, run_dir: Path, print_line: Callable[[str], None], workers: int = 1) -> None:
         self._run_dir = run_dir
         self._workers = workers
-        self._say = say
+        self._print_line = print_line
         self._served: dict[ServerKey, tuple[ExitStack, list[Endpoint]]] = {}
         self._known: dict[tuple[str | None, str], ServedModel] = {}
 
@@ -225,11 +225,11 @@ class ModelPool:
         if key not in self._served:
             begun = time.monotonic()
             if config.managed:
-                self._say(f"starting the server of {config.display_name}; its log is in {self._run_dir / LOGS}")
+                self._print_line(f"starting the server of {config.display_name}; its log is in {self._run_dir / LOGS}")
             stack = ExitStack()
             self._served[key] = (stack, stack.enter_context(serve(config, self._run_dir)))
             if config.managed:
-                self._say(f"the server of {config.display_name} is ready after {time.monotonic() - begun:.0f} s")
+                self._print_line(f"the server of {config.display_name} is ready after {time.monotonic() - begun:.0f} s")
         endpoints = self._served[key][1]
         return [msgspec.structs.replace(endpoint, model=config.acting_name) for endpoint in endpoints]
 

@@ -58,9 +58,9 @@ class LineDisplay:
         if now - self._spoke >= _QUIET_S:
             self._spoke = now
             seconds = now - self._began
-            told = [f"{snapshot.ended:,}{'' if self._total is None else f' of {self._total:,}'}"]
-            told += figures(self._before, snapshot, seconds) + time_left(self._before, snapshot, self._total, seconds)
-            print(f"{self._name}: {', '.join(told)}", file=self._stream, flush=True)
+            texts = [f"{snapshot.ended:,}{'' if self._total is None else f' of {self._total:,}'}"]
+            texts += figures(self._before, snapshot, seconds) + time_left(self._before, snapshot, self._total, seconds)
+            print(f"{self._name}: {', '.join(texts)}", file=self._stream, flush=True)
 
     def end(self) -> None:
         """As ``Meter``."""
@@ -90,15 +90,15 @@ class BarDisplay:
             console=self._console,
             transient=True,
         )
-        self._task = self._bar.add_task(name, total=total, completed=snapshot.ended, told="")
+        self._task = self._bar.add_task(name, total=total, completed=snapshot.ended, texts="")
         self._bar.start()
 
     def show(self, snapshot: ProgressSnapshot) -> None:
         """As ``Meter``."""
         if self._bar is not None:
             seconds = time.monotonic() - self._began
-            told = time_left(self._before, snapshot, self._total, seconds) + figures(self._before, snapshot, seconds)
-            self._bar.update(self._task, completed=snapshot.ended, told=", ".join(told))
+            texts = time_left(self._before, snapshot, self._total, seconds) + figures(self._before, snapshot, seconds)
+            self._bar.update(self._task, completed=snapshot.ended, texts=", ".join(texts))
 
     def end(self) -> None:
         """As ``Meter``."""
@@ -140,43 +140,43 @@ def displayed(name: str, total: int | None, stream: TextIO | None = None) -> Ite
     try:
         yield count
     finally:
-        count.meter.end()
+        count.display.end()
 
 
 class _Count:
     """Counts what has ended, and lets a meter begin once that takes longer than a moment."""
 
-    def __init__(self, name: str, total: int | None, meter: ProgressDisplay) -> None:
-        self.meter = meter
+    def __init__(self, name: str, total: int | None, display: ProgressDisplay) -> None:
+        self.display = display
         self._name, self._total = name, total
-        self._ended, self._begun, self._told = 0, False, time.monotonic()
+        self._ended, self._begun, self._printed_at = 0, False, time.monotonic()
 
     def __call__(self, ended: int = 1) -> None:
         self._ended += ended
         now = time.monotonic()
-        if now - self._told < _POLL_S:
+        if now - self._printed_at < _POLL_S:
             return
-        self._told = now
+        self._printed_at = now
         if self._begun:
-            self.meter.show(ProgressSnapshot(ended=self._ended))
+            self.display.show(ProgressSnapshot(ended=self._ended))
         else:
             self._begun = True
-            self.meter.begin(self._name, self._total, ProgressSnapshot(ended=self._ended))
+            self.display.begin(self._name, self._total, ProgressSnapshot(ended=self._ended))
 
 
 def figures(before: ProgressSnapshot, now: ProgressSnapshot, seconds: float) -> list[str]:
     """What can be told of a stage ``seconds`` after it stood as ``before``: the figures that its measures allow."""
-    measures, told = now.measures, [f"{now.in_flight} in flight"] if now.in_flight else []
+    measures, texts = now.measures, [f"{now.in_flight} in flight"] if now.in_flight else []
     if now.busy is not None:
-        told.append(f"servers {100 * now.busy:.0f} % busy")
+        texts.append(f"servers {100 * now.busy:.0f} % busy")
     if measures.get("episodes"):
-        told.append(f"{100 * measures.get('success', 0) / measures['episodes']:.1f} % success")
+        texts.append(f"{100 * measures.get('success', 0) / measures['episodes']:.1f} % success")
     tokens = spent(measures, "completion_tokens") - spent(before.measures, "completion_tokens")
     if tokens and seconds > 0:
-        told.append(f"{tokens / seconds:,.0f} tokens/s")
+        texts.append(f"{tokens / seconds:,.0f} tokens/s")
     if cost := spent(measures, "cost_usd"):
-        told.append(f"{cost:,.2f} USD")
-    return told
+        texts.append(f"{cost:,.2f} USD")
+    return texts
 
 
 def spent(measures: Mapping[str, float], what: str) -> float:
@@ -224,51 +224,51 @@ class LineProgress:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._meter: ProgressDisplay = LineDisplay(stream)
+        self._display: ProgressDisplay = LineDisplay(stream)
 
     def started(self, name: str, total: int | None, snapshot: ProgressSnapshot) -> None:
         """As ``StageProgress``."""
-        self._meter.begin(name, total, snapshot)
+        self._display.begin(name, total, snapshot)
         resumed = f", {snapshot.ended} done before" if snapshot.ended else ""
-        self._say(f"{name}: started{'' if total is None else f', {total} inputs'}{resumed}")
+        self._print_line(f"{name}: started{'' if total is None else f', {total} inputs'}{resumed}")
 
     def advanced(self, name: str, snapshot: ProgressSnapshot) -> None:
         """As ``StageProgress``."""
         del name
-        self._meter.show(snapshot)
+        self._display.show(snapshot)
 
     def finished(self, name: str, manifest: Manifest) -> None:
         """As ``StageProgress``."""
-        self._meter.end()
-        self._say(f"{name}: {summary(manifest)} in {manifest.seconds:.1f} s")
+        self._display.end()
+        self._print_line(f"{name}: {summary(manifest)} in {manifest.seconds:.1f} s")
 
     def skipped(self, name: str, manifest: Manifest) -> None:
         """As ``StageProgress``."""
-        self._say(f"{name}: already done, {manifest.counts.written} rows")
+        self._print_line(f"{name}: already done, {manifest.counts.written} rows")
 
     def stopped(self, name: str) -> None:
         """As ``StageProgress``."""
-        self._meter.end()
-        self._say(f"{name}: stopped")
+        self._display.end()
+        self._print_line(f"{name}: stopped")
 
     def retried(self, name: str, why: str, attempt: int) -> None:
         """As ``StageProgress``."""
-        self._say(f"{name}: {why}; attempt {attempt}")
+        self._print_line(f"{name}: {why}; attempt {attempt}")
 
-    def _say(self, line: str) -> None:
+    def _print_line(self, line: str) -> None:
         print(printable(line), file=self._stream, flush=True)
 
 
 class BarProgress(LineProgress):
-    """A bar while a stage runs and a line at its end, on a terminal; ``meter`` is the bar."""
+    """A bar while a stage runs and a line at its end, on a terminal; ``display`` is the bar."""
 
-    def __init__(self, stream: TextIO, meter: BarDisplay) -> None:
+    def __init__(self, stream: TextIO, display: BarDisplay) -> None:
         super().__init__(stream)
-        self._meter = meter
+        self._display = display
 
     def started(self, name: str, total: int | None, snapshot: ProgressSnapshot) -> None:
         """As ``StageProgress``."""
-        self._meter.begin(name, total, snapshot)
+        self._display.begin(name, total, snapshot)
 
 
 def progress_for(stream: TextIO) -> StageProgress:

@@ -22,7 +22,7 @@ KINDS = [*(name for name, kind in RECORD_KINDS.items() if kind.shown and name no
 """Records that are shown with the trajectories they speak of, rows last."""
 
 
-def add_annotations(source: Source, runs: Runs, shelf: JsShards) -> None:
+def add_annotations(source: Source, runs: Runs, shards: JsShards) -> None:
     """Put the rows of a table that speak of trajectories beside these, and into the index what it filters by."""
     kind = RECORD_KINDS[source.record].shown
     assert kind is not None, source.record
@@ -32,11 +32,11 @@ def add_annotations(source: Source, runs: Runs, shelf: JsShards) -> None:
             places = runs.rows_of(record.trajectory_id, inputs)
             if not places:
                 continue
-            said = row_object(record) if kind == "row" else msgspec.to_builtins(record)
-            del said["trajectory_id"]
-            entry, facet = msgspec.json.encode({**said, "table": source.name}), facet_of(record)
+            fields = row_object(record) if kind == "row" else msgspec.to_builtins(record)
+            del fields["trajectory_id"]
+            entry, facet = msgspec.json.encode({**fields, "table": source.name}), facet_of(record)
             for place in places:
-                shelf.add(place, kind, entry)
+                shards.add(place, kind, entry)
                 if facet is not None:
                     runs.sets[kind].add(place, facet)
 
@@ -74,25 +74,25 @@ def row_object(row: Any) -> JsonObject:
     }
 
 
-def add_nodes(source: Source, runs: Runs, trees: dict[str, int], shelf: JsShards) -> None:
+def add_nodes(source: Source, runs: Runs, trees: dict[str, int], shards: JsShards) -> None:
     """Put the nodes of search trees on their shelf, and note which trajectories are in which tree."""
     for batch in batches(source.table):
         for node in batch:
             assert isinstance(node, Node)
             tree = trees.setdefault(node.tree_id, len(trees))
-            shelf.add(tree, "node", msgspec.json.encode({**msgspec.to_builtins(node), "table": source.name}))
+            shards.add(tree, "node", msgspec.json.encode({**msgspec.to_builtins(node), "table": source.name}))
             for place in runs.rows_of(node.trajectory_id or "", ()):
                 runs.trees[place] = tree
 
 
-def add_tasks(source: Source, tasks: Texts, shelf: JsShards, done: set[str]) -> None:
+def add_tasks(source: Source, tasks: Texts, shards: JsShards, done: set[str]) -> None:
     """Put the tasks that trajectories are of on their shelf, each once."""
     for batch in batches(source.table):
         for task in batch:
             place = tasks.known.get(task.task_id)
             if place is not None and task.task_id not in done:
                 done.add(task.task_id)
-                shelf.add(place, "task", msgspec.json.encode(msgspec.to_builtins(task)))
+                shards.add(place, "task", msgspec.json.encode(msgspec.to_builtins(task)))
 
 
 class Pairs:
@@ -105,18 +105,18 @@ class Pairs:
         self.rejected: list[int] = []
         self.numbers: dict[str, list[float | None]] = {"chosen_score": [], "rejected_score": [], "weight": []}
 
-    def add(self, source: Source, runs: Runs, shelf: JsShards) -> None:
+    def add(self, source: Source, runs: Runs, shards: JsShards) -> None:
         """Put the pairs of a table on their shelf; their tokens are left where they are."""
         columns = source.table.record_type.__struct_fields__
         inputs = frozenset(source.table.manifest.inputs.values())
         for batch in batches(source.table, [name for name in columns if not name.endswith("_tokens")]):
             for row in batch:
-                shelf.add(len(self.ids), "pair", msgspec.json.encode(msgspec.to_builtins(row)))
+                shards.add(len(self.ids), "pair", msgspec.json.encode(msgspec.to_builtins(row)))
                 self.append(source.name, row, runs, inputs)
 
     def append(self, table: str, row: Any, runs: Runs, inputs: Container[str]) -> None:
         """Add a row to the columns."""
-        world = row.environment_id
+        environment = row.environment_id
         self.ids.append(row.row_id)
         for column, name in ((self.chosen, row.chosen_id), (self.rejected, row.rejected_id)):
             column.append(next(iter(runs.rows_of(name, inputs)), -1))
@@ -127,7 +127,7 @@ class Pairs:
         ):
             self.numbers[name].append(number)
         texts = {"table": table, "view": row.view, "task": row.task_id, "split": row.split}
-        for name, text in {**texts, "environment": runs.environments.get(world or "", world)}.items():
+        for name, text in {**texts, "environment": runs.environments.get(environment or "", environment)}.items():
             self.texts[name].append(text)
 
     def encoded(self) -> JsonObject:

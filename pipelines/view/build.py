@@ -139,12 +139,12 @@ def write(title: str, found: list[Source], folder: Path, wanted: str, token_ids:
             shutil.copy(each, folder)
     runs, pairs, trees = Runs(environment_names(found)), Pairs(), dict[str, int]()
     with ExitStack() as stack:
-        shelves = {name: stack.enter_context(JsShards(folder / "data", name, n)) for name, n in PER_FILE.items()}
-        fill(found, runs, pairs, trees, shelves, token_ids)
+        all_shards = {name: stack.enter_context(JsShards(folder / "data", name, n)) for name, n in PER_FILE.items()}
+        fill(found, runs, pairs, trees, all_shards, token_ids)
     index = {
         "title": title,
         "per_file": PER_FILE,
-        "files": {name: sorted(shelf.files) for name, shelf in shelves.items()},
+        "files": {name: sorted(shards.files) for name, shards in all_shards.items()},
         "token_ids": token_ids,
         "tables": [[each.name, each.record, each.table.manifest.counts.written] for each in found],
         "runs": runs.encoded(),
@@ -158,30 +158,35 @@ def write(title: str, found: list[Source], folder: Path, wanted: str, token_ids:
 
 
 def fill(
-    found: list[Source], runs: Runs, pairs: Pairs, trees: dict[str, int], shelves: dict[str, JsShards], token_ids: bool
+    found: list[Source],
+    runs: Runs,
+    pairs: Pairs,
+    trees: dict[str, int],
+    all_shards: dict[str, JsShards],
+    token_ids: bool,
 ) -> None:
     """Read all tables: trajectories first, then what speaks of them."""
     marked = any(each.record in ROWS for each in found)
     done: set[str] = set()
     with displayed("view", sum(map(size, found))) as advance:
         for source in of(found, "Trajectory"):
-            add_runs(source, runs, shelves["runs"], token_ids, marked, advance)
+            add_runs(source, runs, all_shards["runs"], token_ids, marked, advance)
         for source in of(found, *KINDS):
-            add_annotations(source, runs, shelves["runs"])
+            add_annotations(source, runs, all_shards["runs"])
             advance(size(source))
         for source in of(found, "Node"):
-            add_nodes(source, runs, trees, shelves["trees"])
+            add_nodes(source, runs, trees, all_shards["trees"])
             advance(size(source))
         for source in of(found, "Task"):
-            add_tasks(source, runs.tasks, shelves["tasks"], done)
+            add_tasks(source, runs.tasks, all_shards["tasks"], done)
             advance(size(source))
         for source in of(found, "PreferenceRow"):
-            pairs.add(source, runs, shelves["pairs"])
+            pairs.add(source, runs, all_shards["pairs"])
             advance(size(source))
 
 
 def add_runs(
-    source: Source, runs: Runs, shelf: JsShards, token_ids: bool, marked: bool, advance: Callable[[int], None]
+    source: Source, runs: Runs, shards: JsShards, token_ids: bool, marked: bool, advance: Callable[[int], None]
 ) -> None:
     """Put the trajectories of a table into the index and on the shelf; equal ones of several tables are one."""
     for batch in batches(source.table):
@@ -189,9 +194,9 @@ def add_runs(
         for trajectory in batch:
             place, called = runs.add(trajectory, source)
             if called is not None:
-                shelf.add(place, "record", record_json(trajectory, called, token_ids))
+                shards.add(place, "record", record_json(trajectory, called, token_ids))
                 if marked:
-                    shelf.add(place, "marks", msgspec.json.encode(marked_items(trajectory)))
+                    shards.add(place, "marks", msgspec.json.encode(marked_items(trajectory)))
 
 
 def size(source: Source) -> int:

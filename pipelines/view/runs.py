@@ -74,10 +74,10 @@ class Runs:
 
     def facet_values(self, trajectory: Trajectory) -> dict[str, str | None]:
         """What lists are filtered by. The model stands for the policy where there is none, as in demonstrations."""
-        made, world = trajectory.generation, trajectory.environment_id
+        made, environment = trajectory.generation, trajectory.environment_id
         return {
             "outcome": trajectory.outcome.status,
-            "environment": None if world is None else self.environments.get(world, world),
+            "environment": None if environment is None else self.environments.get(environment, environment),
             "model": None if made is None else made.model or made.policy,
             "strategy": None if made is None else made.strategy,
             "round": None if made is None else str(made.round),
@@ -156,10 +156,10 @@ def without_rest(record: JsonObject) -> JsonObject:
 
 def marked_items(trajectory: Trajectory) -> list[list[Any]]:
     """(mark, items) of each of the agent's messages, by which messages of training rows are found in a trajectory."""
-    return [[mark(said.message), said.items] for said in conversation(trajectory) if said.step is not None]
+    return [[mark(parts.message), parts.items] for parts in conversation(trajectory) if parts.step is not None]
 
 
 def mark(message: Message) -> str:
     """Equal for messages that say and call the same."""
-    said = [message.content or "", [[call.name, call.arguments] for call in message.tool_calls]]
-    return hashlib.blake2b(msgspec.json.encode(said), digest_size=8).hexdigest()
+    parts = [message.content or "", [[call.name, call.arguments] for call in message.tool_calls]]
+    return hashlib.blake2b(msgspec.json.encode(parts), digest_size=8).hexdigest()

@@ -57,9 +57,9 @@ def sources(path: Path) -> list[Source]:
                 ErrorCode.WRONG_RECORD_TYPE,
             )
         whole = path.resolve()
-        beside = [each for each in around(whole) if each.record != table.manifest.record]
-        runs = [each for each in beside if each.record == "Trajectory"]
-        others = [each for each in beside if each.record != "Trajectory"]
+        is_beside = [each for each in around(whole) if each.record != table.manifest.record]
+        runs = [each for each in is_beside if each.record == "Trajectory"]
+        others = [each for each in is_beside if each.record != "Trajectory"]
         return [Source(whole.name, table), *runs, *others]
     tables = found(path)
     if not any(each.record in SHOWN for each in tables):
@@ -89,7 +89,7 @@ def local(place: str) -> Path:
     record = read_manifest(folder).record
     for name in names:
         other = address._replace(path=name)
-        if beside(name, address.path) and speaks_otherwise(fetched_manifest(other), record):
+        if is_beside(name, address.path) and speaks_otherwise(fetched_manifest(other), record):
             fetched(str(other))
     return folder
 
@@ -99,7 +99,7 @@ def speaks_otherwise(folder: Path, record: str) -> bool:
     return is_table(folder) and read_manifest(folder).record != record
 
 
-def beside(name: str, table: str) -> bool:
+def is_beside(name: str, table: str) -> bool:
     """Whether a table of a data set is in another one, or right with it."""
     parent = PurePosixPath(table).parent
     return name != table and (name.startswith(f"{table}/") or PurePosixPath(name).parent == parent)
@@ -126,9 +126,9 @@ def found(root: Path) -> list[Source]:
 
 def around(folder: Path) -> list[Source]:
     """The tables inside the folder of a table, and those right with it."""
-    beside = (path for path in folder.parent.iterdir() if path != folder and not path.name.startswith("."))
+    is_beside = (path for path in folder.parent.iterdir() if path != folder and not path.name.startswith("."))
     inside = (folder / each.name for each in found(folder) if each.table.folder != folder)
-    return opened(sorted([*beside, *inside]), folder.parent)
+    return opened(sorted([*is_beside, *inside]), folder.parent)
 
 
 def opened(folders: list[Path], root: Path) -> list[Source]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from pydantic import Field
 
-from agentmill.schemas.dialects.dialect import Block, Spoken, lines, unsayable, with_prose
+from agentmill.schemas.dialects.dialect import Block, ParsedText, lines, unsayable, with_prose
 from agentmill.schemas.dialects.options import DialectConfig, result_openings, terminal_calls
 from agentmill.schemas.records.trajectory import Action, ApiAction, CodeAction
 
@@ -25,7 +25,7 @@ class Fenced(DialectConfig):
     )
     last: bool = Field(default=False, description="only the last such block of a turn is run")
 
-    def read(self, text: str) -> Spoken | None:
+    def read(self, text: str) -> ParsedText | None:
         """The blocks that are run; all others, and an unclosed one, stay prose."""
         if "```" not in text and "~~~" not in text:
             return None
@@ -82,7 +82,7 @@ class Execute(DialectConfig):
     terminal: list[str] = terminal_calls("exit", "exit()")
     results: list[str] = result_openings("Observation:")
 
-    def read(self, text: str) -> Spoken | None:
+    def read(self, text: str) -> ParsedText | None:
         """The code; line breaks right inside the tags, or blanks around a single line, are no part of it."""
         if "</execute" not in text:
             return None

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from pydantic import Field
 
-from agentmill.schemas.dialects.dialect import INPUT, Block, Spoken, lines, text_arguments, unsayable, with_prose
+from agentmill.schemas.dialects.dialect import INPUT, Block, ParsedText, lines, text_arguments, unsayable, with_prose
 from agentmill.schemas.dialects.options import DialectConfig, Parameters, terminal_calls
 from agentmill.schemas.messages.calls import PARAMETERS, browser_action
 from agentmill.schemas.messages.surface_text import dumped
@@ -28,7 +28,7 @@ class Brackets(DialectConfig):
         f" {INPUT!r} by default",
     )
 
-    def read(self, text: str) -> Spoken | None:
+    def read(self, text: str) -> ParsedText | None:
         """The command on the last line that is not blank."""
         end = len(text.rstrip())
         start = text.rfind("\n", 0, end) + 1
@@ -70,7 +70,7 @@ class Calls(DialectConfig):
         default={}, description="what arguments without a name are called, in order, besides those of BrowserGym"
     )
 
-    def read(self, text: str) -> Spoken | None:
+    def read(self, text: str) -> ParsedText | None:
         """The calls; a line with other code, or with values that are no JSON, stays prose."""
         return with_prose(text, self._blocks(text)) if "(" in text else None
 
@@ -130,7 +130,7 @@ class WebArena(DialectConfig):
 
     terminal: list[str] = terminal_calls("stop")
 
-    def read(self, text: str) -> Spoken | None:
+    def read(self, text: str) -> ParsedText | None:
         """The last command between fences; models open more of them than they close."""
         for opening, closing in reversed(list(itertools.pairwise(_FENCE.finditer(text)))):
             call = _command(text[opening.end() : closing.start()])

@@ -20,7 +20,7 @@ INPUT = "input"
 """The name of a call's only argument where the text names none."""
 
 
-class Spoken(msgspec.Struct, frozen=True, gc=False):
+class ParsedText(msgspec.Struct, frozen=True, gc=False):
     """What a text says in a dialect.
 
     ``awaits``: what comes next answers it. ``plainest``: whether it is the text that ``compose`` makes, if that is
@@ -47,7 +47,7 @@ class Dialect(Protocol):
     def only_results(self) -> bool:
         """Whether no other user turn is the environment's."""
 
-    def read(self, text: str) -> Spoken | None:
+    def read(self, text: str) -> ParsedText | None:
         """The actions in ``text``; ``None`` if it says nothing in the dialect."""
 
     def compose(self, actions: Sequence[Action]) -> str:
@@ -67,13 +67,13 @@ def is_terminal(dialect: Dialect, action: AnyAction) -> bool:
     return (action.function if isinstance(action, ApiAction) else action.content.strip()) in dialect.terminal
 
 
-def say(dialect: Dialect, actions: Sequence[AnyAction], pieces: Sequence[str] | None = None) -> str:
-    """The text of ``actions``, in the wording that ``pieces`` are if just these are read from it, or else the plainest.
+def write_actions(dialect: Dialect, actions: Sequence[AnyAction], parts: Sequence[str] | None = None) -> str:
+    """The text of ``actions``, in the wording that ``parts`` are if just these are read from it, or else the plainest.
 
     Raises ``FormatError`` (``unsayable``) if other calls would be read from that.
     """
-    text = worded(pieces, actions) if pieces is not None else None
-    if text is not None and _said(_read(dialect, text)) == _said(actions):
+    text = worded(parts, actions) if parts is not None else None
+    if text is not None and _comparable(_read(dialect, text)) == _comparable(actions):
         return text
     text = dialect.compose(actions)
     if calls_of(_read(dialect, text)) != calls_of(actions):
@@ -81,12 +81,12 @@ def say(dialect: Dialect, actions: Sequence[AnyAction], pieces: Sequence[str] | 
     return text
 
 
-def is_plainest(dialect: Dialect, spoken: Spoken, text: str) -> bool:
-    """Whether ``text``, of which ``spoken`` was read, is the one that ``compose`` makes."""
-    if spoken.plainest is not None:
-        return spoken.plainest
+def is_plainest(dialect: Dialect, parsed: ParsedText, text: str) -> bool:
+    """Whether ``text``, of which ``parsed`` was read, is the one that ``compose`` makes."""
+    if parsed.plainest is not None:
+        return parsed.plainest
     try:
-        return dialect.compose(spoken.actions) == text
+        return dialect.compose(parsed.actions) == text
     except FormatError:
         return False
 
@@ -115,7 +115,7 @@ def unsayable(detail: str) -> FormatError:
     return FormatError("unsayable", detail)
 
 
-def with_prose(text: str, blocks: Iterable[Block]) -> Spoken | None:
+def with_prose(text: str, blocks: Iterable[Block]) -> ParsedText | None:
     """The actions of ``blocks`` and the prose around them; a line break next to a block belongs to neither.
 
     Prose of nothing but white space is none.
@@ -129,7 +129,7 @@ def with_prose(text: str, blocks: Iterable[Block]) -> Spoken | None:
     if not actions:
         return None
     rest = text[done:].removeprefix("\n")
-    return Spoken(actions if not rest or rest.isspace() else [*actions, MessageAction(content=rest)])
+    return ParsedText(actions if not rest or rest.isspace() else [*actions, MessageAction(content=rest)])
 
 
 def described(action: ApiAction | CodeAction, description: str | None) -> ApiAction | CodeAction:
@@ -151,14 +151,14 @@ def _between(prose: str, first: bool) -> str:
 
 
 def _read(dialect: Dialect, text: str) -> list[AnyAction]:
-    spoken = dialect.read(text)
-    return spoken.actions if spoken else []
+    parsed = dialect.read(text)
+    return parsed.actions if parsed else []
 
 
-def _said(actions: Sequence[AnyAction]) -> list[tuple[Any, ...]]:
+def _comparable(actions: Sequence[AnyAction]) -> list[tuple[Any, ...]]:
     texts = (None if isinstance(action, ApiAction) else action.content for action in actions)
-    told = zip(map(type, actions), texts, (action.description or None for action in actions), strict=True)
-    return [*told, *calls_of(actions)]
+    triples = zip(map(type, actions), texts, (action.description or None for action in actions), strict=True)
+    return [*triples, *calls_of(actions)]
 
 
 def calls_of(actions: Sequence[Action]) -> list[tuple[Any, ...]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from agentmill.schemas.dialects.dialect import Block, Spoken, lines, unsayable, with_prose
+from agentmill.schemas.dialects.dialect import Block, ParsedText, lines, unsayable, with_prose
 from agentmill.schemas.dialects.options import DialectConfig, terminal_calls
 from agentmill.schemas.dialects.tool_text import function_xml
 from agentmill.schemas.records.trajectory import Action, ApiAction, CodeAction
@@ -31,7 +31,7 @@ class FunctionXml(DialectConfig):
 
     terminal: list[str] = terminal_calls("finish")
 
-    def read(self, text: str) -> Spoken | None:
+    def read(self, text: str) -> ParsedText | None:
         """The calls; one that is cut off, or names a parameter twice, stays prose."""
         start = text.find(_FUNCTION)
         return None if start < 0 else _single(text, start) or with_prose(text, _blocks(text))
@@ -41,7 +41,7 @@ class FunctionXml(DialectConfig):
         return lines(actions, [_call(action) for action in actions])
 
 
-def _single(text: str, start: int) -> Spoken | None:
+def _single(text: str, start: int) -> ParsedText | None:
     """The call from ``start`` to the end of a text, laid out as ``compose`` does it; ``None`` also where in doubt.
 
     Nearly all texts are so, but for line breaks inside the tags of a parameter: to find the tags takes a third of the
@@ -68,7 +68,7 @@ def _single(text: str, start: int) -> Spoken | None:
         place = end + len(_CLOSING)
     if not name or "\n" in "".join([name, *kwargs]):
         return None
-    return Spoken([ApiAction(function=name, kwargs=kwargs, description=prose or None)], plainest=plainest)
+    return ParsedText([ApiAction(function=name, kwargs=kwargs, description=prose or None)], plainest=plainest)
 
 
 def _is_blank(text: str) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from agentmill.schemas.dialects.dialect import Block, Spoken, lines, unsayable, with_prose
+from agentmill.schemas.dialects.dialect import Block, ParsedText, lines, unsayable, with_prose
 from agentmill.schemas.dialects.options import DialectConfig, terminal_calls
 from agentmill.schemas.dialects.tool_text import TOOL_TEXTS
 from agentmill.schemas.messages.calls import read_arguments
@@ -26,7 +26,7 @@ class Hermes(DialectConfig):
 
     terminal: list[str] = terminal_calls("finish", "Finish")
 
-    def read(self, text: str) -> Spoken | None:
+    def read(self, text: str) -> ParsedText | None:
         """The calls; a tag around anything but an object with a ``name`` stays prose."""
         return with_prose(text, _blocks(text)) if "<tool_call>" in text else None
 

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field, field_validator
 
 from agentmill.schemas.config import Config, validate
 from agentmill.schemas.dialects import DIALECTS
-from agentmill.schemas.dialects.dialect import Dialect, Spoken, calls_of, unsayable
+from agentmill.schemas.dialects.dialect import Dialect, ParsedText, calls_of, unsayable
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError, near_match
 from agentmill.schemas.formats.format import FormatError
@@ -71,12 +71,12 @@ class SeveralDialects:
         self.results = [opening for dialect in dialects for opening in dialect.results]
         self.only_results = any(dialect.only_results for dialect in dialects)
 
-    def read(self, text: str) -> Spoken | None:
+    def read(self, text: str) -> ParsedText | None:
         """What the first dialect reads that reads anything."""
         for place, dialect in enumerate(self._dialects):
-            spoken = dialect.read(text)
-            if spoken is not None:
-                return spoken if place == 0 else msgspec.structs.replace(spoken, plainest=None)
+            parsed = dialect.read(text)
+            if parsed is not None:
+                return parsed if place == 0 else msgspec.structs.replace(parsed, plainest=None)
         return None
 
     def compose(self, actions: Sequence[Action]) -> str:
@@ -96,8 +96,8 @@ class SeveralDialects:
         raise why
 
     def _read(self, text: str) -> list[AnyAction]:
-        spoken = self.read(text)
-        return spoken.actions if spoken is not None else []
+        parsed = self.read(text)
+        return parsed.actions if parsed is not None else []
 
 
 class WithDialect(Config):
@@ -124,7 +124,7 @@ class WithDialect(Config):
         return dialect
 
     @functools.cached_property
-    def speech(self) -> Dialect | None:
+    def chosen_dialect(self) -> Dialect | None:
         """The dialect, ready to use. Raises ``UserError`` for options that it does not have."""
         if self.dialect is None:
             return None

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from pydantic import Field, field_validator
 
-from agentmill.schemas.dialects.dialect import INPUT, Spoken, text_arguments, unsayable
+from agentmill.schemas.dialects.dialect import INPUT, ParsedText, text_arguments, unsayable
 from agentmill.schemas.dialects.options import DialectConfig, Parameters, result_openings, terminal_calls
 from agentmill.schemas.dialects.tool_text import TOOL_TEXTS
 from agentmill.schemas.messages.calls import browser_action, read_arguments
@@ -72,24 +72,24 @@ class React(DialectConfig):
     def _patterns(self) -> list[re.Pattern[str]]:
         return [re.compile(_pattern(each)) for each in self.commands]
 
-    def read(self, text: str) -> Spoken | None:
+    def read(self, text: str) -> ParsedText | None:
         """The first action of ``text`` and what follows it, or its final answer; ``None`` for a thought alone."""
         action = _label(text, _ACTIONS)
         answer = _label(text, (_ANSWERS,), action.stop if action else 0) if _ANSWERS in text else None
         opening = action or answer
         if self.arguments and (labelled := self._labelled(text)):
-            return Spoken([labelled], plainest=False)
+            return ParsedText([labelled], plainest=False)
         if opening is None:
             return None
         thought = _thought(text[: opening.start])
         if answer is not None and (action is None or _WORD.fullmatch(text, action.stop, answer.start)):
-            said = text[answer.stop :].lstrip(_BLANKS)
-            return Spoken([MessageAction(content=said, description=thought)], awaits=False)
+            answer_text = text[answer.stop :].lstrip(_BLANKS)
+            return ParsedText([MessageAction(content=answer_text, description=thought)], awaits=False)
         body, rest = _parted(text[opening.stop :].strip())
         done = self._call(body, thought) or MessageAction(content=body, description=thought)
         if rest:
-            return Spoken([done, MessageAction(content=rest)], plainest=False)
-        return Spoken([done], plainest=None if _INPUTS in body else False)
+            return ParsedText([done, MessageAction(content=rest)], plainest=False)
+        return ParsedText([done], plainest=None if _INPUTS in body else False)
 
     def compose(self, actions: Sequence[Action]) -> str:
         """Names with ``Action Input:``. There are no words for code, for parallel calls, or for two messages."""

@@ -41,10 +41,10 @@ def _matched(content: Sequence[AnyItem], others: Sequence[AnyItem]) -> Iterator[
     """Each item with the next of ``others`` that is of its class and says the same."""
     places: dict[Any, list[int]] = {}
     for index, other in enumerate(others):
-        places.setdefault(_said(other), []).append(index)
+        places.setdefault(_key_of(other), []).append(index)
     start = 0
     for item in content:
-        found = places.get(_said(item), [])
+        found = places.get(_key_of(item), [])
         place = bisect.bisect_left(found, start)
         if place == len(found):
             yield item, None
@@ -53,7 +53,7 @@ def _matched(content: Sequence[AnyItem], others: Sequence[AnyItem]) -> Iterator[
             yield item, others[found[place]]
 
 
-def _said(item: AnyItem) -> tuple[str, str | None]:
+def _key_of(item: AnyItem) -> tuple[str, str | None]:
     if isinstance(item, ApiAction):
         return type(item).__name__, item.function
     return type(item).__name__, None if isinstance(item, WebObservation) else item.content

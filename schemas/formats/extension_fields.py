@@ -20,12 +20,12 @@ _APART = frozenset({"trajectory_id", "content", "source", "extra"})
 _PLAIN = Trajectory(trajectory_id="", content=[])
 
 
-def own_words(trajectory: Trajectory, name: str, said: Set[str] = frozenset()) -> JsonObject:
-    """The fields of the run that are not at their defaults, without those ``said`` in format ``name`` itself."""
+def extension_fields(trajectory: Trajectory, name: str, written: Set[str] = frozenset()) -> JsonObject:
+    """The fields of the run that are not at their defaults, without those ``written`` in format ``name`` itself."""
     held: JsonObject = {
         field: msgspec.to_builtins(getattr(trajectory, field))
         for field in Trajectory.__struct_fields__
-        if field not in _APART and field not in said and getattr(trajectory, field) != getattr(_PLAIN, field)
+        if field not in _APART and field not in written and getattr(trajectory, field) != getattr(_PLAIN, field)
     }
     if extra := {key: value for key, value in trajectory.extra.items() if key != name}:
         held["extra"] = extra

@@ -21,7 +21,7 @@ from agentmill.schemas.messages.parts import REASONING
 from agentmill.schemas.messages.reader import MessageReader
 from agentmill.schemas.messages.surface_text import Style, dumped, style_of
 from agentmill.schemas.messages.tools import read_tools, write_tools
-from agentmill.schemas.messages.writer import MessageWriter, Told
+from agentmill.schemas.messages.writer import MessageWriter, WrittenMessage
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.trajectory import Trajectory
 
@@ -65,14 +65,14 @@ class PartsReader:
             raise FormatError(
                 "unknown_part", f"the assistant message has a part of type {unknown[0]!r:.60}; known: {_USUAL}"
             )
-        said = {kind: [part["value"] for part in parts if part["type"] == kind] for kind in _USUAL}
-        result = {**message, "content": "".join(said["text"]) if said["text"] else None}
-        if said["reasoning"]:
-            result[REASONING[0]] = "".join(said["reasoning"])
-        calls = [self._call(value) for value in said["tool_call"]]
+        by_kind = {kind: [part["value"] for part in parts if part["type"] == kind] for kind in _USUAL}
+        result = {**message, "content": "".join(by_kind["text"]) if by_kind["text"] else None}
+        if by_kind["reasoning"]:
+            result[REASONING[0]] = "".join(by_kind["reasoning"])
+        calls = [self._call(value) for value in by_kind["tool_call"]]
         if calls:
             result["tool_calls"] = [{"type": "function", "function": function} for function, _ in calls]
-        usual = [kind for kind in _USUAL[:2] if said[kind]] + ["tool_call"] * len(calls)
+        usual = [kind for kind in _USUAL[:2] if by_kind[kind]] + ["tool_call"] * len(calls)
         note = (
             {} if kinds == usual and all(len(part) == 2 for part in parts) else {"outline": list(map(_outline, parts))}
         )
@@ -98,9 +98,9 @@ class PartsWriter:
         self.spelling = layout.spelling
         self.style: Style = layout.spelling.get("value", "spaced")
 
-    def write(self, told: Sequence[Told]) -> list[JsonObject]:
+    def write(self, written: Sequence[WrittenMessage]) -> list[JsonObject]:
         """The messages."""
-        return [self._write(dict(each.message), each.start) for each in told]
+        return [self._write(dict(each.message), each.start) for each in written]
 
     def _write(self, message: JsonObject, start: int) -> JsonObject:
         message.pop("tool_call_id", None)
@@ -111,10 +111,10 @@ class PartsWriter:
                 [{"type": "text", "value": content}] if isinstance(content, str) else list(map(_from_openai, content))
             )
             return {**message, "content": parts}
-        said = {"reasoning": message.pop(REASONING[0], None), "text": content}
+        by_kind = {"reasoning": message.pop(REASONING[0], None), "text": content}
         calls = [self._call(call, start + place) for place, call in enumerate(message.pop("tool_calls", ()))]
         outline = self.spelling.get(key(start), {}).get("outline")
-        return {**message, "content": _parts(said, calls, _plain(said, calls) if outline is None else outline)}
+        return {**message, "content": _parts(by_kind, calls, _plain(by_kind, calls) if outline is None else outline)}
 
     def _call(self, call: JsonObject, index: int) -> str:
         note = self.spelling.get(key(index), {})
@@ -126,13 +126,13 @@ def _outline(part: JsonObject) -> JsonObject:
     return {**part, "value": len(part["value"])}
 
 
-def _plain(said: dict[str, str | None], calls: list[str]) -> list[JsonObject]:
-    texts = [{"type": kind, "value": len(text)} for kind, text in said.items() if text is not None]
+def _plain(by_kind: dict[str, str | None], calls: list[str]) -> list[JsonObject]:
+    texts = [{"type": kind, "value": len(text)} for kind, text in by_kind.items() if text is not None]
     return texts + [{"type": "tool_call", "value": len(call)} for call in calls]
 
 
-def _parts(said: dict[str, str | None], calls: list[str], outline: list[JsonObject]) -> list[JsonObject]:
-    rest = {"reasoning": said["reasoning"] or "", "text": said["text"] or "", "tool_call": "".join(calls)}
+def _parts(by_kind: dict[str, str | None], calls: list[str], outline: list[JsonObject]) -> list[JsonObject]:
+    rest = {"reasoning": by_kind["reasoning"] or "", "text": by_kind["text"] or "", "tool_call": "".join(calls)}
     parts = []
     for entry in outline:
         kind, length = entry["type"], entry["value"]
@@ -171,14 +171,14 @@ class LlamaFactory(Config):
         row = parse(raw)
         tools, note, losses = read_tools(row.pop("tools", None), "spaced")
         sides = [row.pop(side) for side in SIDES] if all(isinstance(row.get(side), list) for side in SIDES) else []
-        talk = _talk(sides[0] if sides else row.pop("messages", None))
+        conversation = _conversation(sides[0] if sides else row.pop("messages", None))
         if note:
-            talk.spelling["tools"] = note
-        run = to_trajectory(talk, raw, origin, NAME, CONVERTER_VERSION, row, tools=tools)
-        remarks = talk.remarks + link_remarks(run.content, tools)
+            conversation.spelling["tools"] = note
+        run = to_trajectory(conversation, raw, origin, NAME, CONVERTER_VERSION, row, tools=tools)
+        remarks = conversation.remarks + link_remarks(run.content, tools)
         if not sides:
             return Read(run, losses, remarks=remarks)
-        other = _talk(sides[1])
+        other = _conversation(sides[1])
         shared = common(*sides)
         pair = paired(run, other, NAME, other.starts[shared] if shared < len(other.starts) else len(other.content))
         return Read(pair.chosen, losses, (pair.rejected,), remarks + pair_remarks(other, pair))
@@ -199,17 +199,17 @@ class LlamaFactory(Config):
         return Written(document, pair_losses(Pair(chosen, rejected), back, NAME))
 
 
-def _talk(given: Any) -> Conversation:
+def _conversation(given: Any) -> Conversation:
     reader = PartsReader()
     found = reader.read(given)
-    talk = MessageReader("object", WEIGHT).read([message for message, _, _ in found])
-    for start, (_, note, calls) in zip(talk.starts, found, strict=True):
+    conversation = MessageReader("object", WEIGHT).read([message for message, _, _ in found])
+    for start, (_, note, calls) in zip(conversation.starts, found, strict=True):
         for index, each in [(start, note), *((start + place, call) for place, call in enumerate(calls))]:
             if each:
-                talk.note(index, **each)
+                conversation.note(index, **each)
     if reader.style not in (None, "spaced"):
-        talk.spelling["value"] = reader.style
-    return talk
+        conversation.spelling["value"] = reader.style
+    return conversation
 
 
 def _messages(trajectory: Trajectory) -> list[JsonObject]:

@@ -41,9 +41,9 @@ class OpenAi(WithDialect):
         row = parse(raw)
         given = row.pop("messages", None)
         messages, style = read_list(given)
-        talk = MessageReader("compact", WEIGHT, self.speech).read(messages)
+        conversation = MessageReader("compact", WEIGHT, self.chosen_dialect).read(messages)
         if style is not None:
-            talk.spelling["messages"] = style
+            conversation.spelling["messages"] = style
         losses = Losses()
         if isinstance(given, str) and style is None:
             losses["messages.spelling"] = 1
@@ -52,15 +52,15 @@ class OpenAi(WithDialect):
         if named == "functions":
             note = {**note, "field": named}
         if note:
-            talk.spelling["tools"] = note
-        run = to_trajectory(talk, raw, origin, NAME, CONVERTER_VERSION, row, tools=tools)
-        return Read(run, losses + lost, remarks=talk.remarks + link_remarks(run.content, tools))
+            conversation.spelling["tools"] = note
+        run = to_trajectory(conversation, raw, origin, NAME, CONVERTER_VERSION, row, tools=tools)
+        return Read(run, losses + lost, remarks=conversation.remarks + link_remarks(run.content, tools))
 
     def write(self, trajectory: Trajectory) -> Written:
         """One record. Raises ``FormatError`` (``unsayable``) for a call that the dialect has no words for."""
         held = layout(trajectory, NAME)
-        told = MessageWriter(held, "compact", WEIGHT, self.speech).write(trajectory)
-        messages: Any = [each.message for each in told]
+        written = MessageWriter(held, "compact", WEIGHT, self.chosen_dialect).write(trajectory)
+        messages: Any = [each.message for each in written]
         if "messages" in held.spelling:
             messages = spelled(messages, held.spelling["messages"])
         document: JsonObject = {**held.row, "messages": messages}

@@ -30,26 +30,26 @@ class PairFormat(Format, Protocol):
         """The two runs as one document. Raises ``FormatError`` if the format cannot say it."""
 
 
-def paired(chosen: Trajectory, talk: Conversation, name: str, prompt: int) -> Pair:
-    """The pair of ``chosen`` and ``talk``, which both begin with the first ``prompt`` items."""
+def paired(chosen: Trajectory, conversation: Conversation, name: str, prompt: int) -> Pair:
+    """The pair of ``chosen`` and ``conversation``, which both begin with the first ``prompt`` items."""
     prompt = max(prompt, 0)  # a system prompt, at -1, is no item
-    copied = [msgspec.structs.replace(item, context_operation="copied") for item in talk.content[:prompt]]
+    copied = [msgspec.structs.replace(item, context_operation="copied") for item in conversation.content[:prompt]]
     rejected = Trajectory(
         trajectory_id=part_id(chosen.trajectory_id, "rejected"),
-        content=[*copied, *talk.content[prompt:]],
+        content=[*copied, *conversation.content[prompt:]],
         parent_id=chosen.trajectory_id,
         branch_turn=max((item.turn for item in copied), default=0) + 1,
-        system_prompt=talk.system_prompt,
+        system_prompt=conversation.system_prompt,
         tools=chosen.tools,
         source=chosen.source,
-        extra=kept(talk, name, {}),
+        extra=kept(conversation, name, {}),
     )
     return Pair(_on(chosen, "chosen", name), _on(rejected, "rejected", name))
 
 
-def pair_remarks(talk: Conversation, pair: Pair) -> Remarks:
+def pair_remarks(conversation: Conversation, pair: Pair) -> Remarks:
     """What is odd about the worse run."""
-    return talk.remarks + link_remarks(pair.rejected.content, pair.rejected.tools)
+    return conversation.remarks + link_remarks(pair.rejected.content, pair.rejected.tools)
 
 
 def common(chosen: Sequence[Any], rejected: Sequence[Any]) -> int:

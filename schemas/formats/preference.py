@@ -33,8 +33,8 @@ def row_losses(row: PreferenceRow) -> Losses:
     What trains on a pair puts loss on every answer of both sides.
     """
     fields = msgspec.structs.fields(PreferenceRow)
-    told = [each.name for each in fields if each.name not in _TOLD and getattr(row, each.name) != usual(each)]
-    losses = Losses(dict.fromkeys(told, 1))
+    unusual = [each.name for each in fields if each.name not in _TOLD and getattr(row, each.name) != usual(each)]
+    losses = Losses(dict.fromkeys(unusual, 1))
     losses["chosen.train"] = sum(map(_untrained, row.chosen))
     losses["rejected.train"] = sum(map(_untrained, row.rejected))
     return losses

@@ -75,7 +75,7 @@ def lines(root: JsonObject) -> list[Line]:
     return found
 
 
-def said(node: JsonObject) -> JsonObject:
+def node_fields(node: JsonObject) -> JsonObject:
     """What a node says beyond its text and place."""
     known = _STRUCTURE if isinstance(node.get("observation"), str) else _STRUCTURE - {"observation"}
     return {key: value for key, value in node.items() if key not in known and value not in (None, {}, [])}
@@ -152,7 +152,7 @@ class _LineReader:
         """Add an item that ends with the node at ``place``; what nodes of this line alone say is kept."""
         if self.line.shares(place):
             item = msgspec.structs.replace(item, context_operation="copied")
-        own = {name: said(self.line.nodes[each]) for name, each in places.items() if each >= self.line.shared}
+        own = {name: node_fields(self.line.nodes[each]) for name, each in places.items() if each >= self.line.shared}
         self.transcript.add(item, {name: node for name, node in own.items() if node})
 
 
@@ -192,7 +192,7 @@ class ToolBench(Config):
         found = lines(root)
         runs = [search.run(found, number) for number in range(len(found))]
         kept = {key: value for key, value in document.items() if key not in ("tree", "answer_generation", "win")}
-        kept["tree"] = {key: value for key, value in tree.items() if key != "tree"} | {"root": said(root)}
+        kept["tree"] = {key: value for key, value in tree.items() if key != "tree"} | {"root": node_fields(root)}
         if root["description"] or root.get("observation"):
             kept["tree"]["root"] |= {key: root.get(key) for key in ("description", "observation")}
         kept["compare_candidates"] = _candidates(document.get("compare_candidates"), found)
@@ -292,9 +292,9 @@ def _is_shown(message: Any, texts: set[str | None]) -> bool:
     if not isinstance(message, dict) or message.keys() - {"role", "content", "name", "function_call"}:
         return False
     call = message.get("function_call")
-    spoken = [message.get("content"), message.get("name")]
-    spoken += [call.get("name"), call.get("arguments")] if isinstance(call, dict) else [call]
-    return all(text is None or (isinstance(text, str) and text in texts) for text in spoken)
+    parsed = [message.get("content"), message.get("name")]
+    parsed += [call.get("name"), call.get("arguments")] if isinstance(call, dict) else [call]
+    return all(text is None or (isinstance(text, str) and text in texts) for text in parsed)
 
 
 def _texts(root: JsonObject) -> list[str]:

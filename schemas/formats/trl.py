@@ -54,13 +54,13 @@ class Trl(WithDialect):
         if shape == "unpaired":
             outcome = Outcome(status="success" if row.pop("label") else "failure")
         prompt, answers = _parts(row, shape, spelling)
-        talk = self._talk(prompt + answers[0])
-        talk.spelling |= spelling
-        run = to_trajectory(talk, raw, origin, NAME, CONVERTER_VERSION, row, tools=tools, outcome=outcome)
-        remarks = talk.remarks + link_remarks(run.content, tools)
+        conversation = self._conversation(prompt + answers[0])
+        conversation.spelling |= spelling
+        run = to_trajectory(conversation, raw, origin, NAME, CONVERTER_VERSION, row, tools=tools, outcome=outcome)
+        remarks = conversation.remarks + link_remarks(run.content, tools)
         if len(answers) == 1:
             return Read(run, losses, remarks=remarks)
-        other = self._talk(prompt + answers[1])
+        other = self._conversation(prompt + answers[1])
         shared = common(*answers) if shape == "implicit" else len(prompt)
         pair = paired(run, other, NAME, other.starts[shared] if shared < len(other.starts) else len(other.content))
         return Read(pair.chosen, losses, (pair.rejected,), remarks + pair_remarks(other, pair))
@@ -100,12 +100,14 @@ class Trl(WithDialect):
         back = self.read(msgspec.json.encode(document), Origin(""))
         return Written(document, pair_losses(Pair(chosen, rejected), back, NAME))
 
-    def _talk(self, messages: list[Any]) -> Conversation:
-        return MessageReader("object", WEIGHT, self.speech).read(messages)
+    def _conversation(self, messages: list[Any]) -> Conversation:
+        return MessageReader("object", WEIGHT, self.chosen_dialect).read(messages)
 
     def _messages(self, trajectory: Trajectory) -> list[JsonObject]:
         held = layout(trajectory, NAME)
-        return [told.message for told in MessageWriter(held, "object", WEIGHT, self.speech).write(trajectory)]
+        return [
+            written.message for written in MessageWriter(held, "object", WEIGHT, self.chosen_dialect).write(trajectory)
+        ]
 
 
 def _shape(row: JsonObject) -> Shape:

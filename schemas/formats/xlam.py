@@ -46,13 +46,13 @@ class XLam(Config):
             answer = [_answer(row, spelling)]
         else:
             raise FormatError("invalid", "expected 'conversation', or 'messages' with 'output_message' or 'chosen'")
-        talk = MessageReader("compact", WEIGHT).read(messages + answer if answer else messages)
+        conversation = MessageReader("compact", WEIGHT).read(messages + answer if answer else messages)
         tools, note, losses = read_tools(row.pop("tools", None), "object")
-        talk.spelling |= spelling | ({"tools": note} if note else {})
+        conversation.spelling |= spelling | ({"tools": note} if note else {})
         if answer:
-            talk.content = _trained(talk.content, talk.starts[-1])
-        run = to_trajectory(talk, raw, origin, NAME, CONVERTER_VERSION, row, tools=tools)
-        return Read(run, losses, remarks=talk.remarks + link_remarks(run.content, tools))
+            conversation.content = _trained(conversation.content, conversation.starts[-1])
+        run = to_trajectory(conversation, raw, origin, NAME, CONVERTER_VERSION, row, tools=tools)
+        return Read(run, losses, remarks=conversation.remarks + link_remarks(run.content, tools))
 
     def write(self, trajectory: Trajectory) -> Written:
         """One record, a row if it was read from one."""
@@ -117,6 +117,6 @@ def _trained(content: list[AnyItem], start: int) -> list[AnyItem]:
 
 def _instruction(trajectory: Trajectory) -> JsonObject:
     """The task, where a user says one before the first turn."""
-    asked = (item for item in trajectory.content if isinstance(item, TextObservation) and item.source == "user")
-    first = next((item for item in asked if item.turn == 0), None)
+    questions = (item for item in trajectory.content if isinstance(item, TextObservation) and item.source == "user")
+    first = next((item for item in questions if item.turn == 0), None)
     return {"task_instruction": first.content} if first is not None else {}

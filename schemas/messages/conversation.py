@@ -46,7 +46,7 @@ class Flag(NamedTuple):
             return None
         return bool(value > 0)
 
-    def says(self, value: Any) -> bool:
+    def matches(self, value: Any) -> bool:
         """Whether yes or no, as this field spells them, is all that ``value`` says."""
         return type(value) is type(self.no) and value in (self.no, self.yes)
 
@@ -99,26 +99,30 @@ def layout(trajectory: Trajectory, name: str) -> Layout:
 
 
 def to_trajectory(
-    talk: Conversation, raw: Raw, origin: Origin, name: str, version: str, row: JsonObject, **fields: Any
+    conversation: Conversation, raw: Raw, origin: Origin, name: str, version: str, row: JsonObject, **fields: Any
 ) -> Trajectory:
     """The trajectory of a conversation; ``row`` are the other fields of the record, ``fields`` those of ours."""
     trajectory_id, source = provenance(raw, origin, name, version)
     return Trajectory(
         trajectory_id=trajectory_id,
-        content=talk.content,
-        system_prompt=talk.system_prompt,
+        content=conversation.content,
+        system_prompt=conversation.system_prompt,
         source=source,
-        extra=kept(talk, name, row),
+        extra=kept(conversation, name, row),
         **fields,
     )
 
 
-def kept(talk: Conversation, name: str, row: JsonObject) -> JsonObject:
+def kept(conversation: Conversation, name: str, row: JsonObject) -> JsonObject:
     """What goes into ``extra``, for which ``row`` is taken."""
-    if talk.unnumbered:
-        talk.spelling["unnumbered"] = talk.unnumbered
+    if conversation.unnumbered:
+        conversation.spelling["unnumbered"] = conversation.unnumbered
     held = row if RESERVED.isdisjoint(row) else {"row": row}
-    for part, noted in (("content", talk.fields), ("tool_calls", talk.call_fields), ("spelling", talk.spelling)):
+    for part, noted in (
+        ("content", conversation.fields),
+        ("tool_calls", conversation.call_fields),
+        ("spelling", conversation.spelling),
+    ):
         if noted:
             held[part] = noted
     return {name: held} if held else {}

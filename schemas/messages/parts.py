@@ -168,8 +168,10 @@ def speaker_of(message: JsonObject) -> str | None:
     return name
 
 
-def rest_of(message: JsonObject, known: frozenset[str], said: str | None) -> dict[str, Any]:
-    """The fields that have a value and are neither ``known`` nor ``said``."""
+def rest_of(message: JsonObject, known: frozenset[str], flag_field: str | None) -> dict[str, Any]:
+    """The fields that have a value and are neither ``known`` nor ``flag_field``."""
     return {
-        field: value for field, value in message.items() if field not in known and field != said and value is not None
+        field: value
+        for field, value in message.items()
+        if field not in known and field != flag_field and value is not None
     }

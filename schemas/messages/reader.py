@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec.structs import force_setattr
 
-from agentmill.schemas.dialects.dialect import Dialect, Spoken, is_plainest, is_terminal
+from agentmill.schemas.dialects.dialect import Dialect, ParsedText, is_plainest, is_terminal
 from agentmill.schemas.formats.format import FormatError
 from agentmill.schemas.messages.calls import CallReader
 from agentmill.schemas.messages.conversation import Conversation, Flag, Text, key
@@ -39,8 +39,8 @@ class MessageReader:
     def __init__(self, arguments: Spelling, flag: Flag, dialect: Dialect | None = None) -> None:
         self.flag = flag
         self.dialect = dialect
-        self.talk = Conversation()
-        self._call_reader = CallReader(self.talk, arguments)
+        self.conversation = Conversation()
+        self._call_reader = CallReader(self.conversation, arguments)
         self._ids: set[str | None] = set()
         """Ids in use so far."""
         self._waiting: list[int] = []
@@ -62,38 +62,38 @@ class MessageReader:
         """
         if not isinstance(messages, list):
             raise FormatError("invalid", f"expected a list of messages, got {messages!r:.60}")
-        talk = self.talk
+        conversation = self.conversation
         for place, message in enumerate(messages):
             try:
                 reader = _READERS[message["role"]]
             except (KeyError, TypeError) as error:
                 raise _unreadable(message, place) from error
-            talk.starts.append(len(talk.content))
+            conversation.starts.append(len(conversation.content))
             reader(self, message)
         return self._finished()
 
     def read_texts(self, texts: Iterable[Text]) -> Conversation:
         """The conversation of messages that are a text and nothing else."""
-        talk = self.talk
+        conversation = self.conversation
         for text, of_agent, train in texts:
-            index = len(talk.content)
-            talk.starts.append(index)
+            index = len(conversation.content)
+            conversation.starts.append(index)
             if of_agent:
                 self._begin_turn()
-                self._say(text, index, train)
+                self._add_text(text, index, train)
             else:
                 self._hear(text)
         return self._finished()
 
     def _system(self, message: JsonObject) -> None:
         role = message["role"]
-        if self.talk.content or self.talk.system_prompt is not None:
+        if self.conversation.content or self.conversation.system_prompt is not None:
             self._observe(message, _KNOWN, source="environment", role=role)
             return
-        self.talk.starts[-1] = -1
-        self.talk.system_prompt = self._text(message, -1)
+        self.conversation.starts[-1] = -1
+        self.conversation.system_prompt = self._text(message, -1)
         if role != "system":
-            self.talk.note(-1, role=role)
+            self.conversation.note(-1, role=role)
         self._rest(message, -1, _KNOWN - {"name"})
 
     def _user(self, message: JsonObject) -> None:
@@ -103,77 +103,77 @@ class MessageReader:
         elif not self._is_result(opening_of(content)):
             self._observe(message, _KNOWN, source="user")
         else:
-            self._results.append(len(self.talk.content))
+            self._results.append(len(self.conversation.content))
             self._observe(message, _KNOWN, source="environment")
 
     def _hear(self, text: str) -> None:
-        content = self.talk.content
+        content = self.conversation.content
         is_result = self._is_result(text)
         if is_result:
             self._results.append(len(content))
         source: ObservationSource = "environment" if is_result else "user"
-        content.append(TextObservation(content=text, turn=self.talk.turn, source=source))
+        content.append(TextObservation(content=text, turn=self.conversation.turn, source=source))
 
     def _is_result(self, text: str) -> bool:
         """Whether a user turn is the environment's: by how it opens, or else by a guess, as it follows a call."""
-        if self._openings and self.talk.turn and text.startswith(self._openings):
+        if self._openings and self.conversation.turn and text.startswith(self._openings):
             return True
         guessed = self._awaits and not self._only_openings
         if guessed:
-            self.talk.remarks["guessed_source"] += 1
+            self.conversation.remarks["guessed_source"] += 1
         return guessed
 
     def _result(self, message: JsonObject) -> None:
-        index = len(self.talk.content)
+        index = len(self.conversation.content)
         role = message["role"]
         call_id = message.get("tool_call_id")
         if call_id is not None and not isinstance(call_id, str):
             raise FormatError("invalid", f"the id of a result is {call_id!r:.60}, expected a text")
         self._ids.add(call_id)
         if role != "tool" or self._awaits:
-            self.talk.note(index, role=role)
+            self.conversation.note(index, role=role)
         if not call_id:
             self._results.append(index)
             if not self._awaits:
-                self.talk.unnumbered.append(index)
+                self.conversation.unnumbered.append(index)
             if call_id == "":
-                self.talk.note(index, id="")
+                self.conversation.note(index, id="")
         self._observe(message, _RESULT, source="environment", tool_call_id=call_id or None)
 
     def _observe(self, message: JsonObject, known: frozenset[str], **fields: Any) -> None:
-        index = len(self.talk.content)
+        index = len(self.conversation.content)
         content = message.get("content")
         if len(message) == 2 and isinstance(content, str):
-            self.talk.content.append(TextObservation(content=content, turn=self.talk.turn, **fields))
+            self.conversation.content.append(TextObservation(content=content, turn=self.conversation.turn, **fields))
             return
-        fields.update(turn=self.talk.turn, name=speaker_of(message), train=self._train(message))
+        fields.update(turn=self.conversation.turn, name=speaker_of(message), train=self._train(message))
         if isinstance(content, list):
-            pieces, outline = read_parts(content)
-            self.talk.note(index, parts=outline)
+            segments, outline = read_parts(content)
+            self.conversation.note(index, parts=outline)
             images = {field: value for field, value in fields.items() if field != "name"}
-            if all(isinstance(piece, Image) for piece in pieces):
+            if all(isinstance(part, Image) for part in segments):
                 known -= {"name"}
-            for piece in pieces:
+            for part in segments:
                 item = (
-                    ImageObservation(content=piece.url, **images)
-                    if isinstance(piece, Image)
-                    else TextObservation(content=piece, **fields)
+                    ImageObservation(content=part.url, **images)
+                    if isinstance(part, Image)
+                    else TextObservation(content=part, **fields)
                 )
-                self.talk.content.append(item)
+                self.conversation.content.append(item)
         else:
-            self.talk.content.append(TextObservation(content=self._text(message, index), **fields))
+            self.conversation.content.append(TextObservation(content=self._text(message, index), **fields))
         self._rest(message, index, known)
 
     def _assistant(self, message: JsonObject) -> None:
         self._begin_turn()
-        talk = self.talk
-        index = len(talk.content)
+        conversation = self.conversation
+        index = len(conversation.content)
         if isinstance(message.get("content"), str) and self._is_text(message):
-            self._say(message["content"], index, self._train(message))
+            self._add_text(message["content"], index, self._train(message))
             return
         field, reasoning = reasoning_of(message)
         if field is not None and field != REASONING[0]:
-            talk.note(index, reasoning=field)
+            conversation.note(index, reasoning=field)
         calls = message.get("tool_calls")
         legacy = None if calls else message.get("function_call")
         agent, train = speaker_of(message), self._train(message)
@@ -182,85 +182,85 @@ class MessageReader:
             content = message.get("content")
             text = None if content is None else self._text(message, index)
             if "content" not in message:
-                talk.note(index, content="absent")
+                conversation.note(index, content="absent")
             if legacy is not None:
-                talk.note(index, role="function_call")
+                conversation.note(index, role="function_call")
                 calls = [{"type": "function", "function": legacy}]
             if self.dialect:
-                talk.note(index, native=True)
+                conversation.note(index, native=True)
             known |= {"tool_calls" if legacy is None else "function_call"}
-            fields = {"turn": talk.turn, "agent": agent, "train": train}
+            fields = {"turn": conversation.turn, "agent": agent, "train": train}
             self._calls(calls, {"description": text, "reasoning_content": reasoning}, fields)
         else:
-            self._say(self._text(message, index), index, train, agent, reasoning)
+            self._add_text(self._text(message, index), index, train, agent, reasoning)
         self._rest(message, index, known)
 
     def _begin_turn(self) -> None:
         if self._waiting or self._ending or self._results:
             self._link()
-        self.talk.turn += 1
+        self.conversation.turn += 1
         self._awaits = False
 
     def _is_text(self, message: JsonObject) -> bool:
         """Whether a message is of a text and nothing else, but for a flag that our own field says."""
         flag = self.flag
-        return len(message) == 2 or (len(message) == 3 and flag.says(message.get(flag.field)))
+        return len(message) == 2 or (len(message) == 3 and flag.matches(message.get(flag.field)))
 
-    def _say(
+    def _add_text(
         self, text: str, index: int, train: bool | None, agent: str | None = None, reasoning: str | None = None
     ) -> None:
-        talk, dialect, turn = self.talk, self.dialect, self.talk.turn
-        spoken = dialect.read(text) if dialect else None
-        if spoken is None or dialect is None:
+        conversation, dialect, turn = self.conversation, self.dialect, self.conversation.turn
+        parsed = dialect.read(text) if dialect else None
+        if parsed is None or dialect is None:
             message = MessageAction(content=text, reasoning_content=reasoning, turn=turn, agent=agent, train=train)
             if dialect and dialect.compose([message]) != text:
-                talk.note(index, plain=True)
+                conversation.note(index, plain=True)
             elif dialect:
                 self._wordings.add(index, None)
-            talk.content.append(message)
+            conversation.content.append(message)
             return
-        actions = spoken.actions
-        self._word(text, index, spoken, dialect)
+        actions = parsed.actions
+        self._word(text, index, parsed, dialect)
         for action in actions:
             if type(action) in _CALLS:
-                (self._ending if is_terminal(dialect, action) else self._waiting).append(len(talk.content))
+                (self._ending if is_terminal(dialect, action) else self._waiting).append(len(conversation.content))
             # The dialect made the actions just now, and left these at their defaults, as most texts have them.
             force_setattr(action, "turn", turn)
             if train is not None:
                 force_setattr(action, "train", train)
             if agent is not None:
                 force_setattr(action, "agent", agent)
-            talk.content.append(action)
+            conversation.content.append(action)
         # A command that ends the task may be a plain text, such as ``Act: finish``.
         ended = bool(self._ending) or (not self._waiting and is_terminal(dialect, actions[0]))
-        self._awaits = spoken.awaits and (bool(self._waiting) or not ended)
+        self._awaits = parsed.awaits and (bool(self._waiting) or not ended)
         if reasoning is not None:
             force_setattr(actions[0], "reasoning_content", reasoning)
 
-    def _word(self, text: str, index: int, spoken: Spoken, dialect: Dialect) -> None:
+    def _word(self, text: str, index: int, parsed: ParsedText, dialect: Dialect) -> None:
         """Note how ``text`` says what was read of it."""
-        if is_plainest(dialect, spoken, text):
+        if is_plainest(dialect, parsed, text):
             self._wordings.add(index, None)
-        elif (found := wording(text, spoken.actions)) is not None:
+        elif (found := wording(text, parsed.actions)) is not None:
             self._wordings.add(index, found)
         else:
-            self.talk.note(index, text=text)
+            self.conversation.note(index, text=text)
 
-    def _calls(self, calls: Any, said: JsonObject, fields: JsonObject) -> None:
+    def _calls(self, calls: Any, flag_field: JsonObject, fields: JsonObject) -> None:
         if not isinstance(calls, list):
             raise FormatError("invalid", f"expected a list of calls, got {calls!r:.60}")
         for place, call in enumerate(calls):
-            action = self._call_reader.read(call, {**fields, **said} if place == 0 else fields)
+            action = self._call_reader.read(call, {**fields, **flag_field} if place == 0 else fields)
             self._ids.add(action.tool_call_id)
             if action.tool_call_id is None:
-                self._waiting.append(len(self.talk.content))
-            self.talk.content.append(action)
+                self._waiting.append(len(self.conversation.content))
+            self.conversation.content.append(action)
 
     def _finished(self) -> Conversation:
         """The conversation, with links to its last results, and notes on its wording."""
         self._link()
-        self._wordings.note(self.talk)
-        return self.talk
+        self._wordings.note(self.conversation)
+        return self.conversation
 
     def _link(self) -> None:
         """Give calls without an id, and the results without one that followed them, ids that are not in use.
@@ -271,7 +271,7 @@ class MessageReader:
         if self._ending and len(results) > len(waiting):
             waiting = sorted([*waiting, *self._ending])
         if waiting and results:
-            content, ids = self.talk.content, self._ids
+            content, ids = self.conversation.content, self._ids
             for call, result in zip(waiting[-len(results) :], results, strict=False):
                 name = f"call_{call}"
                 while name in ids:
@@ -287,15 +287,15 @@ class MessageReader:
         if isinstance(content, str):
             return content
         if content is None:
-            self.talk.note(index, content="null" if "content" in message else "absent")
+            self.conversation.note(index, content="null" if "content" in message else "absent")
             return ""
         if not isinstance(content, list):
             raise FormatError("invalid", f"expected a text or a list of parts, got {content!r:.60}")
-        pieces, outline = read_parts(content)
-        if not isinstance(pieces[0], str) or len(pieces) > 1:
+        segments, outline = read_parts(content)
+        if not isinstance(segments[0], str) or len(segments) > 1:
             raise FormatError("unknown_part", f"a message of role {message['role']!r} holds an image")
-        self.talk.note(index, parts=outline)
-        return pieces[0]
+        self.conversation.note(index, parts=outline)
+        return segments[0]
 
     def _train(self, message: JsonObject) -> bool | None:
         return self.flag.read(message[self.flag.field]) if self.flag.field in message else None
@@ -304,10 +304,10 @@ class MessageReader:
         """Keep the fields of a message that no field of ours says."""
         if message.keys() <= known:
             return
-        said = self.flag.field if index >= 0 and self.flag.says(message.get(self.flag.field)) else None
-        rest = rest_of(message, known, said)
+        flag_field = self.flag.field if index >= 0 and self.flag.matches(message.get(self.flag.field)) else None
+        rest = rest_of(message, known, flag_field)
         if rest:
-            self.talk.fields[key(index)] = rest
+            self.conversation.fields[key(index)] = rest
 
 
 _READERS: dict[str, Callable[[MessageReader, JsonObject], None]] = {

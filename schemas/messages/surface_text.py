@@ -33,40 +33,40 @@ class Wordings:
         """The turn whose first item is at ``index`` is worded so."""
         self._places.setdefault(found, []).append(index)
 
-    def note(self, talk: Conversation) -> None:
+    def note(self, conversation: Conversation) -> None:
         """Note the wording of most turns for the run, and that of others for each; of the plainest run nothing."""
         if self._places.keys() <= {None}:
             return
         usual = max(self._places, key=lambda each: len(self._places[each]))
         if usual is not None:
-            talk.spelling["wording"] = list(usual)
+            conversation.spelling["wording"] = list(usual)
         for found, places in self._places.items():
             if found != usual:
                 for place in places:
-                    talk.note(place, wording=None if found is None else list(found))
+                    conversation.note(place, wording=None if found is None else list(found))
 
 
 def wording(text: str, actions: Sequence[AnyAction]) -> Wording | None:
     """How ``text`` is worded; ``None`` where it does not have all that its actions hold, in order."""
-    pieces, done = [], 0
+    parts, done = [], 0
     for held in _held(actions):
         start = text.find(held if len(held) <= _GLANCE else held[:_GLANCE], done)
         if start >= 0 and len(held) > _GLANCE and not text.startswith(held, start):
             start = text.find(held, start)
         if start < 0:
             return None
-        pieces.append(text[done:start])
+        parts.append(text[done:start])
         done = start + len(held)
-    pieces.append(text[done:])
-    return tuple(pieces)
+    parts.append(text[done:])
+    return tuple(parts)
 
 
-def worded(pieces: Sequence[str], actions: Sequence[AnyAction]) -> str | None:
+def worded(parts: Sequence[str], actions: Sequence[AnyAction]) -> str | None:
     """The text of ``actions`` in a wording; ``None`` if it is that of others."""
     held = _held(actions)
-    if len(pieces) != len(held) + 1:
+    if len(parts) != len(held) + 1:
         return None
-    return "".join(chain.from_iterable(zip(pieces, [*held, ""], strict=True)))
+    return "".join(chain.from_iterable(zip(parts, [*held, ""], strict=True)))
 
 
 def _held(actions: Sequence[AnyAction]) -> list[str]:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from agentmill.schemas.chat import grouped
-from agentmill.schemas.dialects.dialect import Dialect, say
+from agentmill.schemas.dialects.dialect import Dialect, write_actions
 from agentmill.schemas.messages.conversation import Flag, Layout, key
 from agentmill.schemas.messages.parts import REASONING, Image, spans, write_parts
 from agentmill.schemas.messages.surface_text import Spelling, spelled
@@ -27,7 +27,7 @@ from agentmill.schemas.records.trajectory import (
 )
 
 
-class Told(NamedTuple):
+class WrittenMessage(NamedTuple):
     """A message, and the index of its first item; -1 is the system prompt."""
 
     message: JsonObject
@@ -45,45 +45,45 @@ class MessageWriter:
         self._unnumbered = frozenset(layout.spelling.get("unnumbered", ()))
         self._called: set[str | None] = set()
         """Ids of the calls written so far."""
-        self._spoken: set[str | None] = set()
+        self._names_seen: set[str | None] = set()
         """Ids of the calls that stand in texts."""
 
-    def write(self, trajectory: Trajectory) -> list[Told]:
+    def write(self, trajectory: Trajectory) -> list[WrittenMessage]:
         """The messages. Raises ``FormatError`` (``unsayable``) for a call that the dialect has no words for."""
-        told = [] if trajectory.system_prompt is None else [self._system(trajectory.system_prompt)]
+        written = [] if trajectory.system_prompt is None else [self._system(trajectory.system_prompt)]
         content = trajectory.content
         index = 0
         while index < len(content):
             turn = _turn(content, index)
             if turn:
-                told.append(Told(self._assistant(turn, index), index))
+                written.append(WrittenMessage(self._assistant(turn, index), index))
                 index += len(turn)
             else:
                 end = index + spans(self._note(index).get("parts", [0]))
-                told.append(Told(self._observed(content[index:end], index), index))
+                written.append(WrittenMessage(self._observed(content[index:end], index), index))
                 index = end
-        return told
+        return written
 
     def _note(self, index: int) -> JsonObject:
         note: JsonObject = self.layout.spelling.get(key(index), {})
         return note
 
-    def _system(self, text: str) -> Told:
+    def _system(self, text: str) -> WrittenMessage:
         note = self._note(-1)
         message = {"role": note.get("role", "system"), **_content(text, note)}
-        return Told({**message, **self.layout.content.get(key(-1), {})}, -1)
+        return WrittenMessage({**message, **self.layout.content.get(key(-1), {})}, -1)
 
     def _observed(self, items: Sequence[AnyItem], index: int) -> JsonObject:
         note = self._note(index)
         item = items[0]
         message: JsonObject = {"role": self._role(item, index)}
         if isinstance(item, ImageObservation) or "parts" in note:
-            pieces = [Image(each.content) if isinstance(each, ImageObservation) else _text(each) for each in items]
-            message["content"] = write_parts(pieces, note.get("parts", _ONE_IMAGE))
+            contents = [Image(each.content) if isinstance(each, ImageObservation) else _text(each) for each in items]
+            message["content"] = write_parts(contents, note.get("parts", _ONE_IMAGE))
         else:
             message |= _content(_text(item), note)
         numbered = item.tool_call_id is not None and index not in self._unnumbered
-        if numbered and message["role"] != "user" and item.tool_call_id not in self._spoken:
+        if numbered and message["role"] != "user" and item.tool_call_id not in self._names_seen:
             message["tool_call_id"] = item.tool_call_id
         elif "id" in note:
             message["tool_call_id"] = note["id"]
@@ -96,15 +96,15 @@ class MessageWriter:
             return str(note.get("role", item.role))
         if index in self._unnumbered or item.tool_call_id in self._called:
             return "tool"
-        orphan = item.tool_call_id is not None and item.tool_call_id not in self._spoken
+        orphan = item.tool_call_id is not None and item.tool_call_id not in self._names_seen
         return "tool" if orphan and getattr(item, "source", None) == "environment" else "user"
 
     def _assistant(self, actions: list[AnyAction], index: int) -> JsonObject:
         note = self._note(index)
         message: JsonObject = {"role": "assistant"}
         if self.dialect is not None and "native" not in note:
-            message |= _content(self._said(self.dialect, actions, note), note)
-            self._spoken.update(action.tool_call_id for action in actions if action.tool_call_id is not None)
+            message |= _content(self._dialect_text(self.dialect, actions, note), note)
+            self._names_seen.update(action.tool_call_id for action in actions if action.tool_call_id is not None)
             calls = []
         else:
             calls = [(action, index + n) for n, action in enumerate(actions) if isinstance(action, ApiAction)]
@@ -118,12 +118,12 @@ class MessageWriter:
             message["tool_calls"] = [self._call(action, place) for action, place in calls]
         return self._finished(message, actions[0], actions[0].agent, index)
 
-    def _said(self, dialect: Dialect, actions: list[AnyAction], note: JsonObject) -> str:
+    def _dialect_text(self, dialect: Dialect, actions: list[AnyAction], note: JsonObject) -> str:
         if "text" in note:
             return str(note["text"])
         if "plain" in note:
             return _words(actions) or ""
-        return say(dialect, actions, note.get("wording", self.layout.spelling.get("wording")))
+        return write_actions(dialect, actions, note.get("wording", self.layout.spelling.get("wording")))
 
     def _call(self, action: ApiAction, index: int) -> JsonObject:
         note = self._note(index)

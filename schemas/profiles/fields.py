@@ -130,13 +130,13 @@ class MessageFields(Config):
         used = next((name for name in self.content if rest.get(name) is not None), self.content[0])
         content = rest.pop(used, None)
         # What is null was filled in where messages of all roles became one table.
-        told = {name: value for name, value in rest.items() if value is not None and name != self.train}
+        unread = {name: value for name, value in rest.items() if value is not None and name != self.train}
         weight = rest.get(self.train) if self.train is not None else None
         known = {"weight": int(weight)} if isinstance(weight, bool) else {}
         return {
             "role": self.roles.get(role, role) if isinstance(role, str) else role,
             "content": content,
-            **told,
+            **unread,
             **known,
         }
 

@@ -122,12 +122,12 @@ def absent_options(metrics: Mapping[str, float], runs: float) -> list[str]:
     for path in paths:
         near = near_match(path, known)
         found.append(f"options name {path!r}, which is in none of {runs:.0f} records{near and f'.{near}'}")
-    return [*found, *(told for told, n in _misread(metrics) if n == runs)]
+    return [*found, *(line for line, n in _misread(metrics) if n == runs)]
 
 
 def option_notes(metrics: Mapping[str, float]) -> list[str]:
     """What is to be said of values at the paths in the options of a format that could not be read as what they name."""
-    return [f"warning: {told}; it is kept in extra" for told, _ in _misread(metrics)]
+    return [f"warning: {line}; it is kept in extra" for line, _ in _misread(metrics)]
 
 
 def _misread(metrics: Mapping[str, float]) -> list[tuple[str, float]]:
@@ -146,13 +146,13 @@ def place_notes(places: Sequence[Place], metrics: Mapping[str, float]) -> list[s
         if present and missing:
             notes.append(f"{place.label} is missing in {missing:.0f} of {present + missing:.0f} records")
         if present and metrics.get(UNREAD + place.label) == present:
-            told = f"{place.label} tells of no run whether it succeeded; its values are none of those that mean so"
-            notes.append(f"warning: {told}: set outcome.success, outcome.failure or outcome.success_from")
+            line = f"{place.label} tells of no run whether it succeeded; its values are none of those that mean so"
+            notes.append(f"warning: {line}: set outcome.success, outcome.failure or outcome.success_from")
         elif unread := metrics.get(UNREAD + place.label):
             notes.append(f"{place.label} says neither success nor failure in {unread:.0f} of {present:.0f} records")
         if differing := metrics.get(DIFFERS + place.label):
-            told = f"{place.label} differs between the rows of {differing:.0f} of {present:.0f} runs"
-            notes.append(f"warning: {told}: {_OF_THE_RUN[place.setting]}")
+            line = f"{place.label} differs between the rows of {differing:.0f} of {present:.0f} runs"
+            notes.append(f"warning: {line}: {_OF_THE_RUN[place.setting]}")
         if lacking := metrics.get(INCOMPLETE + place.label):
             notes.append(f"warning: {place.label} is missing in rows of {lacking:.0f} runs: these rows come last")
     return notes

@@ -45,8 +45,8 @@ class ShardFile(Record):
         """Raises ``UserError`` unless the file at ``path`` is this one, byte for byte."""
         found = file_sha256(path)
         if found != self.sha256:
-            told = f"sha256 {found:.12}…, expected {self.sha256:.12}…"
-            raise UserError(f"{path} is not what the manifest tells of ({told})", ErrorCode.MANIFEST_MISMATCH)
+            difference = f"sha256 {found:.12}…, expected {self.sha256:.12}…"
+            raise UserError(f"{path} is not what the manifest tells of ({difference})", ErrorCode.MANIFEST_MISMATCH)
 
 
 class Manifest(Record):

@@ -49,7 +49,7 @@ class TemplateProcess:
         check_size(source)
         request = json.dumps({"source": source, "names": names, "most": MOST_CHARACTERS}).encode()
         with self._lock:
-            answer = self._asked(request)
+            answer = self._answer_of(request)
         if "text" in answer:
             return str(answer["text"])
         if "limit" in answer:
@@ -58,10 +58,10 @@ class TemplateProcess:
                 if answer["limit"] == "memory"
                 else f"makes a text of more than {MOST_CHARACTERS:,} characters"
             )
-        told = " ".join(answer["message"].split())[:200]
+        message = " ".join(answer["message"].split())[:200]
         if answer["kind"] == "TypeError":
-            raise TypeError(told)
-        raise TemplateError(f"the chat template fails on the conversation: {answer['kind']}: {told}")
+            raise TypeError(message)
+        raise TemplateError(f"the chat template fails on the conversation: {answer['kind']}: {message}")
 
     def close(self) -> None:
         """End the process. It starts again with the next template."""
@@ -77,7 +77,7 @@ class TemplateProcess:
             self._process.poll()  # it is no child of the fork: counts as ended
             self._process = None
 
-    def _asked(self, request: bytes) -> dict[str, Any]:
+    def _answer_of(self, request: bytes) -> dict[str, Any]:
         process = self._started()
         assert process.stdin is not None
         assert process.stdout is not None

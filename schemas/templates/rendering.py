@@ -210,9 +210,9 @@ class _Shown:
         if turn is None:
             return None
         prompt, opening = self.text(index, True), turn.prompt.removeprefix(alone.text(1, False))
-        said = turn.text[len(turn.prompt) :]
-        same = said and prompt.endswith(opening) and self._up_to_end(index, 0).endswith(opening + said)
-        return _Turn(index, prompt, prompt + said) if same else None
+        answered = turn.text[len(turn.prompt) :]
+        same = answered and prompt.endswith(opening) and self._up_to_end(index, 0).endswith(opening + answered)
+        return _Turn(index, prompt, prompt + answered) if same else None
 
     def _reasoned(self, index: int) -> _Turn | None:
         """The turn after a prompt that opens the reasoning with ``<think>``, where the template shows none."""

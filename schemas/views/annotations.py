@@ -79,18 +79,18 @@ Criterion = Annotated[str, AfterValidator(_known), CRITERION]
 """``outcome``, ``reward``, ``verdict:NAME``, ``passed:NAME`` or ``value:NAME``."""
 
 
-def score(criterion: str, trajectory: Trajectory, evidence: Annotations, item: int | None = None) -> float | None:
+def score(criterion: str, trajectory: Trajectory, annotations: Annotations, item: int | None = None) -> float | None:
     """The score of ``trajectory``, or of the step whose first action is ``item``; ``None`` where nothing is known."""
     kind, _, name = criterion.partition(":")
     if kind in ("verdict", "passed"):
-        verdict = evidence.verdict(name, item)
+        verdict = annotations.verdict(name, item)
         if verdict is None or verdict.status != "scored":
             return None
         if kind == "verdict":
             return verdict.score
         return None if verdict.passed is None else float(verdict.passed)
     if kind == "value":
-        value = evidence.value(name, item)
+        value = annotations.value(name, item)
         return value.value if value is not None else None
     if kind == "reward":
         if item is None:

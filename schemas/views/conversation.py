@@ -43,12 +43,12 @@ def _is_aside(item: AnyItem) -> bool:
     return isinstance(item, Action) and item.turn == 0 and item.role not in (None, "actor")
 
 
-def with_system(told: Sequence[ConversationTurn], text: str) -> list[ConversationTurn]:
+def with_system(dialogue: Sequence[ConversationTurn], text: str) -> list[ConversationTurn]:
     """The conversation with ``text`` at the end of its system prompt, or as one."""
-    if not told or told[0].message.role != "system":
-        return [ConversationTurn(Message(role="system", content=text)), *told]
-    prompt = "\n\n".join(part for part in (told[0].message.content, text) if part)
-    return [ConversationTurn(msgspec.structs.replace(told[0].message, content=prompt)), *told[1:]]
+    if not dialogue or dialogue[0].message.role != "system":
+        return [ConversationTurn(Message(role="system", content=text)), *dialogue]
+    prompt = "\n\n".join(part for part in (dialogue[0].message.content, text) if part)
+    return [ConversationTurn(msgspec.structs.replace(dialogue[0].message, content=prompt)), *dialogue[1:]]
 
 
 def answers(content: Sequence[AnyItem], item: int) -> list[AnyItem]:
@@ -69,9 +69,11 @@ def answers(content: Sequence[AnyItem], item: int) -> list[AnyItem]:
     return found
 
 
-def own_places(told: Sequence[ConversationTurn], content: Sequence[AnyItem]) -> list[int]:
+def own_places(dialogue: Sequence[ConversationTurn], content: Sequence[AnyItem]) -> list[int]:
     """Where in a conversation the assistant's messages stand that no branch copied from its parent."""
-    return [place for place, said in enumerate(told) if said.step is not None and not is_copied(content, said.items)]
+    return [
+        place for place, turn in enumerate(dialogue) if turn.step is not None and not is_copied(content, turn.items)
+    ]
 
 
 def is_copied(content: Sequence[AnyItem], items: Sequence[int]) -> bool:

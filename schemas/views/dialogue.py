@@ -45,16 +45,16 @@ class Dialogue(Config):
             raise ValueError("`role` and `linearize` exclude each other: both say who is the assistant")
         return self
 
-    def told(self, trajectory: Trajectory) -> list[ConversationTurn]:
+    def dialogue(self, trajectory: Trajectory) -> list[ConversationTurn]:
         """The conversation, none of it marked for training.
 
         Raises ``Unused`` if who is asked for never acts, or if nobody is, of a run of ours that several agents live.
         """
         seen, places = self._seen(trajectory)
-        told = placed(conversation(msgspec.structs.replace(seen, system_prompt=self._system_prompt(seen))), places)
+        dialogue = placed(conversation(msgspec.structs.replace(seen, system_prompt=self._system_prompt(seen))), places)
         if self.role is not None:  # what is asked for is no aside
-            told = [msgspec.structs.replace(said, aside=False) for said in told]
-        return with_tool_text(told, seen.tools, self.tool_format)
+            dialogue = [msgspec.structs.replace(turn, aside=False) for turn in dialogue]
+        return with_tool_text(dialogue, seen.tools, self.tool_format)
 
     def tools_column(self, trajectory: Trajectory) -> str | None:
         """The tools as the row holds them; none where the conversation lists them itself, or ``role`` has none."""
@@ -96,20 +96,20 @@ def with_tool_text(
 
     The results of parallel calls, one message each, become one.
     """
-    uses_tools = tools or any(said.message.tool_calls for said in conversation)
+    uses_tools = tools or any(turn.message.tool_calls for turn in conversation)
     if tool_format == "native" or not uses_tools:
         return list(conversation)
     text = TOOL_TEXTS[tool_format]
     result: list[ConversationTurn] = []
-    for place, said in enumerate(conversation):
-        parallel = place and said.message.role == conversation[place - 1].message.role == "tool"
-        message = _as_text(said.message, text)
+    for place, turn in enumerate(conversation):
+        parallel = place and turn.message.role == conversation[place - 1].message.role == "tool"
+        message = _as_text(turn.message, text)
         if parallel:
             both = f"{result[-1].message.content}\n{message.content}"
             joined = msgspec.structs.replace(result[-1].message, content=both)
-            result[-1] = ConversationTurn(joined, (*result[-1].items, *said.items))
+            result[-1] = ConversationTurn(joined, (*result[-1].items, *turn.items))
         else:
-            result.append(msgspec.structs.replace(said, message=message))
+            result.append(msgspec.structs.replace(turn, message=message))
     return with_system(result, tool_list(tools, text)) if tools else result
 
 

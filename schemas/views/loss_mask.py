@@ -47,28 +47,30 @@ class LossRule(Config):
         description="a score that the loss is multiplied with: the step's own, else its trajectory's; never negative",
     )
 
-    def marked(self, told: Sequence[ConversationTurn], trajectory: Trajectory, evidence: Annotations) -> list[Message]:
+    def marked(
+        self, dialogue: Sequence[ConversationTurn], trajectory: Trajectory, annotations: Annotations
+    ) -> list[Message]:
         """The messages, marked. Raises ``Unused`` for a step with loss whose weight is unknown or negative."""
-        return [self._marked(said, trajectory, evidence) for said in told]
+        return [self._marked(turn, trajectory, annotations) for turn in dialogue]
 
-    def _marked(self, said: ConversationTurn, trajectory: Trajectory, evidence: Annotations) -> Message:
-        if not self._carries(said, trajectory, evidence):
-            return said.message
-        weight = 1.0 if self.weight is None else step_weight(self.weight, trajectory, evidence, said.step)
-        return msgspec.structs.replace(said.message, train=True, weight=weight) if weight else said.message
+    def _marked(self, turn: ConversationTurn, trajectory: Trajectory, annotations: Annotations) -> Message:
+        if not self._carries(turn, trajectory, annotations):
+            return turn.message
+        weight = 1.0 if self.weight is None else step_weight(self.weight, trajectory, annotations, turn.step)
+        return msgspec.structs.replace(turn.message, train=True, weight=weight) if weight else turn.message
 
-    def _carries(self, said: ConversationTurn, trajectory: Trajectory, evidence: Annotations) -> bool:
-        content, step = trajectory.content, said.step
-        if step is None or step in evidence.repeated:
+    def _carries(self, turn: ConversationTurn, trajectory: Trajectory, annotations: Annotations) -> bool:
+        content, step = trajectory.content, turn.step
+        if step is None or step in annotations.repeated:
             return False
-        conditions = self._copied_conditions() if is_copied(content, said.items) else self.steps
+        conditions = self._copied_conditions() if is_copied(content, turn.items) else self.steps
         if conditions is None:
             return False
-        if self.loss == "source" and not all(content[item].train is True for item in said.items):
+        if self.loss == "source" and not all(content[item].train is True for item in turn.items):
             return False
-        if self.loss == "not_error" and went_wrong(content, said.items):
+        if self.loss == "not_error" and went_wrong(content, turn.items):
             return False
-        return all(condition.holds(trajectory, evidence, step) for condition in conditions)
+        return all(condition.holds(trajectory, annotations, step) for condition in conditions)
 
     def _copied_conditions(self) -> Sequence[Condition] | None:
         """What a copied step must fulfil to carry loss; ``None``: nothing makes it."""
@@ -77,11 +79,11 @@ class LossRule(Config):
         return self.copied
 
 
-def step_weight(criterion: Criterion, trajectory: Trajectory, evidence: Annotations, step: int | None) -> float:
+def step_weight(criterion: Criterion, trajectory: Trajectory, annotations: Annotations, step: int | None) -> float:
     """The score of a step, else that of its trajectory. Raises ``Unused`` if it is unknown or negative."""
-    found = score(criterion, trajectory, evidence, step)
+    found = score(criterion, trajectory, annotations, step)
     if found is None:
-        found = score(criterion, trajectory, evidence)
+        found = score(criterion, trajectory, annotations)
     if found is None:
         raise Unused("unscored", f"no {criterion} to weigh item {step} by")
     if found < 0:

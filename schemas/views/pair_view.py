@@ -38,7 +38,7 @@ class PairView(Protocol):
     def rules(self) -> Rules:
         """What makes a pair."""
 
-    def candidates(self, trajectory: Trajectory, evidence: Annotations) -> list[Candidate]:
+    def candidates(self, trajectory: Trajectory, annotations: Annotations) -> list[Candidate]:
         """What a trajectory offers, at least one. Raises ``Unused``."""
 
     def make_row(self, pair: Pair, chosen: Trajectory, rejected: Trajectory) -> PreferenceRow:
@@ -56,9 +56,9 @@ class Preferences(Dialogue):
         default="none", description="weight of a row: 1, or the gap between the scores (1 where no score decided)"
     )
 
-    def told(self, trajectory: Trajectory) -> list[ConversationTurn]:
-        """As ``Dialogue.told``, with one of ``system_prompts`` per task, since both sides share the prompt."""
-        return super().told(msgspec.structs.replace(trajectory, trajectory_id=trajectory.task_id or ""))
+    def dialogue(self, trajectory: Trajectory) -> list[ConversationTurn]:
+        """As ``Dialogue.dialogue``, with one of ``system_prompts`` per task, since both sides share the prompt."""
+        return super().dialogue(msgspec.structs.replace(trajectory, trajectory_id=trajectory.task_id or ""))
 
     def _row(
         self, pair: Pair, trajectory: Trajectory, prompt: list[Message], chosen: Side, rejected: Side
@@ -99,19 +99,19 @@ class Side(msgspec.Struct, frozen=True):
     tokens: list[RowTokens]
 
 
-def side(trajectory: Trajectory, told: Sequence[ConversationTurn], span: slice, item: int | None) -> Side:
+def side(trajectory: Trajectory, dialogue: Sequence[ConversationTurn], span: slice, item: int | None) -> Side:
     """The messages ``span`` of a run as a side; what precedes them is the prompt."""
-    messages = marked(trajectory, told[span])
-    prompt = [said.message for said in told[: span.start]]
-    return Side(messages, item, with_loss(segments(told, trajectory), [*prompt, *messages]))
+    messages = marked(trajectory, dialogue[span])
+    prompt = [turn.message for turn in dialogue[: span.start]]
+    return Side(messages, item, with_loss(segments(dialogue, trajectory), [*prompt, *messages]))
 
 
-def marked(trajectory: Trajectory, told: Sequence[ConversationTurn]) -> list[Message]:
+def marked(trajectory: Trajectory, dialogue: Sequence[ConversationTurn]) -> list[Message]:
     """The messages of a side: the agent's own carry loss, and the last of them ends it."""
-    own = [said.step is not None and not is_copied(trajectory.content, said.items) for said in told]
+    own = [turn.step is not None and not is_copied(trajectory.content, turn.items) for turn in dialogue]
     length = max((place for place, train in enumerate(own, 1) if train), default=0)
-    pairs = zip(told[:length], own, strict=False)
-    return [msgspec.structs.replace(said.message, train=train) for said, train in pairs]
+    pairs = zip(dialogue[:length], own, strict=False)
+    return [msgspec.structs.replace(turn.message, train=train) for turn, train in pairs]
 
 
 class Prefix(Config):
@@ -123,9 +123,9 @@ class Prefix(Config):
         default="check_outcome", description="the verdict that decides; by default the outcome of the trajectory"
     )
 
-    def text(self, trajectory: Trajectory, evidence: Annotations) -> str:
+    def text(self, trajectory: Trajectory, annotations: Annotations) -> str:
         """What is added. Raises ``Unused`` if neither verdict nor outcome tell."""
-        verdict = evidence.verdict(self.verdict)
+        verdict = annotations.verdict(self.verdict)
         passed = verdict.passed if verdict is not None else None
         if passed is None:
             passed = {"success": True, "failure": False}.get(trajectory.outcome.status)

@@ -225,7 +225,7 @@ def done(content: Sequence[AnyItem], items: Sequence[int]) -> str:
     return digest("done", [_deed(action) for action in actions if isinstance(action, Action)])
 
 
-def said_earlier(tools: str | None, messages: Sequence[Message]) -> list[str]:
+def prompt_texts(tools: str | None, messages: Sequence[Message]) -> list[str]:
     """Digest of what precedes each message, the tools included, and at the end of what precedes a next one."""
     plain = map(_plain, messages)
     return list(itertools.accumulate(plain, lambda before, message: digest(before, message), initial=digest(tools)))

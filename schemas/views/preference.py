@@ -16,7 +16,7 @@ from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.views.annotations import Annotations, Criterion, score
 from agentmill.schemas.views.conversation import ConversationTurn, is_copied, own_places
 from agentmill.schemas.views.pair_view import Preferences, Side, side
-from agentmill.schemas.views.pairing import Candidate, Pair, Rules, done, said_earlier
+from agentmill.schemas.views.pairing import Candidate, Pair, Rules, done, prompt_texts
 from agentmill.schemas.views.view import Unused
 
 
@@ -59,21 +59,21 @@ class StepPairs(Preferences):
         """What makes a pair."""
         return Rules(min_gap=self.min_gap, preferred_gap=self.min_gap or None, max_pairs=self.max_pairs)
 
-    def candidates(self, trajectory: Trajectory, evidence: Annotations) -> list[Candidate]:
+    def candidates(self, trajectory: Trajectory, annotations: Annotations) -> list[Candidate]:
         """The agent's own steps. Raises ``Unused`` if there are none."""
-        told, content = self.told(trajectory), trajectory.content
-        before = said_earlier(self.tools_column(trajectory), [said.message for said in told])
+        dialogue, content = self.dialogue(trajectory), trajectory.content
+        before = prompt_texts(self.tools_column(trajectory), [turn.message for turn in dialogue])
         found: list[Candidate] = []
         after = ""
-        for said, prefix in zip(reversed(told), reversed(before[:-1]), strict=True):
-            if said.step is None:
+        for turn, prefix in zip(reversed(dialogue), reversed(before[:-1]), strict=True):
+            if turn.step is None:
                 continue
-            deed = done(content, said.items)
+            deed = done(content, turn.items)
             after = digest(deed, after)
-            if is_copied(content, said.items):
+            if is_copied(content, turn.items):
                 continue
             text = deed if self.unit == "action" else after
-            found.append(self._candidate(trajectory, evidence, said.step, prefix, (deed, text)))
+            found.append(self._candidate(trajectory, annotations, turn.step, prefix, (deed, text)))
         if not found:
             raise Unused("no_step", "the agent does nothing of its own")
         return found[::-1]
@@ -82,11 +82,11 @@ class StepPairs(Preferences):
         """The row of a pair."""
         prompt, better = self._side(chosen, pair.chosen.item)
         _, worse = self._side(rejected, pair.rejected.item)
-        messages = [said.message for said in prompt]
+        messages = [turn.message for turn in prompt]
         return self._row(pair, chosen, messages, better, worse)
 
     def _candidate(
-        self, trajectory: Trajectory, evidence: Annotations, item: int, prefix: str, deeds: tuple[str, str]
+        self, trajectory: Trajectory, annotations: Annotations, item: int, prefix: str, deeds: tuple[str, str]
     ) -> Candidate:
         group = digest(trajectory.task_id, trajectory.environment_id, prefix)
         deed, text = deeds
@@ -95,31 +95,31 @@ class StepPairs(Preferences):
             item=item,
             group=group,
             opening=group,
-            score=self._score(trajectory, evidence, item),
-            preferred=self._preferred(trajectory, evidence, item),
+            score=self._score(trajectory, annotations, item),
+            preferred=self._preferred(trajectory, annotations, item),
             actions=(deed,),
             with_loss=(1,),
             text=text,
         )
 
-    def _score(self, trajectory: Trajectory, evidence: Annotations, item: int) -> float | None:
+    def _score(self, trajectory: Trajectory, annotations: Annotations, item: int) -> float | None:
         if self.score is None:
             return None
-        found = score(self.score, trajectory, evidence, item)
+        found = score(self.score, trajectory, annotations, item)
         if found is None and self.score.startswith(("verdict:", "passed:")):
-            return score(self.score, trajectory, evidence)
+            return score(self.score, trajectory, annotations)
         return found
 
-    def _preferred(self, trajectory: Trajectory, evidence: Annotations, item: int) -> bool:
+    def _preferred(self, trajectory: Trajectory, annotations: Annotations, item: int) -> bool:
         if self.prefer is None:
             return False
-        return self.prefer.holds(trajectory, evidence, item) or self.prefer.holds(trajectory, evidence)
+        return self.prefer.holds(trajectory, annotations, item) or self.prefer.holds(trajectory, annotations)
 
     def _side(self, trajectory: Trajectory, item: int | None) -> tuple[list[ConversationTurn], Side]:
-        told = self.told(trajectory)
-        place = next(place for place, said in enumerate(told) if said.step is not None and said.step == item)
-        end = place + 1 if self.unit == "action" else len(told)
-        return told[:place], side(trajectory, told, slice(place, end), item)
+        dialogue = self.dialogue(trajectory)
+        place = next(place for place, turn in enumerate(dialogue) if turn.step is not None and turn.step == item)
+        end = place + 1 if self.unit == "action" else len(dialogue)
+        return dialogue[:place], side(trajectory, dialogue, slice(place, end), item)
 
 
 Cut = Annotated[str, StringConstraints(pattern=r"^chosen\+\d+$")]
@@ -150,25 +150,27 @@ class TrajectoryPairs(Preferences):
         turns_over = None if self.cut_rejected is None else int(self.cut_rejected.partition("+")[2])
         return Rules(min_gap=self.min_gap, min_chosen=self.min_chosen, max_pairs=self.max_pairs, turns_over=turns_over)
 
-    def candidates(self, trajectory: Trajectory, evidence: Annotations) -> list[Candidate]:
+    def candidates(self, trajectory: Trajectory, annotations: Annotations) -> list[Candidate]:
         """The run. Raises ``Unused`` if the agent does nothing of its own in it."""
-        told, content = self.told(trajectory), trajectory.content
-        own = own_places(told, content)
+        dialogue, content = self.dialogue(trajectory), trajectory.content
+        own = own_places(dialogue, content)
         if not own:
             raise Unused("no_step", "the agent does nothing of its own")
-        turns = turn_numbers(told, trajectory)
+        turns = turn_numbers(dialogue, trajectory)
         deeds: dict[int, list[str]] = {}
         for place in range(own[-1] + 1):
-            if told[place].step is not None:
-                deeds.setdefault(turns[place], []).append(done(content, told[place].items))
+            if dialogue[place].step is not None:
+                deeds.setdefault(turns[place], []).append(done(content, dialogue[place].items))
         actions = tuple(itertools.accumulate(deeds.values(), lambda before, deed: digest(before, deed), initial=""))[1:]
-        before = said_earlier(self.tools_column(trajectory), [said.message for said in told[: opening(told)]])[-1]
+        before = prompt_texts(self.tools_column(trajectory), [turn.message for turn in dialogue[: opening(dialogue)]])[
+            -1
+        ]
         return [
             Candidate(
                 trajectory_id=trajectory.trajectory_id,
                 group=before if trajectory.task_id is None else trajectory.task_id,
                 opening=before,
-                score=score(self.score, trajectory, evidence),
+                score=score(self.score, trajectory, annotations),
                 actions=actions,
                 with_loss=tuple(sorted({turns[place] for place in own})),
                 text=digest(before, actions[-1]),
@@ -177,7 +179,7 @@ class TrajectoryPairs(Preferences):
 
     def make_row(self, pair: Pair, chosen: Trajectory, rejected: Trajectory) -> PreferenceRow:
         """The row of a pair."""
-        better, worse = self.told(chosen), self.told(rejected)
+        better, worse = self.dialogue(chosen), self.dialogue(rejected)
         end = bisect_right(turn_numbers(worse, rejected), pair.last_turn)
         parting = parts_at(better, worse[:end])
         branches = any(item.context_operation == "copied" for run in (chosen, rejected) for item in run.content)
@@ -185,24 +187,24 @@ class TrajectoryPairs(Preferences):
         return self._row(
             pair,
             chosen,
-            [said.message for said in better[:start]],
+            [turn.message for turn in better[:start]],
             side(chosen, better, slice(start, None), better[parting].step),
             side(rejected, worse, slice(start, end), worse[parting].step),
         )
 
 
-def opening(told: Sequence[ConversationTurn]) -> int:
+def opening(dialogue: Sequence[ConversationTurn]) -> int:
     """How many messages precede the first step."""
-    return next(place for place, said in enumerate(told) if said.step is not None)
+    return next(place for place, turn in enumerate(dialogue) if turn.step is not None)
 
 
-def turn_numbers(told: Sequence[ConversationTurn], trajectory: Trajectory) -> list[int]:
+def turn_numbers(dialogue: Sequence[ConversationTurn], trajectory: Trajectory) -> list[int]:
     """For each message the number of the agent's turn that it belongs to, from 1; 0 before the first."""
     numbers: list[int] = []
-    number, turn = 0, None
-    for said in told:
-        if said.step is not None and trajectory.content[said.step].turn != turn:
-            number, turn = number + 1, trajectory.content[said.step].turn
+    number, last = 0, None
+    for turn in dialogue:
+        if turn.step is not None and trajectory.content[turn.step].turn != last:
+            number, last = number + 1, trajectory.content[turn.step].turn
         numbers.append(number)
     return numbers
 

@@ -91,15 +91,15 @@ def addressee(text: str, names: Iterable[str]) -> str | None:
     return None if found is None else known.get(found[1].casefold())
 
 
-def told_by(trajectory: Trajectory, name: str) -> list[ConversationTurn]:
+def dialogue_of(trajectory: Trajectory, name: str) -> list[ConversationTurn]:
     """The conversation of a run of ours as its agent ``name`` had it; none of it marked for training."""
     seen, places = seen_as(trajectory, name)
     return placed(conversation(seen), places)
 
 
-def placed(told: Sequence[ConversationTurn], places: Sequence[int]) -> list[ConversationTurn]:
+def placed(dialogue: Sequence[ConversationTurn], places: Sequence[int]) -> list[ConversationTurn]:
     """A conversation of items that stand at ``places`` of a run, with the indices that they have there."""
-    return [msgspec.structs.replace(said, items=tuple(places[item] for item in said.items)) for said in told]
+    return [msgspec.structs.replace(turn, items=tuple(places[item] for item in turn.items)) for turn in dialogue]
 
 
 def seen_as(trajectory: Trajectory, name: str) -> tuple[Trajectory, list[int]]:
@@ -183,7 +183,7 @@ def linearized(trajectory: Trajectory, names: Sequence[str]) -> tuple[Trajectory
     items: list[AnyItem] = []
     places: list[int] = []
     for place, item in enumerate(trajectory.content):
-        if not _told(trajectory.content, place, names, roles):
+        if not _shows(trajectory.content, place, names, roles):
             continue
         if isinstance(item, Action):
             item = _thought(item) if item.agent in names else heard(item, people)
@@ -194,7 +194,7 @@ def linearized(trajectory: Trajectory, names: Sequence[str]) -> tuple[Trajectory
     return msgspec.structs.replace(trajectory, content=items), places
 
 
-def _told(content: Sequence[AnyItem], place: int, names: Sequence[str], roles: dict[str, Perspective]) -> bool:
+def _shows(content: Sequence[AnyItem], place: int, names: Sequence[str], roles: dict[str, Perspective]) -> bool:
     item = content[place]
     if isinstance(item, Action):
         speaker = roles.get(item.agent or "")

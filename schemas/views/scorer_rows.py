@@ -43,14 +43,14 @@ class ScorerRows(Dialogue):
         default=None, description="name of the verdict whose reason is the row's critique"
     )
 
-    def make_rows(self, trajectory: Trajectory, evidence: Annotations) -> list[ScorerRow]:
+    def make_rows(self, trajectory: Trajectory, annotations: Annotations) -> list[ScorerRow]:
         """The rows of one trajectory. Raises ``Unused`` if nothing is known of it, or of its steps."""
-        told = self.told(trajectory)
+        dialogue = self.dialogue(trajectory)
         if self.rows == "trajectory":
-            ends: list[tuple[int, int | None]] = [(len(told), None)]
+            ends: list[tuple[int, int | None]] = [(len(dialogue), None)]
         else:
-            ends = [(place + 1, told[place].step) for place in own_places(told, trajectory.content)]
-        found = [(end, step, self._target(trajectory, evidence, step)) for end, step in ends]
+            ends = [(place + 1, dialogue[place].step) for place in own_places(dialogue, trajectory.content)]
+        found = [(end, step, self._target(trajectory, annotations, step)) for end, step in ends]
         known = [each for each in found if each[2] != Target()]
         if not known:
             raise Unused("unscored", "nothing that a scorer could learn is known")
@@ -58,20 +58,20 @@ class ScorerRows(Dialogue):
             ScorerRow(
                 **origin(self, trajectory, index),
                 **msgspec.structs.asdict(target),
-                messages=[said.message for said in told[:end]],
+                messages=[turn.message for turn in dialogue[:end]],
                 item=step,
                 tools=self.tools_column(trajectory),
             )
             for index, (end, step, target) in enumerate(known)
         ]
 
-    def _target(self, trajectory: Trajectory, evidence: Annotations, step: int | None) -> Target:
+    def _target(self, trajectory: Trajectory, annotations: Annotations, step: int | None) -> Target:
         kind, _, name = (self.score or "").partition(":")
-        value = evidence.value(name, step) if kind == "value" else None
-        label = evidence.label(self.label, step) if self.label is not None else None
-        verdict = evidence.verdict(self.critique, step) if self.critique is not None else None
+        value = annotations.value(name, step) if kind == "value" else None
+        label = annotations.label(self.label, step) if self.label is not None else None
+        verdict = annotations.verdict(self.critique, step) if self.critique is not None else None
         return Target(
-            value=score(self.score, trajectory, evidence, step) if self.score is not None else None,
+            value=score(self.score, trajectory, annotations, step) if self.score is not None else None,
             n=value.n if value is not None else None,
             label=label.value if label is not None else None,
             critique=verdict.reason if verdict is not None else None,

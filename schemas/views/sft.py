@@ -63,11 +63,11 @@ class Sft(LossRule, Dialogue):
         default=None, description="texts `success` and `failure`, one of which is added to the system prompt (NAT)"
     )
 
-    def make_rows(self, trajectory: Trajectory, evidence: Annotations) -> list[SftRow]:
+    def make_rows(self, trajectory: Trajectory, annotations: Annotations) -> list[SftRow]:
         """The rows of one trajectory. Raises ``Unused`` if no message carries loss."""
-        told = self.told(trajectory)
+        dialogue = self.dialogue(trajectory)
         if self.prefix is not None:
-            told = with_system(told, self.prefix.text(trajectory, evidence))
-        messages = self.marked(told, trajectory, evidence)
+            dialogue = with_system(dialogue, self.prefix.text(trajectory, annotations))
+        messages = self.marked(dialogue, trajectory, annotations)
         rows = sft_rows(self, trajectory, messages, self.tools_column(trajectory), self.rows)
-        return with_tokens(rows, told, trajectory)
+        return with_tokens(rows, dialogue, trajectory)

@@ -25,12 +25,12 @@ class Text(Dialogue):
 
     tool_format: TextFormat = Field(default="json", description="how tools, calls and results are written")
 
-    def make_rows(self, trajectory: Trajectory, evidence: Annotations) -> list[TextRow]:
+    def make_rows(self, trajectory: Trajectory, annotations: Annotations) -> list[TextRow]:
         """The row of one trajectory. Raises ``Unused`` if it says nothing."""
-        del evidence
-        told = [said for said in self.told(trajectory) if not is_copied(trajectory.content, said.items)]
-        parts = [part for said in told if (part := transcribed(said.message))]
-        if not any(said.items for said in told):
+        del annotations
+        dialogue = [turn for turn in self.dialogue(trajectory) if not is_copied(trajectory.content, turn.items)]
+        parts = [part for turn in dialogue if (part := transcribed(turn.message))]
+        if not any(turn.items for turn in dialogue):
             raise Unused("no_text", "nothing is said or done but what was copied")
         return [TextRow(**origin(self, trajectory, 0), text="\n\n".join(parts))]
 
@@ -54,18 +54,18 @@ class Prompts(Dialogue):
 
     rows: Literal["first", "step"] = Field(default="first", description="up to the first step, or up to every step")
 
-    def make_rows(self, trajectory: Trajectory, evidence: Annotations) -> list[PromptRow]:
+    def make_rows(self, trajectory: Trajectory, annotations: Annotations) -> list[PromptRow]:
         """The rows of one trajectory. Raises ``Unused`` if no own step has anything before it."""
-        del evidence
-        told = self.told(trajectory)
-        places = [place for place in own_places(told, trajectory.content) if place > 0]
+        del annotations
+        dialogue = self.dialogue(trajectory)
+        places = [place for place in own_places(dialogue, trajectory.content) if place > 0]
         if not places:
             raise Unused("no_prompt", "nothing precedes a step of the agent")
         return [
             PromptRow(
                 **origin(self, trajectory, index),
-                prompt=[said.message for said in told[:place]],
-                item=told[place].step,
+                prompt=[turn.message for turn in dialogue[:place]],
+                item=dialogue[place].step,
                 outcome=trajectory.outcome.status,
                 tools=self.tools_column(trajectory),
             )

@@ -9,15 +9,15 @@ import msgspec
 from agentmill.schemas.records.rows import Message, RowTokens, SampledTurn, SftRow
 from agentmill.schemas.records.trajectory import Action, Trajectory, TurnTokens
 from agentmill.schemas.views.conversation import ConversationTurn, conversation, is_copied
-from agentmill.schemas.views.roles import perspectives, told_by
+from agentmill.schemas.views.roles import dialogue_of, perspectives
 
 
-def with_tokens(rows: list[SftRow], told: Sequence[ConversationTurn], trajectory: Trajectory) -> list[SftRow]:
-    """The rows, whose messages are the first of ``told``, with their tokens where these are known."""
-    lived = segments(told, trajectory)
-    copied = {place for place, said in enumerate(told) if is_copied(trajectory.content, said.items)}
+def with_tokens(rows: list[SftRow], dialogue: Sequence[ConversationTurn], trajectory: Trajectory) -> list[SftRow]:
+    """The rows, whose messages are the first of ``dialogue``, with their tokens where these are known."""
+    sampled = segments(dialogue, trajectory)
+    copied = {place for place, turn in enumerate(dialogue) if is_copied(trajectory.content, turn.items)}
     return [
-        msgspec.structs.replace(row, tokens=[_whose(each, row, copied) for each in with_loss(lived, row.messages)])
+        msgspec.structs.replace(row, tokens=[_whose(each, row, copied) for each in with_loss(sampled, row.messages)])
         for row in rows
     ]
 
@@ -29,18 +29,18 @@ def _whose(segment: RowTokens, row: SftRow, copied: Set[int]) -> RowTokens:
     return segment
 
 
-def segments(told: Sequence[ConversationTurn], trajectory: Trajectory) -> list[RowTokens]:
+def segments(dialogue: Sequence[ConversationTurn], trajectory: Trajectory) -> list[RowTokens]:
     """All segments of the run, whole, where their tokens are known.
 
     They are not where the run is told otherwise than it was played: from a side that no agent had, with another system
     prompt, or with tools written out.
     """
-    whose = _lived_by(list(told), trajectory)
+    whose = _played_by(list(dialogue), trajectory)
     if whose is None:
         return []
     found: list[RowTokens] = []
-    for place, said in enumerate(told):
-        tokens = _tokens(said, trajectory)
+    for place, turn in enumerate(dialogue):
+        tokens = _tokens(turn, trajectory)
         if tokens is None:
             continue
         if tokens.segment_start:
@@ -55,27 +55,27 @@ def segments(told: Sequence[ConversationTurn], trajectory: Trajectory) -> list[R
     return found
 
 
-def _lived_by(told: list[ConversationTurn], trajectory: Trajectory) -> dict[str, str | None] | None:
+def _played_by(dialogue: list[ConversationTurn], trajectory: Trajectory) -> dict[str, str | None] | None:
     """The model that had this conversation, as fields of ``RowTokens``; ``None`` if none had."""
     made = trajectory.generation
     agents = perspectives(trajectory)
     for name, agent in agents.items():
-        if told == told_by(trajectory, name):
+        if dialogue == dialogue_of(trajectory, name):
             return {"model": agent.model, "revision": agent.revision}
-    if agents or told != conversation(trajectory):
+    if agents or dialogue != conversation(trajectory):
         return None
     return {"model": made.model, "revision": made.revision} if made is not None else {}
 
 
-def _tokens(said: ConversationTurn, trajectory: Trajectory) -> TurnTokens | None:
-    item = trajectory.content[said.items[0]] if said.items and said.message.role == "assistant" else None
+def _tokens(turn: ConversationTurn, trajectory: Trajectory) -> TurnTokens | None:
+    item = trajectory.content[turn.items[0]] if turn.items and turn.message.role == "assistant" else None
     return item.tokens if isinstance(item, Action) else None
 
 
-def with_loss(lived: Sequence[RowTokens], messages: Sequence[Message]) -> list[RowTokens]:
+def with_loss(sampled: Sequence[RowTokens], messages: Sequence[Message]) -> list[RowTokens]:
     """Of the segments of a run those in which its first ``messages`` carry loss, each up to the last that does."""
     kept = []
-    for segment in lived:
+    for segment in sampled:
         places = [
             place
             for place, turn in enumerate(segment.turns)

@@ -34,20 +34,20 @@ class Reflection(Dialogue):
 
     rows: Per = Field(default="step", description="one row per trajectory, or per turn that puts an error right")
 
-    def make_rows(self, trajectory: Trajectory, evidence: Annotations) -> list[SftRow]:
+    def make_rows(self, trajectory: Trajectory, annotations: Annotations) -> list[SftRow]:
         """The rows of one trajectory. Raises ``Unused`` if no error was put right."""
-        del evidence
+        del annotations
         content = trajectory.content
-        told = self.told(trajectory)
-        turns = [place for place, said in enumerate(told) if said.step is not None]
-        wrong = {place: went_wrong(content, told[place].items) for place in turns}
+        dialogue = self.dialogue(trajectory)
+        turns = [place for place, turn in enumerate(dialogue) if turn.step is not None]
+        wrong = {place: went_wrong(content, dialogue[place].items) for place in turns}
         after_error = {later for earlier, later in itertools.pairwise(turns) if wrong[earlier]}
-        right = {place for place in own_places(told, content) if place in after_error and not wrong[place]}
+        right = {place for place in own_places(dialogue, content) if place in after_error and not wrong[place]}
         if not right:
             raise Unused("no_correction", "no turn puts right what went wrong before it")
-        messages = [msgspec.structs.replace(said.message, train=place in right) for place, said in enumerate(told)]
+        messages = [msgspec.structs.replace(turn.message, train=place in right) for place, turn in enumerate(dialogue)]
         rows = sft_rows(self, trajectory, messages, self.tools_column(trajectory), self.rows)
-        return with_tokens(rows, told, trajectory)
+        return with_tokens(rows, dialogue, trajectory)
 
 
 class Spliced(Families):
@@ -94,9 +94,9 @@ class Spliced(Families):
         """How many turns of the failed run are shown. Raises ``Unused`` if none after the common ones is an error."""
         if self.error is None:
             return len(line.turns)
-        run, evidence = line.relative.trajectory, line.relative.evidence
+        run, annotations = line.relative.trajectory, line.relative.annotations
         for number, turn in enumerate(line.turns[common:], common + 1):
-            if self.error.holds(run, evidence, turn.step):
+            if self.error.holds(run, annotations, turn.step):
                 return number
         raise Unused("no_error", f"after the runs part no step fulfils {self.error}")
 

@@ -24,7 +24,7 @@ class Relative(msgspec.Struct, frozen=True):
     """A trajectory of a family, and what is said of it."""
 
     trajectory: Trajectory
-    evidence: Annotations
+    annotations: Annotations
 
 
 Made = dict[str, list[SftRow] | Unused]
@@ -114,24 +114,24 @@ class Families(Dialogue):
         raise NotImplementedError
 
     def _line(self, relative: Relative) -> Line:
-        """A run as turns. Raises ``Unused`` as ``told``, and (``unscored``) if there is none or no score."""
+        """A run as turns. Raises ``Unused`` as ``dialogue``, and (``unscored``) if there is none or no score."""
         run = relative.trajectory
-        found = score(self.score, run, relative.evidence)
+        found = score(self.score, run, relative.annotations)
         # One of `system_prompts` per task: runs of a family share their opening.
-        told = self.told(msgspec.structs.replace(run, trajectory_id=run.task_id or ""))
-        starts = [place for place, said in enumerate(told) if said.step is not None]
+        dialogue = self.dialogue(msgspec.structs.replace(run, trajectory_id=run.task_id or ""))
+        starts = [place for place, turn in enumerate(dialogue) if turn.step is not None]
         if found is None or not starts:
             raise Unused("unscored", f"no {self.score}, or the agent does nothing")
         turns = [
             Turn(
-                told[start].message,
-                tuple(said.message for said in told[start + 1 : end]),
-                not is_copied(run.content, told[start].items),
-                told[start].items[0],
+                dialogue[start].message,
+                tuple(turn.message for turn in dialogue[start + 1 : end]),
+                not is_copied(run.content, dialogue[start].items),
+                dialogue[start].items[0],
             )
-            for start, end in zip(starts, [*starts[1:], len(told)], strict=True)
+            for start, end in zip(starts, [*starts[1:], len(dialogue)], strict=True)
         ]
-        return Line(relative, [said.message for said in told[: starts[0]]], turns, found)
+        return Line(relative, [turn.message for turn in dialogue[: starts[0]]], turns, found)
 
 
 def shared(one: Sequence[Turn], other: Sequence[Turn]) -> int:

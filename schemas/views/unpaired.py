@@ -30,33 +30,33 @@ class Unpaired(Dialogue):
     desirable_weight: float = Field(default=1.0, ge=0, description="weight of the rows that are good")
     undesirable_weight: float = Field(default=1.0, ge=0, description="weight of the rows that are bad")
 
-    def make_rows(self, trajectory: Trajectory, evidence: Annotations) -> list[UnpairedRow]:
+    def make_rows(self, trajectory: Trajectory, annotations: Annotations) -> list[UnpairedRow]:
         """The rows of one trajectory. Raises ``Unused`` if it has no own step, or no score."""
-        told = self.told(trajectory)
-        places = own_places(told, trajectory.content)
+        dialogue = self.dialogue(trajectory)
+        places = own_places(dialogue, trajectory.content)
         if not places:
             raise Unused("no_step", "the agent does nothing of its own")
-        messages = [said.message for said in told]
+        messages = [turn.message for turn in dialogue]
         for place in places:
             messages[place] = msgspec.structs.replace(messages[place], train=True)
-        spans: list[tuple[int, int, int | None]] = [(place, place + 1, told[place].step) for place in places]
+        spans: list[tuple[int, int, int | None]] = [(place, place + 1, dialogue[place].step) for place in places]
         if self.rows == "trajectory":
             spans = [(places[0], places[-1] + 1, None)]
-        scored = [(*span, score(self.score, trajectory, evidence, span[2])) for span in spans]
+        scored = [(*span, score(self.score, trajectory, annotations, span[2])) for span in spans]
         known = [(start, end, step, found) for start, end, step, found in scored if found is not None]
         if not known:
             raise Unused("unscored", f"no {self.score}")
-        lived = segments(told, trajectory)
-        return [self._row(trajectory, (messages, lived), number, each) for number, each in enumerate(known)]
+        sampled = segments(dialogue, trajectory)
+        return [self._row(trajectory, (messages, sampled), number, each) for number, each in enumerate(known)]
 
     def _row(
         self,
         trajectory: Trajectory,
-        told: tuple[Sequence[Message], Sequence[RowTokens]],
+        dialogue: tuple[Sequence[Message], Sequence[RowTokens]],
         index: int,
         scored: tuple[int, int, int | None, float],
     ) -> UnpairedRow:
-        messages, lived = told
+        messages, sampled = dialogue
         start, end, step, found = scored
         label = found >= self.threshold
         prompt = [silenced(message) for message in messages[:start]]
@@ -66,7 +66,7 @@ class Unpaired(Dialogue):
             prompt=prompt,
             completion=completion,
             label=label,
-            tokens=with_loss(lived, [*prompt, *completion]),
+            tokens=with_loss(sampled, [*prompt, *completion]),
             item=step,
             weight=self.desirable_weight if label else self.undesirable_weight,
             tools=self.tools_column(trajectory),

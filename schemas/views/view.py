@@ -39,15 +39,17 @@ class View(Protocol):
     record: ClassVar[type[Record]]
     """The type of the rows."""
 
-    def make_rows(self, trajectory: Trajectory, evidence: Annotations) -> Sequence[Record]:
+    def make_rows(self, trajectory: Trajectory, annotations: Annotations) -> Sequence[Record]:
         """The rows of one trajectory, at least one, ids by ``agentmill.schemas.ids.row_id``. Raises ``Unused``."""
 
 
 def parameters_of(view: Any) -> JsonObject:
     """The parameters of a view as plain JSON; nested ones as they were given, without their defaults."""
     fields = type(view).model_fields
-    told = {name: getattr(view, name) for name in fields}
-    return {name: _plain(value) for name, value in told.items() if name not in LATER or value != fields[name].default}
+    dialogue = {name: getattr(view, name) for name in fields}
+    return {
+        name: _plain(value) for name, value in dialogue.items() if name not in LATER or value != fields[name].default
+    }
 
 
 def origin(view: Any, trajectory: Trajectory, index: int) -> dict[str, Any]:
@@ -76,17 +78,17 @@ TOLD_IN_PARTS = (SftRow, UnpairedRow)
 """Rows that teach an agent to act on what it sees; others may tell more than it saw."""
 
 
-def rows_of(view: Any, trajectory: Trajectory, evidence: Annotations) -> list[Any]:
+def rows_of(view: Any, trajectory: Trajectory, annotations: Annotations) -> list[Any]:
     """As ``make_rows`` of a ``View``, but for a run of ours in parts. Raises ``Unused`` if no part gives a row."""
     in_parts = view.record in TOLD_IN_PARTS and trajectory.generation is not None
     if not in_parts or not any(map(is_mark, trajectory.content)):
-        made: list[Any] = view.make_rows(trajectory, evidence)
+        made: list[Any] = view.make_rows(trajectory, annotations)
         return made
     rows: list[Any] = []
     why: Unused | None = None
-    for part, said, places in parts(trajectory, evidence):
+    for part, found, places in parts(trajectory, annotations):
         try:
-            rows += [_of_whole(row, places) for row in view.make_rows(part, said)]
+            rows += [_of_whole(row, places) for row in view.make_rows(part, found)]
         except Unused as error:
             why = why or error
     if not rows and why is not None:
@@ -98,7 +100,7 @@ def rows_of(view: Any, trajectory: Trajectory, evidence: Annotations) -> list[An
     ]
 
 
-def parts(trajectory: Trajectory, evidence: Annotations) -> Iterator[tuple[Trajectory, Annotations, list[int]]]:
+def parts(trajectory: Trajectory, annotations: Annotations) -> Iterator[tuple[Trajectory, Annotations, list[int]]]:
     """Each part of a run, what is said of it and of its items, and at which places of the run these stand."""
     content = trajectory.content
     starts = [place for place, item in enumerate(content) if is_mark(item)]
@@ -110,7 +112,7 @@ def parts(trajectory: Trajectory, evidence: Annotations) -> Iterator[tuple[Traje
             mark = before.index(start)
             items[mark] = msgspec.structs.replace(content[start], turn=0)
         part = msgspec.structs.replace(trajectory, content=[*items, *content[start + 1 : end]])
-        moved = _moved(evidence, {place: number for number, place in enumerate(places)})
+        moved = _moved(annotations, {place: number for number, place in enumerate(places)})
         yield part, msgspec.structs.replace(moved, repeated=frozenset(range(len(before)))), places
 
 
@@ -120,17 +122,17 @@ def _of_whole(row: Any, places: Sequence[int]) -> Any:
     return row if item is None else msgspec.structs.replace(row, item=places[item])
 
 
-def _moved(evidence: Annotations, numbers: Mapping[int, int]) -> Annotations:
+def _moved(annotations: Annotations, numbers: Mapping[int, int]) -> Annotations:
     return Annotations(
-        verdicts=_of_part(evidence.verdicts, numbers),
-        labels=_of_part(evidence.labels, numbers),
-        values=_of_part(evidence.values, numbers),
+        verdicts=_of_part(annotations.verdicts, numbers),
+        labels=_of_part(annotations.labels, numbers),
+        values=_of_part(annotations.values, numbers),
     )
 
 
-def _of_part(said: Mapping[Key, T], numbers: Mapping[int, int]) -> dict[Key, T]:
+def _of_part(found: Mapping[Key, T], numbers: Mapping[int, int]) -> dict[Key, T]:
     return {
         (None if item is None else numbers[item], name): each
-        for (item, name), each in said.items()
+        for (item, name), each in found.items()
         if item is None or item in numbers
     }

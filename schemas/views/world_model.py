@@ -37,33 +37,33 @@ class WorldModel(Config):
         description="the start of the system prompt, before that of the agent",
     )
 
-    def make_rows(self, trajectory: Trajectory, evidence: Annotations) -> list[SftRow]:
+    def make_rows(self, trajectory: Trajectory, annotations: Annotations) -> list[SftRow]:
         """The rows of one trajectory. Raises ``Unused`` if no observation can be learnt, or of several agents."""
-        del evidence
+        del annotations
         if several := several_agents(trajectory):
             raise several
         system = "\n\n".join(part for part in (self.instruction, trajectory.system_prompt) if part)
         content = [_without_thought(item) for item in trajectory.content]
-        told = conversation(msgspec.structs.replace(trajectory, system_prompt=system, content=content))
+        dialogue = conversation(msgspec.structs.replace(trajectory, system_prompt=system, content=content))
         if trajectory.tools:
-            told = with_system(told, tool_list(trajectory.tools, TOOL_TEXTS[self.tool_format]))
+            dialogue = with_system(dialogue, tool_list(trajectory.tools, TOOL_TEXTS[self.tool_format]))
         messages: list[Message] = []
         acted = False
-        for said in told:
-            _add(messages, self._turned(said, trajectory.content, acted))
-            acted = acted or said.step is not None
+        for turn in dialogue:
+            _add(messages, self._turned(turn, trajectory.content, acted))
+            acted = acted or turn.step is not None
         return sft_rows(self, trajectory, messages, None, self.rows)
 
-    def _turned(self, said: ConversationTurn, content: Sequence[AnyItem], acted: bool) -> Message:
+    def _turned(self, turn: ConversationTurn, content: Sequence[AnyItem], acted: bool) -> Message:
         """The message with agent and environment changed over; what precedes the first action is no answer to one."""
-        message = said.message
+        message = turn.message
         if message.role == "system":
             return message
-        if said.step is not None:
+        if turn.step is not None:
             calls = message.tool_calls
             text = calls_text(message, TOOL_TEXTS[self.tool_format]) if calls else message.content
             return Message(role="user", content=text)
-        items = [content[item] for item in said.items]
+        items = [content[item] for item in turn.items]
         if not acted or not all(map(_of_environment, items)):
             return Message(role="user", content=message.content)
         return Message(role="assistant", content=message.content, train=bool(message.content) and _learnable(items))

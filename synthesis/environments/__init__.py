@@ -33,8 +33,9 @@ def blocks(spec: EnvironmentSpec) -> bool:
     return bool(getattr(ENVIRONMENTS.load(spec.family), "blocking", False))
 
 
-def check_admissible(asked: str, families: Iterable[str]) -> None:
-    """Raises ``UserError`` where ``asked`` lets an agent choose among admissible actions in a family that hides some.
+def check_admissible(parameter: str, families: Iterable[str]) -> None:
+    """Raises ``UserError`` where ``parameter`` lets an agent choose among admissible actions in a family that hides
+    some.
 
     A family whose packages are not installed is believed: who makes its environments says what is missing.
     """
@@ -45,7 +46,7 @@ def check_admissible(asked: str, families: Iterable[str]) -> None:
             continue
         if not lists_all:
             raise UserError(
-                f"`{asked}`: environments of family {family!r} do not list all legal actions to choose from\n"
+                f"`{parameter}`: environments of family {family!r} do not list all legal actions to choose from\n"
                 "leave it out, or use environments of a family that lists all of them, such as pddl",
                 ErrorCode.ACTIONS_NOT_LISTED,
             )

@@ -38,8 +38,8 @@ class Transition(Record):
 
 def refusal(why: str) -> Transition:
     """What an illegal action comes to. Half characters (lone surrogates) that it quotes are told as ``?``."""
-    said = why.encode(errors="replace").decode()
-    return Transition(observation=TextObservation(content=said, source="environment"), error=True)
+    plain = why.encode(errors="replace").decode()
+    return Transition(observation=TextObservation(content=plain, source="environment"), error=True)
 
 
 class Check(Record):

@@ -109,8 +109,8 @@ class Author:
         content: list[AnyItem] = [TextObservation(content=request, source="user")]
         for turn, version in enumerate(history, start=1):
             content.append(MessageAction(content=version["text"], turn=turn))
-            told = self._repair.substitute(faults=version["faults"])
-            content.append(TextObservation(content=told, source="user", turn=turn))
+            fault_text = self._repair.substitute(faults=version["faults"])
+            content.append(TextObservation(content=fault_text, source="user", turn=turn))
         turn_of_policy = await self._policy.act(
             Conversation(
                 episode_id=self.identity(inspiration, seed),
@@ -123,14 +123,14 @@ class Author:
         return "\n".join(action.content for action in turn_of_policy.actions if isinstance(action, MessageAction))
 
 
-def told(check: AdmissionCheck) -> str:
+def fault_text(check: AdmissionCheck) -> str:
     """A failed check, for the author."""
     return f"- {check.name.replace('_', ' ')}: {check.detail}"
 
 
 def first_fault(checks: Iterable[AdmissionCheck]) -> str:
     """The first failed check in words, empty where all pass; what lies behind it cannot be tried."""
-    return next((told(check) for check in checks if not check.passed), "")
+    return next((fault_text(check) for check in checks if not check.passed), "")
 
 
 def read_object(text: str) -> str | None:

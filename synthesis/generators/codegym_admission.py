@@ -75,8 +75,8 @@ def task_checks(task: Task, spec: EnvironmentSpec) -> Iterator[AdmissionCheck]:
 def _trials(problem: Problem, probes: int) -> Iterator[AdmissionCheck]:
     """Raises ``Failure``."""
     workshop = Workshop(problem)
-    asked = [(derive_seed("probe", number), size) for number in range(probes) for size in PROBE_SIZES]
-    draws, again = _halves(workshop.draw([*asked, *reversed(asked)]))
+    draws_wanted = [(derive_seed("probe", number), size) for number in range(probes) for size in PROBE_SIZES]
+    draws, again = _halves(workshop.draw([*draws_wanted, *reversed(draws_wanted)]))
     changed = ["other inputs are drawn the second time"] if draws != again else []
     for each in draws:
         question(problem, each.given)
@@ -93,14 +93,14 @@ def _trials(problem: Problem, probes: int) -> Iterator[AdmissionCheck]:
         counter.open()
         yield _judged("unplayable", counter.follow(draws, runs))
     idle = sum(not run.calls for run in runs)
-    told = [f"the oracle calls no tool in {idle} of {len(runs)} probes"]
-    yield _judged("idle_oracle", told if idle > MOST_GUESSED * len(runs) else [])
+    defects_found = [f"the oracle calls no tool in {idle} of {len(runs)} probes"]
+    yield _judged("idle_oracle", defects_found if idle > MOST_GUESSED * len(runs) else [])
     called = {name for run in runs for name, _, _ in run.calls}
     yield _judged("unused_tool", [f"the oracle never calls {t.name}" for t in problem.tools if t.name not in called])
     yield _judged("peeking_oracle", _peeks(workshop, draws, runs))
     if problem.answer is not None:
         yield _judged("constant_answer", _constant(answers))
-        yield _judged("told_answer", [*_told(draws, answers), *_foretold(workshop, draws, runs)])
+        yield _judged("told_answer", [*_given_answers(draws, answers), *_foretold(workshop, draws, runs)])
     with closing(Counter(problem)) as counter:
         counter.open()
         yield _judged("telling_tool", _telling(problem, counter, draws, answers))
@@ -143,14 +143,14 @@ def _peeks(workshop: Workshop, draws: Sequence[Draw], runs: Sequence[Run]) -> It
 
 
 def _constant(answers: Sequence[Any]) -> Iterator[str]:
-    said = [digest(answer) for answer in answers]
-    most = max(said, key=said.count)
-    if said.count(most) > MOST_GUESSED * len(said):
-        answer = answers[said.index(most)]
-        yield f"the answer is {answer!r} in {said.count(most)} of {len(said)} probes, and can be guessed"
+    digests = [digest(answer) for answer in answers]
+    most = max(digests, key=digests.count)
+    if digests.count(most) > MOST_GUESSED * len(digests):
+        answer = answers[digests.index(most)]
+        yield f"the answer is {answer!r} in {digests.count(most)} of {len(digests)} probes, and can be guessed"
 
 
-def _told(draws: Sequence[Draw], answers: Sequence[Any]) -> Iterator[str]:
+def _given_answers(draws: Sequence[Draw], answers: Sequence[Any]) -> Iterator[str]:
     for name in draws[0].given:
         hits = [same(draw.given.get(name), answer) for draw, answer in zip(draws, answers, strict=True)]
         if sum(hits) > MOST_GUESSED * len(hits):
@@ -232,8 +232,8 @@ def _unneeded(environment: Environment, task: Task) -> Iterator[str]:
 
 def _judged(name: str, defects: Sequence[str] | Iterator[str]) -> AdmissionCheck:
     """Failed with the first few of ``defects``."""
-    told = list(dict.fromkeys(defects))
-    return AdmissionCheck(name=name, passed=not told, detail="; ".join(told[:3]))
+    defects_found = list(dict.fromkeys(defects))
+    return AdmissionCheck(name=name, passed=not defects_found, detail="; ".join(defects_found[:3]))
 
 
 def _passed(name: str) -> AdmissionCheck:

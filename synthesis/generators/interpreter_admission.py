@@ -26,7 +26,7 @@ from agentmill.synthesis.environments import make
 from agentmill.synthesis.environments.environment import EnvError
 from agentmill.synthesis.environments.interpreter.environment import LIMITS, TOOL
 from agentmill.synthesis.environments.interpreter.goal import Goal, goal_of, same
-from agentmill.synthesis.environments.interpreter.world import RESERVED, begin
+from agentmill.synthesis.environments.interpreter.source_session import RESERVED, begin
 from agentmill.synthesis.generators.interpreter_tasks.written import Function, Written, is_written, written_of
 from agentmill.synthesis.generators.trial import Solution, try_environment, try_task
 from agentmill.synthesis.sandbox import Result, pool
@@ -36,7 +36,7 @@ LEAST_EXAMPLES = 2
 """Of a function that takes arguments; with different ones."""
 CELLS = (2, 8)
 """The least and the most of a solution."""
-TOLD = 300
+MAX_DETAIL = 300
 """Characters of an error that its author is told."""
 
 _WRONG = ApiAction(function=TOOL.name, kwargs={"code": "submit('no answer')"})
@@ -165,7 +165,9 @@ def _examples(written: Written) -> Iterator[tuple[str, Any]]:
 
 def _task_checks(number: int, task: Task, spec: EnvironmentSpec) -> Iterator[AdmissionCheck]:
     for check in try_task(task, spec, Solution(task.gold, task.difficulty)):
-        yield AdmissionCheck(name=check.name, passed=check.passed, detail=f"task {number}: {check.detail}"[: 2 * TOLD])
+        yield AdmissionCheck(
+            name=check.name, passed=check.passed, detail=f"task {number}: {check.detail}"[: 2 * MAX_DETAIL]
+        )
     if "answer" in task.goal:
         yield _judged("always_passes", _spared(number, task, spec))
 
@@ -194,8 +196,8 @@ def _passes(actions: Sequence[AnyAction], task: Task, spec: EnvironmentSpec) -> 
 
 
 def _short(result: Result) -> str:
-    return str(result.error).strip()[-TOLD:]
+    return str(result.error).strip()[-MAX_DETAIL:]
 
 
 def _judged(name: str, fault: str) -> AdmissionCheck:
-    return AdmissionCheck(name=name, passed=not fault, detail=fault[: 2 * TOLD])
+    return AdmissionCheck(name=name, passed=not fault, detail=fault[: 2 * MAX_DETAIL])

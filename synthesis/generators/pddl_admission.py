@@ -14,14 +14,19 @@ from agentmill.synthesis.environments.pddl.planner import PlanLimits, plan
 from agentmill.synthesis.environments.pddl.reader import read_domain, read_problem
 from agentmill.synthesis.environments.pddl.wording import Call, Misunderstood, Wording
 from agentmill.synthesis.generators.pddl_tasks.difficulty import difficulty_of, gold_actions
+from agentmill.synthesis.generators.pddl_tasks.planning_environment import (
+    Neighbourhood,
+    PlanningEnvironment,
+    aiming_at,
+    explore,
+)
 from agentmill.synthesis.generators.pddl_tasks.scheme import scheme_of
 from agentmill.synthesis.generators.pddl_tasks.start import Unsamplable
-from agentmill.synthesis.generators.pddl_tasks.world import Neighbourhood, World, aiming_at, explore
 from agentmill.synthesis.generators.trial import Solution, try_task
 
 PROBE_DEPTH = 30
 PROBE_GOAL_LENGTH = 4
-DEFECTS_TOLD = 3
+MAX_DEFECTS = 3
 WALKS = 30
 WALK_LENGTH = 60
 
@@ -44,8 +49,8 @@ def environment_checks(
     yield _passed("wording")
     yield _judged("unused_predicate", _unused_predicates(domain))
     try:
-        world = World(spec, domain, scheme_of(spec.parameters), wording)
-        samples = [world.sample(random.Random(derive_seed("probe", number))) for number in range(probes)]
+        environment = PlanningEnvironment(spec, domain, scheme_of(spec.parameters), wording)
+        samples = [environment.sample(random.Random(derive_seed("probe", number))) for number in range(probes)]
     except (PddlError, Unsamplable) as error:
         yield _failed("no_probe", error)
         return
@@ -54,7 +59,7 @@ def environment_checks(
     near = [explore(grounded, PROBE_DEPTH, probe_states) for _, grounded in samples]
     yield _judged("noop_action", (x for part in near for x in _noops(part)))
     yield _judged("unreachable_action", _never_applied(domain, near))
-    yield _solvable_probe(world, [problem for problem, _ in samples], near, limits)
+    yield _solvable_probe(environment, [problem for problem, _ in samples], near, limits)
 
 
 def task_checks(task: Task, spec: EnvironmentSpec, limits: PlanLimits, solution: Solution) -> Iterator[AdmissionCheck]:
@@ -99,8 +104,8 @@ def _ambiguities(wording: Wording, grounded: Grounded) -> Iterator[str]:
             meant = []
         if meant != [call]:
             yield f"the command {command!r} means {', '.join(other.action for other in meant) or 'nothing'}"
-    told = Counter(wording.sentence(atom) for atom in (*grounded.atoms, *sorted(grounded.static)))
-    yield from (f"two facts read {sentence!r}" for sentence, count in told.items() if count > 1)
+    unique = Counter(wording.sentence(atom) for atom in (*grounded.atoms, *sorted(grounded.static)))
+    yield from (f"two facts read {sentence!r}" for sentence, count in unique.items() if count > 1)
 
 
 def _noops(near: Neighbourhood) -> Iterator[str]:
@@ -138,14 +143,16 @@ def _walked(grounded: Grounded, chance: random.Random) -> Iterable[str]:
 
 
 def _solvable_probe(
-    world: World, problems: list[Problem], near: Sequence[Neighbourhood], limits: PlanLimits
+    environment: PlanningEnvironment, problems: list[Problem], near: Sequence[Neighbourhood], limits: PlanLimits
 ) -> AdmissionCheck:
     """Some sampled problem gets a goal, and the real environment accepts the planner's plan for it."""
     for number, (problem, part) in enumerate(zip(problems, near, strict=True)):
-        atoms = world.draw_goal(part, PROBE_GOAL_LENGTH, 1, None, random.Random(number))
-        task = world.task("probe", aiming_at(problem, atoms), limits, Lineage(operator="probe")) if atoms else None
+        atoms = environment.draw_goal(part, PROBE_GOAL_LENGTH, 1, None, random.Random(number))
+        task = (
+            environment.task("probe", aiming_at(problem, atoms), limits, Lineage(operator="probe")) if atoms else None
+        )
         if task is not None:
-            checks = list(try_task(task, world.spec, Solution(task.gold, None)))
+            checks = list(try_task(task, environment.spec, Solution(task.gold, None)))
             wrong = next((check for check in checks if not check.passed), None)
             detail = f"{wrong.name}: {wrong.detail}" if wrong else f"solved in {len(task.gold or [])} actions"
             return AdmissionCheck(name="unsolvable_probe", passed=wrong is None, detail=detail)
@@ -162,9 +169,9 @@ def _failed(name: str, error: Exception) -> AdmissionCheck:
 
 def _judged(name: str, defects: Iterable[str]) -> AdmissionCheck:
     """Failed with the first few different ones of ``defects``."""
-    told: dict[str, None] = {}
+    unique: dict[str, None] = {}
     for defect in defects:
-        told[defect] = None
-        if len(told) == DEFECTS_TOLD:
+        unique[defect] = None
+        if len(unique) == MAX_DEFECTS:
             break
-    return AdmissionCheck(name=name, passed=not told, detail="; ".join(told))
+    return AdmissionCheck(name=name, passed=not unique, detail="; ".join(unique))

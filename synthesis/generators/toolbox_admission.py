@@ -33,9 +33,9 @@ from agentmill.synthesis.environments.toolbox.toolbox import (
     read_toolbox,
 )
 from agentmill.synthesis.generators.toolbox_probe import Probe, disconnected, no_task
-from agentmill.synthesis.generators.toolbox_tasks.world import World
+from agentmill.synthesis.generators.toolbox_tasks.live_toolbox import LiveToolbox
 
-DEFECTS_TOLD = 3
+MAX_DEFECTS = 3
 WRONG_VALUES = 2
 
 
@@ -52,8 +52,8 @@ def environment_checks(spec: EnvironmentSpec, probes: int) -> Iterator[Admission
         yield _judged(name, defects)
     yield _judged("disconnected_tool", disconnected(toolbox))
     try:
-        with closing(World(spec)) as world:
-            probe = Probe(world)
+        with closing(LiveToolbox(spec)) as live:
+            probe = Probe(live)
             for number in range(probes):
                 probe.round(random.Random(derive_seed("probe", number)))
             yield _judged("unreachable_tool", probe.unreachable())
@@ -87,14 +87,14 @@ def _ungrounded(environment: Environment, task: Task, gold: Sequence[ApiAction])
     """Arguments of the solution that neither the user nor an answer before said."""
     toolbox = read_toolbox(environment.spec.source)
     tools = {tool.name: tool for tool in toolbox.tools}
-    heard = [task.instruction, *(str(slot["text"]) for slot in _slots(task))]
+    searched = [task.instruction, *(str(slot["text"]) for slot in _slots(task))]
     environment.reset(task, 0)
     for action in gold:
         for parameter in tools[action.function].parameters if action.function in tools else ():
             value = str(action.kwargs[parameter.name])
-            if not any(_says(text, value) for text in heard):
+            if not any(_contains(text, value) for text in searched):
                 yield f"{action.function}: nobody said {parameter.name} = {value}"
-        heard.append(str(getattr(environment.step(action).observation, "content", "")))
+        searched.append(str(getattr(environment.step(action).observation, "content", "")))
 
 
 def _unneeded(environment: Environment, task: Task, gold: Sequence[ApiAction]) -> Iterator[str]:
@@ -204,7 +204,7 @@ def _slots(task: Task) -> list[JsonObject]:
     return [dict(slot) for slot in request.get("slots", {}).values()] if isinstance(request, dict) else []
 
 
-def _says(text: str, value: str) -> bool:
+def _contains(text: str, value: str) -> bool:
     start = text.find(value)
     while start >= 0:
         around = text[start - 1 : start] + text[start + len(value) : start + len(value) + 1]
@@ -216,5 +216,5 @@ def _says(text: str, value: str) -> bool:
 
 def _judged(name: str, defects: Sequence[str] | dict[str, None] | Iterator[str]) -> AdmissionCheck:
     """Failed with the first few of ``defects``."""
-    told = list(dict.fromkeys(defects))
-    return AdmissionCheck(name=name, passed=not told, detail="; ".join(told[:DEFECTS_TOLD]))
+    unique = list(dict.fromkeys(defects))
+    return AdmissionCheck(name=name, passed=not unique, detail="; ".join(unique[:MAX_DEFECTS]))

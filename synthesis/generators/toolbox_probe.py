@@ -10,8 +10,8 @@ from agentmill.schemas.records.task import EnvironmentSpec, Task
 from agentmill.synthesis.environments.toolbox.database import Database
 from agentmill.synthesis.environments.toolbox.toolbox import Parameter, Tool, Toolbox, Value
 from agentmill.synthesis.generators.toolbox_tasks.generator import ToolboxTaskGenerator
-from agentmill.synthesis.generators.toolbox_tasks.operation import Drawer
-from agentmill.synthesis.generators.toolbox_tasks.world import Call, World
+from agentmill.synthesis.generators.toolbox_tasks.live_toolbox import Call, LiveToolbox
+from agentmill.synthesis.generators.toolbox_tasks.operation import OperationSampler
 
 DRAWS = 40
 PROBE_TASKS = 4
@@ -20,8 +20,8 @@ PROBE_TASKS = 4
 class Probe:
     """What trying out the tools of an environment shows."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, live: LiveToolbox) -> None:
+        self._live = live
         self._worked: set[str] = set()
         self._changed: set[str] = set()
         self.lies: dict[str, None] = {}
@@ -29,19 +29,19 @@ class Probe:
 
     def round(self, chance: random.Random) -> None:
         """Every tool, in a random order, with random values until a call works."""
-        self._world.reset()
-        tools = list(self._world.toolbox.tools)
+        self._live.reset()
+        tools = list(self._live.toolbox.tools)
         chance.shuffle(tools)
-        drawer = Drawer(self._world, chance, {})
+        sampler = OperationSampler(self._live, chance, {})
         for tool in tools:
             for _ in range(DRAWS):
-                values = {p.name: self._value(tool, p, drawer, chance) for p in tool.parameters}
-                before = self._world.contents()
-                call = self._world.call(tool, values)
+                values = {p.name: self._value(tool, p, sampler, chance) for p in tool.parameters}
+                before = self._live.contents()
+                call = self._live.call(tool, values)
                 if call is None or not (call.rows or tool.writes):
                     continue
                 self._worked.add(tool.name)
-                if self._world.contents() != before:
+                if self._live.contents() != before:
                     self._changed.add(tool.name)
                 self._look(call)
                 break
@@ -49,28 +49,28 @@ class Probe:
 
     def unreachable(self) -> list[str]:
         """Tools that no call of worked, or that never showed anything."""
-        return [f"no call of {tool.name} worked" for tool in self._world.toolbox.tools if tool.name not in self._worked]
+        return [f"no call of {tool.name} worked" for tool in self._live.toolbox.tools if tool.name not in self._worked]
 
     def idle(self) -> list[str]:
         """Writing tools that never changed anything, and reading ones that a user is to ask for as a change."""
         return [
             f"{tool.name} changes nothing"
-            for tool in self._world.toolbox.tools
+            for tool in self._live.toolbox.tools
             if (tool.writes or tool.request) and tool.name not in self._changed
         ]
 
-    def _value(self, tool: Tool, parameter: Parameter, drawer: Drawer, chance: random.Random) -> Value:
+    def _value(self, tool: Tool, parameter: Parameter, sampler: OperationSampler, chance: random.Random) -> Value:
         """For a reading tool a value that is there, for a writing one any."""
-        table, column = self._world.toolbox.column(parameter.column)
-        rows = list(self._world.contents()[table.name].values())
+        table, column = self._live.toolbox.column(parameter.column)
+        rows = list(self._live.contents()[table.name].values())
         if tool.writes or not rows:
-            return drawer.value(parameter)
+            return sampler.value(parameter)
         return chance.choice(rows)[table.columns.index(column)]
 
     def _look(self, call: Call) -> None:
         """Compare what a call showed with the rows that it names by their keys."""
-        contents = self._world.contents()
-        for table in self._world.toolbox.tables:
+        contents = self._live.contents()
+        for table in self._live.toolbox.tables:
             shown = {
                 path.partition(".")[2]: name
                 for name, path in call.tool.columns.items()
@@ -85,17 +85,17 @@ class Probe:
                     field for field, name in shown.items() if real is None or real[names.index(field)] != row[name]
                 ]
                 if wrong:
-                    told = f"{call.tool.name} shows {shown[wrong[0]]} = {row[shown[wrong[0]]]!r}"
-                    self.lies[f"{told}, but {table.name}.{wrong[0]} is {real and real[names.index(wrong[0])]!r}"] = None
+                    lie = f"{call.tool.name} shows {shown[wrong[0]]} = {row[shown[wrong[0]]]!r}"
+                    self.lies[f"{lie}, but {table.name}.{wrong[0]} is {real and real[names.index(wrong[0])]!r}"] = None
 
     def _order(self, chance: random.Random) -> None:
         """Ask reading tools of a database that gives rows the other way round wherever it may."""
-        ahead = Database(self._world.toolbox)
-        behind = Database(self._world.toolbox, backwards=True)
-        drawer = Drawer(self._world, chance, {})
-        for tool in self._world.reads:
+        ahead = Database(self._live.toolbox)
+        behind = Database(self._live.toolbox, backwards=True)
+        sampler = OperationSampler(self._live, chance, {})
+        for tool in self._live.reads:
             for _ in range(DRAWS // 8):
-                values = {p.name: self._value(tool, p, drawer, chance) for p in tool.parameters}
+                values = {p.name: self._value(tool, p, sampler, chance) for p in tool.parameters}
                 if ahead.call(tool, values) != behind.call(tool, values):
                     self.unordered[f"the rows of {tool.name} have no fixed order: add ORDER BY a key"] = None
         ahead.close()

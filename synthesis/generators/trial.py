@@ -70,8 +70,8 @@ def _replay(environment: Environment, task: Task, gold: list[AnyAction]) -> Admi
     for number, action in enumerate(gold, start=1):
         transition = environment.step(action)
         if transition.error:
-            said = getattr(transition.observation, "content", "")
-            return AdmissionCheck(name="gold_rejected", passed=False, detail=f"action {number}: {said}")
+            text = getattr(transition.observation, "content", "")
+            return AdmissionCheck(name="gold_rejected", passed=False, detail=f"action {number}: {text}")
     check = environment.check()
     detail = f"{len(gold)} actions" if check.passed else f"not passed after {len(gold)} actions: {check.evidence}"
     return AdmissionCheck(name="gold_rejected", passed=check.passed, detail=detail)

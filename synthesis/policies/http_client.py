@@ -42,7 +42,7 @@ KEPT_ALIVE_S = 4.0
 MOST_BYTES = 64 * 2**20
 """Of one answer; the longest that models give, with ids and log-probabilities of 128k tokens, have a fifth of it."""
 
-PIECE_BYTES = 2**16
+CHUNK_BYTES = 2**16
 
 LONGEST_RETRY_AFTER_S = 60.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 8.0
@@ -66,16 +66,16 @@ class Oversized(Exception):
 
 
 class Refused(Exception):
-    """The server answered with another status than 2xx; ``said`` is the text of the answer.
+    """The server answered with another status than 2xx; ``response_text`` is the text of the answer.
 
-    ``retry_after_s`` is for how long it does not want to be asked again, if it says so. Of a redirect, ``said`` is
-    where it leads to: none is followed, since the key and the conversation would go along.
+    ``retry_after_s`` is for how long it does not want to be asked again, if it says so. Of a redirect,
+    ``response_text`` is where it leads to: none is followed, since the key and the conversation would go along.
     """
 
-    def __init__(self, status: int, said: str, retry_after_s: float | None = None) -> None:
-        super().__init__(f"HTTP {status}: {said[:500]}")
+    def __init__(self, status: int, response_text: str, retry_after_s: float | None = None) -> None:
+        super().__init__(f"HTTP {status}: {response_text[:500]}")
         self.status = status
-        self.said = said
+        self.response_text = response_text
         self.retry_after_s = retry_after_s
 
 
@@ -185,8 +185,8 @@ async def get(url: str, headers: Mapping[str, str], timeout_s: float) -> bytes:
 async def bounded(response: aiohttp.ClientResponse) -> bytes:
     """The body of an answer, read piece by piece. Raises ``Oversized``."""
     body = bytearray()
-    async for piece in response.content.iter_chunked(PIECE_BYTES):
-        body += piece
+    async for chunk in response.content.iter_chunked(CHUNK_BYTES):
+        body += chunk
         if len(body) > MOST_BYTES:
             response.close()
             raise Oversized

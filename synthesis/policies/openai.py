@@ -313,29 +313,29 @@ def _broken(error: NotConnected | Cut, tried: list[str]) -> PolicyError:
 
 
 def _refusal(error: Refused, tried: list[str]) -> PolicyError | UserError:
-    said = " ".join(error.said.split())[:500]
+    response_text = " ".join(error.response_text.split())[:500]
     if 300 <= error.status < 400:
         return UserError(
-            f"{tried[-1]} redirects to {said}, which is not followed: the API key would go along\n"
+            f"{tried[-1]} redirects to {response_text}, which is not followed: the API key would go along\n"
             "if that is the server that is meant, put its address into `endpoints`",
             ErrorCode.ENDPOINT_REDIRECTS,
         )
-    if error.status in (400, 413, 422) and any(phrase in said for phrase in OVERFLOW_PHRASES):
-        return ContextOverflow(said)
+    if error.status in (400, 413, 422) and any(phrase in response_text for phrase in OVERFLOW_PHRASES):
+        return ContextOverflow(response_text)
     if error.status in NOT_OURS:
         return UserError(
-            f"{tried[-1]} refuses the key, the account or the model: HTTP {error.status}: {said}\n"
+            f"{tried[-1]} refuses the key, the account or the model: HTTP {error.status}: {response_text}\n"
             "see to it and run the same command again; what has ended is kept",
             ErrorCode.ENDPOINT_REFUSES,
         )
     reason = "server_error" if error.status >= 500 else REFUSED
     if error.status == 429:
         reason = "rate_limited"
-    detail = f"HTTP {error.status}: {said}"
+    detail = f"HTTP {error.status}: {response_text}"
     if error.status not in BUSY:
         return PolicyError(reason, detail)
-    asked = "" if error.retry_after_s is None else f"; it asks for {error.retry_after_s:,.0f} s"
-    return Denied(reason, f"{', '.join(tried)} refuses for now ({detail}{asked})", error.retry_after_s)
+    wait = "" if error.retry_after_s is None else f"; it asks for {error.retry_after_s:,.0f} s"
+    return Denied(reason, f"{', '.join(tried)} refuses for now ({detail}{wait})", error.retry_after_s)
 
 
 class VllmPolicy(OpenAiPolicy):

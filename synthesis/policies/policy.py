@@ -111,8 +111,8 @@ class Policy(Protocol):
 
 def exhausted(policies: Iterable[Policy]) -> str | None:
     """The first budget among those of ``policies`` that is spent, in words; ``None`` if new episodes may begin."""
-    said = (policy.spending.exhausted() for policy in policies if policy.spending is not None)
-    return next((text for text in said if text is not None), None)
+    reasons = (policy.spending.exhausted() for policy in policies if policy.spending is not None)
+    return next((text for text in reasons if text is not None), None)
 
 
 class PolicySettings(Record):

@@ -43,13 +43,13 @@ class RemotePolicy:
 
     async def act(self, conversation: Conversation) -> Turn:
         """As ``Policy.act``, without the environment, which is at home here."""
-        told = msgspec.structs.replace(conversation, environment=None)
+        plain = msgspec.structs.replace(conversation, environment=None)
         answered: Future[Turn] = Future()
 
         def begin() -> None:
             if not answered.cancelled():
-                task = self._loop.create_task(self._policy.act(told))
-                task.add_done_callback(lambda done: _hand_over(done, answered))
+                task = self._loop.create_task(self._policy.act(plain))
+                task.add_done_callback(lambda done: _pass_result(done, answered))
                 answered.add_done_callback(lambda waiting: self._give_up(task) if waiting.cancelled() else None)
 
         self._loop.call_soon_threadsafe(begin)
@@ -69,7 +69,7 @@ def remote(policies: Mapping[str, Policy]) -> dict[str, Policy]:
     return {role: policy if policy.model is None else RemotePolicy(policy, loop) for role, policy in policies.items()}
 
 
-def _hand_over(done: asyncio.Task[Turn], answered: Future[Turn]) -> None:
+def _pass_result(done: asyncio.Task[Turn], answered: Future[Turn]) -> None:
     """Tell how a task ended, to whoever still waits."""
     error = None if done.cancelled() else done.exception()
     with contextlib.suppress(InvalidStateError):  # nobody waits any more
@@ -208,19 +208,19 @@ async def run_blocking(work: Callable[[Listen], Coroutine[Any, Any, T]], patienc
     Raises what it raises, and ``EnvTimeout`` if a call does not come back for more than ``patience_s``.
     """
     allow_open_files()
-    errand = BlockingCall(work)
-    future = POOL.submit(errand.run)
+    call = BlockingCall(work)
+    future = POOL.submit(call.run)
     waiting = asyncio.wrap_future(future)
     try:
         while not waiting.done():
             await asyncio.wait([waiting], timeout=patience_s / BEATS)
-            if not waiting.done() and errand.silent_s() > patience_s:
+            if not waiting.done() and call.silent_s() > patience_s:
                 raise EnvTimeout(f"timeout: the environment has not come back from a call for {patience_s:g} s")
         result: T = waiting.result()
         return result
     finally:
         if not waiting.done():
-            errand.cancel()
+            call.cancel()
             POOL.abandon(future)
             waiting.cancel()
 
@@ -237,7 +237,7 @@ class BlockingCall:
         self._work = work
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[Any] | None = None
-        self._heard_at = 0.0
+        self._answered_at = 0.0
         self._cancelled = False
 
     def run(self) -> Any:
@@ -261,41 +261,41 @@ class BlockingCall:
 
     def silent_s(self) -> float:
         """For how long its loop has not answered, and no call of an environment has begun; asks the loop again."""
-        self._tell(self._answer)
-        return 0.0 if self._loop is None else time.monotonic() - self._heard_at
+        self._notify(self._answer)
+        return 0.0 if self._loop is None else time.monotonic() - self._answered_at
 
     def cancel(self) -> None:
         """Cancel it as soon as its loop answers, or before it has one."""
         self._cancelled = True
         if self._task is not None:
-            self._tell(self._task.cancel)
+            self._notify(self._task.cancel)
 
     async def _done(self) -> Any:
-        self._task, self._heard_at = asyncio.current_task(), time.monotonic()
+        self._task, self._answered_at = asyncio.current_task(), time.monotonic()
         self._loop = asyncio.get_running_loop()
         if self._cancelled:  # asked last, so that whoever cancels later finds the task
             raise asyncio.CancelledError
         return await self._work(self._listen)
 
     def _listen(self, environment: Environment) -> Environment:
-        heard: Any = Heard(environment, self._answer)
-        return heard  # type: ignore[no-any-return]
+        reporting: Any = ReportingEnvironment(environment, self._answer)
+        return reporting  # type: ignore[no-any-return]
 
-    def _tell(self, what: Callable[[], Any]) -> None:
+    def _notify(self, what: Callable[[], Any]) -> None:
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # it is closed, for all is done
                 self._loop.call_soon_threadsafe(what)
 
     def _answer(self) -> None:
-        self._heard_at = time.monotonic()
+        self._answered_at = time.monotonic()
 
 
-class Heard:
+class ReportingEnvironment:
     """An environment that reports each call that begins: many may follow each other without a pause for the loop."""
 
-    def __init__(self, environment: Environment, tell: Callable[[], None]) -> None:
+    def __init__(self, environment: Environment, on_call: Callable[[], None]) -> None:
         self._environment = environment
-        self._tell = tell
+        self._notify = on_call
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._environment, name)
@@ -303,7 +303,7 @@ class Heard:
             return found
 
         def called(*given: Any, **named: Any) -> Any:
-            self._tell()
+            self._notify()
             return found(*given, **named)
 
         return called

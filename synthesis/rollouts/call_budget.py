@@ -88,9 +88,9 @@ class Metered:
     async def act(self, conversation: Conversation) -> Turn:
         """The policy's turn. Raises ``BudgetSpent`` instead of asking once too often."""
         self._budget.call(self._role)
-        said = await self._policy.act(conversation)
-        self._budget.usage = total(self._budget.usage, said.usage)
-        return said
+        turn = await self._policy.act(conversation)
+        self._budget.usage = total(self._budget.usage, turn.usage)
+        return turn
 
     async def close(self) -> None:
         """The policy is closed by who made it."""

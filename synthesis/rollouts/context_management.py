@@ -56,8 +56,8 @@ class ContextPolicy(Record):
         if summarizer is None:
             raise ValueError(f"`context: {self.context}` needs a summarizer")
         noting = self.context == "notes"
-        told = [item for item in seen if noting or (item.turn <= last and (item.turn > 0 or is_mark(item)))]
-        summary, usage = await summarizer(told)
+        to_summarize = [item for item in seen if noting or (item.turn <= last and (item.turn > 0 or is_mark(item)))]
+        summary, usage = await summarizer(to_summarize)
         words = "are left out here; your notes" if noting else "in short"
         mark = TextObservation(
             content=f"(Turns 1 to {last} {words}: {summary})",

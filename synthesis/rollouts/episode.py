@@ -80,8 +80,8 @@ class EpisodePlan(msgspec.Struct, frozen=True, kw_only=True):
     """All that fixes an episode before it begins.
 
     ``admissible_only`` lets the agent choose among the legal commands alone. ``max_invalid`` invalid actions in a row
-    end the episode, as do ``max_turns`` turns and ``timeout_s`` seconds. ``growth`` says what happens when the context
-    gets too long. ``seed`` is that of the environment. An episode that goes on from another one names it in
+    end the episode, as do ``max_turns`` turns and ``timeout_s`` seconds. ``context_policy`` says what happens when the
+    context gets too long. ``seed`` is that of the environment. An episode that goes on from another one names it in
     ``parent_id``, and in ``branch_turn`` its first own turn if it begins with turns of the other.
     """
 
@@ -96,7 +96,7 @@ class EpisodePlan(msgspec.Struct, frozen=True, kw_only=True):
     max_turns: int
     max_invalid: int | None
     timeout_s: float
-    growth: ContextPolicy = ContextPolicy()
+    context_policy: ContextPolicy = ContextPolicy()
     parent_id: str | None = None
     branch_turn: int | None = None
     extra: JsonObject = {}
@@ -128,8 +128,8 @@ async def run_episode(episode: Episode, play: Awaitable[str | None]) -> Trajecto
 class Episode:
     """The state of an episode that is being played: ``content`` so far, in an environment that is where this leads to.
 
-    ``told`` is the frame of an episode that goes on from another; a new one gets that of its scaffold. ``refused_s``
-    is that of its exploration.
+    ``given_frame`` is the frame of an episode that goes on from another; a new one gets that of its scaffold.
+    ``refused_s`` is that of its exploration.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class Episode:
         policy: Policy,
         content: Sequence[AnyItem],
         *,
-        told: Frame | None = None,
+        given_frame: Frame | None = None,
         summarizer: Summarizer | None = None,
         refused_s: Callable[[], float] = lambda: 0.0,
     ) -> None:
@@ -147,7 +147,7 @@ class Episode:
         self.environment = environment
         self.policy = policy
         self.refused_s = refused_s
-        self.frame = told or frame(plan.scaffold, environment)
+        self.frame = given_frame or frame(plan.scaffold, environment)
         self.content: list[AnyItem] = list(content)
         self.usage = Usage()
         self.reward = float(sum(item.reward or 0.0 for item in content))
@@ -168,7 +168,7 @@ class Episode:
     async def take_turn(self, policy: Policy | None = None) -> str | None:
         """One turn, of another policy if one is given; what cuts the episode short, if something does."""
         drawn = await self.draw([self.turn_seed()], policy)
-        return drawn if isinstance(drawn, str) else self.live(drawn[0])
+        return drawn if isinstance(drawn, str) else self.execute(drawn[0])
 
     async def draw(self, seeds: Sequence[int], policy: Policy | None = None) -> list[Turn] | str:
         """What the policy might do next, once for each seed and all at once; or what cuts the episode short.
@@ -176,7 +176,7 @@ class Episode:
         No turn is taken, but the context may be shortened. Raises what ``Policy.act`` raises, of several the first.
         """
         drawn = await self.hear(seeds, policy)
-        return drawn if isinstance(drawn, str) else [read(self.plan.scaffold, said) for said in drawn]
+        return drawn if isinstance(drawn, str) else [read(self.plan.scaffold, turn) for turn in drawn]
 
     async def hear(self, seeds: Sequence[int], policy: Policy | None = None) -> list[Turn] | str:
         """As ``draw``, as the policy says it, which may be words to other agents."""
@@ -184,8 +184,8 @@ class Episode:
         if choices == []:
             return "nothing_admissible"
         try:
-            if self.plan.growth.due(self._tokens):
-                await self._shorten(self.plan.growth.keep_turns)
+            if self.plan.context_policy.due(self._tokens):
+                await self._shorten(self.plan.context_policy.keep_turns)
             while True:
                 try:
                     return await all_of([self.ask(choices, policy, seed) for seed in seeds])
@@ -217,24 +217,24 @@ class Episode:
         other.content, other.usage = list(self.content), Usage()
         return other
 
-    def live(self, said: Turn) -> str | None:
+    def execute(self, turn: Turn) -> str | None:
         """Carry out a turn until one of its actions ends the episode; what follows that is not carried out.
 
         Returns what cuts the episode short, if something does.
         """
-        return self.perform(self.say(said))
+        return self.perform(self.add_turn(turn))
 
-    def say(self, said: Turn) -> list[AnyAction]:
+    def add_turn(self, turn: Turn) -> list[AnyAction]:
         """Take down a turn, of which nothing is carried out yet. Returns its actions as they stand in ``content``."""
         self.turn += 1
-        self.usage = total(self.usage, said.usage)
-        self._tokens = (said.usage.prompt_tokens or 0) + (said.usage.completion_tokens or 0)
-        actions = [numbered(action, self.turn, index) for index, action in enumerate(said.actions)]
+        self.usage = total(self.usage, turn.usage)
+        self._tokens = (turn.usage.prompt_tokens or 0) + (turn.usage.completion_tokens or 0)
+        actions = [numbered(action, self.turn, index) for index, action in enumerate(turn.actions)]
         self.content += actions
         return actions
 
     def perform(self, actions: Sequence[AnyAction]) -> str | None:
-        """Carry out the actions of a turn that was taken down. Returns as ``live``."""
+        """Carry out the actions of a turn that was taken down. Returns as ``execute``."""
         for action in actions:
             transition = carry_out(self.environment, action)
             self.content.append(self._observed(transition, action))
@@ -258,14 +258,14 @@ class Episode:
 
     async def _make_room(self) -> bool:
         """Show the agent fewer turns than before: as many as shall stay, or else half of them, and so on."""
-        keep = self.plan.growth.keep_turns
+        keep = self.plan.context_policy.keep_turns
         while keep and not await self._shorten(keep):
             keep //= 2
         return keep > 0
 
     async def _shorten(self, keep: int) -> bool:
         """Show the agent its last ``keep`` turns only, from now on; whether this leaves out any."""
-        mark, usage = await self.plan.growth.shortened(self.content, keep, self._summarizer)
+        mark, usage = await self.plan.context_policy.shortened(self.content, keep, self._summarizer)
         self.usage = total(self.usage, usage)
         if mark is not None:
             self.content.append(mark)

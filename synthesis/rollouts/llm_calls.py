@@ -54,11 +54,11 @@ async def words_of(
 ) -> tuple[MessageAction, Usage]:
     """What the policy says to ``content`` and what it cost; it is given no tools.
 
-    Raises ``PolicyError``, also (``no_words``) if it says nothing in ``TRIES`` answers.
+    Raises ``PolicyError``, also (``empty_response``) if it says nothing in ``TRIES`` answers.
     """
     words, usage = await words_if_any(policy, episode_id, system_prompt, content, seed)
     if words is None:
-        raise PolicyError("no_words", f"policy {policy.name!r} returned an empty response, {TRIES} times")
+        raise PolicyError("empty_response", f"policy {policy.name!r} returned an empty response, {TRIES} times")
     return words, usage
 
 
@@ -75,9 +75,9 @@ async def words_if_any(
             tools=[],
             seed=derive_seed(seed, attempt) if attempt else seed,
         )
-        said: Turn = await turn_of(policy, conversation)
-        usage = total(usage, said.usage)
-        words = next((action for action in said.actions if isinstance(action, MessageAction)), None)
+        turn: Turn = await turn_of(policy, conversation)
+        usage = total(usage, turn.usage)
+        words = next((action for action in turn.actions if isinstance(action, MessageAction)), None)
         if words is not None and words.content.strip():
             return words, usage
     return None, usage
@@ -96,8 +96,8 @@ def summarizer(policy: Policy, episode_id: str, seed: int, asked_by: str = "summ
     """Has ``policy`` sum up turns, as the prompt ``asked_by`` says."""
 
     async def summed_up(content: Sequence[AnyItem]) -> tuple[str, Usage]:
-        asked = TextObservation(content=transcript(content), source="user")
-        words, usage = await words_of(policy, episode_id, prompt(asked_by), [asked], seed)
+        question = TextObservation(content=transcript(content), source="user")
+        words, usage = await words_of(policy, episode_id, prompt(asked_by), [question], seed)
         return words.content.strip(), usage
 
     return summed_up

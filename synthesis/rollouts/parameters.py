@@ -79,21 +79,23 @@ class EpisodeParameters(Config):
         too.
         """
         task = exploration.task
-        lived = None if parent is None else parent.generation
+        recorded = None if parent is None else parent.generation
         parent_id = None if parent is None else parent.trajectory_id
         return EpisodePlan(
             trajectory_id=self._trajectory_id(exploration, f"{strategy}:{identity}", attempt, parent_id, branch_turn),
             task=task,
             attempt=attempt,
-            seed=environment_seed(exploration, attempt) if lived is None else lived.seed,
+            seed=environment_seed(exploration, attempt) if recorded is None else recorded.seed,
             round=exploration.round,
             strategy=strategy,
-            scaffold=self.scaffold if lived is None or branch_turn is None else lived.scaffold,
+            scaffold=self.scaffold if recorded is None or branch_turn is None else recorded.scaffold,
             admissible_only=self.constrain == "admissible",
             max_turns=self.max_turns or task.max_turns,
             max_invalid=self.max_invalid,
             timeout_s=self.episode_timeout_s,
-            growth=ContextPolicy(context=self.context, keep_turns=self.keep_turns, max_tokens=self.context_tokens),
+            context_policy=ContextPolicy(
+                context=self.context, keep_turns=self.keep_turns, max_tokens=self.context_tokens
+            ),
             parent_id=parent_id,
             branch_turn=branch_turn,
         )
@@ -122,7 +124,7 @@ class EpisodeParameters(Config):
         environment: Environment,
         exploration: Exploration,
         content: Sequence[AnyItem],
-        told: Frame | None = None,
+        given_frame: Frame | None = None,
     ) -> Episode:
         """The episode of a plan, in an environment that is where ``content`` leads to."""
         noting = self.context == "notes"
@@ -133,7 +135,7 @@ class EpisodeParameters(Config):
             environment,
             exploration.policies[ACTOR],
             content,
-            told=told,
+            given_frame=given_frame,
             summarizer=None if writer is None else summarizer(writer, plan.trajectory_id, plan.seed, asked_by),
             refused_s=exploration.refused_s,
         )
@@ -168,9 +170,9 @@ class Attempts(EpisodeParameters):
         """The ids of the ``k`` pieces. They do not depend on ``k``: a larger one keeps what is there."""
         return list(self._plans(exploration))
 
-    def plan_of(self, exploration: Exploration, piece: str) -> EpisodePlan:
+    def plan_of(self, exploration: Exploration, plan_id: str) -> EpisodePlan:
         """The plan with this id."""
-        return self._plans(exploration)[piece]
+        return self._plans(exploration)[plan_id]
 
     def attempt_plan(self, exploration: Exploration, attempt: int) -> EpisodePlan:
         """The plan of an attempt; each strategy has its own."""

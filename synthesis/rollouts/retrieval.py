@@ -59,18 +59,18 @@ class Library:
         self._fetch = fetch
         self._ranked: dict[tuple[str, str, Retrieval, bool], list[str]] = {}
 
-    def find(self, task: Task, recall: Retrieval, seed: int = 0, *, one_per_task: bool = False) -> list[str]:
+    def find(self, task: Task, retrieval: Retrieval, seed: int = 0, *, one_per_task: bool = False) -> list[str]:
         """The ids of the runs to recall for a task, the first choice first; ``seed`` is that of a random choice."""
-        if recall.by == "random":
-            return _taken(drawn(self._cards, random.Random(seed)), task, recall, one_per_task)
-        key = (task.task_id, task.instruction, recall, one_per_task)
+        if retrieval.by == "random":
+            return _taken(drawn(self._cards, random.Random(seed)), task, retrieval, one_per_task)
+        key = (task.task_id, task.instruction, retrieval, one_per_task)
         if key not in self._ranked:  # a library may be large, and is asked for each attempt
-            self._ranked[key] = _taken(_nearest(self._cards, task), task, recall, one_per_task)
+            self._ranked[key] = _taken(_nearest(self._cards, task), task, retrieval, one_per_task)
         return self._ranked[key]
 
-    def holds(self, task: Task, recall: Retrieval) -> bool:
+    def holds(self, task: Task, retrieval: Retrieval) -> bool:
         """Whether there is any run to recall for a task; it ranks none."""
-        without = _held_out(task, recall)
+        without = _held_out(task, retrieval)
         return any(card.task not in without for card in self._cards)
 
     def get(self, trajectory_id: str) -> Trajectory:
@@ -97,38 +97,38 @@ def _nearest(cards: Sequence[Card], task: Task) -> Iterator[Card]:
         yield cards[place]
 
 
-def _taken(ranked: Iterable[Card], task: Task, recall: Retrieval, one_per_task: bool) -> list[str]:
+def _taken(ranked: Iterable[Card], task: Task, retrieval: Retrieval, one_per_task: bool) -> list[str]:
     taken: list[str] = []
-    tasks = _held_out(task, recall)
+    tasks = _held_out(task, retrieval)
     for card in ranked:
         if card.task in tasks:
             continue
         taken.append(card.trajectory_id)
-        if len(taken) == recall.shots:
+        if len(taken) == retrieval.shots:
             break
         if one_per_task:
             tasks.add(card.task)
     return taken
 
 
-def _held_out(task: Task, recall: Retrieval) -> set[TaskName]:
-    return {_named(task.task_id, task.instruction), _named(None, task.instruction)} if recall.held_out else set()
+def _held_out(task: Task, retrieval: Retrieval) -> set[TaskName]:
+    return {_named(task.task_id, task.instruction), _named(None, task.instruction)} if retrieval.held_out else set()
 
 
-def _named(task_id: str | None, asked: str) -> TaskName:
-    return (None, " ".join(asked.split())) if task_id is None else (task_id, "")
+def _named(task_id: str | None, question: str) -> TaskName:
+    return (None, " ".join(question.split())) if task_id is None else (task_id, "")
 
 
 def card_of(run: Trajectory) -> Card:
     """The card of a run."""
-    asked = instruction_of(run)
-    return Card(trajectory_id=run.trajectory_id, task=_named(run.task_id, asked), words=words_of(asked))
+    question = instruction_of(run)
+    return Card(trajectory_id=run.trajectory_id, task=_named(run.task_id, question), words=words_of(question))
 
 
 def instruction_of(run: Trajectory) -> str:
     """What the agent was asked to do; empty where nobody asked."""
-    asked = (item.content for item in run.content if isinstance(item, TextObservation) and item.source == "user")
-    return next(asked, "")
+    question = (item.content for item in run.content if isinstance(item, TextObservation) and item.source == "user")
+    return next(question, "")
 
 
 def words_of(text: str) -> frozenset[str]:
@@ -143,10 +143,10 @@ def similarity(one: frozenset[str], other: frozenset[str]) -> float:
 
 def retold(run: Trajectory) -> str:
     """What the agent was asked, did and saw, as text; without what it was told of other runs."""
-    lived = [
+    shown = [
         item
         for item in run.content
         if not is_mark(item) and (item.turn > 0 or item.state_digest is not None or run.generation is None)
     ]
-    asked = instruction_of(run) if run.generation is not None else ""
-    return "\n".join(part for part in (asked, transcript(lived)) if part)
+    question = instruction_of(run) if run.generation is not None else ""
+    return "\n".join(part for part in (question, transcript(shown)) if part)

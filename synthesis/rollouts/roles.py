@@ -78,16 +78,16 @@ class Role(Config):
 
     def perspective(self, others: Sequence[Role], frame: Frame, rules: str, task: Task, policy: Policy) -> Perspective:
         """What it is told in an episode of ``task``. Raises ``NotInTask``."""
-        heard = [each.name for each in others if each.veto is None]
+        listeners = [each.name for each in others if each.veto is None]
         knows = self.knowledge(task)
-        text = self.prompt or self._shipped(heard)
+        text = self.prompt or self._shipped(listeners)
         if self.knows is not None and "{knows}" not in text:
             text = f"{text}\n\n{prompt('multi_agent_knows')}"
         fields = {
             "{frame}": frame.system_prompt,
             "{rules}": rules,
             "{name}": self.name,
-            "{others}": ", ".join(heard),
+            "{others}": ", ".join(listeners),
             "{stop}": self.stop or "",
             "{veto}": self.veto or "",
             "{instruction}": task.instruction,
@@ -109,9 +109,9 @@ class Role(Config):
         """What only this agent knows in ``task``. Raises ``NotInTask``."""
         return "" if self.knows is None else _at(task, self.knows)
 
-    def _shipped(self, heard: Sequence[str]) -> str:
+    def _shipped(self, listeners: Sequence[str]) -> str:
         if self.acts:
-            return prompt("multi_agent_acting") if heard else "{frame}"
+            return prompt("multi_agent_acting") if listeners else "{frame}"
         kind = "person" if self.person else "planner" if self.veto is None else "critic"
         return prompt(f"multi_agent_{kind}")
 
@@ -131,7 +131,7 @@ class Part:
         """The policy's turn in this role."""
         me = self._roles[self._agent]
         items, _ = perceived(self._agent, self._roles, conversation.content)
-        said = await self._policy.act(
+        turn = await self._policy.act(
             msgspec.structs.replace(
                 conversation,
                 system_prompt=me.system_prompt,
@@ -141,9 +141,9 @@ class Part:
             )
         )
         seen = self.perspective
-        self.perspective = msgspec.structs.replace(seen, calls=seen.calls + 1, usage=total(seen.usage, said.usage))
-        marked = [msgspec.structs.replace(each, agent=self._agent, synthetic=me.person) for each in said.actions]
-        return msgspec.structs.replace(said, actions=marked)
+        self.perspective = msgspec.structs.replace(seen, calls=seen.calls + 1, usage=total(seen.usage, turn.usage))
+        marked = [msgspec.structs.replace(each, agent=self._agent, synthetic=me.person) for each in turn.actions]
+        return msgspec.structs.replace(turn, actions=marked)
 
     async def close(self) -> None:
         """The policy is closed by who made it."""

@@ -40,11 +40,11 @@ def frame(name: str, environment: Environment) -> Frame:
     return Frame(system_prompt=f"{environment.rules}\n{HOW[name]}", tools=tools)
 
 
-def read(name: str, said: Turn) -> Turn:
+def read(name: str, turn: Turn) -> Turn:
     """A turn as actions upon an environment, by the scaffold ``name``."""
     if name != "react":
-        return said
-    return msgspec.structs.replace(said, actions=[_thought_apart(action) for action in said.actions])
+        return turn
+    return msgspec.structs.replace(turn, actions=[_thought_apart(action) for action in turn.actions])
 
 
 def _thought_apart(action: AnyAction) -> AnyAction:

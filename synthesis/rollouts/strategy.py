@@ -23,8 +23,8 @@ class Exploration(msgspec.Struct, frozen=True, kw_only=True):
     """What a strategy works with: a task, its environment's spec and maker, and policies by role (``actor`` …).
 
     ``entries`` are what the recipe's ``models`` call these policies: part of the ids of what they make.
-    ``earlier`` are the trajectories of the task that a strategy goes on from, where it needs some; ``evidence`` is what
-    other tables say of it, where there is one. ``library`` holds runs of whatever task, to be recalled.
+    ``earlier`` are the trajectories of the task that a strategy goes on from, where it needs some; ``annotations`` is
+    what other tables say of it, where there is one. ``library`` holds runs of whatever task, to be recalled.
     ``refused_s`` says for how long in all the providers of the policies have refused everybody, which is no time of an
     episode.
     """
@@ -37,7 +37,7 @@ class Exploration(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     round: int = 0
     earlier: tuple[Trajectory, ...] = ()
-    evidence: Annotations = NOTHING
+    annotations: Annotations = NOTHING
     library: Library | None = None
     refused_s: Callable[[], float] = lambda: 0.0
     plans: dict[str, EpisodePlan] | None = None
@@ -70,7 +70,7 @@ class Strategy(Protocol):
     def planned(self, exploration: Exploration) -> list[str]:
         """The ids of its pieces, known before any is begun; for the journal."""
 
-    def explore(self, exploration: Exploration, piece: str) -> AsyncIterator[Trajectory | Node]:
+    def explore(self, exploration: Exploration, plan_id: str) -> AsyncIterator[Trajectory | Node]:
         """Yield the trajectories and search nodes of the piece with this id.
 
         Exceptions of the environment, the policy or the strategy are passed on with the party at fault as type:

@@ -47,16 +47,16 @@ class TurnTaking:
         while self._actions < self._episode.plan.max_turns:
             if self._messages == self._max_messages:
                 return "max_messages"
-            said = await self._ask(self._speaker)
-            if isinstance(said, str):
-                return said
+            turn = await self._ask(self._speaker)
+            if isinstance(turn, str):
+                return turn
             limit = None
             if self._roles[self._speaker].acts:
-                said = read(self._episode.plan.scaffold, said)
-            if self._is_speech(said):
-                self._speak(said)
+                turn = read(self._episode.plan.scaffold, turn)
+            if self._is_speech(turn):
+                self._speak(turn)
             else:
-                limit = await self._act(said)
+                limit = await self._act(turn)
             if limit is not None or self._episode.terminated:
                 return limit
         return "max_turns"
@@ -64,7 +64,7 @@ class TurnTaking:
     async def _ask(self, name: str) -> Turn | str:
         """The turn of an agent, or what cuts the episode short.
 
-        Raises ``PolicyError``, also (``no_words``) where one who only speaks makes a call.
+        Raises ``PolicyError``, also (``unexpected_call``) where one who only speaks makes a call.
         """
         drawn = await self._episode.hear([self._episode.turn_seed()], self._parts[name])
         if isinstance(drawn, str):
@@ -72,35 +72,35 @@ class TurnTaking:
         if not self._roles[name].acts and any(
             isinstance(action, ApiAction | CodeAction) for action in drawn[0].actions
         ):
-            raise PolicyError("no_words", f"{name!r} only speaks, and its policy made a call that nobody can answer")
+            raise PolicyError("unexpected_call", f"{name!r} only speaks, and its policy made a call that nobody can answer")
         return drawn[0]
 
-    def _is_speech(self, said: Turn) -> bool:
+    def _is_speech(self, turn: Turn) -> bool:
         """Whether a turn of the speaker is said to others. Commands are text, too: there only an address tells."""
         if not self._roles[self._speaker].acts:
             return True
-        if not self._others() or any(isinstance(action, ApiAction | CodeAction) for action in said.actions):
+        if not self._others() or any(isinstance(action, ApiAction | CodeAction) for action in turn.actions):
             return False
-        return self._episode.plan.scaffold == "tools" or addressee(text_of(said), self._others()) is not None
+        return self._episode.plan.scaffold == "tools" or addressee(text_of(turn), self._others()) is not None
 
-    def _speak(self, said: Turn) -> None:
-        self._take_down(said, SPEAKER)
+    def _speak(self, turn: Turn) -> None:
+        self._take_down(turn, SPEAKER)
         self._messages += 1
         stop = self._roles[self._speaker].stop
-        if stop is not None and says(said, stop):
+        if stop is not None and contains_word(turn, stop):
             self.ended_by, self._episode.terminated = self._speaker, True
-        self._pass_on(addressee(text_of(said), self._others()))
+        self._pass_on(addressee(text_of(turn), self._others()))
 
-    async def _act(self, said: Turn) -> str | None:
+    async def _act(self, turn: Turn) -> str | None:
         """Carry out a turn of the speaker unless it is vetoed. Returns what cuts the episode short."""
         place = len(self._episode.content)
-        proposed = self._take_down(said, PROPOSER)
+        proposed = self._take_down(turn, PROPOSER)
         for name in self._reviewers if self._vetoes < self._max_vetoes else ():
             judged = await self._ask(name)
             if isinstance(judged, str):
                 return judged
             self._take_down(judged, SPEAKER)
-            if says(judged, str(self._roles[name].veto)):
+            if contains_word(judged, str(self._roles[name].veto)):
                 self._refuse(place, proposed, name, text_of(judged))
                 return None
         self._vetoes = 0
@@ -128,9 +128,9 @@ class TurnTaking:
                 )
             )
 
-    def _take_down(self, said: Turn, role: str) -> list[AnyAction]:
-        actions = [msgspec.structs.replace(action, role=role) for action in said.actions]
-        return self._episode.say(msgspec.structs.replace(said, actions=actions))
+    def _take_down(self, turn: Turn, role: str) -> list[AnyAction]:
+        actions = [msgspec.structs.replace(action, role=role) for action in turn.actions]
+        return self._episode.add_turn(msgspec.structs.replace(turn, actions=actions))
 
     def _mark(self, place: int, actions: Sequence[AnyAction], **fields: object) -> list[AnyAction]:
         """The actions that stand in the episode from ``place`` on, with other values of some fields."""
@@ -153,11 +153,11 @@ class TurnTaking:
         return [name for name in self._order if name != self._speaker]
 
 
-def says(said: Turn, word: str) -> bool:
+def contains_word(turn: Turn, word: str) -> bool:
     """Whether a turn has ``word`` in its words, and not as a part of a longer one."""
-    return re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text_of(said)) is not None
+    return re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text_of(turn)) is not None
 
 
-def text_of(said: Turn) -> str:
+def text_of(turn: Turn) -> str:
     """What a turn says in words."""
-    return "\n".join(action.content for action in said.actions if isinstance(action, MessageAction))
+    return "\n".join(action.content for action in turn.actions if isinstance(action, MessageAction))

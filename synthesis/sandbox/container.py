@@ -120,9 +120,9 @@ class Container:
         deadline = time.monotonic() + timeout_s
         try:
             while (frame := receive(self._control, _KEEPER_BYTES, deadline)) is not None:
-                heard = msgspec.json.decode(frame, type=Word)
-                if heard.number == self.number:
-                    return heard
+                word = msgspec.json.decode(frame, type=Word)
+                if word.number == self.number:
+                    return word
             return None
         except (OSError, TooLarge, msgspec.DecodeError):
             return None

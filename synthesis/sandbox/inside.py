@@ -227,16 +227,16 @@ class Elsewhere:
         offered.__doc__ = about
         return offered
 
-    def _call(self, asked: dict[str, Any]) -> Any:
+    def _call(self, wanted: dict[str, Any]) -> Any:
         with self._lock:
             if self.request is None:
-                raise RuntimeError(f"{asked['function']}() can only be called while a cell runs")
+                raise RuntimeError(f"{wanted['function']}() can only be called while a cell runs")
             self._number += 1
             number = self._number
             try:
-                frame = json.dumps({"id": self.request, "ask": {**asked, "number": number}}, allow_nan=False)
+                frame = json.dumps({"id": self.request, "ask": {**wanted, "number": number}}, allow_nan=False)
             except (TypeError, ValueError, RecursionError) as error:
-                raise TypeError(f"{asked['function']}() takes plain data only: {error}") from None
+                raise TypeError(f"{wanted['function']}() takes plain data only: {error}") from None
             send(CHANNEL, frame.encode())
             reply: dict[str, Any] = {}
             while reply.get("number") != number:
@@ -285,7 +285,7 @@ def answer(
             reply["value"] = plain(call(request, names), settings["value_bytes"])
     except BaseException as error:  # noqa: BLE001 - whatever the code raises is its result
         reply["reason"] = "memory" if isinstance(error, MemoryError) else "exception"
-        reply["error"] = cut(told(error), output.most)
+        reply["error"] = cut(error_text(error), output.most)
         if "positional" in request:
             with contextlib.suppress(BaseException):  # foreign exceptions may raise when they are looked at
                 reply["raised"] = raised_here(error, output.most)
@@ -324,7 +324,7 @@ def plain(value: Any, most_bytes: int) -> Any:
     return json.loads(text)
 
 
-def told(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """The traceback without the frames of this file."""
     try:
         trace = error.__traceback__

@@ -92,20 +92,20 @@ class Branch(EpisodeParameters):
         """The branches of a trajectory, as far as it tells itself where they begin."""
         if not isinstance(start, Trajectory):
             return 0
-        told = self.error is not None or self.given is not None
-        return self.k if told else len(self.points(start)) * self.k
+        filtered = self.error is not None or self.given is not None
+        return self.k if filtered else len(self.points(start)) * self.k
 
-    def points(self, trajectory: Trajectory, evidence: Annotations = NOTHING) -> list[int]:
+    def points(self, trajectory: Trajectory, annotations: Annotations = NOTHING) -> list[int]:
         """The turns that are done anew, in order; none for a trajectory that has none of this kind, or is not ours."""
         if trajectory.generation is None:
             return []
         steps = first_actions(trajectory.content)
-        turns = self._turns(trajectory, evidence, steps)
+        turns = self._turns(trajectory, annotations, steps)
         if self.given is None:
             return turns
-        return [turn for turn in turns if turn in steps and evidence.label(self.given, steps[turn]) is not None]
+        return [turn for turn in turns if turn in steps and annotations.label(self.given, steps[turn]) is not None]
 
-    def _turns(self, trajectory: Trajectory, evidence: Annotations, steps: Mapping[int, int]) -> list[int]:
+    def _turns(self, trajectory: Trajectory, annotations: Annotations, steps: Mapping[int, int]) -> list[int]:
         turns = sorted(steps)
         if self.turns == "last":
             return turns[-1:]
@@ -114,7 +114,7 @@ class Branch(EpisodeParameters):
             goes_on = following in steps or trajectory.outcome.reason == DEPTH
             return [following] if trajectory.branch_turn is not None and goes_on else []
         if self.turns == "first_error":
-            return [turn for turn in turns if self._failed(trajectory, evidence, steps[turn])][:1]
+            return [turn for turn in turns if self._failed(trajectory, annotations, steps[turn])][:1]
         if self.turns == "all" or self.n is None:
             return turns
         if self.turns == "every":
@@ -122,9 +122,9 @@ class Branch(EpisodeParameters):
         distance = max(1, len(turns) // (self.n + 1))
         return turns[distance::distance][: self.n]
 
-    def _failed(self, trajectory: Trajectory, evidence: Annotations, step: int) -> bool:
+    def _failed(self, trajectory: Trajectory, annotations: Annotations, step: int) -> bool:
         if self.error is not None:
-            return self.error.holds(trajectory, evidence, step)
+            return self.error.holds(trajectory, annotations, step)
         turn = trajectory.content[step].turn
         return any(item.error for item in trajectory.content[step:] if item.turn == turn)
 
@@ -132,20 +132,20 @@ class Branch(EpisodeParameters):
         """The ids of the branches. They do not depend on ``k`` nor on the other turns."""
         return list(exploration.plans_of(lambda: self._plans(exploration)))
 
-    async def explore(self, exploration: Exploration, piece: str) -> AsyncIterator[Trajectory]:
+    async def explore(self, exploration: Exploration, trajectory_id: str) -> AsyncIterator[Trajectory]:
         """Yield the branch with this id.
 
         Raises ``ReplayDiverged``, and with ``distinct`` ``PolicyError`` (``equals_recorded``, ``equals_sibling``).
         """
-        plan = exploration.plans_of(lambda: self._plans(exploration))[piece]
+        plan = exploration.plans_of(lambda: self._plans(exploration))[trajectory_id]
         parent = exploration.earlier[0]
         before = history(parent, plan.branch_turn or 0)
         environment = exploration.make_environment()
         try:
             begin(plan, environment)
             replay(environment, before)
-            told = Frame(system_prompt=parent.system_prompt or "", tools=parent.tools)
-            episode = self.episode(plan, environment, exploration, before, told)
+            filtered = Frame(system_prompt=parent.system_prompt or "", tools=parent.tools)
+            episode = self.episode(plan, environment, exploration, before, filtered)
             yield await run_episode(episode, self._play(episode, exploration, parent))
         finally:
             environment.close()
@@ -166,13 +166,13 @@ class Branch(EpisodeParameters):
         """Who takes the first turn, if it is not the actor."""
         teacher = exploration.policies.get(TEACHER)
         if self.given is not None:
-            label = exploration.evidence.label(self.given, first_actions(parent.content)[turn])
+            label = exploration.annotations.label(self.given, first_actions(parent.content)[turn])
             return Given(label.value if label is not None else "")
         return None if teacher is None else Teaching(teacher)
 
     def _plans(self, exploration: Exploration) -> Iterator[EpisodePlan]:
         parent = exploration.earlier[0]
-        for turn in self.points(parent, exploration.evidence):
+        for turn in self.points(parent, exploration.annotations):
             first = self._first(exploration, parent, turn)
             identity = f"{self.depth}:{self.then}:{first and identity_of(first, exploration.entries.get(TEACHER))}"
             for attempt in range(self.k):
@@ -190,9 +190,9 @@ class Teaching:
 
     async def act(self, conversation: Conversation) -> Turn:
         """The other policy's turn."""
-        said = await self._policy.act(conversation)
-        actions = [msgspec.structs.replace(action, agent=TEACHER, tokens=None) for action in said.actions]
-        return msgspec.structs.replace(said, actions=actions)
+        turn = await self._policy.act(conversation)
+        actions = [msgspec.structs.replace(action, agent=TEACHER, tokens=None) for action in turn.actions]
+        return msgspec.structs.replace(turn, actions=actions)
 
     async def close(self) -> None:
         """The other policy is closed by who made it."""
@@ -271,7 +271,7 @@ async def _follow(episode: Episode, parent: Trajectory) -> str | None:
     for turn in sorted(recorded):
         if turn > episode.plan.max_turns:
             return "max_turns"
-        limit = episode.live(Turn(actions=recorded[turn]))
+        limit = episode.execute(Turn(actions=recorded[turn]))
         if limit is not None or episode.terminated:
             return limit
     return "recording_ended"

@@ -36,14 +36,14 @@ class Memory(Retrieval, Attempts):
         default="exemplars", description="runs from the start to the end, or what was learnt from runs"
     )
 
-    async def explore(self, exploration: Exploration, piece: str) -> AsyncIterator[Trajectory]:
+    async def explore(self, exploration: Exploration, trajectory_id: str) -> AsyncIterator[Trajectory]:
         """Yield the trajectory with this id."""
-        plan = self.plan_of(exploration, piece)
+        plan = self.plan_of(exploration, trajectory_id)
         environment = exploration.make_environment()
         try:
             instruction, first = begin(plan, environment)
             episode = self.episode(
-                plan, environment, exploration, [instruction, *self._told(exploration, plan.extra["recalls"]), first]
+                plan, environment, exploration, [instruction, *self._lessons(exploration, plan.extra["recalls"]), first]
             )
             yield await run_episode(episode, episode.play())
         finally:
@@ -55,25 +55,25 @@ class Memory(Retrieval, Attempts):
 
     def attempt_plan(self, exploration: Exploration, attempt: int) -> EpisodePlan:
         """As ``Attempts.attempt_plan``."""
-        found = recalled(exploration, self, attempt, one_per_task=self.kind == "exemplars")
+        found = retrieved(exploration, self, attempt, one_per_task=self.kind == "exemplars")
         plan = self.plan(exploration, "memory", f"{self.scaffold}:{self.kind}:{digest(found)}", attempt=attempt)
         return msgspec.structs.replace(plan, extra={"recalls": found})
 
-    def _told(self, exploration: Exploration, found: Sequence[str]) -> list[AnyItem]:
+    def _lessons(self, exploration: Exploration, found: Sequence[str]) -> list[AnyItem]:
         if exploration.library is None or not found:
             return []
         runs = [exploration.library.get(name) for name in reversed(found)]  # the first choice stands next to the task
         texts = [retold(run) if self.kind == "exemplars" else _learnt(run) for run in runs]
-        told = prompt(f"memory_{self.kind}").replace("{runs}", "\n\n".join(texts))
-        return [TextObservation(content=told, source="environment", role=MEMORY)]
+        text = prompt(f"memory_{self.kind}").replace("{runs}", "\n\n".join(texts))
+        return [TextObservation(content=text, source="environment", role=MEMORY)]
 
 
-def recalled(exploration: Exploration, recall: Retrieval, attempt: int, *, one_per_task: bool) -> list[str]:
+def retrieved(exploration: Exploration, retrieval: Retrieval, attempt: int, *, one_per_task: bool) -> list[str]:
     """The ids of the runs that an attempt is told of."""
     if exploration.library is None:
         return []
     seed = derive_seed(exploration.seed, exploration.round, exploration.task.task_id, attempt, MEMORY)
-    return exploration.library.find(exploration.task, recall, seed, one_per_task=one_per_task)
+    return exploration.library.find(exploration.task, retrieval, seed, one_per_task=one_per_task)
 
 
 def _learnt(run: Trajectory) -> str:
@@ -82,5 +82,5 @@ def _learnt(run: Trajectory) -> str:
 
 def _reflections(run: Trajectory) -> list[str]:
     """What was said of earlier attempts before this one, by the agent itself or by a critic."""
-    said = (item for item in run.content if item.turn == 0 and item.role in (REFLECTOR, CRITIC))
-    return [item.content for item in said if isinstance(item, MessageAction | TextObservation)]
+    comments = (item for item in run.content if item.turn == 0 and item.role in (REFLECTOR, CRITIC))
+    return [item.content for item in comments if isinstance(item, MessageAction | TextObservation)]

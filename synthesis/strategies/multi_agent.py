@@ -58,17 +58,17 @@ class MultiAgent(Attempts):
             raise ValueError(f"role {first.name!r} speaks first and would see nothing; let it be `told`, or come later")
         return self
 
-    async def explore(self, exploration: Exploration, piece: str) -> AsyncIterator[Trajectory]:
+    async def explore(self, exploration: Exploration, trajectory_id: str) -> AsyncIterator[Trajectory]:
         """Yield the trajectory with this id. Raises ``NotInTask``, too."""
-        plan = self.plan_of(exploration, piece)
+        plan = self.plan_of(exploration, trajectory_id)
         environment = exploration.make_environment()
         try:
             opening = begin(plan, environment)
             parts = self._parts(exploration, environment)
             episode = self.episode(plan, environment, exploration, opening)
-            talk = TurnTaking(episode, self.roles, parts, self.max_messages, self.max_vetoes)
-            lived = await run_episode(episode, talk.play())
-            yield msgspec.structs.replace(lived, extra=_told_of(parts, talk.ended_by))
+            turns = TurnTaking(episode, self.roles, parts, self.max_messages, self.max_vetoes)
+            played = await run_episode(episode, turns.play())
+            yield msgspec.structs.replace(played, extra=_roles_of(parts, turns.ended_by))
         finally:
             environment.close()
 
@@ -99,7 +99,7 @@ class MultiAgent(Attempts):
         return self.plan(exploration, MULTI_AGENT, identity, attempt=attempt)
 
 
-def _told_of(parts: dict[str, Part], ended_by: str | None) -> dict[str, Any]:
+def _roles_of(parts: dict[str, Part], ended_by: str | None) -> dict[str, Any]:
     """What the trajectory says of its agents beside their messages."""
     roles = {name: msgspec.to_builtins(part.perspective) for name, part in parts.items()}
     return {"roles": roles, **({} if ended_by is None else {"ended_by": ended_by})}

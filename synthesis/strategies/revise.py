@@ -89,42 +89,42 @@ class Revise(EpisodeParameters):
             return list(exploration.plans_of(lambda: self._alone(exploration)))
         return [self._next(exploration, exploration.earlier).trajectory_id]
 
-    async def explore(self, exploration: Exploration, piece: str) -> AsyncIterator[Trajectory]:
+    async def explore(self, exploration: Exploration, plan_id: str) -> AsyncIterator[Trajectory]:
         """Yield the attempts of the chain, each as soon as it was played, or the episode with this id."""
         if self.level == "step":
-            plan = exploration.plans_of(lambda: self._alone(exploration))[piece]
+            plan = exploration.plans_of(lambda: self._alone(exploration))[plan_id]
             yield await self._attempt(plan, exploration, ())
             return
-        lived = exploration.earlier
+        tried_so_far = exploration.earlier
         for _ in range(self.attempts):
-            if self.aim != "refine" and any(attempt.outcome.status == "success" for attempt in lived):
+            if self.aim != "refine" and any(attempt.outcome.status == "success" for attempt in tried_so_far):
                 return
-            attempt = await self._attempt(self._next(exploration, lived), exploration, self._shown(lived))
+            attempt = await self._attempt(self._next(exploration, tried_so_far), exploration, self._shown(tried_so_far))
             yield attempt
-            lived = (*lived, attempt)
+            tried_so_far = (*tried_so_far, attempt)
 
     def _alone(self, exploration: Exploration) -> list[EpisodePlan]:
         identity = self._identity(exploration, ())
         return [self.plan(exploration, "revise", identity, attempt=number) for number in range(self.attempts)]
 
-    def _next(self, exploration: Exploration, lived: Sequence[Trajectory]) -> EpisodePlan:
-        last = lived[-1] if lived else None
+    def _next(self, exploration: Exploration, tried_so_far: Sequence[Trajectory]) -> EpisodePlan:
+        last = tried_so_far[-1] if tried_so_far else None
         number = 0 if last is None else last.attempt + 1
-        identity = self._identity(exploration, self._shown(lived))
+        identity = self._identity(exploration, self._shown(tried_so_far))
         return self.plan(exploration, "revise", identity, attempt=number, parent=last)
 
     def _identity(self, exploration: Exploration, before: Sequence[Trajectory]) -> str:
         critic = exploration.policies[CRITIC] if self.feedback == "critic" else None
         who = None if critic is None else identity_of(critic, exploration.entries.get(CRITIC))
-        told = digest(who, [attempt.trajectory_id for attempt in before])
+        about = digest(who, [attempt.trajectory_id for attempt in before])
         made = "" if self.aim == "revise" else f":{self.aim}"
-        return f"{self.scaffold}:{self.level}:{self.feedback}:{self.pool}:{self.pool_size}:{told}{made}"
+        return f"{self.scaffold}:{self.level}:{self.feedback}:{self.pool}:{self.pool_size}:{about}{made}"
 
-    def _shown(self, lived: Sequence[Trajectory]) -> Sequence[Trajectory]:
+    def _shown(self, tried_so_far: Sequence[Trajectory]) -> Sequence[Trajectory]:
         """The attempts that the prompt shows, the best one last."""
         if self.pool == "last":
-            return lived[-1:]
-        return sorted(lived, key=lambda each: (each.outcome.status == "success", each.outcome.reward or 0.0))[
+            return tried_so_far[-1:]
+        return sorted(tried_so_far, key=lambda each: (each.outcome.status == "success", each.outcome.reward or 0.0))[
             -self.pool_size :
         ]
 
@@ -136,10 +136,10 @@ class Revise(EpisodeParameters):
             episode = self.episode(plan, environment, exploration, [instruction, *advice, first])
             episode.usage = total(episode.usage, usage)
             play = self._corrected(episode, exploration) if self.level == "step" else episode.play()
-            lived = await run_episode(episode, play)
-            silent = sum(item.role == SILENT for item in lived.content)
+            tried_so_far = await run_episode(episode, play)
+            silent = sum(item.role == SILENT for item in tried_so_far.content)
             return msgspec.structs.replace(
-                lived, extra={**self._revised(before), **({SILENT: silent} if silent else {})}
+                tried_so_far, extra={**self._revised(before), **({SILENT: silent} if silent else {})}
             )
         finally:
             environment.close()
@@ -148,22 +148,24 @@ class Revise(EpisodeParameters):
         self, plan: EpisodePlan, exploration: Exploration, instruction: AnyItem, before: Sequence[Trajectory]
     ) -> tuple[list[AnyItem], Usage]:
         """What stands between the instruction and the first observation, and what it cost."""
-        tried = _words(prompt("revise_attempts").replace("{attempts}", "\n\n".join(map(_told, before))), "environment")
+        tried = _words(
+            prompt("revise_attempts").replace("{attempts}", "\n\n".join(map(_attempt_text, before))), "environment"
+        )
         aim = self._aim(before)
         if self.feedback == "env":
             return [tried, _words(prompt(f"{aim}_again"), "user")], Usage()
         seed = derive_seed(plan.seed, plan.trajectory_id, self.feedback)
         if self.feedback == "critic":
             critic = exploration.policies[CRITIC]
-            asked = [instruction, tried]
-            said, usage = await words_if_any(critic, plan.trajectory_id, prompt(f"{aim}_critic"), asked, seed)
-            if said is None:
+            question = [instruction, tried]
+            reply, usage = await words_if_any(critic, plan.trajectory_id, prompt(f"{aim}_critic"), question, seed)
+            if reply is None:
                 return [tried, _words(prompt(f"{aim}_again"), "user", role=SILENT)], usage
-            return [tried, _words(said.content, "agent", role=CRITIC)], usage
-        asked = [instruction, tried, _words(prompt(f"{aim}_reflect"), "user")]
+            return [tried, _words(reply.content, "agent", role=CRITIC)], usage
+        question = [instruction, tried, _words(prompt(f"{aim}_reflect"), "user")]
         actor = exploration.policies[ACTOR]
-        reflected, usage = await words_of(actor, plan.trajectory_id, prompt("revise_self"), asked, seed)
-        return [*asked[1:], msgspec.structs.replace(reflected, turn=0, role=REFLECTOR)], usage
+        reflected, usage = await words_of(actor, plan.trajectory_id, prompt("revise_self"), question, seed)
+        return [*question[1:], msgspec.structs.replace(reflected, turn=0, role=REFLECTOR)], usage
 
     def _aim(self, before: Sequence[Trajectory]) -> str:
         return "revise" if self.aim == "recombine" and len(before) < 2 else self.aim
@@ -171,8 +173,8 @@ class Revise(EpisodeParameters):
     def _revised(self, before: Sequence[Trajectory]) -> JsonObject:
         """What a new attempt says of those that it was told of."""
         aim = self._aim(before)
-        told: JsonObject = {} if aim == "revise" else {"aim": aim}
-        return {"revises": [attempt.trajectory_id for attempt in before], **told} if before else {}
+        about: JsonObject = {} if aim == "revise" else {"aim": aim}
+        return {"revises": [attempt.trajectory_id for attempt in before], **about} if before else {}
 
     async def _corrected(self, episode: Episode, exploration: Exploration) -> str | None:
         """Play; each invalid action is marked, and answered with feedback."""
@@ -185,23 +187,25 @@ class Revise(EpisodeParameters):
                 return limit
             if wrong:
                 try:
-                    said, usage = await self._correction(episode, exploration)
+                    reply, usage = await self._correction(episode, exploration)
                 except ContextOverflow:
                     return "context_overflow"
-                episode.content.append(msgspec.structs.replace(said, turn=episode.turn))
+                episode.content.append(msgspec.structs.replace(reply, turn=episode.turn))
                 episode.usage = total(episode.usage, usage)
         return "max_turns"
 
     async def _correction(self, episode: Episode, exploration: Exploration) -> tuple[TextObservation, Usage]:
         if self.feedback == "env":
             return _words(prompt("revise_step"), "user"), Usage()
-        asked = [_words(transcript(episode.content), "user")]
+        question = [_words(transcript(episode.content), "user")]
         seed = derive_seed(episode.plan.seed, episode.plan.trajectory_id, CRITIC, episode.turn)
         critic = exploration.policies[CRITIC]
-        said, usage = await words_if_any(critic, episode.plan.trajectory_id, prompt("revise_step_critic"), asked, seed)
-        if said is None:
+        reply, usage = await words_if_any(
+            critic, episode.plan.trajectory_id, prompt("revise_step_critic"), question, seed
+        )
+        if reply is None:
             return _words(prompt("revise_step"), "user", role=SILENT), usage
-        return _words(said.content, "agent", role=CRITIC), usage
+        return _words(reply.content, "agent", role=CRITIC), usage
 
 
 def marked(content: Sequence[AnyItem], turn: int) -> list[AnyItem]:
@@ -219,12 +223,12 @@ def marked(content: Sequence[AnyItem], turn: int) -> list[AnyItem]:
     return result
 
 
-def _told(attempt: Trajectory) -> str:
+def _attempt_text(attempt: Trajectory) -> str:
     """An attempt as text, and how it ended."""
     _, *later = attempt.content
-    lived = [item for item in later if item.turn > 0 or item.state_digest or item.role in (CRITIC, REFLECTOR)]
+    tried_so_far = [item for item in later if item.turn > 0 or item.state_digest or item.role in (CRITIC, REFLECTOR)]
     ended = attempt.outcome.reason or ("the world ended it" if attempt.outcome.terminated else "it stopped")
-    return f"Attempt {attempt.attempt + 1}:\n{transcript(lived)}\nThis was a {attempt.outcome.status} ({ended})."
+    return f"Attempt {attempt.attempt + 1}:\n{transcript(tried_so_far)}\nThis was a {attempt.outcome.status} ({ended})."
 
 
 def _words(text: str, source: ObservationSource, role: str | None = None) -> TextObservation:

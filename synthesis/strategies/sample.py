@@ -17,9 +17,9 @@ from agentmill.synthesis.rollouts.strategy import Exploration
 class Sample(Attempts):
     """k episodes per task by a policy, crossed with scaffold and constraints."""
 
-    async def explore(self, exploration: Exploration, piece: str) -> AsyncIterator[Trajectory]:
+    async def explore(self, exploration: Exploration, trajectory_id: str) -> AsyncIterator[Trajectory]:
         """Yield the trajectory with this id."""
-        plan = self.plan_of(exploration, piece)
+        plan = self.plan_of(exploration, trajectory_id)
         environment = exploration.make_environment()
         try:
             episode = self.episode(plan, environment, exploration, begin(plan, environment))

@@ -32,7 +32,7 @@ from agentmill.synthesis.rollouts.retrieval import Retrieval, retold
 from agentmill.synthesis.rollouts.scaffold import Frame, frame
 from agentmill.synthesis.rollouts.step import ACTOR, within
 from agentmill.synthesis.rollouts.strategy import Exploration
-from agentmill.synthesis.strategies.memory import recalled
+from agentmill.synthesis.strategies.memory import retrieved
 from agentmill.synthesis.strategies.simulated_rollout import Ending, Fault, SimulatedRollout, items_of
 
 OF_EPISODES = ("constrain", "max_invalid", "context", "keep_turns", "context_tokens")
@@ -61,9 +61,9 @@ class Imagine(Retrieval, Attempts):
             raise ValueError(f"`{given}` is for episodes in an environment; these are generated at once, leave it out")
         return self
 
-    async def explore(self, exploration: Exploration, piece: str) -> AsyncIterator[Trajectory]:
+    async def explore(self, exploration: Exploration, plan_id: str) -> AsyncIterator[Trajectory]:
         """Yield the run with this id. Raises ``GenerationError`` for one that stays faulty, ``PolicyError``."""
-        plan = self.plan_of(exploration, piece)
+        plan = self.plan_of(exploration, plan_id)
         in_words = exploration.spec.family == DESCRIBED and self.check == "declared"
         environment = None if in_words else exploration.make_environment()
         try:
@@ -79,26 +79,26 @@ class Imagine(Retrieval, Attempts):
     async def _written(
         self, plan: EpisodePlan, exploration: Exploration, environment: Environment | None
     ) -> Trajectory:
-        told = _frame(plan, exploration, environment)
+        shown = _frame(plan, exploration, environment)
         opening = _opening(plan, environment)
         script = SimulatedRollout(
-            told.tools, environment if self.check == "world" else None, plan.max_turns, mistakes=self.mistakes > 0
+            shown.tools, environment if self.check == "world" else None, plan.max_turns, mistakes=self.mistakes > 0
         )
-        asked = self._request(plan, exploration, told, opening)
+        request = self._request(plan, exploration, shown, opening)
         faults: list[JsonObject] = []
         last: Fault | None = None
         usage = Usage()
         while True:
-            content = [TextObservation(content=_going_on(asked, script, last), source="user")]
+            content = [TextObservation(content=_going_on(request, script, last), source="user")]
             seed = derive_seed(plan.seed, plan.trajectory_id, len(faults))
             writer = exploration.policies[ACTOR]
-            said, cost = await words_of(writer, plan.trajectory_id, prompt("imagine_system"), content, seed)
+            reply, cost = await words_of(writer, plan.trajectory_id, prompt("imagine_system"), content, seed)
             usage = total(usage, cost)
             try:
-                ending = script.take(said.content)
+                ending = script.take(reply.content)
             except Fault as fault:
                 turn = len(script.turns) + 1
-                faults.append({"turn": turn, "reason": fault.reason, "fault": fault.detail, "text": said.content})
+                faults.append({"turn": turn, "reason": fault.reason, "fault": fault.detail, "text": reply.content})
                 if len(faults) > self.repairs:
                     what = "the ending" if script.finished else f"turn {turn}"
                     detail = f"{what} is still faulty after {self.repairs} repairs: {fault.detail}"
@@ -106,25 +106,25 @@ class Imagine(Retrieval, Attempts):
                 last = fault
             else:
                 extra = {**plan.extra, **_said_of(script, ending, faults)}
-                return _trajectory(plan, exploration, told, [*opening, *items_of(script.turns)], extra, usage)
+                return _trajectory(plan, exploration, shown, [*opening, *items_of(script.turns)], extra, usage)
 
     def attempt_plan(self, exploration: Exploration, attempt: int) -> EpisodePlan:
         """As ``Attempts.attempt_plan``."""
-        found = recalled(exploration, self, attempt, one_per_task=False)
+        found = retrieved(exploration, self, attempt, one_per_task=False)
         identity = f"{self.scaffold}:{self.check}:{self.mistakes}:{self.repairs}:{digest(found)}"
         plan = self.plan(exploration, "imagine", identity, attempt=attempt)
         return msgspec.structs.replace(plan, extra={"recalls": found} if found else {})
 
-    def _request(self, plan: EpisodePlan, exploration: Exploration, told: Frame, opening: Sequence[AnyItem]) -> str:
+    def _request(self, plan: EpisodePlan, exploration: Exploration, shown: Frame, opening: Sequence[AnyItem]) -> str:
         library, found = exploration.library, plan.extra.get("recalls", [])
         examples = [retold(library.get(name)) for name in found] if library is not None else []
         given = {
-            "rules": told.system_prompt,
-            "tools": tool_list(told.tools, TOOL_TEXTS["json"]) if told.tools else "",
+            "rules": shown.system_prompt,
+            "tools": tool_list(shown.tools, TOOL_TEXTS["json"]) if shown.tools else "",
             "examples": prompt("imagine_examples").replace("{runs}", "\n\n".join(examples)) if examples else "",
             "task": plan.task.instruction,
             "start": "\n".join(str(getattr(item, "content", "")) for item in opening[1:]),
-            "action": '{"name": the tool, "arguments": {...}}, or a text to the user' if told.tools else "a command",
+            "action": '{"name": the tool, "arguments": {...}}, or a text to the user' if shown.tools else "a command",
             "mistakes": prompt("imagine_mistakes").replace("{number}", str(self.mistakes)) if self.mistakes else "",
             "max_turns": str(plan.max_turns),
         }
@@ -146,15 +146,15 @@ def _opening(plan: EpisodePlan, environment: Environment | None) -> list[AnyItem
     return [TextObservation(content=plan.task.instruction, source="user")]
 
 
-def _going_on(asked: str, script: SimulatedRollout, fault: Fault | None) -> str:
+def _going_on(request: str, script: SimulatedRollout, fault: Fault | None) -> str:
     """What the writer is asked: at first the run, then what follows the turns that stand, or the ending alone."""
     if fault is None:
-        return asked
+        return request
     stands = "\n".join(msgspec.json.encode(turn).decode() for turn in script.turns) or "(none)"
     number = str(len(script.turns) + 1)
     resumed = Template(prompt("imagine_ending" if script.finished else "imagine_resume"))
     given = {"stands": stands, "number": number, "written": fault.written, "fault": fault.detail}
-    return f"{asked}\n\n{resumed.substitute(given)}"
+    return f"{request}\n\n{resumed.substitute(given)}"
 
 
 def _said_of(script: SimulatedRollout, ending: Ending | None, faults: Sequence[JsonObject]) -> JsonObject:
@@ -167,7 +167,7 @@ def _said_of(script: SimulatedRollout, ending: Ending | None, faults: Sequence[J
 def _trajectory(
     plan: EpisodePlan,
     exploration: Exploration,
-    told: Frame,
+    shown: Frame,
     content: list[AnyItem],
     extra: JsonObject,
     usage: Usage,
@@ -181,8 +181,8 @@ def _trajectory(
         task_id=plan.task.task_id,
         environment_id=plan.task.environment_id,
         attempt=plan.attempt,
-        system_prompt=told.system_prompt,
-        tools=told.tools,
+        system_prompt=shown.system_prompt,
+        tools=shown.tools,
         outcome=Outcome(truncated=cut, reason="max_turns" if cut else "imagined"),
         generation=Generation(
             model=writer.model,

@@ -69,17 +69,17 @@ class Ending(Record):
 
 
 class SimulatedRollout:
-    """The turns that stand so far. ``world`` is a live one, which must accept each action, where there is one.
+    """The turns that stand so far. ``live`` is a live one, which must accept each action, where there is one.
 
     ``finished``: all turns stand, and nothing but the ending may still be missing. ``mistakes``: whether there may be
     any.
     """
 
-    def __init__(self, tools: list[Tool], world: Environment | None, max_turns: int, *, mistakes: bool = False) -> None:
+    def __init__(self, tools: list[Tool], live: Environment | None, max_turns: int, *, mistakes: bool = False) -> None:
         self.turns: list[WrittenTurn] = []
         self.finished = False
         self._tools = {tool.name: tool for tool in tools}
-        self._world = world
+        self._environment = live
         self._world_ended = False
         self._max_turns = max_turns
         self._mistakes = mistakes
@@ -123,8 +123,8 @@ class SimulatedRollout:
             raise Fault("no_observation", "`observation` is missing: what the world answers to the action")
         if isinstance(action, ApiAction) and not turn.error:
             self._check_declared(action)
-        if self._world is not None and answered:  # a last word to the user is no action upon the environment
-            self._check_world(self._world, action, turn.error)
+        if self._environment is not None and answered:  # a last word to the user is no action upon the environment
+            self._check_action(self._environment, action, turn.error)
         self.turns.append(turn)
 
     def _check_declared(self, call: ApiAction) -> None:
@@ -133,20 +133,20 @@ class SimulatedRollout:
         if wrong := misfit(call, self._tools[call.function]):
             raise Fault("wrong_arguments", f"{call.function} does not take these arguments: {wrong}")
 
-    def _check_world(self, world: Environment, action: AnyAction, mistake: bool) -> None:
+    def _check_action(self, live: Environment, action: AnyAction, mistake: bool) -> None:
         """Carry out the action; the environment is as before if it does not stand."""
         if self._world_ended:
             raise Fault("after_the_end", "the run has ended before this turn, in success or failure: end it there")
         with environment_at_fault():
-            before = world.snapshot()
-        transition = carry_out(world, action)
+            before = live.snapshot()
+        transition = carry_out(live, action)
         if mistake and not transition.error:
             with environment_at_fault():
-                world.restore(before)
+                live.restore(before)
             raise Fault("no_mistake", "the turn is marked as an error, but the world accepts its action")
         if transition.error and not mistake:
-            said = getattr(transition.observation, "content", "")
-            raise Fault("illegal_action", f"the world refuses this action: {said}")
+            fault = getattr(transition.observation, "content", "")
+            raise Fault("illegal_action", f"the world refuses this action: {fault}")
         self._world_ended = transition.terminated
 
 
@@ -164,14 +164,14 @@ def read(text: str) -> tuple[list[Any], Any, Fault | None]:
             value, end = json.JSONDecoder().raw_decode(text, start)
             if isinstance(value, dict) and isinstance(value.get("turns"), list):
                 return value["turns"], value.get("ending"), None
-            place, said = end, 'it must be an object with "turns" and "ending"'
+            place, fault = end, 'it must be an object with "turns" and "ending"'
         except json.JSONDecodeError as error:
-            place, end, said = error.pos, start + 1, f"it is no JSON: {error.msg} in line {error.lineno}"
+            place, end, fault = error.pos, start + 1, f"it is no JSON: {error.msg} in line {error.lineno}"
         except (ValueError, RecursionError):  # the former for a number of thousands of digits
             wrong = "it is nested too deeply, or a number is too long"
             break
         if place > furthest:  # the one that got furthest was meant
-            wrong, furthest = said, place
+            wrong, furthest = fault, place
         start = text.find("{", end)
     turns, rest = _whole_turns(text)
     return turns, None, Fault("malformed", wrong, rest)
@@ -229,8 +229,8 @@ def _converted(value: Any, kind: type[R], name: str) -> R:
         converted = msgspec.convert(value, kind)
         check([converted], kind)
     except (msgspec.ValidationError, UnicodeEncodeError, OverflowError, RecursionError, RecordError) as error:
-        said = error.detail if isinstance(error, RecordError) else error
-        raise Fault("malformed", f"{name} is not of the form that was asked for: {said}") from error
+        fault = error.detail if isinstance(error, RecordError) else error
+        raise Fault("malformed", f"{name} is not of the form that was asked for: {fault}") from error
     return converted
 
 

@@ -77,9 +77,9 @@ class TreeSearch(Attempts):
             raise ValueError("`iterations` goes with `method: mcts` or `best_first`; a beam ends with its runs")
         return self
 
-    async def explore(self, exploration: Exploration, piece: str) -> AsyncIterator[Trajectory | Node]:
+    async def explore(self, exploration: Exploration, trajectory_id: str) -> AsyncIterator[Trajectory | Node]:
         """Yield the runs in the tree with this id, then its nodes."""
-        plan = self.plan_of(exploration, piece)
+        plan = self.plan_of(exploration, trajectory_id)
         budget = Budget(self.max_calls, self.max_steps)
         counted = metered(exploration, budget)
         environment = exploration.make_environment()

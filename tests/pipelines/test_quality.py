@@ -13,7 +13,7 @@ from agentmill.pipelines.quality import quality
 from agentmill.schemas.records.trajectory import CodeAction, Tool, Trajectory
 from agentmill.schemas.records.verdict import Quality
 from agentmill.schemas.tables import Table
-from tests.builders import called, instruction, outcome, said, seen, tool, trajectory
+from tests.builders import agent_message, called, instruction, outcome, seen, tool, trajectory
 from tests.errors import user_error
 from tests.model import tiny_model
 from tests.pipelines.cli.world import agentmill
@@ -39,7 +39,7 @@ def test_calls_links_and_thoughts_are_counted() -> None:
         seen("ok", 1, tool_call_id="a"),
         called("move", 2, "b", to="door"),
         seen("what?", 2, tool_call_id="nobody", error=True),
-        said("Done.", 3),
+        agent_message("Done.", 3),
         tools=[tool("move")],
     )
     counts = (counted.calls, counted.calls_with_thought, counted.calls_unanswered, counted.results_unlinked)
@@ -80,7 +80,7 @@ def test_undeclared_calls_are_told_only_where_tools_are_declared() -> None:
     ("content", "ending"),
     [
         ([], "nothing"),
-        ([said("x")], "message"),
+        ([agent_message("x")], "message"),
         ([called("move")], "call"),
         ([CodeAction(language="sql", content="x")], "code"),
         ([called("move"), seen("x")], "observation"),
@@ -91,9 +91,9 @@ def test_endings(content: list[Any], ending: str) -> None:
 
 
 def test_runs_that_say_the_same_have_one_digest() -> None:
-    one, same = row(said("x"), trajectory_id="a"), row(said("x"), trajectory_id="b")
+    one, same = row(agent_message("x"), trajectory_id="a"), row(agent_message("x"), trajectory_id="b")
     assert one.content_digest == same.content_digest
-    assert one.content_digest != row(said("y")).content_digest
+    assert one.content_digest != row(agent_message("y")).content_digest
     assert row(called("m", 1, "a", to=1)).content_digest != row(called("m", 1, "a", to="1")).content_digest
 
 
@@ -101,9 +101,9 @@ def test_the_report_of_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str
     talk = "I will first look for the ball in the kitchen, and then bring it to the box by the door."
     german = "Ich werde zuerst in der Küche nach dem Ball suchen und ihn danach zur Kiste bringen."
     runs = [
-        trajectory("t1", content=[instruction(), said(talk)], outcome=outcome("success")),
-        trajectory("t2", content=[instruction(), said(german)], outcome=outcome("failure")),
-        trajectory("t3", content=[instruction(), said(talk)], outcome=outcome("success")),
+        trajectory("t1", content=[instruction(), agent_message(talk)], outcome=outcome("success")),
+        trajectory("t2", content=[instruction(), agent_message(german)], outcome=outcome("failure")),
+        trajectory("t3", content=[instruction(), agent_message(talk)], outcome=outcome("success")),
         trajectory("t4", content=[instruction(), called("move", 1, "a", to="box")], tools=[tool("fly")]),
     ]
     write_table(tmp_path / "runs", [runs], Trajectory)
@@ -128,6 +128,6 @@ def test_the_report_of_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 
 def test_a_missing_tokenizer_is_told(tmp_path: Path) -> None:
-    write_table(tmp_path / "runs", [[trajectory("t1", content=[said("x")])]], Trajectory)
+    write_table(tmp_path / "runs", [[trajectory("t1", content=[agent_message("x")])]], Trajectory)
     with user_error("tokenizer-missing", "tokenizer.json"):
         run(tmp_path, "quality", "quality", of=["runs"], tokenizer=str(tmp_path))

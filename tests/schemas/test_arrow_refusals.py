@@ -33,10 +33,10 @@ for _ in range(5000):
 @pytest.mark.parametrize(
     ("fields", "field", "detail"),
     [
-        ({"extra": {"score": math.nan}}, "extra.score", "nan is no value"),
-        ({"extra": {"a": [1, {"b": math.inf}]}}, "extra.a[1].b", "inf is no value"),
-        ({"outcome": Outcome(reward=math.nan)}, "outcome.reward", "nan is no value"),
-        ({"outcome": Outcome(reward=-math.inf)}, "outcome.reward", "-inf is no value"),
+        ({"extra": {"score": math.nan}}, "extra.score", "nan is not a value"),
+        ({"extra": {"a": [1, {"b": math.inf}]}}, "extra.a[1].b", "inf is not a value"),
+        ({"outcome": Outcome(reward=math.nan)}, "outcome.reward", "nan is not a value"),
+        ({"outcome": Outcome(reward=-math.inf)}, "outcome.reward", "-inf is not a value"),
         ({"system_prompt": "bad \ud83d half"}, "system_prompt", "lone surrogate '\\ud83d' at character 4"),
         ({"content": [called("f", text="\udc00")]}, "content[0].kwargs.text", "lone surrogate"),
         ({"extra": {"\ud800": 1}}, "extra", "lone surrogate"),

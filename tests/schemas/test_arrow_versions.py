@@ -33,7 +33,7 @@ def as_version(table: pa.Table, version: str, metadata: bool = True) -> pa.Table
 def arrow_schemas() -> str:
     """The text that ``golden/arrow_schemas.txt`` holds."""
     lines = []
-    for name, record_type in RECORDS.items():
+    for name, record_type in sorted(RECORDS.items()):
         schema = arrow_schema(record_type)
         lines.append(f"{name}  {dict(schema.metadata)}")
         for field in schema:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from agentmill.schemas.chat import grouped, to_functions, to_messages, to_openai, to_template
 from agentmill.schemas.records.rows import Message, MessageCall
 from agentmill.schemas.records.trajectory import ApiAction, CodeAction, ImageObservation, Tool, WebObservation
-from tests.builders import called, instruction, said, seen, tool_trajectory, trajectory
+from tests.builders import agent_message, called, instruction, seen, tool_trajectory, trajectory
 
 
 def test_a_text_episode_becomes_alternating_messages() -> None:
@@ -51,14 +51,16 @@ def test_the_role_of_an_observation_follows_its_link() -> None:
 
 
 def test_observations_of_different_turns_stay_apart() -> None:
-    messages = to_messages(None, [seen("a", 0), seen("b", 0), seen("c", 1), said("d", 1), said("e", 2)])
+    messages = to_messages(
+        None, [seen("a", 0), seen("b", 0), seen("c", 1), agent_message("d", 1), agent_message("e", 2)]
+    )
     assert [message.content for message in messages] == ["a\nb", "c", "d", "e"]
 
 
 def test_thoughts_precede_what_is_done_and_shared_ones_are_said_once() -> None:
     actions = [
         called("look", 1, "a", x=1),
-        said("Looking.", 1, description="I should look."),
+        agent_message("Looking.", 1, description="I should look."),
         ApiAction(function="go", kwargs={}, turn=1, description="I should look.", reasoning_content="hidden"),
     ]
     (message,) = to_messages(None, actions)

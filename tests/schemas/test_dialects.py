@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from agentmill.schemas.config import validate
 from agentmill.schemas.dialects import DIALECTS
-from agentmill.schemas.dialects.dialect import say
+from agentmill.schemas.dialects.dialect import write_actions
 from agentmill.schemas.dialects.options import WithDialect
 from agentmill.schemas.formats.format import FormatError, Origin, Read
 from agentmill.schemas.formats.sharegpt.format import ShareGpt
@@ -185,7 +185,7 @@ SAID: list[tuple[str, list[AnyAction], str]] = [
 @pytest.mark.parametrize(("name", "actions", "text"), SAID)
 def test_calls_are_said(name: str, actions: list[AnyAction], text: str) -> None:
     dialect = DIALECTS.load(name)()
-    assert say(dialect, actions) == text
+    assert write_actions(dialect, actions) == text
     assert dialect.read(text).actions == actions
 
 
@@ -222,7 +222,7 @@ def test_calls_are_said(name: str, actions: list[AnyAction], text: str) -> None:
 )
 def test_what_a_dialect_has_no_words_for_is_refused(name: str, actions: list[AnyAction]) -> None:
     with pytest.raises(FormatError) as caught:
-        say(DIALECTS.load(name)(), actions)
+        write_actions(DIALECTS.load(name)(), actions)
     assert caught.value.reason == "unsayable"
 
 
@@ -319,7 +319,7 @@ def test_react_actions_get_the_arguments_that_options_name(
     run = format_.read(msgspec.json.encode({"conversations": turns}), Origin("demo")).trajectory
     assert format_.write(run).document["conversations"] == turns
     if isinstance(action, ApiAction):
-        assert dialect.read(say(dialect, [action])).actions == [action]
+        assert dialect.read(write_actions(dialect, [action])).actions == [action]
 
 
 @pytest.mark.parametrize(
@@ -341,9 +341,9 @@ def test_several_arguments_in_brackets_are_separated_by_commas() -> None:
     dialect = DIALECTS.load("brackets")(parameters={"move": ["item", "to"]})
     action = call("move", item="red, round ball", to="box")
     assert dialect.read("move[red, round ball, box]").actions == [action]
-    assert say(dialect, [action]) == "move[red, round ball, box]"
+    assert write_actions(dialect, [action]) == "move[red, round ball, box]"
     with pytest.raises(FormatError):
-        say(dialect, [call("move", item="ball", to="box, red")])
+        write_actions(dialect, [call("move", item="ball", to="box, red")])
 
 
 def test_which_fenced_blocks_are_code() -> None:
@@ -483,17 +483,17 @@ def test_every_character_before_a_command_is_kept(before: str, after: str) -> No
 def test_hermes_says_any_object(function: str, kwargs: dict[str, Any], prose: str) -> None:
     dialect = DIALECTS.load("hermes")()
     actions = [call(function, prose), ApiAction(function="g", kwargs=kwargs), message(prose)]
-    assert dialect.read(say(dialect, actions)).actions == actions
+    assert dialect.read(write_actions(dialect, actions)).actions == actions
 
 
 @given(kwargs=st.dictionaries(st.sampled_from("abc"), texts))
 def test_function_xml_says_any_texts(kwargs: dict[str, str]) -> None:
     dialect = DIALECTS.load("function_xml")()
     actions = [ApiAction(function="f", kwargs=kwargs, description="hm")]
-    assert dialect.read(say(dialect, actions)).actions == actions
+    assert dialect.read(write_actions(dialect, actions)).actions == actions
 
 
 def test_the_option_is_checked() -> None:
-    assert WithDialect().speech is None
+    assert WithDialect().chosen_dialect is None
     with user_error("unknown-key", "hermes", "parameters"):
-        _ = WithDialect(dialect="hermes", dialect_options={"parameters": {}}).speech
+        _ = WithDialect(dialect="hermes", dialect_options={"parameters": {}}).chosen_dialect

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from agentmill.schemas.config import validate
-from agentmill.schemas.dialects.dialect import say
+from agentmill.schemas.dialects.dialect import write_actions
 from agentmill.schemas.dialects.options import WithDialect
 from agentmill.schemas.formats.format import FormatError, Origin
 from agentmill.schemas.formats.sharegpt.format import ShareGpt
@@ -29,9 +29,9 @@ def option(**given: Any) -> WithDialect:
 
 
 def test_the_first_dialect_that_reads_a_turn_counts() -> None:
-    speech = option(**BOTH).speech
-    assert speech is not None
-    found = {text: speech.read(text) for text in (REACT, FENCED, "Hi.")}
+    chosen_dialect = option(**BOTH).chosen_dialect
+    assert chosen_dialect is not None
+    found = {text: chosen_dialect.read(text) for text in (REACT, FENCED, "Hi.")}
     look = ApiAction(function="look", kwargs={"what": "box", "where": "hall"}, description="hm")
     assert {text: spoken and spoken.actions for text, spoken in found.items()} == {
         REACT: [look],
@@ -42,9 +42,9 @@ def test_the_first_dialect_that_reads_a_turn_counts() -> None:
 
 @pytest.mark.parametrize(("order", "kind"), [(["execute", "hermes"], CodeAction), (["hermes", "execute"], ApiAction)])
 def test_the_order_of_dialects_decides_where_both_read_a_turn(order: list[str], kind: type[AnyAction]) -> None:
-    speech = option(dialect=order).speech
-    assert speech is not None
-    spoken = speech.read('<execute>1</execute>\n<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>')
+    chosen_dialect = option(dialect=order).chosen_dialect
+    assert chosen_dialect is not None
+    spoken = chosen_dialect.read('<execute>1</execute>\n<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>')
     assert spoken is not None
     assert [type(action) for action in spoken.actions if not isinstance(action, MessageAction)] == [kind]
 
@@ -61,20 +61,20 @@ def test_turns_of_both_dialects_are_written_as_they_were() -> None:
 
 @pytest.mark.parametrize("action", [ApiAction(function="f", kwargs={}), CodeAction(language="bash", content="ls")])
 def test_a_call_is_written_in_the_first_dialect_that_has_words_for_it(action: AnyAction) -> None:
-    speech = option(dialect=["execute", "hermes"]).speech
-    assert speech is not None
-    text = say(speech, [action])
+    chosen_dialect = option(dialect=["execute", "hermes"]).chosen_dialect
+    assert chosen_dialect is not None
+    text = write_actions(chosen_dialect, [action])
     assert ("<tool_call>" in text) is isinstance(action, ApiAction)
-    spoken = speech.read(text)
+    spoken = chosen_dialect.read(text)
     assert spoken is not None
     assert spoken.actions == [action]
 
 
 def test_a_call_that_no_dialect_has_words_for_is_refused() -> None:
-    speech = option(dialect=["execute", "fenced"]).speech
-    assert speech is not None
+    chosen_dialect = option(dialect=["execute", "fenced"]).chosen_dialect
+    assert chosen_dialect is not None
     with pytest.raises(FormatError, match="unsayable"):
-        say(speech, [ApiAction(function="f", kwargs={})])
+        write_actions(chosen_dialect, [ApiAction(function="f", kwargs={})])
 
 
 @pytest.mark.parametrize(
@@ -92,6 +92,6 @@ def test_mistakes_in_a_list_of_dialects_are_told(given: dict[str, Any], words: t
 
 def test_options_of_several_dialects_go_by_name() -> None:
     with user_error("unknown-name", "fenced"):
-        _ = option(dialect=["react", "fenced"], dialect_options={"fencd": {}}).speech
+        _ = option(dialect=["react", "fenced"], dialect_options={"fencd": {}}).chosen_dialect
     with user_error("invalid-value", "fenced", "language"):
-        _ = option(dialect=["react", "fenced"], dialect_options={"fenced": {"language": ["bash"]}}).speech
+        _ = option(dialect=["react", "fenced"], dialect_options={"fenced": {"language": ["bash"]}}).chosen_dialect

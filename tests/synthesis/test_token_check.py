@@ -13,7 +13,7 @@ from agentmill.schemas.records.trajectory import AnyItem, MessageAction, TurnTok
 from agentmill.schemas.records.verdict import Verdict
 from agentmill.synthesis.policies.completion import token_delta
 from agentmill.synthesis.token_check import Codec, check_tokens
-from tests.builders import instruction, said, seen, trajectory
+from tests.builders import agent_message, instruction, seen, trajectory
 
 WORDS = ["go", "left", "right", "<end>"]
 LETTERS = sorted({*"".join(WORDS), " "})
@@ -48,7 +48,7 @@ def run(*turns: list[int], texts: Sequence[str] = (), **changes: Any) -> Verdict
     for number, (sampled, text) in enumerate(itertools.zip_longest(turns, texts), 1):
         tokens = token_delta(content, prompt, sampled, [-0.1] * len(sampled), "stop")
         words = decode(sampled).removesuffix("<end>") if text is None else text
-        content += [said(words, number, tokens=msgspec.structs.replace(tokens, **changes)), seen("ok", number)]
+        content += [agent_message(words, number, tokens=msgspec.structs.replace(tokens, **changes)), seen("ok", number)]
         prompt = [*prompt, *sampled, *encode("right")]
     return check_tokens(trajectory(content=content), CODEC)
 
@@ -80,8 +80,8 @@ def test_damaged_tokens_do_not_pass(changes: dict[str, Any], reason: str) -> Non
 
 
 def test_a_segment_that_begins_for_no_reason_is_a_break() -> None:
-    own = said("left", 1, tokens=TurnTokens(encode("go"), encode("left"), [], True))
-    retold = said("right", 2, tokens=TurnTokens(encode("go "), encode("right"), [], True))
+    own = agent_message("left", 1, tokens=TurnTokens(encode("go"), encode("left"), [], True))
+    retold = agent_message("right", 2, tokens=TurnTokens(encode("go "), encode("right"), [], True))
     mark = seen("(left out)", 1, context_operation="condense")
     for between, breaks in (([], 1), ([mark], 0)):
         content = [instruction("go"), own, seen("ok", 1), *between, retold]
@@ -90,5 +90,5 @@ def test_a_segment_that_begins_for_no_reason_is_a_break() -> None:
 
 def test_nothing_is_said_of_a_run_without_tokens() -> None:
     content = [item for item in trajectory().content if not isinstance(item, MessageAction)]
-    verdict = check_tokens(trajectory(content=[*content, said("go", 1)]), CODEC)
+    verdict = check_tokens(trajectory(content=[*content, agent_message("go", 1)]), CODEC)
     assert (verdict.status, verdict.reason, verdict.passed) == ("unscored", "no_tokens", None)

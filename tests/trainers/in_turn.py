@@ -15,7 +15,7 @@ from pathlib import Path
 import trl.trainer.dpo_trainer
 import trl.trainer.reward_trainer  # noqa: F401
 
-from agentmill.trainers.command import leave
+from agentmill.trainers.command import exit_process
 
 
 def main() -> int:
@@ -24,7 +24,7 @@ def main() -> int:
         config, _, port = given.rpartition(":")
         if (child := os.fork()) == 0:
             os.environ |= {"MASTER_PORT": port, "TORCHELASTIC_USE_AGENT_STORE": "False"}
-            leave(importlib.import_module(f"agentmill.trainers.{Path(config).stem}").main(["--config", config]))
+            exit_process(importlib.import_module(f"agentmill.trainers.{Path(config).stem}").main(["--config", config]))
         if code := os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]):
             return code
     return 0

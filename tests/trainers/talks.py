@@ -20,7 +20,7 @@ from agentmill.schemas.views.tree_view import Relative
 from agentmill.schemas.views.view import Unused
 from agentmill.synthesis.policies.completion import token_delta, token_sequence
 from agentmill.trainers.chat_template import renderer
-from tests.builders import called, instruction, outcome, said, seen, tool, trajectory
+from tests.builders import agent_message, called, instruction, outcome, seen, tool, trajectory
 from tests.trainers.speech import Speech
 
 Row = SftRow | PreferenceRow | UnpairedRow
@@ -68,7 +68,9 @@ def turn(draw: st.DrawFn, number: int, speech: Speech, plain: bool) -> list[AnyI
     reasoning = draw(TEXTS) if (speech.reasoning or not plain) and draw(st.booleans()) else None
     if kind in ("text", "code"):
         text = draw(TEXTS)
-        action = said(text, number) if kind == "text" else CodeAction(language="bash", content=text, turn=number)
+        action = (
+            agent_message(text, number) if kind == "text" else CodeAction(language="bash", content=text, turn=number)
+        )
         actions: list[Any] = [action]
     else:
         count = draw(st.integers(2, 3)) if kind == "calls" else 1

@@ -29,7 +29,7 @@ from agentmill.schemas.tables import Table
 from agentmill.trainers import dpo, kto, sft
 from agentmill.trainers.bundled import bundled_model, main
 from agentmill.trainers.model_io import load_tokenizer
-from tests.builders import called, instruction, outcome, said, seen, tool, tool_trajectory, verdict
+from tests.builders import agent_message, called, instruction, outcome, seen, tool, tool_trajectory, verdict
 from tests.errors import user_error
 from tests.pipelines.cli.world import agentmill
 from tests.trainers.tables import write_table
@@ -147,8 +147,8 @@ def test_the_real_model_speaks() -> None:
     messages = [{"role": "user", "content": "What is the capital of France?"}]
     assert '"name": "look"' in tokenizer.apply_chat_template(messages, tools=tools, tokenize=False)
     prompt = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_tensors="pt", return_dict=True)
-    said = model.generate(**prompt, max_new_tokens=16, do_sample=False)
-    assert "Paris" in tokenizer.decode(said[0, prompt["input_ids"].shape[1] :])
+    agent_message = model.generate(**prompt, max_new_tokens=16, do_sample=False)
+    assert "Paris" in tokenizer.decode(agent_message[0, prompt["input_ids"].shape[1] :])
 
 
 def search(thing: str, found: bool) -> Trajectory:
@@ -160,7 +160,7 @@ def search(thing: str, found: bool) -> Trajectory:
             instruction(f"Where is the {thing}?"),
             called("look", 1, where="box"),
             seen(f"a {thing}", 1, tool_call_id="call00100"),
-            said(f"The {thing} is in the box." if found else "I cannot say.", 2),
+            agent_message(f"The {thing} is in the box." if found else "I cannot say.", 2),
         ],
         tools=[tool("look")],
         outcome=outcome("success" if found else "failure"),
@@ -258,8 +258,10 @@ def test_vllm_serves_the_tuned_models(tuned: Path, tmp_path: Path) -> None:
 def answer(client: httpx2.Client, model: str, row: PreferenceRow) -> Any:
     """The message with which ``model`` answers the prompt of ``row``."""
     asked = {"model": model, "messages": to_template(row.prompt), "tools": json.loads(row.tools or "")}
-    said = client.post("/chat/completions", json={**asked, "temperature": 0, "max_tokens": 48}).raise_for_status()
-    return said.json()["choices"][0]["message"]
+    agent_message = client.post(
+        "/chat/completions", json={**asked, "temperature": 0, "max_tokens": 48}
+    ).raise_for_status()
+    return agent_message.json()["choices"][0]["message"]
 
 
 def log_prob(client: httpx2.Client, model: str, row: PreferenceRow, completion: Sequence[Message]) -> float:
@@ -268,6 +270,6 @@ def log_prob(client: httpx2.Client, model: str, row: PreferenceRow, completion: 
     messages, tools = to_template([*row.prompt, *completion]), json.loads(row.tools or "")
     text = tokenizer.apply_chat_template(messages, tools=tools, tokenize=False)
     asked = {"model": model, "prompt": text, "max_tokens": 1, "prompt_logprobs": 0}
-    said = client.post("/completions", json=asked).raise_for_status().json()
-    each = said["choices"][0]["prompt_logprobs"][1:]
+    agent_message = client.post("/completions", json=asked).raise_for_status().json()
+    each = agent_message["choices"][0]["prompt_logprobs"][1:]
     return sum(one["logprob"] for token in each for one in token.values())

@@ -21,7 +21,7 @@ from agentmill.trainers.data import check_roles, check_texts, count_by_role
 from agentmill.trainers.preference_data import encode_labelled, encode_pair
 from agentmill.trainers.sft import sequences
 from agentmill.trainers.tokenization import Encoded, RowError, encode
-from tests.builders import called, instruction, said, seen, tool, trajectory
+from tests.builders import agent_message, called, instruction, seen, tool, trajectory
 from tests.trainers.speech import SPEECHES, Speech
 from tests.trainers.talks import CASES, Row, families, rows_of
 
@@ -130,11 +130,12 @@ def run(*turns: Sequence[Any], **fields: Any) -> list[Any]:
 
 
 THINKS = run(
-    [said("one", 1, reasoning_content="first this"), seen("ok", 1)], [said("two", 2, reasoning_content="then that")]
+    [agent_message("one", 1, reasoning_content="first this"), seen("ok", 1)],
+    [agent_message("two", 2, reasoning_content="then that")],
 )
 TWO_CALLS = run(
     [called("look", 1, "call00100", where="box"), called("look", 1, "call00101", where="bed")],
-    [seen("a", 1, tool_call_id="call00100"), seen("b", 1, tool_call_id="call00101"), said("done", 2)],
+    [seen("a", 1, tool_call_id="call00100"), seen("b", 1, tool_call_id="call00101"), agent_message("done", 2)],
     tools=[tool("look")],
 )
 THOUGHT = run(
@@ -144,9 +145,9 @@ THOUGHT = run(
     ],
     tools=[tool("look")],
 )
-CHANCE = run([said("I see a door.", 1, reasoning_content="a door")])
-LETTER = run([said("", 1, reasoning_content="d")])
-CLOSES = run([said("</think>", 1)])
+CHANCE = run([agent_message("I see a door.", 1, reasoning_content="a door")])
+LETTER = run([agent_message("", 1, reasoning_content="d")])
+CLOSES = run([agent_message("</think>", 1)])
 BROKEN = run([msgspec.structs.replace(called("look", 1), kwargs={}, raw_arguments='{"a": ')], tools=[tool("look")])
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from accelerate.utils import DistributedType
 from datasets import Dataset
 from torch.utils.data import DataLoader
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, PrinterCallback
+from transformers.utils import logging as transformers_logging
 from trl.trainer import utils
 from trl.trainer.dpo_config import DPOConfig
 from trl.trainer.dpo_trainer import DPOTrainer
@@ -164,8 +165,17 @@ def test_the_printer_is_removed_since_transformers_prints_each_point(
     assert any(isinstance(each, PrinterCallback) for each in trainer.callback_handler.callbacks)
 
 
+@pytest.fixture
+def usual_logging() -> Iterator[None]:
+    """The default of ``disable_tqdm`` depends on the level at which transformers logs, which other tests change."""
+    level = transformers_logging.get_verbosity()
+    transformers_logging.set_verbosity_warning()
+    yield
+    transformers_logging.set_verbosity(level)
+
+
 @pytest.mark.parametrize("name", FIXED)
-def test_fixed_fields_since_the_default_of_trl_is_another(name: str) -> None:
+def test_fixed_fields_since_the_default_of_trl_is_another(name: str, usual_logging: None) -> None:
     defaults = [getattr(config("o", use_cpu=True, bf16=False), name) for config in CONFIGS.values()]
     assert any(default != FIXED[name] for default in defaults)
 

@@ -22,7 +22,7 @@ from agentmill.trainers.dpo import main as dpo
 from agentmill.trainers.kto import main as kto
 from agentmill.trainers.preference_data import encode_labelled, encode_pair
 from agentmill.trainers.tokenization import Encoded, RowError
-from tests.builders import called, instruction, outcome, said, seen, tool, trajectory
+from tests.builders import agent_message, called, instruction, outcome, seen, tool, trajectory
 from tests.trainers.speech import SPEECHES
 from tests.trainers.tables import write_table
 from tests.trainers.talks import families, lived, rows_of
@@ -47,7 +47,9 @@ def run(name: str, *words: str, **fields: Any) -> Trajectory:
         called("look", 1, "call00100", where="the box"),
         seen("A box. 🙂", 1, tool_call_id="call00100"),
     ]
-    talk = [item for turn, word in enumerate(words, 2) for item in (said(word, turn), seen(f"{word}: done", turn))]
+    talk = [
+        item for turn, word in enumerate(words, 2) for item in (agent_message(word, turn), seen(f"{word}: done", turn))
+    ]
     status = outcome("success" if name == "good" else "failure")
     return trajectory(name, content=[*start, *talk], tools=[tool("look")], outcome=status, **fields)
 
@@ -137,8 +139,8 @@ def test_a_side_in_one_segment_has_the_loss_that_was_sampled(
             assert each.stored == (len(tokens) == 1 and alike(row, runs))
             if each.stored:
                 [segment] = tokens
-                said = {turn.message: segment.input_ids[turn.start : turn.end] for turn in segment.turns}
-                assert losses([(None, each)]) == {place: said[place] for place in trained}
+                agent_message = {turn.message: segment.input_ids[turn.start : turn.end] for turn in segment.turns}
+                assert losses([(None, each)]) == {place: agent_message[place] for place in trained}
                 assert each.input_ids.tolist() == segment.input_ids
 
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 import torch
-from agentmill.trainers.workspace import Workspace
 
+from agentmill.trainers.run_dir import WorkFolder
 from agentmill.trainers.sft import main
 
 pytestmark = pytest.mark.slow
@@ -61,14 +61,14 @@ def train(trainer: str, argv: list[str], last_step: int | None = None) -> None:
     """What the forked processes do."""
     os.environ["OMP_NUM_THREADS"] = "1"
     torch.set_num_threads(1)
-    mark_complete = Workspace.mark_complete
+    mark_complete = WorkFolder.mark_complete
 
-    def mark_or_die(workspace: Workspace, step: int) -> None:
+    def mark_or_die(workspace: WorkFolder, step: int) -> None:
         if step == last_step:
             os.kill(os.getpid(), signal.SIGKILL)
         mark_complete(workspace, step)
 
-    Workspace.mark_complete = mark_or_die  # type: ignore[method-assign]
+    WorkFolder.mark_complete = mark_or_die  # type: ignore[method-assign]
     sys.exit(importlib.import_module(f"agentmill.trainers.{trainer}").main(argv))
 
 

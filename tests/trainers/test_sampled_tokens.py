@@ -19,7 +19,7 @@ from agentmill.trainers.data import check_roles, check_texts, count_by_role
 from agentmill.trainers.sampled_tokens import encode_row
 from agentmill.trainers.sft import main, sequences
 from agentmill.trainers.tokenization import Encoded, RowError, encode
-from tests.builders import called, instruction, said, seen, tool, trajectory
+from tests.builders import agent_message, called, instruction, seen, tool, trajectory
 from tests.trainers.speech import SPEECHES
 from tests.trainers.tables import write_table
 from tests.trainers.talks import families, ids_of, lived, rows_of
@@ -50,11 +50,11 @@ RUN = trajectory(
     content=[
         instruction(),
         seen("You are at home."),
-        said("look at the box", 1, agent="scout"),
+        agent_message("look at the box", 1, agent="scout"),
         seen("A box. 🙂", 1),
         called("look", 2, "call00200", where="the door"),
         seen("It is open.", 2, tool_call_id="call00200", error=True),
-        said("move the box to the door.", 3),
+        agent_message("move the box to the door.", 3),
         seen("Done.", 3),
     ],
     tools=[tool("look")],
@@ -201,7 +201,7 @@ def test_a_turn_without_tokens_is_made_of_text_and_the_others_are_not(speakers: 
 @pytest.mark.parametrize("case", ELSEWISE, ids=str)
 def test_a_run_told_otherwise_is_made_of_text(case: tuple[str, Any], speakers: Any) -> None:
     speech, tokenizer = speakers["qwen2_5"]
-    other = trajectory("t2", content=[*RUN.content[:2], said("fly", 1), seen("No.", 1)], tools=RUN.tools)
+    other = trajectory("t2", content=[*RUN.content[:2], agent_message("fly", 1), seen("No.", 1)], tools=RUN.tools)
     failed = msgspec.structs.replace(other, outcome=msgspec.structs.replace(other.outcome, status="failure"))
     rows = rows_of(*case, [lived(run, speech, tokenizer, ["usual"]) for run in (RUN, failed)])
     assert rows
@@ -273,7 +273,11 @@ def test_the_date_and_the_list_of_tools_may_be_told_otherwise(speakers: Any) -> 
 @pytest.mark.parametrize("room", [0.5, 0.7, 0.9])
 def test_windows_of_stored_tokens_train_each_turn_once(room: float, speakers: Any) -> None:
     speech, tokenizer = speakers["qwen2_5"]
-    talk = [item for turn in range(1, 9) for item in (said(f"move the box {turn}", turn), seen(f"At {turn}.", turn))]
+    talk = [
+        item
+        for turn in range(1, 9)
+        for item in (agent_message(f"move the box {turn}", turn), seen(f"At {turn}.", turn))
+    ]
     row = only(lived(trajectory(content=[instruction(), *talk]), speech, tokenizer, ["spelt", "cut"], carried=True))
     [(_, whole)] = encode_row(row, tokenizer)
     made = sequences(row, tokenizer, "window", int(len(whole) * room))
@@ -344,9 +348,9 @@ def test_training_tells_which_tokens_it_took(
     short = [f"rows={tmp_path / 'stored'}", "max_steps=1", "batch_size=1", "save_steps=null"]
     short.append("max_dropped=0.5")
     assert main(["--config", str(config), *short]) == 0
-    said = capsys.readouterr().err
-    assert "read 3 = used 2 + dropped 1 (1 damaged_tokens)" in said
-    assert "tokens: 2 conversations as sampled, 1 from their text" in said
+    agent_message = capsys.readouterr().err
+    assert "read 3 = used 2 + dropped 1 (1 damaged_tokens)" in agent_message
+    assert "tokens: 2 conversations as sampled, 1 from their text" in agent_message
     record = json.loads((tmp_path / "tuned" / "training.json").read_bytes())
     assert record["tokens_from"] == {"stored": 2, "text": 1}
     assert record["counts"] == {"read": 3, "used": 2, "dropped": 1, "written": 3}

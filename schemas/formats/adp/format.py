@@ -15,7 +15,7 @@ from agentmill.schemas.chat import to_functions
 from agentmill.schemas.config import Config
 from agentmill.schemas.formats.adp.items import legal_content, placed, read_items, write_item
 from agentmill.schemas.formats.adp.links import position_ids, rule_remarks, strict_ids, unlinked
-from agentmill.schemas.formats.extension_fields import OURS, from_own_words, own_words
+from agentmill.schemas.formats.extension_fields import OURS, extension_fields, from_own_words
 from agentmill.schemas.formats.format import FormatError, Losses, Origin, Raw, Read, Remarks, Written, parse, provenance
 from agentmill.schemas.messages.parts import image_remarks
 from agentmill.schemas.records.record import JsonObject
@@ -130,7 +130,7 @@ def _ours(details: JsonObject) -> JsonObject | None:
 
 def _unsayable(trajectory: Trajectory, languages: dict[str, str]) -> JsonObject:
     """The fields of the run that ADP lacks, under our key."""
-    held = own_words(trajectory, NAME)
+    held = extension_fields(trajectory, NAME)
     if languages:
         held["languages"] = languages
     return {OURS: held} if held else {}

@@ -15,7 +15,7 @@ from agentmill.schemas.config import Config
 from agentmill.schemas.formats.atif.fields import AGENT, FINAL_METRICS, TRAJECTORY, VERSION, VERSIONS, AtifDialect, keep
 from agentmill.schemas.formats.atif.reader import StepReader, step_results
 from agentmill.schemas.formats.atif.writer import write_steps
-from agentmill.schemas.formats.extension_fields import OURS, from_own_words, own_words
+from agentmill.schemas.formats.extension_fields import OURS, extension_fields, from_own_words
 from agentmill.schemas.formats.format import FormatError, Losses, Origin, Raw, Read, Remarks, Written, parse, provenance
 from agentmill.schemas.ids import part_id
 from agentmill.schemas.messages.calls import link_remarks
@@ -65,8 +65,8 @@ class Atif(Config):
         document |= {"agent": _agent(trajectory, atif, losses), "steps": steps}
         metrics = _final_metrics(trajectory, atif, len(steps), losses)
         document |= {"final_metrics": metrics} if metrics else {}
-        said = {"tools"} | ({"system_prompt"} if prompt == trajectory.system_prompt else set())
-        own = own_words(trajectory, NAME, frozenset(said | {"usage"}))
+        counts = {"tools"} | ({"system_prompt"} if prompt == trajectory.system_prompt else set())
+        own = extension_fields(trajectory, NAME, frozenset(counts | {"usage"}))
         own |= {"usage": {"seconds": trajectory.usage.seconds}} if trajectory.usage.seconds is not None else {}
         extra = {**atif.get("extra", {}), **({OURS: own} if own else {})}
         return Written(document | ({"extra": extra} if extra else {}), +losses)
@@ -150,9 +150,9 @@ def _usage(metrics: Any) -> tuple[Usage, JsonObject | None]:
     """What the run cost, and what else the final metrics say."""
     if not isinstance(metrics, dict):
         return Usage(), None
-    said = {name: (number_of if name == "total_cost_usd" else count_of)(metrics.get(name)) for name in _TOTALS}
-    values = {_TOTALS[name]: each for name, each in said.items() if each is not None}
-    return msgspec.convert(values, Usage), {key: value for key, value in metrics.items() if said.get(key) is None}
+    counts = {name: (number_of if name == "total_cost_usd" else count_of)(metrics.get(name)) for name in _TOTALS}
+    values = {_TOTALS[name]: each for name, each in counts.items() if each is not None}
+    return msgspec.convert(values, Usage), {key: value for key, value in metrics.items() if counts.get(key) is None}
 
 
 def _final_metrics(trajectory: Trajectory, atif: JsonObject, steps: int, losses: Losses) -> JsonObject:

@@ -30,7 +30,7 @@ from agentmill.schemas.records.trajectory import (
     WebObservation,
 )
 
-_SAID = {"step_id", "message", "tool_calls", "observation", "reasoning_content"}
+_KNOWN_FIELDS = {"step_id", "message", "tool_calls", "observation", "reasoning_content"}
 _TOKENS = ("prompt_token_ids", "completion_token_ids", "logprobs")
 
 
@@ -53,7 +53,11 @@ class StepReader:
         if not isinstance(source, str):
             raise FormatError("invalid", f"step {self.steps} has no source")
         remarks["unknown_role"] += source not in ("system", "user", "agent")
-        rest = {key: value for key, value in step.items() if key not in _SAID and key != "source" and value is not None}
+        rest = {
+            key: value
+            for key, value in step.items()
+            if key not in _KNOWN_FIELDS and key != "source" and value is not None
+        }
         calls = self._list(step.get("tool_calls"), "tool_calls")
         results = self._list(step_results(step), "results")
         if source == "agent":
@@ -63,7 +67,7 @@ class StepReader:
         else:
             remarks["agent_only_field"] += any(step.get(key) is not None for key in AGENT_ONLY)
             rest |= {key: step[key] for key in ("tool_calls", "reasoning_content") if step.get(key) is not None}
-            self._tell(step, source, rest, bool(results))
+            self._add_instruction(step, source, rest, bool(results))
             known = []
         for result in results:
             self._see(result, known, step)
@@ -77,7 +81,7 @@ class StepReader:
     def _act(self, step: JsonObject, calls: list[JsonObject], rest: JsonObject) -> list[str]:
         """Add the actions of a step; the ids of its calls."""
         self.transcript.turn += 1
-        text, parts = _said(step.get("message"))
+        text, parts = _message_content(step.get("message"))
         rest, mine = _own(rest)
         tokens = self._tokens(rest)
         if tokens is not None or "tokens" in mine:
@@ -121,11 +125,11 @@ class StepReader:
         self._add(item, {**held, **({"call": rest | more} if rest or more else {})}, mine)
         return call_id
 
-    def _tell(self, step: JsonObject, source: str, rest: JsonObject, observed: bool) -> None:
+    def _add_instruction(self, step: JsonObject, source: str, rest: JsonObject, observed: bool) -> None:
         """A step of the user, or of the system: the first is the prompt."""
         message = step.get("message")
         if source == "system" and self.steps == 1 and not (message == "" and observed):
-            text, parts = _said(message)
+            text, parts = _message_content(message)
             self.transcript.system_prompt = text
             self.system = rest | ({"message": parts} if parts is not None else {})
             return
@@ -167,7 +171,7 @@ class StepReader:
 
     def _show(self, content: Any, source: ObservationSource, held: JsonObject, mine: JsonObject, fields: Any) -> None:
         """A text, or parts: one observation of their texts and one of each image."""
-        text, parts = _said(content)
+        text, parts = _message_content(content)
         held |= {"parts": parts} if parts is not None else {}
         images = [path for part in content if (path := _path(part)) is not None] if isinstance(content, list) else []
         items: list[AnyItem] = [ImageObservation(content=path, source=source) for path in images]
@@ -232,7 +236,7 @@ def overlaid(item: AnyItem, fields: JsonObject) -> AnyItem:
     return cast(AnyItem, msgspec.convert({**plain, **fields}, AnyItem))
 
 
-def _said(content: Any) -> tuple[str, list[Any] | None]:
+def _message_content(content: Any) -> tuple[str, list[Any] | None]:
     """The text of a message or result, and its parts where it has such. Raises ``FormatError`` (``invalid``)."""
     if not isinstance(content, str | list | None):
         raise FormatError("invalid", f"expected a text or a list of parts, got {content!r:.60}")

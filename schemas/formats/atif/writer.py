@@ -192,9 +192,9 @@ def _difference(item: AnyItem, plain: AnyItem) -> JsonObject:
     plainest = defaults(type(item))
     fields = {name: value for name, value in fields.items() if name not in plainest or value != plainest[name]}
     if isinstance(item, WebObservation) and isinstance(plain, TextObservation):
-        said = next((name for name in ("axtree", "html") if fields.get(name) == plain.content), None)
-        if said is not None:
-            fields = {name: value for name, value in fields.items() if name != said} | {"text": said}
+        text_field = next((name for name in ("axtree", "html") if fields.get(name) == plain.content), None)
+        if text_field is not None:
+            fields = {name: value for name, value in fields.items() if name != text_field} | {"text": text_field}
     return fields
 
 

@@ -116,13 +116,13 @@ class OldEvents:
 
     def _message(self, event: JsonObject) -> None:
         args = _object(event.get("args"))
-        said = args if "content" in args else event
-        rest = _rest(event, said.get("content")) | {
+        holder = args if "content" in args else event
+        rest = _rest(event, holder.get("content")) | {
             key: value
             for key, value in args.items()
             if key not in ("content", "thought") and value not in (None, [], "")
         }
-        text = text_of(said, "content", rest) or ""
+        text = text_of(holder, "content", rest) or ""
         thought = text_of(args, "thought", rest) or None
         if event.get("source") == "agent":
             self._turn(event, rest)

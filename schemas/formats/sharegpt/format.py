@@ -77,12 +77,12 @@ class ShareGpt(WithDialect):
             spelling["tools"] = note
         answers = _answers(row, len(turns), spelling)
         outcome = self._outcome(row, spelling)
-        talk = self._talk(turns, answers[0] if answers else [], system, spelling)
-        run = to_trajectory(talk, raw, origin, NAME, CONVERTER_VERSION, row, tools=tools, outcome=outcome)
-        remarks = talk.remarks + link_remarks(run.content, tools)
+        conversation = self._conversation(turns, answers[0] if answers else [], system, spelling)
+        run = to_trajectory(conversation, raw, origin, NAME, CONVERTER_VERSION, row, tools=tools, outcome=outcome)
+        remarks = conversation.remarks + link_remarks(run.content, tools)
         if not answers:
             return Read(run, losses + lost, remarks=remarks)
-        other = self._talk(turns, answers[1], system, {})
+        other = self._conversation(turns, answers[1], system, {})
         starts = other.starts[len(turns) + (system is not None) :]
         pair = paired(run, other, NAME, starts[0] if starts else len(other.content))
         return Read(pair.chosen, losses + lost, (pair.rejected,), remarks + pair_remarks(other, pair))
@@ -117,32 +117,34 @@ class ShareGpt(WithDialect):
         back = self.read(msgspec.json.encode(document), Origin(""))
         return Written(document, pair_losses(Pair(chosen, rejected), back, NAME))
 
-    def _talk(self, turns: list[Any], answer: list[Any], system: str | None, spelling: JsonObject) -> Conversation:
+    def _conversation(
+        self, turns: list[Any], answer: list[Any], system: str | None, spelling: JsonObject
+    ) -> Conversation:
         plain = None if answer or system is not None else read_texts(turns)
         if plain is not None:
             texts, names = plain
-            talk = MessageReader("object", LOSS, self.speech).read_texts(texts)
-            talk.spelling |= {**names, **spelling}
-            return talk
+            conversation = MessageReader("object", LOSS, self.chosen_dialect).read_texts(texts)
+            conversation.spelling |= {**names, **spelling}
+            return conversation
         reader = TurnReader()
         pairs = reader.read([*turns, *answer])
         messages = [message for message, _ in pairs]
         opening = [] if system is None else [{"role": "system", "content": system}]
-        talk = MessageReader("object", LOSS, self.speech).read(opening + messages)
-        for start, (_, note) in zip(talk.starts[len(opening) :], pairs, strict=True):
+        conversation = MessageReader("object", LOSS, self.chosen_dialect).read(opening + messages)
+        for start, (_, note) in zip(conversation.starts[len(opening) :], pairs, strict=True):
             if note:
-                talk.note(start, **note)
-        talk.spelling |= {**reader.spelling(), **spelling}
-        talk.remarks.update(reader.remarks)
-        return talk
+                conversation.note(start, **note)
+        conversation.spelling |= {**reader.spelling(), **spelling}
+        conversation.remarks.update(reader.remarks)
+        return conversation
 
     def _turns(self, trajectory: Trajectory) -> list[JsonObject]:
         """The turns, without the system prompt where that has a field of its own."""
         held = layout(trajectory, NAME)
-        told = MessageWriter(held, "object", LOSS, self.speech).write(trajectory)
+        written = MessageWriter(held, "object", LOSS, self.chosen_dialect).write(trajectory)
         if held.spelling.get("system_field"):
-            told = told[1:]
-        return TurnWriter(held).write(told)
+            written = written[1:]
+        return TurnWriter(held).write(written)
 
     def _document(self, trajectory: Trajectory, turns: list[JsonObject]) -> JsonObject:
         held = layout(trajectory, NAME)

@@ -16,7 +16,7 @@ from agentmill.schemas.formats.format import FormatError, Losses, Remarks
 from agentmill.schemas.messages.conversation import Layout, Text, key
 from agentmill.schemas.messages.parts import REASONING
 from agentmill.schemas.messages.surface_text import Style, dumped, style_of
-from agentmill.schemas.messages.writer import Told
+from agentmill.schemas.messages.writer import WrittenMessage
 from agentmill.schemas.records.record import JsonObject
 
 KINDS = {
@@ -80,7 +80,7 @@ class TurnReader:
             raise FormatError("invalid", f"turn {place} is {turn!r:.60}, expected an object")
         if self.names is None:
             self.names = Names("role", "content") if "role" in turn and "from" not in turn else Names()
-        by, said = self.names
+        by, text_field = self.names
         speaker = turn.get(by)
         kind = KINDS.get(speaker) if isinstance(speaker, str) else None
         if speaker is None or kind is None:
@@ -92,7 +92,7 @@ class TurnReader:
             raise FormatError("invalid", f"turn {place} has fields of two formats: {', '.join(turn)}")
         message: JsonObject = {"role": "assistant" if kind == "function_call" else kind}
         for name, value in turn.items():
-            if name == said:
+            if name == text_field:
                 message["content"] = value
             elif value is not None and name != by:  # nulls fill up what only some turns of a table have
                 message[name] = value
@@ -141,13 +141,13 @@ def read_texts(turns: Sequence[Any]) -> tuple[list[Text], JsonObject] | None:
     if type(first) is not dict:
         return None
     names = Names() if "from" in first else Names("role", "content")
-    by, said = names
+    by, text_field = names
     texts: list[Text] = []
     aliases: dict[str, str] = {}
     for turn in turns:
         if type(turn) is not dict or len(turn) - ("loss" in turn) != 2:
             return None
-        text, speaker, train = turn.get(said), turn.get(by), turn.get("loss")
+        text, speaker, train = turn.get(text_field), turn.get(by), turn.get("loss")
         if type(text) is not str or type(speaker) is not str:
             return None
         kind = KINDS.get(speaker)
@@ -165,8 +165,8 @@ def read_texts(turns: Sequence[Any]) -> tuple[list[Text], JsonObject] | None:
 def _run_spelling(names: Names | None, aliases: Mapping[str, str]) -> JsonObject:
     """Notes on the names of a run that are not the usual ones."""
     unusual = {kind: name for kind, name in aliases.items() if USUAL[kind] != name}
-    told: JsonObject = {"names": list(names)} if names not in (None, Names()) else {}
-    return {**told, "roles": unusual} if unusual else told
+    written: JsonObject = {"names": list(names)} if names not in (None, Names()) else {}
+    return {**written, "roles": unusual} if unusual else written
 
 
 class TurnWriter:
@@ -178,9 +178,9 @@ class TurnWriter:
         self.aliases = {**USUAL, **layout.spelling.get("roles", {})}
         self.style: Style = layout.spelling.get("value", "spaced")
 
-    def write(self, told: Sequence[Told]) -> list[JsonObject]:
+    def write(self, written: Sequence[WrittenMessage]) -> list[JsonObject]:
         """The turns; a message with a text beside its calls becomes two."""
-        return [turn for each in told for turn in self._write(dict(each.message), each.start)]
+        return [turn for each in written for turn in self._write(dict(each.message), each.start)]
 
     def _write(self, message: JsonObject, start: int) -> list[JsonObject]:
         note = self.spelling.get(key(start), {})
@@ -201,8 +201,8 @@ class TurnWriter:
 
     def _turn(self, kind: str, note: JsonObject, content: Any, rest: JsonObject) -> JsonObject:
         speaker = note.get("from", self.aliases[kind])
-        said = {} if content is _ABSENT else {self.names.text: content}
-        return {self.names.speaker: speaker, **said, **rest}
+        text_field = {} if content is _ABSENT else {self.names.text: content}
+        return {self.names.speaker: speaker, **text_field, **rest}
 
 
 _ABSENT = object()
@@ -261,9 +261,12 @@ class LoadableOrder:
         if groups[0][0]:
             self._count("empty_turn")
             opening.append({self._names.speaker: self._aliases["user"], self._names.text: ""})
-        return [*opening, *(self._answered(group) if answers else self._asked(group) for answers, group in groups)]
+        return [
+            *opening,
+            *(self._answered(group) if answers else self._user_message(group) for answers, group in groups),
+        ]
 
-    def _asked(self, group: list[JsonObject]) -> JsonObject:
+    def _user_message(self, group: list[JsonObject]) -> JsonObject:
         """What is said to the model: a result, if one is among it."""
         kinds = [self._kind(turn) for turn in group]
         turn = self._as(group[0], "tool" if "tool" in kinds else "user")
@@ -302,8 +305,8 @@ class LoadableOrder:
         if self._kind(turn) == "assistant":
             return self._text(turn)
         thought, calls = self._calls(turn)
-        said = "\n".join(f"<tool_call>\n{dumped(call, self._style)}\n</tool_call>" for call in calls)
-        return with_thought(thought, said)
+        text_field = "\n".join(f"<tool_call>\n{dumped(call, self._style)}\n</tool_call>" for call in calls)
+        return with_thought(thought, text_field)
 
     def _calls(self, turn: JsonObject) -> tuple[str | None, list[Any]]:
         thought, body = without_thought(self._text(turn))

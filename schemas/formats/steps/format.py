@@ -161,14 +161,14 @@ class Steps(WithDialect):
         """The fields of the whole run, its steps, and the object with its goal."""
         if self.of is None and not self.lists:
             rows = _objects(document if isinstance(document, list) else [document], "rows")
-            goal = self._told(rows[0])
+            goal = self._goal_of(rows[0])
             shared = shared_fields(rows)
             used = {path.partition(".")[0] for paths in self._step_paths() for path in paths}
             shared = {name: value for name, value in shared.items() if name not in used}
             steps = [without(row, [*shared, *goal] if _same(row, rows[0], goal) else [*shared]) for row in rows]
             return without(shared, goal), steps, rows[0]
         (record,) = _objects([document], "a record")
-        goal = self._told(record)
+        goal = self._goal_of(record)
         if self.of is not None:
             steps = _objects(value_at(record, self.of), repr(self.of))
             return without(record, [self.of, *goal]), steps, record
@@ -180,7 +180,7 @@ class Steps(WithDialect):
         steps = [{name: column[i] for name, column in columns.items() if i < len(column)} for i in range(n)]
         return without(record, [*self.lists, *goal]), steps, record
 
-    def _told(self, first: JsonObject) -> tuple[str, ...]:
+    def _goal_of(self, first: JsonObject) -> tuple[str, ...]:
         """The path of the goal, if it is a text: it is in the run, and nowhere else."""
         return (self.goal,) if self.goal is not None and isinstance(value_at(first, self.goal), str) else ()
 
@@ -251,9 +251,9 @@ class Steps(WithDialect):
         if self.action.code is not None:
             return [CodeAction(language=self.action.language, content=value)], [path]
         if self.action.text is not None:
-            spoken = self.speech.read(value) if self.speech is not None else None
-            if spoken is not None:
-                return list(spoken.actions), [path]
+            parsed = self.chosen_dialect.read(value) if self.chosen_dialect is not None else None
+            if parsed is not None:
+                return list(parsed.actions), [path]
             if self.action.unread == "message":
                 return [MessageAction(content=value)], [path]
             return [CodeAction(language=self.action.language, content=value)], [path]

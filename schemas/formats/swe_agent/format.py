@@ -120,8 +120,8 @@ def _usage(info: JsonObject) -> Usage:
     if not isinstance(stats, dict):
         return Usage()
     names = {"tokens_sent": "prompt_tokens", "tokens_received": "completion_tokens", "instance_cost": "cost_usd"}
-    said = {name: number for name in names if (number := number_of(stats.get(name))) is not None and number > 0}
-    values = {name: number if name == "instance_cost" else count_of(int(number)) for name, number in said.items()}
+    figures = {name: number for name in names if (number := number_of(stats.get(name))) is not None and number > 0}
+    values = {name: number if name == "instance_cost" else count_of(int(number)) for name, number in figures.items()}
     taken = {name: value for name, value in values.items() if value is not None}
     info["model_stats"] = {name: value for name, value in stats.items() if name not in taken}
     return msgspec.convert({names[name]: value for name, value in taken.items()}, Usage)

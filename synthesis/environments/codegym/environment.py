@@ -39,7 +39,7 @@ class Start(Record):
 
 
 class State(Record):
-    """A snapshot. ``spent`` counts calls of metered tools, ``handed`` is what was handed in: nothing or one value.
+    """A snapshot. ``spent`` counts calls of metered tools, ``submitted`` is what was handed in: nothing or one value.
 
     ``judged`` is what ``check`` says since then. ``progress`` is how many actions of the gold solution were taken,
     ``strayed`` whether anything else was changed.
@@ -47,7 +47,7 @@ class State(Record):
 
     state: JsonObject
     spent: dict[str, int] = {}
-    handed: list[Any] = []
+    submitted: list[Any] = []
     over: bool = False
     judged: Check | None = None
     progress: int = 0
@@ -87,34 +87,34 @@ class CodegymEnvironment:
         self._task = task
         self._state = State(state=self._start.instance)
         budget = [f"{tool} at most {most} times" for tool, most in self._start.budget.items()]
-        told = f" You can call {', '.join(budget)}." if budget else ""
-        return TextObservation(content=f"The task has begun. Call a tool.{told}", source="environment")
+        reply = f" You can call {', '.join(budget)}." if budget else ""
+        return TextObservation(content=f"The task has begun. Call a tool.{reply}", source="environment")
 
     def step(self, action: AnyAction) -> Transition:
         """One call, as such or as text."""
-        task = self._live()
+        task = self._current_task()
         try:
             if self._state.over:
                 raise Unfit("The episode is over, and nothing more can be done.")
             call = self._fitting(read_call(action))
-            told = self._hand_in(call) if call.function == SUBMIT else self._act(call)
+            reply = self._submit(call) if call.function == SUBMIT else self._act(call)
         except (Unfit, Unreadable) as error:
             return Transition(observation=TextObservation(content=str(error), source="environment"), error=True)
         gold = task.gold or []
         if self._state.progress < len(gold) and same_call(gold[self._state.progress], call):
             self._state = msgspec.structs.replace(self._state, progress=self._state.progress + 1)
         over = self._state.over
-        observation = TextObservation(content=told, source="environment")
+        observation = TextObservation(content=reply, source="environment")
         return Transition(observation=observation, reward=self.check().score if over else 0.0, terminated=over)
 
     def state_digest(self) -> str:
         """Digest of the hidden state, of the calls spent and of what was handed in."""
-        self._live()
-        return digest(self._state.state, self._state.spent, self._state.handed, self._state.over)
+        self._current_task()
+        return digest(self._state.state, self._state.spent, self._state.submitted, self._state.over)
 
     def snapshot(self) -> bytes:
         """The state as JSON."""
-        self._live()
+        self._current_task()
         return msgspec.json.encode(self._state, order="deterministic")
 
     def restore(self, snapshot: bytes) -> None:
@@ -126,7 +126,7 @@ class CodegymEnvironment:
 
     def check(self) -> Check:
         """``score`` is 1 once the right answer was handed in, or once all was done right and that was said; else 0."""
-        self._live()
+        self._current_task()
         return self._state.judged or Check(passed=False, score=0.0, evidence={"submitted": []})
 
     def admissible(self) -> list[ApiAction]:
@@ -153,7 +153,7 @@ class CodegymEnvironment:
 
     def expert(self) -> ApiAction | None:
         """The next call of the gold solution, where it was followed or nothing else was changed."""
-        gold = [each for each in self._live().gold or [] if isinstance(each, ApiAction)][self._state.progress :]
+        gold = [each for each in self._current_task().gold or [] if isinstance(each, ApiAction)][self._state.progress :]
         left = {name: most - self._state.spent.get(name, 0) for name, most in self._start.budget.items()}
         short = any(sum(each.function == name for each in gold) > most for name, most in left.items())
         return None if self._state.over or self._state.strayed or short or not gold else gold[0]
@@ -167,7 +167,7 @@ class CodegymEnvironment:
         """A problem with an answer, and one where what was done counts."""
         return EXAMPLES
 
-    def _live(self) -> Task:
+    def _current_task(self) -> Task:
         if self._task is None:
             raise EnvError("the environment was not reset")
         return self._task
@@ -210,33 +210,33 @@ class CodegymEnvironment:
         spent = dict(before.spent)
         if call.function in self._start.budget:
             spent[call.function] = spent.get(call.function, 0) + 1
-        gold = self._live().gold or []
+        gold = self._current_task().gold or []
         expected = before.progress < len(gold) and same_call(gold[before.progress], call)
         strayed = before.strayed or (not expected and acted.state != before.state)
         self._state = msgspec.structs.replace(before, state=acted.state, spent=spent, strayed=strayed)
-        return _told(acted.result)
+        return _as_text(acted.result)
 
-    def _hand_in(self, call: ApiAction) -> str:
-        handed = [call.kwargs["answer"]] if self.problem.answer is not None else []
-        judged = self._judged(handed)
-        self._state = msgspec.structs.replace(self._state, handed=handed, over=True, judged=judged)
+    def _submit(self, call: ApiAction) -> str:
+        submitted = [call.kwargs["answer"]] if self.problem.answer is not None else []
+        judged = self._judged(submitted)
+        self._state = msgspec.structs.replace(self._state, submitted=submitted, over=True, judged=judged)
         return "It was handed in, and the episode is over."
 
     def _left(self, tool: str) -> bool:
         """Whether a tool may be called once more."""
         return tool not in self._start.budget or self._state.spent.get(tool, 0) < self._start.budget[tool]
 
-    def _judged(self, handed: list[Any]) -> Check:
+    def _judged(self, submitted: list[Any]) -> Check:
         """What was handed in, or what was done, besides the answer. A state without an outcome is not the right one."""
         if self.problem.answer is None:
             try:
-                handed = [self._counter.outcome(self._state.state)]
+                submitted = [self._counter.outcome(self._state.state)]
             except Failure as error:
                 return Check(passed=False, score=0.0, evidence={"outcome": str(error)})
             except SandboxError as error:
                 raise EnvError(str(error)) from None
-        right = same(handed[0], self._live().goal["answer"])
-        return Check(passed=right, score=float(right), evidence={"submitted": handed})
+        right = same(submitted[0], self._current_task().goal["answer"])
+        return Check(passed=right, score=float(right), evidence={"submitted": submitted})
 
 
 @lru_cache(maxsize=256)
@@ -251,7 +251,7 @@ def _rules(problem: Problem, tools: list[Tool]) -> str:
     return "\n".join([problem.about, how, *calls])
 
 
-def _told(result: Any) -> str:
+def _as_text(result: Any) -> str:
     """A result as text: texts as they are, all else as JSON."""
     text = result if isinstance(result, str) else msgspec.json.encode(result).decode()
     return (text if len(text) <= MOST_LETTERS else f"{text[:MOST_LETTERS]} [cut]") or "(nothing)"

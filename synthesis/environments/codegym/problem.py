@@ -87,11 +87,11 @@ class Problem(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 
     def schemas(self) -> list[Tool]:
         """What an agent may call, ``submit`` at the end."""
-        handed = {} if self.answer is None else {"answer": self.answer}
-        ends = "Hands in the answer and ends." if handed else "Says that all is done, and ends."
+        constants = {} if self.answer is None else {"answer": self.answer}
+        ends = "Hands in the answer and ends." if constants else "Says that all is done, and ends."
         return [
             *(function(tool.name, tool.description, tool.parameters) for tool in self.tools),
-            function(SUBMIT, ends, handed),
+            function(SUBMIT, ends, constants),
         ]
 
 
@@ -131,8 +131,8 @@ def _check_oracle(code: str) -> None:
             case _:
                 used = []
         if used:
-            told = f"oracle must not use {used[0]}; it may import {', '.join(sorted(IMPORTS))}"
-            raise ProblemError("peeking_oracle", told)
+            forbidden = f"oracle must not use {used[0]}; it may import {', '.join(sorted(IMPORTS))}"
+            raise ProblemError("peeking_oracle", forbidden)
 
 
 def _check_tools(problem: Problem, defined: dict[str, list[str]]) -> None:

@@ -190,8 +190,8 @@ class GymnasiumEnvironment:
             return self._functions.index(name) if name in self._functions and not action.kwargs else None
         if isinstance(action, MessageAction):
             names = [tidy(command).lower() for command in self._commands]
-            said = tidy(action.content).lower()
-            return names.index(said) if said in names else None
+            text = tidy(action.content).lower()
+            return names.index(text) if text in names else None
         return None
 
     def _refused(self) -> Transition:

@@ -3,7 +3,8 @@
 ``spec.source`` is Python that defines the functions which the environment offers, ``spec.parameters["rules"]`` says
 what they do. ``task.initial_state["names"]`` are JSON values by the names under which the source finds them. Source and
 data are in a sandbox of their own, so that code of the agent can reach them by calling the functions only, with plain
-data; how, says ``world``. An answer is handed in by a cell that calls ``submit(answer)``, which ends the episode.
+data; how, says ``source_session``. An answer is handed in by a cell that calls ``submit(answer)``, which ends the
+episode.
 
 ``task.goal`` is ``{"answer": JSON}``, what must be submitted, or ``{"calls": [{"function", "arguments", "value"}]}``,
 what functions that the agent's cells define must return. All code runs in the sandbox. The goal never gets there: the
@@ -26,7 +27,7 @@ from agentmill.schemas.records.trajectory import AnyAction, ApiAction, CodeActio
 from agentmill.synthesis.environments.environment import Check, EnvError, Transition, refusal
 from agentmill.synthesis.environments.interpreter.examples import EXAMPLES
 from agentmill.synthesis.environments.interpreter.goal import goal_of, share_met
-from agentmill.synthesis.environments.interpreter.world import NAMING, begin, names_given, offered
+from agentmill.synthesis.environments.interpreter.source_session import NAMING, begin, names_given, offered
 from agentmill.synthesis.sandbox import Limits, Pool, ReplayError, Result, SandboxError, Session, pool
 
 TOOL = Tool(
@@ -79,11 +80,11 @@ class InterpreterEnvironment:
         self.tools = [TOOL]
         self.rules = f"{spec.parameters.get('rules', '')}\n{_HELP}".strip()
         self._pool: Pool = pool(LIMITS)
-        self._worlds: Pool = pool(LIMITS, purpose="world")
+        self._source_pool: Pool = pool(LIMITS, purpose="world")
         self._judges: Pool = pool(LIMITS, purpose="judge")
-        self._judged_worlds: Pool = pool(LIMITS, purpose="judged world")
+        self._judge_source_pool: Pool = pool(LIMITS, purpose="judged world")
         self._session: Session | None = None
-        self._world: Session | None = None
+        self._source_session: Session | None = None
         """Where the source and its data are; none for an environment without source."""
         self._task: Task | None = None
         self._submitted: list[object] = []
@@ -96,18 +97,18 @@ class InterpreterEnvironment:
         goal_of(task)
         if self._session is None:
             self._session = self._pool.take()
-        if self._world is None and self.spec.source:
-            self._world = self._worlds.take()
+        if self._source_session is None and self.spec.source:
+            self._source_session = self._source_pool.take()
         self._task = task
         self._begin(self._session)
         self._submitted, self._lost, self._deaths = [], False, 0
         given = sorted(names_given(self.spec, task))
-        told = f" Names with data: {', '.join(given)}." if given else ""
-        return TextObservation(content=f"A Python session is ready.{told}", source="environment")
+        text = f" Names with data: {', '.join(given)}." if given else ""
+        return TextObservation(content=f"A Python session is ready.{text}", source="environment")
 
     def step(self, action: AnyAction) -> Transition:
         """Run a cell: a call of ``python``, a ``CodeAction`` in Python, or a message with fenced code."""
-        session = self._live()
+        session = self._current_session()
         code = _code_of(action)
         if isinstance(code, Transition):
             return code
@@ -125,29 +126,31 @@ class InterpreterEnvironment:
         self._submitted = submission.value[:1] if isinstance(submission.value, list) else []
         done = bool(self._submitted)
         return Transition(
-            observation=TextObservation(content=_told(result, submission, done), source="environment"),
+            observation=TextObservation(content=_text_of(result, submission, done), source="environment"),
             reward=self.check().score if done else 0.0,
             terminated=done,
         )
 
     def state_digest(self) -> str:
         """Digest of the cells so far and of what they gave."""
-        return digest(self._live().snapshot().decode(), self._submitted, self._lost)
+        return digest(self._current_session().snapshot().decode(), self._submitted, self._lost)
 
     def snapshot(self) -> bytes:
         """JSON: the session's calls with digests of their results, and the submission."""
-        state = State(session=msgspec.Raw(self._live().snapshot()), submitted=self._submitted, lost=self._lost)
+        state = State(
+            session=msgspec.Raw(self._current_session().snapshot()), submitted=self._submitted, lost=self._lost
+        )
         return msgspec.json.encode(state, order="deterministic")
 
     def restore(self, snapshot: bytes) -> None:
         """Run the cells of a snapshot again. Raises ``EnvError`` if they come to other results."""
-        session = self._live()
+        session = self._current_session()
         try:
             state = msgspec.json.decode(snapshot, type=State)
         except msgspec.DecodeError as error:
             raise EnvError(f"this is no snapshot of a session: {error}") from None
         try:
-            session.restore(bytes(state.session), other=self._begun_world)
+            session.restore(bytes(state.session), other=self._begun_source)
         except SandboxError as error:
             raise EnvError(str(error)) from None
         self._submitted, self._lost = state.submitted, state.lost
@@ -157,7 +160,7 @@ class InterpreterEnvironment:
 
         What cells gave may differ in the judge's session; cells that end it, or a lost session, come to nothing.
         """
-        session, task = self._live(), self._task
+        session, task = self._current_session(), self._task
         assert task is not None
         goal = goal_of(task)
         if not goal.calls:
@@ -165,9 +168,9 @@ class InterpreterEnvironment:
         if self._lost:
             return share_met(goal, [], [None] * len(goal.calls))
         try:
-            with self._judges.session() as judge, self._judged_world() as world:
+            with self._judges.session() as judge, self._judge_source_session() as source_session:
                 with contextlib.suppress(ReplayError):
-                    judge.restore(session.snapshot(), exact=False, other=lambda: self._begun(world))
+                    judge.restore(session.snapshot(), exact=False, other=lambda: self._begun(source_session))
                 results = [judge.call(call.function, call.arguments) if judge.alive else None for call in goal.calls]
         except SandboxError as error:
             raise EnvError(str(error)) from None
@@ -188,7 +191,7 @@ class InterpreterEnvironment:
         """The next cell of the task's gold solution, as long as it was followed."""
         assert self._task is not None
         gold = [code for code in map(_code_of, self._task.gold or []) if isinstance(code, str)]
-        done = [each["request"].get("code") for each in msgspec.json.decode(self._live().snapshot())]
+        done = [each["request"].get("code") for each in msgspec.json.decode(self._current_session().snapshot())]
         cells = [code for code in done if code is not None][1:]
         if self._submitted or self._lost or cells != gold[: len(cells)] or len(cells) >= len(gold):
             return None
@@ -197,54 +200,54 @@ class InterpreterEnvironment:
     def close(self) -> None:
         """Give the sessions back."""
         session, self._session = self._session, None
-        world, self._world = self._world, None
+        source_session, self._source_session = self._source_session, None
         try:
             if session is not None:
                 self._pool.give(session)
         finally:
-            if world is not None:
-                self._worlds.give(world)
+            if source_session is not None:
+                self._source_pool.give(source_session)
 
     @staticmethod
     def examples() -> list[tuple[EnvironmentSpec, Task]]:
         """One environment with a task that asks for an answer, and one that asks for a function."""
         return EXAMPLES
 
-    def _live(self) -> Session:
+    def _current_session(self) -> Session:
         if self._session is None:
             raise EnvError("the environment was not reset")
         return self._session
 
     def _alive(self, session: Session) -> bool:
-        return session.alive and (self._world is None or self._world.alive)
+        return session.alive and (self._source_session is None or self._source_session.alive)
 
     def _begin(self, session: Session) -> None:
         """What the environment and the task give to the agent, in a fresh interpreter."""
         assert self._task is not None
         session.restart()
-        world = self._begun_world()
-        if world is not None:
-            self._started(session.offer(world, offered(world, self.spec)))
+        source_session = self._begun_source()
+        if source_session is not None:
+            self._started(session.offer(source_session, offered(source_session, self.spec)))
         self._started(session.run(SUBMITTING))
         self._started(session.call("_names", names_given(self.spec, self._task)))
 
-    def _begun_world(self) -> Session | None:
-        return self._begun(self._world)
+    def _begun_source(self) -> Session | None:
+        return self._begun(self._source_session)
 
-    def _begun(self, world: Session | None) -> Session | None:
-        """``world`` with the source and its data, in a fresh interpreter."""
+    def _begun(self, source_session: Session | None) -> Session | None:
+        """``source_session`` with the source and its data, in a fresh interpreter."""
         assert self._task is not None
-        if world is not None:
-            world.restart()
-            self._started(begin(world, self.spec.source, self._task.initial_state.get("names", {})))
-        return world
+        if source_session is not None:
+            source_session.restart()
+            self._started(begin(source_session, self.spec.source, self._task.initial_state.get("names", {})))
+        return source_session
 
     def _started(self, result: Result) -> None:
         if not result.ok:
             raise EnvError(f"environment {self.spec.environment_id} does not start: {result.error}")
 
-    def _judged_world(self) -> contextlib.AbstractContextManager[Session | None]:
-        return contextlib.nullcontext() if self._world is None else self._judged_worlds.session()
+    def _judge_source_session(self) -> contextlib.AbstractContextManager[Session | None]:
+        return contextlib.nullcontext() if self._source_session is None else self._judge_source_pool.session()
 
     def _undone(self, session: Session, before: bytes, why: str) -> Transition:
         """After a death: the session as it was before, by replay. Code that cannot be replayed has lost the episode."""
@@ -252,12 +255,12 @@ class InterpreterEnvironment:
         try:
             if self._deaths > MOST_DEATHS:
                 raise ReplayError
-            session.restore(before, other=self._begun_world)
+            session.restore(before, other=self._begun_source)
         except ReplayError:
             self._begin(session)
             self._lost = True
-            told = f"{why}. The session could not be brought back, and the episode is over."
-            return Transition(observation=TextObservation(content=told, source="environment"), terminated=True)
+            text = f"{why}. The session could not be brought back, and the episode is over."
+            return Transition(observation=TextObservation(content=text, source="environment"), terminated=True)
         except SandboxError as error:
             raise EnvError(str(error)) from None
         return refusal(f"{why}. The session is as it was before this code.")
@@ -285,7 +288,7 @@ def _is_text(code: str) -> bool:
     return True
 
 
-def _told(result: Result, submission: Result, done: bool) -> str:
+def _text_of(result: Result, submission: Result, done: bool) -> str:
     parts = [result.output, result.shown, result.error or ""]
     if not submission.ok:
         parts.append("What was submitted is no plain data (numbers, texts, lists, dicts), and does not count.")

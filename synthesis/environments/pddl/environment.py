@@ -38,7 +38,7 @@ _MAX_LISTED = 8
 """How many objects a refusal names."""
 
 
-class World(msgspec.Struct, frozen=True, eq=False):
+class PreparedProblem(msgspec.Struct, frozen=True, eq=False):
     """A problem made ready; shared by all instances, so read only. ``key`` is the digest of what never changes."""
 
     problem: Problem
@@ -64,7 +64,7 @@ class PddlEnvironment:
         self._schemas = {action.name: action for action in self._domain.actions}
         self.tools = self._wording.tools()
         self.rules = self._wording.rules
-        self._loaded: World | None = None
+        self._loaded: PreparedProblem | None = None
         self._state = 0
         self._advice: dict[int, int | None] = {}
 
@@ -82,32 +82,32 @@ class PddlEnvironment:
         self._follow_gold(task)
         grounded = self._loaded.grounded
         static = [atom for atom in self._loaded.problem.init if atom in grounded.static]
-        told = self._wording.paragraph([*grounded.true_atoms(self._state), *static])
-        return TextObservation(content=told or "There is nothing to see.", source="environment")
+        facts = self._wording.paragraph([*grounded.true_atoms(self._state), *static])
+        return TextObservation(content=facts or "There is nothing to see.", source="environment")
 
     def step(self, action: AnyAction) -> Transition:
         """One action of the domain, as a call or as a command."""
-        world = self._world()
+        prepared = self._prepared()
         try:
             call = self._understand(action)
         except Misunderstood as error:
             return refusal(str(error))
-        number = world.numbers.get(call)
+        number = prepared.numbers.get(call)
         if number is None or not self._legal(number):
             return refusal(self._why_not(call))
-        before, self._state = self._state, world.grounded.apply(self._state, number)
-        done = world.grounded.is_goal(self._state)
-        observation = TextObservation(content=self._told(before), source="environment")
+        before, self._state = self._state, prepared.grounded.apply(self._state, number)
+        done = prepared.grounded.is_goal(self._state)
+        observation = TextObservation(content=self._changes_since(before), source="environment")
         return Transition(observation=observation, reward=1.0 if done else 0.0, terminated=done)
 
     def state_digest(self) -> str:
         """Digest of the objects and of all atoms that hold."""
-        world = self._world()
-        return digest(world.key, world.grounded.true_atoms(self._state))
+        prepared = self._prepared()
+        return digest(prepared.key, prepared.grounded.true_atoms(self._state))
 
     def snapshot(self) -> bytes:
         """JSON: which problem, and the state as hexadecimal digits."""
-        return msgspec.json.encode({"problem": self._world().key, "state": f"{self._state:x}"})
+        return msgspec.json.encode({"problem": self._prepared().key, "state": f"{self._state:x}"})
 
     def restore(self, snapshot: bytes) -> None:
         """Raises ``EnvError`` for a snapshot of another problem."""
@@ -116,22 +116,22 @@ class PddlEnvironment:
             key, state = saved["problem"], int(saved["state"], 16)
         except (msgspec.DecodeError, KeyError, ValueError) as error:
             raise EnvError(f"this is no snapshot of a planning world: {error}") from error
-        if key != self._world().key:
+        if key != self._prepared().key:
             raise EnvError("the snapshot is of another problem")
         self._state = state
 
     def check(self) -> Check:
         """``score`` is the share of the goal's literals that hold; ``evidence["unmet"]`` are the others in words."""
-        world = self._world()
-        goal = world.problem.goal
+        prepared = self._prepared()
+        goal = prepared.problem.goal
         unmet = [literal for literal in goal if not self._holds(literal)]
         score = (len(goal) - len(unmet)) / len(goal) if goal else 1.0
-        said = [self._wording.sentence((x.predicate, *x.arguments), positive=x.positive) for x in unmet]
-        return Check(passed=not unmet, score=score, evidence={"unmet": said})
+        sentences = [self._wording.sentence((x.predicate, *x.arguments), positive=x.positive) for x in unmet]
+        return Check(passed=not unmet, score=score, evidence={"unmet": sentences})
 
     def admissible(self) -> list[ApiAction]:
         """All legal actions, in the order of declaration."""
-        grounded = self._world().grounded
+        grounded = self._prepared().grounded
         return [self._api_action(number) for number in grounded.applicable(self._state)]
 
     def command(self, action: ApiAction) -> str:
@@ -145,7 +145,7 @@ class PddlEnvironment:
         """The next action of the task's gold plan or of the planner's; ``None`` at the goal and where it finds none."""
         if self._state not in self._advice:
             self._advice[self._state] = None
-            found = plan(self._world().grounded, start=self._state).plan
+            found = plan(self._prepared().grounded, start=self._state).plan
             self._follow(self._state, found or [])
         number = self._advice[self._state]
         return None if number is None else self._api_action(number)
@@ -158,7 +158,7 @@ class PddlEnvironment:
         """Two small environments that use every supported feature."""
         return EXAMPLES
 
-    def _world(self) -> World:
+    def _prepared(self) -> PreparedProblem:
         if self._loaded is None:
             raise EnvError("the environment was not reset")
         return self._loaded
@@ -170,24 +170,24 @@ class PddlEnvironment:
         if isinstance(action, ApiAction):
             return self._wording.call(action.function, action.kwargs)
         calls = self._wording.read(action.content)
-        numbers = self._world().numbers
+        numbers = self._prepared().numbers
         legal = [call for call in calls if call in numbers and self._legal(numbers[call])]
         fitting = [call for call in calls if not self._misfit(call)]
         return (legal or fitting or calls)[0]
 
     def _legal(self, number: int) -> bool:
-        action = self._world().grounded.actions[number]
+        action = self._prepared().grounded.actions[number]
         return self._state & (action.needs | action.forbids) == action.needs
 
     def _holds(self, literal: Literal) -> bool:
         if literal.predicate == EQUALS:
             return (literal.arguments[0] == literal.arguments[1]) == literal.positive
         atom = (literal.predicate, *literal.arguments)
-        return self._world().grounded.holds(self._state, atom) == literal.positive
+        return self._prepared().grounded.holds(self._state, atom) == literal.positive
 
     def _misfit(self, call: Call) -> str:
         """What is wrong with the words of a call; empty if they are objects of the right types."""
-        members = self._world().members
+        members = self._prepared().members
         for parameter, word in zip(self._schemas[call.action].parameters, call.arguments, strict=True):
             options = members[parameter.type]
             if word not in options:
@@ -206,33 +206,35 @@ class PddlEnvironment:
         reasons = list(dict.fromkeys(self._wording.reason(literal) for literal in needed if not self._holds(literal)))
         return self._wording.refusal(call, reasons or ["that is impossible in this world"])
 
-    def _told(self, before: int) -> str:
+    def _changes_since(self, before: int) -> str:
         """What changed, without denials that the additions make plain."""
-        world = self._world()
-        added = [bit for bit in bits(self._state & ~before) if world.grounded.atoms[bit][0] not in self._wording.hidden]
+        prepared = self._prepared()
+        added = [
+            bit for bit in bits(self._state & ~before) if prepared.grounded.atoms[bit][0] not in self._wording.hidden
+        ]
         implied = 0
         for bit in added:
-            implied |= world.excluded[bit]
-        gone = [world.grounded.atoms[bit] for bit in bits(before & ~self._state & ~implied)]
-        return self._wording.paragraph([world.grounded.atoms[bit] for bit in added], gone) or "Done."
+            implied |= prepared.excluded[bit]
+        gone = [prepared.grounded.atoms[bit] for bit in bits(before & ~self._state & ~implied)]
+        return self._wording.paragraph([prepared.grounded.atoms[bit] for bit in added], gone) or "Done."
 
     def _api_action(self, number: int) -> ApiAction:
-        action = self._world().grounded.actions[number]
+        action = self._prepared().grounded.actions[number]
         return ApiAction(function=action.name, kwargs=self._wording.arguments(Call(action.name, action.arguments)))
 
     def _follow_gold(self, task: Task) -> None:
         """Take the gold plan as advice where it is one: legal calls that lead to the goal."""
-        world = self._world()
+        prepared = self._prepared()
         actions = [action for action in task.gold or [] if isinstance(action, ApiAction | MessageAction)]
         start, numbers = self._state, []
         try:
             for action in actions:
-                number = world.numbers.get(self._understand(action))
+                number = prepared.numbers.get(self._understand(action))
                 if number is None or not self._legal(number):
                     break
                 numbers.append(number)
-                self._state = world.grounded.apply(self._state, number)
-            if world.grounded.is_goal(self._state):
+                self._state = prepared.grounded.apply(self._state, number)
+            if prepared.grounded.is_goal(self._state):
                 self._follow(start, numbers)
         except Misunderstood:
             pass
@@ -242,16 +244,16 @@ class PddlEnvironment:
     def _follow(self, state: int, numbers: list[int]) -> None:
         for number in numbers:
             self._advice[state] = number
-            state = self._world().grounded.apply(state, number)
+            state = self._prepared().grounded.apply(state, number)
 
 
 @lru_cache(maxsize=512)
-def _load(domain: Domain, problem_text: str) -> World:
+def _load(domain: Domain, problem_text: str) -> PreparedProblem:
     problem = read_problem(problem_text, domain)
     grounded = ground(domain, problem)
     key = digest(msgspec.to_builtins(problem.objects), sorted(grounded.static), list(grounded.atoms))
     numbers = {Call(action.name, action.arguments): number for number, action in enumerate(grounded.actions)}
-    return World(problem, grounded, exclusions(grounded), objects_by_type(domain, problem), numbers, key)
+    return PreparedProblem(problem, grounded, exclusions(grounded), objects_by_type(domain, problem), numbers, key)
 
 
 def _bind(literal: Literal, action: Action, call: Call) -> Literal:

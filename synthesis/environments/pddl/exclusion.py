@@ -32,15 +32,15 @@ def exclusions(grounded: Grounded) -> tuple[int, ...]:
 
 def _spread(together: list[int], needs: int, gains: int, losses: int) -> bool:
     """Let an action happen wherever what it needs can hold together; whether that brought a new pair."""
-    beside = (1 << len(together)) - 1
+    others = (1 << len(together)) - 1
     for literal in bits(needs):
-        beside &= together[literal]
-    if beside & needs != needs:
+        others &= together[literal]
+    if others & needs != needs:
         return False
-    beside = gains | (beside & ~losses)
+    others = gains | (others & ~losses)
     grown = False
     for literal in bits(gains):
-        new = beside & ~together[literal]
+        new = others & ~together[literal]
         if new:
             grown = True
             together[literal] |= new

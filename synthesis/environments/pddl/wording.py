@@ -73,9 +73,9 @@ class Wording:
 
     def paragraph(self, atoms: Sequence[Atom], denied: Sequence[Atom] = ()) -> str:
         """The atoms, then the denied ones, in one sentence without those of hidden predicates; may be empty."""
-        said = [self.sentence(atom) for atom in atoms if atom[0] not in self.hidden]
-        said += [self.sentence(atom, positive=False) for atom in denied if atom[0] not in self.hidden]
-        text = "; ".join(said)
+        sentences = [self.sentence(atom) for atom in atoms if atom[0] not in self.hidden]
+        sentences += [self.sentence(atom, positive=False) for atom in denied if atom[0] not in self.hidden]
+        text = "; ".join(sentences)
         return f"{text[0].upper()}{text[1:]}." if text else ""
 
     def command(self, call: Call) -> str:
@@ -142,7 +142,7 @@ class Wording:
         """One line: the command, what it needs, what it does."""
         kinds = dict(zip([parameter.name for parameter in action.parameters], _kinds(action), strict=True))
 
-        def said(literals: Sequence[Literal]) -> str:
+        def sentences(literals: Sequence[Literal]) -> str:
             ground = [
                 Literal(x.predicate, tuple(kinds.get(term, term) for term in x.arguments), x.positive) for x in literals
             ]
@@ -152,7 +152,11 @@ class Wording:
 
         needs = [literal for literal in action.precondition if literal.predicate != EQUALS]
         line = f"- {self._commands[action.name].fill(tuple(kinds.values()))}"
-        return f"{line} (if {said(needs)}): {said(action.effect)}" if needs else f"{line}: {said(action.effect)}"
+        return (
+            f"{line} (if {sentences(needs)}): {sentences(action.effect)}"
+            if needs
+            else f"{line}: {sentences(action.effect)}"
+        )
 
 
 def _templates(key: str, texts: dict[str, str], arities: dict[str, int]) -> dict[str, Template]:

@@ -137,8 +137,8 @@ class Unreadable(Exception):
 
 def write_command(name: str, arguments: JsonObject) -> str:
     """The call as one line."""
-    said = ", ".join(f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in arguments.items())
-    return f"{name}({said})"
+    listed = ", ".join(f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in arguments.items())
+    return f"{name}({listed})"
 
 
 def read_command(text: str) -> ApiAction:
@@ -172,11 +172,11 @@ def _arguments(text: str) -> JsonObject:
 
 
 class Unmet(Exception):
-    """A call that the tool refuses; ``told`` is what the agent is told."""
+    """A call that the tool refuses; ``refusal`` is what the agent is told."""
 
-    def __init__(self, told: JsonObject) -> None:
-        super().__init__(str(told))
-        self.told = told
+    def __init__(self, refusal: JsonObject) -> None:
+        super().__init__(str(refusal))
+        self.refusal = refusal
 
 
 def read_call(action: AnyAction) -> ApiAction:

@@ -93,17 +93,17 @@ class ToolboxEnvironment:
 
     def step(self, action: AnyAction) -> Transition:
         """One call, as such or as text."""
-        task = self._live()
+        task = self._current_task()
         before = self.check().score if self._settings.milestones else 0.0
         try:
             if self._state.answer is not None:
                 raise Unfit("The conversation is over, and nothing more can be done.")
             call = read_call(action)
-            told = self._carry_out(call)
+            shown = self._carry_out(call)
         except (Unfit, Unreadable) as error:
             return _refused({"error": str(error)})
         except Unmet as error:
-            return _refused(error.told)
+            return _refused(error.refusal)
         gold = task.gold or []
         if self._progress < len(gold) and same_call(gold[self._progress], call):
             self._progress += 1
@@ -113,12 +113,12 @@ class ToolboxEnvironment:
             reward = self.check().score - before
         elif done:
             reward = float(self.check().passed)
-        observation = TextObservation(content=told, source="user" if call.function == ASK_USER else "environment")
+        observation = TextObservation(content=shown, source="user" if call.function == ASK_USER else "environment")
         return Transition(observation=observation, reward=reward, terminated=done)
 
     def state_digest(self) -> str:
         """Digest of all rows, the keys given out, what was answered, violated, asked for, and the faults met."""
-        self._live()
+        self._current_task()
         contents = self.database.contents()
         if self._digested is None or self._digested[0] is not contents:
             self._digested = (contents, digest(contents, self.database.last_keys()))
@@ -126,7 +126,7 @@ class ToolboxEnvironment:
 
     def snapshot(self) -> bytes:
         """MessagePack: the database's image and the rest of the state."""
-        saved = Saved(self._live().task_id, self._state, self._progress, self.database.image())
+        saved = Saved(self._current_task().task_id, self._state, self._progress, self.database.image())
         return msgspec.msgpack.encode(saved)
 
     def restore(self, snapshot: bytes) -> None:
@@ -135,21 +135,21 @@ class ToolboxEnvironment:
             saved = msgspec.msgpack.decode(snapshot, type=Saved)
         except msgspec.DecodeError as error:
             raise EnvError(f"this is no snapshot of a toolbox: {error}") from error
-        if saved.task_id != self._live().task_id:
+        if saved.task_id != self._current_task().task_id:
             raise EnvError("the snapshot is of another task")
         self.database.restore(saved.image)
         self._state, self._progress = saved.state, saved.progress
 
     def check(self) -> Check:
         """The goal and the state compared, as ``agentmill.synthesis.environments.toolbox.goal.judge`` does."""
-        instruction = self._live().instruction
+        instruction = self._current_task().instruction
         state = self._state
         found = changes(self.toolbox, self._start, self.database.contents())
         return judge(self._goal, Outcome(found, state.answer, state.violations, state.asked), instruction)
 
     def admissible(self) -> list[ApiAction]:
         """Legal calls: of each tool a few, with values that are in the tables, and ending without an answer."""
-        self._live()
+        self._current_task()
         if self._state.answer is not None:
             return []
         calls = [call for tool in self.toolbox.tools for call in self._legal(tool)]
@@ -168,7 +168,7 @@ class ToolboxEnvironment:
         """
         if self._goal.user:
             return None
-        gold = [action for action in self._live().gold or [] if isinstance(action, ApiAction)]
+        gold = [action for action in self._current_task().gold or [] if isinstance(action, ApiAction)]
         if self._progress >= len(gold) or self._state.answer is not None:
             return None
         if self._gold_states is None:
@@ -191,10 +191,10 @@ class ToolboxEnvironment:
         """Carry out a call of a tool with fitting values. Raises ``Unmet``."""
         for requirement in tool.requires:
             if not self._holds(requirement.query, values):
-                told = {"error": fill(requirement.message, values)}
+                shown = {"error": fill(requirement.message, values)}
                 if self._settings.hints and requirement.hint:
-                    told["hint"] = fill(requirement.hint, values)
-                raise Unmet(told)
+                    shown["hint"] = fill(requirement.hint, values)
+                raise Unmet(shown)
         broken = [
             rule.name for rule in self.toolbox.rules if rule.tool == tool.name if not self._holds(rule.query, values)
         ]
@@ -216,7 +216,7 @@ class ToolboxEnvironment:
         """Forget the violations; for who tries calls out and undoes them."""
         self._state = msgspec.structs.replace(self._state, violations=())
 
-    def _live(self) -> Task:
+    def _current_task(self) -> Task:
         if self._task is None:
             raise EnvError("the environment was not reset")
         return self._task
@@ -232,10 +232,10 @@ class ToolboxEnvironment:
             self._state = msgspec.structs.replace(self._state, answer=only_text(call, "answer"))
             return "The conversation is over."
         if call.function == ASK_USER and self._settings.user:
-            said, told = reply(self._request, only_text(call, "question"))
-            asked = tuple(sorted({*self._state.asked, *told}))
+            reply_text, shown = reply(self._request, only_text(call, "question"))
+            asked = tuple(sorted({*self._state.asked, *shown}))
             self._state = msgspec.structs.replace(self._state, asked=asked)
-            return said
+            return reply_text
         tool = self._named.get(call.function)
         if tool is None:
             raise Unfit(f"There is no tool {call.function!r}; there are {', '.join(each.name for each in self.tools)}.")
@@ -248,7 +248,7 @@ class ToolboxEnvironment:
         """Whether a call meets a fault: by the task and the call alone, and never twice."""
         if not self._settings.faults:
             return False
-        name = digest(self._live().task_id, call.function, call.kwargs)
+        name = digest(self._current_task().task_id, call.function, call.kwargs)
         if name in self._state.failed or derive_seed("fault", name) >= self._settings.faults * 2**31:
             return False
         self._state = msgspec.structs.replace(self._state, failed=tuple(sorted({*self._state.failed, name})))
@@ -295,8 +295,8 @@ def _read(source: str) -> Toolbox:
     return read_toolbox(source)
 
 
-def _refused(told: JsonObject) -> Transition:
-    return Transition(observation=TextObservation(content=_json(told), source="environment"), error=True)
+def _refused(shown: JsonObject) -> Transition:
+    return Transition(observation=TextObservation(content=_json(shown), source="environment"), error=True)
 
 
 def _json(value: Any) -> str:

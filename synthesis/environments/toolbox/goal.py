@@ -85,10 +85,10 @@ def tells(answer: str, wanted: Answer, instruction: str, other_answers: Iterable
         *(float(each.value) for each in asked if not isinstance(each.value, str)),
     }
     texts = " ".join(each.value for each in asked if isinstance(each.value, str))
-    said = numbers(answer) | _counts(answer)
-    others = said - known - numbers(texts) - ({1.0} - numbers(answer))  # "one" is not always a number
+    stated = numbers(answer) | _counts(answer)
+    others = stated - known - numbers(texts) - ({1.0} - numbers(answer))  # "one" is not always a number
     guesses = {other for other in others if abs(other) < LEAST_OTHER_NUMBER} | others & numbers(" ".join(wanted.others))
-    return float(wanted.value) in said and not guesses and len(others) <= MAX_OTHER_NUMBERS
+    return float(wanted.value) in stated and not guesses and len(others) <= MAX_OTHER_NUMBERS
 
 
 def numbers(text: str) -> set[float]:
@@ -113,14 +113,14 @@ def _done(goal: Goal, state: Changes, outcome: Outcome, instruction: str) -> set
     if outcome.answer is None:
         return facts
     known = "; ".join([instruction, *state.values()])  # who reports what was changed does not guess
-    told, place = set(), 0
+    answered, place = set(), 0
     for answer in goal.answers:
         behind = _behind(outcome.answer, answer.value, place)
         others = [other for other in goal.answers if other is not answer]
         if behind is not None and tells(outcome.answer, answer, known, others):
-            told.add(f"answer {answer.value}")
+            answered.add(f"answer {answer.value}")
             place = behind
-    return facts | told | {_FINISHED}
+    return facts | answered | {_FINISHED}
 
 
 def _behind(text: str, value: int | str, start: int) -> int | None:

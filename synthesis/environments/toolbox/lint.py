@@ -83,8 +83,10 @@ def _tools(toolbox: Toolbox) -> list[str]:
         defects += _unknown(tool.name, toolbox.column, paths)
         known = {parameter.name for parameter in tool.parameters}
         texts = [tool.request, *(text for each in tool.requires for text in (each.message, each.hint))]
-        told = {name for text in texts for name in re.findall(r"{(\w*)}", text)}
-        defects += [f"a text of {tool.name} names {{{name}}}, which is no argument" for name in sorted(told - known)]
+        placeholders = {name for text in texts for name in re.findall(r"{(\w*)}", text)}
+        defects += [
+            f"a text of {tool.name} names {{{name}}}, which is no argument" for name in sorted(placeholders - known)
+        ]
         if tool.writes and tool.request and not known <= set(re.findall(r"{(\w+)}", tool.request)):
             defects.append(f"the request of {tool.name} must name every argument, so that a user says all of them")
         if not tool.description.strip():

@@ -35,11 +35,11 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 
     def text(self) -> str:
         """The request as the user says it."""
-        said = {
+        reply_text = {
             name: f"(ask me for the {slot.label})" if name in self.hidden else slot.text
             for name, slot in self.slots.items()
         }
-        return fill(self.template, said)
+        return fill(self.template, reply_text)
 
 
 def fill(template: str, values: Mapping[str, object]) -> str:
@@ -55,16 +55,17 @@ def reply(request: Request, question: str) -> tuple[str, list[str]]:
         return "I do not know what you mean. Which detail of my request do you need?", []
     if len(asked) > MAX_ASKED:
         return "That is too much at once. Ask me for one detail after the other.", []
-    said = " ".join(f"The {request.slots[name].label} is {request.slots[name].text}." for name in asked)
-    return said, asked
+    reply_text = " ".join(f"The {request.slots[name].label} is {request.slots[name].text}." for name in asked)
+    return reply_text, asked
 
 
-def leaks(said: str, request: Request, asked: Collection[str]) -> list[str]:
+def leaks(reply_text: str, request: Request, asked: Collection[str]) -> list[str]:
     """The hidden slots, other than ``asked``, that a text of the user gives away."""
     return [
         name
         for name in request.hidden
-        if name not in asked and re.search(rf"(?<!\w){re.escape(request.slots[name].text)}(?!\w)", said, re.IGNORECASE)
+        if name not in asked
+        and re.search(rf"(?<!\w){re.escape(request.slots[name].text)}(?!\w)", reply_text, re.IGNORECASE)
     ]
 
 

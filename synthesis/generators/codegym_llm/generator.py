@@ -33,9 +33,9 @@ class LlmGenerator:
         faults as ``history``, and passes on ``PolicyError``."""
         example = write_problem(GAUGE)
         shown = msgspec.json.format(example, indent=1)
-        asked = Template(prompt("codegym_request")).substitute(example=shown, inspiration=inspiration.text)
+        question = Template(prompt("codegym_request")).substitute(example=shown, inspiration=inspiration.text)
         return await self._author.write_source(
-            asked,
+            question,
             inspiration,
             seed,
             lambda spec: environment_checks(spec, self._limits.probes),

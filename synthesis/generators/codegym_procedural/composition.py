@@ -173,8 +173,8 @@ def problem_of(name: str, values: Mapping[str, Any], theme: Theme) -> Problem:
     template = read_template(PACKAGE, f"problems/{name}")
     filled = fill_all({**template.head, **template.cells}, {"PLACE": theme.place, **values})
     text = msgspec.json.encode(convert(filled, Problem, template.origin)).decode()
-    for word, said in (("NOUNS", theme.nouns), ("NOUN", theme.noun)):
-        text = text.replace(word, said)
+    for word, phrase in (("NOUNS", theme.nouns), ("NOUN", theme.noun)):
+        text = text.replace(word, phrase)
     return msgspec.json.decode(text, type=Problem)
 
 

@@ -118,11 +118,11 @@ def _views() -> dict[str, View]:
 @cache
 def _network_questions() -> dict[str, NetworkQuestion]:
     shared = cells("shared/networks")
-    beside = {"BESIDE": shared["beside"]}
+    neighbours = {"BESIDE": shared["beside"]}
     common = {
-        **beside,
-        "STEPS": fill(shared["steps"], beside),
-        "DIJKSTRA": fill(shared["dijkstra"], beside),
+        **neighbours,
+        "STEPS": fill(shared["steps"], neighbours),
+        "DIJKSTRA": fill(shared["dijkstra"], neighbours),
         "HOPS": fill(shared["floyd"], {"LENGTH": "1"}),
         "LENGTHS": fill(shared["floyd"], {"LENGTH": "length"}),
     }
@@ -161,20 +161,20 @@ def _moves() -> dict[str, Move]:
 def network(theme: Theme, chance: random.Random) -> Made:
     """A question about places and ways between them."""
     view_name, name = chance.choice(list(_views())), chance.choice(list(_network_questions()))
-    view, asked = _views()[view_name], _network_questions()[name]
+    view, question = _views()[view_name], _network_questions()[name]
     values = {
-        "ASK": asked.ask,
+        "ASK": question.ask,
         "TOOLS": view.tools,
-        "ANSWER": asked.answer,
+        "ANSWER": question.answer,
         "DRAW": view.draw,
-        "EXTRA": drawn(asked.extra),
-        "GIVEN": pairs(from_instance(["names", *asked.extra])),
+        "EXTRA": drawn(question.extra),
+        "GIVEN": pairs(from_instance(["names", *question.extra])),
         "VIEW": view.code,
-        "LOOKED": looked_up("instance", ["names", "ways", *asked.extra]),
-        "SOLVE": asked.solve,
-        "KNOWN": looked_up("given", ["names", *asked.extra]),
+        "LOOKED": looked_up("instance", ["names", "ways", *question.extra]),
+        "SOLVE": question.solve,
+        "KNOWN": looked_up("given", ["names", *question.extra]),
         "SEE": view.see,
-        "CHECK": asked.check,
+        "CHECK": question.check,
     }
     return problem_of("network", values, theme), ["network", view_name, name]
 

@@ -150,11 +150,11 @@ def _cases(problem: Problem, n: int, lineage: Lineage, fits: Callable[[Case], bo
     chance = random.Random(lineage.seed)
     workshop, sizes = Workshop(problem), list(range(SIZES[0], SIZES[1] + 1))
     for _ in range(ROUNDS):
-        asked = [(chance.getrandbits(31), chance.choice(sizes)) for _ in range(SPARE_DRAWS * n + len(sizes))]
+        seeds = [(chance.getrandbits(31), chance.choice(sizes)) for _ in range(SPARE_DRAWS * n + len(sizes))]
         cases = [
             case
-            for start in range(0, len(asked), MOST_AT_ONCE)
-            for case in _played(workshop, asked[start : start + MOST_AT_ONCE])
+            for start in range(0, len(seeds), MOST_AT_ONCE)
+            for case in _played(workshop, seeds[start : start + MOST_AT_ONCE])
         ]
         fitting = [
             case
@@ -167,12 +167,12 @@ def _cases(problem: Problem, n: int, lineage: Lineage, fits: Callable[[Case], bo
         sizes = sorted({case.size for case in fitting}) or sizes
 
 
-def _played(workshop: Workshop, asked: Sequence[tuple[int, int]]) -> Iterator[Case]:
+def _played(workshop: Workshop, seeds: Sequence[tuple[int, int]]) -> Iterator[Case]:
     """The inputs of pairs of seed and size. Raises ``Failure``."""
-    draws = workshop.draw(asked)
+    draws = workshop.draw(seeds)
     answers = workshop.solve([each.instance for each in draws])
     (runs,) = workshop.play(draws)
-    for (seed, size), draw, answer, run in zip(asked, draws, answers, runs, strict=True):
+    for (seed, size), draw, answer, run in zip(seeds, draws, answers, runs, strict=True):
         yield Case(seed=seed, size=size, draw=draw, answer=answer, run=run)
 
 
@@ -195,13 +195,13 @@ def question(problem: Problem, given: JsonObject) -> str:
     agent knows nothing but the question."""
     template = Template(problem.question)
     try:
-        asked = template.substitute(given)
+        seeds = template.substitute(given)
     except (KeyError, ValueError) as error:
         raise Failure("bad_question", f"the question cannot be asked, as {error} is not given") from None
     untold = sorted(given.keys() - set(template.get_identifiers()))
     if untold:
         raise Failure("bad_question", f"the question does not tell ${', $'.join(untold)}, which the oracle is given")
-    return asked
+    return seeds
 
 
 def difficulty(length: int, instance: JsonObject) -> Difficulty:

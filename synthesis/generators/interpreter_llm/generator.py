@@ -42,7 +42,7 @@ class LlmGenerator:
         faults as ``history``, and passes on ``PolicyError``."""
         example = prompt("interpreter_example")
         copied = source_structure(json.loads(example)["source"])
-        asked = Template(prompt("interpreter_request")).substitute(example=example, inspiration=inspiration.text)
+        question = Template(prompt("interpreter_request")).substitute(example=example, inspiration=inspiration.text)
 
         def read(text: str, repairs: int) -> tuple[EnvironmentSpec | None, str]:
             found = read_object(text)
@@ -63,11 +63,11 @@ class LlmGenerator:
             )
             return spec, first_fault(environment_checks(spec)) or (COPIED if structure == copied else "")
 
-        return await self._author.write(asked, inspiration, seed, read)
+        return await self._author.write(question, inspiration, seed, read)
 
 
 def parameters(answer: Answer) -> JsonObject:
     """What a spec says of the environment beside its source; the rules tell of the functions."""
-    told = [f"{each.get('name')}: {each.get('description')}" for each in answer.functions]
+    lines = [f"{each.get('name')}: {each.get('description')}" for each in answer.functions]
     parts = {"functions": answer.functions, "data": answer.data, "tasks": answer.tasks}
-    return {"rules": "\n".join([answer.about, *told]), **parts}
+    return {"rules": "\n".join([answer.about, *lines]), **parts}

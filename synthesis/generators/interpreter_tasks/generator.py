@@ -198,12 +198,12 @@ def _question(scheme: Scheme, steps: list[AnyStep], chance: random.Random) -> Qu
     kept = {step.field for step in steps if isinstance(step, Keep)}
     by = chance.choice([field for field in (*scheme.options, scheme.link) if field not in kept])
     of = chance.choice(made or list(scheme.ranges))
-    asked = [Question(kind=kind, of=of) for kind in ("total", "mean", "first")] + [
+    questions = [Question(kind=kind, of=of) for kind in ("total", "mean", "first")] + [
         Question(kind="leader", by=by, of=of)
     ]
     if not made:
-        asked += [Question(kind="count"), Question(kind="kinds", by=by), Question(kind="tally", by=by)]
-    return chance.choice(asked)
+        questions += [Question(kind="count"), Question(kind="kinds", by=by), Question(kind="tally", by=by)]
+    return chance.choice(questions)
 
 
 def _kind(step: AnyStep) -> tuple[str, str]:
@@ -232,14 +232,14 @@ def _task(plan: Plan, spec: EnvironmentSpec, scheme: Scheme, lineage: Lineage) -
     if plan.as_function:
         samples = [tables, *(scheme.draw(chance.randint(*ROWS), chance) for _ in range(HIDDEN_TABLES - 1))]
         goal = {"calls": [_call(plan, sample, scheme) for sample in samples]}
-    told = wordings().tasks["function" if plan.as_function else "answer"].words
+    pattern = wordings().tasks["function" if plan.as_function else "answer"].words
     words = {"TABLE": scheme.table, "STEPS": steps, "ASKED": plan.question.words(scheme), "FUNCTION": FUNCTION}
     gold = _gold(plan, scheme)
     difficulty = difficulty_of(len(plan.steps) + LEAST_CELLS, None)
     return Task(
         task_id=digest(lineage.operator, spec.environment_id, lineage.parents, lineage.seed),
         environment_id=spec.environment_id,
-        instruction=" ".join(fill(told, words).split()),
+        instruction=" ".join(fill(pattern, words).split()),
         initial_state={"names": {"_tables": tables}},
         goal=goal,
         gold=gold,

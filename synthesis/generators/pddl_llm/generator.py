@@ -14,7 +14,7 @@ from agentmill.schemas.records.task import EnvironmentSpec, Inspiration
 from agentmill.synthesis.environments.pddl.reader import read_domain
 from agentmill.synthesis.environments.pddl.structure import domain_structure
 from agentmill.synthesis.generators.admission import AdmissionLimits
-from agentmill.synthesis.generators.author import Author, told
+from agentmill.synthesis.generators.author import Author, fault_text
 from agentmill.synthesis.generators.pddl_admission import environment_checks
 from agentmill.synthesis.generators.pddl_llm.answer import Malformed, read_answer
 from agentmill.synthesis.policies.policy import Policy
@@ -32,7 +32,7 @@ class LlmGenerator:
         """An environment without known faults. Raises ``GenerationError`` (``unrepaired``) with all versions and their
         faults as ``history``, and passes on ``PolicyError``."""
         request = Template(prompt("pddl_world_request"))
-        asked = request.substitute(seed_world=prompt("pddl_world_seed"), inspiration=inspiration.text)
+        question = request.substitute(seed_world=prompt("pddl_world_seed"), inspiration=inspiration.text)
 
         def read(text: str, repairs: int) -> tuple[EnvironmentSpec | None, str]:
             try:
@@ -41,7 +41,7 @@ class LlmGenerator:
                 return None, str(error)
             return spec, self._faults(spec)
 
-        spec = await self._author.write(asked, inspiration, seed, read)
+        spec = await self._author.write(question, inspiration, seed, read)
         return msgspec.structs.replace(spec, structure_digest=domain_structure(read_domain(spec.source)))
 
     def _spec(self, text: str, inspiration: Inspiration, seed: int, repairs: int) -> EnvironmentSpec:
@@ -56,4 +56,4 @@ class LlmGenerator:
         """What admission would find, all of it, in words; empty where it finds nothing."""
         limits = self._limits
         checks = list(environment_checks(spec, limits.plan, limits.probes, limits.probe_states))
-        return "\n".join(told(check) for check in checks if not check.passed)
+        return "\n".join(fault_text(check) for check in checks if not check.passed)

@@ -180,14 +180,14 @@ class Draft:
             self._extend(hooked, block.hook, words)
         self.goals |= {filled(name): weight for name, weight in block.goals.items()}
         for sentence in block.rules:
-            self.say(filled(sentence))
+            self.add_rule(filled(sentence))
 
     def _extend(self, actions: Iterable[ActionDraft], extension: Extension, words: dict[str, str]) -> None:
         notation = (extension.needs, extension.effects, extension.parameters, extension.text)
         for action in actions:
             self.extend(action, *(fill(text, words) for text in notation))
 
-    def say(self, sentence: str) -> None:
+    def add_rule(self, sentence: str) -> None:
         """Add a sentence to the rules that are told to a newcomer."""
         self.rules.append(self.words(sentence))
 
@@ -197,8 +197,8 @@ class Draft:
 
     def words(self, text: str) -> str:
         """``text`` in the theme's words."""
-        told = re.sub(r"<(\w+)>", lambda found: self._word(found[1]), text)
-        return re.sub(r"\b([Aa]) (?=[aeio])", r"\1n ", told)
+        text_of_rule = re.sub(r"<(\w+)>", lambda found: self._word(found[1]), text)
+        return re.sub(r"\b([Aa]) (?=[aeio])", r"\1n ", text_of_rule)
 
     def domain(self, name: str) -> Domain:
         """The finished domain; types and parameters bear the theme's words."""

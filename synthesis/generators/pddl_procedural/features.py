@@ -218,7 +218,7 @@ def with_place(draft: Draft, tag: str) -> list[ActionDraft]:
 def verbs(actions: Iterable[ActionDraft]) -> str:
     """The commands of ``actions`` by their verbs: the first word, or the one behind ``let {worker}``."""
     words = [action.text.split() for action in actions]
-    return " or ".join(dict.fromkeys(said[2] if said[0] == "let" else said[0] for said in words))
+    return " or ".join(dict.fromkeys(word[2] if word[0] == "let" else word[0] for word in words))
 
 
 def stand(draft: Draft, place: str) -> tuple[str, str, str]:
@@ -234,8 +234,8 @@ def stand(draft: Draft, place: str) -> tuple[str, str, str]:
 
 def doer(draft: Draft, place: str, verb: str) -> dict[str, str]:
     """``stand`` as words for a block: ``WHO``, ``STANDING`` and ``DO``, the opening with a verb."""
-    who, standing, opening = stand(draft, place)
-    return {"WHO": who.strip(), "STANDING": standing.removesuffix(", "), "DO": f"{opening}{verb}"}
+    who, position, opening = stand(draft, place)
+    return {"WHO": who.strip(), "STANDING": position.removesuffix(", "), "DO": f"{opening}{verb}"}
 
 
 def free_words(draft: Draft, pairs: Iterable[tuple[str, str]], chance: random.Random) -> tuple[str, str]:

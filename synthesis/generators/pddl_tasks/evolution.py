@@ -14,8 +14,13 @@ import msgspec
 from agentmill.schemas.records.task import Task
 from agentmill.synthesis.environments.pddl.domain import Problem
 from agentmill.synthesis.environments.pddl.grounding import Grounded, bits
+from agentmill.synthesis.generators.pddl_tasks.planning_environment import (
+    PlanningEnvironment,
+    aiming_at,
+    explore,
+    starting_at,
+)
 from agentmill.synthesis.generators.pddl_tasks.start import Unsamplable
-from agentmill.synthesis.generators.pddl_tasks.world import World, aiming_at, explore, starting_at
 
 REACH = 4
 """How many actions longer the plan of a harder variant may be."""
@@ -30,10 +35,10 @@ class Parent(msgspec.Struct, frozen=True):
     plan: list[int]
 
 
-Method = Callable[[World, Parent, random.Random], Problem | None]
+Method = Callable[[PlanningEnvironment, Parent, random.Random], Problem | None]
 
 
-def fewer_goals(_: World, parent: Parent, chance: random.Random) -> Problem | None:
+def fewer_goals(_: PlanningEnvironment, parent: Parent, chance: random.Random) -> Problem | None:
     """A part of the goal."""
     goal = parent.problem.goal
     if len(goal) < 2:
@@ -42,7 +47,7 @@ def fewer_goals(_: World, parent: Parent, chance: random.Random) -> Problem | No
     return msgspec.structs.replace(parent.problem, goal=tuple(goal[number] for number in kept))
 
 
-def nearer_start(_: World, parent: Parent, chance: random.Random) -> Problem | None:
+def nearer_start(_: PlanningEnvironment, parent: Parent, chance: random.Random) -> Problem | None:
     """The same goal from a state on the way to it."""
     if len(parent.plan) < 2:
         return None
@@ -52,7 +57,7 @@ def nearer_start(_: World, parent: Parent, chance: random.Random) -> Problem | N
     return starting_at(parent.problem, parent.grounded, state)
 
 
-def further_goal(world: World, parent: Parent, chance: random.Random) -> Problem | None:
+def further_goal(environment: PlanningEnvironment, parent: Parent, chance: random.Random) -> Problem | None:
     """The same goal and more; or, where nothing can be added, another goal further away."""
     grounded, length = parent.grounded, len(parent.plan)
     near = explore(grounded, length + REACH)
@@ -62,7 +67,7 @@ def further_goal(world: World, parent: Parent, chance: random.Random) -> Problem
         for state, depth in zip(near.states, near.depths, strict=True)
         if depth > length and state & (needs | forbids) == needs
     ]
-    weights = world.scheme.weights(world.domain)
+    weights = environment.scheme.weights(environment.domain)
     extra = [
         (state, bit)
         for state in chance.sample(beyond, min(len(beyond), 20))
@@ -74,24 +79,24 @@ def further_goal(world: World, parent: Parent, chance: random.Random) -> Problem
         more = aiming_at(parent.problem, [added]).goal
         return msgspec.structs.replace(parent.problem, goal=(*parent.problem.goal, *more))
     wanted = length + chance.randint(1, REACH)
-    atoms = world.draw_goal(near, wanted, length + 1, len(parent.problem.goal) + 1, chance)
+    atoms = environment.draw_goal(near, wanted, length + 1, len(parent.problem.goal) + 1, chance)
     return aiming_at(parent.problem, atoms) if atoms else None
 
 
-def more_objects(world: World, parent: Parent, chance: random.Random) -> Problem | None:
+def more_objects(environment: PlanningEnvironment, parent: Parent, chance: random.Random) -> Problem | None:
     """A larger environment of the kind and a more distant goal, where the environment has rules for its objects."""
     counts = Counter(item.type for item in parent.problem.objects)
-    room = [kind for kind, pool in world.scheme.objects.items() if counts[kind] < len(pool.names)]
-    if not room:
+    free = [kind for kind, pool in environment.scheme.objects.items() if counts[kind] < len(pool.names)]
+    if not free:
         return None
-    counts[chance.choice(room)] += 1
+    counts[chance.choice(free)] += 1
     try:
-        problem, grounded = world.sample(chance, counts)
+        problem, grounded = environment.sample(chance, counts)
     except Unsamplable:
         return None
     wanted = len(parent.plan) + chance.randint(1, REACH)
     near = explore(grounded, wanted)
-    atoms = world.draw_goal(near, wanted, len(parent.plan) + 1, None, chance)
+    atoms = environment.draw_goal(near, wanted, len(parent.plan) + 1, None, chance)
     return aiming_at(problem, atoms) if atoms else None
 
 

@@ -21,8 +21,13 @@ from agentmill.synthesis.environments.pddl.planner import PlanLimits, plan
 from agentmill.synthesis.environments.pddl.reader import read_problem
 from agentmill.synthesis.generators.generator import GenerationError
 from agentmill.synthesis.generators.pddl_tasks.evolution import METHODS, Parent
+from agentmill.synthesis.generators.pddl_tasks.planning_environment import (
+    PlanningEnvironment,
+    aiming_at,
+    explore,
+    read_environment,
+)
 from agentmill.synthesis.generators.pddl_tasks.start import Unsamplable
-from agentmill.synthesis.generators.pddl_tasks.world import World, aiming_at, explore, read_world
 
 TRIES = 8
 """How often a task is drawn anew before it is given up."""
@@ -44,13 +49,13 @@ class PddlTaskGenerator:
     async def propose(self, spec: EnvironmentSpec, n: int, seed: int) -> AsyncIterator[Task | GenerationError]:
         """``n`` tasks or failures, no two tasks of the same structure; one failure for a spec that cannot be read."""
         try:
-            world = read_world(spec)
+            environment = read_environment(spec)
         except (PddlError, ValueError) as error:
             yield GenerationError("broken_environment", str(error))
             return
         seen: set[str | None] = set()
         for number in range(n):
-            yield self._proposal(world, derive_seed("propose", spec.environment_id, seed, number), seen)
+            yield self._proposal(environment, derive_seed("propose", spec.environment_id, seed, number), seen)
 
     async def evolve(
         self, spec: EnvironmentSpec, parent: Task, direction: str, n: int, seed: int
@@ -61,58 +66,58 @@ class PddlTaskGenerator:
                 f"unknown direction {direction!r}; expected one of {', '.join(METHODS)}", ErrorCode.UNKNOWN_NAME
             )
         try:
-            world = read_world(spec)
-            origin = self._origin(world, parent)
+            environment = read_environment(spec)
+            origin = self._origin(environment, parent)
         except (PddlError, ValueError) as error:
             yield GenerationError("broken_parent", str(error))
             return
         seen = {parent.structure_digest}
         for number in range(n):
             variant_seed = derive_seed("evolve", parent.task_id, direction, seed, number)
-            yield self._variant(world, origin, direction, variant_seed, seen)
+            yield self._variant(environment, origin, direction, variant_seed, seen)
 
-    def _proposal(self, world: World, seed: int, seen: set[str | None]) -> Task | GenerationError:
-        task_id = digest("propose", world.spec.environment_id, seed)
+    def _proposal(self, environment: PlanningEnvironment, seed: int, seen: set[str | None]) -> Task | GenerationError:
+        task_id = digest("propose", environment.spec.environment_id, seed)
         for attempt in range(TRIES):
             chance = random.Random(derive_seed(seed, attempt))
             try:
-                problem, grounded = world.sample(chance)
+                problem, grounded = environment.sample(chance)
             except Unsamplable:
                 continue
             near = explore(grounded, self._most)
-            atoms = world.draw_goal(near, chance.randint(self._least, self._most), self._least, None, chance)
+            atoms = environment.draw_goal(near, chance.randint(self._least, self._most), self._least, None, chance)
             if atoms:
                 lineage = Lineage(operator="propose", seed=seed)
-                task = world.task(task_id, aiming_at(problem, atoms), self._limits, lineage)
+                task = environment.task(task_id, aiming_at(problem, atoms), self._limits, lineage)
                 if task is not None and task.structure_digest not in seen:
                     seen.add(task.structure_digest)
                     return task
         wanted = f"a plan of {self._least} to {self._most} actions"
         return GenerationError("no_new_task", f"no new task with {wanted} in {TRIES} tries")
 
-    def _origin(self, world: World, task: Task) -> Parent:
+    def _origin(self, environment: PlanningEnvironment, task: Task) -> Parent:
         """Raises ``PddlError`` for a task that is broken or for which no plan is found within the limits."""
-        problem = read_problem(str(task.initial_state.get("problem")), world.domain)
-        grounded = ground(world.domain, problem)
+        problem = read_problem(str(task.initial_state.get("problem")), environment.domain)
+        grounded = ground(environment.domain, problem)
         found = plan(grounded, self._limits).plan
         if found is None:
             raise PddlError(f"no plan found for task {task.task_id}")
         return Parent(task, problem, grounded, found)
 
     def _variant(
-        self, world: World, parent: Parent, direction: str, seed: int, seen: set[str | None]
+        self, environment: PlanningEnvironment, parent: Parent, direction: str, seed: int, seen: set[str | None]
     ) -> Task | GenerationError:
         """Methods take turns, in an order that the seed decides, until one gives a new task on the right side."""
         task_id = digest("evolve", parent.task.task_id, direction, seed)
         methods = random.Random(seed).sample(METHODS[direction], len(METHODS[direction]))
         for attempt in range(TRIES):
             method = methods[attempt % len(methods)]
-            problem = method(world, parent, random.Random(derive_seed(seed, attempt)))
+            problem = method(environment, parent, random.Random(derive_seed(seed, attempt)))
             if problem is None:
                 continue
             notes = {"direction": direction, "method": method.__name__}
             lineage = Lineage(operator="evolve", parents=[parent.task.task_id], seed=seed, notes=notes)
-            task = world.task(task_id, problem, self._limits, lineage)
+            task = environment.task(task_id, problem, self._limits, lineage)
             if task is not None and _on_side(task, parent, direction) and task.structure_digest not in seen:
                 seen.add(task.structure_digest)
                 return msgspec.structs.replace(task, split=parent.task.split)

@@ -163,21 +163,21 @@ def tool_of(
     template = tools()[name]
     columns = fields(entity) if columns is None else columns
 
-    def said(text: str) -> str:
+    def filled_in(text: str) -> str:
         return Template(text).substitute(words)
 
-    writes = [*map(said, template.writes), *also]
+    writes = [*map(filled_in, template.writes), *also]
     if template.change:
-        writes.append(said("UPDATE ${table} SET " + template.change + " WHERE ${key} = :${key}"))
+        writes.append(filled_in("UPDATE ${table} SET " + template.change + " WHERE ${key} = :${key}"))
         parameters, needs = (key_parameter(entity), *parameters), (exists(entity), *needs)
     shown = f"SELECT {', '.join(columns)} FROM ${{table}} WHERE {template.where} ORDER BY ${{key}}"
     return Tool(
-        name=said(template.name),
-        description=said(template.description),
-        returns=said(template.returns or shown),
+        name=filled_in(template.name),
+        description=filled_in(template.description),
+        returns=filled_in(template.returns or shown),
         columns=columns,
         parameters=tuple(parameters),
         requires=tuple(needs),
         writes=tuple(writes),
-        request=said(template.request),
+        request=filled_in(template.request),
     )

@@ -15,7 +15,7 @@ import msgspec
 
 from agentmill.synthesis.environments.toolbox.toolbox import Column, Parameter, Table, Tool
 from agentmill.synthesis.environments.toolbox.user import Slot
-from agentmill.synthesis.generators.toolbox_tasks.world import Call, Row, World
+from agentmill.synthesis.generators.toolbox_tasks.live_toolbox import Call, LiveToolbox, Row
 
 TOLD_KEY = 0.12
 """How often a user simply says the number of a row."""
@@ -50,20 +50,20 @@ class Description(msgspec.Struct, frozen=True):
 
 
 class Describer:
-    """Finds descriptions in an environment; draws by ``chance``. ``told`` makes it say keys and nothing else."""
+    """Finds descriptions in an environment; draws by ``chance``. ``by_key`` makes it say keys and nothing else."""
 
-    def __init__(self, world: World, chance: random.Random, *, told: bool = False) -> None:
-        self._world = world
+    def __init__(self, live: LiveToolbox, chance: random.Random, *, by_key: bool = False) -> None:
+        self._live = live
         self._chance = chance
-        self._told = told
+        self._only_keys = by_key
 
     def describe(self, table: Table, key: int, above: tuple[str, ...] = ()) -> Description | None:
         """Words for a row, by a way that leads over ``MAX_HOPS`` tables at most and over none twice; ``above`` are
         those that it leads to. ``None`` where none was found."""
-        if self._told or self._chance.random() < TOLD_KEY:
+        if self._only_keys or self._chance.random() < TOLD_KEY:
             return self._by_key(table, key)
         above = (*above, table.name)
-        ways = [tool for tool in self._world.reads if self._field(tool, table) and not self._takes(tool, above)]
+        ways = [tool for tool in self._live.reads if self._field(tool, table) and not self._takes(tool, above)]
         self._chance.shuffle(ways)
         if len(above) < MAX_HOPS and self._chance.random() < AS_OWNER:
             found = self._as_owner(table, key, above)
@@ -82,15 +82,15 @@ class Describer:
 
     def _by_tool(self, tool: Tool, table: Table, key: int, above: tuple[str, ...]) -> Description | None:
         """By a call that shows the row, and a feature of it among the rows shown where there are more than one."""
-        row = self._world.row(table, key)
-        for columns in product(*(self._asked(parameter, table, row) for parameter in tool.parameters)):
-            call = self._world.call(
+        row = self._live.row(table, key)
+        for columns in product(*(self._columns_for(parameter, table, row) for parameter in tool.parameters)):
+            call = self._live.call(
                 tool, {each.name: row[column.name] for each, column in zip(tool.parameters, columns, strict=True)}
             )
             if call is None or len(call.rows) > MAX_ROWS:
                 continue
             path = f"{table.name}.{table.key}"
-            if self._world.having(table, {column.name: row[column.name] for column in columns}) <= call.shown(path):
+            if self._live.having(table, {column.name: row[column.name] for column in columns}) <= call.shown(path):
                 return self._by_call(call, table, key, columns, above)
         return None
 
@@ -104,11 +104,11 @@ class Describer:
             return None
         phrases, before = [], []
         for column in columns:
-            value = self._world.row(table, key)[column.name]
+            value = self._live.row(table, key)[column.name]
             if not column.references:
                 phrases.append(self._feature(f"{table.name}.{column.name}", value))
                 continue
-            owner = self._world.toolbox.table(column.references)
+            owner = self._live.toolbox.table(column.references)
             parent = self.describe(owner, int(value or 0), above) if len(above) < MAX_HOPS else None
             if parent is None:
                 return None
@@ -129,13 +129,13 @@ class Describer:
         """As what another row, found before, refers to."""
         links = [
             (child, place)
-            for child in self._world.toolbox.tables
+            for child in self._live.toolbox.tables
             for place, column in enumerate(child.columns)
             if column.references == table.name and child.name not in above
         ]
         self._chance.shuffle(links)
         for child, place in links:
-            mine = [row[0] for row in self._world.contents()[child.name].values() if row[place] == key]
+            mine = [row[0] for row in self._live.contents()[child.name].values() if row[place] == key]
             found = self.describe(child, int(self._chance.choice(mine) or 0), above) if mine else None
             if found is None or not found.calls:
                 continue
@@ -152,10 +152,10 @@ class Describer:
         behind the words for another row, which it could be taken for a part of."""
         options = []
         for name, path in call.tool.columns.items():
-            if not path or self._world.toolbox.keyed(path) is not None or row[name] is None:
+            if not path or self._live.toolbox.keyed(path) is not None or row[name] is None:
                 continue
             values = [other[name] for other in call.rows]
-            _, column = self._world.toolbox.column(path)
+            _, column = self._live.toolbox.column(path)
             if values.count(row[name]) == 1:
                 options.append(self._feature(path, row[name]))
                 numbers = [value for value in values if isinstance(value, int)]
@@ -172,19 +172,19 @@ class Describer:
         return joined([Phrase(" (the one"), option, Phrase(")")]) if nested else option
 
     def _feature(self, path: str, value: object) -> Phrase:
-        table, column = self._world.toolbox.column(path)
+        table, column = self._live.toolbox.column(path)
         words = column.words.removeprefix(f"{table.noun} ")
         before = {"name": " named ", "title": " titled "}.get(words, f" with {words} ")
         return self._phrase(before, column.words, value, closed=bool(column.values))
 
     def _phrase(self, before: str, label: str, value: object, *, closed: bool = False) -> Phrase:
-        return said(before, label, value, f"{self._chance.getrandbits(32):08x}", closed=closed)
+        return phrase_of(before, label, value, f"{self._chance.getrandbits(32):08x}", closed=closed)
 
-    def _asked(self, parameter: Parameter, table: Table, row: Row) -> list[Column]:
+    def _columns_for(self, parameter: Parameter, table: Table, row: Row) -> list[Column]:
         """The columns of the row of which a tool may ask for the value by a parameter."""
-        owner = self._world.toolbox.keyed(parameter.column)
+        owner = self._live.toolbox.keyed(parameter.column)
         if owner is None:
-            place, column = self._world.toolbox.column(parameter.column)
+            place, column = self._live.toolbox.column(parameter.column)
             return [column] if place.name == table.name else []
         return [column for column in _references(table, owner) if row[column.name] is not None]
 
@@ -194,11 +194,11 @@ class Describer:
 
     def _takes(self, tool: Tool, above: tuple[str, ...]) -> bool:
         """Whether a tool asks for a row of one of the tables that it is to lead to."""
-        owners = [self._world.toolbox.keyed(parameter.column) for parameter in tool.parameters]
+        owners = [self._live.toolbox.keyed(parameter.column) for parameter in tool.parameters]
         return any(owner is not None and owner.name in above for owner in owners)
 
 
-def said(before: str, label: str, value: object, name: str, *, closed: bool = False) -> Phrase:
+def phrase_of(before: str, label: str, value: object, name: str, *, closed: bool = False) -> Phrase:
     """``before`` and a value in a slot; values of a closed list count for the shape."""
     slot = f"s{name}"
     return Phrase(
@@ -233,8 +233,8 @@ def joined(parts: list[Phrase]) -> Phrase:
     return Phrase(template, slots, "".join(part.shape or part.template for part in parts))
 
 
-def known(calls: tuple[Call, ...], world: World) -> Iterator[bool]:
+def known(calls: tuple[Call, ...], live: LiveToolbox) -> Iterator[bool]:
     """Whether each call would have answered the same at the start, so that it does not matter when it is made."""
     for call in calls:
-        then = world.call(call.tool, call.arguments, at_start=True)
+        then = live.call(call.tool, call.arguments, at_start=True)
         yield then is not None and then.rows == call.rows

@@ -22,8 +22,8 @@ from agentmill.synthesis.environments.toolbox.goal import Goal, numbers, tells
 from agentmill.synthesis.environments.toolbox.toolbox import FINISH
 from agentmill.synthesis.environments.toolbox.user import Request, Slot
 from agentmill.synthesis.generators.generator import GenerationError
-from agentmill.synthesis.generators.toolbox_tasks.operation import LOOK_UP, Drawer, Operation
-from agentmill.synthesis.generators.toolbox_tasks.world import World, plain, read_world, shape
+from agentmill.synthesis.generators.toolbox_tasks.live_toolbox import LiveToolbox, plain, read_toolbox, shape
+from agentmill.synthesis.generators.toolbox_tasks.operation import LOOK_UP, Operation, OperationSampler
 
 TRIES = 8
 MAX_OPERATIONS = 5
@@ -42,12 +42,12 @@ DIRECTIONS = ("easier", "harder")
 
 
 class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """How a task is drawn: ``operations`` many from ``draw``, the last one as ``variant``; ``told`` says keys."""
+    """How a task is drawn: ``operations`` many from ``draw``, the last one as ``variant``; ``by_key`` says keys."""
 
     draw: int
     operations: int
     variant: int = 0
-    told: bool = False
+    by_key: bool = False
 
 
 class ToolboxTaskGenerator:
@@ -70,14 +70,14 @@ class ToolboxTaskGenerator:
     def proposals(self, spec: EnvironmentSpec, n: int, seed: int) -> Iterator[Task | GenerationError]:
         """``n`` tasks or failures, no two tasks of the same structure; one failure for a spec that cannot be used."""
         try:
-            world = read_world(spec)
+            live = read_toolbox(spec)
         except EnvError as error:
             yield GenerationError("broken_environment", str(error))
             return
         seen: set[str | None] = set()
         for number in range(n):
-            yield self._proposal(world, derive_seed("propose", spec.environment_id, seed, number), seen)
-        world.close()
+            yield self._proposal(live, derive_seed("propose", spec.environment_id, seed, number), seen)
+        live.close()
 
     async def evolve(
         self, spec: EnvironmentSpec, parent: Task, direction: str, n: int, seed: int
@@ -88,7 +88,7 @@ class ToolboxTaskGenerator:
                 f"unknown direction {direction!r}; expected one of {', '.join(DIRECTIONS)}", ErrorCode.UNKNOWN_NAME
             )
         try:
-            world = read_world(spec)
+            live = read_toolbox(spec)
             plan = msgspec.convert((parent.lineage.notes if parent.lineage else {}).get("plan"), Plan)
         except (EnvError, msgspec.ValidationError) as error:
             yield GenerationError("broken_parent", f"task {parent.task_id} was not drawn from this toolbox: {error}")
@@ -96,17 +96,17 @@ class ToolboxTaskGenerator:
         seen = {parent.structure_digest}
         for number in range(n):
             yield self._variant(
-                world, parent, plan, direction, derive_seed("evolve", parent.task_id, seed, number), seen
+                live, parent, plan, direction, derive_seed("evolve", parent.task_id, seed, number), seen
             )
-        world.close()
+        live.close()
 
-    def _proposal(self, world: World, seed: int, seen: set[str | None]) -> Task | GenerationError:
+    def _proposal(self, live: LiveToolbox, seed: int, seen: set[str | None]) -> Task | GenerationError:
         for attempt in range(TRIES):
             draw = derive_seed(seed, attempt)
             wanted = random.Random(draw).randint(self._least, self._most)
-            operations = draw_operations(world, Plan(draw, MAX_OPERATIONS), wanted)
+            operations = draw_operations(live, Plan(draw, MAX_OPERATIONS), wanted)
             lineage = Lineage(operator="propose", seed=seed, notes={"plan": plain(Plan(draw, len(operations)))})
-            task = make_task(world, operations, digest("propose", world.spec.environment_id, seed), lineage)
+            task = make_task(live, operations, digest("propose", live.spec.environment_id, seed), lineage)
             if task and self._least <= len(task.gold or []) <= self._most and task.structure_digest not in seen:
                 seen.add(task.structure_digest)
                 return task
@@ -114,15 +114,15 @@ class ToolboxTaskGenerator:
         return GenerationError("no_new_task", f"no new task with {wanted_text} in {TRIES} tries")
 
     def _variant(
-        self, world: World, parent: Task, plan: Plan, direction: str, seed: int, seen: set[str | None]
+        self, live: LiveToolbox, parent: Task, plan: Plan, direction: str, seed: int, seen: set[str | None]
     ) -> Task | GenerationError:
         length = len(parent.gold or [])
         for attempt in range(TRIES):
             varied = _varied(plan, direction, derive_seed(seed, attempt))
-            operations = draw_operations(world, varied)
+            operations = draw_operations(live, varied)
             notes = {"direction": direction, "plan": plain(varied)}
             lineage = Lineage(operator="evolve", parents=[parent.task_id], seed=seed, notes=notes)
-            task = make_task(world, operations, digest("evolve", parent.task_id, direction, seed), lineage)
+            task = make_task(live, operations, digest("evolve", parent.task_id, direction, seed), lineage)
             if task is None or task.structure_digest in seen or len(operations) != varied.operations:
                 continue
             now = len(task.gold or [])
@@ -133,16 +133,16 @@ class ToolboxTaskGenerator:
         return GenerationError(f"no_{direction}_task", detail)
 
 
-def draw_operations(world: World, plan: Plan, length: int | None = None) -> list[Operation]:
-    """The operations of a plan, carried out in ``world``; until there are ``length`` calls, where that is given."""
-    world.reset()
+def draw_operations(live: LiveToolbox, plan: Plan, length: int | None = None) -> list[Operation]:
+    """The operations of a plan, carried out in ``live``; until there are ``length`` calls, where that is given."""
+    live.reset()
     made: dict[str, int] = {}
     operations: list[Operation] = []
     for number in range(plan.operations):
         last = number == plan.operations - 1
         chance = random.Random(derive_seed(plan.draw, number, plan.variant if last else 0))
-        drawer = Drawer(world, chance, made, told=plan.told)
-        operation = drawer.question() if chance.random() < QUESTION else drawer.change()
+        sampler = OperationSampler(live, chance, made, by_key=plan.by_key)
+        operation = sampler.question() if chance.random() < QUESTION else sampler.change()
         if operation is None:
             break
         operations.append(operation)
@@ -159,17 +159,17 @@ def solution(operations: list[Operation]) -> list[AnyAction]:
         for call in operation.calls:
             if call.tool.writes or call.action not in calls:
                 calls.append(call.action)
-    told = [f"{each.label}: {each.answer.value}" for each in operations if each.answer is not None]
-    return [*calls, ApiAction(function=FINISH, kwargs={"answer": "; ".join(told)})]
+    by_key = [f"{each.label}: {each.answer.value}" for each in operations if each.answer is not None]
+    return [*calls, ApiAction(function=FINISH, kwargs={"answer": "; ".join(by_key)})]
 
 
-def make_task(world: World, operations: list[Operation], task_id: str, lineage: Lineage) -> Task | None:
-    """The task that asks for ``operations``, which ``world`` has gone through; ``None`` where it gives its answer away,
+def make_task(live: LiveToolbox, operations: list[Operation], task_id: str, lineage: Lineage) -> Task | None:
+    """The task that asks for ``operations``, which ``live`` has gone through; ``None`` where it gives its answer away,
     can be guessed or leaves everything as it was without a question."""
     request = _request(operations)
     instruction = request.text()
     answers = tuple(operation.answer for operation in operations if operation.answer is not None)
-    state = changes(world.toolbox, world.began_with(), world.contents())
+    state = changes(live.toolbox, live.began_with(), live.contents())
     given_away = any(
         tells(instruction, answer, "") or (isinstance(answer.value, int) and answer.value in numbers(instruction))
         for answer in answers
@@ -182,16 +182,16 @@ def make_task(world: World, operations: list[Operation], task_id: str, lineage: 
     gold = solution(operations)
     return Task(
         task_id=task_id,
-        environment_id=world.spec.environment_id,
+        environment_id=live.spec.environment_id,
         instruction=instruction,
         initial_state={"request": plain(request)},
         goal=plain(Goal(states=(state,), answers=answers)),
         gold=gold,
-        difficulty=difficulty_of(operations, len(gold), len(world.toolbox.tools)),
+        difficulty=difficulty_of(operations, len(gold), len(live.toolbox.tools)),
         skills=sorted({operation.skill for operation in operations}),
         max_turns=2 * len(gold) + SPARE_TURNS,
         structure_digest=shape(
-            world.structure,
+            live.structure,
             [operation.phrase.shape for operation in operations],
             [each.function for each in _calls(gold)],
         ),
@@ -227,7 +227,7 @@ def _request(operations: list[Operation]) -> Request:
 
 def _varied(plan: Plan, direction: str, seed: int) -> Plan:
     if direction == "harder":
-        return Plan(plan.draw, plan.operations + 1, seed, plan.told)
+        return Plan(plan.draw, plan.operations + 1, seed, plan.by_key)
     if plan.operations > 1:
-        return Plan(plan.draw, 1 + seed % (plan.operations - 1), 0, plan.told)
+        return Plan(plan.draw, 1 + seed % (plan.operations - 1), 0, plan.by_key)
     return Plan(plan.draw, 1, plan.variant, True)

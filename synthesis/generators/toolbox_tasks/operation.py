@@ -17,10 +17,10 @@ from agentmill.synthesis.generators.toolbox_tasks.description import (
     belonging,
     joined,
     known,
+    phrase_of,
     plainly,
-    said,
 )
-from agentmill.synthesis.generators.toolbox_tasks.world import Call, World
+from agentmill.synthesis.generators.toolbox_tasks.live_toolbox import Call, LiveToolbox
 
 DRAWS = 16
 """How often a call is drawn anew before its tool is given up."""
@@ -45,22 +45,22 @@ class Operation(msgspec.Struct, frozen=True):
     skill: str = ""
 
 
-class Drawer:
+class OperationSampler:
     """Draws operations in an environment and executes those it returns. ``made`` are rows that the task made."""
 
-    def __init__(self, world: World, chance: random.Random, made: dict[str, int], *, told: bool = False) -> None:
-        self._world = world
+    def __init__(self, live: LiveToolbox, chance: random.Random, made: dict[str, int], *, by_key: bool = False) -> None:
+        self._live = live
         self._chance = chance
         self._made = made
-        self._describer = Describer(world, chance, told=told)
+        self._describer = Describer(live, chance, by_key=by_key)
 
     def change(self) -> Operation | None:
         """A call that changes something; ``None`` if none was found."""
-        tools = self._chance.sample(self._world.writes, min(TOOLS_TRIED, len(self._world.writes)))
+        tools = self._chance.sample(self._live.writes, min(TOOLS_TRIED, len(self._live.writes)))
         for tool in tools:
             for _ in range(DRAWS):
                 arguments = {parameter.name: self.value(parameter) for parameter in tool.parameters}
-                if self._world.allows(tool, arguments):
+                if self._live.allows(tool, arguments):
                     operation = self._changing(tool, arguments)
                     if operation is not None:
                         return operation
@@ -82,11 +82,11 @@ class Drawer:
         phrases: dict[str, Phrase] = {}
         for parameter in tool.parameters:
             value = arguments[parameter.name]
-            table = self._world.toolbox.keyed(parameter.column)
+            table = self._live.toolbox.keyed(parameter.column)
             if table is None:
-                _, column = self._world.toolbox.column(parameter.column)
+                _, column = self._live.toolbox.column(parameter.column)
                 closed = bool(allowed(parameter, column))
-                phrases[parameter.name] = said("", _label(parameter, column), value, self._name(), closed=closed)
+                phrases[parameter.name] = phrase_of("", _label(parameter, column), value, self._name(), closed=closed)
                 continue
             description = self._row(table, int(value or 0))
             if description is None:
@@ -94,9 +94,9 @@ class Drawer:
             found.append(description)
             phrases[parameter.name] = description.phrase
         lookups = tuple(call for description in found for call in description.calls)
-        if not all(known(lookups, self._world)):
+        if not all(known(lookups, self._live)):
             return None
-        call = self._world.call(tool, arguments)
+        call = self._live.call(tool, arguments)
         if call is None:
             return None
         return Operation(
@@ -115,19 +115,19 @@ class Drawer:
 
     def _looked_up(self) -> Operation | None:
         """A field of a row that is described by something else."""
-        table = self._chance.choice(self._world.toolbox.tables)
-        keys = self._world.keys(table)
+        table = self._chance.choice(self._live.toolbox.tables)
+        keys = self._live.keys(table)
         found = self._describer.describe(table, self._chance.choice(keys)) if keys else None
-        if found is None or not found.calls or not all(known(found.calls, self._world)):
+        if found is None or not found.calls or not all(known(found.calls, self._live)):
             return None
         tool = found.calls[-1].tool
-        told = {slot.text for slot in found.phrase.slots.values()}
+        by_key = {slot.text for slot in found.phrase.slots.values()}
         fields = [
             (name, path)
             for name, path in tool.columns.items()
-            if path.startswith(f"{table.name}.") and self._world.toolbox.keyed(path) is None
-            if found.row[name] is not None and str(found.row[name]) not in told
-            if self._world.toolbox.column(path)[1].words not in found.phrase.shape
+            if path.startswith(f"{table.name}.") and self._live.toolbox.keyed(path) is None
+            if found.row[name] is not None and str(found.row[name]) not in by_key
+            if self._live.toolbox.column(path)[1].words not in found.phrase.shape
         ]
         if not fields:
             return None
@@ -135,12 +135,12 @@ class Drawer:
         return self._asking(found, path, found.row[name])
 
     def _asking(self, found: Description, path: str, value: Value) -> Operation | None:
-        table, column = self._world.toolbox.column(path)
+        table, column = self._live.toolbox.column(path)
         words = column.words.removeprefix(f"{table.noun} ")
         if value is None or value == 0:
             return None
         place = table.columns.index(column)
-        rivals = {str(row[place]) for row in self._world.contents()[table.name].values()} - {str(value)}
+        rivals = {str(row[place]) for row in self._live.contents()[table.name].values()} - {str(value)}
         others = tuple(sorted(rivals)[:MAX_RIVALS])
         return Operation(
             phrase=joined([plainly(f"tell me the {words} of "), found.phrase]),
@@ -154,18 +154,18 @@ class Drawer:
 
     def _counted(self) -> Operation | None:
         """A number that a tool computes, or how many rows it lists, for a row that is described."""
-        tool = self._chance.choice(self._world.reads)
+        tool = self._chance.choice(self._live.reads)
         if len(tool.parameters) != 1:
             return None
         parameter = tool.parameters[0]
-        owner = self._world.toolbox.keyed(parameter.column)
-        keys = self._world.keys(owner) if owner else []
+        owner = self._live.toolbox.keyed(parameter.column)
+        keys = self._live.keys(owner) if owner else []
         if owner is None or not keys:
             return None
         key = self._chance.choice(keys)
         found = self._describer.describe(owner, key)
-        call = self._world.call(tool, {parameter.name: key}) if found is not None else None
-        if found is None or call is None or not all(known((*found.calls, call), self._world)):
+        call = self._live.call(tool, {parameter.name: key}) if found is not None else None
+        if found is None or call is None or not all(known((*found.calls, call), self._live)):
             return None
         counted = self._number(call, owner, key)
         if counted is None or counted[1] == 0:  # nothing is what one guesses first
@@ -191,21 +191,21 @@ class Drawer:
             name = self._chance.choice(computed)
             value = call.rows[0][name] if len(call.rows) == 1 else None
             return (name.replace("_", " "), value, " of ") if isinstance(value, int) else None
-        for table in self._world.toolbox.tables:
+        for table in self._live.toolbox.tables:
             shown = call.shown(f"{table.name}.{table.key}")
             for column in table.columns if 2 <= len(call.rows) == len(shown) else ():
-                if column.references == owner.name and shown == self._world.having(table, {column.name: key}):
+                if column.references == owner.name and shown == self._live.having(table, {column.name: key}):
                     words = f"number of {table.name.replace('_', ' ')}"
                     return words, len(shown), belonging(table, column)
         return None
 
     def _key_path(self, path: str) -> str:
-        table, _ = self._world.toolbox.column(path)
+        table, _ = self._live.toolbox.column(path)
         return f"{table.name}.{table.key}"
 
     def _new_row(self, call: Call) -> tuple[str, int] | None:
         """The row that a call made and showed."""
-        before = self._world.began_with()
+        before = self._live.began_with()
         for name, path in call.tool.columns.items():
             table = path.partition(".")[0]
             if path and path == self._key_path(path) and call.rows:
@@ -216,13 +216,13 @@ class Drawer:
 
     def value(self, parameter: Parameter) -> Value:
         """A value that a user might give."""
-        table, column = self._world.toolbox.column(parameter.column)
-        owner = self._world.toolbox.keyed(parameter.column)
+        table, column = self._live.toolbox.column(parameter.column)
+        owner = self._live.toolbox.keyed(parameter.column)
         if owner is not None:
             made = self._made.get(owner.name)
             if made is not None and self._chance.random() < MADE_ROW:
                 return made
-            return self._chance.choice(self._world.keys(owner) or [0])
+            return self._chance.choice(self._live.keys(owner) or [0])
         if column.type == "integer":
             least = parameter.least if parameter.least is not None else column.least or 0
             most = parameter.most if parameter.most is not None else column.most
@@ -231,7 +231,7 @@ class Drawer:
         if values:
             return self._chance.choice(values)
         place = table.columns.index(column)
-        held = [row[place] for row in self._world.contents()[table.name].values()]
+        held = [row[place] for row in self._live.contents()[table.name].values()]
         return _varied(str(self._chance.choice(held)), self._chance) if held else column.words
 
     def _name(self) -> str:

@@ -22,7 +22,7 @@ from agentmill.synthesis.environments.toolbox.structure import toolbox_structure
 from agentmill.synthesis.environments.toolbox.toolbox import ASK_USER, FINISH, Toolbox, read_toolbox, write_toolbox
 from agentmill.synthesis.environments.toolbox.user import Request, hideable
 from agentmill.synthesis.generators.generator import GenerationError
-from agentmill.synthesis.generators.toolbox_tasks.world import plain
+from agentmill.synthesis.generators.toolbox_tasks.live_toolbox import plain
 from agentmill.synthesis.generators.toolbox_wrap.policy import policy_words, with_policy
 from agentmill.synthesis.generators.toolbox_wrap.twins import is_retired, with_distractors, with_twins
 

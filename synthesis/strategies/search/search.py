@@ -38,11 +38,11 @@ async def estimate(critic: Policy, episode: Episode, seed: int) -> float | None:
 
     Raises ``PolicyError`` where the critic cannot be asked, or its budget is spent.
     """
-    asked = [TextObservation(content=transcript(episode.content), source="user")]
+    question = [TextObservation(content=transcript(episode.content), source="user")]
     for attempt in range(TRIES):
         try:
             words, _ = await words_if_any(
-                critic, episode.plan.trajectory_id, prompt("search_critic"), asked, derive_seed(seed, attempt)
+                critic, episode.plan.trajectory_id, prompt("search_critic"), question, derive_seed(seed, attempt)
             )
         except ContextOverflow:  # the transcript does not get shorter
             return None
@@ -97,8 +97,8 @@ class Search:
         Returns its children; none if it turns out that nothing can follow. Raises ``BudgetSpent``.
         """
         drawn = await self._draw(node, self.growing.branching - node.drawn)
-        for said in drawn:
-            self._child(node, said)
+        for turn in drawn:
+            self._child(node, turn)
         node.expanded = True
         set_priors(node, self.growing.priors)
         return node.children
@@ -109,8 +109,8 @@ class Search:
         A node that the critic does not score stays without a value, and nothing is backed up.
         """
         unknown = [node for node in nodes if not node.visits and not node.unscored]
-        asked = [node for node in unknown if self.growing.value == "critic" and not node.ended]
-        for node, found in zip(asked, await all_of([self._criticism(node) for node in asked]), strict=True):
+        question = [node for node in unknown if self.growing.value == "critic" and not node.ended]
+        for node, found in zip(question, await all_of([self._criticism(node) for node in question]), strict=True):
             node.estimate, node.unscored = found, found is None
         for node in unknown:
             if node.unscored:
@@ -138,8 +138,8 @@ class Search:
     async def _rolled_out(self, node: SearchNode) -> SearchNode:
         """The node in which the run ends, if the actor goes on from ``node``; the nodes on the way stay in the tree."""
         while not node.ended:
-            for said in await self._draw(node, 1):
-                child = self._child(node, said)
+            for turn in await self._draw(node, 1):
+                child = self._child(node, turn)
                 set_priors(node, self.growing.priors)
                 node = child
         return node
@@ -158,18 +158,18 @@ class Search:
         node.drawn += len(drawn)
         return drawn
 
-    def _child(self, node: SearchNode, said: Turn) -> SearchNode:
+    def _child(self, node: SearchNode, turn: Turn) -> SearchNode:
         """The child that a turn leads to."""
-        deed = done(said.actions, range(len(said.actions)))
+        deed = done(turn.actions, range(len(turn.actions)))
         child = node.child(deed)
         if child is None:
             self.budget.turn()
             self._enter(node)
             episode = node.episode.fork()
-            reason = episode.live(said)
+            reason = episode.execute(turn)
             if reason is None and not episode.terminated and episode.turn >= episode.plan.max_turns:
                 reason = "max_turns"
-            child = self._node(node, episode, reason=reason, deed=deed, logprob=logprob_of(said))
+            child = self._node(node, episode, reason=reason, deed=deed, logprob=logprob_of(turn))
             node.children.append(child)
             if child.ended and self.checked(child).passed:
                 self.satisfied = self.growing.until_solved
@@ -242,10 +242,10 @@ def _run(search: Search, leaf: SearchNode, attempt: int, owners: dict[int, Traje
     """The run that ends in a leaf, with what it shares with the run it branches off from marked as copied."""
     own = [node for node in leaf.path() if node.number not in owners]
     reason = leaf.reason if leaf.ended else "search_ended"
-    lived = leaf.episode.trajectory(reason, search.checked(leaf))
+    played = leaf.episode.trajectory(reason, search.checked(leaf))
     run = msgspec.structs.replace(
-        lived,
-        trajectory_id=part_id(lived.trajectory_id, str(attempt)),
+        played,
+        trajectory_id=part_id(played.trajectory_id, str(attempt)),
         attempt=attempt,
         usage=functools.reduce(total, (node.episode.usage for node in own), Usage()),
     )
@@ -253,18 +253,18 @@ def _run(search: Search, leaf: SearchNode, attempt: int, owners: dict[int, Traje
     if fork is None:
         return run
     branch_turn = fork.episode.turn + 1
-    copied = history(lived, branch_turn)
+    copied = history(played, branch_turn)
     return msgspec.structs.replace(
         run,
         parent_id=owners[fork.number].trajectory_id,
         branch_turn=branch_turn,
-        content=[*copied, *lived.content[len(copied) :]],
+        content=[*copied, *played.content[len(copied) :]],
     )
 
 
 def _record(node: SearchNode, owner: Trajectory | None, about: JsonObject) -> Node:
     tree_id = node.episode.plan.trajectory_id
-    said = {
+    turn = {
         "draws": node.draws or None,
         "estimate": node.estimate,
         "reason": node.reason,
@@ -281,7 +281,7 @@ def _record(node: SearchNode, owner: Trajectory | None, about: JsonObject) -> No
         prior=node.prior,
         state_digest=node.state_digest,
         terminal=node.ended,
-        extra={**{name: value for name, value in said.items() if value is not None}, **about},
+        extra={**{name: value for name, value in turn.items() if value is not None}, **about},
     )
 
 

@@ -116,7 +116,7 @@ def set_priors(node: SearchNode, name: PriorName) -> None:
         child.prior = weight / sum(weights)
 
 
-def logprob_of(said: Turn) -> float | None:
+def logprob_of(turn: Turn) -> float | None:
     """The natural logarithm of the probability of a turn's tokens, if they are known."""
-    tokens = said.actions[0].tokens
+    tokens = turn.actions[0].tokens
     return sum(tokens.logprobs) if tokens is not None and tokens.logprobs else None

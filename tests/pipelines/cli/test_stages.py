@@ -45,7 +45,7 @@ def test_every_command_has_an_example_that_is_a_valid_step(made: Path) -> None:
         places = [f"data.{name}={made / tables.get(name, name)}" for name in data]
         places += [f"steps.0.data=[{made / 'raw.jsonl'}]"] if verb == "normalize" else []
         plan = make_plan(read_recipe(path, places))
-        assert plan.steps[0].operator in operators
+        assert plan.steps[0].context.operator in operators
     assert validate(SftSettings, read_yaml(STAGES / "train_sft.yaml"), "train_sft.yaml").max_steps == 60
     assert validate(DpoSettings, read_yaml(STAGES / "train_dpo.yaml"), "train_dpo.yaml").learning_rate == 1e-6
     assert validate(KtoSettings, read_yaml(STAGES / "train_kto.yaml"), "train_kto.yaml").learning_rate == 1e-6

@@ -15,7 +15,7 @@ from agentmill.schemas.formats.format import Origin
 from agentmill.schemas.formats.sharegpt.format import ShareGpt
 from agentmill.schemas.records.verdict import Selection
 from agentmill.schemas.tables import Table
-from tests.builders import called, instruction, outcome, said, seen, spec, trajectory, verdict
+from tests.builders import agent_message, called, instruction, outcome, seen, spec, trajectory, verdict
 from tests.errors import codes, shows
 from tests.pipelines.cli.world import agentmill
 
@@ -126,8 +126,8 @@ def test_export_adp(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_export_of_preference_rows_writes_pairs(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    good = trajectory("good", content=[instruction(), said("go")])
-    bad = trajectory("bad", content=[instruction(), said("sit")], outcome=outcome("failure"))
+    good = trajectory("good", content=[instruction(), agent_message("go")])
+    bad = trajectory("bad", content=[instruction(), agent_message("sit")], outcome=outcome("failure"))
     seed_table(tmp_path / "both", [good, bad])
     out = tmp_path / "preferences"
     assert agentmill("export", tmp_path / "both", "--to", "trajectory_pairs", "--out", out) == 0

@@ -9,7 +9,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from agentmill.schemas.records.trajectory import Trajectory, TurnTokens
 from agentmill.schemas.tables import Counts
-from tests.builders import instruction, said, trajectory
+from tests.builders import agent_message, instruction, trajectory
 from tests.errors import user_error
 from tests.pipelines.engine.stages import rows_of, write_table
 from tests.pipelines.operators.steps import run
@@ -35,7 +35,7 @@ def test_drift_is_told_from_tokens_of_another_text(tokenizer: Tokenizer, tmp_pat
     assert len(whole) == 2
     sampled = {"whole": ("open", whole), "letters": ("open", letters), "other": ("shut", whole)}
     rows = [
-        trajectory(name, content=[instruction(), said(text, 1, tokens=TurnTokens([], ids, [], True))])
+        trajectory(name, content=[instruction(), agent_message(text, 1, tokens=TurnTokens([], ids, [], True))])
         for name, (text, ids) in sampled.items()
     ]
     write_table(tmp_path / "runs", [[*rows, trajectory("none", content=[instruction()])]], Trajectory)

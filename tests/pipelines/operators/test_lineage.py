@@ -15,7 +15,7 @@ from agentmill.schemas.records.trajectory import AnyItem, Trajectory
 from agentmill.schemas.records.verdict import Label
 from agentmill.schemas.tables import Counts
 from tests import ruin_world
-from tests.builders import instruction, said, seen, trajectory
+from tests.builders import agent_message, instruction, seen, trajectory
 from tests.errors import user_error
 from tests.pipelines.engine.stages import rows_of, write_table
 from tests.pipelines.operators.steps import job, model, run
@@ -27,7 +27,9 @@ BENEFICIAL = [{"label": "step", "equals": "beneficial"}]
 
 def turns(name: str, first: int, last: int) -> list[AnyItem]:
     """The turns of a run, two items each; turn n begins at item 2 n - 1."""
-    return [item for turn in range(first, last + 1) for item in (said(f"{name}{turn}", turn), seen("ok", turn))]
+    return [
+        item for turn in range(first, last + 1) for item in (agent_message(f"{name}{turn}", turn), seen("ok", turn))
+    ]
 
 
 def branched(name: str, parent: Trajectory, at: int, last: int) -> Trajectory:

@@ -21,7 +21,7 @@ from agentmill.schemas.tables import Counts
 from agentmill.synthesis.policies.completion import token_sequence
 from agentmill.synthesis.policies.policy import Conversation, Turn, Unreachable
 from tests import ruin_world, vault_world
-from tests.builders import instruction, said, seen, trajectory, verdict
+from tests.builders import agent_message, instruction, seen, trajectory, verdict
 from tests.errors import user_error
 from tests.fake_openai import FakeOpenAi, Reply, text
 from tests.pipelines.engine.stages import bytes_of, dropped_of, rows_of, write_table
@@ -37,7 +37,12 @@ RUNS, RIGHT, K = 10, 3, 60
 def earlier(number: int) -> Trajectory:
     """A run of a task of its own; some hold the hint."""
     done = HINT if number < RIGHT else "nothing of use"
-    content = [instruction(f"Do thing {number}."), seen("Here.", state_digest="s"), said(done), seen("Done.", 1)]
+    content = [
+        instruction(f"Do thing {number}."),
+        seen("Here.", state_digest="s"),
+        agent_message(done),
+        seen("Done.", 1),
+    ]
     return trajectory(f"run{number}", task_id=f"earlier-{number}", content=content)
 
 

@@ -253,7 +253,7 @@ def test_a_private_path_that_matches_nothing_is_reported(tmp_path: Path) -> None
     assert manifest.metrics["private.emial"] == 0
     assert step.notes(manifest)[-2:] == [
         "warning: private 'emial' matches nothing in 2 records. Did you mean 'email'?",
-        "warning: 1 texts name 'email' but are no JSON, so they are stored as they are; if it stands in them, make the"
+        "warning: 1 texts name 'email' but are no JSON, so they are stored as they are; if they hold it, make the"
         " field of the text private",
     ]
 

@@ -19,7 +19,7 @@ from agentmill.schemas.records.trajectory import Action, MessageAction, Trajecto
 from agentmill.schemas.tables import Counts
 from agentmill.synthesis.environments import DESCRIBED
 from agentmill.synthesis.policies.policy import Conversation, Turn, Unreachable
-from tests.builders import instruction, said, seen, tool, trajectory
+from tests.builders import agent_message, instruction, seen, tool, trajectory
 from tests.errors import user_error
 from tests.fake_openai import FakeOpenAi, Reply, text
 from tests.pipelines.engine.stages import bytes_of, dropped_of, rows_of, write_table
@@ -137,7 +137,7 @@ def test_a_world_in_words_and_earlier_runs_of_it(world: Path) -> None:
             f"seed{n}",
             task_id=f"seed{n}",
             generation=None,
-            content=[instruction(f"Sell hat {n}."), said("sold"), seen("Paid.", 1)],
+            content=[instruction(f"Sell hat {n}."), agent_message("sold"), seen("Paid.", 1)],
         )
         for n in range(3)
     ]

@@ -15,7 +15,7 @@ from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.trajectory import Outcome
 from agentmill.schemas.tables import Table
 from agentmill.schemas.views import FAMILY_VIEWS, PAIR_VIEWS, VIEWS
-from tests.builders import outcome, said, trajectory
+from tests.builders import agent_message, outcome, trajectory
 from tests.errors import user_error
 from tests.pipelines.operators.steps import run, stage
 
@@ -49,10 +49,10 @@ def test_every_view_is_an_operator_with_its_parameters(name: str, view: Any, bas
         ("unpaired", {"score": "verdict:judge"}, "`score: verdict:judge` needs `verdicts`"),
     ],
 )
-def test_what_is_asked_must_be_given(operator: str, parameters: dict[str, Any], said: str) -> None:
+def test_what_is_asked_must_be_given(operator: str, parameters: dict[str, Any], agent_message: str) -> None:
     with pytest.raises(UserError) as caught:
         stage(operator, **{"from": "x"}, **parameters).writes({"from": ["Trajectory"]})
-    assert str(caught.value) == said
+    assert str(caught.value) == agent_message
     assert stage("sft", **{"from": "x"}, weight="reward").writes({"from": ["Trajectory"]}) == "SftRow"
 
 
@@ -68,9 +68,9 @@ def test_what_is_asked_must_be_given(operator: str, parameters: dict[str, Any], 
     ],
 )
 def test_a_name_that_nothing_would_ask_is_refused(
-    operator: str, parameters: dict[str, Any], said: tuple[str, ...]
+    operator: str, parameters: dict[str, Any], agent_message: tuple[str, ...]
 ) -> None:
-    with user_error(*said):
+    with user_error(*agent_message):
         stage(operator, **parameters)
 
 
@@ -104,7 +104,10 @@ def test_rows_of_tasks_that_were_set_aside_are_counted_and_warned_of(
         for split in ("train", None, "held_out_tasks")
         for number in range(2)
     ]
-    runs = [msgspec.structs.replace(run, content=[*run.content, said(f"say {run.trajectory_id}", 3)]) for run in runs]
+    runs = [
+        msgspec.structs.replace(run, content=[*run.content, agent_message(f"say {run.trajectory_id}", 3)])
+        for run in runs
+    ]
     seed_table(tmp_path / "runs", runs)
     manifest = run(tmp_path, operator, "rows", **{"from": "runs"}, **parameters)
     expected = 2 if operator == "sft" else 1

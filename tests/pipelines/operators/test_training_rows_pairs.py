@@ -13,7 +13,7 @@ from agentmill.schemas.records.trajectory import Outcome, Trajectory
 from agentmill.schemas.records.verdict import Selection, Value, Verdict
 from agentmill.schemas.tables import Counts
 from agentmill.schemas.views.preference import TrajectoryPairs
-from tests.builders import instruction, outcome, said, seen, trajectory, verdict
+from tests.builders import agent_message, instruction, outcome, seen, trajectory, verdict
 from tests.errors import user_error
 from tests.pipelines.cli.world import agentmill
 from tests.pipelines.engine.line import ROOT
@@ -26,7 +26,7 @@ FROM = {"from": ["shown", "tried"]}
 def played(name: str, task: str, *commands: str, good: bool = False, **fields: Any) -> Trajectory:
     content = [instruction()]
     for turn, command in enumerate(commands, 1):
-        content += [said(command, turn), seen(f"{command}: done", turn)]
+        content += [agent_message(command, turn), seen(f"{command}: done", turn)]
     values = {"content": content, "task_id": task, "outcome": outcome("success" if good else "failure"), **fields}
     return trajectory(name, **values)
 

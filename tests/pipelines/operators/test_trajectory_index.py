@@ -12,12 +12,12 @@ from agentmill.pipelines.operators import trajectory_index as contents
 from agentmill.pipelines.operators.trajectory_index import TrajectoryIndex
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.tables import Table
-from tests.builders import instruction, said, tool_trajectory, trajectory
+from tests.builders import agent_message, instruction, tool_trajectory, trajectory
 from tests.errors import user_error
 from tests.pipelines.engine.stages import task, write_table
 
 RUNS = [
-    trajectory(f"t{number}", content=[instruction(), said(f"step {number}")])
+    trajectory(f"t{number}", content=[instruction(), agent_message(f"step {number}")])
     if number % 3
     else tool_trajectory(f"t{number}")
     for number in range(9)

@@ -18,7 +18,7 @@ from markdown_it.token import Token
 
 from agentmill.pipelines.engine.chunks import seed_table
 from agentmill.pipelines.publish.bundle import Bundle, Published
-from agentmill.pipelines.publish.card import CARD, FUNNEL, OUTCOMES, Says, dataset_card
+from agentmill.pipelines.publish.card import CARD, FUNNEL, OUTCOMES, CardDetails, dataset_card
 from agentmill.pipelines.publish.checks import Allowed, all_checks
 from agentmill.pipelines.publish.facts import Bar, bars
 from agentmill.pipelines.publish.layout import split_name
@@ -38,7 +38,7 @@ HOSTILE = (
 )
 PLAIN = " ".join(HOSTILE.replace("\u202e", "").split())
 PARSER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
-SAYS = Says(repo="org/data", revision="main", licence="apache-2.0")
+SAYS = CardDetails(repo="org/data", revision="main", licence="apache-2.0")
 
 
 def changed(table: Table, /, **fields: Any) -> Table:
@@ -53,7 +53,7 @@ def emptied(folder: Path, row: Record) -> Table:
     return changed(seed_table(folder, [row]), files=[], counts=counts)
 
 
-def card(tables: Mapping[str, Table], says: Says = SAYS, run: Path | None = None) -> dict[str, str]:
+def card(tables: Mapping[str, Table], says: CardDetails = SAYS, run: Path | None = None) -> dict[str, str]:
     """The card of ``tables`` and its pictures; of its sources the publisher says that they are under MIT."""
     published = [Published(name, table) for name, table in tables.items()]
     material = Bundle(tables=published, run=run, origins=list(tables.values()), unknown={})

@@ -29,7 +29,7 @@ from agentmill.schemas.records.manifest import Counts, write_manifest
 from agentmill.schemas.records.record import Record
 from agentmill.schemas.records.verdict import Dropped
 from agentmill.schemas.tables import Table
-from tests.builders import called, said, seen, task, tool_trajectory, trajectory, verdict
+from tests.builders import agent_message, called, seen, task, tool_trajectory, trajectory, verdict
 from tests.errors import user_error
 
 TOKEN = "hf_" + "aBcD" * 9
@@ -63,7 +63,7 @@ def add_letters(table: Table, inputs: dict[str, Any]) -> None:
 
 
 def run(name: str, text: str, **fields: Any) -> Any:
-    return trajectory(name, content=[seen(text), said("go")], **{"task_id": f"task of {name}", **fields})
+    return trajectory(name, content=[seen(text), agent_message("go")], **{"task_id": f"task of {name}", **fields})
 
 
 def test_rows_that_say_the_same_are_counted_whatever_their_ids(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_rows_that_say_the_same_are_counted_whatever_their_ids(tmp_path: Path) -
     [
         ([seen("a"), seen("b")], [seen("b"), seen("a")]),
         ([seen("ab"), seen("c")], [seen("a"), seen("bc")]),
-        ([said("a")], [seen("a")]),
+        ([agent_message("a")], [seen("a")]),
         ([called("f", x="1")], [called("f", x="2")]),
     ],
 )
@@ -174,15 +174,15 @@ def test_a_file_that_is_not_what_the_manifest_tells_is_refused(tmp_path: Path) -
         ([task("a"), task("b", split="held_out_tasks")], "1 texts that are in several splits"),
     ],
 )
-def test_what_stands_in_two_splits_leaks(tmp_path: Path, rows: list[Any], said: str) -> None:
+def test_what_stands_in_two_splits_leaks(tmp_path: Path, rows: list[Any], agent_message: str) -> None:
     found = [surveyed(tmp_path / f"tasks{index}", row) for index, row in enumerate(rows)]
     together = surveyed(tmp_path / "tasks", *rows)
     check = leaks([together], Allowed())
     assert check.level == "refused"
-    assert said in check.detail
+    assert agent_message in check.detail
     assert leaks([together], Allowed(leaks=True)).level == "note"
-    if "texts" not in said:
-        assert said in leaks(found, Allowed()).detail
+    if "texts" not in agent_message:
+        assert agent_message in leaks(found, Allowed()).detail
 
 
 def test_what_stands_in_one_does_not(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from agentmill.schemas.records.record import Record
 from agentmill.schemas.records.task import EnvironmentSpec, Task
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.tables import Table
-from tests.builders import instruction, said, seen, spec, task, trajectory, verdict
+from tests.builders import agent_message, instruction, seen, spec, task, trajectory, verdict
 from tests.errors import user_error
 from tests.pipelines.engine.stages import write_table
 
@@ -118,7 +118,7 @@ def test_copies_in_other_formats_are_made_by_split(tmp_path: Path) -> None:
 
 def run(trajectory_id: str, split: str) -> Trajectory:
     """A trajectory of a task of its own, with words of its own."""
-    content = [instruction(), said(f"look at {trajectory_id}", 1), seen("A room.", 1)]
+    content = [instruction(), agent_message(f"look at {trajectory_id}", 1), seen("A room.", 1)]
     return trajectory(trajectory_id, task_id=trajectory_id, split=split, content=content)
 
 

@@ -65,7 +65,7 @@ def test_sources_are_counted_and_a_licence_is_said_where_they_say_none(tmp_path:
     ]
     answered = stated(found, {"org/b": "cc-by-4.0"})
     assert conflicts("apache-2.0", answered) == []
-    assert [each.said for each in answered] == [False, False, True]
+    assert [each.stated for each in answered] == [False, False, True]
 
 
 def test_a_data_set_of_which_no_record_was_kept_is_a_source_as_well(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from agentmill.pipelines.serving.servers import server_key
 from agentmill.schemas.config import read_yaml
 from agentmill.schemas.models import model_revision
 from agentmill.schemas.tables import Table
-from tests.builders import instruction, said, seen, trajectory
+from tests.builders import agent_message, instruction, seen, trajectory
 from tests.errors import user_error
 from tests.fake_openai import FakeOpenAi, text
 from tests.model import tiny_model
@@ -96,9 +96,9 @@ def test_a_recipe_trains_one_adapter_for_each_role_and_plays_them_all_on_one_ser
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     write_world(tmp_path)
     talk = [
-        *(instruction(), said("Look in the box.", 1, agent="ann", role="scout")),
-        *(said("look box", 2, agent="bob", role="worker"), seen("a key", 2)),
-        said("Found it.", 3, agent="ann", role="scout"),
+        *(instruction(), agent_message("Look in the box.", 1, agent="ann", role="scout")),
+        *(agent_message("look box", 2, agent="bob", role="worker"), seen("a key", 2)),
+        agent_message("Found it.", 3, agent="ann", role="scout"),
     ]
     seed_table(tmp_path / "talks", [trajectory(f"t{number}", content=talk) for number in range(2)])
     rows = [{"operator": "sft", "from": "talks", "role": role, "as": f"{role}_rows"} for role in ROLES]

@@ -19,7 +19,7 @@ from agentmill.schemas.records.task import Difficulty, Task
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.records.verdict import Dropped, Verdict
 from agentmill.schemas.tables import Counts, Table, write_manifest, write_shard
-from tests.builders import instruction, outcome, said, seen, spec, task, trajectory, verdict
+from tests.builders import agent_message, instruction, outcome, seen, spec, task, trajectory, verdict
 from tests.pipelines.view.world import ATTACK
 
 HOSTILE_REASON = rf"$\frac{{x}}$ {ATTACK}"
@@ -81,7 +81,9 @@ def write_table(folder: Path, rows: Sequence[Record], dropped: Sequence[Dropped]
 
 def run_of(trajectory_id: str, won: bool, turns: int, environment_id: str = "env1") -> Trajectory:
     """A trajectory of so many turns."""
-    said_and_seen = [each for turn in range(1, turns + 1) for each in (said("look", turn), seen("A room.", turn))]
+    said_and_seen = [
+        each for turn in range(1, turns + 1) for each in (agent_message("look", turn), seen("A room.", turn))
+    ]
     return trajectory(
         trajectory_id,
         content=[instruction(), *said_and_seen],

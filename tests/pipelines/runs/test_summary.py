@@ -20,7 +20,7 @@ from agentmill.pipelines.runs.summary import (
 )
 from agentmill.schemas.records.trajectory import Outcome, Usage
 from agentmill.schemas.tables import Counts
-from tests.builders import called, instruction, said, seen, trajectory, verdict
+from tests.builders import agent_message, called, instruction, seen, trajectory, verdict
 
 
 def episode(task: int, success: bool) -> Episode:
@@ -133,15 +133,17 @@ def test_an_episode_counts_what_the_agent_did_and_what_was_refused() -> None:
 
 
 def test_parallel_calls_are_one_turn_and_copied_items_are_not_ours() -> None:
-    copied = [said("x", 1, context_operation="copied"), seen("no", 1, error=True, context_operation="copied")]
+    copied = [agent_message("x", 1, context_operation="copied"), seen("no", 1, error=True, context_operation="copied")]
     calls = [called("look", 2, "a"), called("look", 2, "b"), seen("1", 2, tool_call_id="a", error=True), seen("2", 2)]
     found = episode_of(trajectory("t", content=[instruction(), *copied, *calls]), success=False)
     assert (found.actions, found.invalid, found.turns) == (2, 1, 1)
 
 
 def test_an_episode_loops_that_does_the_same_in_the_same_state() -> None:
-    stuck = [each for turn in (1, 2, 3) for each in (said("push", turn), seen("no", turn, state_digest="s"))]
-    moving = [each for turn in (1, 2, 3) for each in (said("push", turn), seen("ok", turn, state_digest=f"s{turn}"))]
+    stuck = [each for turn in (1, 2, 3) for each in (agent_message("push", turn), seen("no", turn, state_digest="s"))]
+    moving = [
+        each for turn in (1, 2, 3) for each in (agent_message("push", turn), seen("ok", turn, state_digest=f"s{turn}"))
+    ]
     start = [instruction(), seen("start", state_digest="s")]
     assert episode_of(trajectory("t", content=start + stuck), success=False).looped
     assert not episode_of(trajectory("t", content=start + moving), success=False).looped

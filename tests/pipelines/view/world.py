@@ -13,11 +13,11 @@ from agentmill.schemas.records.verdict import Label, Node, Selection, Value
 from agentmill.schemas.views.annotations import Annotations
 from agentmill.schemas.views.sft import Sft
 from tests.builders import (
+    agent_message,
     called,
     generation,
     instruction,
     outcome,
-    said,
     seen,
     spec,
     task,
@@ -51,7 +51,7 @@ def hostile() -> Trajectory:
         content=[
             instruction(ATTACK),
             seen(ATTACK, state_digest=ATTACK, name=ATTACK),
-            said(ATTACK, 1, description=ATTACK, reasoning_content=ATTACK, agent=ATTACK, role=ATTACK),
+            agent_message(ATTACK, 1, description=ATTACK, reasoning_content=ATTACK, agent=ATTACK, role=ATTACK),
             call,
             CodeAction(language=ATTACK, content=ATTACK, turn=1),
             seen(ATTACK, 1, tool_call_id=ATTACK, reward=1e17),
@@ -75,9 +75,9 @@ def text_run(trajectory_id: str, won: bool, model: str | None, round: int = 0) -
         content=[
             instruction(),
             seen(start, state_digest="s1"),
-            said("open box", 1, tokens=tokens(5, 6, prompt_ids=(1, 2, 3, 4), segment_start=True)),
+            agent_message("open box", 1, tokens=tokens(5, 6, prompt_ids=(1, 2, 3, 4), segment_start=True)),
             seen(start.replace("box is empty", "box is open"), 1, state_digest="s2"),
-            said(last[0], 2, tokens=tokens(7, 8, 9)),
+            agent_message(last[0], 2, tokens=tokens(7, 8, 9)),
             seen(last[1], 2, reward=float(won), state_digest=last[2]),
         ],
         outcome=outcome("success" if won else "failure"),

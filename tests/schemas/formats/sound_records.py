@@ -16,7 +16,7 @@ from agentmill.schemas.records.trajectory import (
     Usage,
     WebObservation,
 )
-from tests.builders import called, instruction, outcome, said, seen, tool, trajectory
+from tests.builders import agent_message, called, instruction, outcome, seen, tool, trajectory
 from tests.schemas.formats.log_records import ANSWER, OTEL, RECORDS, SYSTEM, TASK
 
 RUN = trajectory(
@@ -26,7 +26,7 @@ RUN = trajectory(
         called("look", 1, "b", where="bed"),
         seen("a ball", 1, tool_call_id="a"),
         seen("nothing", 1, tool_call_id="b", error=True),
-        said("Done.", 2, reasoning_content="It is there."),
+        agent_message("Done.", 2, reasoning_content="It is there."),
     ],
     tools=[tool("look")],
     system_prompt="You tidy up.",
@@ -62,7 +62,7 @@ SHOWN = trajectory(
             ],
         ),
         TextObservation(content="less", source="environment", turn=1, context_operation="condense"),
-        said("Done.", 2),
+        agent_message("Done.", 2),
     ],
     generation=Generation(
         model="m", revision=None, policy="p", strategy="s", scaffold="c", sampling={"temperature": 0.5}, seed=7
@@ -72,7 +72,9 @@ SHOWN = trajectory(
     branch_turn=1,
     outcome=outcome("failure"),
 )
-OTHER = trajectory(content=[*RUN.content[:-1], said("No.", 2)], tools=RUN.tools, system_prompt=RUN.system_prompt)
+OTHER = trajectory(
+    content=[*RUN.content[:-1], agent_message("No.", 2)], tools=RUN.tools, system_prompt=RUN.system_prompt
+)
 
 _CALL = {"id": "c", "type": "function", "function": {"name": "look", "arguments": '{"where": "floor"}'}}
 _ATTEMPT: dict[str, Any] = {

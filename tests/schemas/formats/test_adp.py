@@ -16,7 +16,7 @@ from agentmill.schemas.formats.adp.items import LANGUAGES
 from agentmill.schemas.formats.format import FormatError, Origin
 from agentmill.schemas.ids import ingested_id
 from agentmill.schemas.records.trajectory import CodeAction, ImageObservation, Trajectory, WebObservation
-from tests.builders import called, instruction, said, seen, tool, tool_trajectory, trajectory
+from tests.builders import agent_message, called, instruction, seen, tool, tool_trajectory, trajectory
 from tests.schemas.formats.adp_rules import broken
 from tests.schemas.records import records
 
@@ -148,7 +148,7 @@ def test_repeated_ids_become_unique_and_dangling_ones_go() -> None:
         called("f", 2, "a"),
         seen("2", 2, tool_call_id="a"),
         seen("orphan", 2, tool_call_id="z"),
-        said("hm", 3, tool_call_id="m"),
+        agent_message("hm", 3, tool_call_id="m"),
         called("f", 3, "last"),
     ]
     document, losses = Adp().write(trajectory(content=content, tools=[tool("f")]))

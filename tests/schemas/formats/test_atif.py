@@ -22,7 +22,7 @@ from agentmill.schemas.records.trajectory import (
     Trajectory,
     WebObservation,
 )
-from tests.builders import called, instruction, said, seen, tool_trajectory, trajectory
+from tests.builders import agent_message, called, instruction, seen, tool_trajectory, trajectory
 from tests.schemas.formats.atif_documents import documents
 from tests.schemas.formats.atif_rules import broken
 from tests.schemas.formats.atif_steps import STRUCTURE, acts, answers, atif, read, user
@@ -99,7 +99,7 @@ def test_late_results_move_to_the_step_of_their_call_and_orphans_are_of_none() -
     content = [
         instruction(),
         called("f", 1, "a"),
-        said("Meanwhile.", 2),
+        agent_message("Meanwhile.", 2),
         seen("late", 2, tool_call_id="a"),
         seen("nobody asked", 2, tool_call_id="z"),
         called("f", 3, None),

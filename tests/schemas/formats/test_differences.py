@@ -10,15 +10,15 @@ import pytest
 
 from agentmill.schemas.formats.differences import differences
 from agentmill.schemas.records.trajectory import AnyItem, Outcome, WebObservation
-from tests.builders import called, instruction, said, seen, tool_trajectory, trajectory
+from tests.builders import agent_message, called, instruction, seen, tool_trajectory, trajectory
 
 CONTENT: list[AnyItem] = [
     instruction("x"),
-    said("go", train=True),
+    agent_message("go", train=True),
     seen("a", 1, reward=0.5),
     called("f", 2, "c", n=1),
     seen("b", 2, tool_call_id="c"),
-    said("end", 3),
+    agent_message("end", 3),
 ]
 
 
@@ -41,7 +41,7 @@ def change(index: int, **fields: Any) -> list[AnyItem]:
         (change(2, reward=None, source="user"), {"content.reward": 1, "content.source": 1}),
         (change(3, kwargs={}, tool_call_id="d"), {"content.kwargs": 1, "content.tool_call_id": 1}),
         (change(5, content="END"), {"content.class_": 1}),
-        ([*CONTENT[:2], said("a", 1), *CONTENT[3:]], {"content.class_": 1}),
+        ([*CONTENT[:2], agent_message("a", 1), *CONTENT[3:]], {"content.class_": 1}),
         (CONTENT[:4], {"content.class_": 2}),
         ([], {"content.class_": 6}),
         (

@@ -157,7 +157,7 @@ def test_damaged_text_in_a_dialect_is_read(name: str) -> None:
     def damage() -> bytes:
         nonlocal calls
         text = damaged_text(TEXTS[name], chance)
-        calls += bool(reader.speech.read(text))
+        calls += bool(reader.chosen_dialect.read(text))
         messages = [("user", "Go."), ("assistant", text), ("user", "x")]
         return msgspec.json.encode({"messages": [{"role": role, "content": content} for role, content in messages]})
 

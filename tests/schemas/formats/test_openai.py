@@ -15,7 +15,7 @@ from agentmill.schemas.formats.format import Origin, Read
 from agentmill.schemas.formats.openai import WEIGHT, OpenAi
 from agentmill.schemas.messages.reader import MessageReader
 from agentmill.schemas.records.trajectory import ApiAction, MessageAction, Outcome, TextObservation, Trajectory
-from tests.builders import called, instruction, said, seen, tool, tool_trajectory, trajectory
+from tests.builders import agent_message, called, instruction, seen, tool, tool_trajectory, trajectory
 
 ORIGIN = Origin("demo", "train", row=4, licence="MIT")
 
@@ -297,7 +297,7 @@ def test_our_own_runs_are_written_and_what_is_lost_is_counted() -> None:
 
 def test_turns_of_several_items_are_one_message() -> None:
     run = tool_trajectory(
-        content=[instruction(), said("I look."), called("look"), seen("x", 1, tool_call_id="call00100")]
+        content=[instruction(), agent_message("I look."), called("look"), seen("x", 1, tool_call_id="call00100")]
     )
     document, losses = OpenAi().write(run)
     assert document["messages"][2]["content"] == "I look."
@@ -314,6 +314,6 @@ def test_tools_of_a_run_are_declared() -> None:
 def test_a_reader_needs_no_collection_of_garbage() -> None:
     reader = MessageReader("compact", WEIGHT)
     held = weakref.ref(reader.read([user(), assistant(call("look")), result("A lamp.")]))
-    assert held() is reader.talk
+    assert held() is reader.conversation
     del reader
     assert held() is None

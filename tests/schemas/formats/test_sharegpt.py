@@ -18,7 +18,7 @@ from agentmill.schemas.formats.toolbench import ToolBench
 from agentmill.schemas.ids import part_id
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.trajectory import ApiAction, MessageAction, TextObservation, Trajectory
-from tests.builders import instruction, said, seen, tool, tool_trajectory, trajectory
+from tests.builders import agent_message, instruction, seen, tool, tool_trajectory, trajectory
 
 ORIGIN = Origin("demo")
 TOOL = {"name": "f", "description": "d", "parameters": {"type": "object", "properties": {}}}
@@ -156,8 +156,10 @@ def test_a_pair_is_two_runs(listed: bool) -> None:
 
 
 def test_two_runs_of_ours_are_a_pair_from_where_the_agent_parts() -> None:
-    good = trajectory(content=[instruction(), said("go"), seen("ok", 1), said("win", 2), seen("Won.", 2)])
-    bad = trajectory(content=[instruction(), said("go"), seen("ok", 1), said("lose", 2)])
+    good = trajectory(
+        content=[instruction(), agent_message("go"), seen("ok", 1), agent_message("win", 2), seen("Won.", 2)]
+    )
+    bad = trajectory(content=[instruction(), agent_message("go"), seen("ok", 1), agent_message("lose", 2)])
     row = ShareGpt().write_pair(good, bad).document
     assert [each["value"] for each in row["conversations"]] == [
         "Act by commands.",
@@ -169,7 +171,7 @@ def test_two_runs_of_ours_are_a_pair_from_where_the_agent_parts() -> None:
     assert row["rejected"] == turn("gpt", "lose")
     with pytest.raises(FormatError, match="tied_pair"):
         ShareGpt().write_pair(good, good)
-    other = trajectory(content=[instruction("Another task."), said("go")], system_prompt=None)
+    other = trajectory(content=[instruction("Another task."), agent_message("go")], system_prompt=None)
     with pytest.raises(FormatError, match="no_common_prompt"):
         ShareGpt().write_pair(good, other)
 
@@ -180,7 +182,7 @@ def test_what_is_said_beside_a_call_is_a_turn_of_its_own_or_said_in_a_dialect() 
             instruction("Where?"),
             ApiAction(function="look", kwargs={"where": "box"}, description="I look.", tool_call_id="x", turn=1),
             seen("empty", 1, tool_call_id="x"),
-            said("Nowhere.", 2),
+            agent_message("Nowhere.", 2),
         ]
     )
     plain = ShareGpt(order="as_said").write(run)

@@ -11,7 +11,7 @@ import pytest
 from agentmill.schemas.formats.format import FormatError, Origin, Read
 from agentmill.schemas.formats.trl import Trl
 from agentmill.schemas.records.trajectory import ApiAction
-from tests.builders import instruction, outcome, said, seen, tool_trajectory, trajectory
+from tests.builders import agent_message, instruction, outcome, seen, tool_trajectory, trajectory
 
 ORIGIN = Origin("demo")
 USER = {"role": "user", "content": "Where?"}
@@ -97,9 +97,11 @@ def test_what_is_no_unpaired_row_is_refused(fields: Any, reason: str) -> None:
 
 
 def test_pairs_of_ours_have_a_prompt_that_the_agent_answers() -> None:
-    good = trajectory(content=[instruction("x"), said("go"), seen("a", 1), said("b", 2)])
-    lucky = trajectory(content=[instruction("x"), said("go"), seen("other", 1), said("b", 2)])
-    with_seen = Trl().write_pair(good, trajectory(content=[instruction("x"), said("go"), seen("a", 1), said("c", 2)]))
+    good = trajectory(content=[instruction("x"), agent_message("go"), seen("a", 1), agent_message("b", 2)])
+    lucky = trajectory(content=[instruction("x"), agent_message("go"), seen("other", 1), agent_message("b", 2)])
+    with_seen = Trl().write_pair(
+        good, trajectory(content=[instruction("x"), agent_message("go"), seen("a", 1), agent_message("c", 2)])
+    )
     assert [each["content"] for each in with_seen.document["prompt"]] == ["Act by commands.", "x", "go", "a"]
     row = Trl().write_pair(good, lucky).document
     assert [each["content"] for each in row["prompt"]] == ["Act by commands.", "x"]
@@ -107,12 +109,12 @@ def test_pairs_of_ours_have_a_prompt_that_the_agent_answers() -> None:
     with pytest.raises(FormatError, match="tied_pair"):
         Trl().write_pair(good, good)
     with pytest.raises(FormatError, match="no_common_prompt"):
-        Trl().write_pair(good, trajectory(content=[said("go")], system_prompt=None))
+        Trl().write_pair(good, trajectory(content=[agent_message("go")], system_prompt=None))
 
 
 def test_a_short_run_ends_no_prompt() -> None:
-    long = trajectory(content=[instruction("x"), said("go"), seen("a", 1), said("b", 2)])
-    short = trajectory(content=[instruction("x"), said("go"), seen("a", 1)])
+    long = trajectory(content=[instruction("x"), agent_message("go"), seen("a", 1), agent_message("b", 2)])
+    short = trajectory(content=[instruction("x"), agent_message("go"), seen("a", 1)])
     row = Trl().write_pair(long, short).document
     assert [each["content"] for each in row["rejected"]] == ["go", "a"]
 

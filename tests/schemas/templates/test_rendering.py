@@ -12,7 +12,7 @@ from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.rows import Message
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.templates.rendering import Render, Segment, TemplateError, segments
-from tests.builders import called, instruction, said, seen, tool_trajectory, trajectory
+from tests.builders import agent_message, called, instruction, seen, tool_trajectory, trajectory
 from tests.schemas.chat_templates import chatml, real, render
 
 
@@ -93,7 +93,7 @@ def test_real_templates_render_tool_calls_and_mask_their_results(name: str) -> N
 def test_any_text_of_an_agent_is_trained_as_it_stands(texts: list[str]) -> None:
     content = [instruction()]
     for turn, text in enumerate(texts, 1):
-        content += [said(text, turn), seen("ok", turn)]  # type: ignore[list-item]
+        content += [agent_message(text, turn), seen("ok", turn)]  # type: ignore[list-item]
     found = check(conversation(trajectory(content=content)), None, chatml())
     assert [segment.text for segment in found if segment.train] == [f"{text}<|im_end|>" for text in texts]
 
@@ -103,9 +103,9 @@ def test_templates_that_rewrite_history_are_refused_but_for_the_last_turn(name: 
     run = trajectory(
         content=[
             instruction(),
-            said("one", 1, reasoning_content="r1"),
+            agent_message("one", 1, reasoning_content="r1"),
             seen("x", 1),
-            said("two", 2, reasoning_content="r2"),
+            agent_message("two", 2, reasoning_content="r2"),
         ]
     )
     with pytest.raises(TemplateError, match=r"assistant message 2, .* otherwise than at generation; train with"):
@@ -122,7 +122,7 @@ def test_templates_that_drop_tool_calls_are_refused(name: str) -> None:
 
 
 def test_templates_that_drop_reasoning_are_refused() -> None:
-    run = trajectory(content=[instruction(), said("one", 1, reasoning_content="because")])
+    run = trajectory(content=[instruction(), agent_message("one", 1, reasoning_content="because")])
     with pytest.raises(TemplateError, match="does not show 'because' of assistant message 2"):
         segments(conversation(run), None, real("qwen2_5"))
 

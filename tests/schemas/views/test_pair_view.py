@@ -21,7 +21,7 @@ from agentmill.schemas.views.pair_view import PairView
 from agentmill.schemas.views.pairing import plan
 from agentmill.schemas.views.preference import StepPairs, TrajectoryPairs
 from agentmill.schemas.views.view import Unused
-from tests.builders import called, generation, instruction, outcome, said, seen, tool, trajectory, verdict
+from tests.builders import agent_message, called, generation, instruction, outcome, seen, tool, trajectory, verdict
 from tests.errors import user_error
 from tests.schemas.records import records
 
@@ -33,7 +33,7 @@ def run(name: str, *commands: str, good: bool = False, copied: int = 0, **fields
     content: list[AnyItem] = [instruction()]
     for turn, command in enumerate(commands, 1):
         mark = COPIED if turn <= copied else {}
-        content += [said(command, turn, **mark), seen(f"{command}: done", turn, **mark)]
+        content += [agent_message(command, turn, **mark), seen(f"{command}: done", turn, **mark)]
     values = {"content": content, "outcome": outcome("success" if good else "failure"), **fields}
     return trajectory(name, **values)
 
@@ -157,7 +157,7 @@ def test_steps_at_the_same_point_make_a_pair() -> None:
 
 
 def test_the_point_is_told_by_its_messages_and_not_by_its_number() -> None:
-    late = [instruction(), said("go", 4), seen("go: done", 4), said("sit", 5)]
+    late = [instruction(), agent_message("go", 4), seen("go: done", 4), agent_message("sit", 5)]
     good = run("g", "go", "take", good=True)
     assert [row.chosen_item for row in rows_of(StepPairs(), good, run("b", content=late))] == [3]
     assert [row.chosen_item for row in rows_of(StepPairs(), good, run("b", "run", "sit"))] == [1]
@@ -182,7 +182,7 @@ def test_the_same_call_written_otherwise_is_no_pair() -> None:
 def test_calls_before_the_point_may_have_other_ids() -> None:
     def calls(name: str, last: str, good: bool) -> Trajectory:
         first = [called("move", 1, name, to="box"), seen("there", 1, tool_call_id=name)]
-        content = [instruction(), *first, said(last, 2)]
+        content = [instruction(), *first, agent_message(last, 2)]
         return run(name, content=content, outcome=outcome("success" if good else "failure"))
 
     (row,) = rows_of(StepPairs(), calls("g", "take", True), calls("b", "sit", False))

@@ -7,9 +7,15 @@ import pytest
 from agentmill.schemas.views.annotations import NOTHING
 from agentmill.schemas.views.text import Prompts
 from agentmill.schemas.views.view import Unused
-from tests.builders import instruction, said, seen, tool_trajectory, trajectory
+from tests.builders import agent_message, instruction, seen, tool_trajectory, trajectory
 
-BRANCH = [instruction(), said("old", 1, context_operation="copied"), seen("x", 1), said("new", 2), said("newer", 3)]
+BRANCH = [
+    instruction(),
+    agent_message("old", 1, context_operation="copied"),
+    seen("x", 1),
+    agent_message("new", 2),
+    agent_message("newer", 3),
+]
 
 
 def test_the_prompt_of_a_run_ends_where_the_agent_begins() -> None:
@@ -37,7 +43,7 @@ def test_a_branch_starts_where_it_leaves_its_parent() -> None:
 
 
 def test_without_anything_before_a_step_there_is_no_prompt() -> None:
-    for content in ([said("hello", 1)], [instruction()]):
+    for content in ([agent_message("hello", 1)], [instruction()]):
         with pytest.raises(Unused) as caught:
             Prompts().make_rows(trajectory(content=content, system_prompt=None), NOTHING)
         assert caught.value.reason == "no_prompt"

@@ -8,14 +8,14 @@ import pytest
 from agentmill.schemas.views.annotations import NOTHING
 from agentmill.schemas.views.sft import Sft
 from agentmill.schemas.views.view import Unused
-from tests.builders import called, instruction, said, seen, trajectory
+from tests.builders import agent_message, called, instruction, seen, trajectory
 
 CONTENT = [
     instruction("Find the ball."),
-    said("Look in the box.", 1, agent="ann", role="planner"),
-    said("look box", 2, agent="bob", role="worker"),
+    agent_message("Look in the box.", 1, agent="ann", role="planner"),
+    agent_message("look box", 2, agent="bob", role="worker"),
     seen("a ball", 2),
-    said("Found it.", 3, agent="ann", role="planner"),
+    agent_message("Found it.", 3, agent="ann", role="planner"),
 ]
 
 
@@ -54,7 +54,7 @@ def test_calls_of_others_are_written_out() -> None:
         instruction(),
         msgspec.structs.replace(called("look", 1, "a", where="box"), agent="bob"),
         seen("a ball", 1, tool_call_id="a"),
-        said("Thanks.", 2, agent="ann"),
+        agent_message("Thanks.", 2, agent="ann"),
     ]
     (row,) = Sft(role="ann").make_rows(trajectory(content=content), NOTHING)
     assert [(message.role, message.content) for message in row.messages[2:]] == [

@@ -13,7 +13,7 @@ from agentmill.schemas.records.verdict import Label, Value
 from agentmill.schemas.views.annotations import NOTHING, Annotations
 from agentmill.schemas.views.scorer_rows import ScorerRows
 from agentmill.schemas.views.view import Unused
-from tests.builders import instruction, outcome, said, trajectory, verdict
+from tests.builders import agent_message, instruction, outcome, trajectory, verdict
 
 SAID = Annotations(
     verdicts={(4, "judge"): verdict(item=4, name="judge", score=0.9, reason="It reaches the goal.")},
@@ -46,7 +46,7 @@ def test_labels_and_critiques() -> None:
 
 
 def test_copied_steps_are_left_to_the_parent() -> None:
-    content = [instruction(), said("old", 1, context_operation="copied"), said("new", 2)]
+    content = [instruction(), agent_message("old", 1, context_operation="copied"), agent_message("new", 2)]
     (row,) = rows(trajectory(content=content), rows="step")
     assert row.item == 2
 

@@ -17,7 +17,7 @@ from agentmill.schemas.views.annotations import NOTHING, Annotations
 from agentmill.schemas.views.sft import Sft
 from agentmill.schemas.views.view import Unused, parameters_of
 from agentmill.schemas.views.view import rows_of as part_rows
-from tests.builders import called, instruction, outcome, said, seen, tool_trajectory, trajectory, verdict
+from tests.builders import agent_message, called, instruction, outcome, seen, tool_trajectory, trajectory, verdict
 from tests.errors import user_error
 from tests.schemas.records import records
 
@@ -94,18 +94,23 @@ def test_one_failed_call_of_parallel_ones_takes_the_turn() -> None:
 def test_an_error_of_one_turn_does_not_touch_the_next() -> None:
     content = [
         instruction(),
-        said("a", 1),
-        said("b", 2),
+        agent_message("a", 1),
+        agent_message("b", 2),
         seen("no", 2, error=True),
-        said("c", 3, error=True),
-        said("d", 4),
+        agent_message("c", 3, error=True),
+        agent_message("d", 4),
     ]
     (row,) = sft(loss="not_error").make_rows(trajectory(content=content), NOTHING)
     assert trained(row) == ["a", "d"]
 
 
 def test_copied_items_never_carry_loss() -> None:
-    content = [instruction(), said("old", 1, context_operation="copied"), seen("x", 1), said("new", 2)]
+    content = [
+        instruction(),
+        agent_message("old", 1, context_operation="copied"),
+        seen("x", 1),
+        agent_message("new", 2),
+    ]
     for loss in ("all", "not_error", "source"):
         assert all("old" not in trained(row) for row in rows_of(sft(loss=loss), trajectory(content=content)))
     assert trained(Sft().make_rows(trajectory(content=content), NOTHING)[0]) == ["new"]
@@ -115,15 +120,15 @@ def branch() -> Trajectory:
     """An expert's three steps, the second of them a mistake and the third refused, and two steps of the agent's own."""
     expert = [
         instruction(),
-        said("good", 1),
+        agent_message("good", 1),
         seen("ok", 1),
-        said("bad", 2, train=False),
+        agent_message("bad", 2, train=False),
         seen("ok", 2),
-        said("refused", 3),
+        agent_message("refused", 3),
         seen("no", 3, error=True),
     ]
     copied = [msgspec.structs.replace(item, context_operation="copied") for item in expert]
-    own = [said("turn back", 4), seen("ok", 4), said("win", 5), seen("won", 5)]
+    own = [agent_message("turn back", 4), seen("ok", 4), agent_message("win", 5), seen("won", 5)]
     return trajectory("branch", content=[*copied, *own], parent_id="expert", branch_turn=4)
 
 
@@ -185,15 +190,15 @@ def test_a_run_that_is_told_in_parts_trains_each_copied_step_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("copied", "said"),
+    ("copied", "agent_message"),
     [
         ("al", ("invalid-value", "copied.choice", "none", "all", "'al'")),
         ([], ("invalid-value", "copied.conditions")),
         ([{"lable": "step"}], ("unknown-key", "lable", "copied.conditions.0", "label")),
     ],
 )
-def test_mistakes_in_what_is_asked_of_copied_steps(copied: Any, said: tuple[str, ...]) -> None:
-    with user_error(*said):
+def test_mistakes_in_what_is_asked_of_copied_steps(copied: Any, agent_message: tuple[str, ...]) -> None:
+    with user_error(*agent_message):
         sft(copied=copied)
 
 
@@ -205,7 +210,12 @@ def test_loss_on_copied_steps_makes_other_rows() -> None:
 
 
 def test_the_source_may_decide() -> None:
-    content = [instruction(), said("a", 1, train=False), said("b", 2, train=True), said("c", 3)]
+    content = [
+        instruction(),
+        agent_message("a", 1, train=False),
+        agent_message("b", 2, train=True),
+        agent_message("c", 3),
+    ]
     (row,) = sft(loss="source").make_rows(trajectory(content=content), NOTHING)
     assert trained(row) == ["b"]
     assert [message.content for message in row.messages][-1] == "b"
@@ -239,7 +249,7 @@ def test_unknown_parameters_are_refused_with_a_near_match() -> None:
 
 
 def test_loss_never_falls_on_observations_that_answer_calls() -> None:
-    content = [instruction(), called("f", 1, "a"), seen("result", 1, tool_call_id="a"), said("done", 2)]
+    content = [instruction(), called("f", 1, "a"), seen("result", 1, tool_call_id="a"), agent_message("done", 2)]
     (row,) = Sft().make_rows(trajectory(content=content), NOTHING)
     assert [(message.role, message.train) for message in row.messages[2:]] == [
         ("assistant", True),

@@ -9,7 +9,7 @@ from agentmill.schemas.records.trajectory import MessageAction, TextObservation
 from agentmill.schemas.views.annotations import NOTHING
 from agentmill.schemas.views.text import Text
 from agentmill.schemas.views.view import Unused
-from tests.builders import instruction, said, seen, tool_trajectory, trajectory
+from tests.builders import agent_message, instruction, seen, tool_trajectory, trajectory
 
 
 def test_a_run_reads_as_a_transcript() -> None:
@@ -44,9 +44,9 @@ def test_hidden_reasoning_is_part_of_it() -> None:
 def test_what_a_branch_copied_is_left_to_its_parent() -> None:
     copied = [
         TextObservation(content="Go.", source="user", context_operation="copied"),
-        said("old", 1, context_operation="copied"),
+        agent_message("old", 1, context_operation="copied"),
     ]
-    (row,) = Text().make_rows(trajectory(content=[*copied, said("new", 2), seen("x", 2)]), NOTHING)
+    (row,) = Text().make_rows(trajectory(content=[*copied, agent_message("new", 2), seen("x", 2)]), NOTHING)
     assert row.text == "System: Act by commands.\n\nAssistant: new\n\nUser: x"
     with pytest.raises(Unused) as caught:
         Text().make_rows(trajectory(content=copied), NOTHING)

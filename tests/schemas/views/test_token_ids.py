@@ -16,7 +16,7 @@ from agentmill.schemas.views.pairing import plan
 from agentmill.schemas.views.preference import StepPairs, TrajectoryPairs
 from agentmill.schemas.views.sft import Sft
 from agentmill.schemas.views.unpaired import Unpaired
-from tests.builders import instruction, outcome, said, seen, tokens, tool, trajectory
+from tests.builders import agent_message, instruction, outcome, seen, tokens, tool, trajectory
 
 START: dict[str, Any] = {"segment_start": True}
 
@@ -26,7 +26,7 @@ def run(*turns: TurnTokens | None) -> Trajectory:
     content = [
         item
         for turn, each in enumerate(turns, 1)
-        for item in (said(f"go {turn}", turn, tokens=each), seen("ok", turn, error=turn == 2))
+        for item in (agent_message(f"go {turn}", turn, tokens=each), seen("ok", turn, error=turn == 2))
     ]
     return trajectory(content=[instruction(), *content])
 

@@ -11,7 +11,7 @@ from agentmill.schemas.records.trajectory import ApiAction
 from agentmill.schemas.templates.rendering import segments
 from agentmill.schemas.views.annotations import NOTHING
 from agentmill.schemas.views.sft import Sft
-from tests.builders import called, instruction, said, seen, tool, tool_trajectory, trajectory
+from tests.builders import agent_message, called, instruction, seen, tool, tool_trajectory, trajectory
 from tests.schemas.chat_templates import real
 
 FUNCTION = (
@@ -64,7 +64,7 @@ def test_results_of_different_turns_stay_apart() -> None:
         seen("moved", 1, tool_call_id="a"),
         called("move", 2, "b", to="floor"),
         seen("moved back", 2, tool_call_id="b"),
-        said("Done.", 3),
+        agent_message("Done.", 3),
     ]
     (row,) = Sft(tool_format="xml").make_rows(trajectory(content=content, tools=[tool()]), NOTHING)
     assert [message.role for message in row.messages] == ["system", *["user", "assistant"] * 3]

@@ -7,19 +7,19 @@ import pytest
 from agentmill.schemas.views.annotations import NOTHING
 from agentmill.schemas.views.tree import Reflection
 from agentmill.schemas.views.view import Unused
-from tests.builders import instruction, said, seen, trajectory
+from tests.builders import agent_message, instruction, seen, trajectory
 
 CONTENT = [
     instruction(),
-    said("fly", 1),
+    agent_message("fly", 1),
     seen("no", 1, error=True),
-    said("swim", 2),
+    agent_message("swim", 2),
     seen("no", 2, error=True),
-    said("walk", 3),
+    agent_message("walk", 3),
     seen("ok", 3),
-    said("stop", 4),
-    said("jump", 5, error=True),
-    said("sit", 6),
+    agent_message("stop", 4),
+    agent_message("jump", 5, error=True),
+    agent_message("sit", 6),
 ]
 
 
@@ -38,9 +38,9 @@ def test_all_corrections_of_a_run_in_one_row() -> None:
 def test_a_revision_may_follow_a_copied_failure() -> None:
     content = [
         instruction(),
-        said("fly", 1, context_operation="copied"),
+        agent_message("fly", 1, context_operation="copied"),
         seen("no", 1, error=True, context_operation="copied"),
-        said("That failed. walk", 2),
+        agent_message("That failed. walk", 2),
     ]
     (row,) = Reflection().make_rows(trajectory(content=content), NOTHING)
     assert [message.content for message in row.messages if message.train] == ["That failed. walk"]

@@ -31,7 +31,7 @@ def test_the_success_that_parts_last_corrects() -> None:
 def test_the_attempt_may_end_with_its_first_error() -> None:
     error = Label(trajectory_id="x", name="first_error", value="error", labeller="rule", item=3)
     view = Spliced(revision="No.", error=Condition(label="first_error", equals="error"))
-    found = made(view, GOOD, run("x", "a", "d", "e"), evidence=Annotations(labels={(3, error.name): error}))
+    found = made(view, GOOD, run("x", "a", "d", "e"), annotations=Annotations(labels={(3, error.name): error}))
     assert shown(row_of(found)) == ["Go.", "a", "A", "d", "D", "*No.", "A", "*b", "B", "*c"]
     assert row_of(found).view_parameters["error"] == {"label": "first_error", "equals": "error"}
     assert reasons(made(view, GOOD, run("x", "a", "d", "e"))) == {"s": "no_partner", "x": "no_error"}

@@ -12,7 +12,7 @@ from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.views.annotations import NOTHING, Annotations
 from agentmill.schemas.views.unpaired import Unpaired
 from agentmill.schemas.views.view import Unused
-from tests.builders import instruction, outcome, said, seen, tool_trajectory, trajectory, verdict
+from tests.builders import agent_message, instruction, outcome, seen, tool_trajectory, trajectory, verdict
 
 
 def rows(run: Trajectory, evidence: Annotations = NOTHING, **parameters: Any) -> list[UnpairedRow]:
@@ -51,7 +51,12 @@ def test_every_step_may_have_the_outcome_of_its_run() -> None:
 
 
 def test_copied_steps_belong_to_the_prompt() -> None:
-    content = [instruction(), said("old", 1, context_operation="copied"), seen("x", 1), said("new", 2)]
+    content = [
+        instruction(),
+        agent_message("old", 1, context_operation="copied"),
+        seen("x", 1),
+        agent_message("new", 2),
+    ]
     for per in ("trajectory", "step"):
         (row,) = rows(trajectory(content=content), rows=per)
         assert [message.content for message in row.prompt][2:] == ["old", "x"]

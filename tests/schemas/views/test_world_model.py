@@ -12,7 +12,7 @@ from agentmill.schemas.records.trajectory import ImageObservation, TextObservati
 from agentmill.schemas.views.annotations import NOTHING
 from agentmill.schemas.views.view import Unused
 from agentmill.schemas.views.world_model import WorldModel
-from tests.builders import instruction, said, seen, tool_trajectory, trajectory
+from tests.builders import agent_message, instruction, seen, tool_trajectory, trajectory
 
 
 def shown(row: SftRow) -> list[tuple[str, str | None, bool]]:
@@ -56,7 +56,11 @@ def test_calls_are_text_and_parallel_results_one_answer() -> None:
 
 
 def test_a_world_does_not_hear_thoughts() -> None:
-    content = [instruction(), said("go", 1, description="I should go.", reasoning_content="Hm."), seen("gone", 1)]
+    content = [
+        instruction(),
+        agent_message("go", 1, description="I should go.", reasoning_content="Hm."),
+        seen("gone", 1),
+    ]
     (row,) = rows(trajectory(content=content))
     assert row.messages[1].content == "Put the ball into the box.\ngo"
 
@@ -64,15 +68,15 @@ def test_a_world_does_not_hear_thoughts() -> None:
 def test_what_no_environment_said_is_not_learnt() -> None:
     content = [
         instruction(),
-        said("a", 1),
+        agent_message("a", 1),
         seen("copied", 1, context_operation="copied"),
-        said("b", 2),
+        agent_message("b", 2),
         seen("made up", 2, synthetic=True),
-        said("c", 3),
+        agent_message("c", 3),
         ImageObservation(content="shot.png", source="environment", turn=3),
-        said("d", 4),
+        agent_message("d", 4),
         TextObservation(content="of the user", source="user", turn=4),
-        said("e", 5),
+        agent_message("e", 5),
         seen("real", 5),
     ]
     (row,) = rows(trajectory(content=content))

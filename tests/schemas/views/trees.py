@@ -7,7 +7,7 @@ from agentmill.schemas.records.trajectory import OutcomeStatus, Trajectory
 from agentmill.schemas.views.annotations import NOTHING, Annotations
 from agentmill.schemas.views.tree_view import FamilyView, Made, Relative
 from agentmill.schemas.views.view import Unused
-from tests.builders import instruction, outcome, said, seen, trajectory
+from tests.builders import agent_message, instruction, outcome, seen, trajectory
 
 
 def run(
@@ -18,16 +18,16 @@ def run(
     for turn, command in enumerate(commands, 1):
         operation = "copied" if turn <= copied else None
         content += [
-            said(command, turn, context_operation=operation),
+            agent_message(command, turn, context_operation=operation),
             seen(command.upper(), turn, context_operation=operation),
         ]
     status = status or ("success" if good else "failure")
     return trajectory(name, content=content, system_prompt=None, outcome=outcome(status))
 
 
-def made(view: FamilyView, *runs: Trajectory, evidence: Annotations = NOTHING) -> Made:
+def made(view: FamilyView, *runs: Trajectory, annotations: Annotations = NOTHING) -> Made:
     """What becomes of each run."""
-    return view.make_rows([Relative(each, evidence) for each in runs])
+    return view.make_rows([Relative(each, annotations) for each in runs])
 
 
 def shown(row: SftRow) -> list[str]:

@@ -33,7 +33,7 @@ def code():
 '''
 
 
-class Asked(msgspec.Struct, forbid_unknown_fields=True):
+class AnnotationNeed(msgspec.Struct, forbid_unknown_fields=True):
     name: str
     ask: str
     solve: str
@@ -55,7 +55,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_template_is_its_head_and_its_cells() -> None:
-    asked = parse_template(TEMPLATE, "t.py").as_type(Asked, ("solve",), name="n")
+    asked = parse_template(TEMPLATE, "t.py").as_type(AnnotationNeed, ("solve",), name="n")
     assert asked.ask == "How many?"
     assert asked.solve == "one = 1\n\nreturn one\n"
     assert asked.code == "\ndef code():\n    pass\n"
@@ -76,14 +76,14 @@ def test_a_template_is_its_head_and_its_cells() -> None:
 )
 def test_a_mistake_in_a_template_names_file_and_key(old: str, new: str, message: str) -> None:
     with pytest.raises(UserError) as error:
-        parse_template(TEMPLATE.replace(old, new, 1), "t.py").as_type(Asked, ("solve",), name="n")
+        parse_template(TEMPLATE.replace(old, new, 1), "t.py").as_type(AnnotationNeed, ("solve",), name="n")
     assert str(error.value) == message
 
 
 def test_a_mistake_in_a_table_names_file_and_entry(package: Path) -> None:
     (package / "asked.yaml").write_text("one: {ask: How?, solve: s}\nother: {ask: Why?, solved: s}\n")
     with pytest.raises(UserError, match=r"^p/data/asked.yaml, other: Object contains unknown field `solved`$"):
-        read_named("p", "asked.yaml", Asked)
+        read_named("p", "asked.yaml", AnnotationNeed)
     with pytest.raises(UserError, match=r"^o: Expected `int`, got `str` - at `\$\[1\]`$"):
         convert([1, "2"], list[int], "o")
 

@@ -13,7 +13,7 @@ import pytest
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.task import Inspiration, Task
 from agentmill.schemas.records.trajectory import MessageAction, TextObservation
-from agentmill.synthesis.environments.interpreter.world import begin
+from agentmill.synthesis.environments.interpreter.source_session import begin
 from agentmill.synthesis.generators.admission import admit_environment, admit_task, rejection
 from agentmill.synthesis.generators.generator import GenerationError
 from agentmill.synthesis.generators.interpreter_admission import source_structure

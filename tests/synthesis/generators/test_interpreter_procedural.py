@@ -13,7 +13,7 @@ from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.task import EnvironmentSpec, Task
 from agentmill.synthesis.environments.interpreter.environment import LIMITS
 from agentmill.synthesis.environments.interpreter.examples import LEDGER, SUM
-from agentmill.synthesis.environments.interpreter.world import begin
+from agentmill.synthesis.environments.interpreter.source_session import begin
 from agentmill.synthesis.generators.admission import admit_environment, admit_task, rejection
 from agentmill.synthesis.generators.generator import GenerationError
 from agentmill.synthesis.generators.interpreter_procedural.generator import InterpreterGenerator, propose, scheme_of

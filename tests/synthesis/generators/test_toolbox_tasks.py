@@ -20,8 +20,8 @@ from agentmill.synthesis.generators.admission import admit_environment, admit_ta
 from agentmill.synthesis.generators.generator import GenerationError
 from agentmill.synthesis.generators.toolbox_procedural.generator import propose
 from agentmill.synthesis.generators.toolbox_tasks.generator import ToolboxTaskGenerator
-from agentmill.synthesis.generators.toolbox_tasks.operation import Drawer
-from agentmill.synthesis.generators.toolbox_tasks.world import World
+from agentmill.synthesis.generators.toolbox_tasks.live_toolbox import LiveToolbox
+from agentmill.synthesis.generators.toolbox_tasks.operation import OperationSampler
 from tests.errors import user_error
 from tests.hash_seeds import printed
 from tests.synthesis.environments.toolbox.boxes import LIBRARY_SPEC, LIBRARY_TASK, and_tool, spec_of, with_tool
@@ -176,8 +176,8 @@ BY_STATUS = "SELECT status, count(*) AS books FROM loans WHERE member_id = :memb
 
 def asked(toolbox: Toolbox) -> list[str]:
     """What users of a toolbox ask."""
-    with closing(World(spec_of(toolbox))) as world:
-        drawn = [Drawer(world, random.Random(seed), {}).question() for seed in range(120)]
+    with closing(LiveToolbox(spec_of(toolbox))) as world:
+        drawn = [OperationSampler(world, random.Random(seed), {}).question() for seed in range(120)]
     return [Request(each.phrase.template, each.phrase.slots).text() for each in drawn if each is not None]
 
 

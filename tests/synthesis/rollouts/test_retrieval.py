@@ -11,7 +11,7 @@ from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.synthesis.rollouts import retrieval as recall
 from agentmill.synthesis.rollouts.retrieval import Card, Retrieval, card_of, drawn
 from agentmill.synthesis.strategies.memory import Memory
-from tests.builders import instruction, said, seen, trajectory
+from tests.builders import agent_message, instruction, seen, trajectory
 from tests.ruin_world import ruin_task
 from tests.synthesis.strategies.exploring import library
 
@@ -19,7 +19,7 @@ TASK = ruin_task()
 
 
 def run_of(name: str, words: str, task_id: str | None = None) -> Trajectory:
-    content = [instruction(words), seen("Here."), said("go"), seen("There.", 1)]
+    content = [instruction(words), seen("Here."), agent_message("go"), seen("There.", 1)]
     return trajectory(name, task_id=task_id, generation=None, content=content)
 
 

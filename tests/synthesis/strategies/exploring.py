@@ -19,7 +19,7 @@ def exploration(
     *,
     seed: int = 7,
     earlier: tuple[Trajectory, ...] = (),
-    evidence: Annotations = NOTHING,
+    annotations: Annotations = NOTHING,
     library: Library | None = None,
     world: Any = RuinWorld,
     entries: Mapping[str, str] = MappingProxyType({}),
@@ -34,7 +34,7 @@ def exploration(
         entries=entries,
         seed=seed,
         earlier=earlier,
-        evidence=evidence,
+        annotations=annotations,
         library=library,
     )
 

@@ -210,7 +210,7 @@ async def test_what_another_table_calls_the_first_error() -> None:
     evidence = labelled(parent, "judged", {2: "good", 4: "bad", 5: "bad"})
     strategy = Branch(turns="first_error", error=Condition(label="judged", equals="bad"), k=2)
     assert strategy.points(parent, evidence) == [4]
-    found = await explore(strategy, exploration(earlier=(parent,), evidence=evidence, actor=gambler(1.0)))
+    found = await explore(strategy, exploration(earlier=(parent,), annotations=evidence, actor=gambler(1.0)))
     assert [each.branch_turn for each in found] == [4, 4]
     assert strategy.points(parent) == []
 
@@ -218,12 +218,12 @@ async def test_what_another_table_calls_the_first_error() -> None:
 async def test_given_actions_take_the_place_of_what_was_done() -> None:
     parent = await lost()
     evidence = labelled(parent, "fix", {2: "right", 4: "jump"})
-    explored = exploration(earlier=(parent,), evidence=evidence, actor=says(*["left"] * 9))
+    explored = exploration(earlier=(parent,), annotations=evidence, actor=says(*["left"] * 9))
     first, second = await explore(Branch(given="fix"), explored)
     assert [commands(first)[1:], first.outcome.status] == [["right"], "success"]
     assert [commands(second)[3:5], second.outcome.status] == [["jump", "left"], "failure"]
     assert [item.agent for item in second.content if isinstance(item, MessageAction)][3:5] == ["given", None]
-    other = exploration(earlier=(parent,), evidence=labelled(parent, "fix", {2: "left", 4: "jump"}), actor=says())
+    other = exploration(earlier=(parent,), annotations=labelled(parent, "fix", {2: "left", 4: "jump"}), actor=says())
     planned = Branch(given="fix").planned(explored)
     assert [a == b for a, b in zip(planned, Branch(given="fix").planned(other), strict=True)] == [False, True]
 
@@ -239,13 +239,13 @@ async def test_a_given_call_is_read_as_one() -> None:
             PolicySettings(policy="scripted"), lambda _: Turn(actions=[ApiAction(function="right", kwargs={})])
         )
         branch = await only(
-            Branch(given="fix", max_turns=2), exploration(earlier=(parent,), evidence=evidence, actor=actor)
+            Branch(given="fix", max_turns=2), exploration(earlier=(parent,), annotations=evidence, actor=actor)
         )
         assert branch.outcome.status == status
         assert [item.tool_call_id for item in branch.content if isinstance(item, ApiAction)] == [
             "call00100",
             "call00200",
         ]
-    broken = exploration(earlier=(parent,), evidence=labelled(parent, "fix", {1: "right"}), actor=caller)
+    broken = exploration(earlier=(parent,), annotations=labelled(parent, "fix", {1: "right"}), actor=caller)
     with pytest.raises(PolicyError, match="the given action 'right' is no call"):
         await explore(Branch(given="fix"), broken)

@@ -19,7 +19,7 @@ from agentmill.synthesis.strategies.memory import Memory
 from agentmill.synthesis.strategies.revise import Revise
 from agentmill.synthesis.strategies.sample import Sample
 from agentmill.synthesis.verifiers.check_outcome import CheckOutcome
-from tests.builders import instruction, said, seen, trajectory
+from tests.builders import agent_message, instruction, seen, trajectory
 from tests.errors import user_error
 from tests.ruin_world import RuinWorld, gambler, ruin_task
 from tests.synthesis.strategies.exploring import exploration, explore, library, only
@@ -30,7 +30,7 @@ HINT = "go right at once"
 def earlier(name: str, words: str = "Do it.", *, hint: bool = False, task_id: str | None = None) -> Trajectory:
     """A run that holds the hint or does not."""
     done = HINT if hint else "nothing of use"
-    content = [instruction(words), seen("You are at home.", state_digest="home"), said(done), seen("Done.", 1)]
+    content = [instruction(words), seen("You are at home.", state_digest="home"), agent_message(done), seen("Done.", 1)]
     return trajectory(name, task_id=task_id or f"task-{name}", content=content)
 
 
@@ -115,7 +115,7 @@ async def test_a_run_is_retold_without_what_it_was_told_itself() -> None:
         == f"{ruin_task().instruction}\nThe number is 2.\n> right\nThe number is 3.\n> right\nThe number is 4."
     )
     foreign = trajectory(
-        "foreign", generation=None, content=[instruction("Go."), seen("Here."), said("go"), seen("There.", 1)]
+        "foreign", generation=None, content=[instruction("Go."), seen("Here."), agent_message("go"), seen("There.", 1)]
     )
     assert retold(foreign) == "Go.\nHere.\n> go\nThere."
 

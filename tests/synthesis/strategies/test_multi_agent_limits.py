@@ -60,7 +60,7 @@ async def test_who_only_speaks_cannot_leave_calls_without_an_answer() -> None:
         other = next(role["name"] for role in roles if not role.get("acts"))
         with pytest.raises(PolicyError, match=f"'{other}' only speaks") as caught:
             await talk(question("b"), roles, **{other: silent}, actor=lines("look"), scaffold="tools")
-        assert caught.value.reason == "no_words"
+        assert caught.value.reason == "unexpected_call"
 
 
 async def test_a_critic_that_cannot_read_it_all_ends_the_episode() -> None:

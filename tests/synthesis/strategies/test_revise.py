@@ -320,8 +320,8 @@ def trained(row: Any) -> list[Any]:
 async def test_who_is_asked_for_words_and_gives_none_is_blamed() -> None:
     actor = scripted(lambda _: Turn(actions=[MessageAction(content=" ")]))
     [first], error = await lived_until(Revise(attempts=2, feedback="self"), exploration(actor=actor))
-    assert getattr(error, "reason", None) == "no_words"
-    with pytest.raises(PolicyError, match="asked for words and gave none"):
+    assert getattr(error, "reason", None) == "empty_response"
+    with pytest.raises(PolicyError, match="returned an empty response"):
         await explore(Revise(feedback="self"), exploration(earlier=(first,), actor=actor))
 
 

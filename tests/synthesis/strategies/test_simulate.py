@@ -27,7 +27,7 @@ from agentmill.synthesis.strategies.sample import Sample
 from agentmill.synthesis.strategies.simulate import Imagine
 from agentmill.synthesis.strategies.simulated_rollout import Fault, read
 from agentmill.synthesis.verifiers.check_outcome import CheckOutcome
-from tests.builders import instruction, said, seen, tokens, tool, trajectory
+from tests.builders import agent_message, instruction, seen, tokens, tool, trajectory
 from tests.counter_world import SPEC, CounterWorld, counting_task
 from tests.errors import user_error
 from tests.ruin_world import Sayer
@@ -279,7 +279,7 @@ async def test_a_world_that_exists_in_words_only_can_be_imagined_and_no_more() -
 async def test_earlier_runs_are_examples() -> None:
     """The writer sees them; which ones is part of the id."""
     shown = trajectory(
-        "shown", content=[instruction("Count."), seen("0", state_digest="0"), said("add 9"), seen("9", 1)]
+        "shown", content=[instruction("Count."), seen("0", state_digest="0"), agent_message("add 9"), seen("9", 1)]
     )
     writer = sayer(written(turn("add 2"), turn("add 1")))
     shelf = library(shown)
@@ -300,7 +300,7 @@ async def test_k_runs_are_drawn_with_seeds_of_their_own() -> None:
 
 
 async def test_who_breaks_is_named() -> None:
-    with pytest.raises(PolicyError, match="asked for words and gave none"):
+    with pytest.raises(PolicyError, match="returned an empty response"):
         await imagined(sayer(" "))
     with pytest.raises(EnvError, match="the gears are stuck"):
         await imagined(sayer(written(turn("add 1"))), counting_task(break_at=1), check="world")

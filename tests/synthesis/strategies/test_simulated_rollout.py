@@ -20,7 +20,7 @@ from agentmill.synthesis.strategies.branch import Branch
 from agentmill.synthesis.strategies.simulate import Imagine
 from agentmill.synthesis.strategies.simulated_rollout import DETAIL_CHARS, WRITTEN_CHARS, read
 from agentmill.synthesis.verifiers.check_outcome import CheckOutcome
-from tests.builders import said, tool
+from tests.builders import agent_message, tool
 from tests.counter_world import CounterWorld, counting_task
 from tests.ruin_world import Sayer
 from tests.synthesis.strategies.exploring import explore
@@ -60,7 +60,7 @@ async def test_a_message_that_nothing_answered_is_not_carried_out_in_place_of_a_
     """To 3 by 1 and 2; the word between them belongs to a turn of its own."""
     run = await imagined(sayer(written(add(1), add(2))), scaffold="tools")
     opening, first, second = run.content[:2], run.content[2:4], run.content[4:]
-    moved = [*opening, *first, said("Hm.", 2), *[replace(item, turn=3) for item in second]]
+    moved = [*opening, *first, agent_message("Hm.", 2), *[replace(item, turn=3) for item in second]]
     verdict = await CheckOutcome().verify(counting_task(), replace(run, content=moved), CounterWorld())
     assert (verdict.passed, verdict.evidence["number"]) == (True, 3)
 

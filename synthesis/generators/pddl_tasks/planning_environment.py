@@ -81,7 +81,7 @@ def mask(grounded: Grounded, atoms: list[Atom]) -> int:
     return sum(1 << grounded.index[atom] for atom in atoms)
 
 
-class World(msgspec.Struct, frozen=True):
+class PlanningEnvironment(msgspec.Struct, frozen=True):
     """A spec of family ``pddl``, read."""
 
     spec: EnvironmentSpec
@@ -131,12 +131,12 @@ class World(msgspec.Struct, frozen=True):
         found = plan(grounded, limits)
         if not found.plan:
             return None
-        said = [self.wording.sentence((x.predicate, *x.arguments), positive=x.positive) for x in problem.goal]
+        sentences = [self.wording.sentence((x.predicate, *x.arguments), positive=x.positive) for x in problem.goal]
         notes = self.spec.lineage.notes if self.spec.lineage else {}
         return Task(
             task_id=task_id,
             environment_id=self.spec.environment_id,
-            instruction=f"Goal: {' and '.join(said)}.",
+            instruction=f"Goal: {' and '.join(sentences)}.",
             initial_state={"problem": problem_text(problem)},
             gold=gold_actions(self.domain, grounded, found.plan),
             difficulty=difficulty_of(len(found.plan), found.expansions),
@@ -147,10 +147,10 @@ class World(msgspec.Struct, frozen=True):
         )
 
 
-def read_world(spec: EnvironmentSpec) -> World:
+def read_environment(spec: EnvironmentSpec) -> PlanningEnvironment:
     """Raises ``PddlError`` for a domain or a scheme, ``ValueError`` for a wording that cannot be used."""
     domain = read_domain(spec.source)
-    return World(spec, domain, scheme_of(spec.parameters), Wording(domain, spec.parameters))
+    return PlanningEnvironment(spec, domain, scheme_of(spec.parameters), Wording(domain, spec.parameters))
 
 
 def aiming_at(problem: Problem, atoms: list[Atom]) -> Problem:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agentmill.pipelines.operators.registry import OPERATORS
-from agentmill.schemas.conditions import Asked
+from agentmill.schemas.conditions import AnnotationNeed
 from agentmill.schemas.config import validate
 
 ROWS = {"from": "x", "verdicts": "v", "labels": "l", "values": "w"}
@@ -40,7 +40,7 @@ def test_annotations_that_rows_ask_for(
     operator: str, parameters: dict[str, Any], expected: tuple[str, str, str]
 ) -> None:
     step = validate(OPERATORS.load(operator), {**ROWS, **parameters}, "step")
-    assert list(step.asked()) == [Asked(*expected)]
+    assert list(step.annotation_needs()) == [AnnotationNeed(*expected)]
 
 
 @pytest.mark.parametrize(
@@ -65,9 +65,9 @@ def test_annotations_that_other_steps_ask_for(
     operator: str, parameters: dict[str, Any], expected: tuple[str, str]
 ) -> None:
     step = validate(OPERATORS.load(operator), parameters, "step")
-    assert list(step.asked()) == [Asked(*expected, "judge")]
+    assert list(step.annotation_needs()) == [AnnotationNeed(*expected, "judge")]
 
 
 def test_defaults_and_fields_ask_for_nothing() -> None:
     given = {"from": "x", "prefix": {"success": "s", "failure": "f"}, "steps": [{"field": "split", "equals": "train"}]}
-    assert not list(validate(OPERATORS.load("sft"), given, "step").asked())
+    assert not list(validate(OPERATORS.load("sft"), given, "step").annotation_needs())

@@ -38,7 +38,7 @@ class Call(msgspec.Struct, frozen=True):
         return {row[name] for name in names for row in self.rows}
 
 
-class World:
+class LiveToolbox:
     """Raises ``WorldError`` for a toolbox that cannot be used. ``close`` it."""
 
     def __init__(self, spec: EnvironmentSpec) -> None:
@@ -105,10 +105,10 @@ class World:
         self._then.close()
 
 
-def read_world(spec: EnvironmentSpec) -> World:
+def read_toolbox(spec: EnvironmentSpec) -> LiveToolbox:
     """Raises ``WorldError``."""
     try:
-        return World(spec)
+        return LiveToolbox(spec)
     except Refused as error:
         raise EnvError(str(error)) from error
 
