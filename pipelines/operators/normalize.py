@@ -214,7 +214,7 @@ class Normalization(RowOperation[RawPart, Trajectory]):
 
     def _context(self, raw: RawRecord, part: RawPart) -> JsonObject:
         """The record itself, unless it is large or may hold what is not to be stored; and where it stands."""
-        where: JsonObject = {"files": sorted({Path(piece.path).name for piece in part.slices}), "row": raw.row}
+        where: JsonObject = {"files": sorted({Path(each.path).name for each in part.slices}), "row": raw.row}
         if self._reader.sensitive:
             return where
         if len(raw.data) > LARGEST_INPUT_BYTES:

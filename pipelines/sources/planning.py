@@ -83,13 +83,13 @@ class Draft:
             self._repeats.append(Repeat(row=record.slices[0].row, occurrence=occurrence))
         if self.grouped:
             self._groups.append(len(record.slices))
-        for piece in record.slices:
-            self._extend(piece)
+        for slice_ in record.slices:
+            self._extend(slice_)
 
     def part(self) -> RawPart:
         """The part. Its id is that of its content and its place, not of where its files lie."""
         slices = [_joined(first, last) for first, last in self._stretches]
-        places = [(piece.row, piece.rows) for piece in slices]
+        places = [(slice_.row, slice_.rows) for slice_ in slices]
         return RawPart(
             part_id=digest("part", self._content.hexdigest(), places, self._groups, self._repeats),
             kind=self.kind,
@@ -98,12 +98,12 @@ class Draft:
             repeats=self._repeats,
         )
 
-    def _extend(self, piece: RawSlice) -> None:
-        first, last = self._stretches[-1] if self._stretches else (piece, None)
-        if last is not None and (last.path, last.stop, last.row + last.rows) == (piece.path, piece.start, piece.row):
-            self._stretches[-1] = (first, piece)
+    def _extend(self, slice_: RawSlice) -> None:
+        first, last = self._stretches[-1] if self._stretches else (slice_, None)
+        if last is not None and (last.path, last.stop, last.row + last.rows) == (slice_.path, slice_.start, slice_.row):
+            self._stretches[-1] = (first, slice_)
         else:
-            self._stretches.append((piece, piece))
+            self._stretches.append((slice_, slice_))
 
 
 def _joined(first: RawSlice, last: RawSlice) -> RawSlice:
@@ -113,8 +113,8 @@ def _joined(first: RawSlice, last: RawSlice) -> RawSlice:
 
 def singles(rows: Iterable[tuple[RawSlice, bytes]]) -> Iterator[tuple[Located, int]]:
     """Every row as a record, with its size in bytes."""
-    for piece, data in rows:
-        yield Located((piece,), xxhash.xxh3_64_intdigest(data)), len(data)
+    for slice_, data in rows:
+        yield Located((slice_,), xxhash.xxh3_64_intdigest(data)), len(data)
 
 
 def grouped(rows: Iterable[tuple[RawSlice, bytes]], group_by: GroupBy) -> Iterator[tuple[Located, int]]:
@@ -124,12 +124,12 @@ def grouped(rows: Iterable[tuple[RawSlice, bytes]], group_by: GroupBy) -> Iterat
     Raises ``UserError`` for an order that is neither a number nor a time.
     """
     groups: dict[Any, list[tuple[Any, RawSlice, int, int]]] = {}
-    for piece, data in rows:
+    for slice_, data in rows:
         row = decoded(data)
         keys = tuple(at(row, path) for path in group_by.keys)
-        key: Any = ("row", piece.row) if None in keys else msgspec.json.encode(keys)
-        order = (1, piece.row) if group_by.order is None else _order(at(row, group_by.order), group_by.order, piece)
-        groups.setdefault(key, []).append((order, piece, xxhash.xxh3_64_intdigest(data), len(data)))
+        key: Any = ("row", slice_.row) if None in keys else msgspec.json.encode(keys)
+        order = (1, slice_.row) if group_by.order is None else _order(at(row, group_by.order), group_by.order, slice_)
+        groups.setdefault(key, []).append((order, slice_, xxhash.xxh3_64_intdigest(data), len(data)))
     for members in groups.values():
         members.sort(key=lambda member: (member[0], member[1].row))
         hashes = b"".join(member[2].to_bytes(8, "little") for member in members)
@@ -137,10 +137,10 @@ def grouped(rows: Iterable[tuple[RawSlice, bytes]], group_by: GroupBy) -> Iterat
         yield Located(pieces, xxhash.xxh3_64_intdigest(hashes)), sum(member[3] for member in members)
 
 
-def _order(value: Any, path: str, piece: RawSlice) -> tuple[int, int | float]:
+def _order(value: Any, path: str, slice_: RawSlice) -> tuple[int, int | float]:
     """What rows of one record are sorted by. Raises ``UserError``."""
     if value is None:
-        return 1, piece.row
+        return 1, slice_.row
     if isinstance(value, int | float) and not isinstance(value, bool):
         return 0, value
     for read in (int, float, _seconds):
@@ -151,8 +151,8 @@ def _order(value: Any, path: str, piece: RawSlice) -> tuple[int, int | float]:
         if not isinstance(value, bool) and number == number:  # NaN has no place in an order
             return 0, number
     raise UserError(
-        f"group.order {path!r} is {value!r:.60} in {piece.path}, row {piece.row}; expected a number or a time such as "
-        "2026-01-31T12:00:00\nname another field, or leave `order` out to keep the rows in their order",
+        f"group.order {path!r} is {value!r:.60} in {slice_.path}, row {slice_.row}; expected a number or a time "
+        "such as 2026-01-31T12:00:00\nname another field, or leave `order` out to keep the rows in their order",
         ErrorCode.ORDER_NOT_SORTABLE,
     )
 

@@ -54,17 +54,17 @@ def rows_of(path: str, kind: RawKind) -> Iterator[RawRow]:
         yield from _parquet_rows(path, 0, None)
 
 
-def rows_in(piece: RawSlice, kind: RawKind) -> Iterator[RawRow]:
+def rows_in(slice_: RawSlice, kind: RawKind) -> Iterator[RawRow]:
     """The rows of a slice. Raises ``UserError`` as ``rows_of`` does."""
     if kind == "jsonl":
-        yield from _lines(piece.path, piece.start, piece.stop)
+        yield from _lines(slice_.path, slice_.start, slice_.stop)
     elif kind == "document":
-        yield from rows_of(piece.path, kind)
+        yield from rows_of(slice_.path, kind)
     elif kind == "json":
-        for number, data in enumerate(_documents(piece.path)[piece.start : piece.stop]):
-            yield RawRow(data, piece.start + number, piece.start + number + 1)
+        for number, data in enumerate(_documents(slice_.path)[slice_.start : slice_.stop]):
+            yield RawRow(data, slice_.start + number, slice_.start + number + 1)
     else:
-        yield from _parquet_rows(piece.path, piece.start, piece.stop)
+        yield from _parquet_rows(slice_.path, slice_.start, slice_.stop)
 
 
 def shorter(path: str) -> UserError:
@@ -215,13 +215,13 @@ def read_part(part: RawPart) -> Iterator[RawRecord]:
 
 def numbered(part: RawPart) -> Iterator[tuple[int, RawRow]]:
     """The rows of a part, each with its number."""
-    for piece in part.slices:
-        with read_errors(piece.path):
-            rows = rows_in(piece, part.kind)
-            for number in range(piece.row, piece.row + piece.rows):
+    for slice_ in part.slices:
+        with read_errors(slice_.path):
+            rows = rows_in(slice_, part.kind)
+            for number in range(slice_.row, slice_.row + slice_.rows):
                 row = next(rows, None)
                 if row is None:
-                    raise shorter(piece.path)
+                    raise shorter(slice_.path)
                 yield number, row
 
 

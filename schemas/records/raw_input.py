@@ -55,11 +55,11 @@ class RawPart(Record):
     @property
     def records(self) -> int:
         """How many records it holds."""
-        return len(self.groups) or sum(piece.rows for piece in self.slices)
+        return len(self.groups) or sum(each.rows for each in self.slices)
 
     def first_rows(self) -> list[int]:
         """The number of the first row of each record."""
-        rows = [row for piece in self.slices for row in range(piece.row, piece.row + piece.rows)]
+        rows = [row for each in self.slices for row in range(each.row, each.row + each.rows)]
         if not self.groups:
             return rows
         starts = [0, *itertools.accumulate(self.groups)]

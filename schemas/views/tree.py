@@ -140,16 +140,16 @@ class SearchTrace(Families):
 
     def _rows(self, best: Line, dead_ends: Sequence[Line]) -> list[SftRow]:
         run = best.relative.trajectory
-        messages = [*best.opening, *self._told([*dead_ends, best], 0, best.opening, best)]
+        messages = [*best.opening, *self._walk([*dead_ends, best], 0, best.opening, best)]
         return sft_rows(self, run, messages, self.tools_column(run), "trajectory")
 
-    def _told(self, lines: Sequence[Line], depth: int, before: Sequence[Message], best: Line) -> list[Message]:
+    def _walk(self, lines: Sequence[Line], depth: int, before: Sequence[Message], best: Line) -> list[Message]:
         """The search from turn ``depth`` on, through runs that share all before it; the last one is told last."""
         messages: list[Message] = []
         while ways := branches(lines, depth):
             for way in ways[:-1]:
                 turn = way[-1].turns[depth]
-                messages += self._step(way, depth, best) + self._told(way, depth + 1, turn.messages, best)
+                messages += self._step(way, depth, best) + self._walk(way, depth + 1, turn.messages, best)
                 messages += going_back(self.backtrack.replace("{turn}", str(depth)), before)
             lines = ways[-1]
             messages += self._step(lines, depth, best)

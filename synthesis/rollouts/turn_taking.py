@@ -72,7 +72,9 @@ class TurnTaking:
         if not self._roles[name].acts and any(
             isinstance(action, ApiAction | CodeAction) for action in drawn[0].actions
         ):
-            raise PolicyError("unexpected_call", f"{name!r} only speaks, and its policy made a call that nobody can answer")
+            raise PolicyError(
+                "unexpected_call", f"{name!r} only speaks, and its policy made a call that nobody can answer"
+            )
         return drawn[0]
 
     def _is_speech(self, turn: Turn) -> bool:

@@ -91,8 +91,8 @@ class StepReader:
         fields |= {"context_operation": "copied"} if step.get("is_copied_context") is True else {}
         fields |= {"train": False} if step.get("llm_call_count") == 0 else {}
         held = ({"step": rest} if rest else {}) | ({"message": parts} if parts is not None else {})
-        said = mine.pop("said", False) is True
-        if said or not calls:
+        has_message = mine.pop("said", False) is True
+        if has_message or not calls:
             fields |= _reward(rest)
             self._add(MessageAction(content=text, **fields), held, mine)
             fields, held = {key: fields[key] for key in ("context_operation", "train") if key in fields}, {}
@@ -215,8 +215,8 @@ class StepReader:
             self.transcript.remarks["logprobs_length"] += 1
             return None
         self.sequence = [*prompt, *sampled]
-        said = _TOKENS if logprobs else _TOKENS[:2]
-        rest["metrics"] = {key: value for key, value in metrics.items() if key not in said}
+        has_message = _TOKENS if logprobs else _TOKENS[:2]
+        rest["metrics"] = {key: value for key, value in metrics.items() if key not in has_message}
         return found
 
 

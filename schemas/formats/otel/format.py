@@ -104,19 +104,19 @@ def _run(
     remarks: Remarks,
 ) -> Trajectory:
     chats = [span for span in own if span.operation in CHATS]
-    talks = [span for span in chats if span.shows] or [span for span in own if span is agent and span.shows]
+    with_messages = [span for span in chats if span.shows] or [span for span in own if span is agent and span.shows]
     reader = MessageParts(agent.attributes.get("gen_ai.agent.name") if agent is not None else None)
-    for span in talks:
+    for span in with_messages:
         reader.chat(span)
     for span in own:
         if span.operation == "execute_tool":
             reader.tool(span)
     reader.transcript.arrange()
     remarks.update(reader.transcript.remarks)
-    definitions = next((tools for span in [*talks, *own] if (tools := span.attributes.get(_HISTORY[3]))), None)
+    definitions = next((tools for span in [*with_messages, *own] if (tools := span.attributes.get(_HISTORY[3]))), None)
     tools, note, lost = read_tools(definitions, "object")
     losses.update(lost)
-    kept: JsonObject = {"spans": [_rest(span, span in talks, definitions, reader) for span in own]}
+    kept: JsonObject = {"spans": [_rest(span, span in with_messages, definitions, reader) for span in own]}
     kept |= {"part_of": whole} if whole is not None else {}
     kept |= {"tools": note["given"]} if "given" in note else {}
     return Trajectory(
@@ -131,10 +131,10 @@ def _run(
     )
 
 
-def _rest(span: Span, talks: bool, definitions: Any, reader: MessageParts) -> JsonObject:
+def _rest(span: Span, with_messages: bool, definitions: Any, reader: MessageParts) -> JsonObject:
     """What of a span is not in the conversation."""
     attributes = dict(span.attributes)
-    if talks:
+    if with_messages:
         for key in _HISTORY[:2]:
             attributes.pop(key, None)
         if attributes.get(_HISTORY[2]) == reader.instructions:
