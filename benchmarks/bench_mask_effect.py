@@ -22,8 +22,8 @@ from typing import Any
 
 from machine import describe
 
-from agentmill.pipelines.runs.evaluation import Episode, episodes_of, measure, paired_difference
-from agentmill.pipelines.runs.summary import interval, percent
+from agentmill.pipelines.evaluation import Episode, episodes_of, measure, paired_difference
+from agentmill.pipelines.recipes.summary import interval, percent
 from agentmill.schemas.config import dump_yaml, read_yaml
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.tables import Table

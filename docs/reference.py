@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from agentmill.pipelines.cli.main import agentmill
 from agentmill.pipelines.operators.registry import OPERATORS
 from agentmill.pipelines.recipes.grammar import Fork, Iterate, Recipe
-from agentmill.pipelines.runs.inspection import short_type
+from agentmill.pipelines.tables.inspection import short_type
 from agentmill.pipelines.terminal.console import RESULTS
 from agentmill.schemas.arrow.layout import arrow_schema
 from agentmill.schemas.config import read_yaml

@@ -19,10 +19,13 @@ COPIED = ("agentmill", "configs", "schemas", "synthesis", "pipelines", "trainers
 CONFORMANCE = (
     "tests/synthesis/environments/test_conformance.py",
     "tests/synthesis/strategies/test_conformance.py",
-    "tests/schemas/formats/test_format.py",
+    "tests/schemas/test_format.py",
     "tests/pipelines/operators/test_operator.py",
+    "tests/schemas/views/test_view.py",
 )
-ADDED = ("dial", "persist", "moves", "label_repeats", "brief")
+ADDED = ("dial", "persist", "moves", "label_repeats", "brief", "answers")
+PLAIN = ("synthesis/verifiers/brief.py", "schemas/views/answers.py", "synthesis/strategies/persist.py")
+"""What a first plug-in is: one file of at most 40 lines, and a line in a table."""
 
 
 @pytest.fixture(scope="module")
@@ -77,26 +80,37 @@ def test_the_examples_pass_the_conformance_tests(extended: Path) -> None:
         assert any(f"[{name}" in line for line in passed), said
 
 
+@pytest.mark.parametrize("place", PLAIN)
+def test_a_first_plugin_is_short(place: str) -> None:
+    [program] = [each for each in blocks_of("plugins.md", "python") if each.startswith(f"# {place}\n")]
+    assert len(program.splitlines()) - 1 <= 40
+    assert sum(f"{Path(place).stem}:" in change for change in blocks_of("plugins.md", "diff")) == 1
+
+
 def test_the_recipe_of_the_examples_runs(extended: Path) -> None:
     python(extended, "make_dials.py")
     python(extended, "-c", "from agentmill.pipelines.cli.main import main; main()", "run", "dials.yaml")
-    tables = {name: Table.open(extended / "runs/dials" / name) for name in ("explored", "brevity", "repeats", "rows")}
-    (lived,) = tables["explored"].rows()
-    assert (lived.generation.strategy, lived.outcome.status) == ("persist", "success")
+    tables = {
+        name: Table.open(extended / "runs/dials" / name)
+        for name in ("explored", "brevity", "repeats", "rows", "answers")
+    }
+    assert [row.text for row in tables["answers"].rows()] == ["turn up"]
+    (trajectory,) = tables["explored"].rows()
+    assert (trajectory.generation.strategy, trajectory.outcome.status) == ("persist", "success")
     assert sorted((verdict.passed, verdict.score) for verdict in tables["brevity"].rows()) == [
         (False, 0.5),
         (True, 1.0),
     ]
     assert Counter(each.value for each in tables["repeats"].rows()) == {"new": 3, "repeated": 3}
     trained = {row.trajectory_id: [each.train for each in row.messages] for row in tables["rows"].rows()}
-    assert sum(trained[lived.trajectory_id]) == 2
+    assert sum(trained[trajectory.trajectory_id]) == 2
 
 
 def test_the_format_of_the_examples_says_what_it_cannot_hold(extended: Path) -> None:
     code = """
 import sys, msgspec
 from agentmill.schemas.formats import FORMATS
-from agentmill.schemas.formats.format import Origin
+from agentmill.schemas.format import Origin
 from tests.builders import tool_trajectory
 moves = FORMATS.load("moves")()
 written = moves.write(tool_trajectory())

@@ -60,7 +60,8 @@ ELSEWHERE = {
         "chaos/test_chaos.py": "cli/chaos",
         "cli/test_run.py": "recipes/runner",
         "cli/test_stages.py": "operators/make_table operators/run_context",
-        "cli/test_tables.py": "cli/check cli/export cli/inspect cli/train operators/export runs/inspection runs/tables",
+        "cli/test_tables.py": "cli/check cli/export cli/inspect cli/train operators/export runs/tables "
+        "tables/inspection",
         "engine/test_progress.py": "terminal/progress",
         "engine/test_run.py": "engine/execute engine/operation engine/provenance engine/transform",
         "engine/test_runner.py": "engine/errors",
@@ -73,7 +74,7 @@ ELSEWHERE = {
         "publish/test_push.py": "publish/difference",
         "recipes/test_plan.py": "recipes/grammar",
         "report/test_page.py": "report/charts report/comparison report/drawing report/recipe_graph report/stages",
-        "report/test_tallies.py": "report/contents report/steps",
+        "report/test_tallies.py": "recipes/outline report/contents",
         "serving/test_models.py": "serving/vllm_command",
         "serving/test_servers.py": "processes/identity serving/server_process",
         "sources/test_reading.py": "sources/files sources/planning",

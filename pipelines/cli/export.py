@@ -15,14 +15,14 @@ from agentmill.pipelines.operators.export import DROPPED, Exported, export_docum
 from agentmill.pipelines.operators.make_table import make_table
 from agentmill.pipelines.operators.operator import Operator, StepContext
 from agentmill.pipelines.operators.registry import OPERATORS
-from agentmill.pipelines.runs.dropped import refuse_unused
+from agentmill.pipelines.tables.dropped import refuse_unused
 from agentmill.pipelines.terminal.console import Row, answer, answers, example, say, table
 from agentmill.pipelines.terminal.progress import progress_for
 from agentmill.schemas.config import override, validate
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import NothingUsed, UserError, near_match
+from agentmill.schemas.format import Format
 from agentmill.schemas.formats import FORMATS, READ_ONLY
-from agentmill.schemas.formats.format import Format
 from agentmill.schemas.record_kinds import RECORD_KINDS
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.tables import Counts, Table

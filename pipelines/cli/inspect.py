@@ -5,10 +5,10 @@ from __future__ import annotations
 import click
 import msgspec
 
-from agentmill.pipelines.report.text import visible
-from agentmill.pipelines.runs.dropped import Reason
-from agentmill.pipelines.runs.inspection import Inspection, inspect_table
+from agentmill.pipelines.tables.dropped import Reason
+from agentmill.pipelines.tables.inspection import Inspection, inspect_table
 from agentmill.pipelines.terminal.console import Row, answer, answers, example, say, table
+from agentmill.pipelines.untrusted_text import visible
 from agentmill.schemas.tables import Table
 
 SHOWN_CHARACTERS = 2_000

@@ -13,7 +13,7 @@ from agentmill.pipelines.recipes.grammar import read_recipe
 from agentmill.pipelines.recipes.plan import Plan, make_plan
 from agentmill.pipelines.recipes.precheck import check_dry
 from agentmill.pipelines.recipes.runner import RETRY_ABOVE, SUMMARY, RunResult, run_plan
-from agentmill.pipelines.runs.summary import (
+from agentmill.pipelines.recipes.summary import (
     MEASURE_COLUMNS,
     Summary,
     evaluation_lines,

@@ -7,23 +7,15 @@ from pathlib import Path
 import click
 
 from agentmill.pipelines.cli.run import OVERRIDES, REPLACE, RETRY, carried_out, show_finish
+from agentmill.pipelines.operators.registry import OPERATORS
 from agentmill.pipelines.recipes.grammar import read_recipe
 from agentmill.pipelines.recipes.plan import make_plan
 from agentmill.pipelines.recipes.runner import RunResult
 from agentmill.pipelines.terminal.console import answer, answers, example
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
-from agentmill.synthesis.verifiers import VERIFIERS
 
-OPERATORS_OF = {
-    "synthesize": ("spec_env", "admit", "propose", "evolve", "wrap_env"),
-    "rollout": ("sample", "expert", "branch", "revise", "tree_search", "multi_agent", "memory", "imagine"),
-    "verify": (*VERIFIERS, "check_tokens", "step_value"),
-    "normalize": ("normalize",),
-    "curate": ("filter", "pick", "quality"),
-    "evaluate": ("evaluate",),
-}
-HELP = {
+VERBS = {
     "synthesize": "Make environments or tasks, or admit what was made.",
     "rollout": "Make trajectories: a policy plays episodes of tasks.",
     "verify": "Judge trajectories, or value their steps.",
@@ -33,13 +25,18 @@ HELP = {
 }
 
 
+def operators_of(verb: str) -> list[str]:
+    """The operators that carry ``verb``, those of installed packages too."""
+    return [name for name in sorted(OPERATORS) if OPERATORS.load(name).verb == verb]
+
+
 def stage_command(verb: str) -> click.Command:
     """The command that runs one step whose operator belongs to ``verb``."""
-    operators = OPERATORS_OF[verb]
+    operators = operators_of(verb)
 
     @click.command(
         name=verb,
-        help=f"{HELP[verb]}\n\nFILE is a recipe of one step, whose operator is {' or '.join(operators)}; "
+        help=f"{VERBS[verb]}\n\nFILE is a recipe of one step, whose operator is {' or '.join(operators)}; "
         f"an example is configs/stages/{verb}.yaml. KEY=VALUE changes it.",
         epilog=example(f"agentmill {verb} --config configs/stages/{verb}.yaml seed=1"),
     )

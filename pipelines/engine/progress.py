@@ -12,10 +12,12 @@ import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
 from agentmill.pipelines.serving.endpoints import FAILURES, fetch, root
+from agentmill.schemas.records.manifest import Manifest
 
 TABLES = (
     "CREATE TABLE IF NOT EXISTS measured (name TEXT PRIMARY KEY, value REAL)",
@@ -101,3 +103,25 @@ def running(base_url: str) -> float | None:
     except FAILURES:
         return None
     return sum(map(float, counts)) if counts else None
+
+
+class StageProgress(Protocol):
+    """Who is told of the progress of stages. Calls come from one thread at a time."""
+
+    def started(self, name: str, total: int | None, snapshot: ProgressSnapshot) -> None:
+        """Stage ``name`` starts with ``total`` inputs, where known; ``snapshot`` is what an earlier run has done."""
+
+    def advanced(self, name: str, snapshot: ProgressSnapshot) -> None:
+        """How the stage stands now."""
+
+    def finished(self, name: str, manifest: Manifest) -> None:
+        """The table is written."""
+
+    def skipped(self, name: str, manifest: Manifest) -> None:
+        """The table was there already."""
+
+    def stopped(self, name: str) -> None:
+        """The stage failed or was interrupted."""
+
+    def retried(self, name: str, why: str, attempt: int) -> None:
+        """The stage starts once more, for the ``attempt``-th time, with what is done."""

@@ -20,11 +20,10 @@ from agentmill.pipelines.engine.errors import PASSING, EngineError
 from agentmill.pipelines.engine.execute import WorkerLost, execute, worker_lost
 from agentmill.pipelines.engine.journal import ended
 from agentmill.pipelines.engine.operation import SIDES, AnyOperation, AsyncOperation, UniqueOperation
-from agentmill.pipelines.engine.progress import ProgressSnapshot, ServerLoad, progress_snapshot
+from agentmill.pipelines.engine.progress import ProgressSnapshot, ServerLoad, StageProgress, progress_snapshot
 from agentmill.pipelines.engine.provenance import finished
 from agentmill.pipelines.engine.stage_run import StageRun
 from agentmill.pipelines.engine.workspace import Phase, Plan, Workspace
-from agentmill.pipelines.terminal.progress import StageProgress
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import LimitReached, UserError
 from agentmill.schemas.records.record import SCHEMA_VERSION

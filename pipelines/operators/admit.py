@@ -30,6 +30,7 @@ class Admit(Operator):
     """A gate for environments and tasks: sound, solvable, not solved by doing nothing, not a near-duplicate."""
 
     primary: ClassVar[str] = "of"
+    verb: ClassVar[str | None] = "synthesize"
     table_roles: ClassVar[Sequence[str]] = ("of", "environments")
 
     of: TableNames = Field(description="tables of proposed environments, or of proposed tasks")

@@ -33,6 +33,7 @@ class Branch(FilterParameters, Acting, BranchStrategy):
     """k new episodes from each of some turns of earlier trajectories, in the state that was before the turn."""
 
     primary: ClassVar[str] = "of"
+    verb: ClassVar[str | None] = "rollout"
     strategy_type: ClassVar[type[EpisodeParameters]] = BranchStrategy
     table_roles: ClassVar[Sequence[str]] = ("of", "tasks", "environments", *ANNOTATION_ROLES)
     model_roles: ClassVar[Mapping[str, str]] = {**Acting.model_roles, "teacher": "teacher"}

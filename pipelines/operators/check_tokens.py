@@ -19,6 +19,7 @@ class CheckTokens(Operator):
     """A verdict per trajectory: whether its tokens say what its text says, and which share of turns did not drift."""
 
     primary: ClassVar[str] = "of"
+    verb: ClassVar[str | None] = "verify"
     table_roles: ClassVar[Sequence[str]] = ("of",)
     tokenizers: ClassVar[Sequence[str]] = ("tokenizer",)
 

@@ -16,6 +16,7 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 from pydantic import Field, model_validator
 
+from agentmill.pipelines.evaluation import METHOD, episodes_of, measure, paired_difference
 from agentmill.pipelines.operators.agent import DEFAULT, OPERATOR, agent, collect
 from agentmill.pipelines.operators.annotations import check_constrained
 from agentmill.pipelines.operators.operator import Inputs, Name, StepContext, TableNames, expect
@@ -24,7 +25,6 @@ from agentmill.pipelines.operators.run_context import RunContext
 from agentmill.pipelines.operators.splits import check_chosen
 from agentmill.pipelines.operators.task_step import StepResult, TaskStep
 from agentmill.pipelines.operators.verify import Verify, operator_of
-from agentmill.pipelines.runs.evaluation import METHOD, episodes_of, measure, paired_difference
 from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.schemas.config import validate
 from agentmill.schemas.errors import UserError, near_match
@@ -54,6 +54,7 @@ class Evaluate(TaskStep):
 
     result: ClassVar[str] = RESULT
     primary: ClassVar[str] = "tasks"
+    verb: ClassVar[str | None] = "evaluate"
     table_roles: ClassVar[Sequence[str]] = ("tasks", "environments")
 
     models: Annotated[dict[Name, str], Field(min_length=1)] = Field(

@@ -23,6 +23,7 @@ class Evolve(Operator):
     """Variants of each task, easier or harder, in the split of their parent."""
 
     primary: ClassVar[str] = "of"
+    verb: ClassVar[str | None] = "synthesize"
     table_roles: ClassVar[Sequence[str]] = ("of", "environments")
 
     of: TableNames = Field(description="tables of tasks")

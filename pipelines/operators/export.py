@@ -21,8 +21,8 @@ from agentmill.pipelines.operators.lookup import check_disjoint
 from agentmill.pipelines.terminal.progress import displayed
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
+from agentmill.schemas.format import Format, FormatError, Written
 from agentmill.schemas.formats import FORMATS
-from agentmill.schemas.formats.format import Format, FormatError, Written
 from agentmill.schemas.formats.pairs import PairFormat, side_of
 from agentmill.schemas.formats.preference import write_row
 from agentmill.schemas.records.manifest import disk_errors

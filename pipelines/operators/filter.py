@@ -27,6 +27,7 @@ class Filter(Operator):
     """A selection per trajectory: kept if all conditions hold, else dropped for the first that does not."""
 
     primary: ClassVar[str] = "of"
+    verb: ClassVar[str | None] = "curate"
     table_roles: ClassVar[Sequence[str]] = ("of", *COLUMNS)
 
     of: TableNames = Field(description="tables of trajectories")

@@ -11,15 +11,15 @@ import msgspec
 from agentmill.pipelines.engine import attempts
 from agentmill.pipelines.engine.chunks import seed_table
 from agentmill.pipelines.engine.operation import identity
+from agentmill.pipelines.engine.progress import StageProgress
 from agentmill.pipelines.engine.provenance import SEEDS, Provenance, finished, provenance
 from agentmill.pipelines.engine.run import run_stage
 from agentmill.pipelines.engine.runner import RunnerConfig
 from agentmill.pipelines.engine.stage_run import StageRun
 from agentmill.pipelines.operators.lookup import check_disjoint
 from agentmill.pipelines.operators.operator import Inputs, Operator, StepContext
-from agentmill.pipelines.runs.dropped import used_nothing
 from agentmill.pipelines.serving.endpoints import Endpoint
-from agentmill.pipelines.terminal.progress import StageProgress
+from agentmill.pipelines.tables.dropped import used_nothing
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.ids import digest

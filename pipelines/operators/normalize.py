@@ -18,7 +18,7 @@ from agentmill.pipelines.sources.reading import RawRecord, read_part
 from agentmill.schemas.dialects import DIALECTS
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError, near_match
-from agentmill.schemas.formats.format import NOT_FINITE, FormatError
+from agentmill.schemas.format import NOT_FINITE, FormatError
 from agentmill.schemas.hub import hub_errors
 from agentmill.schemas.profiles.fields import ITEM, field_report
 from agentmill.schemas.profiles.paths import REMARK, absent, absent_options, option_notes, place_notes
@@ -46,6 +46,7 @@ class Normalize(Operator, Profile):
     """Trajectories read from files of one data set, as its profile says."""
 
     primary: ClassVar[str] = ""
+    verb: ClassVar[str | None] = "normalize"
     table_roles: ClassVar[Sequence[str]] = ()
     incidental: ClassVar[Sequence[str]] = ("data", "config")
 

@@ -75,6 +75,9 @@ class Operator(Config):
     tokenizers: ClassVar[Sequence[str]] = ()
     """The fields that name a folder with a tokenizer."""
 
+    verb: ClassVar[str | None] = None
+    """The command that runs one step of it alone, ``agentmill VERB`` (``pipelines.cli.stage.VERBS``)."""
+
     result: ClassVar[str] = MANIFEST_NAME
     """The file in its folder that is there when it is finished."""
 

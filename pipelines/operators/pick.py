@@ -31,6 +31,7 @@ class Pick(FilterParameters):
     """A selection per trajectory: kept are the first k of each task in some order, of those that are chosen at all."""
 
     primary: ClassVar[str] = "of"
+    verb: ClassVar[str | None] = "curate"
     table_roles: ClassVar[Sequence[str]] = ("of", *ANNOTATION_ROLES)
 
     of: TableNames = Field(description="tables of trajectories")

@@ -26,6 +26,7 @@ class Propose(Operator):
     """n tasks proposed for each environment."""
 
     primary: ClassVar[str] = "of"
+    verb: ClassVar[str | None] = "synthesize"
     table_roles: ClassVar[Sequence[str]] = ("of",)
 
     of: TableNames = Field(description="tables of environments")

@@ -24,6 +24,7 @@ class Quality(Operator):
     """Counts of turns, calls, links, misfits, endings, lengths and languages, for each trajectory."""
 
     primary: ClassVar[str] = "of"
+    verb: ClassVar[str | None] = "curate"
     table_roles: ClassVar[Sequence[str]] = ("of",)
     tokenizers: ClassVar[Sequence[str]] = ("tokenizer",)
 

@@ -149,6 +149,7 @@ class Episodes(Acting):
     """Episodes of tasks. ``operator_of`` makes an operator of any strategy."""
 
     primary: ClassVar[str] = "tasks"
+    verb: ClassVar[str | None] = "rollout"
     table_roles: ClassVar[Sequence[str]] = ("tasks", "environments")
 
     tasks: TableNames = Field(description="tables of tasks")

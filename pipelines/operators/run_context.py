@@ -10,14 +10,14 @@ from typing import Self
 
 import msgspec
 
+from agentmill.pipelines.engine.progress import StageProgress
+from agentmill.pipelines.engine.provenance import Verified
 from agentmill.pipelines.engine.runner import RunnerConfig
 from agentmill.pipelines.operators.make_table import find_table, make_table, served
 from agentmill.pipelines.operators.operator import Inputs, Operator, StepContext
-from agentmill.pipelines.runs.check import Verified
-from agentmill.pipelines.runs.dropped import refuse_unused
 from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.pipelines.serving.servers import ModelPool
-from agentmill.pipelines.terminal.progress import StageProgress
+from agentmill.pipelines.tables.dropped import refuse_unused
 from agentmill.schemas.errors import printable
 from agentmill.schemas.tables import Manifest, Table
 

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 import msgspec
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from agentmill.pipelines.engine.operation import AnyOperation, AsyncOperation, Blamed, Result, Unit, identity
 from agentmill.pipelines.operators.operator import Inputs, Operator, StepContext
 from agentmill.pipelines.operators.splits import check_held_out, falls_in
-from agentmill.schemas.errors import UserError
+from agentmill.schemas.errors import UserError, near_match
 from agentmill.schemas.ids import derive_seed
 from agentmill.schemas.records.record import JsonObject, Record
 from agentmill.schemas.records.task import EnvironmentSpec, Inspiration
@@ -27,13 +27,12 @@ class SpecEnv(Operator):
     """Environments proposed from inspiration texts, by a grammar or by a model."""
 
     primary: ClassVar[str] = ""
+    verb: ClassVar[str | None] = "synthesize"
     table_roles: ClassVar[Sequence[str]] = ()
     model_roles: ClassVar[Mapping[str, str]] = {"generator": "policy"}
     incidental: ClassVar[Sequence[str]] = ("inspiration", "window")
 
-    family: Literal["codegym", "interpreter", "pddl", "toolbox"] = Field(
-        default="pddl", description="the family of the environments"
-    )
+    family: str = Field(default="pddl", description="the family of the environments")
     backend: Literal["procedural", "llm"] = Field(default="procedural", description="who writes them")
     n: int = Field(default=24, ge=1, description="how many are proposed")
     held_out: float = Field(default=0.0, ge=0, lt=1, description="share set aside, to be unseen in training")
@@ -42,6 +41,14 @@ class SpecEnv(Operator):
     repairs: int = Field(default=3, ge=0, description="rounds in which backend llm may repair a faulty environment")
     seed: int | None = Field(default=None, description="by default derived from that of the run")
     window: int = Field(default=16, ge=1, description="environments in the making at once per worker")
+
+    @field_validator("family")
+    @classmethod
+    def _has_a_generator(cls, family: str) -> str:
+        known = sorted({name.rpartition("_")[0] for name in ENVIRONMENT_GENERATORS})
+        if family not in known:
+            raise ValueError(f"unknown family {family!r}; known: {', '.join(known)}.{near_match(family, known)}")
+        return family
 
     @model_validator(mode="after")
     def _a_model_for_llm(self) -> SpecEnv:

@@ -41,6 +41,7 @@ class StepValue(FilterParameters):
     """A value for each step of the trajectories of which something is known, with the number of samples behind it."""
 
     primary: ClassVar[str] = "of"
+    verb: ClassVar[str | None] = "verify"
     table_roles: ClassVar[Sequence[str]] = ("of", "branches", "nodes", *ANNOTATION_ROLES)
 
     of: TableNames = Field(description="tables of trajectories")

@@ -48,6 +48,7 @@ class Verify(Operator):
     """One verdict per trajectory. ``operator_of`` adds the parameters of a verifier and the tables that it needs."""
 
     primary: ClassVar[str] = "of"
+    verb: ClassVar[str | None] = "verify"
     table_roles: ClassVar[Sequence[str]] = ("of",)
     verifier_type: ClassVar[type[Verifier]]
 

@@ -27,6 +27,7 @@ class WrapEnv(Operator):
     """Wrapped environments, or the tasks of environments that another step wrapped."""
 
     primary: ClassVar[str] = "of"
+    verb: ClassVar[str | None] = "synthesize"
     table_roles: ClassVar[Sequence[str]] = ("of", "environments")
 
     of: TableNames = Field(description="tables of environments, or of tasks")

@@ -14,7 +14,7 @@ import msgspec
 
 from agentmill.pipelines.recipes.plan import REVISIONS
 from agentmill.pipelines.recipes.runner import RECIPE, SUMMARY
-from agentmill.pipelines.runs.summary import Summary
+from agentmill.pipelines.recipes.summary import Summary
 from agentmill.pipelines.runs.tables import (
     check_finished,
     check_one_run,

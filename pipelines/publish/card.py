@@ -32,7 +32,7 @@ from agentmill.pipelines.publish.layout import (
 from agentmill.pipelines.publish.licences import SourceCount
 from agentmill.pipelines.publish.scan import Scan
 from agentmill.pipelines.publish.text_columns import cell, code, code_cell, markdown, one_line, tex
-from agentmill.pipelines.runs.summary import MEASURE_COLUMNS
+from agentmill.pipelines.recipes.summary import MEASURE_COLUMNS
 from agentmill.schemas.config import dump_yaml
 from agentmill.schemas.records.record import SCHEMA_VERSION, JsonObject
 from agentmill.schemas.tables import RECORDS

@@ -18,9 +18,9 @@ from agentmill.pipelines.publish.bundle import Bundle, Published, opened, reacha
 from agentmill.pipelines.publish.licences import SourceCount, sources_of
 from agentmill.pipelines.publish.scan import Scan
 from agentmill.pipelines.publish.text_columns import one_line
-from agentmill.pipelines.runs.inspection import Spread, all_categories, all_spreads, list_columns
-from agentmill.pipelines.runs.summary import evaluation_lines, measure_rows
+from agentmill.pipelines.recipes.summary import evaluation_lines, measure_rows
 from agentmill.pipelines.runs.tables import run_of
+from agentmill.pipelines.tables.inspection import Spread, all_categories, all_spreads, list_columns
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.hub import is_address

@@ -24,7 +24,7 @@ from agentmill.pipelines.publish.publication import Order, Publication
 from agentmill.pipelines.publish.scan import Finding
 from agentmill.pipelines.publish.text_columns import cell, code, markdown
 from agentmill.pipelines.recipes.runner import RECIPE
-from agentmill.pipelines.runs.summary import MEASURE_COLUMNS, Summary, evaluation_lines, measure_rows
+from agentmill.pipelines.recipes.summary import MEASURE_COLUMNS, Summary, evaluation_lines, measure_rows
 from agentmill.pipelines.runs.tables import run_of, summary_of
 from agentmill.schemas.config import read_yaml
 from agentmill.schemas.error_codes import ErrorCode

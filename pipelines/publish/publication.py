@@ -19,8 +19,8 @@ from agentmill.pipelines.publish.scan import scan
 from agentmill.schemas.config import validate
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
+from agentmill.schemas.format import Format
 from agentmill.schemas.formats import FORMATS
-from agentmill.schemas.formats.format import Format
 from agentmill.schemas.hub import tables_in
 from agentmill.schemas.records.manifest import MANIFEST_NAME
 from agentmill.schemas.tables import Table

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from agentmill.pipelines.engine.progress import StageProgress
 from agentmill.pipelines.operators.annotations import Names, check_names, names_in
 from agentmill.pipelines.operators.operator import Inputs
 from agentmill.pipelines.operators.run_context import RunContext
@@ -15,10 +16,9 @@ from agentmill.pipelines.processes.identity import locked
 from agentmill.pipelines.recipes.grammar import read_recipe
 from agentmill.pipelines.recipes.plan import REVISIONS, Plan, Step, make_plan
 from agentmill.pipelines.recipes.precheck import check_run
-from agentmill.pipelines.runs.dropped import refuse_few, unused_notes
-from agentmill.pipelines.runs.summary import StageSummary, Summary, with_spending
+from agentmill.pipelines.recipes.summary import StageSummary, Summary, with_spending
 from agentmill.pipelines.serving.server_process import reap_strays
-from agentmill.pipelines.terminal.progress import StageProgress
+from agentmill.pipelines.tables.dropped import refuse_few, unused_notes
 from agentmill.schemas.config import dump_yaml
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.manifest import write_atomically

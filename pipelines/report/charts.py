@@ -11,9 +11,9 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from agentmill.pipelines.evaluation import Interval
 from agentmill.pipelines.report.drawing import INK, PAPER, SHADE, Canvas, Picture
-from agentmill.pipelines.report.text import label
-from agentmill.pipelines.runs.evaluation import Interval
+from agentmill.pipelines.untrusted_text import label
 
 ROW = 0.24
 """Inches for a row of bars."""

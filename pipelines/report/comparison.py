@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from agentmill.pipelines.operators.evaluate import DIFFERENCE
-from agentmill.pipelines.report import charts
-from agentmill.pipelines.report.charts import Share
-from agentmill.pipelines.report.drawing import Picture, Section, Sheet
-from agentmill.pipelines.runs.run import Run, Stage
-from agentmill.pipelines.runs.summary import (
+from agentmill.pipelines.recipes.summary import (
     MEASURE_COLUMNS,
     Row,
     counted,
@@ -18,6 +14,10 @@ from agentmill.pipelines.runs.summary import (
     measure_rows,
     percent,
 )
+from agentmill.pipelines.report import charts
+from agentmill.pipelines.report.charts import Share
+from agentmill.pipelines.report.drawing import Picture, Section, Sheet
+from agentmill.pipelines.runs.run import Run, Stage
 from agentmill.schemas.records.record import JsonObject
 
 MOST_LINES = 8

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from agentmill.pipelines.recipes.summary import Row, percent
 from agentmill.pipelines.report import charts
 from agentmill.pipelines.report.charts import Share
 from agentmill.pipelines.report.drawing import Picture, Section, Sheet
 from agentmill.pipelines.report.tallies import LEVELS, STATUSES, Episodes, Judged, Statuses, Tasks, names_of, total
 from agentmill.pipelines.runs.run import Run, Stage
-from agentmill.pipelines.runs.summary import Row, percent
 from agentmill.pipelines.view.sources import Source
 
 MOST_PANELS = 6

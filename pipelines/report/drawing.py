@@ -18,8 +18,8 @@ import msgspec
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from agentmill.pipelines.runs.dropped import Reason
-from agentmill.pipelines.runs.summary import Row
+from agentmill.pipelines.recipes.summary import Row
+from agentmill.pipelines.tables.dropped import Reason
 
 WIDTH = 4.6
 """Inches: on a telephone a picture is shown at about this size, so its letters stay legible."""

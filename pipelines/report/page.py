@@ -15,9 +15,9 @@ from agentmill.pipelines.report.contents import lengths_section, sources_of, suc
 from agentmill.pipelines.report.drawing import Section, drawing
 from agentmill.pipelines.report.stages import cost_section, dropped_section, kept_section, line_section
 from agentmill.pipelines.report.tallies import episodes, judged, tasks
-from agentmill.pipelines.report.text import cut, finalize
 from agentmill.pipelines.runs.run import STALE, Run, State, read_run
 from agentmill.pipelines.terminal.console import text
+from agentmill.pipelines.untrusted_text import cut, finalize
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.manifest import write_atomically

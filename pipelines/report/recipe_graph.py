@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.patches import FancyArrowPatch, Rectangle
 
 from agentmill.pipelines.report.drawing import INK, PAPER, WIDTH, Canvas, Picture
-from agentmill.pipelines.report.text import label
 from agentmill.pipelines.runs.run import Stage
+from agentmill.pipelines.untrusted_text import label
 
 MOST_ROWS = 16
 """Stages in one picture; it has to fit on a page."""

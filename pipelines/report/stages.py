@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from agentmill.pipelines.recipes.summary import Row, stage_columns, stage_rows, total_rows
 from agentmill.pipelines.report.charts import Bars, parts_of
 from agentmill.pipelines.report.drawing import Section, Sheet
 from agentmill.pipelines.report.recipe_graph import line_pictures
-from agentmill.pipelines.runs.dropped import MOST_REASONS, reasons
 from agentmill.pipelines.runs.run import Run, Stage
-from agentmill.pipelines.runs.summary import Row, stage_columns, stage_rows, total_rows
+from agentmill.pipelines.tables.dropped import MOST_REASONS, reasons
 from agentmill.pipelines.terminal.progress import cost, spent
 from agentmill.schemas.profiles.fields import without_fields
 from agentmill.schemas.tables import Manifest

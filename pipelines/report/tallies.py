@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 import polars as pl
 
-from agentmill.pipelines.report.steps import Planned
+from agentmill.pipelines.recipes.outline import Planned
 from agentmill.pipelines.view.sources import Source, opened_file
 from agentmill.schemas.records.trajectory import OutcomeStatus
 from agentmill.schemas.tables import Table, read_columns

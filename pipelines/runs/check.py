@@ -11,13 +11,11 @@ import pyarrow.parquet as pq
 
 from agentmill.pipelines.engine.operation import SIDES
 from agentmill.pipelines.engine.provenance import CLEARING, SEEDS, WORK
-from agentmill.pipelines.recipes.grammar import read_recipe
+from agentmill.pipelines.runs.tables import given_to, run_of
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.manifest import MANIFEST_NAME, ShardFile
 from agentmill.schemas.tables import Counts, Table, entries
-
-RECIPE = "recipe.yaml"
 
 
 class CheckedTable(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,27 +26,6 @@ class CheckedTable(msgspec.Struct, frozen=True, kw_only=True):
     rows: int
     dropped: int
     wrong: list[str]
-
-
-class Verified:
-    """Files whose digests were compared by this process; each is read once for as long as it does not change."""
-
-    def __init__(self) -> None:
-        self._seen: dict[Path, tuple[int, int, str]] = {}
-
-    def check(self, table: Table) -> None:
-        """Raises ``UserError`` unless the rows of ``table`` are those that its manifest tells of, byte for byte."""
-        for path, file in zip(table.shards(), table.manifest.files, strict=True):
-            status = path.stat()
-            seen = (status.st_size, status.st_mtime_ns, file.sha256)
-            if self._seen.get(path) != seen:
-                try:
-                    file.check(path)
-                except UserError as error:
-                    raise UserError(
-                        f"{error}\nput the file back, or delete {table.folder} and run again what makes it", error.code
-                    ) from error
-                self._seen[path] = seen
 
 
 def tables_below(path: Path) -> list[Path]:
@@ -67,7 +44,9 @@ def tables_below(path: Path) -> list[Path]:
 def check_tables(path: Path, advance: Callable[[int], None] = lambda _: None) -> list[CheckedTable]:
     """Every table in ``path`` and what is wrong with it; ``advance`` is told of each. Raises as ``tables_below``."""
     folders = tables_below(path)
-    known = digests([*folders, *folders[0].parent.glob("*/"), *data_of(path)])
+    run = run_of(path)
+    given = given_to(run) if run is not None else ()
+    known = digests([*folders, *folders[0].parent.glob("*/"), *given])
     checked = []
     for folder in folders:
         checked.append(check_table(folder, known))
@@ -154,13 +133,3 @@ def digests(folders: Sequence[Path]) -> dict[str, list[str]]:
                 except UserError:
                     continue
     return found
-
-
-def data_of(path: Path) -> list[Path]:
-    """The tables that the recipe of a run reads from elsewhere; none if ``path`` is no run."""
-    for folder in (path, path.parent):
-        try:
-            return [Path(place) for place in read_recipe(folder / RECIPE, ()).data.values()]
-        except UserError:
-            continue
-    return []

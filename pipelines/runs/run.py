@@ -10,13 +10,13 @@ import msgspec
 
 from agentmill.pipelines.engine.operation import SIDES
 from agentmill.pipelines.engine.provenance import Provenance
+from agentmill.pipelines.evaluation import Measures, PairedDifference
 from agentmill.pipelines.operators.evaluate import DIFFERENCE, RESULT, sum_counts, sum_reasons
 from agentmill.pipelines.operators.train import RECORD, TRAININGS, Report
 from agentmill.pipelines.recipes.grammar import Recipe, read_recipe
+from agentmill.pipelines.recipes.outline import Planned, planned
 from agentmill.pipelines.recipes.runner import RECIPE, SUMMARY
-from agentmill.pipelines.report.steps import Planned, planned
-from agentmill.pipelines.runs.evaluation import Measures, PairedDifference
-from agentmill.pipelines.runs.summary import StageSummary, Summary, with_spending
+from agentmill.pipelines.recipes.summary import StageSummary, Summary, with_spending
 from agentmill.pipelines.view.sources import Source, found, is_table
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError

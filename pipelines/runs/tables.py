@@ -12,7 +12,7 @@ from agentmill.pipelines.operators.evaluate import RESULT
 from agentmill.pipelines.processes.identity import LOCK, in_use
 from agentmill.pipelines.recipes.plan import revisions_of
 from agentmill.pipelines.recipes.runner import RECIPE, SUMMARY
-from agentmill.pipelines.runs.summary import Summary
+from agentmill.pipelines.recipes.summary import Summary
 from agentmill.pipelines.view.sources import is_table
 from agentmill.schemas.config import read_yaml
 from agentmill.schemas.error_codes import ErrorCode

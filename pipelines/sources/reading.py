@@ -17,7 +17,7 @@ from agentmill.pipelines.sources import hub
 from agentmill.pipelines.sources.parquet import EncodedRow, encoded_rows
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
-from agentmill.schemas.formats.format import FormatError, decode_counted
+from agentmill.schemas.format import FormatError, decode_counted
 from agentmill.schemas.hub import hub_errors
 from agentmill.schemas.records.raw_input import RawKind, RawPart, RawSlice
 

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Column
 
-from agentmill.pipelines.engine.progress import ProgressSnapshot
+from agentmill.pipelines.engine.progress import ProgressSnapshot, StageProgress
 from agentmill.schemas.errors import printable
 from agentmill.schemas.tables import Manifest
 
@@ -86,7 +86,7 @@ class BarDisplay:
             MofNCompleteColumn(),
             TimeElapsedColumn(),
             # Where it is narrow, these wrap.
-            TextColumn("{task.fields[told]}", markup=False, table_column=Column()),
+            TextColumn("{task.fields[texts]}", markup=False, table_column=Column()),
             console=self._console,
             transient=True,
         )
@@ -195,28 +195,6 @@ def time_left(before: ProgressSnapshot, now: ProgressSnapshot, total: int | None
     if total is None or ended <= 0:
         return []
     return [f"{timedelta(seconds=round(seconds * max(0, total - now.ended) / ended))} left"]
-
-
-class StageProgress(Protocol):
-    """Who is told of the progress of stages. Calls come from one thread at a time."""
-
-    def started(self, name: str, total: int | None, snapshot: ProgressSnapshot) -> None:
-        """Stage ``name`` starts with ``total`` inputs, where known; ``snapshot`` is what an earlier run has done."""
-
-    def advanced(self, name: str, snapshot: ProgressSnapshot) -> None:
-        """How the stage stands now."""
-
-    def finished(self, name: str, manifest: Manifest) -> None:
-        """The table is written."""
-
-    def skipped(self, name: str, manifest: Manifest) -> None:
-        """The table was there already."""
-
-    def stopped(self, name: str) -> None:
-        """The stage failed or was interrupted."""
-
-    def retried(self, name: str, why: str, attempt: int) -> None:
-        """The stage starts once more, for the ``attempt``-th time, with what is done."""
 
 
 class LineProgress:

@@ -19,7 +19,7 @@ from agentmill.schemas.arrow.encode import InexactError, encode
 from agentmill.schemas.arrow.layout import RECORD_KEY, VERSION_COLUMN, VERSION_KEY, arrow_schema, layout
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError, near_match
-from agentmill.schemas.records.record import SCHEMA_VERSION, Record
+from agentmill.schemas.records.record import SCHEMA_VERSION, Record, check_version
 
 __all__ = ["RecordError", "arrow_schema", "from_arrow", "to_arrow"]
 
@@ -64,28 +64,6 @@ def check_schema(table: pa.Table, record_type: type[Record]) -> None:
     for column in table.column_names:
         if column not in known:
             raise UserError(f"{name} has no column {column!r}.{near_match(column, known)}", ErrorCode.COLUMN_MISSING)
-
-
-def check_version(version: str, what: str) -> None:
-    """Raises ``UserError`` unless ``version`` is of our major version and not newer than ours."""
-    ours = tuple(map(int, SCHEMA_VERSION.split(".")))
-    try:
-        major, minor = map(int, version.split("."))
-    except ValueError:
-        raise UserError(
-            f"{what} has no readable schema version ({version!r}); expected one like {SCHEMA_VERSION}",
-            ErrorCode.SCHEMA_BROKEN,
-        ) from None
-    if major < ours[0]:
-        raise UserError(
-            f"{what} written by schema {version}, this agentmill reads {ours[0]}.x only", ErrorCode.SCHEMA_TOO_OLD
-        )
-    if (major, minor) > ours:
-        raise UserError(
-            f"{what} written by schema {version}, this agentmill reads up to {SCHEMA_VERSION}:"
-            " upgrade agentmill (pip install -U agentmill)",
-            ErrorCode.SCHEMA_TOO_NEW,
-        )
 
 
 def _versions(table: pa.Table, metadata: dict[bytes, bytes]) -> list[str]:

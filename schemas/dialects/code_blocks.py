@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from pydantic import Field
 
-from agentmill.schemas.dialects.dialect import Block, ParsedText, lines, unsayable, with_prose
 from agentmill.schemas.dialects.options import DialectConfig, result_openings, terminal_calls
+from agentmill.schemas.messages.dialect import Block, ParsedText, lines, unsayable, with_prose
 from agentmill.schemas.records.trajectory import Action, ApiAction, CodeAction
 
 _FENCE = re.compile(r"^([ \t]*)(`{3,}|~{3,})([^\n`]*)$", re.MULTILINE)

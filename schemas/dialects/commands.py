@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 
 from pydantic import Field
 
-from agentmill.schemas.dialects.dialect import INPUT, Block, ParsedText, lines, text_arguments, unsayable, with_prose
 from agentmill.schemas.dialects.options import DialectConfig, Parameters, terminal_calls
 from agentmill.schemas.messages.calls import PARAMETERS, browser_action
+from agentmill.schemas.messages.dialect import INPUT, Block, ParsedText, lines, text_arguments, unsayable, with_prose
 from agentmill.schemas.messages.surface_text import dumped
 from agentmill.schemas.records.trajectory import Action, ApiAction, CodeAction
 

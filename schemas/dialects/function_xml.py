@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from agentmill.schemas.dialects.dialect import Block, ParsedText, lines, unsayable, with_prose
 from agentmill.schemas.dialects.options import DialectConfig, terminal_calls
 from agentmill.schemas.dialects.tool_text import function_xml
+from agentmill.schemas.messages.dialect import Block, ParsedText, lines, unsayable, with_prose
 from agentmill.schemas.records.trajectory import Action, ApiAction, CodeAction
 
 _FUNCTION = "<function="

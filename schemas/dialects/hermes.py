@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from agentmill.schemas.dialects.dialect import Block, ParsedText, lines, unsayable, with_prose
 from agentmill.schemas.dialects.options import DialectConfig, terminal_calls
 from agentmill.schemas.dialects.tool_text import TOOL_TEXTS
 from agentmill.schemas.messages.calls import read_arguments
+from agentmill.schemas.messages.dialect import Block, ParsedText, lines, unsayable, with_prose
 from agentmill.schemas.messages.surface_text import dumped
 from agentmill.schemas.records.rows import MessageCall
 from agentmill.schemas.records.trajectory import Action, ApiAction, CodeAction

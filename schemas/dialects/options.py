@@ -11,10 +11,10 @@ from pydantic import AfterValidator, Field, field_validator
 
 from agentmill.schemas.config import Config, validate
 from agentmill.schemas.dialects import DIALECTS
-from agentmill.schemas.dialects.dialect import Dialect, ParsedText, calls_of, unsayable
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError, near_match
-from agentmill.schemas.formats.format import FormatError
+from agentmill.schemas.format import FormatError
+from agentmill.schemas.messages.dialect import Dialect, ParsedText, calls_of, unsayable
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.trajectory import Action, AnyAction
 

@@ -14,10 +14,10 @@ from collections.abc import Sequence
 
 from pydantic import Field, field_validator
 
-from agentmill.schemas.dialects.dialect import INPUT, ParsedText, text_arguments, unsayable
 from agentmill.schemas.dialects.options import DialectConfig, Parameters, result_openings, terminal_calls
 from agentmill.schemas.dialects.tool_text import TOOL_TEXTS
 from agentmill.schemas.messages.calls import browser_action, read_arguments
+from agentmill.schemas.messages.dialect import INPUT, ParsedText, text_arguments, unsayable
 from agentmill.schemas.messages.surface_text import dumped
 from agentmill.schemas.records.rows import MessageCall
 from agentmill.schemas.records.trajectory import Action, ApiAction, CodeAction, MessageAction

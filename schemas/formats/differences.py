@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from agentmill.schemas.formats.format import Losses
+from agentmill.schemas.format import Losses
 from agentmill.schemas.records.trajectory import AnyItem, ApiAction, Trajectory, WebObservation
 
 _ASIDE = ("trajectory_id", "content", "source", "extra")

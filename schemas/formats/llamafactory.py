@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from agentmill.schemas.config import Config
+from agentmill.schemas.format import FormatError, Origin, Raw, Read, Written, parse
 from agentmill.schemas.formats.differences import differences
-from agentmill.schemas.formats.format import FormatError, Origin, Raw, Read, Written, parse
 from agentmill.schemas.formats.pairs import Pair, common, pair_losses, pair_remarks, paired
 from agentmill.schemas.messages.calls import link_remarks
 from agentmill.schemas.messages.conversation import Conversation, Flag, Layout, key, layout, to_trajectory

@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 
 from agentmill.schemas.dialects.options import WithDialect
+from agentmill.schemas.format import FormatError, Losses, Origin, Raw, Read, Written, parse
 from agentmill.schemas.formats.differences import differences
-from agentmill.schemas.formats.format import FormatError, Losses, Origin, Raw, Read, Written, parse
 from agentmill.schemas.messages.calls import link_remarks
 from agentmill.schemas.messages.conversation import Flag, layout, to_trajectory
 from agentmill.schemas.messages.reader import MessageReader

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from agentmill.schemas.format import Format, FormatError, Losses, Read, Remarks, Written
 from agentmill.schemas.formats.differences import differences
-from agentmill.schemas.formats.format import Format, FormatError, Losses, Read, Remarks, Written
 from agentmill.schemas.ids import part_id
 from agentmill.schemas.messages.calls import link_remarks
 from agentmill.schemas.messages.conversation import Conversation, kept

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from agentmill.schemas.chat import to_openai
-from agentmill.schemas.formats.format import Losses, Origin, Written
+from agentmill.schemas.format import Losses, Origin, Written
 from agentmill.schemas.formats.pairs import Pair, PairFormat
 from agentmill.schemas.formats.trl import Trl
 from agentmill.schemas.records.rows import Message, PreferenceRow

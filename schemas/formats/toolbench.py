@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from agentmill.schemas.config import Config
-from agentmill.schemas.formats.format import FormatError, Losses, Origin, Raw, Read, Remarks, parse, provenance
+from agentmill.schemas.format import FormatError, Losses, Origin, Raw, Read, Remarks, parse, provenance
 from agentmill.schemas.ids import part_id
 from agentmill.schemas.messages.calls import link_remarks, read_arguments
 from agentmill.schemas.messages.conversation import Transcript

@@ -12,8 +12,8 @@ import msgspec
 from pydantic import Field
 
 from agentmill.schemas.dialects.options import WithDialect
+from agentmill.schemas.format import FormatError, Origin, Raw, Read, Written, parse
 from agentmill.schemas.formats.differences import differences
-from agentmill.schemas.formats.format import FormatError, Origin, Raw, Read, Written, parse
 from agentmill.schemas.formats.pairs import Pair, common, pair_losses, pair_remarks, paired, prompt_length
 from agentmill.schemas.messages.calls import link_remarks
 from agentmill.schemas.messages.conversation import Conversation, Flag, Layout, layout, to_trajectory

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from agentmill.schemas.config import Config
+from agentmill.schemas.format import FormatError, Origin, Raw, Read, Written, parse
 from agentmill.schemas.formats.differences import differences
-from agentmill.schemas.formats.format import FormatError, Origin, Raw, Read, Written, parse
 from agentmill.schemas.messages.calls import link_remarks
 from agentmill.schemas.messages.conversation import Flag, layout, to_trajectory
 from agentmill.schemas.messages.reader import MessageReader

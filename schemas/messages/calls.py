@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from agentmill.schemas.arrow.check import MOST_LEVELS, is_too_deep
-from agentmill.schemas.formats.format import FormatError, Remarks
+from agentmill.schemas.format import FormatError, Remarks
 from agentmill.schemas.messages.conversation import Conversation
 from agentmill.schemas.messages.surface_text import Spelling, spelled, spelling_of
 from agentmill.schemas.records.record import JsonObject

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from agentmill.schemas.formats.format import Origin, Raw, Remarks, provenance
+from agentmill.schemas.format import Origin, Raw, Remarks, provenance
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.trajectory import (
     Action,

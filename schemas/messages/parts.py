@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any, NamedTuple
 
-from agentmill.schemas.formats.format import FormatError, Remarks
+from agentmill.schemas.format import FormatError, Remarks
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.trajectory import AnyItem, ImageObservation, WebObservation
 

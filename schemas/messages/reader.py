@@ -12,10 +12,10 @@ from typing import Any
 
 from msgspec.structs import force_setattr
 
-from agentmill.schemas.dialects.dialect import Dialect, ParsedText, is_plainest, is_terminal
-from agentmill.schemas.formats.format import FormatError
+from agentmill.schemas.format import FormatError
 from agentmill.schemas.messages.calls import CallReader
 from agentmill.schemas.messages.conversation import Conversation, Flag, Text, key
+from agentmill.schemas.messages.dialect import Dialect, ParsedText, is_plainest, is_terminal
 from agentmill.schemas.messages.parts import REASONING, Image, opening_of, read_parts, reasoning_of, rest_of, speaker_of
 from agentmill.schemas.messages.surface_text import Spelling, Wordings, wording
 from agentmill.schemas.records.record import JsonObject

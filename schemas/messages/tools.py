@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from agentmill.schemas.chat import to_functions
-from agentmill.schemas.formats.format import Losses
+from agentmill.schemas.format import Losses
 from agentmill.schemas.messages.surface_text import Spelling, dumped, spelled, spelling_of
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.trajectory import Tool

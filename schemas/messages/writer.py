@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from agentmill.schemas.chat import grouped
-from agentmill.schemas.dialects.dialect import Dialect, write_actions
 from agentmill.schemas.messages.conversation import Flag, Layout, key
+from agentmill.schemas.messages.dialect import Dialect, write_actions
 from agentmill.schemas.messages.parts import REASONING, Image, spans, write_parts
 from agentmill.schemas.messages.surface_text import Spelling, spelled
 from agentmill.schemas.records.record import JsonObject

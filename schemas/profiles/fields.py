@@ -9,7 +9,7 @@ import msgspec
 from pydantic import Field
 
 from agentmill.schemas.config import Config
-from agentmill.schemas.formats.format import FormatError, Losses
+from agentmill.schemas.format import FormatError, Losses
 from agentmill.schemas.messages.conversation import RESERVED
 from agentmill.schemas.records.record import JsonObject
 

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from agentmill.schemas.errors import near_match, nearest
-from agentmill.schemas.formats.format import NO_FIELD, WRONG_KIND
+from agentmill.schemas.format import NO_FIELD, WRONG_KIND
 from agentmill.schemas.profiles.fields import ITEM, at, field_report
-
-if TYPE_CHECKING:
-    from agentmill.schemas.profiles.profile import Profile
 
 REMARK = "remark."
 """Before the name of a remark, in the metrics of a table."""
@@ -52,29 +49,6 @@ class Place(NamedTuple):
 def _label(place: Place) -> str:
     """Kept: it is looked up for each record."""
     return f"{place.setting} {' or '.join(map(repr, place.paths))}"
-
-
-def places_of(profile: Profile) -> list[Place]:
-    """Every place that ``profile`` names, except for those without which no record can be read at all."""
-    group, outcome, messages = profile.group, profile.outcome, profile.messages
-    found: list[tuple[str, str | None]] = [
-        ("task_id", profile.task_id),
-        ("environment_id", profile.environment_id),
-        ("outcome.field", outcome.field if outcome else None),
-        ("outcome.reward", outcome.reward if outcome else None),
-        *(("group.by", path) for path in (group.by if group else ())),
-        ("group.order", group.order if group else None),
-    ]
-    places = [Place(setting, (path,)) for setting, path in found if path is not None]
-    places += [Place("rename", (name,)) for name in profile.rename]
-    if messages is not None:
-        given = next((old for old, new in profile.rename.items() if new == messages.of), messages.of)
-        places += [
-            Place("messages.role", (messages.role,), given),
-            Place("messages.content", (*messages.content,), given),
-        ]
-        places += [Place("messages.train", (messages.train,), given)] if messages.train is not None else []
-    return places
 
 
 def measured_places(places: Sequence[Place], rows: Sequence[Any]) -> dict[str, int]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from agentmill.schemas.formats.format import FormatError
+from agentmill.schemas.format import FormatError
 from agentmill.schemas.messages.surface_text import dumped, style_of
 
 ANY = "*"

@@ -10,11 +10,11 @@ from pydantic import Field, JsonValue, field_validator, model_validator
 
 from agentmill.schemas.config import Config, validate
 from agentmill.schemas.errors import near_match
+from agentmill.schemas.format import NOT_FINITE, Decoded, FormatError, Origin, Reader, Remarks, decode_counted
 from agentmill.schemas.formats import FORMATS
-from agentmill.schemas.formats.format import NOT_FINITE, Decoded, FormatError, Origin, Reader, Remarks, decode_counted
 from agentmill.schemas.messages.parts import number_of
 from agentmill.schemas.profiles.fields import MessageFields, at, join, last_at, measured
-from agentmill.schemas.profiles.paths import UNREAD, Place, measured_places, places_of
+from agentmill.schemas.profiles.paths import UNREAD, Place, measured_places
 from agentmill.schemas.profiles.private import PrivateFields
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.trajectory import Outcome, OutcomeStatus, Trajectory
@@ -107,8 +107,26 @@ class Profile(Config):
         return self
 
     def places(self) -> list[Place]:
-        """The fields of records that it names."""
-        return places_of(self)
+        """The fields of records that it names, except for those without which no record can be read at all."""
+        group, outcome, messages = self.group, self.outcome, self.messages
+        found: list[tuple[str, str | None]] = [
+            ("task_id", self.task_id),
+            ("environment_id", self.environment_id),
+            ("outcome.field", outcome.field if outcome else None),
+            ("outcome.reward", outcome.reward if outcome else None),
+            *(("group.by", path) for path in (group.by if group else ())),
+            ("group.order", group.order if group else None),
+        ]
+        places = [Place(setting, (path,)) for setting, path in found if path is not None]
+        places += [Place("rename", (name,)) for name in self.rename]
+        if messages is not None:
+            given = next((old for old, new in self.rename.items() if new == messages.of), messages.of)
+            places += [
+                Place("messages.role", (messages.role,), given),
+                Place("messages.content", (*messages.content,), given),
+            ]
+            places += [Place("messages.train", (messages.train,), given)] if messages.train is not None else []
+        return places
 
     def reader(self) -> ProfileReader:
         """What reads the records. Raises ``UserError`` for options that the format does not have."""

@@ -13,11 +13,10 @@ from pathlib import Path
 
 import msgspec
 
-from agentmill.schemas.arrow.convert import check_version
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.ids import file_sha256
-from agentmill.schemas.records.record import JsonObject, Record
+from agentmill.schemas.records.record import JsonObject, Record, check_version
 
 MANIFEST_NAME = "manifest.json"
 TEMPORARY_FOLDER = ".tmp"

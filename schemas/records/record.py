@@ -12,6 +12,9 @@ from typing import Annotated, Any, dataclass_transform
 
 import msgspec
 
+from agentmill.schemas.error_codes import ErrorCode
+from agentmill.schemas.errors import UserError
+
 SCHEMA_VERSION = "1.0"
 """Version of all records, ``major.minor``. A reader accepts every minor version up to its own of the same major."""
 
@@ -33,3 +36,25 @@ def defaults(record_type: type[msgspec.Struct]) -> dict[str, Any]:
     Cached: to look at the fields of a type takes longer than to write a record.
     """
     return {field.name: field.default for field in msgspec.structs.fields(record_type)}
+
+
+def check_version(version: str, what: str) -> None:
+    """Raises ``UserError`` unless ``version`` is of our major version and not newer than ours."""
+    ours = tuple(map(int, SCHEMA_VERSION.split(".")))
+    try:
+        major, minor = map(int, version.split("."))
+    except ValueError:
+        raise UserError(
+            f"{what} has no readable schema version ({version!r}); expected one like {SCHEMA_VERSION}",
+            ErrorCode.SCHEMA_BROKEN,
+        ) from None
+    if major < ours[0]:
+        raise UserError(
+            f"{what} written by schema {version}, this agentmill reads {ours[0]}.x only", ErrorCode.SCHEMA_TOO_OLD
+        )
+    if (major, minor) > ours:
+        raise UserError(
+            f"{what} written by schema {version}, this agentmill reads up to {SCHEMA_VERSION}:"
+            " upgrade agentmill (pip install -U agentmill)",
+            ErrorCode.SCHEMA_TOO_NEW,
+        )

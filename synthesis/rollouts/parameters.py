@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from typing import Literal
 
 from pydantic import Field, model_validator
@@ -13,7 +14,7 @@ from agentmill.schemas.records.task import Task
 from agentmill.schemas.records.trajectory import AnyItem, Trajectory
 from agentmill.synthesis.environments.environment import Environment
 from agentmill.synthesis.rollouts.context_management import ContextPolicy, ContextPolicyName
-from agentmill.synthesis.rollouts.episode import Episode, EpisodePlan
+from agentmill.synthesis.rollouts.episode import Episode, EpisodePlan, begin, run_episode
 from agentmill.synthesis.rollouts.llm_calls import identity_of, summarizer
 from agentmill.synthesis.rollouts.scaffold import Frame, ScaffoldName
 from agentmill.synthesis.rollouts.step import ACTOR
@@ -139,6 +140,12 @@ class EpisodeParameters(Config):
             summarizer=None if writer is None else summarizer(writer, plan.trajectory_id, plan.seed, asked_by),
             refused_s=exploration.refused_s,
         )
+
+    async def play(self, exploration: Exploration, plan: EpisodePlan) -> Trajectory:
+        """Play the episode of ``plan`` from its start. Raises ``PolicyError`` and ``EnvError``."""
+        with closing(exploration.make_environment()) as environment:
+            episode = self.episode(plan, environment, exploration, begin(plan, environment))
+            return await run_episode(episode, episode.play())
 
     def _grown(self, exploration: Exploration) -> str:
         if self.context == "stop":

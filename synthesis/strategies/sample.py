@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from agentmill.schemas.records.trajectory import Trajectory
-from agentmill.synthesis.rollouts.episode import EpisodePlan, begin, run_episode
+from agentmill.synthesis.rollouts.episode import EpisodePlan
 from agentmill.synthesis.rollouts.parameters import Attempts
 from agentmill.synthesis.rollouts.strategy import Exploration
 
@@ -19,13 +19,7 @@ class Sample(Attempts):
 
     async def explore(self, exploration: Exploration, trajectory_id: str) -> AsyncIterator[Trajectory]:
         """Yield the trajectory with this id."""
-        plan = self.plan_of(exploration, trajectory_id)
-        environment = exploration.make_environment()
-        try:
-            episode = self.episode(plan, environment, exploration, begin(plan, environment))
-            yield await run_episode(episode, episode.play())
-        finally:
-            environment.close()
+        yield await self.play(exploration, self.plan_of(exploration, trajectory_id))
 
     def attempt_plan(self, exploration: Exploration, attempt: int) -> EpisodePlan:
         """As ``Attempts.attempt_plan``."""

@@ -63,7 +63,7 @@ def test_a_condition_may_be_asked_of_one_item() -> None:
 
 
 @pytest.mark.parametrize(
-    ("condition", "said"),
+    ("condition", "expected"),
     [
         ({"passed": True}, ("rule-broken", "verdict", "label", "value", "field")),
         ({"verdict": "a", "label": "b", "equals": 1}, ("rule-broken", "verdict", "label")),
@@ -96,6 +96,6 @@ def test_a_condition_may_be_asked_of_one_item() -> None:
         ({"field": "split", "one_of": None}, ("rule-broken", "one_of: null")),
     ],
 )
-def test_senseless_conditions(condition: dict[str, Any], said: tuple[str, ...]) -> None:
-    with user_error(*said):
+def test_senseless_conditions(condition: dict[str, Any], expected: tuple[str, ...]) -> None:
+    with user_error(*expected):
         validate(Condition, condition, "step")

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from agentmill.schemas.config import validate
 from agentmill.schemas.dialects import DIALECTS
-from agentmill.schemas.dialects.dialect import write_actions
 from agentmill.schemas.dialects.options import WithDialect
-from agentmill.schemas.formats.format import FormatError, Origin, Read
+from agentmill.schemas.format import FormatError, Origin, Read
 from agentmill.schemas.formats.sharegpt.format import ShareGpt
+from agentmill.schemas.messages.dialect import write_actions
 from agentmill.schemas.records.trajectory import AnyAction, ApiAction, CodeAction, MessageAction, TextObservation
 from tests.errors import user_error
 from tests.schemas.formats.chat_records import names

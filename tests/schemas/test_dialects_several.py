@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from agentmill.schemas.config import validate
-from agentmill.schemas.dialects.dialect import write_actions
 from agentmill.schemas.dialects.options import WithDialect
-from agentmill.schemas.formats.format import FormatError, Origin
+from agentmill.schemas.format import FormatError, Origin
 from agentmill.schemas.formats.sharegpt.format import ShareGpt
+from agentmill.schemas.messages.dialect import write_actions
 from agentmill.schemas.records.trajectory import AnyAction, ApiAction, CodeAction, MessageAction
 from tests.errors import user_error
 

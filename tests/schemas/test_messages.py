@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from agentmill.schemas.arrow.convert import from_arrow, to_arrow
 from agentmill.schemas.chat import to_messages, to_template
 from agentmill.schemas.dialects import DIALECTS
+from agentmill.schemas.format import FormatError, Origin, Read
 from agentmill.schemas.formats import FORMATS
-from agentmill.schemas.formats.format import FormatError, Origin, Read
 from agentmill.schemas.formats.llamafactory import LlamaFactory
 from agentmill.schemas.formats.openai import OpenAi
 from agentmill.schemas.formats.sharegpt.format import ShareGpt

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentmill.schemas.dialects import DIALECTS
-from agentmill.schemas.formats.format import Origin
+from agentmill.schemas.format import Origin
 from agentmill.schemas.formats.sharegpt.format import ShareGpt
 from agentmill.schemas.messages.surface_text import worded, wording
 from agentmill.schemas.records.record import JsonObject

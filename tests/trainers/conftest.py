@@ -11,8 +11,8 @@ import pytest
 from agentmill.schemas.config import dump_yaml
 from agentmill.schemas.records.rows import PreferenceRow, UnpairedRow
 from tests.model import tiny_model
-from tests.trainers.speech import SPEECHES, Speech
 from tests.trainers.tables import pairs, rows, unpaired_rows, write_table
+from tests.trainers.template_families import TEMPLATE_CASES, TemplateCase
 
 # Libraries of others warn of their own futures when they are imported, which no test of ours can mend.
 WARNINGS = ("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning", "ignore::ResourceWarning")
@@ -43,10 +43,10 @@ def tokenizer(model: Path) -> Any:
 
 
 @pytest.fixture(scope="session")
-def speakers(tokenizer: Any) -> dict[str, tuple[Speech, Any]]:
+def speakers(tokenizer: Any) -> dict[str, tuple[TemplateCase, Any]]:
     """Each template with a tokenizer that has it."""
-    made = {name: make() for name, make in SPEECHES.items()}
-    return {name: (speech, speech.tokenizer(tokenizer)) for name, speech in made.items()}
+    made = {name: make() for name, make in TEMPLATE_CASES.items()}
+    return {name: (case_of_template, case_of_template.tokenizer(tokenizer)) for name, case_of_template in made.items()}
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from tests.model import TEMPLATE
-from tests.trainers.speech import shipped
+from tests.trainers.template_families import shipped
 
 CHATML = (
     "{% for message in messages %}{{ '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>\n' }}"

@@ -95,7 +95,7 @@ def shared(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     for kind in ("fsdp", "ddp"):
         configs = sorted(folder.glob(f"{kind}/*.yaml"))
         meeting = [f"{config}:{port}" for config, port in zip(configs, free_ports(len(configs)), strict=True)]
-        launch(kind, "tests.trainers.in_turn", *meeting)
+        launch(kind, "tests.trainers.several_trainings", *meeting)
     return folder
 
 

@@ -22,8 +22,8 @@ from agentmill.trainers.preference_data import encode_labelled, encode_pair
 from agentmill.trainers.sft import sequences
 from agentmill.trainers.tokenization import Encoded, RowError, encode
 from tests.builders import agent_message, called, instruction, seen, tool, trajectory
-from tests.trainers.speech import SPEECHES, Speech
-from tests.trainers.talks import CASES, Row, families, rows_of
+from tests.trainers.sampled_runs import CASES, Row, families, rows_of
+from tests.trainers.template_families import TEMPLATE_CASES, TemplateCase
 
 pytestmark = pytest.mark.slow
 
@@ -51,7 +51,7 @@ def encoded(row: Row, tokenizer: Any) -> list[tuple[Sequence[Message], Encoded]]
 
 
 def spoken(
-    messages: Sequence[Message], tools: str | None, speech: Speech, tokenizer: Any, split: bool
+    messages: Sequence[Message], tools: str | None, case_of_template: TemplateCase, tokenizer: Any, split: bool
 ) -> list[str] | None:
     """What is to carry loss of each message; ``None`` where the model would not come to say it so.
 
@@ -64,7 +64,7 @@ def spoken(
     try:
         whole = render(plain, functions, False)
         for index, message in enumerate(messages):
-            text = speech.says(message) if message.train else ""
+            text = case_of_template.says(message) if message.train else ""
             shown = render(plain[: index + 1], functions, False) if split and text else whole
             if text is None or (text and not shown.startswith(render(plain[:index], functions, True) + text)):
                 return None
@@ -80,10 +80,10 @@ def loss_of(sequence: Encoded, tokenizer: Any) -> list[str]:
     return [tokenizer.decode(sequence.labels[here].tolist()) for here in places]
 
 
-def check(row: Row, speech: Speech, tokenizer: Any) -> bool:
+def check(row: Row, case_of_template: TemplateCase, tokenizer: Any) -> bool:
     """The promises of a mask; whether the row can be trained."""
     split = isinstance(row, SftRow)
-    expected = [spoken(messages, row.tools, speech, tokenizer, split) for messages in conversations(row)]
+    expected = [spoken(messages, row.tools, case_of_template, tokenizer, split) for messages in conversations(row)]
     whole = encoded(row, tokenizer)
     if isinstance(row, PreferenceRow) and whole in ("same", "prefix"):
         return True
@@ -106,21 +106,23 @@ def test_every_view_with_loss_and_the_bundled_template_are_covered() -> None:
         name for each in tables for name in each if each.load(name).record in (SftRow, PreferenceRow, UnpairedRow)
     }
     assert {name for name, _ in CASES} == with_loss
-    assert {f"{name}.jinja" for name in SPEECHES} >= {model.chat_template for model in BUNDLED.values()}
+    assert {f"{name}.jinja" for name in TEMPLATE_CASES} >= {model.chat_template for model in BUNDLED.values()}
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-@pytest.mark.parametrize("name", SPEECHES)
+@pytest.mark.parametrize("name", TEMPLATE_CASES)
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_loss_is_what_the_view_says(name: str, case: tuple[str, Any], speakers: Any, data: st.DataObject) -> None:
-    speech, tokenizer = speakers[name]
+    case_of_template, tokenizer = speakers[name]
     plain = data.draw(st.booleans())
-    for row in rows_of(*case, data.draw(families(speech, plain))):
-        trained = check(row, speech, tokenizer)
+    for row in rows_of(*case, data.draw(families(case_of_template, plain))):
+        trained = check(row, case_of_template, tokenizer)
         ends = [[message.train for message in messages] for messages in conversations(row)]
         if plain and (
-            isinstance(row, SftRow) or not speech.rewrites or all(sum(each) == 1 and each[-1] for each in ends)
+            isinstance(row, SftRow)
+            or not case_of_template.rewrites
+            or all(sum(each) == 1 and each[-1] for each in ends)
         ):
             assert trained
 
@@ -174,17 +176,17 @@ BROKEN = run([msgspec.structs.replace(called("look", 1), kwargs={}, raw_argument
 def test_what_a_template_cannot_show_as_it_was_said_is_refused(
     name: str, runs: list[Any], whole: list[bool], steps: list[bool], speakers: Any
 ) -> None:
-    speech, tokenizer = speakers[name]
-    assert [check(row, speech, tokenizer) for row in rows_of("sft", {}, runs)] == whole
-    assert [check(row, speech, tokenizer) for row in rows_of("sft", {"rows": "step"}, runs)] == steps
+    case_of_template, tokenizer = speakers[name]
+    assert [check(row, case_of_template, tokenizer) for row in rows_of("sft", {}, runs)] == whole
+    assert [check(row, case_of_template, tokenizer) for row in rows_of("sft", {"rows": "step"}, runs)] == steps
 
 
 def test_steps_of_a_template_that_rewrites_history_train_each_turn_as_it_was_said(speakers: Any) -> None:
-    speech, tokenizer = speakers["qwen3"]
+    case_of_template, tokenizer = speakers["qwen3"]
     rows = rows_of("sft", {"rows": "step"}, THINKS)
     texts = [loss_of(encode(row, tokenizer), tokenizer)[-1] for row in rows]
     assert texts == [
         "<think>\nfirst this\n</think>\n\none<|im_end|>",
         "<think>\nthen that\n</think>\n\ntwo<|im_end|>",
     ]
-    assert speech.rewrites
+    assert case_of_template.rewrites

@@ -23,9 +23,9 @@ from agentmill.trainers.kto import main as kto
 from agentmill.trainers.preference_data import encode_labelled, encode_pair
 from agentmill.trainers.tokenization import Encoded, RowError
 from tests.builders import agent_message, called, instruction, outcome, seen, tool, trajectory
-from tests.trainers.speech import SPEECHES
+from tests.trainers.sampled_runs import families, played, rows_of
 from tests.trainers.tables import write_table
-from tests.trainers.talks import families, lived, rows_of
+from tests.trainers.template_families import TEMPLATE_CASES
 from tests.trainers.test_sampled_tokens import DAMAGES, check_self_test, damaged, losses, turns_of
 
 CASES: list[tuple[str, dict[str, Any]]] = [
@@ -93,18 +93,24 @@ def sides(row: Any) -> list[tuple[list[Message], list[RowTokens]]]:
     return [([*row.prompt, *row.completion], row.tokens)]
 
 
-def alike(row: Any, runs: Sequence[Trajectory]) -> bool:
-    """Whether the runs of a row have its prompt to the letter; white space and calls' ids may differ in a pair."""
+def own_prompts(row: Any, runs: Sequence[Trajectory], tokenizer: Any) -> list[bool]:
+    """For each side whether the template shows its own run's prompt as that of the row, from which it may differ in
+    white space and calls' ids."""
     names = [row.chosen_id, row.rejected_id] if isinstance(row, PreferenceRow) else [row.trajectory_id]
-    told = [to_messages(one.system_prompt, one.content) for one in runs if one.trajectory_id in names]
-    return all(each[: len(row.prompt)] == row.prompt for each in told)
+    by_name = {one.trajectory_id: to_messages(one.system_prompt, one.content)[: len(row.prompt)] for one in runs}
+    tools = json.loads(row.tools) if row.tools else None
+    given, *own = (
+        tokenizer.apply_chat_template(to_template(prompt), tools=tools, tokenize=False)
+        for prompt in (row.prompt, *(by_name[name] for name in names))
+    )
+    return [each == given for each in own]
 
 
 def sampled(one: Trajectory) -> list[list[int]]:
     return [tokens.sampled_ids for tokens in turns_of(one)]
 
 
-def lived_ids(one: Trajectory) -> list[int]:
+def played_ids(one: Trajectory) -> list[int]:
     """All tokens of a run in which no context started anew."""
     return [each for tokens in turns_of(one) for each in [*tokens.prompt_ids, *tokens.sampled_ids]]
 
@@ -115,28 +121,30 @@ def with_loss(sequence: Encoded) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-@pytest.mark.parametrize("name", SPEECHES)
+@pytest.mark.parametrize("name", TEMPLATE_CASES)
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_a_side_in_one_segment_has_the_loss_that_was_sampled(
     name: str, case: tuple[str, Any], speakers: Any, data: st.DataObject
 ) -> None:
-    speech, tokenizer = speakers[name]
-    carried = not speech.rewrites and data.draw(st.booleans())
+    case_of_template, tokenizer = speakers[name]
+    carried = not case_of_template.rewrites and data.draw(st.booleans())
     manners = st.lists(st.sampled_from(["usual", "spelt", "cut"]), min_size=1, max_size=4)
-    family = data.draw(families(speech, plain=True))
-    runs = [lived(one, speech, tokenizer, data.draw(manners), carried) for one in family]
+    family = data.draw(families(case_of_template, plain=True))
+    runs = [played(one, case_of_template, tokenizer, data.draw(manners), carried) for one in family]
     for row in rows_of(*case, runs):
         whole = whole_or_reason(row, tokenizer)
         if isinstance(whole, str):
-            assert whole == "same" or (speech.rewrites and whole == "template")
+            assert whole == "same" or (case_of_template.rewrites and whole == "template")
             continue
         check_self_test(whole, tokenizer)
-        for (messages, tokens), (_, each) in zip(sides(row), whole, strict=True):
+        for (messages, tokens), (_, each), own in zip(
+            sides(row), whole, own_prompts(row, runs, tokenizer), strict=True
+        ):
             trained = [place for place, message in enumerate(messages) if message.train]
             assert sorted(losses([(None, each)])) == trained
             assert tokens
-            assert each.stored == (len(tokens) == 1 and alike(row, runs))
+            assert each.stored == (len(tokens) == 1 and own)
             if each.stored:
                 [segment] = tokens
                 agent_message = {turn.message: segment.input_ids[turn.start : turn.end] for turn in segment.turns}
@@ -145,9 +153,9 @@ def test_a_side_in_one_segment_has_the_loss_that_was_sampled(
 
 
 def test_other_spellings_are_kept_and_the_prompt_may_have_other_tokens_on_each_side(speakers: Any) -> None:
-    speech, tokenizer = speakers["qwen2_5"]
-    good = lived(GOOD, speech, tokenizer, ["usual", "spelt"], carried=True)
-    bad = lived(BAD, speech, tokenizer, ["spelt"], carried=True)
+    case_of_template, tokenizer = speakers["qwen2_5"]
+    good = played(GOOD, case_of_template, tokenizer, ["usual", "spelt"], carried=True)
+    bad = played(BAD, case_of_template, tokenizer, ["spelt"], carried=True)
     row = preferred(good, bad, "step_pairs")
     [both] = made(row, tokenizer).examples
     assert with_loss(both.chosen) == sampled(good)[1:2]
@@ -162,20 +170,20 @@ def test_other_spellings_are_kept_and_the_prompt_may_have_other_tokens_on_each_s
 
 
 def test_one_side_may_be_made_of_text(speakers: Any) -> None:
-    speech, tokenizer = speakers["qwen2_5"]
-    good = lived(GOOD, speech, tokenizer, ["spelt"], carried=True)
+    case_of_template, tokenizer = speakers["qwen2_5"]
+    good = played(GOOD, case_of_template, tokenizer, ["spelt"], carried=True)
     [both] = made(preferred(good, BAD), tokenizer).examples
     assert (both.chosen.stored, both.rejected.stored) == (True, False)
-    assert both.chosen.input_ids.tolist() == lived_ids(good)
+    assert both.chosen.input_ids.tolist() == played_ids(good)
     [text] = made(preferred(GOOD, BAD), tokenizer).examples
     assert both.rejected.input_ids.tolist() == text.rejected.input_ids.tolist()
 
 
 def test_a_side_in_several_segments_is_made_of_text(speakers: Any) -> None:
     """A server that makes prompts of text tells a spelt turn in its usual tokens: the context starts anew."""
-    speech, tokenizer = speakers["qwen2_5"]
-    good = lived(GOOD, speech, tokenizer, ["usual", "spelt", "usual"])
-    row = preferred(good, lived(BAD, speech, tokenizer, ["usual"]))
+    case_of_template, tokenizer = speakers["qwen2_5"]
+    good = played(GOOD, case_of_template, tokenizer, ["usual", "spelt", "usual"])
+    row = preferred(good, played(BAD, case_of_template, tokenizer, ["usual"]))
     assert [len(tokens) for _, tokens in sides(row)] == [2, 1]
     whole = made(row, tokenizer).whole
     assert [each.stored for _, each in whole] == [False, True]
@@ -186,8 +194,8 @@ def test_a_side_in_several_segments_is_made_of_text(speakers: Any) -> None:
 
 
 def test_a_side_of_which_a_turn_has_no_tokens_is_made_of_text(speakers: Any) -> None:
-    speech, tokenizer = speakers["qwen2_5"]
-    good = lived(GOOD, speech, tokenizer, ["usual"])
+    case_of_template, tokenizer = speakers["qwen2_5"]
+    good = played(GOOD, case_of_template, tokenizer, ["usual"])
     content = list(good.content)
     content[4] = msgspec.structs.replace(content[4], tokens=None)  # type: ignore[call-arg]
     row = judged(msgspec.structs.replace(good, content=content))
@@ -199,23 +207,23 @@ def test_a_side_of_which_a_turn_has_no_tokens_is_made_of_text(speakers: Any) -> 
 
 
 def test_prompts_that_tell_different_days_are_made_of_text(speakers: Any) -> None:
-    speech, tokenizer = speakers["llama3_2"]
+    case_of_template, tokenizer = speakers["llama3_2"]
     later = type(tokenizer)(tokenizer_object=tokenizer.backend_tokenizer, bos_token="<|begin_of_text|>")
-    later.chat_template = speech.template.replace("Today Date: ", "It was ")
-    good, bad = lived(GOOD, speech, tokenizer, ["usual"]), lived(BAD, speech, later, ["usual"])
+    later.chat_template = case_of_template.template.replace("Today Date: ", "It was ")
+    good, bad = played(GOOD, case_of_template, tokenizer, ["usual"]), played(BAD, case_of_template, later, ["usual"])
     assert [each.stored for one in (good, bad) for each in made(judged(one), tokenizer).sequences] == [True, True]
     row = preferred(good, bad)
     [both] = made(row, tokenizer).examples
     assert (both.chosen.stored, both.rejected.stored) == (False, False)
     [text] = made(preferred(GOOD, BAD), tokenizer).examples
     assert both.rejected.input_ids.tolist() == text.rejected.input_ids.tolist()
-    same = preferred(good, lived(BAD, speech, tokenizer, ["usual"]))
+    same = preferred(good, played(BAD, case_of_template, tokenizer, ["usual"]))
     assert [each.stored for each in made(same, tokenizer).sequences] == [True, True]
 
 
 def test_another_tokenizer_makes_them_of_text(speakers: Any) -> None:
-    speech, tokenizer = speakers["qwen2_5"]
-    runs = [lived(one, speech, tokenizer, ["usual"]) for one in (GOOD, BAD)]
+    case_of_template, tokenizer = speakers["qwen2_5"]
+    runs = [played(one, case_of_template, tokenizer, ["usual"]) for one in (GOOD, BAD)]
     other = speakers["llama3_2"][1]
     for row in (preferred(runs[0], runs[1]), judged(runs[0])):
         assert all(each.stored for each in made(row, tokenizer).sequences)
@@ -225,8 +233,8 @@ def test_another_tokenizer_makes_them_of_text(speakers: Any) -> None:
 @pytest.mark.parametrize("parameters", [{"tool_format": "xml"}, {"system_prompts": ["Be brief."]}], ids=str)
 @pytest.mark.parametrize("view", ["unpaired", "trajectory_pairs", "step_pairs"])
 def test_runs_told_otherwise_are_made_of_text(view: str, parameters: dict[str, Any], speakers: Any) -> None:
-    speech, tokenizer = speakers["qwen2_5"]
-    rows = rows_of(view, parameters, [lived(one, speech, tokenizer, ["usual"]) for one in (GOOD, BAD)])
+    case_of_template, tokenizer = speakers["qwen2_5"]
+    rows = rows_of(view, parameters, [played(one, case_of_template, tokenizer, ["usual"]) for one in (GOOD, BAD)])
     assert rows
     for row in rows:
         assert [tokens for _, tokens in sides(row) if tokens] == []
@@ -234,9 +242,11 @@ def test_runs_told_otherwise_are_made_of_text(view: str, parameters: dict[str, A
 
 
 def test_the_completion_begins_where_the_prompt_of_the_row_ends(speakers: Any) -> None:
-    speech, tokenizer = speakers["qwen2_5"]
+    case_of_template, tokenizer = speakers["qwen2_5"]
     for manners in (["usual"], ["spelt"]):
-        row = rows_of("unpaired", {"rows": "step"}, [lived(GOOD, speech, tokenizer, manners, carried=True)])[1]
+        row = rows_of("unpaired", {"rows": "step"}, [played(GOOD, case_of_template, tokenizer, manners, carried=True)])[
+            1
+        ]
         assert isinstance(row, UnpairedRow)
         assert row.tools is not None
         [example] = made(row, tokenizer).examples
@@ -248,8 +258,8 @@ def test_the_completion_begins_where_the_prompt_of_the_row_ends(speakers: Any) -
 
 
 def test_stored_tokens_count_for_max_length(speakers: Any) -> None:
-    speech, tokenizer = speakers["qwen2_5"]
-    good, bad = (lived(one, speech, tokenizer, ["spelt"], carried=True) for one in (GOOD, BAD))
+    case_of_template, tokenizer = speakers["qwen2_5"]
+    good, bad = (played(one, case_of_template, tokenizer, ["spelt"], carried=True) for one in (GOOD, BAD))
     for row in (preferred(good, bad), judged(good)):
         longest = max(len(each) for each in made(row, tokenizer).sequences)
         text = msgspec.structs.replace(row, **{name: [] for name in row.__struct_fields__ if "tokens" in name})
@@ -262,8 +272,8 @@ def test_stored_tokens_count_for_max_length(speakers: Any) -> None:
 
 @pytest.mark.parametrize("name", DAMAGES)
 def test_damaged_tokens_drop_the_row(name: str, speakers: Any) -> None:
-    speech, tokenizer = speakers["qwen2_5"]
-    good, bad = (lived(one, speech, tokenizer, ["usual"]) for one in (GOOD, BAD))
+    case_of_template, tokenizer = speakers["qwen2_5"]
+    good, bad = (played(one, case_of_template, tokenizer, ["usual"]) for one in (GOOD, BAD))
     row, one = preferred(good, bad), judged(good)
     broken: Sequence[Any] = [
         msgspec.structs.replace(row, chosen_tokens=[damaged(name)]),
@@ -277,9 +287,9 @@ def test_damaged_tokens_drop_the_row(name: str, speakers: Any) -> None:
 
 
 def test_the_same_words_in_other_tokens_are_no_pair(speakers: Any) -> None:
-    speech, tokenizer = speakers["qwen2_5"]
-    good, bad = (lived(one, speech, tokenizer, ["usual"]) for one in (GOOD, BAD))
-    again = judged(lived(GOOD, speech, tokenizer, ["spelt"], carried=True))
+    case_of_template, tokenizer = speakers["qwen2_5"]
+    good, bad = (played(one, case_of_template, tokenizer, ["usual"]) for one in (GOOD, BAD))
+    again = judged(played(GOOD, case_of_template, tokenizer, ["spelt"], carried=True))
     row = preferred(good, bad)
     row = msgspec.structs.replace(row, rejected=row.chosen, rejected_tokens=again.tokens)
     with pytest.raises(RowError) as caught:
@@ -296,8 +306,8 @@ def trained(folder: Path, capsys: pytest.CaptureFixture[str]) -> tuple[str, dict
 def test_dpo_trains_on_what_was_sampled(
     dpo_config: Path, tmp_path: Path, tokenizer: Any, speakers: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    speech, _ = speakers["tiny"]
-    good, bad = (lived(one, speech, tokenizer, ["spelt"], carried=True) for one in (GOOD, BAD))
+    case_of_template, _ = speakers["tiny"]
+    good, bad = (played(one, case_of_template, tokenizer, ["spelt"], carried=True) for one in (GOOD, BAD))
     row = preferred(good, bad)
     broken = msgspec.structs.replace(row, rejected_tokens=row.rejected_tokens * 2)
     table = write_table(tmp_path / "stored", [row, preferred(good, BAD), broken], PreferenceRow)
@@ -318,8 +328,8 @@ def test_dpo_trains_on_what_was_sampled(
 def test_kto_trains_on_what_was_sampled(
     kto_config: Path, tmp_path: Path, tokenizer: Any, speakers: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    speech, _ = speakers["tiny"]
-    runs = [lived(one, speech, tokenizer, ["spelt"], carried=True) for one in (GOOD, BAD)]
+    case_of_template, _ = speakers["tiny"]
+    runs = [played(one, case_of_template, tokenizer, ["spelt"], carried=True) for one in (GOOD, BAD)]
     rows = [*map(judged, runs), judged(BAD)]
     broken = msgspec.structs.replace(rows[0], tokens=[damaged("overlapping")])
     table = write_table(tmp_path / "stored", [*rows, broken], UnpairedRow)

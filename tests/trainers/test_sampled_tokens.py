@@ -20,9 +20,9 @@ from agentmill.trainers.sampled_tokens import encode_row
 from agentmill.trainers.sft import main, sequences
 from agentmill.trainers.tokenization import Encoded, RowError, encode
 from tests.builders import agent_message, called, instruction, seen, tool, trajectory
-from tests.trainers.speech import SPEECHES
+from tests.trainers.sampled_runs import families, ids_of, played, rows_of
 from tests.trainers.tables import write_table
-from tests.trainers.talks import families, ids_of, lived, rows_of
+from tests.trainers.template_families import TEMPLATE_CASES
 
 CASES: list[tuple[str, dict[str, Any]]] = [
     ("sft", {}),
@@ -98,16 +98,19 @@ def check_self_test(whole: list[tuple[Any, Encoded]], tokenizer: Any) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-@pytest.mark.parametrize("name", SPEECHES)
+@pytest.mark.parametrize("name", TEMPLATE_CASES)
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_what_was_sampled_carries_loss_and_no_other_tokens(
     name: str, case: tuple[str, Any], speakers: Any, data: st.DataObject
 ) -> None:
-    speech, tokenizer = speakers[name]
+    case_of_template, tokenizer = speakers[name]
     manners = data.draw(st.lists(st.sampled_from(["usual", "spelt", "cut"]), min_size=1, max_size=4))
-    carried = not speech.rewrites and data.draw(st.booleans())
-    runs = [lived(run, speech, tokenizer, manners, carried) for run in data.draw(families(speech, plain=True))]
+    carried = not case_of_template.rewrites and data.draw(st.booleans())
+    runs = [
+        played(run, case_of_template, tokenizer, manners, carried)
+        for run in data.draw(families(case_of_template, plain=True))
+    ]
     known = [tokens.sampled_ids for run in runs for tokens in turns_of(run)]
     for row in rows_of(*case, runs):
         assert isinstance(row, SftRow)
@@ -120,10 +123,10 @@ def test_what_was_sampled_carries_loss_and_no_other_tokens(
         check_self_test(whole, tokenizer)
 
 
-@pytest.mark.parametrize("name", [name for name, make in SPEECHES.items() if not make().rewrites])
+@pytest.mark.parametrize("name", [name for name, make in TEMPLATE_CASES.items() if not make().rewrites])
 def test_a_segment_is_what_the_model_saw_and_sampled(name: str, speakers: Any) -> None:
-    speech, tokenizer = speakers[name]
-    run = lived(RUN, speech, tokenizer, ["spelt"], carried=True)
+    case_of_template, tokenizer = speakers[name]
+    run = played(RUN, case_of_template, tokenizer, ["spelt"], carried=True)
     row = only(run)
     [(messages, encoded)] = encode_row(row, tokenizer)
     every = [one for tokens in turns_of(run) for one in [*tokens.prompt_ids, *tokens.sampled_ids]]
@@ -139,8 +142,8 @@ def test_a_segment_is_what_the_model_saw_and_sampled(name: str, speakers: Any) -
 
 def test_a_context_that_starts_anew_is_a_conversation_of_its_own(speakers: Any) -> None:
     """A server that makes prompts of text tells a spelt turn in its usual tokens, which the model never sampled."""
-    speech, tokenizer = speakers["qwen2_5"]
-    run = lived(RUN, speech, tokenizer, ["usual", "spelt", "usual"])
+    case_of_template, tokenizer = speakers["qwen2_5"]
+    run = played(RUN, case_of_template, tokenizer, ["usual", "spelt", "usual"])
     one, two, three = turns_of(run)
     assert [turn.segment_start for turn in (one, two, three)] == [True, False, True]
     row = only(run)
@@ -156,8 +159,8 @@ def test_a_context_that_starts_anew_is_a_conversation_of_its_own(speakers: Any) 
 
 
 def test_a_turn_that_was_cut_gets_no_end(speakers: Any) -> None:
-    speech, tokenizer = speakers["qwen2_5"]
-    row = only(lived(RUN, speech, tokenizer, ["cut"]))
+    case_of_template, tokenizer = speakers["qwen2_5"]
+    row = only(played(RUN, case_of_template, tokenizer, ["cut"]))
     whole = encode_row(row, tokenizer)
     [(_, encoded)] = whole
     told = [tokenizer.decode(ids) for ids in losses(whole).values()]
@@ -169,8 +172,8 @@ def test_a_turn_that_was_cut_gets_no_end(speakers: Any) -> None:
 
 
 def test_each_turn_has_the_weight_of_its_message(speakers: Any) -> None:
-    speech, tokenizer = speakers["qwen2_5"]
-    row = only(lived(RUN, speech, tokenizer, ["spelt"], carried=True), loss="not_error")
+    case_of_template, tokenizer = speakers["qwen2_5"]
+    row = only(played(RUN, case_of_template, tokenizer, ["spelt"], carried=True), loss="not_error")
     first, last = (place for place, message in enumerate(row.messages) if message.train)
     weights = {first: 0.25, last: 2.0}
     messages = [
@@ -184,8 +187,8 @@ def test_each_turn_has_the_weight_of_its_message(speakers: Any) -> None:
 
 
 def test_a_turn_without_tokens_is_made_of_text_and_the_others_are_not(speakers: Any) -> None:
-    speech, tokenizer = speakers["qwen2_5"]
-    run = lived(RUN, speech, tokenizer, ["spelt"])
+    case_of_template, tokenizer = speakers["qwen2_5"]
+    run = played(RUN, case_of_template, tokenizer, ["spelt"])
     content = list(run.content)
     content[2] = msgspec.structs.replace(content[2], tokens=None)  # type: ignore[call-arg]
     row = only(msgspec.structs.replace(run, content=content))
@@ -200,10 +203,10 @@ def test_a_turn_without_tokens_is_made_of_text_and_the_others_are_not(speakers: 
 
 @pytest.mark.parametrize("case", ELSEWISE, ids=str)
 def test_a_run_told_otherwise_is_made_of_text(case: tuple[str, Any], speakers: Any) -> None:
-    speech, tokenizer = speakers["qwen2_5"]
+    case_of_template, tokenizer = speakers["qwen2_5"]
     other = trajectory("t2", content=[*RUN.content[:2], agent_message("fly", 1), seen("No.", 1)], tools=RUN.tools)
     failed = msgspec.structs.replace(other, outcome=msgspec.structs.replace(other.outcome, status="failure"))
-    rows = rows_of(*case, [lived(run, speech, tokenizer, ["usual"]) for run in (RUN, failed)])
+    rows = rows_of(*case, [played(run, case_of_template, tokenizer, ["usual"]) for run in (RUN, failed)])
     assert rows
     for row in rows:
         assert isinstance(row, SftRow)
@@ -225,8 +228,8 @@ def swapped(plain: Any) -> Any:
 
 
 def test_tokens_that_the_model_reads_otherwise_are_made_of_text(tokenizer: Any, speakers: Any) -> None:
-    speech, mine = speakers["qwen2_5"]
-    row = only(lived(RUN, speech, mine, ["usual"]))
+    case_of_template, mine = speakers["qwen2_5"]
+    row = only(played(RUN, case_of_template, mine, ["usual"]))
     fewer = type(tokenizer)(tokenizer_object=tokenizer.backend_tokenizer)
     fewer.chat_template = mine.chat_template
     for other in (swapped(mine), fewer, speakers["llama3_2"][1]):
@@ -243,8 +246,8 @@ def changed(row: SftRow, place: int, content: str) -> SftRow:
 
 @pytest.mark.parametrize("place", range(7))
 def test_rows_that_were_changed_are_made_of_text(place: int, speakers: Any) -> None:
-    speech, tokenizer = speakers["qwen2_5"]
-    row = only(lived(RUN, speech, tokenizer, ["usual"]))
+    case_of_template, tokenizer = speakers["qwen2_5"]
+    row = only(played(RUN, case_of_template, tokenizer, ["usual"]))
     assert [each.stored for _, each in encode_row(row, tokenizer)] == [True]
     whole = encode_row(changed(row, place, "something else"), tokenizer)
     assert [each.stored for _, each in whole] == [False]
@@ -252,14 +255,16 @@ def test_rows_that_were_changed_are_made_of_text(place: int, speakers: Any) -> N
 
 
 def test_the_date_and_the_list_of_tools_may_be_told_otherwise(speakers: Any) -> None:
-    speech, tokenizer = speakers["llama3_2"]
-    run = lived(RUN, speech, tokenizer, ["usual"])
+    case_of_template, tokenizer = speakers["llama3_2"]
+    run = played(RUN, case_of_template, tokenizer, ["usual"])
     row = only(run)
-    assert "26 Jul 2024" in speech.template
+    assert "26 Jul 2024" in case_of_template.template
     later = speakers["llama3_1"][1].__class__(
         tokenizer_object=tokenizer.backend_tokenizer, bos_token="<|begin_of_text|>"
     )
-    later.chat_template = speech.template.replace("Today Date: ", "It is ").replace("tojson(indent=4)", "tojson")
+    later.chat_template = case_of_template.template.replace("Today Date: ", "It is ").replace(
+        "tojson(indent=4)", "tojson"
+    )
     [(_, encoded)] = encode_row(row, later)
     assert encoded.stored
     every = [one for tokens in turns_of(run) for one in [*tokens.prompt_ids, *tokens.sampled_ids]]
@@ -272,13 +277,15 @@ def test_the_date_and_the_list_of_tools_may_be_told_otherwise(speakers: Any) -> 
 
 @pytest.mark.parametrize("room", [0.5, 0.7, 0.9])
 def test_windows_of_stored_tokens_train_each_turn_once(room: float, speakers: Any) -> None:
-    speech, tokenizer = speakers["qwen2_5"]
+    case_of_template, tokenizer = speakers["qwen2_5"]
     talk = [
         item
         for turn in range(1, 9)
         for item in (agent_message(f"move the box {turn}", turn), seen(f"At {turn}.", turn))
     ]
-    row = only(lived(trajectory(content=[instruction(), *talk]), speech, tokenizer, ["spelt", "cut"], carried=True))
+    row = only(
+        played(trajectory(content=[instruction(), *talk]), case_of_template, tokenizer, ["spelt", "cut"], carried=True)
+    )
     [(_, whole)] = encode_row(row, tokenizer)
     made = sequences(row, tokenizer, "window", int(len(whole) * room))
     assert len(made.sequences) > 1
@@ -315,24 +322,24 @@ def damaged(name: str) -> RowTokens:
 
 @pytest.mark.parametrize("name", DAMAGES)
 def test_damaged_tokens_drop_the_row(name: str, speakers: Any) -> None:
-    speech, tokenizer = speakers["qwen2_5"]
-    row = only(lived(RUN, speech, tokenizer, ["usual"]))
+    case_of_template, tokenizer = speakers["qwen2_5"]
+    row = only(played(RUN, case_of_template, tokenizer, ["usual"]))
     with pytest.raises(RowError) as caught:
         encode_row(msgspec.structs.replace(row, tokens=[damaged(name)]), tokenizer)
     assert caught.value.reason == "damaged_tokens"
 
 
 def test_a_message_in_two_segments_drops_the_row(speakers: Any) -> None:
-    speech, tokenizer = speakers["qwen2_5"]
-    row = only(lived(RUN, speech, tokenizer, ["usual"]))
+    case_of_template, tokenizer = speakers["qwen2_5"]
+    row = only(played(RUN, case_of_template, tokenizer, ["usual"]))
     with pytest.raises(RowError, match="out of order"):
         encode_row(msgspec.structs.replace(row, tokens=row.tokens * 2), tokenizer)
 
 
 @pytest.mark.parametrize("id_", [10**6, 2**40])
 def test_ids_outside_the_vocabulary_are_not_trained_on(id_: int, speakers: Any) -> None:
-    speech, tokenizer = speakers["qwen2_5"]
-    row = only(lived(RUN, speech, tokenizer, ["usual"]))
+    case_of_template, tokenizer = speakers["qwen2_5"]
+    row = only(played(RUN, case_of_template, tokenizer, ["usual"]))
     segment = msgspec.structs.replace(row.tokens[0], input_ids=[id_, *row.tokens[0].input_ids[1:]])
     [(_, encoded)] = encode_row(msgspec.structs.replace(row, tokens=[segment]), tokenizer)
     assert not encoded.stored
@@ -341,8 +348,8 @@ def test_ids_outside_the_vocabulary_are_not_trained_on(id_: int, speakers: Any) 
 def test_training_tells_which_tokens_it_took(
     config: Path, tmp_path: Path, tokenizer: Any, speakers: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    speech, _ = speakers["tiny"]
-    row = only(lived(RUN, speech, tokenizer, ["usual", "spelt", "usual"]))
+    case_of_template, _ = speakers["tiny"]
+    row = only(played(RUN, case_of_template, tokenizer, ["usual", "spelt", "usual"]))
     broken = msgspec.structs.replace(row, tokens=row.tokens[:1] * 2)
     write_table(tmp_path / "stored", [row, msgspec.structs.replace(row, tokens=[]), broken])
     short = [f"rows={tmp_path / 'stored'}", "max_steps=1", "batch_size=1", "save_steps=null"]

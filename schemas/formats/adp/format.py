@@ -13,10 +13,10 @@ import msgspec
 
 from agentmill.schemas.chat import to_functions
 from agentmill.schemas.config import Config
+from agentmill.schemas.format import FormatError, Losses, Origin, Raw, Read, Remarks, Written, parse, provenance
 from agentmill.schemas.formats.adp.items import legal_content, placed, read_items, write_item
 from agentmill.schemas.formats.adp.links import position_ids, rule_remarks, strict_ids, unlinked
 from agentmill.schemas.formats.extension_fields import OURS, extension_fields, from_own_words
-from agentmill.schemas.formats.format import FormatError, Losses, Origin, Raw, Read, Remarks, Written, parse, provenance
 from agentmill.schemas.messages.parts import image_remarks
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.trajectory import ApiAction, CodeAction, Tool, Trajectory, WebObservation

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import msgspec
 
+from agentmill.schemas.format import FormatError, Losses
 from agentmill.schemas.formats.adp.links import position_ids
-from agentmill.schemas.formats.format import FormatError, Losses
 from agentmill.schemas.records.record import JsonObject, defaults
 from agentmill.schemas.records.trajectory import (
     Action,

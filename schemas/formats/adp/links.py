@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from agentmill.schemas.formats.format import FormatError, Remarks
+from agentmill.schemas.format import FormatError, Remarks
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.trajectory import Action, AnyItem, ApiAction, CodeAction
 

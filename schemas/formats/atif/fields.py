@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from agentmill.schemas.formats.format import Losses
+from agentmill.schemas.format import Losses
 from agentmill.schemas.records.record import JsonObject
 
 VERSION = "ATIF-v1.7"

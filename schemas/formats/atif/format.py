@@ -12,11 +12,11 @@ from typing import Any
 import msgspec
 
 from agentmill.schemas.config import Config
+from agentmill.schemas.format import FormatError, Losses, Origin, Raw, Read, Remarks, Written, parse, provenance
 from agentmill.schemas.formats.atif.fields import AGENT, FINAL_METRICS, TRAJECTORY, VERSION, VERSIONS, AtifDialect, keep
 from agentmill.schemas.formats.atif.reader import StepReader, step_results
 from agentmill.schemas.formats.atif.writer import write_steps
 from agentmill.schemas.formats.extension_fields import OURS, extension_fields, from_own_words
-from agentmill.schemas.formats.format import FormatError, Losses, Origin, Raw, Read, Remarks, Written, parse, provenance
 from agentmill.schemas.ids import part_id
 from agentmill.schemas.messages.calls import link_remarks
 from agentmill.schemas.messages.parts import count_of, image_remarks, number_of

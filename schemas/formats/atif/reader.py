@@ -12,9 +12,9 @@ from typing import Any, cast
 
 import msgspec
 
+from agentmill.schemas.format import FormatError
 from agentmill.schemas.formats.atif.fields import AGENT_ONLY
 from agentmill.schemas.formats.extension_fields import OURS
-from agentmill.schemas.formats.format import FormatError
 from agentmill.schemas.messages.conversation import Transcript, read_text
 from agentmill.schemas.messages.parts import number_of, text_of
 from agentmill.schemas.records.record import JsonObject

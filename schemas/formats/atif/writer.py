@@ -11,10 +11,10 @@ from typing import Any
 
 import msgspec
 
+from agentmill.schemas.format import Losses
 from agentmill.schemas.formats.atif.fields import MEDIA_TYPES, AtifDialect, finish
 from agentmill.schemas.formats.atif.reader import StepReader
 from agentmill.schemas.formats.extension_fields import OURS
-from agentmill.schemas.formats.format import Losses
 from agentmill.schemas.records.record import JsonObject, defaults
 from agentmill.schemas.records.trajectory import (
     Action,

@@ -12,7 +12,7 @@ from collections import Counter
 from typing import Any, ClassVar
 
 from agentmill.schemas.config import Config
-from agentmill.schemas.formats.format import FormatError, Losses, Origin, Raw, Read, decode, provenance
+from agentmill.schemas.format import FormatError, Losses, Origin, Raw, Read, decode, provenance
 from agentmill.schemas.formats.openhands.old_events import OldEvents
 from agentmill.schemas.formats.openhands.sdk_events import SdkEvents
 from agentmill.schemas.messages.calls import link_remarks

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from agentmill.schemas.formats.format import Losses
+from agentmill.schemas.format import Losses
 from agentmill.schemas.messages.calls import read_arguments
 from agentmill.schemas.messages.conversation import Transcript
 from agentmill.schemas.messages.parts import count_of, number_of, text_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentmill.schemas.formats.format import FormatError, Losses
+from agentmill.schemas.format import FormatError, Losses
 from agentmill.schemas.messages.calls import read_arguments
 from agentmill.schemas.messages.conversation import Transcript, read_text, read_thinking
 from agentmill.schemas.messages.parts import text_of

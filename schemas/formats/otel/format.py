@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from agentmill.schemas.config import Config
-from agentmill.schemas.formats.format import FormatError, Losses, Origin, Raw, Read, Remarks, decode, provenance
+from agentmill.schemas.format import FormatError, Losses, Origin, Raw, Read, Remarks, decode, provenance
 from agentmill.schemas.formats.otel.messages import MessageParts
 from agentmill.schemas.formats.otel.spans import Span, read_spans
 from agentmill.schemas.ids import part_id

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from agentmill.schemas.formats.format import FormatError
+from agentmill.schemas.format import FormatError
 from agentmill.schemas.formats.otel.spans import Span
 from agentmill.schemas.messages.calls import read_arguments
 from agentmill.schemas.messages.conversation import Transcript

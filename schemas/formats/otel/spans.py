@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from agentmill.schemas.formats.format import FormatError
+from agentmill.schemas.format import FormatError
 from agentmill.schemas.records.record import JsonObject
 
 _IDS = ("spanId", "span_id", "spanID")

@@ -13,8 +13,8 @@ import msgspec
 from pydantic import Field
 
 from agentmill.schemas.dialects.options import WithDialect
+from agentmill.schemas.format import FormatError, Losses, Origin, Raw, Read, Written, parse
 from agentmill.schemas.formats.differences import differences
-from agentmill.schemas.formats.format import FormatError, Losses, Origin, Raw, Read, Written, parse
 from agentmill.schemas.formats.openai import read_list
 from agentmill.schemas.formats.pairs import Pair, pair_losses, pair_remarks, paired, prompt_length
 from agentmill.schemas.formats.sharegpt.turns import LoadableOrder, TurnReader, TurnWriter, is_answer, read_texts

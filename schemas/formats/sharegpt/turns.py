@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from agentmill.schemas.formats.format import FormatError, Losses, Remarks
+from agentmill.schemas.format import FormatError, Losses, Remarks
 from agentmill.schemas.messages.conversation import Layout, Text, key
 from agentmill.schemas.messages.parts import REASONING
 from agentmill.schemas.messages.surface_text import Style, dumped, style_of

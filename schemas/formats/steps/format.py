@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 
 from agentmill.schemas.config import Config
 from agentmill.schemas.dialects.options import WithDialect
-from agentmill.schemas.formats.format import (
+from agentmill.schemas.format import (
     NO_FIELD,
     WRONG_KIND,
     FormatError,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import msgspec
 
 from agentmill.schemas.config import Config
-from agentmill.schemas.formats.format import FormatError, Losses, Origin, Raw, Read, Remarks, parse, provenance
+from agentmill.schemas.format import FormatError, Losses, Origin, Raw, Read, Remarks, parse, provenance
 from agentmill.schemas.formats.swe_agent.turns import Run, read_run
 from agentmill.schemas.ids import part_id
 from agentmill.schemas.messages.calls import link_remarks

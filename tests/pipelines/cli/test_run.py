@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from agentmill.pipelines.processes.identity import locked
-from agentmill.pipelines.runs.summary import Summary
+from agentmill.pipelines.recipes.summary import Summary
 from agentmill.schemas.config import read_yaml
 from agentmill.schemas.records.task import Task
 from agentmill.schemas.records.verdict import Verdict

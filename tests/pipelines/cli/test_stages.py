@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agentmill.pipelines.cli.stage import OPERATORS_OF
+from agentmill.pipelines.cli.stage import VERBS, operators_of
 from agentmill.pipelines.operators.registry import OPERATORS
 from agentmill.pipelines.recipes.grammar import read_recipe
 from agentmill.pipelines.recipes.plan import make_plan
@@ -31,7 +31,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_operator_belongs_to_one_command() -> None:
-    grouped = [operator for operators in OPERATORS_OF.values() for operator in operators]
+    grouped = [operator for verb in VERBS for operator in operators_of(verb)]
     trainings = ["train_dpo", "train_kto", "train_reward", "train_sft"]
     assert sorted([*grouped, *VIEWS, *PAIR_VIEWS, *FAMILY_VIEWS, *trainings]) == sorted(OPERATORS)
 
@@ -39,13 +39,13 @@ def test_every_operator_belongs_to_one_command() -> None:
 def test_every_command_has_an_example_that_is_a_valid_step(made: Path) -> None:
     tables = {"trajectories": "demonstrations"}
     (made / "raw.jsonl").write_text('{"messages": []}\n')
-    for verb, operators in OPERATORS_OF.items():
+    for verb in VERBS:
         path = STAGES / f"{verb}.yaml"
         data = read_yaml(path).get("data", {})
         places = [f"data.{name}={made / tables.get(name, name)}" for name in data]
         places += [f"steps.0.data=[{made / 'raw.jsonl'}]"] if verb == "normalize" else []
         plan = make_plan(read_recipe(path, places))
-        assert plan.steps[0].context.operator in operators
+        assert plan.steps[0].context.operator in operators_of(verb)
     assert validate(SftSettings, read_yaml(STAGES / "train_sft.yaml"), "train_sft.yaml").max_steps == 60
     assert validate(DpoSettings, read_yaml(STAGES / "train_dpo.yaml"), "train_dpo.yaml").learning_rate == 1e-6
     assert validate(KtoSettings, read_yaml(STAGES / "train_kto.yaml"), "train_kto.yaml").learning_rate == 1e-6
@@ -58,7 +58,7 @@ def test_every_example_belongs_to_the_command_that_it_names(made: Path, path: Pa
     if "steps" not in data:
         assert f"agentmill train {path.stem.removeprefix('train_')} --config configs/stages/{path.name}" in text
         return
-    [verb] = [verb for verb, operators in OPERATORS_OF.items() if data["steps"][0]["operator"] in operators]
+    [verb] = [verb for verb in VERBS if data["steps"][0]["operator"] in operators_of(verb)]
     assert f"agentmill {verb} --config configs/stages/{path.name}" in text
     if verb == "rollout":
         places = [f"data.{name}={made / name}" for name in data["data"]]
@@ -112,7 +112,7 @@ def test_a_step_of_another_command_and_a_whole_recipe_are_refused(
     given = places(made, "tasks", "environments", trajectories="demonstrations")
     verify = command("verify", tmp_path)
     assert agentmill("rollout", *verify[1:], *given) == 2
-    assert shows(capsys.readouterr().err, "step-not-for-command", "agentmill rollout", "sample, expert")
+    assert shows(capsys.readouterr().err, "step-not-for-command", "agentmill rollout", "expert, imagine")
     recipe = write_recipe(made, DEMONSTRATE, CHECK, run_dir=str(tmp_path / "run"))
     assert agentmill("rollout", "--config", recipe) == 2
     assert shows(capsys.readouterr().err, "step-not-for-command", f"agentmill run {recipe}")

@@ -11,7 +11,7 @@ import pytest
 
 from agentmill.pipelines.engine.chunks import seed_table
 from agentmill.pipelines.operators.registry import KINDS, OPERATORS, described
-from agentmill.schemas.formats.format import Origin
+from agentmill.schemas.format import Origin
 from agentmill.schemas.formats.sharegpt.format import ShareGpt
 from agentmill.schemas.records.verdict import Selection
 from agentmill.schemas.tables import Table

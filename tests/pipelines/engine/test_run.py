@@ -170,11 +170,11 @@ def test_no_row_meant_for_the_stage(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("runner", ["embedded", "bundle_retry"])
 @pytest.mark.parametrize(
-    ("fault", "said"), [("twice", "a second or a foreign result"), ("silent", "no result for inputs")]
+    ("fault", "expected"), [("twice", "a second or a foreign result"), ("silent", "no result for inputs")]
 )
-def test_a_broken_contract_fails_the_stage(fault: str, said: str, runner: str, tmp_path: Path) -> None:
+def test_a_broken_contract_fails_the_stage(fault: str, expected: str, runner: str, tmp_path: Path) -> None:
     table = write_table(tmp_path / "tasks", [[task(0), task(1, fault)]])
-    with pytest.raises(StageFailed, match=said):
+    with pytest.raises(StageFailed, match=expected):
         run_stage(order(Shout(), table, tmp_path / "out", runner={"name": runner}))
     left = attempts.current(tmp_path / "out")
     assert left is not None

@@ -195,7 +195,7 @@ def test_a_pool_that_starts_no_worker_ends_in_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "said"),
+    ("config", "expected"),
     [
         ({"options": {"job_endpont": "x"}}, ("unknown-name", "job_endpont", "job_endpoint")),
         ({"options": {"runner": "DirectRunner"}}, ("runner-option-refused", "runner.options.runner", "runner.name")),
@@ -209,8 +209,8 @@ def test_a_pool_that_starts_no_worker_ends_in_an_error(tmp_path: Path) -> None:
         ({"name": "dataflow"}, ("runner-option-missing", "runner.options")),
     ],
 )
-def test_a_runner_that_cannot_start_is_refused(config: dict[str, Any], said: tuple[str, ...]) -> None:
-    with user_error(*said):
+def test_a_runner_that_cannot_start_is_refused(config: dict[str, Any], expected: tuple[str, ...]) -> None:
+    with user_error(*expected):
         RunnerConfig.model_validate(config).check()
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from agentmill.pipelines.engine.progress import StageProgress
 from agentmill.pipelines.engine.runner import RunnerConfig
 from agentmill.pipelines.operators.make_table import find_table, make_table, served
 from agentmill.pipelines.operators.operator import Inputs, Operator, StepContext
@@ -15,7 +16,6 @@ from agentmill.pipelines.operators.registry import OPERATORS
 from agentmill.pipelines.serving.endpoints import Endpoint
 from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.pipelines.serving.served_model import ServedModel
-from agentmill.pipelines.terminal.progress import StageProgress
 from agentmill.schemas.config import validate
 from agentmill.schemas.tables import Manifest, Table
 

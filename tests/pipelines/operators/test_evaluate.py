@@ -132,7 +132,7 @@ def test_tables_of_the_rollout_are_inputs_of_the_step() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "expected"),
     [
         ({"temprature": 1}, ("unknown-key", "temprature", "temperature")),
         ({"rollout": {"rolls": []}}, ("unknown-key", "rolls")),
@@ -147,8 +147,8 @@ def test_tables_of_the_rollout_are_inputs_of_the_step() -> None:
         ({"constrain": "admissible", "constrained": ["tuned"]}, ("rule-broken", "constrained", "admissible")),
     ],
 )
-def test_mistakes_in_the_rollout_are_refused(given: dict[str, Any], said: tuple[str, ...]) -> None:
-    with user_error(*said):
+def test_mistakes_in_the_rollout_are_refused(given: dict[str, Any], expected: tuple[str, ...]) -> None:
+    with user_error(*expected):
         evaluate(**given)
 
 
@@ -169,7 +169,7 @@ def test_several_equal_episodes_are_refused_while_planning(
 
 
 @pytest.mark.parametrize(
-    ("step", "said"),
+    ("step", "expected"),
     [
         ({"operator": "sample", "k": 2}, ("draws-equal", "2", "0")),
         ({"operator": "tree_search"}, ("draws-equal", "4", "0")),
@@ -181,12 +181,12 @@ def test_several_equal_episodes_are_refused_while_planning(
     ],
 )
 def test_equal_draws_of_other_rollouts_are_refused_too(
-    step: dict[str, Any], said: tuple[str, ...], tmp_path: Path
+    step: dict[str, Any], expected: tuple[str, ...], tmp_path: Path
 ) -> None:
     write_world(tmp_path)
     given = {"policy": "actor", "tasks": "tasks", "environments": "environments", "temperature": 0}
     recipe = write_recipe(tmp_path, {**given, **step}, models={"actor": SERVED})
-    with user_error(*said):
+    with user_error(*expected):
         make_plan(read_recipe(recipe, []))
 
 

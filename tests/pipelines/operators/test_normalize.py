@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from agentmill.pipelines.engine.runner import RunnerConfig
-from agentmill.pipelines.runs.inspection import inspect_table
 from agentmill.pipelines.sources import reading as rows
+from agentmill.pipelines.tables.inspection import inspect_table
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.profiles.fields import Kept, field_report
 from agentmill.schemas.profiles.profile import OutcomeField

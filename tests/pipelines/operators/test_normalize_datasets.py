@@ -18,9 +18,9 @@ from agentmill.pipelines.sources.files import find
 from agentmill.pipelines.sources.planning import plan_parts
 from agentmill.pipelines.sources.reading import read_part
 from agentmill.schemas.config import validate
+from agentmill.schemas.format import Origin
 from agentmill.schemas.formats import FORMATS
 from agentmill.schemas.formats.adp.format import Adp
-from agentmill.schemas.formats.format import Origin
 from agentmill.schemas.profiles.profile import ReadRecord
 from agentmill.schemas.records.trajectory import Action, ApiAction, CodeAction, TextObservation, Trajectory
 from tests.schemas.formats.leaves import leaves

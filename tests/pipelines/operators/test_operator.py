@@ -13,6 +13,7 @@ from agentmill.pipelines.operators.registry import OPERATORS
 from agentmill.pipelines.operators.task_step import TaskStep
 from agentmill.pipelines.operators.verify import SIDE_TABLES
 from agentmill.schemas.tables import RECORDS
+from agentmill.schemas.views import FAMILY_VIEWS, PAIR_VIEWS, VIEWS
 from agentmill.synthesis.strategies import STRATEGIES
 from agentmill.synthesis.verifiers import VERIFIERS
 from tests.pipelines.operators.steps import model, stage
@@ -25,6 +26,7 @@ EPISODES = (
 )
 KNOWN: dict[str, tuple[dict[str, Any], dict[str, list[str]]]] = {
     **dict.fromkeys(STRATEGIES, EPISODES),
+    **dict.fromkeys((*VIEWS, *PAIR_VIEWS, *FAMILY_VIEWS), ({"from": "x"}, {"from": ["Trajectory"]})),
     "admit": ({"of": "t", "environments": "e"}, {"of": ["Task"], "environments": ["EnvironmentSpec"]}),
     "branch": (
         {"policy": "p", "of": "x", "tasks": "t", "environments": "e"},
@@ -56,19 +58,8 @@ KNOWN: dict[str, tuple[dict[str, Any], dict[str, list[str]]]] = {
         {"policy": "p", "tasks": "t", "environments": "e", "attempts": 2},
         {"tasks": ["Task"], "environments": ["EnvironmentSpec"]},
     ),
-    "sft": ({"from": "x"}, {"from": ["Trajectory"]}),
-    "search_trace": ({"from": "x"}, {"from": ["Trajectory"]}),
     "spec_env": ({}, {}),
-    "spliced": ({"from": "x"}, {"from": ["Trajectory"]}),
-    "step_pairs": ({"from": "x"}, {"from": ["Trajectory"]}),
     "step_value": ({"of": "x", "method": "broadcast"}, {"of": ["Trajectory"]}),
-    "trajectory_pairs": ({"from": "x"}, {"from": ["Trajectory"]}),
-    "world_model": ({"from": "x"}, {"from": ["Trajectory"]}),
-    "unpaired": ({"from": "x"}, {"from": ["Trajectory"]}),
-    "text": ({"from": "x"}, {"from": ["Trajectory"]}),
-    "scorer_rows": ({"from": "x"}, {"from": ["Trajectory"]}),
-    "reflection": ({"from": "x"}, {"from": ["Trajectory"]}),
-    "prompts": ({"from": "x"}, {"from": ["Trajectory"]}),
     "wrap_env": ({"of": "e", "twins": 2}, {"of": ["EnvironmentSpec"]}),
     **{
         name: (

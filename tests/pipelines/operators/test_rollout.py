@@ -97,7 +97,7 @@ async def test_worlds_that_were_given_up_are_closed_before_the_end(monkeypatch: 
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "expected"),
     [
         (
             {"split": "trian"},
@@ -108,10 +108,10 @@ async def test_worlds_that_were_given_up_are_closed_before_the_end(monkeypatch: 
     ],
 )
 def test_a_choice_that_leaves_nothing_to_play_is_refused(
-    world: Path, given: dict[str, Any], said: tuple[str, ...]
+    world: Path, given: dict[str, Any], expected: tuple[str, ...]
 ) -> None:
     step = job(world, "sample", "played", BABBLER, policy="babbler", **given, **ON)
-    with user_error(*said):
+    with user_error(*expected):
         step.parameters.check_inputs(step.inputs)
 
 
@@ -220,7 +220,7 @@ def test_tasks_of_two_tables_are_played_once_each(world: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "expected"),
     [
         ({"max_turns": 3}, ("made-differently", "max_turns: null -> 3")),
         ({"seed": 8}, ("made-differently", "seed: 5 -> 8")),
@@ -228,10 +228,10 @@ def test_tasks_of_two_tables_are_played_once_each(world: Path) -> None:
     ],
 )
 def test_what_decides_the_episodes_is_in_the_digest(
-    changes: dict[str, int], said: tuple[str, ...], world: Path
+    changes: dict[str, int], expected: tuple[str, ...], world: Path
 ) -> None:
     run(world, "sample", "one", BABBLER, policy="babbler", split="train", **ON)
-    with user_error(*said):
+    with user_error(*expected):
         job(world, "sample", "one", BABBLER, policy="babbler", split="train", **{**ON, **changes}).finished()
     with user_error("made-differently", "models.actor"):
         job(world, "sample", "one", PLANNER, policy="babbler", split="train", **ON).finished()

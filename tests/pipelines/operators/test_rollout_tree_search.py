@@ -12,10 +12,10 @@ import pytest
 
 from agentmill.pipelines.recipes.grammar import read_recipe
 from agentmill.pipelines.recipes.plan import make_plan
-from agentmill.pipelines.runs.inspection import inspect_table
 from agentmill.pipelines.serving.endpoints import Endpoint
 from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.pipelines.serving.served_model import ServedModel
+from agentmill.pipelines.tables.inspection import inspect_table
 from agentmill.schemas.chat import to_messages, to_openai
 from agentmill.schemas.config import dump_yaml
 from agentmill.schemas.records.task import EnvironmentSpec, Task
@@ -184,7 +184,7 @@ def test_tokens_of_branches_are_those_of_the_prompts_they_were_sampled_from(worl
 
 
 @pytest.mark.parametrize(
-    ("parameters", "said"),
+    ("parameters", "expected"),
     [
         ({"value": "critic"}, ("rule-broken", "value: critic")),
         ({"critic": "judge"}, ("rule-broken", "value: critic")),
@@ -192,8 +192,8 @@ def test_tokens_of_branches_are_those_of_the_prompts_they_were_sampled_from(worl
         ({"brancing": 2}, ("unknown-key", "branching")),
     ],
 )
-def test_mistakes_are_explained(parameters: dict[str, Any], said: tuple[str, ...]) -> None:
-    with user_error(*said):
+def test_mistakes_are_explained(parameters: dict[str, Any], expected: tuple[str, ...]) -> None:
+    with user_error(*expected):
         stage("tree_search", policy="actor", **ON, **parameters)
 
 

@@ -64,7 +64,7 @@ def dropped(folder: Path, selections: Any) -> dict[str, str]:
 def reason(found: TrajectoryFilter, name: str) -> str | None:
     """Why a trajectory is not taken."""
     try:
-        found.evidence(name)
+        found.annotations(name)
     except Unused as error:
         return str(error) if error.reason == "not_selected" else error.reason
     return None
@@ -141,7 +141,7 @@ def test_selections_of_other_trajectories_are_refused(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("selections", "said"),
+    ("selections", "expected"),
     [
         ({}, ("rule-broken", "all", "any")),
         ({"all": "a", "any": "b"}, ("rule-broken", "all", "any")),
@@ -150,8 +150,8 @@ def test_selections_of_other_trajectories_are_refused(folder: Path) -> None:
         (3, ("invalid-value",)),
     ],
 )
-def test_mistakes_in_selections(selections: Any, said: tuple[str, ...]) -> None:
-    with user_error(*said):
+def test_mistakes_in_selections(selections: Any, expected: tuple[str, ...]) -> None:
+    with user_error(*expected):
         stage("sft", **{"from": "runs"}, selections=selections)
 
 

@@ -66,7 +66,7 @@ def test_another_text_is_another_configuration(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "expected"),
     [
         ("texts.jsonl", b'{"title": "x"}\n', "line 1: expected a text, or an object with a `text`"),
         ("texts.jsonl", b'"fine"\n{"text": \n', "line 2: no JSON"),
@@ -74,11 +74,11 @@ def test_another_text_is_another_configuration(tmp_path: Path) -> None:
         ("texts.txt", b"\xff\xfe\xff", "is no UTF-8 text"),
     ],
 )
-def test_an_unreadable_inspiration_file(name: str, content: bytes, said: str, tmp_path: Path) -> None:
+def test_an_unreadable_inspiration_file(name: str, content: bytes, expected: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(UserError) as caught:
         run(tmp_path, "spec_env", "worlds", inspiration=str(tmp_path / name))
-    assert said in str(caught.value)
+    assert expected in str(caught.value)
     assert not (tmp_path / "worlds").exists()
 
 

@@ -38,7 +38,7 @@ def test_every_view_is_an_operator_with_its_parameters(name: str, view: Any, bas
 
 
 @pytest.mark.parametrize(
-    ("operator", "parameters", "said"),
+    ("operator", "parameters", "wanted"),
     [
         (
             "sft",
@@ -49,15 +49,15 @@ def test_every_view_is_an_operator_with_its_parameters(name: str, view: Any, bas
         ("unpaired", {"score": "verdict:judge"}, "`score: verdict:judge` needs `verdicts`"),
     ],
 )
-def test_what_is_asked_must_be_given(operator: str, parameters: dict[str, Any], agent_message: str) -> None:
+def test_what_is_asked_must_be_given(operator: str, parameters: dict[str, Any], wanted: str) -> None:
     with pytest.raises(UserError) as caught:
         stage(operator, **{"from": "x"}, **parameters).writes({"from": ["Trajectory"]})
-    assert str(caught.value) == agent_message
+    assert str(caught.value) == wanted
     assert stage("sft", **{"from": "x"}, weight="reward").writes({"from": ["Trajectory"]}) == "SftRow"
 
 
 @pytest.mark.parametrize(
-    ("operator", "parameters", "said"),
+    ("operator", "parameters", "wanted"),
     [
         (
             "sft",
@@ -68,9 +68,9 @@ def test_what_is_asked_must_be_given(operator: str, parameters: dict[str, Any], 
     ],
 )
 def test_a_name_that_nothing_would_ask_is_refused(
-    operator: str, parameters: dict[str, Any], agent_message: tuple[str, ...]
+    operator: str, parameters: dict[str, Any], wanted: tuple[str, ...]
 ) -> None:
-    with user_error(*agent_message):
+    with user_error(*wanted):
         stage(operator, **parameters)
 
 

@@ -91,13 +91,13 @@ def test_a_world_that_was_wrapped_twice_leaves_open_which_one_is_meant(worlds: P
 
 
 @pytest.mark.parametrize(
-    ("parameters", "said"),
+    ("parameters", "expected"),
     [
         ({"of": "environments"}, ("key-not-for-this", "twins: 3")),
         ({"of": "tasks"}, ("needs-another-key", "environments")),
         ({"of": "tasks", "environments": "environments", "twins": 2}, ("needs-another-key", "environments", "tasks")),
     ],
 )
-def test_what_is_missing_is_said(parameters: dict[str, object], said: tuple[str, ...], worlds: Path) -> None:
-    with user_error(*said):
+def test_what_is_missing_is_said(parameters: dict[str, object], expected: tuple[str, ...], worlds: Path) -> None:
+    with user_error(*expected):
         job(worlds, "wrap_env", "wrapped_wrongly", **parameters)

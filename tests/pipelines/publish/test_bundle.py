@@ -11,7 +11,7 @@ from agentmill.pipelines.engine.chunks import seed_table
 from agentmill.pipelines.operators.evaluate import RESULT
 from agentmill.pipelines.processes.identity import LOCK, in_use, locked
 from agentmill.pipelines.publish.bundle import gather
-from agentmill.pipelines.runs.summary import StageSummary, Summary
+from agentmill.pipelines.recipes.summary import StageSummary, Summary
 from agentmill.pipelines.runs.tables import run_of
 from agentmill.schemas.config import dump_yaml
 from agentmill.schemas.records.manifest import write_manifest
@@ -62,16 +62,16 @@ def test_a_run_that_is_running_is_not(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "said"),
+    ("told", "expected"),
     [
         ({"explored": 2, "tasks": 1, "rows": 3}, "lists a table rows with 3 rows, which is not there"),
         ({"explored": 5, "tasks": 1}, "a table explored with 5 rows, which has 2 rows"),
     ],
 )
-def test_a_run_that_is_not_as_its_summary_tells_is_not(tmp_path: Path, told: dict[str, int], said: str) -> None:
+def test_a_run_that_is_not_as_its_summary_tells_is_not(tmp_path: Path, told: dict[str, int], expected: str) -> None:
     run = finished(tmp_path / "run")
     tell(run, **told)
-    with user_error("run-unfinished", said):
+    with user_error("run-unfinished", expected):
         gather(run, [])
     assert gather(run, ["tasks"]).tables
 
@@ -107,7 +107,7 @@ def test_of_several_runs_one_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("named", "said"),
+    ("named", "expected"),
     [
         (["a=tasks", "a=explored"], ("name-taken",)),
         (["a=tasks", "a/data=explored"], ("name-taken", "a/data")),
@@ -117,8 +117,8 @@ def test_of_several_runs_one_is_named(tmp_path: Path) -> None:
         (["task"], ("unknown-name", "'task'", "tasks")),
     ],
 )
-def test_names_on_the_hub_do_not_meet(tmp_path: Path, named: list[str], said: tuple[str, ...]) -> None:
-    with user_error(*said):
+def test_names_on_the_hub_do_not_meet(tmp_path: Path, named: list[str], expected: tuple[str, ...]) -> None:
+    with user_error(*expected):
         gather(finished(tmp_path / "run"), named)
 
 

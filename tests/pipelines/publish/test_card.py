@@ -58,7 +58,7 @@ def card(tables: Mapping[str, Table], says: CardDetails = SAYS, run: Path | None
     published = [Published(name, table) for name, table in tables.items()]
     material = Bundle(tables=published, run=run, origins=list(tables.values()), unknown={})
     surveys = {name: scan(table, name) for name, table in tables.items()}
-    sources = [msgspec.structs.replace(each, licence="mit", said=True) for each in sources_of(material)]
+    sources = [msgspec.structs.replace(each, licence="mit", stated=True) for each in sources_of(material)]
     checks = all_checks(material, surveys, says.licence, sources, Allowed(), {})
     made = dataset_card(material, surveys, checks, sources, says, [])
     return {name: content.decode() for name, content in made.items()}

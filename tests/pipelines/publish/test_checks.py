@@ -167,22 +167,22 @@ def test_a_file_that_is_not_what_the_manifest_tells_is_refused(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("rows", "said"),
+    ("rows", "expected"),
     [
         ([task("t"), task("t", split="held_out_tasks")], "task_id t in held_out_tasks, train"),
         ([task("a"), task("b", split="held_out_environments", instruction="x")], "environment_id env1 in"),
         ([task("a"), task("b", split="held_out_tasks")], "1 texts that are in several splits"),
     ],
 )
-def test_what_stands_in_two_splits_leaks(tmp_path: Path, rows: list[Any], agent_message: str) -> None:
+def test_what_stands_in_two_splits_leaks(tmp_path: Path, rows: list[Any], expected: str) -> None:
     found = [surveyed(tmp_path / f"tasks{index}", row) for index, row in enumerate(rows)]
     together = surveyed(tmp_path / "tasks", *rows)
     check = leaks([together], Allowed())
     assert check.level == "refused"
-    assert agent_message in check.detail
+    assert expected in check.detail
     assert leaks([together], Allowed(leaks=True)).level == "note"
-    if "texts" not in agent_message:
-        assert agent_message in leaks(found, Allowed()).detail
+    if "texts" not in expected:
+        assert expected in leaks(found, Allowed()).detail
 
 
 def test_what_stands_in_one_does_not(tmp_path: Path) -> None:

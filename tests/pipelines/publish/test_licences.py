@@ -17,7 +17,7 @@ from agentmill.pipelines.publish.licences import (
     declared_or_common,
     known,
     sources_of,
-    stated,
+    with_stated,
 )
 from agentmill.schemas.ids import digest
 from agentmill.schemas.records.manifest import write_manifest
@@ -63,7 +63,7 @@ def test_sources_are_counted_and_a_licence_is_said_where_they_say_none(tmp_path:
     assert conflicts("apache-2.0", found) == [
         "org/b has no licence; say which it is with --source-licence org/b=LICENCE"
     ]
-    answered = stated(found, {"org/b": "cc-by-4.0"})
+    answered = with_stated(found, {"org/b": "cc-by-4.0"})
     assert conflicts("apache-2.0", answered) == []
     assert [each.stated for each in answered] == [False, False, True]
 
@@ -117,20 +117,20 @@ def test_rows_whose_runs_are_not_here_are_refused_until_their_licence_is_said(tm
     assert "say which it is with --source-licence rows=LICENCE" in check.detail
     with user_error("licence-missing"):
         declared_or_common(None, found)
-    assert licences("mit", stated(found, {"rows": "cc-by-nc-4.0"})).level == "refused"
-    assert licences("mit", stated(found, {"rows": "apache-2.0"})).level == "passed"
+    assert licences("mit", with_stated(found, {"rows": "cc-by-nc-4.0"})).level == "refused"
+    assert licences("mit", with_stated(found, {"rows": "apache-2.0"})).level == "passed"
 
 
 def test_a_licence_is_said_of_sources_that_tell_none_that_is_known_and_of_no_others() -> None:
-    assert stated([source("llama-9")], {"org/a": "llama3.1"})[0].licence == "llama3.1"
-    assert stated([source("other")], {"org/a": "mit"})[0].licence == "mit"
-    assert stated([source("MIT")], {"org/a": "mit"}) == [source("MIT")]
+    assert with_stated([source("llama-9")], {"org/a": "llama3.1"})[0].licence == "llama3.1"
+    assert with_stated([source("other")], {"org/a": "mit"})[0].licence == "mit"
+    assert with_stated([source("MIT")], {"org/a": "mit"}) == [source("MIT")]
     with user_error("licence-differs", "CC-BY-NC-4.0"):
-        stated([source("CC-BY-NC-4.0")], {"org/a": "mit"})
+        with_stated([source("CC-BY-NC-4.0")], {"org/a": "mit"})
     with user_error("unknown-name", "'org/a'"):
-        stated([source(None)], {"org/aa": "mit"})
+        with_stated([source(None)], {"org/aa": "mit"})
     with user_error("unknown-name", "org/a"):
-        stated([], {"org/a": "mit"})
+        with_stated([], {"org/a": "mit"})
 
 
 def test_environments_of_texts_that_are_not_ours_need_a_licence(tmp_path: Path) -> None:

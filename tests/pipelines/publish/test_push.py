@@ -127,7 +127,7 @@ def test_without_a_wish_a_new_repository_is_as_its_organisation_has_it(hub: tupl
 
 
 @pytest.mark.parametrize(
-    ("fault", "statuses", "said"),
+    ("fault", "statuses", "expected"),
     [
         ("POST /api/repos/create", [403], ("token-may-not-write",)),
         ("POST /api/datasets/org/data/commit", [409], ("changed-meanwhile",)),
@@ -139,11 +139,11 @@ def test_without_a_wish_a_new_repository_is_as_its_organisation_has_it(hub: tupl
     ],
 )
 def test_a_fault_leaves_nothing_to_be_seen_and_the_same_command_goes_on(
-    hub: tuple[WritingHub, str], fault: str, statuses: list[int], said: tuple[str, ...]
+    hub: tuple[WritingHub, str], fault: str, statuses: list[int], expected: tuple[str, ...]
 ) -> None:
     fake, address = hub
     fake.faults[fault] = list(statuses)
-    with user_error(*said) as error:
+    with user_error(*expected) as error:
         publish(address)
     assert "run the same command again" in str(error.value)
     assert WRITER not in str(error.value)
@@ -195,12 +195,12 @@ def test_what_arrived_before_a_failure_is_not_sent_again(hub: tuple[WritingHub, 
     assert [each for each in fake.requests if each.startswith("PUT")] == puts
 
 
-@pytest.mark.parametrize(("token", "said"), [("hf_wrong", ("token-unknown",)), (READER, ("token-may-not-write",))])
+@pytest.mark.parametrize(("token", "expected"), [("hf_wrong", ("token-unknown",)), (READER, ("token-may-not-write",))])
 def test_a_token_that_does_not_serve_is_told_and_never_shown(
-    hub: tuple[WritingHub, str], token: str, said: tuple[str, ...]
+    hub: tuple[WritingHub, str], token: str, expected: tuple[str, ...]
 ) -> None:
     fake, address = hub
-    with user_error(*said) as error:
+    with user_error(*expected) as error:
         publish(address, token=token)
     assert token not in str(error.value)
     assert REPO not in fake.branches
@@ -245,17 +245,17 @@ def test_tables_that_would_go_are_named_first(hub: tuple[WritingHub, str]) -> No
 
 
 @pytest.mark.parametrize(
-    ("token", "said"),
+    ("token", "expected"),
     [("hf_wrong", ("token-unknown",)), (READER, ("token-may-not-write", "write")), (False, ("token-missing",))],
 )
 def test_a_token_is_looked_at_before_anything_else(
-    hub: tuple[WritingHub, str], token: str | bool, said: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+    hub: tuple[WritingHub, str], token: str | bool, expected: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, address = hub
     monkeypatch.setenv("HF_TOKEN", "")
     monkeypatch.setattr(constants, "HF_TOKEN_PATH", "/nowhere/token")
     check_token(HfApi(endpoint=address, token=WRITER), REPO, "main")
-    with user_error(*said):
+    with user_error(*expected):
         check_token(HfApi(endpoint=address, token=token or None), REPO, "main")
 
 

@@ -58,17 +58,17 @@ def test_a_bundled_model_that_is_not_known(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("files", "said"),
+    ("files", "expected"),
     [
         ([], "holds no config.json"),
         (["config.json", "tokenizer.json"], "holds no weights"),
         (["config.json", "model.safetensors"], "holds no tokenizer"),
     ],
 )
-def test_a_model_folder_that_is_not_whole(tmp_path: Path, files: list[str], said: str) -> None:
+def test_a_model_folder_that_is_not_whole(tmp_path: Path, files: list[str], expected: str) -> None:
     folder = model_folder(tmp_path / "m", *files)
     assert any(
-        said in line for line in refused(plan_of(tmp_path, SAMPLE, ROWS, TRAIN, policy="vllm", model=str(folder)))
+        expected in line for line in refused(plan_of(tmp_path, SAMPLE, ROWS, TRAIN, policy="vllm", model=str(folder)))
     )
 
 

@@ -16,9 +16,9 @@ import pytest
 from axe_playwright_python.base import AXE_SCRIPT
 from playwright.sync_api import Browser, Page
 
+from agentmill.pipelines.recipes.outline import Planned
 from agentmill.pipelines.report.page import resume, write_report
 from agentmill.pipelines.report.recipe_graph import wired
-from agentmill.pipelines.report.steps import Planned
 from agentmill.pipelines.runs.run import Stage, read_run
 from agentmill.schemas.records.trajectory import Outcome
 from tests.builders import trajectory, verdict

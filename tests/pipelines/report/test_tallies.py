@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentmill.pipelines.recipes.outline import Planned
 from agentmill.pipelines.report import tallies
 from agentmill.pipelines.report.charts import bin_width, binned
 from agentmill.pipelines.report.contents import spread
-from agentmill.pipelines.report.steps import Planned
-from agentmill.pipelines.report.text import cut, label, visible
-from agentmill.pipelines.runs import dropped
+from agentmill.pipelines.tables import dropped
+from agentmill.pipelines.untrusted_text import cut, label, visible
 from agentmill.pipelines.view.sources import Source
 from agentmill.schemas.records.task import Difficulty
 from tests.builders import outcome, spec, task, trajectory, verdict

@@ -11,7 +11,8 @@ import msgspec
 import pytest
 
 from agentmill.pipelines.cli.main import invoke
-from agentmill.pipelines.runs.check import Verified, check_tables
+from agentmill.pipelines.engine.provenance import Verified
+from agentmill.pipelines.runs.check import check_tables
 from agentmill.schemas.tables import Table
 from tests.errors import user_error
 from tests.pipelines.cli.world import CHECK, DEMONSTRATE, EXPORT, agentmill, write_recipe, write_world

@@ -10,8 +10,8 @@ import pytest
 
 from agentmill.pipelines.engine.provenance import provenance
 from agentmill.pipelines.recipes.grammar import read_recipe
+from agentmill.pipelines.recipes.outline import planned
 from agentmill.pipelines.report.page import resume
-from agentmill.pipelines.report.steps import planned
 from agentmill.pipelines.runs.run import STALE, read_run
 from agentmill.schemas.tables import Table, write_manifest
 from tests.builders import spec, task, verdict

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
+from agentmill.schemas.format import Origin, Read
 from agentmill.schemas.formats.atif.format import Atif
-from agentmill.schemas.formats.format import Origin, Read
 
 STRUCTURE = frozenset({"source", "type", "media_type", "tool_call_id", "source_call_id"})
 """Keys whose texts say what kind of thing stands there, or link it."""

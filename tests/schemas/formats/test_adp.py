@@ -11,9 +11,9 @@ import pytest
 from hypothesis import assume, given
 
 from agentmill.schemas.chat import to_messages
+from agentmill.schemas.format import FormatError, Origin
 from agentmill.schemas.formats.adp.format import Adp, metadata
 from agentmill.schemas.formats.adp.items import LANGUAGES
-from agentmill.schemas.formats.format import FormatError, Origin
 from agentmill.schemas.ids import ingested_id
 from agentmill.schemas.records.trajectory import CodeAction, ImageObservation, Trajectory, WebObservation
 from tests.builders import agent_message, called, instruction, seen, tool, tool_trajectory, trajectory

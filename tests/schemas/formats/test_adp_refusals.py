@@ -6,8 +6,8 @@ import pickle
 
 import pytest
 
+from agentmill.schemas.format import FormatError, Origin
 from agentmill.schemas.formats.adp.format import Adp
-from agentmill.schemas.formats.format import FormatError, Origin
 
 ORIGIN = Origin("demo")
 

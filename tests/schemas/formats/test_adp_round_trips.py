@@ -9,10 +9,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from agentmill.schemas.format import FormatError, Origin, Read
 from agentmill.schemas.formats.adp.format import Adp
 from agentmill.schemas.formats.adp.items import LANGUAGES
 from agentmill.schemas.formats.differences import differences
-from agentmill.schemas.formats.format import FormatError, Origin, Read
 from agentmill.schemas.records.trajectory import Trajectory
 from tests.schemas.formats.adp_rules import broken
 from tests.schemas.formats.leaves import held, leaves

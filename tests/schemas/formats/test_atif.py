@@ -10,10 +10,10 @@ import msgspec
 import pytest
 from hypothesis import assume, given
 
+from agentmill.schemas.format import Origin
 from agentmill.schemas.formats.adp.format import Adp
 from agentmill.schemas.formats.atif.format import Atif
 from agentmill.schemas.formats.differences import differences
-from agentmill.schemas.formats.format import Origin
 from agentmill.schemas.records.trajectory import (
     ApiAction,
     CodeAction,

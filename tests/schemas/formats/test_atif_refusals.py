@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from agentmill.schemas.format import FormatError, Origin
 from agentmill.schemas.formats.adp.format import Adp
 from agentmill.schemas.formats.atif.format import Atif
-from agentmill.schemas.formats.format import FormatError, Origin
 from tests.builders import trajectory
 from tests.schemas.formats.atif_rules import broken
 from tests.schemas.formats.atif_steps import STRUCTURE, acts, answers, atif, read, user

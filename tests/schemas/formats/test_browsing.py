@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from agentmill.schemas.arrow.convert import from_arrow, to_arrow
+from agentmill.schemas.format import FormatError
 from agentmill.schemas.formats.adp.format import Adp
-from agentmill.schemas.formats.format import FormatError
 from agentmill.schemas.messages.calls import browser_action
 from agentmill.schemas.profiles.profile import ReadRecord
 from agentmill.schemas.records.trajectory import (

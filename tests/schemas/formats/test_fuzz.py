@@ -18,8 +18,8 @@ import pytest
 from agentmill.schemas.arrow.check import TOO_DEEP
 from agentmill.schemas.arrow.convert import RecordError, to_arrow
 from agentmill.schemas.dialects import DIALECTS
+from agentmill.schemas.format import FormatError, Origin, Reader
 from agentmill.schemas.formats import FORMATS
-from agentmill.schemas.formats.format import FormatError, Origin, Reader
 from agentmill.schemas.records.trajectory import Trajectory
 from tests.schemas.formats.sound_records import sound_records
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agentmill.schemas.formats.format import FormatError, Origin
+from agentmill.schemas.format import FormatError, Origin
 from agentmill.schemas.formats.llamafactory import LlamaFactory
 from agentmill.schemas.records.trajectory import ApiAction, MessageAction, TextObservation
 from tests.builders import tool_trajectory, trajectory

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from agentmill.schemas.arrow.convert import from_arrow, to_arrow
-from agentmill.schemas.formats.format import Origin, Read
+from agentmill.schemas.format import Origin, Read
 from agentmill.schemas.formats.swe_agent.format import SweAgent
 from agentmill.schemas.formats.toolbench import ToolBench
 from agentmill.schemas.records.trajectory import Action, ApiAction, CodeAction, Trajectory

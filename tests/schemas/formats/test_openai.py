@@ -11,7 +11,7 @@ import pytest
 
 from agentmill.schemas.arrow.convert import from_arrow, to_arrow
 from agentmill.schemas.chat import to_messages, to_template
-from agentmill.schemas.formats.format import Origin, Read
+from agentmill.schemas.format import Origin, Read
 from agentmill.schemas.formats.openai import WEIGHT, OpenAi
 from agentmill.schemas.messages.reader import MessageReader
 from agentmill.schemas.records.trajectory import ApiAction, MessageAction, Outcome, TextObservation, Trajectory

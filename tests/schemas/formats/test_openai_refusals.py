@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agentmill.schemas.formats.format import FormatError, Origin
+from agentmill.schemas.format import FormatError, Origin
 from agentmill.schemas.formats.openai import OpenAi
 
 

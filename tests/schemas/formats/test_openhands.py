@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from agentmill.schemas.formats.format import FormatError, Origin, Read
+from agentmill.schemas.format import FormatError, Origin, Read
 from agentmill.schemas.formats.openhands.format import OpenHands
 from agentmill.schemas.records.trajectory import ApiAction, CodeAction, MessageAction, TextObservation
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from agentmill.schemas.formats.format import FormatError, Origin, Read
+from agentmill.schemas.format import FormatError, Origin, Read
 from agentmill.schemas.formats.otel.format import Otel
 from agentmill.schemas.records.trajectory import ApiAction, ImageObservation, MessageAction, TextObservation
 from tests.schemas.formats.log_records import ANSWER, ASKS, CALLS, OTEL, SAYS, SEES, SYSTEM, TASK, chat, says, text

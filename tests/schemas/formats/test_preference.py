@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agentmill.schemas.formats.format import FormatError, Origin
+from agentmill.schemas.format import FormatError, Origin
 from agentmill.schemas.formats.llamafactory import LlamaFactory
 from agentmill.schemas.formats.pairs import PairFormat, side_of
 from agentmill.schemas.formats.preference import row_pair, write_row

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from agentmill.schemas.format import Origin, Read
 from agentmill.schemas.formats import FORMATS
-from agentmill.schemas.formats.format import Origin, Read
 
 TURNS = 50_000
 SECONDS = 20.0

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from agentmill.schemas.formats.format import FormatError, Origin, Read
+from agentmill.schemas.format import FormatError, Origin, Read
 from agentmill.schemas.formats.openai import OpenAi
 from agentmill.schemas.formats.sharegpt.format import ShareGpt
 from agentmill.schemas.formats.toolbench import ToolBench

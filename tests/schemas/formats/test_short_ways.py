@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agentmill.schemas.dialects.function_xml import FunctionXml
-from agentmill.schemas.formats.format import Decoded, FormatError, Origin, Read
+from agentmill.schemas.format import Decoded, FormatError, Origin, Read
 from agentmill.schemas.formats.sharegpt.format import ShareGpt
 from agentmill.schemas.records.trajectory import ApiAction
 from tests.schemas.formats.test_fuzz import TEXTS

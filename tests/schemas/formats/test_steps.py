@@ -11,7 +11,7 @@ import pytest
 from agentmill.schemas.arrow.convert import from_arrow, to_arrow
 from agentmill.schemas.config import validate
 from agentmill.schemas.errors import UserError
-from agentmill.schemas.formats.format import FormatError, Origin, Read
+from agentmill.schemas.format import FormatError, Origin, Read
 from agentmill.schemas.formats.steps.format import Steps
 from agentmill.schemas.formats.steps.paths import value_at, without
 from agentmill.schemas.records.trajectory import (

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from agentmill.schemas.formats.format import FormatError, Origin, Read
+from agentmill.schemas.format import FormatError, Origin, Read
 from agentmill.schemas.formats.toolbench import ToolBench
 from agentmill.schemas.records.trajectory import ApiAction, MessageAction, TextObservation
 from tests.schemas.formats.log_records import SYSTEM, TASK, TOOLBENCH, call, node

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agentmill.schemas.formats.format import FormatError, Origin, Read
+from agentmill.schemas.format import FormatError, Origin, Read
 from agentmill.schemas.formats.trl import Trl
 from agentmill.schemas.records.trajectory import ApiAction
 from tests.builders import agent_message, instruction, outcome, seen, tool_trajectory, trajectory

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentmill.schemas.formats.format import FormatError, Origin, Read
+from agentmill.schemas.format import FormatError, Origin, Read
 from agentmill.schemas.formats.xlam import XLam
 from agentmill.schemas.records.trajectory import Action, ApiAction, MessageAction, Trajectory
 from tests.builders import tool_trajectory

@@ -40,7 +40,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     ],
     "world_model": [{"rows": "step"}, {"tool_format": "react"}],
 }
-CASES = [(name, given) for name in VIEWS for given in [{}, *VARIANTS[name]]]
+CASES = [(name, given) for name in VIEWS for given in [{}, *VARIANTS.get(name, [])]]
 
 
 def made(name: str, parameters: dict[str, Any]) -> View:

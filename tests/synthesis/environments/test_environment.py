@@ -44,9 +44,9 @@ def test_a_place_that_comes_twice_must_hold_the_same_word() -> None:
     assert template.match("swap a for b, not b") is None
 
 
-@pytest.mark.parametrize(("text", "said"), [("go {1}", r"place \{1\}"), ("go {x}", "braces"), ("go {0", "braces")])
-def test_a_broken_template_is_refused(text: str, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+@pytest.mark.parametrize(("text", "expected"), [("go {1}", r"place \{1\}"), ("go {x}", "braces"), ("go {0", "braces")])
+def test_a_broken_template_is_refused(text: str, expected: str) -> None:
+    with pytest.raises(ValueError, match=expected):
         Template(text, 1)
 
 

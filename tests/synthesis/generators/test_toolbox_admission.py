@@ -77,7 +77,7 @@ def test_the_library_is_admitted_with_every_check_passed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("toolbox", "said"),
+    ("toolbox", "expected"),
     [
         (and_tool(reading("SELECT abs(-9223372036854775807 - 1) AS n", n="")), "result_columns: more cannot answer"),
         (
@@ -90,10 +90,10 @@ def test_the_library_is_admitted_with_every_check_passed() -> None:
         ),
     ],
 )
-def test_toolboxes_that_cannot_be_tried_are_rejected_and_not_raised(toolbox: Toolbox, said: str) -> None:
+def test_toolboxes_that_cannot_be_tried_are_rejected_and_not_raised(toolbox: Toolbox, expected: str) -> None:
     failed = rejection(admit_environment(spec_of(toolbox)))
     assert failed is not None
-    assert f"{failed.name}: {failed.detail}".startswith(said)
+    assert f"{failed.name}: {failed.detail}".startswith(expected)
 
 
 @pytest.mark.parametrize("defect", DEFECTS)

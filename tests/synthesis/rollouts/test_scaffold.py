@@ -22,7 +22,7 @@ TASK = question("b", seen="b")
 
 
 @pytest.mark.parametrize(
-    ("said", "description", "command"),
+    ("expected", "description", "command"),
     [
         ("I must look.\nThen I know.\nlook", "I must look.\nThen I know.", "look"),
         ("I must look.\nlook \n", "I must look.", "look \n"),
@@ -31,13 +31,13 @@ TASK = question("b", seen="b")
         ("", None, ""),
     ],
 )
-def test_the_last_line_is_the_command(said: str, description: str | None, command: str) -> None:
-    turn = Turn(actions=[MessageAction(content=said)])
+def test_the_last_line_is_the_command(expected: str, description: str | None, command: str) -> None:
+    turn = Turn(actions=[MessageAction(content=expected)])
     assert read("react", turn).actions == [MessageAction(content=command, description=description)]
     for name in ("text", "tools"):
         assert read(name, turn) == turn
     (action,) = read("react", turn).actions
-    assert to_messages(None, [action])[0].content == said, "it is shown as it was written"
+    assert to_messages(None, [action])[0].content == expected, "it is shown as it was written"
     call = Turn(actions=[ApiAction(function="look", kwargs={})])
     assert read("react", call) == call
 

@@ -91,7 +91,7 @@ async def test_an_answer_by_name_is_no_call() -> None:
 
 
 @pytest.mark.parametrize(
-    ("scaffold", "said", "who"),
+    ("scaffold", "expected", "who"),
     [
         ("text", "@planner Well?", "planner"),
         ("text", "Well, \n@planner?", None),
@@ -100,14 +100,20 @@ async def test_an_answer_by_name_is_no_call() -> None:
         ("tools", "@planner Well?", "planner"),
     ],
 )
-async def test_an_address_stands_where_a_command_would(scaffold: Any, said: str, who: str | None) -> None:
+async def test_an_address_stands_where_a_command_would(scaffold: Any, expected: str, who: str | None) -> None:
     roles = [{"name": "actor", "acts": True, "sees": "own"}, {"name": "eve", "sees": "own"}, {"name": "planner"}]
     eve, planner = lines("So."), lines("@actor Go on.")
     run = await talk(
-        question("b"), roles, actor=lines(said, "answer b"), eve=eve, planner=planner, scaffold=scaffold, max_messages=2
+        question("b"),
+        roles,
+        actor=lines(expected, "answer b"),
+        eve=eve,
+        planner=planner,
+        scaffold=scaffold,
+        max_messages=2,
     )
     assert [agent for agent, role, _ in spoken(run) if role == "speaker"] == ([] if who is None else ["actor", who])
-    assert [last(each) for each in planner.asked] == ([] if who is None else [f"actor: {said}"])
+    assert [last(each) for each in planner.asked] == ([] if who is None else [f"actor: {expected}"])
     assert run.outcome.reason == ("max_messages" if who else None)
     assert not eve.asked
 

@@ -188,7 +188,7 @@ def test_ids_depend_on_what_decides_the_search_and_not_on_k() -> None:
 
 
 @pytest.mark.parametrize(
-    ("parameters", "said"),
+    ("parameters", "expected"),
     [
         ({"method": "beam", "c": 2.0}, "`c` goes with `method: mcts`"),
         ({"method": "mcts", "width": 2}, "`width` goes with `method: beam`"),
@@ -196,8 +196,8 @@ def test_ids_depend_on_what_decides_the_search_and_not_on_k() -> None:
         ({"method": "beam", "iterations": 4}, "`iterations` goes with"),
     ],
 )
-def test_parameters_that_do_not_fit_are_refused(parameters: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValidationError, match=said):
+def test_parameters_that_do_not_fit_are_refused(parameters: dict[str, Any], expected: str) -> None:
+    with pytest.raises(ValidationError, match=expected):
         TreeSearch(**parameters)
 
 

@@ -61,7 +61,7 @@ def test_tools_look_at_the_input(gauge: CodegymEnvironment) -> None:
 
 
 @pytest.mark.parametrize(
-    ("action", "said"),
+    ("action", "expected"),
     [
         (call("weigh", jar=6), "There is no jar 6."),
         (call("weigh", jar="2"), "'2' is not of type 'integer'"),
@@ -80,11 +80,11 @@ def test_tools_look_at_the_input(gauge: CodegymEnvironment) -> None:
         (MessageAction(content=f"submit(answer={'[' * 3000}{']' * 3000})"), ""),
     ],
 )
-def test_what_no_tool_takes_changes_nothing(action: ApiAction, said: str, gauge: CodegymEnvironment) -> None:
+def test_what_no_tool_takes_changes_nothing(action: ApiAction, expected: str, gauge: CodegymEnvironment) -> None:
     before = gauge.state_digest(), gauge.snapshot()
     transition = gauge.step(action)
     assert transition.error
-    assert said in str(getattr(transition.observation, "content", ""))
+    assert expected in str(getattr(transition.observation, "content", ""))
     assert (gauge.state_digest(), gauge.snapshot()) == before
 
 
@@ -190,7 +190,7 @@ def test_the_expert_goes_on_where_nothing_was_changed_meanwhile(piles: CodegymEn
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "expected"),
     [
         ("1 / 0", "ZeroDivisionError"),
         ("state.clear()\n    raise Refused('no')", "no"),
@@ -201,13 +201,13 @@ def test_the_expert_goes_on_where_nothing_was_changed_meanwhile(piles: CodegymEn
         ("state['jars'] = {1}", "not JSON serializable"),
     ],
 )
-def test_tools_that_fail_harm_nothing(body: str, said: str) -> None:
+def test_tools_that_fail_harm_nothing(body: str, expected: str) -> None:
     spec = rewritten(GAUGE, "code", 'return state["lids"]', body)
     for environment in lived(spec, COUNT):
         before = environment.snapshot()
         transition = environment.step(call("count_lids"))
         assert transition.error
-        assert said in str(getattr(transition.observation, "content", ""))
+        assert expected in str(getattr(transition.observation, "content", ""))
         assert environment.snapshot() == before
         assert seen(environment, call("weigh", jar=0)) == "12"
 
@@ -219,7 +219,7 @@ def test_long_results_are_cut() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "task", "said"),
+    ("spec", "task", "expected"),
     [
         (msgspec.structs.replace(GAUGE_SPEC, source="{}"), COUNT, "this is no problem"),
         (changed(code=GAUGE.code + "\n1 / 0"), COUNT, "ZeroDivisionError"),
@@ -227,8 +227,8 @@ def test_long_results_are_cut() -> None:
         (GAUGE_SPEC, msgspec.structs.replace(COUNT, initial_state={}), "`instance`"),
     ],
 )
-def test_worlds_that_cannot_begin_say_why(spec: EnvironmentSpec, task: Task, said: str) -> None:
-    with pytest.raises(EnvError, match=said):
+def test_worlds_that_cannot_begin_say_why(spec: EnvironmentSpec, task: Task, expected: str) -> None:
+    with pytest.raises(EnvError, match=expected):
         CodegymEnvironment(spec).reset(task, 0)
 
 
@@ -242,7 +242,7 @@ def test_its_episodes_are_lived_in_threads() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "reason", "said"),
+    ("fields", "reason", "expected"),
     [
         ({"code": "def weigh(state, jar:"}, "syntax", "code is no Python"),
         ({"code": f"{GAUGE.code}\ndeep = 1{'+1' * 1_500}"}, "syntax", "code is nested more than 200 deep"),
@@ -268,8 +268,8 @@ def test_its_episodes_are_lived_in_threads() -> None:
         ({"tools": ()}, "tools", "1 to 16 tools"),
     ],
 )
-def test_problems_that_cannot_be_read_say_why(fields: JsonObject, reason: str, said: str) -> None:
-    with pytest.raises(ProblemError, match=said) as caught:
+def test_problems_that_cannot_be_read_say_why(fields: JsonObject, reason: str, expected: str) -> None:
+    with pytest.raises(ProblemError, match=expected) as caught:
         read_problem(changed(**fields).source)
     assert caught.value.reason == reason
 

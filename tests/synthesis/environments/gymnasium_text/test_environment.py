@@ -171,9 +171,9 @@ SPEC_MISTAKES: dict[str, tuple[str, JsonObject, str]] = {
 
 
 @pytest.mark.filterwarnings("ignore:.*The environment Taxi-v3 is out of date.*")
-@pytest.mark.parametrize(("source", "parameters", "said"), SPEC_MISTAKES.values(), ids=list(SPEC_MISTAKES))
-def test_a_broken_spec_is_the_worlds_fault(source: str, parameters: JsonObject, said: str) -> None:
-    with pytest.raises(EnvError, match=said):
+@pytest.mark.parametrize(("source", "parameters", "expected"), SPEC_MISTAKES.values(), ids=list(SPEC_MISTAKES))
+def test_a_broken_spec_is_the_worlds_fault(source: str, parameters: JsonObject, expected: str) -> None:
+    with pytest.raises(EnvError, match=expected):
         world(source, parameters)
 
 

@@ -27,9 +27,9 @@ SPEC_MISTAKES = {
 }
 
 
-@pytest.mark.parametrize(("changes", "said"), SPEC_MISTAKES.values(), ids=list(SPEC_MISTAKES))
-def test_a_broken_spec_is_the_worlds_fault(changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(EnvError, match=said):
+@pytest.mark.parametrize(("changes", "expected"), SPEC_MISTAKES.values(), ids=list(SPEC_MISTAKES))
+def test_a_broken_spec_is_the_worlds_fault(changes: dict[str, Any], expected: str) -> None:
+    with pytest.raises(EnvError, match=expected):
         PddlEnvironment(msgspec.structs.replace(BLOCKS_SPEC, **changes))
 
 
@@ -41,9 +41,9 @@ PARAMETER_MISTAKES = {
 }
 
 
-@pytest.mark.parametrize(("changes", "said"), PARAMETER_MISTAKES.values(), ids=list(PARAMETER_MISTAKES))
-def test_a_wording_that_does_not_fit_is_refused(changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(EnvError, match=said):
+@pytest.mark.parametrize(("changes", "expected"), PARAMETER_MISTAKES.values(), ids=list(PARAMETER_MISTAKES))
+def test_a_wording_that_does_not_fit_is_refused(changes: dict[str, Any], expected: str) -> None:
+    with pytest.raises(EnvError, match=expected):
         warehouse(**changes)
 
 

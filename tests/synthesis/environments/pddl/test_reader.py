@@ -122,12 +122,12 @@ DOMAIN_MISTAKES = {
 }
 
 
-@pytest.mark.parametrize(("old", "new", "said"), DOMAIN_MISTAKES.values(), ids=list(DOMAIN_MISTAKES))
-def test_a_mistake_in_a_domain_is_explained(old: str, new: str, said: list[str]) -> None:
+@pytest.mark.parametrize(("old", "new", "wanted"), DOMAIN_MISTAKES.values(), ids=list(DOMAIN_MISTAKES))
+def test_a_mistake_in_a_domain_is_explained(old: str, new: str, wanted: list[str]) -> None:
     assert old in WAREHOUSE
     with pytest.raises(PddlError) as error:
         read_domain(WAREHOUSE.replace(old, new, 1))
-    for part in said:
+    for part in wanted:
         assert part in str(error.value)
 
 
@@ -145,12 +145,12 @@ PROBLEM_MISTAKES = {
 }
 
 
-@pytest.mark.parametrize(("old", "new", "said"), PROBLEM_MISTAKES.values(), ids=list(PROBLEM_MISTAKES))
-def test_a_mistake_in_a_problem_is_explained(old: str, new: str, said: list[str]) -> None:
+@pytest.mark.parametrize(("old", "new", "wanted"), PROBLEM_MISTAKES.values(), ids=list(PROBLEM_MISTAKES))
+def test_a_mistake_in_a_problem_is_explained(old: str, new: str, wanted: list[str]) -> None:
     assert old in WAREHOUSE_PROBLEM
     with pytest.raises(PddlError) as error:
         read_problem(WAREHOUSE_PROBLEM.replace(old, new, 1), read_domain(WAREHOUSE))
-    for part in said:
+    for part in wanted:
         assert part in str(error.value)
 
 

@@ -87,7 +87,7 @@ def test_rows_without_an_order_come_the_other_way_round_when_asked_backwards() -
 
 
 @pytest.mark.parametrize(
-    ("rows", "said"),
+    ("rows", "expected"),
     [
         ([(1, 9, 1, "open")], "refers to a row of members that does not exist"),
         ([(1, 1, 1, "lost")], "cannot be filled: CHECK"),
@@ -96,9 +96,9 @@ def test_rows_without_an_order_come_the_other_way_round_when_asked_backwards() -
         ([(1, 1, 1)], "cannot be filled: table loans has 4 columns"),
     ],
 )
-def test_rows_that_break_the_tables_are_named(rows: list[tuple[int | str, ...]], said: str) -> None:
+def test_rows_that_break_the_tables_are_named(rows: list[tuple[int | str, ...]], expected: str) -> None:
     broken = msgspec.structs.replace(LIBRARY, rows={**LIBRARY.rows, "loans": rows})
-    with pytest.raises(ToolboxError, match=said):
+    with pytest.raises(ToolboxError, match=expected):
         Database(broken)
 
 
@@ -115,11 +115,11 @@ def writing(*statements: str, returns: str = "SELECT 1 AS n") -> Tool:
     return Tool(name="more", description="Writes.", writes=statements, returns=returns, columns={"n": ""})
 
 
-@pytest.mark.parametrize(("statement", "said"), [(SLOW, "interrupted"), (LONG, "full")])
-def test_a_write_that_breaks_a_bound_is_refused_and_undone(statement: str, said: str) -> None:
+@pytest.mark.parametrize(("statement", "expected"), [(SLOW, "interrupted"), (LONG, "full")])
+def test_a_write_that_breaks_a_bound_is_refused_and_undone(statement: str, expected: str) -> None:
     database = Database(many_members())
     before = database.contents(), database.image()
-    with database.trial(), pytest.raises(Refused, match=said):
+    with database.trial(), pytest.raises(Refused, match=expected):
         database.call(writing("UPDATE books SET copies = 7", statement), {"text": "a" * 100})
     assert (database.contents(), database.image()) == before
     database.call(writing("UPDATE books SET copies = 7"), {})

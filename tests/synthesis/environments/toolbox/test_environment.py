@@ -44,7 +44,7 @@ def test_rows_are_told_as_json_and_writing_changes_the_digest() -> None:
 
 
 @pytest.mark.parametrize(
-    ("action", "said"),
+    ("action", "expected"),
     [
         (call("burn_book", book_id=1), "There is no tool 'burn_book'; there are find_member, find_book"),
         (call("take_back"), "the argument 'loan_id' is missing; it takes loan_id"),
@@ -64,12 +64,12 @@ def test_rows_are_told_as_json_and_writing_changes_the_digest() -> None:
         (MessageAction(content="take back loan 1"), "That is no call of a tool. Write one such as"),
     ],
 )
-def test_refusals_say_what_is_wrong_and_change_nothing(action: Any, said: str) -> None:
+def test_refusals_say_what_is_wrong_and_change_nothing(action: Any, expected: str) -> None:
     environment = started()
     before = environment.state_digest(), environment.snapshot()
     (transition,) = play(environment, action)
     assert transition.error
-    assert said in told(transition)
+    assert expected in told(transition)
     assert "hint" not in json.loads(told(transition))
     assert (environment.state_digest(), environment.snapshot()) == before
 

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from agentmill.pipelines.engine.operation import SIDES
 from agentmill.pipelines.quality import summary
-from agentmill.pipelines.runs.dropped import Reason, reasons, without_empty
+from agentmill.pipelines.tables.dropped import Reason, reasons, without_empty
 from agentmill.pipelines.terminal.progress import displayed
 from agentmill.schemas.arrow.convert import from_arrow
 from agentmill.schemas.error_codes import ErrorCode

@@ -17,7 +17,7 @@ SPECIAL = ["<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|e
 ADDED = ["<tool_call>", "</tool_call>", "<think>", "</think>"]
 
 
-class Speech(msgspec.Struct, frozen=True):
+class TemplateCase(msgspec.Struct, frozen=True):
     """A chat template and its way to write a turn, up to and with the ``end``; ``None``: it cannot say that.
 
     ``reasoning``, ``parallel`` and ``beside``: it can tell hidden reasoning, several calls at once, and words beside a
@@ -95,12 +95,12 @@ def _calls(message: Message, form: str) -> list[str] | None:
     return [form.format(call.name, text) for call, text in zip(message.tool_calls, texts, strict=True)]
 
 
-SPEECHES = {
-    "tiny": lambda: Speech(TEMPLATE, _tiny),
-    "qwen2_5": lambda: Speech(shipped("qwen2_5"), _qwen2_5),
-    "qwen3_instruct_2507": lambda: Speech(shipped("qwen3_instruct_2507"), _qwen2_5),
-    "qwen3": lambda: Speech(shipped("qwen3"), _qwen3, reasoning=True, rewrites=True),
-    "llama3_1": lambda: Speech(shipped("llama3_1"), _llama, "<|eot_id|>", parallel=False, beside=False),
-    "llama3_2": lambda: Speech(shipped("llama3_2"), _llama, "<|eot_id|>", parallel=False, beside=False),
+TEMPLATE_CASES = {
+    "tiny": lambda: TemplateCase(TEMPLATE, _tiny),
+    "qwen2_5": lambda: TemplateCase(shipped("qwen2_5"), _qwen2_5),
+    "qwen3_instruct_2507": lambda: TemplateCase(shipped("qwen3_instruct_2507"), _qwen2_5),
+    "qwen3": lambda: TemplateCase(shipped("qwen3"), _qwen3, reasoning=True, rewrites=True),
+    "llama3_1": lambda: TemplateCase(shipped("llama3_1"), _llama, "<|eot_id|>", parallel=False, beside=False),
+    "llama3_2": lambda: TemplateCase(shipped("llama3_2"), _llama, "<|eot_id|>", parallel=False, beside=False),
 }
 """By the names that TRL has for them; ``qwen2_5`` is also that of the bundled model."""

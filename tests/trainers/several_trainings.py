@@ -1,6 +1,6 @@
 """Several trainings by one launch, whose imports take longer than they do.
 
-    python -m tests.trainers.in_turn FOLDER/TRAINER.yaml:PORT …
+    python -m tests.trainers.several_trainings FOLDER/TRAINER.yaml:PORT …
 
 Each training gets processes of its own, forked after the imports, that meet at its port.
 """

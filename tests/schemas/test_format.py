@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from agentmill.schemas.arrow.convert import from_arrow, to_arrow
+from agentmill.schemas.format import Decoded, FormatError, Origin
 from agentmill.schemas.formats import FORMATS, READ_ONLY
 from agentmill.schemas.formats.adp.format import Adp
-from agentmill.schemas.formats.format import Decoded, FormatError, Origin
 from agentmill.schemas.records.trajectory import ApiAction, CodeAction, TextObservation, Trajectory
 from agentmill.schemas.registry import Registry
 from tests.builders import tool_trajectory, trajectory

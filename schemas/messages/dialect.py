@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from agentmill.schemas.formats.format import FormatError
+from agentmill.schemas.format import FormatError
 from agentmill.schemas.messages.surface_text import worded
 from agentmill.schemas.records.trajectory import Action, AnyAction, ApiAction, CodeAction, MessageAction
 

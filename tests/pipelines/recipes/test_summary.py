@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from agentmill.pipelines.cli.run import show_finish
+from agentmill.pipelines.evaluation import Episode, episode_of, episodes_of, measure, paired_difference
 from agentmill.pipelines.recipes.runner import RunResult
-from agentmill.pipelines.runs.evaluation import Episode, episode_of, episodes_of, measure, paired_difference
-from agentmill.pipelines.runs.summary import (
+from agentmill.pipelines.recipes.summary import (
     StageSummary,
     Summary,
     difference_lines,

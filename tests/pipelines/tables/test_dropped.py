@@ -11,7 +11,7 @@ import pytest
 
 from agentmill.pipelines.engine.operation import Blamed, Result, Unit
 from agentmill.pipelines.engine.run import run_stage
-from agentmill.pipelines.runs.dropped import refuse_unused, unused_notes
+from agentmill.pipelines.tables.dropped import refuse_unused, unused_notes
 from agentmill.schemas.errors import NothingUsed
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.records.verdict import Dropped

@@ -147,7 +147,7 @@ def total_rows(summary: Summary) -> list[Row]:
 
 
 FEW_ENVIRONMENTS = 10
-"""Intervals from fewer environments than these come with a warning (see ``agentmill.pipelines.runs.evaluation``)."""
+"""Intervals from fewer environments than these come with a warning (see ``agentmill.pipelines.evaluation``)."""
 
 MEASURE_COLUMNS = [
     "split",

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from agentmill.pipelines.runs.evaluation import (
+from agentmill.pipelines.evaluation import (
     Episode,
     bootstrap_mean,
     effective_tasks,

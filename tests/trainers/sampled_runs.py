@@ -21,7 +21,7 @@ from agentmill.schemas.views.view import Unused
 from agentmill.synthesis.policies.completion import token_delta, token_sequence
 from agentmill.trainers.chat_template import renderer
 from tests.builders import agent_message, called, instruction, outcome, seen, tool, trajectory
-from tests.trainers.speech import Speech
+from tests.trainers.template_families import TemplateCase
 
 Row = SftRow | PreferenceRow | UnpairedRow
 
@@ -58,14 +58,14 @@ NAMES = st.sampled_from(["look", "open_door"])
 
 
 @st.composite
-def turn(draw: st.DrawFn, number: int, speech: Speech, plain: bool) -> list[AnyItem]:
+def turn(draw: st.DrawFn, number: int, case_of_template: TemplateCase, plain: bool) -> list[AnyItem]:
     """A turn of the agent and what answers it; ``plain``: only what the template can say."""
     kinds = ["text", "text", "code", "call"]
-    kinds += ["calls"] if speech.parallel or not plain else []
-    kinds += ["thought"] if speech.beside or not plain else []
+    kinds += ["calls"] if case_of_template.parallel or not plain else []
+    kinds += ["thought"] if case_of_template.beside or not plain else []
     kinds += [] if plain else ["broken"]
     kind = draw(st.sampled_from(kinds))
-    reasoning = draw(TEXTS) if (speech.reasoning or not plain) and draw(st.booleans()) else None
+    reasoning = draw(TEXTS) if (case_of_template.reasoning or not plain) and draw(st.booleans()) else None
     if kind in ("text", "code"):
         text = draw(TEXTS)
         action = (
@@ -90,12 +90,12 @@ def _call(draw: st.DrawFn, number: int, index: int) -> ApiAction:
 
 
 @st.composite
-def families(draw: st.DrawFn, speech: Speech, plain: bool) -> list[Trajectory]:
+def families(draw: st.DrawFn, case_of_template: TemplateCase, plain: bool) -> list[Trajectory]:
     """A success and a failure that begin alike; the success may be a branch of the failure."""
     number = draw(st.integers(0, 2))
-    start = [draw(turn(index, speech, plain)) for index in range(1, number + 1)]
+    start = [draw(turn(index, case_of_template, plain)) for index in range(1, number + 1)]
     lengths = [draw(st.integers(1, 2)) for _ in range(2)]
-    ways = [[draw(turn(number + 1 + index, speech, plain)) for index in range(length)] for length in lengths]
+    ways = [[draw(turn(number + 1 + index, case_of_template, plain)) for index in range(length)] for length in lengths]
     branch = draw(st.booleans())
     fields = {
         "system_prompt": draw(st.none() | TEXTS),
@@ -137,7 +137,9 @@ def rows_of(name: str, parameters: dict[str, Any], family: Sequence[Trajectory])
     return [view.make_row(pair, by_id[pair.chosen.trajectory_id], by_id[pair.rejected.trajectory_id]) for pair in pairs]
 
 
-def lived(run: Trajectory, speech: Speech, tokenizer: Any, manners: Sequence[str], carried: bool = False) -> Trajectory:
+def played(
+    run: Trajectory, case_of_template: TemplateCase, tokenizer: Any, manners: Sequence[str], carried: bool = False
+) -> Trajectory:
     """The run with the tokens of each turn, as a server would give them; the turns take ``manners`` in order.
 
     What is said in a ``usual`` turn has the tokens of its text, in a ``spelt`` one those of its letters; a ``cut`` one
@@ -152,7 +154,7 @@ def lived(run: Trajectory, speech: Speech, tokenizer: Any, manners: Sequence[str
         if message.role == "assistant":
             prompt = render(to_template(told), functions, True)
             before = token_sequence(content) if carried else []
-            text, sampled = _sampled(message, speech, tokenizer, manners[turns % len(manners)])
+            text, sampled = _sampled(message, case_of_template, tokenizer, manners[turns % len(manners)])
             ids = before + ids_of(prompt[known if before else 0 :], tokenizer)
             items[0] = msgspec.structs.replace(items[0], tokens=token_delta(content, ids, sampled, [], None))
             turns, known = turns + 1, len(prompt) + len(text)
@@ -161,13 +163,13 @@ def lived(run: Trajectory, speech: Speech, tokenizer: Any, manners: Sequence[str
     return msgspec.structs.replace(run, content=content)
 
 
-def _sampled(message: Message, speech: Speech, tokenizer: Any, manner: str) -> tuple[str, list[int]]:
+def _sampled(message: Message, case_of_template: TemplateCase, tokenizer: Any, manner: str) -> tuple[str, list[int]]:
     """What is said, and its tokens; a turn that says nothing cannot be cut."""
-    text = speech.says(message) or speech.end
-    words = text.removesuffix(speech.end)
+    text = case_of_template.says(message) or case_of_template.end
+    words = text.removesuffix(case_of_template.end)
     if manner == "spelt":
         letters = [one for letter in words for one in ids_of(letter, tokenizer)]
-        return text, [*letters, *ids_of(speech.end, tokenizer)]
+        return text, [*letters, *ids_of(case_of_template.end, tokenizer)]
     if manner == "cut" and words:
         return words, ids_of(words, tokenizer)
     return text, ids_of(text, tokenizer)

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from agentmill.pipelines.report.text import cut, label
+from agentmill.pipelines.untrusted_text import cut, label
 from agentmill.pipelines.view.sources import opened_file
 from agentmill.schemas.arrow.check import MOST_LEVELS
 from agentmill.schemas.arrow.convert import from_arrow
