@@ -1,11 +1,11 @@
-"""Scaffolds: how an agent is told of its environment, and whether it acts by text or by tool calls.
+"""Scaffolds: how the system prompt describes an environment, and whether the agent acts by text or by tool calls.
 
 * ``text``: one command a message.
 * ``react``: thoughts, and in the last line of the message one command (after ReAct, arXiv:2210.03629). The thoughts
   become the action's ``description``, so that the conversation shows the message as it was written.
 * ``tools``: native tool calls.
 
-To act by code needs a sandbox, which no environment here has. To plan first is a second role (``multi_agent``).
+In environments of family ``interpreter`` a command is code. To plan first is a second role (``multi_agent``).
 """
 
 from __future__ import annotations
