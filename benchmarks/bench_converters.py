@@ -26,8 +26,9 @@ import msgspec
 from bench_normalize import prose, swe
 from machine import describe
 
-from agentmill.pipelines.engine.stage_run import Job
+from agentmill.pipelines.operators.make_table import make_table
 from agentmill.pipelines.operators.normalize import Normalize
+from agentmill.pipelines.operators.operator import StepContext
 from agentmill.schemas.config import validate
 from agentmill.schemas.records.record import JsonObject
 
@@ -133,8 +134,10 @@ def our_seconds(name: str, rows: Path) -> float:
 
 def normalize(name: str, rows: Path, folder: Path) -> None:
     """Run our step in this process."""
-    stage: Normalize = validate(Normalize, {"data": [str(rows)], "dataset": "bench", **KINDS[name].profile}, "bench")
-    Job(operator="normalize", name=folder.name, stage=stage, inputs={}, folder=folder).run()
+    parameters: Normalize = validate(
+        Normalize, {"data": [str(rows)], "dataset": "bench", **KINDS[name].profile}, "bench"
+    )
+    make_table(parameters, {}, StepContext(operator="normalize", name=folder.name, folder=folder))
 
 
 def compare(name: str, megabytes: float, checkout: Path, folder: Path) -> bool:
