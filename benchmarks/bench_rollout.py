@@ -31,9 +31,9 @@ from agentmill.schemas.records.task import Task
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.tables import Table
 from tests.simulated.answers import Behaviour
+from tests.simulated.environment import course, registered, task
 from tests.simulated.server import running, stats_of
 from tests.simulated.stage import sampling
-from tests.simulated.world import course, registered, task
 
 UTILISATION_TARGET = 0.90
 GATHER_TARGET = 5.0

@@ -19,8 +19,8 @@ from agentmill.pipelines.serving.endpoints import Endpoint
 from agentmill.schemas.ids import derive_seed
 from agentmill.schemas.records.task import Task
 from agentmill.schemas.records.trajectory import MessageAction
+from tests.simulated.environment import SimulatedEnvironment
 from tests.simulated.stage import SEED
-from tests.simulated.world import SimulatedWorld
 
 Messages = tuple[OpenAIChatMessage, ...]
 
@@ -106,7 +106,7 @@ def leave(walk: Walk) -> None:
 
 def opened(task: Task) -> Walk:
     """An episode at its start."""
-    world = SimulatedWorld()
+    world = SimulatedEnvironment()
     seen = world.reset(task, seed_of(task))
     system = OpenAIChatMessage("system", world.rules)
     return Walk(task, world.snapshot(), (system, OpenAIChatMessage("user", f"{task.instruction}\n{seen.content}")))
@@ -115,7 +115,7 @@ def opened(task: Task) -> Walk:
 def stepped(walk: Walk, result: PredictionResult) -> Walk:
     """The episode after an answer."""
     said = result.inference.choices[0].message.content or ""
-    world = SimulatedWorld()
+    world = SimulatedEnvironment()
     world.reset(walk.task, seed_of(walk.task))
     world.restore(walk.place)
     transition = world.step(MessageAction(content=said))

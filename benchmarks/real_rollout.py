@@ -23,8 +23,8 @@ from agentmill.pipelines.serving.servers import serve
 from agentmill.schemas.records.task import Task
 from agentmill.schemas.records.trajectory import Action, Trajectory
 from agentmill.schemas.tables import Table
+from tests.simulated.environment import task
 from tests.simulated.stage import sampling
-from tests.simulated.world import task
 
 BARE_TARGET = 0.90
 GATHER_TARGET = 1.5

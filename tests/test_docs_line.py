@@ -15,7 +15,7 @@ from agentmill.schemas.config import read_yaml
 from agentmill.schemas.records.verdict import Dropped
 from agentmill.schemas.tables import Table, read_shard
 from tests.pages import ROOT, blocks_of
-from tests.pipelines.cli.world import agentmill
+from tests.pipelines.cli.tables import agentmill
 
 RECIPE = ROOT / "configs/line.yaml"
 PLACE = re.compile(r"^`(runs/line/[\w/.]+)`:$|^```json\n(.*?)^```", re.DOTALL | re.MULTILINE)

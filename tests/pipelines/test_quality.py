@@ -16,7 +16,7 @@ from agentmill.schemas.tables import Table
 from tests.builders import agent_message, called, instruction, outcome, seen, tool, trajectory
 from tests.errors import user_error
 from tests.model import tiny_model
-from tests.pipelines.cli.world import agentmill
+from tests.pipelines.cli.tables import agentmill
 from tests.pipelines.engine.stages import write_table
 from tests.pipelines.operators.steps import run
 

@@ -12,8 +12,8 @@ from agentmill.synthesis.policies.policy import ContextOverflow, Conversation, P
 from agentmill.synthesis.rollouts.strategy import Exploration
 from agentmill.synthesis.strategies.sample import Sample
 from tests.simulated.answers import Behaviour, answer
+from tests.simulated.environment import SPECS, SimulatedEnvironment
 from tests.simulated.stage import SEED
-from tests.simulated.world import SPECS, SimulatedWorld
 
 
 class Oracle(VllmPolicy):
@@ -40,7 +40,7 @@ async def outcome(task: Task, settings: PolicySettings, behaviour: Behaviour) ->
     told = Exploration(
         task=task,
         spec=spec,
-        make_environment=lambda: SimulatedWorld(spec),
+        make_environment=lambda: SimulatedEnvironment(spec),
         policies={"actor": Oracle(settings, behaviour)},
         seed=SEED,
     )

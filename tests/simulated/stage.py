@@ -17,7 +17,7 @@ from agentmill.schemas.config import validate
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.task import Task
 from tests.pipelines.operators.steps import StepRun
-from tests.simulated.world import SPECS
+from tests.simulated.environment import SPECS
 
 SEED = 5
 

@@ -12,7 +12,7 @@ from agentmill.schemas.records.verdict import Node
 from agentmill.synthesis.step_values import Estimate, Group, Step, continued, returns, searched, steps_of
 from agentmill.synthesis.strategies.branch import Branch
 from agentmill.synthesis.strategies.sample import Sample
-from tests.ruin_world import gambler, ruin_task
+from tests.ruin_environment import gambler, ruin_task
 from tests.synthesis.strategies.exploring import exploration, only
 
 

@@ -31,7 +31,7 @@ from agentmill.trainers.bundled import bundled_model, main
 from agentmill.trainers.model_io import load_tokenizer
 from tests.builders import agent_message, called, instruction, outcome, seen, tool, tool_trajectory, verdict
 from tests.errors import user_error
-from tests.pipelines.cli.world import agentmill
+from tests.pipelines.cli.tables import agentmill
 from tests.trainers.tables import write_table
 from tests.trainers.test_resume import checkpoints, curve, kill_at_checkpoint
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tests.pipelines.cli.world import PROGRAM
+from tests.pipelines.cli.tables import PROGRAM
 
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 CTRL_C = b"\x03"

@@ -14,7 +14,7 @@ from agentmill.schemas.tables import Table
 from agentmill.synthesis.policies.cost import LEDGER, read_ledger
 from tests.errors import shows
 from tests.fake_openai import MODEL, FakeOpenAi, Reply, status, text
-from tests.pipelines.cli.world import DEMONSTRATE, agentmill, write_recipe, write_world
+from tests.pipelines.cli.tables import DEMONSTRATE, agentmill, write_environments, write_recipe
 
 SAMPLE = {**DEMONSTRATE, "operator": "sample", "policy": "actor", "max_turns": 2, "window": 2, "as": "explored"}
 
@@ -28,7 +28,7 @@ def actor(server: FakeOpenAi, **fields: Any) -> dict[str, Any]:
 def test_a_stage_that_spent_its_budget_goes_on_with_a_larger_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], runner: dict[str, Any]
 ) -> None:
-    write_world(tmp_path, copies=12)
+    write_environments(tmp_path, copies=12)
     with FakeOpenAi([text("look")]) as server:
         models = {"actor": actor(server, budget={"tokens": 1})}
         recipe = write_recipe(tmp_path, SAMPLE, models=models, runner=runner)
@@ -61,7 +61,7 @@ def test_a_stage_that_spent_its_budget_goes_on_with_a_larger_one(
 
 
 def test_a_budget_in_dollars(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_world(tmp_path, copies=4)
+    write_environments(tmp_path, copies=4)
     with FakeOpenAi([text("look")]) as server:
         models = {"actor": actor(server, budget={"usd": 0.5})}
         assert agentmill("run", write_recipe(tmp_path, SAMPLE, models=models)) == 1
@@ -70,7 +70,7 @@ def test_a_budget_in_dollars(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 
 def test_a_run_that_stops_says_what_it_has_cost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_world(tmp_path, copies=1)
+    write_environments(tmp_path, copies=1)
     with FakeOpenAi([text("look"), status(400, message="no more")]) as server:
         recipe = write_recipe(tmp_path, SAMPLE, models={"actor": actor(server)})
         assert agentmill("run", recipe) == 1
@@ -82,7 +82,7 @@ def test_a_run_that_stops_says_what_it_has_cost(tmp_path: Path, capsys: pytest.C
 
 
 def test_entries_of_one_model_have_budgets_of_their_own(tmp_path: Path) -> None:
-    write_world(tmp_path, copies=2)
+    write_environments(tmp_path, copies=2)
     again = {**SAMPLE, "policy": "frugal", "as": "again"}
     with FakeOpenAi([text("look")]) as server:
         models = {"actor": actor(server, budget={"tokens": 1_000_000}), "frugal": actor(server, budget={"tokens": 1})}
@@ -99,7 +99,7 @@ def test_entries_of_one_model_have_budgets_of_their_own(tmp_path: Path) -> None:
 def test_a_provider_that_refuses_all_stops_the_stage_and_costs_no_episode(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], runner: dict[str, Any]
 ) -> None:
-    write_world(tmp_path, copies=12)
+    write_environments(tmp_path, copies=12)
     left = [9]
 
     def metered(body: dict[str, Any]) -> Reply:
@@ -139,7 +139,7 @@ def test_a_provider_that_refuses_all_stops_the_stage_and_costs_no_episode(
 def test_mistakes_are_explained(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], fields: dict[str, Any], message: tuple[str, ...]
 ) -> None:
-    write_world(tmp_path)
+    write_environments(tmp_path)
     models = {"actor": {"policy": "openai", "model": MODEL, "endpoints": ["http://127.0.0.1:9/v1"], **fields}}
     assert agentmill("run", write_recipe(tmp_path, SAMPLE, models=models)) == 2
     assert shows(capsys.readouterr().err, *message)

@@ -15,7 +15,7 @@ from agentmill.schemas.config import dump_yaml
 from agentmill.schemas.tables import Counts, Table, read_manifest
 from tests.errors import shows
 from tests.fake_hub import FakeHub, child
-from tests.pipelines.cli.world import PROGRAM, agentmill
+from tests.pipelines.cli.tables import PROGRAM, agentmill
 
 pytestmark = pytest.mark.slow
 

@@ -21,7 +21,7 @@ from agentmill.pipelines.processes.children import run_module
 from agentmill.schemas.tables import Table
 from tests.fake_openai import MODEL, FakeOpenAi, text
 from tests.model import tiny_model
-from tests.pipelines.cli.world import (
+from tests.pipelines.cli.tables import (
     CHECK,
     COMPARE,
     DEMONSTRATE,
@@ -30,9 +30,9 @@ from tests.pipelines.cli.world import (
     agentmill,
     places,
     started,
+    write_environments,
     write_many,
     write_recipe,
-    write_world,
 )
 from tests.pipelines.engine.stages import ended_in
 
@@ -85,7 +85,7 @@ def read_until_started(process: subprocess.Popen[str], stage: str) -> str:
 
 @pytest.mark.parametrize("step", [SPEC_ENV, PROPOSE, EVOLVE, ADMIT, {**DEMONSTRATE, "k": 40}], ids=itemgetter("as"))
 def test_a_stage_is_interrupted(tmp_path: Path, step: dict[str, Any]) -> None:
-    write_world(tmp_path, copies=100)
+    write_environments(tmp_path, copies=100)
     recipe = write_recipe(tmp_path, step)
     code, said = interrupted(started("run", recipe), step["as"])
     last = f"agentmill: interrupted; what was finished is kept. Go on with: agentmill run {recipe}"
@@ -96,7 +96,7 @@ def test_a_stage_is_interrupted(tmp_path: Path, step: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("step", [CHECK, KEEP, ROWS], ids=itemgetter("as"))
 def test_a_stage_over_trajectories_is_interrupted(tmp_path: Path, step: dict[str, Any]) -> None:
-    write_world(tmp_path)
+    write_environments(tmp_path)
     assert agentmill("run", write_recipe(tmp_path, DEMONSTRATE)) == 0
     many = write_many(tmp_path / "run/demonstrations", tmp_path / "demonstrations", 50_000)
     recipe = write_recipe(tmp_path, step, data={**places(tmp_path), "demonstrations": str(many)})
@@ -107,7 +107,7 @@ def test_a_stage_over_trajectories_is_interrupted(tmp_path: Path, step: dict[str
 
 
 def test_an_evaluation_is_interrupted_and_goes_on(tmp_path: Path) -> None:
-    write_world(tmp_path, copies=150)
+    write_environments(tmp_path, copies=150)
     recipe = write_recipe(tmp_path, COMPARE)
     code, said = interrupted(started("run", recipe), "evaluation/held_out_tasks/base/trajectories")
     assert code == 130, said
@@ -118,7 +118,7 @@ def test_an_evaluation_is_interrupted_and_goes_on(tmp_path: Path) -> None:
 
 def test_a_training_is_interrupted_between_steps_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    write_world(tmp_path)
+    write_environments(tmp_path)
     models = {**MODELS, "actor": {"policy": "vllm", "model": str(tiny_model())}}
     train = {**TRAIN, "max_steps": 150}
     recipe = write_recipe(tmp_path, DEMONSTRATE, CHECK, EXPORT, train, models=models)
@@ -134,7 +134,7 @@ def test_a_training_is_interrupted_between_steps_and_goes_on(tmp_path: Path, mon
 
 
 def test_sigterm_stops_a_stage_in_the_same_way(tmp_path: Path) -> None:
-    write_world(tmp_path, copies=100)
+    write_environments(tmp_path, copies=100)
     process = started("run", write_recipe(tmp_path, {**DEMONSTRATE, "k": 40}))
     code, said = interrupted(process, "demonstrations", number=signal.SIGTERM)
     assert (code, "Traceback" in said) == (143, False)
@@ -161,7 +161,7 @@ def worker_processes(process: subprocess.Popen[str]) -> list[psutil.Process]:
 
 
 def test_sigterm_to_the_process_group_ends_all_of_it(tmp_path: Path) -> None:
-    write_world(tmp_path, copies=100)
+    write_environments(tmp_path, copies=100)
     process = started("run", write_recipe(tmp_path, {**DEMONSTRATE, "k": 40}, **TWO))
     code, said = interrupted(
         process, "demonstrations", lambda: bool(worker_processes(process)), signal.SIGTERM, group=True
@@ -170,7 +170,7 @@ def test_sigterm_to_the_process_group_ends_all_of_it(tmp_path: Path) -> None:
 
 
 def test_a_command_in_the_background_survives_a_lost_worker_and_can_be_interrupted(tmp_path: Path) -> None:
-    write_world(tmp_path, copies=100)
+    write_environments(tmp_path, copies=100)
     step = {**DEMONSTRATE, "k": 40}
     process = started("run", write_recipe(tmp_path, step, **TWO), in_background=True)
     told = read_until_started(process, "demonstrations")
@@ -183,7 +183,7 @@ def test_a_command_in_the_background_survives_a_lost_worker_and_can_be_interrupt
 
 
 def test_the_command_that_was_interrupted_goes_on(tmp_path: Path) -> None:
-    write_world(tmp_path, copies=100)
+    write_environments(tmp_path, copies=100)
     recipe = write_recipe(tmp_path, {**DEMONSTRATE, "k": 3}, CHECK)
     code, said = interrupted(
         started("run", recipe), "demonstrations", lambda: ended_in(tmp_path / "run/demonstrations") > 3
@@ -199,7 +199,7 @@ def test_the_command_that_was_interrupted_goes_on(tmp_path: Path) -> None:
 
 
 def test_a_rollout_that_waits_for_a_model_is_interrupted(tmp_path: Path) -> None:
-    write_world(tmp_path)
+    write_environments(tmp_path)
     with FakeOpenAi([text("look", hang_s=90)]) as server:
         models = {"actor": {"policy": "openai", "model": MODEL, "endpoints": [server.url]}}
         step = {**DEMONSTRATE, "operator": "sample", "policy": "actor"}
@@ -209,7 +209,7 @@ def test_a_rollout_that_waits_for_a_model_is_interrupted(tmp_path: Path) -> None
 
 
 def test_a_server_that_starts_is_interrupted(tmp_path: Path) -> None:
-    write_world(tmp_path)
+    write_environments(tmp_path)
     model = tmp_path / "model"
     model.mkdir()
     (model / "config.json").write_text(json.dumps({"architectures": ["LlamaForCausalLM"], "model_type": "llama"}))

@@ -24,17 +24,17 @@ from agentmill.schemas.errors import UNPRINTABLE, UserError, printable
 from agentmill.synthesis.environments.conformance import Finding
 from agentmill.trainers.command import exit_code_of as outcome_of
 from tests.fake_hub import direct
-from tests.pipelines.cli.terminal import CTRL_C, lines_of, on_terminal
-from tests.pipelines.cli.world import (
+from tests.pipelines.cli.tables import (
     CHECK,
     COMPARE,
     DEMONSTRATE,
     PROGRAM,
     agentmill,
     places,
+    write_environments,
     write_recipe,
-    write_world,
 )
+from tests.pipelines.cli.terminal import CTRL_C, lines_of, on_terminal
 from tests.test_docs import parsed
 from tests.writing_hub import WRITER, WritingHub
 
@@ -60,7 +60,7 @@ TRAINED = {
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with environments, tasks, demonstrations and their verdicts, files to normalize and to train by."""
     folder = tmp_path_factory.mktemp("made")
-    write_world(folder)
+    write_environments(folder)
     (folder / "raw.jsonl").write_text('{"messages": [{"role": "user", "content": "go"}]}\n', encoding="utf-8")
     (folder / "train.yaml").write_text(f"rows: x\nmodel: y\noutput: {folder / 'model'}\n", encoding="utf-8")
     assert agentmill("run", write_recipe(folder, DEMONSTRATE, CHECK, run_dir=str(folder))) == 0

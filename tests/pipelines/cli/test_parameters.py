@@ -12,7 +12,7 @@ from agentmill.schemas.config import validate
 from agentmill.schemas.records.manifest import read_manifest
 from tests.errors import user_error
 from tests.fake_openai import MODEL, FakeOpenAi, Reply, status, text
-from tests.pipelines.cli.world import DEMONSTRATE, agentmill, write_recipe, write_world
+from tests.pipelines.cli.tables import DEMONSTRATE, agentmill, write_environments, write_recipe
 
 SAMPLE = {**DEMONSTRATE, "operator": "sample", "policy": "actor", "max_turns": 2, "window": 2, "as": "explored"}
 NOTES = {**SAMPLE, "context": "notes", "summarizer": "actor"}
@@ -38,7 +38,7 @@ def test_every_caller_sends_the_parameters_of_the_model(
     tmp_path: Path, step: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GATEWAY_SECRET", "hidden-value")
-    write_world(tmp_path, copies=1)
+    write_environments(tmp_path, copies=1)
     with FakeOpenAi([text("look")]) as server:
         model = endpoint(
             server,
@@ -60,7 +60,7 @@ def test_every_caller_sends_the_parameters_of_the_model(
 
 def test_parameters_decide_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GATEWAY_SECRET", "hidden-value")
-    write_world(tmp_path, copies=1)
+    write_environments(tmp_path, copies=1)
     with FakeOpenAi([text("look")]) as server:
         given = {"extra_body": {"min_words": 3}, "headers": {"api-key": "env:GATEWAY_SECRET"}}
         recipe = write_recipe(tmp_path, SAMPLE, models={"actor": endpoint(server, **given)})
@@ -75,7 +75,7 @@ def test_parameters_decide_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_temperature_that_a_step_gives_and_the_model_does_not_take_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write_world(tmp_path, copies=1)
+    write_environments(tmp_path, copies=1)
     with FakeOpenAi([text("look")]) as server:
         models = {"actor": endpoint(server, sampling={"temperature": None})}
         recipe = write_recipe(tmp_path, {**SAMPLE, "temperature": 0.5}, models=models)
@@ -119,7 +119,7 @@ def test_mistakes_are_explained(fields: dict[str, Any], message: tuple[str, ...]
 def test_header_whose_variable_is_missing_is_named_before_anything_is_asked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write_world(tmp_path, copies=1)
+    write_environments(tmp_path, copies=1)
     with FakeOpenAi([text("look")]) as server:
         models = {"actor": endpoint(server, headers={"api-key": "env:NOT_EXPORTED"})}
         assert agentmill("run", write_recipe(tmp_path, SAMPLE, models=models)) == 2
@@ -134,7 +134,7 @@ def test_provider_that_refuses_every_request_ends_the_run_in_its_own_words(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Nothing is dropped, and the run goes on once the parameter is right."""
-    write_world(tmp_path, copies=4)
+    write_environments(tmp_path, copies=4)
 
     def strict(body: dict[str, Any]) -> Reply:
         return status(400, message="use 'max_completion_tokens'") if "max_tokens" in body else text("look")

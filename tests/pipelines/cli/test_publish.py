@@ -16,7 +16,16 @@ from agentmill.schemas.tables import Table
 from tests.builders import run_of_source, trajectory
 from tests.errors import shows
 from tests.fake_hub import child, files_of
-from tests.pipelines.cli.world import CHECK, COMPARE, DEMONSTRATE, EXPORT, PROGRAM, agentmill, write_recipe, write_world
+from tests.pipelines.cli.tables import (
+    CHECK,
+    COMPARE,
+    DEMONSTRATE,
+    EXPORT,
+    PROGRAM,
+    agentmill,
+    write_environments,
+    write_recipe,
+)
 from tests.writing_hub import WRITER, WritingHub
 
 # How huggingface_hub 2.4 hands large files to httpx2.
@@ -64,7 +73,7 @@ class World(NamedTuple):
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of the small world: demonstrations, verdicts, rows and an evaluation."""
     folder = tmp_path_factory.mktemp("small")
-    write_world(folder)
+    write_environments(folder)
     assert agentmill("run", write_recipe(folder, DEMONSTRATE, CHECK, EXPORT, COMPARE)) == 0
     return folder / "run"
 

@@ -15,7 +15,7 @@ from agentmill.schemas.records.record import Record
 from tests.builders import run_of_source, task, trajectory, verdict
 from tests.errors import shows
 from tests.fake_hub import Files, direct
-from tests.pipelines.cli.world import agentmill
+from tests.pipelines.cli.tables import agentmill
 from tests.writing_hub import READER, WRITER, WritingHub
 
 # How huggingface_hub 2.4 hands large files to httpx2.

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.errors import shows
-from tests.pipelines.cli.world import agentmill
-from tests.pipelines.report.world import STEPS, end, write_recipe, write_table
+from tests.pipelines.cli.tables import agentmill
+from tests.pipelines.report.example_run import STEPS, end, write_recipe, write_table
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from agentmill.schemas.tables import Counts, Table
 from tests.errors import shows
 from tests.fake_openai import MODEL, FakeOpenAi, Reply, raw, status, text
-from tests.pipelines.cli.world import DEMONSTRATE, agentmill, write_recipe, write_world
+from tests.pipelines.cli.tables import DEMONSTRATE, agentmill, write_environments, write_recipe
 
 EPISODES = 20
 
@@ -42,7 +42,7 @@ def recipe(folder: Path, server: FakeOpenAi, **step: Any) -> Path:
 def test_episodes_of_a_provider_that_was_down_are_played_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], reply: Reply, reason: str
 ) -> None:
-    write_world(tmp_path)
+    write_environments(tmp_path)
     provider = Provider(50, reply)
     with FakeOpenAi(provider) as server:
         path = recipe(tmp_path, server)
@@ -64,7 +64,7 @@ def test_episodes_of_a_provider_that_was_down_are_played_again(
 def test_a_few_such_episodes_are_dead_letters_and_flags_say_otherwise(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write_world(tmp_path, copies=10)
+    write_environments(tmp_path, copies=10)
     provider = Provider(3, raw(b"junk"))
     with FakeOpenAi(provider) as server:
         path = recipe(tmp_path, server)
@@ -76,7 +76,7 @@ def test_a_few_such_episodes_are_dead_letters_and_flags_say_otherwise(
 
 
 def test_what_was_dropped_may_be_left_behind(tmp_path: Path) -> None:
-    write_world(tmp_path)
+    write_environments(tmp_path)
     with FakeOpenAi(Provider(50, raw(b"junk"))) as server:
         path = recipe(tmp_path, server)
         assert agentmill("run", path, "--no-retry-dropped") == 0
@@ -87,7 +87,7 @@ def test_what_was_dropped_may_be_left_behind(tmp_path: Path) -> None:
 def test_a_step_that_uses_less_than_it_has_to_ends_with_its_reasons(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write_world(tmp_path)
+    write_environments(tmp_path)
     with FakeOpenAi(Provider(50, raw(b"junk"))) as server:
         path = recipe(tmp_path, server, min_used=0.9)
         assert agentmill("run", path, "--no-retry-dropped") == 1
@@ -99,6 +99,6 @@ def test_a_step_that_uses_less_than_it_has_to_ends_with_its_reasons(
 
 @pytest.mark.parametrize("share", [-0.1, 1.5, "half", True])
 def test_a_share_that_is_none_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], share: Any) -> None:
-    write_world(tmp_path)
+    write_environments(tmp_path)
     assert agentmill("run", write_recipe(tmp_path, {**DEMONSTRATE, "min_used": share}), "--dry-run") == 2
     assert shows(capsys.readouterr().err, "number-out-of-range", "min_used", repr(share))

@@ -19,14 +19,14 @@ from agentmill.schemas.records.task import Task
 from agentmill.schemas.records.verdict import Verdict
 from agentmill.schemas.tables import Table
 from tests.errors import shows
-from tests.pipelines.cli.world import (
+from tests.pipelines.cli.tables import (
     CHECK,
     COMPARE,
     DEMONSTRATE,
     EXPORT,
     agentmill,
+    write_environments,
     write_recipe,
-    write_world,
 )
 
 
@@ -34,7 +34,7 @@ from tests.pipelines.cli.world import (
 def line(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder in which a whole recipe was run."""
     folder = tmp_path_factory.mktemp("line")
-    write_world(folder, copies=6)
+    write_environments(folder, copies=6)
     assert agentmill("run", write_recipe(folder, DEMONSTRATE, CHECK, EXPORT, COMPARE)) == 0
     return folder
 
@@ -107,7 +107,7 @@ def test_the_commands_to_try_next_work(line: Path, capsys: pytest.CaptureFixture
 def test_a_changed_parameter_is_refused_and_named_unless_replaced(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write_world(tmp_path)
+    write_environments(tmp_path)
     recipe = write_recipe(tmp_path, DEMONSTRATE, CHECK)
     assert agentmill("run", recipe) == 0
     original = (tmp_path / "run/recipe.yaml").read_bytes()
@@ -120,7 +120,7 @@ def test_a_changed_parameter_is_refused_and_named_unless_replaced(
 
 
 def test_a_run_that_is_changed_has_no_summary_until_it_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_world(tmp_path)
+    write_environments(tmp_path)
     summary, recipe, rows = (tmp_path / "run" / name for name in ("summary.json", "recipe.yaml", "rows"))
     assert agentmill("run", write_recipe(tmp_path, DEMONSTRATE)) == 0
     before = summary.read_bytes(), recipe.read_bytes()
@@ -142,7 +142,7 @@ def test_a_run_that_is_changed_has_no_summary_until_it_is_done(tmp_path: Path, m
 
 
 def test_iterate_writes_each_round_into_a_folder_of_its_own(tmp_path: Path) -> None:
-    write_world(tmp_path)
+    write_environments(tmp_path)
     body = {"operator": "iterate", "rounds": 2, "steps": [DEMONSTRATE, CHECK]}
     assert agentmill("run", write_recipe(tmp_path, body, EXPORT)) == 0
     rounds = [list(Table.open(tmp_path / f"run/round-0{number}/demonstrations").rows()) for number in (1, 2)]
@@ -152,7 +152,7 @@ def test_iterate_writes_each_round_into_a_folder_of_its_own(tmp_path: Path) -> N
 
 
 def test_fork_writes_each_route_into_a_folder_of_its_own(tmp_path: Path) -> None:
-    write_world(tmp_path)
+    write_environments(tmp_path)
     routes = {"wide": [{**DEMONSTRATE, "k": 2}], "narrow": [DEMONSTRATE]}
     export = {"operator": "sft", "from": ["wide/demonstrations", "narrow/demonstrations"], "as": "rows"}
     recipe = write_recipe(tmp_path, {"operator": "fork", "routes": routes}, export)
@@ -164,7 +164,7 @@ def test_fork_writes_each_route_into_a_folder_of_its_own(tmp_path: Path) -> None
 
 
 def test_a_dry_run_lists_the_steps_and_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_world(tmp_path)
+    write_environments(tmp_path)
     assert agentmill("run", write_recipe(tmp_path, DEMONSTRATE, CHECK), "--dry-run") == 0
     assert "check_outcome" in capsys.readouterr().out
     assert not (tmp_path / "run").exists()
@@ -182,7 +182,7 @@ def fails(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
 def test_a_split_without_tasks_is_told_before_the_steps_in_between(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write_world(tmp_path)
+    write_environments(tmp_path)
     recipe = write_recipe(tmp_path, DEMONSTRATE, {**COMPARE, "splits": ["held_out_tasks", "held_out_worlds"]})
     said = fails(capsys, "run", recipe)
     assert said.startswith("steps.1 (evaluate): there are no tasks of split 'held_out_worlds' to play, with share: 1.0")
@@ -191,7 +191,7 @@ def test_a_split_without_tasks_is_told_before_the_steps_in_between(
 
 
 def test_a_missing_and_a_malformed_recipe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_world(tmp_path)
+    write_environments(tmp_path)
     recipe = write_recipe(tmp_path, DEMONSTRATE)
     assert "Did you mean 'recipe.yaml'?" in fails(capsys, "run", tmp_path / "recpie.yaml")
     recipe.write_text("name: a\nname: b\n", encoding="utf-8")
@@ -201,7 +201,7 @@ def test_a_missing_and_a_malformed_recipe(tmp_path: Path, capsys: pytest.Capture
 
 
 def test_an_unknown_key_and_a_wrong_type(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_world(tmp_path)
+    write_environments(tmp_path)
     recipe = write_recipe(tmp_path, {**DEMONSTRATE, "tempratur": 1})
     assert "Did you mean 'temperature'?" in fails(capsys, "run", recipe)
     recipe = write_recipe(tmp_path, DEMONSTRATE)
@@ -209,7 +209,7 @@ def test_an_unknown_key_and_a_wrong_type(tmp_path: Path, capsys: pytest.CaptureF
 
 
 def test_an_inspiration_file_that_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_world(tmp_path)
+    write_environments(tmp_path)
     step = {"operator": "spec_env", "inspiration": str(tmp_path / "texts.jsonl")}
     assert "texts.jsonl" in fails(capsys, "run", write_recipe(tmp_path, step))
     (tmp_path / "texts.jsonl").write_bytes(b"\xff\xfe\x00")
@@ -217,7 +217,7 @@ def test_an_inspiration_file_that_cannot_be_read(tmp_path: Path, capsys: pytest.
 
 
 def test_an_empty_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_world(tmp_path)
+    write_environments(tmp_path)
     step: dict[str, Any] = {**DEMONSTRATE, "split": "test"}
     assert "there are no tasks of split 'test' to play" in fails(capsys, "run", write_recipe(tmp_path, step))
     assert not (tmp_path / "run/demonstrations/manifest.json").exists()
@@ -229,7 +229,7 @@ def test_an_empty_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_a_table_of_a_newer_schema_version(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_world(tmp_path)
+    write_environments(tmp_path)
     manifest = tmp_path / "tasks/manifest.json"
     manifest.write_text(manifest.read_text().replace('"schema_version": "1.0"', '"schema_version": "1.7"'))
     assert "written by schema 1.7, this agentmill reads up to" in fails(
@@ -238,7 +238,7 @@ def test_a_table_of_a_newer_schema_version(tmp_path: Path, capsys: pytest.Captur
 
 
 def test_a_parquet_file_of_a_newer_schema_version(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_world(tmp_path)
+    write_environments(tmp_path)
     shard = tmp_path / "tasks/data/part-00000.parquet"
     table = pq.read_table(shard)
     metadata = {**table.schema.metadata, b"agentmill.schema_version": b"1.7"}
@@ -250,7 +250,7 @@ def test_a_parquet_file_of_a_newer_schema_version(tmp_path: Path, capsys: pytest
 
 
 def test_a_corrupt_parquet_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_world(tmp_path)
+    write_environments(tmp_path)
     shard = tmp_path / "tasks/data/part-00000.parquet"
     content = bytearray(shard.read_bytes())
     content[100:600] = os.urandom(500)
@@ -269,7 +269,7 @@ def resize(folder: Path, shard: Path) -> None:
 
 
 def test_a_port_in_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_world(tmp_path)
+    write_environments(tmp_path)
     (tmp_path / "model").mkdir()
     for name in ("config.json", "tokenizer.json", "model.safetensors"):
         (tmp_path / "model" / name).write_text("{}")
@@ -283,7 +283,7 @@ def test_a_port_in_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_a_run_directory_in_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_world(tmp_path)
+    write_environments(tmp_path)
     recipe = write_recipe(tmp_path, DEMONSTRATE)
     with locked(tmp_path / "run"):
         message = fails(capsys, "run", recipe)
@@ -292,7 +292,7 @@ def test_a_run_directory_in_use(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_a_run_directory_that_cannot_be_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_world(tmp_path)
+    write_environments(tmp_path)
     (tmp_path / "run").write_text("a file")
     assert "give another one with run_dir=" in fails(capsys, "run", write_recipe(tmp_path, DEMONSTRATE))
 

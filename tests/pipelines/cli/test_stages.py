@@ -16,7 +16,7 @@ from agentmill.schemas.tables import Table
 from agentmill.schemas.views import FAMILY_VIEWS, PAIR_VIEWS, VIEWS
 from agentmill.trainers.command import DpoSettings, KtoSettings, RewardSettings, SftSettings
 from tests.errors import shows
-from tests.pipelines.cli.world import CHECK, DEMONSTRATE, agentmill, write_recipe, write_world
+from tests.pipelines.cli.tables import CHECK, DEMONSTRATE, agentmill, write_environments, write_recipe
 
 STAGES = Path(__file__).resolve().parents[3] / "configs/stages"
 
@@ -25,7 +25,7 @@ STAGES = Path(__file__).resolve().parents[3] / "configs/stages"
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with environments, tasks, demonstrations and verdicts on them."""
     folder = tmp_path_factory.mktemp("made")
-    write_world(folder)
+    write_environments(folder)
     assert agentmill("run", write_recipe(folder, DEMONSTRATE, CHECK, run_dir=str(folder))) == 0
     return folder
 

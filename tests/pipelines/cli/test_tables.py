@@ -17,7 +17,7 @@ from agentmill.schemas.records.verdict import Selection
 from agentmill.schemas.tables import Table
 from tests.builders import agent_message, called, instruction, outcome, seen, spec, trajectory, verdict
 from tests.errors import codes, shows
-from tests.pipelines.cli.world import agentmill
+from tests.pipelines.cli.tables import agentmill
 
 
 @pytest.fixture

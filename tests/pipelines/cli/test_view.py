@@ -14,7 +14,7 @@ import pytest
 from agentmill.pipelines.engine.chunks import seed_table
 from tests.builders import trajectory, verdict
 from tests.errors import shows
-from tests.pipelines.cli.world import agentmill
+from tests.pipelines.cli.tables import agentmill
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from tests.builders import trajectory
 from tests.errors import user_error
 from tests.pipelines.engine.stages import bytes_of, dropped_of, rows_of, write_table
 from tests.pipelines.operators.steps import job, model, run, stage
-from tests.ruin_world import SPEC, Gambler, registered, ruin_task, win_probability
+from tests.ruin_environment import SPEC, Gambler, registered, ruin_task, win_probability
 
 ON = {"tasks": "tasks", "environments": "environments"}
 P = 0.6

@@ -17,7 +17,7 @@ from agentmill.synthesis.policies.policy import Conversation, PolicyError, Turn
 from agentmill.synthesis.strategies.branch import first_actions
 from tests.pipelines.engine.stages import dropped_of, rows_of, write_table
 from tests.pipelines.operators.steps import model, run
-from tests.ruin_world import SPEC, Gambler, registered, ruin_task
+from tests.ruin_environment import SPEC, Gambler, registered, ruin_task
 
 ON = {"policy": "p", "tasks": "tasks", "environments": "environments"}
 

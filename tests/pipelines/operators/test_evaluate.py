@@ -19,8 +19,8 @@ from agentmill.pipelines.serving.served_model import ServedModel
 from agentmill.schemas.config import validate
 from agentmill.schemas.tables import Table
 from tests.errors import user_error
-from tests.pipelines.cli.world import COMPARE, MODELS, agentmill, write_recipe, write_world
-from tests.pipelines.report.world import compare
+from tests.pipelines.cli.tables import COMPARE, MODELS, agentmill, write_environments, write_recipe
+from tests.pipelines.report.example_run import compare
 
 EVALUATE = {"models": {"tuned": "actor"}, "tasks": "tasks", "environments": "environments"}
 ROLES = [{"name": "planner"}, {"name": "actor", "acts": True}]
@@ -43,7 +43,7 @@ def sampling(stage: Any, **of_model: Any) -> Any:
 
 
 def plan_of(folder: Path, step: dict[str, Any], **model: Any) -> Plan:
-    write_world(folder)
+    write_environments(folder)
     models = {**MODELS, "actor": {**SERVED, **model}}
     return make_plan(read_recipe(write_recipe(folder, {**COMPARE, "constrained": [], **step}, models=models), []))
 
@@ -92,7 +92,7 @@ def test_models_of_other_roles_are_those_of_the_rollout(tmp_path: Path) -> None:
 
 
 def test_several_agents_are_evaluated_as_they_act(tmp_path: Path) -> None:
-    write_world(tmp_path, copies=1)
+    write_environments(tmp_path, copies=1)
     talker = {"policy": "scripted", "turns": ["go on"] * 40}
     rollout = {"operator": "multi_agent", "roles": ROLES, "models": {"planner": "talker"}, "max_turns": 3}
     step = {**COMPARE, "models": {"tuned": "babbler"}, "constrained": [], "splits": ["held_out_tasks"]}
@@ -183,7 +183,7 @@ def test_several_equal_episodes_are_refused_while_planning(
 def test_equal_draws_of_other_rollouts_are_refused_too(
     step: dict[str, Any], expected: tuple[str, ...], tmp_path: Path
 ) -> None:
-    write_world(tmp_path)
+    write_environments(tmp_path)
     given = {"policy": "actor", "tasks": "tasks", "environments": "environments", "temperature": 0}
     recipe = write_recipe(tmp_path, {**given, **step}, models={"actor": SERVED})
     with user_error(*expected):

@@ -14,12 +14,12 @@ from agentmill.schemas.records.task import EnvironmentSpec, Task
 from agentmill.schemas.records.trajectory import AnyItem, Trajectory
 from agentmill.schemas.records.verdict import Label
 from agentmill.schemas.tables import Counts
-from tests import ruin_world
+from tests import ruin_environment
 from tests.builders import agent_message, instruction, seen, trajectory
 from tests.errors import user_error
 from tests.pipelines.engine.stages import rows_of, write_table
 from tests.pipelines.operators.steps import job, model, run
-from tests.ruin_world import ruin_task
+from tests.ruin_environment import ruin_task
 
 ON = {"tasks": "tasks", "environments": "environments"}
 BENEFICIAL = [{"label": "step", "equals": "beneficial"}]
@@ -106,8 +106,8 @@ def test_a_circle_of_parents_ends(tmp_path: Path) -> None:
 def test_steps_that_lead_to_success_carry_loss_by_their_values(tmp_path: Path) -> None:
     """The chain of EEF: who goes left from 2 of 5 loses, but from where the first step leads it can still be won."""
     write_table(tmp_path / "tasks", [[ruin_task(2, 5)]], Task)
-    write_table(tmp_path / "environments", [[ruin_world.SPEC]], EnvironmentSpec)
-    with ruin_world.registered():
+    write_table(tmp_path / "environments", [[ruin_environment.SPEC]], EnvironmentSpec)
+    with ruin_environment.registered():
         expert, agent = ({"actor": model("gambler", turns=[p], revision=p)} for p in ("0.0", "1.0"))
         run(tmp_path, "sample", "lost", expert, policy="p", **ON)
         run(tmp_path, "branch", "tried", agent, policy="p", of="lost", **ON)

@@ -20,14 +20,14 @@ from agentmill.schemas.records.verdict import Verdict
 from agentmill.schemas.tables import Counts
 from agentmill.synthesis.policies.completion import token_sequence
 from agentmill.synthesis.policies.policy import Conversation, Turn, Unreachable
-from tests import ruin_world, vault_world
+from tests import ruin_environment, vault_environment
 from tests.builders import agent_message, instruction, seen, trajectory, verdict
 from tests.errors import user_error
 from tests.fake_openai import FakeOpenAi, Reply, text
 from tests.pipelines.engine.stages import bytes_of, dropped_of, rows_of, write_table
 from tests.pipelines.operators.steps import job, model, run, stage
-from tests.ruin_world import Gambler, ruin_task
-from tests.vault_world import Cracker, vault_task
+from tests.ruin_environment import Gambler, ruin_task
+from tests.vault_environment import Cracker, vault_task
 
 ON = {"tasks": "tasks", "environments": "environments"}
 HINT = "go right at once"
@@ -50,7 +50,7 @@ def earlier(number: int) -> Trajectory:
 def world(tmp_path: Path) -> Iterator[Path]:
     """Four tasks of gambler's ruin, and ten runs to recall, of which the last failed."""
     write_table(tmp_path / "tasks", [[ruin_task(start, 5) for start in (1, 2, 3, 4)]], Task)
-    write_table(tmp_path / "environments", [[ruin_world.SPEC, vault_world.SPEC]], EnvironmentSpec)
+    write_table(tmp_path / "environments", [[ruin_environment.SPEC, vault_environment.SPEC]], EnvironmentSpec)
     write_table(
         tmp_path / "runs",
         [[earlier(number) for number in range(5)], [earlier(n) for n in range(5, RUNS + 1)]],
@@ -58,7 +58,7 @@ def world(tmp_path: Path) -> Iterator[Path]:
     )
     passed = [verdict(f"run{number}", passed=number < RUNS) for number in range(RUNS + 1)]
     write_table(tmp_path / "verdicts", [passed], Verdict)
-    with ruin_world.registered(), vault_world.registered():
+    with ruin_environment.registered(), vault_environment.registered():
         yield tmp_path
 
 

@@ -19,7 +19,7 @@ from tests.builders import outcome, trajectory, verdict
 from tests.errors import user_error
 from tests.pipelines.engine.stages import rows_of, write_table
 from tests.pipelines.operators.steps import job, model, run
-from tests.ruin_world import SPEC, registered, ruin_task, win_probability
+from tests.ruin_environment import SPEC, registered, ruin_task, win_probability
 
 
 @pytest.fixture

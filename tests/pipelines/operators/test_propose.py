@@ -45,11 +45,11 @@ def test_tasks_of_held_out_environments_are_never_trained_on(worlds: Path) -> No
     split_of = {spec.environment_id: spec.split for spec in rows_of(worlds / "environments")}
     for task in rows_of(worlds / "tasks"):
         assert (split_of[task.environment_id] == "held_out") == (task.split == "held_out_environments")
-    per_world = Counter((task.environment_id, task.split) for task in rows_of(worlds / "proposed_tasks"))
+    per_environment = Counter((task.environment_id, task.split) for task in rows_of(worlds / "proposed_tasks"))
     for environment_id, split in split_of.items():
         if split == "train":
-            assert per_world[environment_id, "held_out_tasks"] <= 1
-            assert per_world[environment_id, "train"] <= 3
+            assert per_environment[environment_id, "held_out_tasks"] <= 1
+            assert per_environment[environment_id, "train"] <= 3
 
 
 @pytest.mark.parametrize(("n", "held_out", "expected"), [(6, 0.1, 2), (4, 0.25, 4), (1, 0.5, 2), (3, 0.9, 10)])

@@ -17,7 +17,7 @@ from agentmill.synthesis.policies.policy import Conversation, PolicyError, Turn
 from tests.hanging import hanging
 from tests.pipelines.engine.stages import rows_of, write_table
 from tests.pipelines.operators.steps import model, run
-from tests.ruin_world import SPEC, Gambler, RuinWorld, registered, ruin_task
+from tests.ruin_environment import SPEC, Gambler, RuinEnvironment, registered, ruin_task
 
 ON = {"tasks": "tasks", "environments": "environments"}
 
@@ -40,8 +40,8 @@ def test_attempts_that_were_made_stay_whatever_breaks_in_a_later_one(
     world: Path, fails_in: int, error: Exception | None, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without an error the world hangs."""
-    monkeypatch.setattr(RuinWorld, "blocking", error is None, raising=False)
-    act, step, reset = Gambler.act, RuinWorld.step, RuinWorld.reset
+    monkeypatch.setattr(RuinEnvironment, "blocking", error is None, raising=False)
+    act, step, reset = Gambler.act, RuinEnvironment.step, RuinEnvironment.reset
     worlds: defaultdict[str, int] = defaultdict(int)
 
     async def acting(policy: Gambler, conversation: Conversation) -> Turn:
@@ -50,11 +50,11 @@ def test_attempts_that_were_made_stay_whatever_breaks_in_a_later_one(
             raise error
         return await act(policy, conversation)
 
-    def starting(ruin: RuinWorld, task: Task, seed: int) -> Any:
+    def starting(ruin: RuinEnvironment, task: Task, seed: int) -> Any:
         worlds[task.task_id] += 1
         return reset(ruin, task, seed)
 
-    def breaking(ruin: RuinWorld, action: Any) -> Any:
+    def breaking(ruin: RuinEnvironment, action: Any) -> Any:
         if worlds[ruin.task.task_id] == fails_in and isinstance(error, EnvError):
             raise error
         if worlds[ruin.task.task_id] == fails_in:
@@ -62,8 +62,8 @@ def test_attempts_that_were_made_stay_whatever_breaks_in_a_later_one(
         return step(ruin, action)
 
     monkeypatch.setattr(Gambler, "act", acting)
-    monkeypatch.setattr(RuinWorld, "reset", starting)
-    monkeypatch.setattr(RuinWorld, "step", breaking if reason != "timeout" else step)
+    monkeypatch.setattr(RuinEnvironment, "reset", starting)
+    monkeypatch.setattr(RuinEnvironment, "step", breaking if reason != "timeout" else step)
     actor = {"actor": model("gambler", turns=["0.0"])}
     with hanging() as hang:
         manifest = run(world, "revise", "tried", actor, policy="p", attempts=3, **ON)
@@ -78,21 +78,21 @@ def test_worlds_that_cannot_be_made_or_closed_cost_no_attempt_that_was_made(
     world: Path, fails: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The third world of each chain, which raises as containers do."""
-    made = RuinWorld.__init__
+    made = RuinEnvironment.__init__
     count = {"worlds": 0}
 
-    def beginning(ruin: RuinWorld, spec: EnvironmentSpec = SPEC) -> None:
+    def beginning(ruin: RuinEnvironment, spec: EnvironmentSpec = SPEC) -> None:
         made(ruin, spec)
         count["worlds"] += 1
         if fails == "begin" and count["worlds"] % 3 == 0:
             raise RuntimeError("there is no container")
 
-    def ending(ruin: RuinWorld) -> None:
+    def ending(ruin: RuinEnvironment) -> None:
         if fails == "end" and count["worlds"] % 3 == 0:
             raise OSError("the container is gone")
 
-    monkeypatch.setattr(RuinWorld, "__init__", beginning)
-    monkeypatch.setattr(RuinWorld, "close", ending)
+    monkeypatch.setattr(RuinEnvironment, "__init__", beginning)
+    monkeypatch.setattr(RuinEnvironment, "close", ending)
     actor = {"actor": model("gambler", turns=["0.0"])}
     manifest = run(world, "revise", "tried", actor, policy="p", attempts=4, window=1, **ON)
     assert manifest.counts == Counts(read=4, used=4, dropped=0, written=8)

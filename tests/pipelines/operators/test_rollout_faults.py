@@ -15,10 +15,10 @@ from agentmill.schemas.tables import Counts, Table
 from agentmill.synthesis.policies.policy import PolicySettings
 from tests.pipelines.engine.stages import dropped_of
 from tests.simulated.answers import Behaviour
+from tests.simulated.environment import registered, task
 from tests.simulated.expected import outcome
 from tests.simulated.server import running
 from tests.simulated.stage import sampling
-from tests.simulated.world import registered, task
 
 EPISODES = int(os.environ.get("AGENTMILL_EPISODES", "150"))
 LIFETIME_S, TURN_TIMEOUT_S = (30.0, 5.0) if EPISODES > 1_000 else (4.0, 3.0)

@@ -23,9 +23,9 @@ from agentmill.pipelines.serving.servers import serve
 from agentmill.schemas.tables import Counts, Table
 from tests.pipelines.engine.stages import dropped_of
 from tests.simulated.answers import Behaviour
+from tests.simulated.environment import registered, task
 from tests.simulated.relay import relaying
 from tests.simulated.stage import sampling
-from tests.simulated.world import registered, task
 
 EPISODES = int(os.environ.get("AGENTMILL_REAL_EPISODES", "0"))
 MODEL = "bundled:smollm2-135m-instruct"

@@ -24,7 +24,7 @@ from tests.errors import user_error
 from tests.fake_openai import FakeOpenAi, Reply, text
 from tests.pipelines.engine.stages import bytes_of, dropped_of, rows_of, write_table
 from tests.pipelines.operators.steps import model, run, stage
-from tests.ruin_world import SPEC, Sayer, registered, ruin_task
+from tests.ruin_environment import SPEC, Sayer, registered, ruin_task
 
 ON = {"tasks": "tasks", "environments": "environments"}
 CALL = {"name": "right", "arguments": {}}

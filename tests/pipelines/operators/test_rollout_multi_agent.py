@@ -23,13 +23,13 @@ from agentmill.schemas.tables import Counts
 from agentmill.synthesis.environments import ENVIRONMENTS
 from agentmill.synthesis.policies.policy import Conversation, Turn, Unreachable
 from agentmill.synthesis.rollouts.step import acts
-from tests.answer_world import SPEC, question
+from tests.answer_environment import SPEC, question
 from tests.errors import user_error
 from tests.fake_openai import MODEL, FakeOpenAi, Reply, calls, text
 from tests.pipelines.engine.stages import bytes_of, dropped_of, rows_of, write_table
 from tests.pipelines.operators.steps import job, model, run, stage
-from tests.ruin_world import SPEC as RUIN
-from tests.ruin_world import Gambler, registered, ruin_task
+from tests.ruin_environment import SPEC as RUIN
+from tests.ruin_environment import Gambler, registered, ruin_task
 
 ON = {"tasks": "tasks", "environments": "environments"}
 ROLES: list[dict[str, Any]] = [
@@ -49,7 +49,7 @@ WORDS = ("red", "green", "blue")
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Three tasks whose answers only the user knows, and one in which the user knows nothing."""
-    monkeypatch.setitem(ENVIRONMENTS._entries, "answers", "tests.answer_world:AnswerWorld")
+    monkeypatch.setitem(ENVIRONMENTS._entries, "answers", "tests.answer_environment:AnswerWorld")
     write_table(tmp_path / "tasks", [[question(word, word) for word in WORDS], [question("none")]], Task)
     write_table(tmp_path / "environments", [[SPEC]], EnvironmentSpec)
     return tmp_path

@@ -23,7 +23,7 @@ from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.tables import Counts, Table
 from agentmill.synthesis.policies.completion import token_sequence
 from tests import fake_openai
-from tests.decision_world import SPEC, decision_task, registered
+from tests.decision_environment import SPEC, decision_task, registered
 from tests.errors import user_error
 from tests.fake_openai import FakeOpenAi
 from tests.pipelines.engine.stages import bytes_of, dropped_of, rows_of, write_table

@@ -14,12 +14,12 @@ from agentmill.schemas.records.task import EnvironmentSpec, Task
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.records.verdict import Verdict
 from agentmill.schemas.tables import Counts
-from tests import decision_world, ruin_world
-from tests.decision_world import best_value, decision_task
+from tests import decision_environment, ruin_environment
+from tests.decision_environment import best_value, decision_task
 from tests.errors import user_error
 from tests.pipelines.engine.stages import dropped_of, rows_of, write_table
 from tests.pipelines.operators.steps import job, model, run, stage
-from tests.ruin_world import ruin_task, win_probability
+from tests.ruin_environment import ruin_task, win_probability
 from tests.synthesis.strategies.searching import DEEP
 
 ON = {"tasks": "tasks", "environments": "environments"}
@@ -34,8 +34,8 @@ def gambler(p: float) -> dict[str, Any]:
 def ruin(tmp_path: Path) -> Iterator[Path]:
     """Runs from 1, 2, 3 and 4 that go left until they lose, and a run of each task that goes right until it wins."""
     write_table(tmp_path / "tasks", [[ruin_task(start, 5) for start in (1, 2, 3, 4)]], Task)
-    write_table(tmp_path / "environments", [[ruin_world.SPEC]], EnvironmentSpec)
-    with ruin_world.registered():
+    write_table(tmp_path / "environments", [[ruin_environment.SPEC]], EnvironmentSpec)
+    with ruin_environment.registered():
         run(tmp_path, "sample", "lost", gambler(0.0), policy="p", **ON)
         run(tmp_path, "sample", "won", gambler(1.0), policy="p", **ON)
         yield tmp_path
@@ -44,8 +44,8 @@ def ruin(tmp_path: Path) -> Iterator[Path]:
 @pytest.fixture
 def decisions(tmp_path: Path) -> Iterator[Path]:
     write_table(tmp_path / "tasks", [[decision_task(DEEP)]], Task)
-    write_table(tmp_path / "environments", [[decision_world.SPEC]], EnvironmentSpec)
-    with decision_world.registered():
+    write_table(tmp_path / "environments", [[decision_environment.SPEC]], EnvironmentSpec)
+    with decision_environment.registered():
         yield tmp_path
 
 

@@ -15,7 +15,7 @@ from agentmill.schemas.training import template_identity
 from agentmill.trainers.command import DpoSettings, KtoSettings, RewardSettings, SftSettings, TrainSettings
 from tests.errors import shows
 from tests.model import tiny_model
-from tests.pipelines.cli.world import CHECK, DEMONSTRATE, EXPORT, MODELS, agentmill, write_recipe, write_world
+from tests.pipelines.cli.tables import CHECK, DEMONSTRATE, EXPORT, MODELS, agentmill, write_environments, write_recipe
 
 pytestmark = pytest.mark.slow
 
@@ -116,7 +116,7 @@ def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_unknown_fields_of_trl_are_reported_before_the_first_step(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    write_world(tmp_path)
+    write_environments(tmp_path)
     models = {**MODELS, "actor": {"policy": "vllm", "model": str(tiny_model())}}
     training = {**TRAIN, "trl": {"adam_beta_2": 0.95}}
     recipe = write_recipe(tmp_path, DEMONSTRATE, CHECK, EXPORT, training, models=models)
@@ -126,7 +126,7 @@ def test_unknown_fields_of_trl_are_reported_before_the_first_step(
 
 
 def test_train_again_and_differently(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    write_world(tmp_path)
+    write_environments(tmp_path)
     models = {**MODELS, "actor": {"policy": "vllm", "model": str(tiny_model())}}
     recipe = write_recipe(tmp_path, DEMONSTRATE, CHECK, EXPORT, TRAIN, models=models)
     assert agentmill("run", recipe) == 0

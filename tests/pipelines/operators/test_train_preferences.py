@@ -10,7 +10,7 @@ import pytest
 from agentmill.schemas.config import read_yaml
 from agentmill.schemas.records.rows import PreferenceRow, ScorerRow, UnpairedRow
 from tests.model import tiny_model
-from tests.pipelines.cli.world import MODELS, agentmill, write_recipe
+from tests.pipelines.cli.tables import MODELS, agentmill, write_recipe
 from tests.trainers.scoring import scored_rows
 from tests.trainers.tables import pairs, unpaired_rows, write_table
 

@@ -15,7 +15,7 @@ from agentmill.schemas.tables import Counts
 from agentmill.schemas.views.preference import TrajectoryPairs
 from tests.builders import agent_message, instruction, outcome, seen, trajectory, verdict
 from tests.errors import user_error
-from tests.pipelines.cli.world import agentmill
+from tests.pipelines.cli.tables import agentmill
 from tests.pipelines.engine.line import ROOT
 from tests.pipelines.engine.stages import bytes_of, dropped_of, rows_of, write_table
 from tests.pipelines.operators.steps import job, run

@@ -26,12 +26,12 @@ from tests.builders import trajectory
 from tests.errors import user_error
 from tests.pipelines.engine.stages import dropped_of, rows_of, write_table
 from tests.pipelines.operators.steps import model, run, stage
-from tests.ruin_world import SPEC, RuinWorld, registered, ruin_task
+from tests.ruin_environment import SPEC, RuinEnvironment, registered, ruin_task
 
 ON = {"tasks": "tasks", "environments": "environments"}
 
 
-class Stuck(RuinWorld):
+class Stuck(RuinEnvironment):
     """Hangs at every step from 3; notes who calls it."""
 
     blocking: ClassVar[bool] = True
@@ -45,7 +45,7 @@ class Stuck(RuinWorld):
         return super().step(action)
 
 
-class Dead(RuinWorld):
+class Dead(RuinEnvironment):
     """Hangs at every step until it is released."""
 
     blocking: ClassVar[bool] = True

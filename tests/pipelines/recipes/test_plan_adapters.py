@@ -22,7 +22,7 @@ from tests.builders import agent_message, instruction, seen, trajectory
 from tests.errors import user_error
 from tests.fake_openai import FakeOpenAi, text
 from tests.model import tiny_model
-from tests.pipelines.cli.world import COMPARE, agentmill, places, write_recipe, write_world
+from tests.pipelines.cli.tables import COMPARE, agentmill, places, write_environments, write_recipe
 from tests.pipelines.recipes.test_plan import SAMPLE, SFT, TRAIN, WORLD, plan_of
 
 ROLES = ("scout", "worker")
@@ -94,7 +94,7 @@ def test_a_recipe_trains_one_adapter_for_each_role_and_plays_them_all_on_one_ser
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    write_world(tmp_path)
+    write_environments(tmp_path)
     talk = [
         *(instruction(), agent_message("Look in the box.", 1, agent="ann", role="scout")),
         *(agent_message("look box", 2, agent="bob", role="worker"), seen("a key", 2)),

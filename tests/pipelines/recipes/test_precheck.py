@@ -19,7 +19,7 @@ from agentmill.schemas.errors import UserError
 from tests.builders import spec, task, trajectory
 from tests.fake_openai import MODEL, FakeOpenAi, text
 from tests.model import tiny_model
-from tests.pipelines.cli.world import DEMONSTRATE, agentmill, write_recipe, write_world
+from tests.pipelines.cli.tables import DEMONSTRATE, agentmill, write_environments, write_recipe
 
 SAMPLE = {"operator": "sample", "policy": "actor", "tasks": "tasks", "environments": "environments", "as": "explored"}
 ROWS = {"operator": "sft", "from": "explored", "as": "rows"}
@@ -205,7 +205,7 @@ def test_headers_of_a_server_of_ours_are_looked_for(tmp_path: Path, monkeypatch:
 
 
 def test_a_run_that_is_refused_leaves_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_world(tmp_path)
+    write_environments(tmp_path)
     url = f"http://127.0.0.1:{free_ports(1)[0]}/v1"
     actor = {"policy": "openai", "model": "m", "endpoints": [url]}
     models = {"planner": {"policy": "expert"}, "actor": actor}

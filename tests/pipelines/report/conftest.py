@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agentmill.pipelines.report.page import write_report
-from tests.pipelines.report.world import write_run
+from tests.pipelines.report.example_run import write_run
 from tests.pipelines.view.conftest import browser
 
 __all__ = ["browser", "report", "run"]

@@ -23,9 +23,9 @@ from agentmill.pipelines.runs.run import Stage, read_run
 from agentmill.schemas.records.trajectory import Outcome
 from tests.builders import trajectory, verdict
 from tests.errors import user_error
-from tests.pipelines.report.world import BODY, HOSTILE_REASON, STEPS, end, letter, write_recipe, write_table
+from tests.pipelines.report.example_run import BODY, HOSTILE_REASON, STEPS, end, letter, write_recipe, write_table
 from tests.pipelines.view.browser import WIDE
-from tests.pipelines.view.world import ATTACKS
+from tests.pipelines.view.example_run import ATTACKS
 
 NARROW = (390, 900)
 LONG_NAME = "a_name_without_any_end" * 5

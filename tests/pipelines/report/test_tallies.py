@@ -21,7 +21,7 @@ from agentmill.pipelines.view.sources import Source
 from agentmill.schemas.records.task import Difficulty
 from tests.builders import outcome, spec, task, trajectory, verdict
 from tests.errors import user_error
-from tests.pipelines.report.world import letter, run_of, write_table
+from tests.pipelines.report.example_run import letter, run_of, write_table
 
 ROUND_2 = Planned("round-02/explored", "sample", "explored", 2)
 

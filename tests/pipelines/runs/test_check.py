@@ -15,13 +15,13 @@ from agentmill.pipelines.engine.provenance import Verified
 from agentmill.pipelines.runs.check import check_tables
 from agentmill.schemas.tables import Table
 from tests.errors import user_error
-from tests.pipelines.cli.world import CHECK, DEMONSTRATE, EXPORT, agentmill, write_recipe, write_world
+from tests.pipelines.cli.tables import CHECK, DEMONSTRATE, EXPORT, agentmill, write_environments, write_recipe
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("checked")
-    write_world(folder)
+    write_environments(folder)
     assert agentmill("run", write_recipe(folder, DEMONSTRATE, CHECK)) == 0
     return folder
 

@@ -16,7 +16,7 @@ from agentmill.pipelines.runs.run import STALE, read_run
 from agentmill.schemas.tables import Table, write_manifest
 from tests.builders import spec, task, verdict
 from tests.errors import user_error
-from tests.pipelines.report.world import BODY, STEPS, compare, run_of, write_recipe, write_table
+from tests.pipelines.report.example_run import BODY, STEPS, compare, run_of, write_recipe, write_table
 
 
 def reads_of(root: Path) -> dict[str, list[str]]:

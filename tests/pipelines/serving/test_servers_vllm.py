@@ -27,7 +27,7 @@ from agentmill.synthesis.policies.policy import Policy
 from agentmill.synthesis.rollouts.strategy import Exploration
 from agentmill.synthesis.strategies.sample import Sample
 from agentmill.synthesis.verifiers.check_outcome import CheckOutcome
-from tests.counter_world import SPEC, CounterWorld, counting_task
+from tests.counter_environment import SPEC, CounterEnvironment, counting_task
 from tests.model import tiny_adapter, tiny_model
 
 pytestmark = pytest.mark.model
@@ -85,7 +85,7 @@ async def lived(served: Served, sampling: dict[str, object], seed: int = 0, **pa
 
 async def episode(policy: Policy, seed: int = 0, **parameters: object) -> Trajectory:
     explored = Exploration(
-        task=counting_task(20), spec=SPEC, make_environment=CounterWorld, policies={"actor": policy}, seed=seed
+        task=counting_task(20), spec=SPEC, make_environment=CounterEnvironment, policies={"actor": policy}, seed=seed
     )
     strategy = Sample(**parameters)
     [piece] = strategy.planned(explored)
@@ -112,7 +112,7 @@ async def test_sampled_tokens_and_log_probabilities_are_stored_as_deltas(served:
     assert trajectory.generation is not None
     assert trajectory.generation.model == tiny_model().name
     assert trajectory.generation.sampling["max_tokens"] == 8
-    assert (await CheckOutcome().verify(counting_task(20), trajectory, CounterWorld())).passed is False
+    assert (await CheckOutcome().verify(counting_task(20), trajectory, CounterEnvironment())).passed is False
 
 
 async def test_constrained_turns_are_admissible_and_one_token_sequence(served: Served) -> None:
@@ -121,7 +121,7 @@ async def test_constrained_turns_are_admissible_and_one_token_sequence(served: S
     assert len(commands) == 6
     assert set(commands) <= {"add 1", "add 2"}
     assert not any(item.error for item in trajectory.content)
-    verdict = await CheckOutcome().verify(counting_task(20), trajectory, CounterWorld())
+    verdict = await CheckOutcome().verify(counting_task(20), trajectory, CounterEnvironment())
     assert verdict.status == "scored"
     assert verdict.evidence["number"] == sum(int(command[-1]) for command in commands)
 

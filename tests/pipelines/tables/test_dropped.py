@@ -17,7 +17,7 @@ from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.records.verdict import Dropped
 from agentmill.schemas.tables import Table
 from tests.builders import trajectory
-from tests.pipelines.cli.world import agentmill, write_recipe
+from tests.pipelines.cli.tables import agentmill, write_recipe
 from tests.pipelines.engine.operations import Shout
 from tests.pipelines.engine.stages import order, task, write_table
 

@@ -11,7 +11,7 @@ from playwright.sync_api import Browser
 
 from agentmill.pipelines.view.build import build
 from tests.pipelines.view.browser import NAMES, chromium, executable
-from tests.pipelines.view.world import write_run
+from tests.pipelines.view.example_run import write_run
 
 
 @pytest.fixture(scope="session")

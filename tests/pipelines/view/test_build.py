@@ -17,7 +17,7 @@ from agentmill.schemas.records.verdict import Label
 from agentmill.schemas.tables import write_manifest
 from tests.builders import outcome, trajectory, verdict
 from tests.errors import user_error
-from tests.pipelines.view.world import ATTACK, ATTACKS, HOSTILE_ID
+from tests.pipelines.view.example_run import ATTACK, ATTACKS, HOSTILE_ID
 
 CALL = re.compile(rb"agentmill\.(?:start\(|add\('(\w+)',(\d+),'(\w+)',)'(.*)'\);")
 

@@ -18,7 +18,7 @@ from agentmill.pipelines.view.build import build
 from agentmill.pipelines.view.serve import address, server
 from tests.builders import trajectory
 from tests.pipelines.view.browser import NARROW, PATIENCE_S, WIDE, drawn, opened, turned_to
-from tests.pipelines.view.world import ATTACK, HOSTILE_ID
+from tests.pipelines.view.example_run import ATTACK, HOSTILE_ID
 
 UNFOLD = "document.querySelectorAll('details').forEach((each) => each.unfold ? each.unfold(true) : each.open = true)"
 EVERY_PAGE = (

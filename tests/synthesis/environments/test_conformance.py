@@ -11,7 +11,7 @@ from agentmill.synthesis.environments import ENVIRONMENTS
 from agentmill.synthesis.environments.conformance import CHECKS, Subject, check_environment
 from agentmill.synthesis.sandbox import pool
 from tests.synthesis.environments.broken import BREAKS
-from tests.synthesis.environments.worlds import WAREHOUSE_SPEC, WAREHOUSE_TASK
+from tests.synthesis.environments.examples import WAREHOUSE_SPEC, WAREHOUSE_TASK
 
 EXAMPLES: list[tuple[EnvironmentSpec, Task]] = [
     example for family in ENVIRONMENTS for example in ENVIRONMENTS.load(family).examples()

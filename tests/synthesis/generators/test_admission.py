@@ -19,7 +19,7 @@ from agentmill.synthesis.generators.admission import (
     rejection,
     task_digest,
 )
-from tests.synthesis.generators.worlds import ferry, with_predicate
+from tests.synthesis.generators.environments import ferry, with_predicate
 
 PROBLEM = """(define (problem p) (:domain ferry)
   (:objects north south - port taxi van - car)

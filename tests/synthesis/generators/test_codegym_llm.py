@@ -15,9 +15,9 @@ from agentmill.synthesis.generators.codegym_tasks.generator import CodegymTaskGe
 from agentmill.synthesis.generators.generator import GenerationError
 from agentmill.synthesis.policies.policy import PolicySettings
 from agentmill.synthesis.policies.scripted import ScriptedPolicy
+from tests.synthesis.generators.environments import inspiration
 from tests.synthesis.generators.test_codegym_admission import DEFECTS
 from tests.synthesis.generators.test_pddl_llm import Listener
-from tests.synthesis.generators.worlds import inspiration
 
 GOOD = PILES_SPEC.source
 FAULTY = {

@@ -22,7 +22,7 @@ from agentmill.synthesis.generators.generator import GenerationError
 from tests.errors import user_error
 from tests.hash_seeds import printed
 from tests.synthesis.environments.codegym.problems import rewritten
-from tests.synthesis.generators.worlds import inspiration
+from tests.synthesis.generators.environments import inspiration
 
 pytestmark = pytest.mark.slow
 
@@ -96,7 +96,7 @@ def test_inspiration_chooses_the_theme() -> None:
 def test_problems_do_not_depend_on_the_hash_seed() -> None:
     program = (
         "from agentmill.synthesis.generators.codegym_procedural.generator import propose\n"
-        "from tests.synthesis.generators.worlds import inspiration\n"
+        "from tests.synthesis.generators.environments import inspiration\n"
         "for seed in range(4):\n    print(propose(inspiration(), seed))\n"
     )
     assert len(printed(program)) == 1

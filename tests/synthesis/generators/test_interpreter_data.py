@@ -16,7 +16,7 @@ from agentmill.schemas.records.trajectory import ApiAction
 from agentmill.synthesis.generators.interpreter_procedural.generator import propose, themes
 from agentmill.synthesis.generators.interpreter_tasks.generator import InterpreterTaskGenerator
 from agentmill.synthesis.generators.interpreter_tasks.steps import wordings
-from tests.synthesis.generators.worlds import inspiration
+from tests.synthesis.generators.environments import inspiration
 
 
 async def _tasks(spec: EnvironmentSpec) -> list[Task]:

@@ -23,8 +23,8 @@ from agentmill.synthesis.policies.policy import PolicySettings
 from agentmill.synthesis.policies.scripted import ScriptedPolicy
 from agentmill.synthesis.prompts import prompt
 from agentmill.synthesis.sandbox import Result, Session
+from tests.synthesis.generators.environments import inspiration
 from tests.synthesis.generators.test_pddl_llm import Listener
-from tests.synthesis.generators.worlds import inspiration
 
 SHELVES: dict[str, Any] = {
     "about": "You count what lies on the shelves of a store.",

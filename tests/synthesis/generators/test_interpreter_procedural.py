@@ -29,7 +29,7 @@ from agentmill.synthesis.generators.interpreter_tasks.steps import (
 )
 from agentmill.synthesis.sandbox import Pool, Result, Session, backend, pool
 from tests.errors import user_error
-from tests.synthesis.generators.worlds import inspiration
+from tests.synthesis.generators.environments import inspiration
 
 
 async def _all(made: Any) -> list[Any]:

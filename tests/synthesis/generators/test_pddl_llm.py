@@ -15,7 +15,7 @@ from agentmill.synthesis.generators.pddl_tasks.generator import PddlTaskGenerato
 from agentmill.synthesis.policies.policy import Conversation, PolicyError, PolicySettings, Turn
 from agentmill.synthesis.policies.scripted import ScriptedPolicy
 from agentmill.synthesis.prompts import prompt
-from tests.synthesis.generators.worlds import inspiration
+from tests.synthesis.generators.environments import inspiration
 
 GOOD = prompt("pddl_world_seed")
 NO_BRACKET = GOOD.replace("(not (full)))))", "(not (full)))")

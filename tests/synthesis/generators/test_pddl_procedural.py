@@ -12,7 +12,7 @@ from agentmill.synthesis.environments.pddl.planner import PlanLimits
 from agentmill.synthesis.generators.admission import AdmissionLimits, admit_environment, rejection
 from agentmill.synthesis.generators.pddl_procedural.generator import ProceduralGenerator, propose
 from tests.hash_seeds import printed
-from tests.synthesis.generators.worlds import grammar_world, inspiration
+from tests.synthesis.generators.environments import grammar_environment, inspiration
 
 pytestmark = pytest.mark.slow
 
@@ -21,7 +21,7 @@ WANTED = 200
 
 
 @pytest.fixture(scope="module")
-def different_worlds() -> list[EnvironmentSpec]:
+def different_environments() -> list[EnvironmentSpec]:
     """The first worlds of 300 seeds that differ in structure."""
     by_structure: dict[str | None, EnvironmentSpec] = {}
     for seed in range(SEEDS):
@@ -30,31 +30,31 @@ def different_worlds() -> list[EnvironmentSpec]:
     return list(by_structure.values())
 
 
-def test_300_seeds_give_at_least_200_structures(different_worlds: list[EnvironmentSpec]) -> None:
-    assert len(different_worlds) >= WANTED
-    assert len({spec.environment_id for spec in different_worlds}) == len(different_worlds)
+def test_300_seeds_give_at_least_200_structures(different_environments: list[EnvironmentSpec]) -> None:
+    assert len(different_environments) >= WANTED
+    assert len({spec.environment_id for spec in different_environments}) == len(different_environments)
 
 
-def test_200_different_worlds_are_all_admitted(different_worlds: list[EnvironmentSpec]) -> None:
+def test_200_different_worlds_are_all_admitted(different_environments: list[EnvironmentSpec]) -> None:
     limits = AdmissionLimits(plan=PlanLimits(max_expansions=5_000, optimal_expansions=5_000), probe_states=400)
     failed = {
         spec.name: (check.name, check.detail)
-        for spec in different_worlds[:WANTED]
+        for spec in different_environments[:WANTED]
         if (check := rejection(admit_environment(spec, limits))) is not None
     }
     assert failed == {}
 
 
-def test_rules_and_commands_are_short(different_worlds: list[EnvironmentSpec]) -> None:
+def test_rules_and_commands_are_short(different_environments: list[EnvironmentSpec]) -> None:
     # About four letters make a token of a small model's vocabulary.
-    lengths = sorted(len(str(spec.parameters["rules"])) / 4 for spec in different_worlds)
+    lengths = sorted(len(str(spec.parameters["rules"])) / 4 for spec in different_environments)
     assert lengths[len(lengths) // 2] < 50
     assert lengths[-1] < 90
-    assert all(1 <= len(make(spec).tools) <= 6 for spec in different_worlds[:20])
+    assert all(1 <= len(make(spec).tools) <= 6 for spec in different_environments[:20])
 
 
 def test_rules_name_every_command_with_letters_for_objects() -> None:
-    spec = grammar_world(3)
+    spec = grammar_environment(3)
     commands = str(spec.parameters["rules"]).partition("Commands: ")[2].rstrip(".").split("; ")
     assert len(commands) == len(spec.parameters["action_text"])
     assert all("{" not in command for command in commands)
@@ -62,9 +62,9 @@ def test_rules_name_every_command_with_letters_for_objects() -> None:
 
 def test_same_inspiration_and_seed_give_the_same_world() -> None:
     again = asyncio.run(ProceduralGenerator().propose(inspiration(), 5))
-    assert again == grammar_world(5)
-    assert grammar_world(5) != grammar_world(6)
-    assert grammar_world(5).environment_id != propose(inspiration(inspiration_id="i2"), 5).environment_id
+    assert again == grammar_environment(5)
+    assert grammar_environment(5) != grammar_environment(6)
+    assert grammar_environment(5).environment_id != propose(inspiration(inspiration_id="i2"), 5).environment_id
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_worlds_and_tasks_do_not_depend_on_the_hash_seed() -> None:
         "import asyncio\n"
         "from agentmill.schemas.ids import digest\n"
         "from agentmill.synthesis.generators.pddl_tasks.generator import PddlTaskGenerator\n"
-        "from tests.synthesis.generators.worlds import grammar_world\n"
+        "from tests.synthesis.generators.environments import grammar_world\n"
         "async def main():\n"
         "    specs = [grammar_world(seed) for seed in range(6)]\n"
         "    tasks = [t for s in specs async for t in PddlTaskGenerator().propose(s, 2, 1)]\n"

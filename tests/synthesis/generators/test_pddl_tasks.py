@@ -14,9 +14,9 @@ from agentmill.synthesis.generators.generator import GenerationError
 from agentmill.synthesis.generators.pddl_tasks.difficulty import difficulty_of
 from agentmill.synthesis.generators.pddl_tasks.generator import PddlTaskGenerator
 from tests.errors import user_error
-from tests.synthesis.generators.worlds import ferry, grammar_world
+from tests.synthesis.generators.environments import ferry, grammar_environment
 
-WORLDS = [grammar_world(seed) for seed in range(8)] + [ferry()]
+WORLDS = [grammar_environment(seed) for seed in range(8)] + [ferry()]
 
 
 async def made(tasks: AsyncIterator[Task | GenerationError]) -> list[Task]:

@@ -17,9 +17,9 @@ from agentmill.synthesis.generators.toolbox_tasks.generator import ToolboxTaskGe
 from agentmill.synthesis.policies.policy import PolicySettings
 from agentmill.synthesis.policies.scripted import ScriptedPolicy
 from tests.synthesis.environments.toolbox.boxes import LIBRARY_SPEC, and_tool, with_tool
+from tests.synthesis.generators.environments import inspiration
 from tests.synthesis.generators.test_pddl_llm import Listener
 from tests.synthesis.generators.test_toolbox_admission import DEFECTS, reading
-from tests.synthesis.generators.worlds import inspiration
 
 MEMBERS = "SELECT member_id, name FROM members ORDER BY member_id"
 GOOD = write_toolbox(and_tool(reading(MEMBERS, member_id="members.member_id", name="members.name")))

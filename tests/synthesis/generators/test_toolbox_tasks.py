@@ -25,7 +25,7 @@ from agentmill.synthesis.generators.toolbox_tasks.operation import OperationSamp
 from tests.errors import user_error
 from tests.hash_seeds import printed
 from tests.synthesis.environments.toolbox.boxes import LIBRARY_SPEC, LIBRARY_TASK, and_tool, spec_of, with_tool
-from tests.synthesis.generators.worlds import inspiration
+from tests.synthesis.generators.environments import inspiration
 
 SEEDS = 60
 WORLDS = [propose(inspiration(), seed) for seed in range(6)]
@@ -157,7 +157,7 @@ def test_worlds_and_tasks_do_not_depend_on_the_hash_seed() -> None:
         "from agentmill.synthesis.generators.toolbox_procedural.generator import propose\n"
         "from agentmill.synthesis.generators.toolbox_tasks.generator import ToolboxTaskGenerator\n"
         "from agentmill.synthesis.generators.toolbox_wrap.wrap import Wrapping, wrap_environment, wrap_task\n"
-        "from tests.synthesis.generators.worlds import inspiration\n"
+        "from tests.synthesis.generators.environments import inspiration\n"
         "async def main():\n"
         "    specs = [propose(inspiration(), seed) for seed in range(4)]\n"
         "    tasks = [(s, t) for s in specs async for t in ToolboxTaskGenerator().propose(s, 3, 1)]\n"

@@ -24,7 +24,7 @@ from agentmill.synthesis.generators.toolbox_wrap.policy import LEVELS, with_poli
 from agentmill.synthesis.generators.toolbox_wrap.twins import twin_kinds, with_twins
 from agentmill.synthesis.generators.toolbox_wrap.wrap import Wrapping, wrap_environment, wrap_task
 from tests.synthesis.environments.toolbox.boxes import LIBRARY_TASK, call, spec_of
-from tests.synthesis.generators.worlds import inspiration
+from tests.synthesis.generators.environments import inspiration
 
 pytestmark = pytest.mark.slow
 

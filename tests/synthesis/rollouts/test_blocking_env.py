@@ -20,12 +20,12 @@ from agentmill.synthesis.rollouts import blocking_env as apart
 from agentmill.synthesis.rollouts.blocking_env import EnvTimeout, Listen, Pool, gathered, run_blocking
 from agentmill.synthesis.rollouts.strategy import Exploration
 from agentmill.synthesis.strategies.sample import Sample
-from tests.counter_world import SPEC, CounterWorld, counting_task
+from tests.counter_environment import SPEC, CounterEnvironment, counting_task
 
 PATIENCE_S = 1.0
 
 
-class SlowWorld(CounterWorld):
+class SlowEnvironment(CounterEnvironment):
     """Takes ``seconds`` for each step; notes the threads that called it."""
 
     seconds = 0.05
@@ -45,7 +45,7 @@ class SlowWorld(CounterWorld):
         return super().check()
 
 
-class HangingWorld(CounterWorld):
+class HangingEnvironment(CounterEnvironment):
     """Does not come back from ``where`` until it is released."""
 
     def __init__(self, where: str, released: threading.Event) -> None:
@@ -91,7 +91,7 @@ def pool(monkeypatch: pytest.MonkeyPatch) -> Pool:
     return apart.POOL
 
 
-def exploration(policy: Policy, make: Callable[[], CounterWorld], seed: int = 0) -> Exploration:
+def exploration(policy: Policy, make: Callable[[], CounterEnvironment], seed: int = 0) -> Exploration:
     return Exploration(task=counting_task(), spec=SPEC, make_environment=make, policies={"actor": policy}, seed=seed)
 
 
@@ -115,10 +115,10 @@ async def longest_stall(stop: asyncio.Event) -> float:
 
 
 async def test_the_episode_is_the_same_and_its_world_is_called_from_one_thread(pool: Pool) -> None:
-    worlds: list[SlowWorld] = []
+    worlds: list[SlowEnvironment] = []
 
-    def make() -> SlowWorld:
-        worlds.append(SlowWorld())
+    def make() -> SlowEnvironment:
+        worlds.append(SlowEnvironment())
         return worlds[-1]
 
     policy = Model("add 2", "jump", "add 1")
@@ -133,7 +133,7 @@ async def test_the_episode_is_the_same_and_its_world_is_called_from_one_thread(p
 
 
 async def test_a_world_that_blocks_does_not_stall_the_loop(pool: Pool) -> None:
-    class Slower(SlowWorld):
+    class Slower(SlowEnvironment):
         seconds = 0.3
 
     over = asyncio.Event()
@@ -148,15 +148,19 @@ async def test_a_world_that_blocks_does_not_stall_the_loop(pool: Pool) -> None:
 
 
 async def test_the_expert_goes_along(pool: Pool) -> None:
-    trajectory = await lived(exploration(make_policy(PolicySettings(policy="expert")), SlowWorld))
+    trajectory = await lived(exploration(make_policy(PolicySettings(policy="expert")), SlowEnvironment))
     assert [item.content for item in trajectory.content if isinstance(item, MessageAction)] == ["add 2", "add 1"]
 
 
 async def test_who_breaks_is_named_as_ever(pool: Pool) -> None:
     with pytest.raises(PolicyError, match="script_ended"):
-        await lived(exploration(Model("add 1"), SlowWorld))
+        await lived(exploration(Model("add 1"), SlowEnvironment))
     broken = Exploration(
-        task=counting_task(break_at=1), spec=SPEC, make_environment=SlowWorld, policies={"actor": Model("a")}, seed=0
+        task=counting_task(break_at=1),
+        spec=SPEC,
+        make_environment=SlowEnvironment,
+        policies={"actor": Model("a")},
+        seed=0,
     )
     with pytest.raises(EnvError, match="the gears are stuck"):
         await lived(broken)
@@ -166,16 +170,16 @@ async def test_who_breaks_is_named_as_ever(pool: Pool) -> None:
 @pytest.mark.parametrize("where", ["reset", "step", "check"])
 async def test_a_call_that_hangs_ends_the_episode_and_not_the_others(pool: Pool, where: str) -> None:
     released = threading.Event()
-    worlds: list[HangingWorld] = []
+    worlds: list[HangingEnvironment] = []
 
-    def make() -> HangingWorld:
-        worlds.append(HangingWorld(where, released))
+    def make() -> HangingEnvironment:
+        worlds.append(HangingEnvironment(where, released))
         return worlds[-1]
 
     policy = Model("add 2", "add 1")
     began = time.monotonic()
     hanging = asyncio.create_task(lived(exploration(policy, make)))
-    well = await lived(exploration(policy, SlowWorld))
+    well = await lived(exploration(policy, SlowEnvironment))
     assert well.outcome.status == "success"
     with pytest.raises(EnvTimeout, match=r"has not come back from a call for 1 s") as caught:
         await hanging
@@ -193,7 +197,7 @@ async def test_many_calls_in_a_row_are_not_one_that_hangs(pool: Pool) -> None:
     """A replay, or a search that restores its states, leaves its loop no pause between the calls."""
 
     async def replay(listen: Listen) -> int:
-        world: Any = listen(SlowWorld())
+        world: Any = listen(SlowEnvironment())
         world.reset(counting_task(9), 0)
         for _ in range(8):
             world.step(MessageAction(content="add 1"))
@@ -210,15 +214,15 @@ async def test_the_time_of_an_episode_ends_it_as_ever(pool: Pool) -> None:
             await asyncio.sleep(60)
             raise AssertionError
 
-    trajectory = await lived(exploration(Slow("add 1"), SlowWorld), episode_timeout_s=0.1)
+    trajectory = await lived(exploration(Slow("add 1"), SlowEnvironment), episode_timeout_s=0.1)
     assert (trajectory.outcome.truncated, trajectory.outcome.reason) == (True, "episode_timeout")
 
 
 async def test_what_is_cancelled_ends_and_closes_its_world(pool: Pool) -> None:
-    worlds: list[SlowWorld] = []
+    worlds: list[SlowEnvironment] = []
 
-    def make() -> SlowWorld:
-        worlds.append(SlowWorld())
+    def make() -> SlowEnvironment:
+        worlds.append(SlowEnvironment())
         return worlds[-1]
 
     class Slow(Model):

@@ -25,7 +25,7 @@ from agentmill.synthesis.strategies.sample import Sample
 from agentmill.synthesis.verifiers.check_outcome import CheckOutcome
 from tests.builders import trajectory
 from tests.errors import user_error
-from tests.ruin_world import RuinWorld, Sayer, ruin_task
+from tests.ruin_environment import RuinEnvironment, Sayer, ruin_task
 from tests.synthesis.strategies.exploring import commands, exploration, only
 
 TASK = ruin_task(1, 10)
@@ -144,7 +144,7 @@ async def test_a_fold_puts_a_summary_in_the_place_of_old_turns() -> None:
     assert asked[0].startswith("> right\nThe number is 2.")
     assert "Went right." in asked[1], "a later summary is made of the earlier one"
     assert segments(run) == narrow.prompts
-    assert (await CheckOutcome().verify(TASK, run, RuinWorld())).passed is True
+    assert (await CheckOutcome().verify(TASK, run, RuinEnvironment())).passed is True
 
 
 @pytest.mark.parametrize("rows", ["trajectory", "step"])

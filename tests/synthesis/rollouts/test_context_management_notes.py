@@ -18,7 +18,7 @@ from agentmill.synthesis.strategies.sample import Sample
 from agentmill.synthesis.verifiers.check_outcome import CheckOutcome
 from tests.errors import user_error
 from tests.synthesis.strategies.exploring import commands, exploration, only
-from tests.vault_world import Keeper, VaultWorld, vault_task
+from tests.vault_environment import Keeper, VaultEnvironment, vault_task
 
 NOTES: dict[str, Any] = {"context": "notes", "keep_turns": 3}
 WINDOW: dict[str, Any] = {"context": "sliding_window", "keep_turns": 3, "context_tokens": 1}
@@ -30,7 +30,7 @@ def keeper(*turns: str) -> Keeper:
 
 
 async def lived(actor: Keeper, code: str = "k", **parameters: Any) -> Trajectory:
-    return await only(Sample(**parameters), exploration(vault_task(code), world=VaultWorld, actor=actor))
+    return await only(Sample(**parameters), exploration(vault_task(code), world=VaultEnvironment, actor=actor))
 
 
 def prompts_of(run: Trajectory) -> list[list[int]]:
@@ -56,7 +56,7 @@ async def test_what_left_the_context_is_known_by_notes_only(
     run = await lived(keeper(*turns), code, **parameters)
     assert commands(run) == ["look", *["wait"] * 7, f"try 1 {code if status == 'success' else '?'}"]
     assert run.outcome.status == status
-    assert (await CheckOutcome().verify(vault_task(code), run, VaultWorld())).passed is (status == "success")
+    assert (await CheckOutcome().verify(vault_task(code), run, VaultEnvironment())).passed is (status == "success")
 
 
 async def test_notes_are_written_anew_with_every_turn_that_leaves_and_are_recorded() -> None:
@@ -91,11 +91,11 @@ async def test_what_each_step_saw_can_be_told_from_the_row() -> None:
 
 async def test_another_model_may_keep_the_notes() -> None:
     actor, clerk = keeper("deaf"), keeper()
-    explored = exploration(vault_task("k"), world=VaultWorld, actor=actor, summarizer=clerk)
+    explored = exploration(vault_task("k"), world=VaultEnvironment, actor=actor, summarizer=clerk)
     run = await only(Sample(**NOTES), explored)
     assert run.outcome.status == "success"
     assert (len(actor.noted), len(clerk.noted)) == (0, 5)
-    other = exploration(vault_task("k"), world=VaultWorld, actor=actor)
+    other = exploration(vault_task("k"), world=VaultEnvironment, actor=actor)
     assert Sample(**NOTES).planned(explored) != Sample(**NOTES).planned(other), "who keeps them is part of the id"
 
 

@@ -12,7 +12,7 @@ from agentmill.synthesis.rollouts import retrieval as recall
 from agentmill.synthesis.rollouts.retrieval import Card, Retrieval, card_of, drawn
 from agentmill.synthesis.strategies.memory import Memory
 from tests.builders import agent_message, instruction, seen, trajectory
-from tests.ruin_world import ruin_task
+from tests.ruin_environment import ruin_task
 from tests.synthesis.strategies.exploring import library
 
 TASK = ruin_task()

@@ -15,7 +15,7 @@ from agentmill.synthesis.rollouts.scaffold import frame, read
 from agentmill.synthesis.strategies.sample import Sample
 from agentmill.synthesis.strategies.tree_search import TreeSearch
 from agentmill.synthesis.verifiers.check_outcome import CheckOutcome
-from tests.answer_world import AnswerWorld, question
+from tests.answer_environment import AnswerEnvironment, question
 from tests.synthesis.strategies.talking import Speaker, exploration, heard, lines, prompt_of, talk
 
 TASK = question("b", seen="b")
@@ -49,8 +49,8 @@ async def test_thoughts_are_kept_and_the_command_is_done(scaffold: Any, status: 
     explored = exploration(TASK, actor=agent)
     [run] = [each async for each in strategy.explore(explored, *strategy.planned(explored))]
     assert run.outcome.status == status
-    assert frame(scaffold, AnswerWorld()).tools == []
-    assert (await CheckOutcome().verify(TASK, run, AnswerWorld())).passed is (status == "success")
+    assert frame(scaffold, AnswerEnvironment()).tools == []
+    assert (await CheckOutcome().verify(TASK, run, AnswerEnvironment())).passed is (status == "success")
     if scaffold == "react":
         done = [(item.description, item.content) for item in run.content if isinstance(item, MessageAction)]
         assert done == [("I do not know.", "look"), ("It is b.", "answer b")]

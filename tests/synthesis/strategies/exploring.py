@@ -11,7 +11,7 @@ from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.views.annotations import NOTHING, Annotations
 from agentmill.synthesis.rollouts.retrieval import Library, card_of
 from agentmill.synthesis.rollouts.strategy import Exploration, Strategy
-from tests.ruin_world import RuinWorld, ruin_task
+from tests.ruin_environment import RuinEnvironment, ruin_task
 
 
 def exploration(
@@ -21,7 +21,7 @@ def exploration(
     earlier: tuple[Trajectory, ...] = (),
     annotations: Annotations = NOTHING,
     library: Library | None = None,
-    world: Any = RuinWorld,
+    world: Any = RuinEnvironment,
     entries: Mapping[str, str] = MappingProxyType({}),
     **policies: Any,
 ) -> Any:

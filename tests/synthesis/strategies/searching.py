@@ -9,10 +9,10 @@ from agentmill.schemas.records.trajectory import MessageAction, Trajectory
 from agentmill.schemas.records.verdict import Node
 from agentmill.synthesis.rollouts.strategy import Exploration
 from agentmill.synthesis.strategies.tree_search import TreeSearch
-from tests.decision_world import (
+from tests.decision_environment import (
     SPEC,
     Chooser,
-    DecisionWorld,
+    DecisionEnvironment,
 )
 
 DEEP = {
@@ -42,7 +42,7 @@ class Found:
 
 
 def exploration(task: Task, seed: int = 3, **policies: Any) -> Exploration:
-    return Exploration(task=task, spec=SPEC, make_environment=DecisionWorld, policies=policies, seed=seed)
+    return Exploration(task=task, spec=SPEC, make_environment=DecisionEnvironment, policies=policies, seed=seed)
 
 
 async def search(task: Task, actor: Any = None, critic: Any = None, seed: int = 3, **parameters: Any) -> Found:

@@ -18,7 +18,7 @@ from agentmill.synthesis.policies.completion import token_delta
 from agentmill.synthesis.policies.policy import Conversation, Turn
 from agentmill.synthesis.rollouts.strategy import Exploration
 from agentmill.synthesis.strategies.multi_agent import MultiAgent
-from tests.answer_world import SPEC, AnswerWorld, question
+from tests.answer_environment import SPEC, AnswerEnvironment, question
 
 WITHIN_99_9 = 3.29
 """Standard errors on either side of a mean that 99.9 % of all samples lie in."""
@@ -99,14 +99,14 @@ def secret(conversation: Conversation) -> str:
     return found[1]
 
 
-def exploration(task: Task, seed: int = 7, make: Any = AnswerWorld, **policies: Any) -> Exploration:
+def exploration(task: Task, seed: int = 7, make: Any = AnswerEnvironment, **policies: Any) -> Exploration:
     """An exploration of ``task``. Where nobody is called ``actor``, the first policy is."""
     policies = {"actor": next(iter(policies.values())), **policies}
     return Exploration(task=task, spec=SPEC, make_environment=make, policies=policies, seed=seed)
 
 
 async def talk(
-    task: Task, roles: list[dict[str, Any]], make: Any = AnswerWorld, seed: int = 7, **given: Any
+    task: Task, roles: list[dict[str, Any]], make: Any = AnswerEnvironment, seed: int = 7, **given: Any
 ) -> Trajectory:
     """The one episode of these agents; what is given is a policy, by its role, or a parameter."""
     policies = {name: given.pop(name) for name in [role["name"] for role in roles] if name in given}

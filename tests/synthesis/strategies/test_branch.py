@@ -21,7 +21,7 @@ from agentmill.synthesis.strategies.branch import Branch, first_actions
 from agentmill.synthesis.strategies.sample import Sample
 from agentmill.synthesis.verifiers.check_outcome import CheckOutcome
 from tests.errors import user_error
-from tests.ruin_world import RuinWorld, gambler, ruin_task, win_probability
+from tests.ruin_environment import RuinEnvironment, gambler, ruin_task, win_probability
 from tests.synthesis.strategies.exploring import commands, exploration, explore, only
 
 WAY = ("right", "left", "jump", "left", "left")
@@ -66,7 +66,7 @@ async def test_a_branch_holds_its_history_and_starts_in_the_state_it_ended_in() 
     assert (branch.outcome.status, branch.outcome.reward) == ("success", 1.0)
     assert parent.generation is not None
     assert branch.generation == msgspec.structs.replace(parent.generation, strategy="branch")
-    verdict = await CheckOutcome().verify(ruin_task(), branch, RuinWorld())
+    verdict = await CheckOutcome().verify(ruin_task(), branch, RuinEnvironment())
     assert verdict.passed is True
 
 
@@ -113,7 +113,7 @@ async def test_a_correction_is_followed_by_the_actor_or_by_the_record() -> None:
     assert commands(replayed) == ["*right", "*left", "*jump", "right", "*left"]
     assert (replayed.content[-1].state_digest, replayed.content[-1].context_operation) == ("number-2", None)
     assert (replayed.outcome.status, replayed.outcome.reason) == ("failure", "recording_ended")
-    verdict = await CheckOutcome().verify(ruin_task(), replayed, RuinWorld())
+    verdict = await CheckOutcome().verify(ruin_task(), replayed, RuinEnvironment())
     assert (verdict.status, verdict.passed) == ("scored", False)
 
 

@@ -13,7 +13,7 @@ from agentmill.synthesis.rollouts.strategy import Exploration, Strategy
 from agentmill.synthesis.strategies import STRATEGIES
 from agentmill.synthesis.strategies.sample import Sample
 from agentmill.synthesis.verifiers.check_outcome import CheckOutcome
-from tests.ruin_world import RuinWorld, Sayer, gambler, ruin_task
+from tests.ruin_environment import RuinEnvironment, Sayer, gambler, ruin_task
 from tests.synthesis.strategies.exploring import exploration, explore, library, only
 
 PARAMETERS: dict[str, dict[str, Any]] = {
@@ -72,7 +72,7 @@ async def test_its_trajectories_can_be_replayed_and_say_how_they_were_made(name:
     for each in await explore(strategy(name), explored):
         if not isinstance(each, Trajectory):
             continue
-        verdict = await CheckOutcome().verify(explored.task, each, RuinWorld())
+        verdict = await CheckOutcome().verify(explored.task, each, RuinEnvironment())
         assert verdict.status == "scored"
         assert each.outcome.status in ("unknown", "success" if verdict.passed else "failure")
         assert (each.outcome.status == "unknown") == any(item.synthetic for item in each.content)

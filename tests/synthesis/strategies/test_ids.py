@@ -17,7 +17,7 @@ from agentmill.synthesis.strategies.sample import Sample
 from agentmill.synthesis.strategies.simulate import Imagine
 from agentmill.synthesis.strategies.tree_search import TreeSearch
 from tests.builders import instruction, seen, trajectory
-from tests.ruin_world import gambler
+from tests.ruin_environment import gambler
 from tests.synthesis.strategies.exploring import exploration, library
 
 BEST = {"pool": "best", "pool_size": 2}

@@ -21,7 +21,7 @@ from agentmill.synthesis.strategies.sample import Sample
 from agentmill.synthesis.verifiers.check_outcome import CheckOutcome
 from tests.builders import agent_message, instruction, seen, trajectory
 from tests.errors import user_error
-from tests.ruin_world import RuinWorld, gambler, ruin_task
+from tests.ruin_environment import RuinEnvironment, gambler, ruin_task
 from tests.synthesis.strategies.exploring import exploration, explore, library, only
 
 HINT = "go right at once"
@@ -105,7 +105,7 @@ async def test_what_is_recalled_stands_between_the_task_and_the_world() -> None:
     (row,) = Sft().make_rows(run, NOTHING)
     assert HINT in str(row.messages[1].content), "rows tell the step with what it saw"
     assert [message.content for message in row.messages if message.train] == ["right", "right"]
-    assert (await CheckOutcome().verify(ruin_task(), run, RuinWorld())).passed is True
+    assert (await CheckOutcome().verify(ruin_task(), run, RuinEnvironment())).passed is True
 
 
 async def test_a_run_is_retold_without_what_it_was_told_itself() -> None:

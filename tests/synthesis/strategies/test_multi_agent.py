@@ -12,8 +12,8 @@ from agentmill.schemas.records.trajectory import ApiAction
 from agentmill.synthesis.policies.policy import Conversation
 from agentmill.synthesis.strategies.multi_agent import MultiAgent
 from agentmill.synthesis.verifiers.check_outcome import CheckOutcome
-from tests.answer_world import AnswerWorld, question
-from tests.ruin_world import RuinWorld, ruin_task
+from tests.answer_environment import AnswerEnvironment, question
+from tests.ruin_environment import RuinEnvironment, ruin_task
 from tests.synthesis.strategies.talking import (
     PAIR,
     WATCHED,
@@ -46,11 +46,11 @@ async def test_a_secret_that_two_share_takes_so_many_messages(n: int) -> None:
     assert spoken(run)[-1] == ("ann", "actor", "answer vxqzjwk")
     whole = "vxqzjwk"[-n:]
     assert not any(whole in text for each in ann.asked for text in (*heard(each), each.system_prompt) if n > 1)
-    assert (await CheckOutcome().verify(split("vxqzjwk", n), run, AnswerWorld())).passed is True
+    assert (await CheckOutcome().verify(split("vxqzjwk", n), run, AnswerEnvironment())).passed is True
 
 
 async def test_attempts_are_episodes_of_their_own() -> None:
-    explored = exploration(ruin_task(2, 4), make=RuinWorld, actor=chance(0.5), critic=critic(0.0))
+    explored = exploration(ruin_task(2, 4), make=RuinEnvironment, actor=chance(0.5), critic=critic(0.0))
     strategy = MultiAgent.model_validate({"roles": WATCHED, "k": 12})
     runs = [run for piece in strategy.planned(explored) async for run in strategy.explore(explored, piece)]
     assert [run.attempt for run in runs] == list(range(12))

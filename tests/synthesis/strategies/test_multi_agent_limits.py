@@ -14,9 +14,9 @@ from agentmill.synthesis.policies.policy import ContextOverflow, Conversation, P
 from agentmill.synthesis.rollouts.roles import NotInTask, Role
 from agentmill.synthesis.strategies.multi_agent import MultiAgent
 from agentmill.synthesis.verifiers.check_outcome import CheckOutcome
-from tests.answer_world import AnswerWorld, question
+from tests.answer_environment import AnswerEnvironment, question
 from tests.errors import user_error
-from tests.ruin_world import RuinWorld, ruin_task
+from tests.ruin_environment import RuinEnvironment, ruin_task
 from tests.synthesis.strategies.talking import (
     PAIR,
     WATCHED,
@@ -47,11 +47,16 @@ async def test_what_waits_for_a_review_when_time_is_up_is_not_carried_out() -> N
             await asyncio.sleep(60)
 
     run = await talk(
-        ruin_task(2, 4), WATCHED, RuinWorld, actor=lines("right"), critic=Slow(lambda _: ""), episode_timeout_s=0.1
+        ruin_task(2, 4),
+        WATCHED,
+        RuinEnvironment,
+        actor=lines("right"),
+        critic=Slow(lambda _: ""),
+        episode_timeout_s=0.1,
     )
     assert (run.outcome.reason, spoken(run)) == ("episode_timeout", [("actor", "proposer", "right")])
     assert run.content[-1].state_digest is None
-    assert (await CheckOutcome().verify(ruin_task(2, 4), run, RuinWorld())).status == "scored"
+    assert (await CheckOutcome().verify(ruin_task(2, 4), run, RuinEnvironment())).status == "scored"
 
 
 async def test_who_only_speaks_cannot_leave_calls_without_an_answer() -> None:
@@ -67,7 +72,7 @@ async def test_a_critic_that_cannot_read_it_all_ends_the_episode() -> None:
     def overwhelmed(_: Conversation) -> str:
         raise ContextOverflow("too long")
 
-    run = await talk(ruin_task(2, 4), WATCHED, RuinWorld, actor=lines("right"), critic=Speaker(overwhelmed))
+    run = await talk(ruin_task(2, 4), WATCHED, RuinEnvironment, actor=lines("right"), critic=Speaker(overwhelmed))
     assert (run.outcome.truncated, run.outcome.reason) == (True, "context_overflow")
 
 
@@ -81,7 +86,7 @@ async def test_facts_that_are_no_text_are_told_as_json_and_prompts_say_where() -
     bob = lines("x")
     await talk(question("a{b}", {"ann": "1x"}), roles, bob=bob, ann=lines("answer a{b}"))
     assert bob.asked[0].system_prompt == (
-        'bob|{"answer":"a{b}","secrets":{"ann":"1x"}}|ann|Find the word.|' + AnswerWorld().rules
+        'bob|{"answer":"a{b}","secrets":{"ann":"1x"}}|ann|Find the word.|' + AnswerEnvironment().rules
     )
 
 

@@ -25,8 +25,8 @@ from agentmill.synthesis.rollouts.scaffold import frame
 from agentmill.synthesis.rollouts.strategy import Exploration
 from agentmill.synthesis.strategies.multi_agent import MultiAgent
 from agentmill.synthesis.token_check import Codec, check_tokens
-from tests.answer_world import AnswerWorld, question
-from tests.ruin_world import RuinWorld, ruin_task
+from tests.answer_environment import AnswerEnvironment, question
+from tests.ruin_environment import RuinEnvironment, ruin_task
 from tests.synthesis.strategies.talking import (
     Speaker,
     exploration,
@@ -138,7 +138,7 @@ async def test_what_was_prevented_is_an_error_and_what_was_done_is_not() -> None
     labels = Unpaired(role="actor", rows="step").make_rows(run, NOTHING)
     assert len(labels) == 5
     refused, told = ruin_task(2, 4), [{"name": "actor", "acts": True}, {"name": "critic", "veto": "NO"}]
-    error = await talk(refused, told, RuinWorld, actor=lines("jump", "right", "right"), critic=lines("OK"))
+    error = await talk(refused, told, RuinEnvironment, actor=lines("jump", "right", "right"), critic=lines("OK"))
     assert [row.messages[-1].content for row in rows(error, role="actor", rows="step", loss="not_error")] == [
         "right",
         "right",
@@ -169,7 +169,7 @@ async def test_worlds_that_block_are_lived_the_same(monkeypatch: pytest.MonkeyPa
         def explore(given: Exploration, strategy: MultiAgent = strategy) -> AsyncIterator[Trajectory]:
             return strategy.explore(given, *strategy.planned(given))
 
-        [run] = await gathered(explore, exploration(question("b"), make=AnswerWorld, **speakers), blocking, 5.0)
+        [run] = await gathered(explore, exploration(question("b"), make=AnswerEnvironment, **speakers), blocking, 5.0)
         found.append(run)
     assert found[0] == found[1]
     assert found[0].outcome.status == "success"
@@ -215,7 +215,7 @@ async def test_what_one_agent_knows_is_told_to_no_other() -> None:
     task = question("xy", {"ann": "of-ann", "bob": "of-bob"})
     said = {"ann": lines("@bob Well?", "answer xy"), "bob": lines("@carl Hm."), "carl": lines("@bob Good.", "@ann x")}
     run = await talk(task, roles, **said, max_messages=9)
-    assert run.system_prompt == frame("text", AnswerWorld()).system_prompt
+    assert run.system_prompt == frame("text", AnswerEnvironment()).system_prompt
     told = {name: str(rows(run, role=name)) for name in said}
     assert [["of-ann" in text, "of-bob" in text] for text in told.values()] == [
         [True, False],

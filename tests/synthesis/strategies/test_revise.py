@@ -21,9 +21,9 @@ from agentmill.synthesis.strategies.revise import Revise
 from agentmill.synthesis.strategies.sample import Sample
 from agentmill.synthesis.verifiers.check_outcome import CheckOutcome
 from tests.errors import user_error
-from tests.ruin_world import RuinWorld, Sayer, gambler, ruin_task
+from tests.ruin_environment import RuinEnvironment, Sayer, gambler, ruin_task
 from tests.synthesis.strategies.exploring import commands, exploration, explore, only
-from tests.vault_world import Cracker, VaultWorld, vault_task
+from tests.vault_environment import Cracker, VaultEnvironment, vault_task
 
 
 def sayer(*turns: str) -> Sayer:
@@ -63,7 +63,7 @@ async def test_a_retry_succeeds_by_its_own_reflection_and_then_it_stops() -> Non
     assert first.generation is not None
     assert second.generation is not None
     assert second.generation.seed == first.generation.seed, "the same world again"
-    assert (await CheckOutcome().verify(ruin_task(), second, RuinWorld())).passed is True
+    assert (await CheckOutcome().verify(ruin_task(), second, RuinEnvironment())).passed is True
 
 
 async def test_without_success_it_stops_after_so_many_attempts() -> None:
@@ -123,20 +123,23 @@ async def test_two_halves_of_a_solution_are_put_together_by_recombination_alone(
     lived = [
         replace(run, attempt=n)
         for n, run in enumerate(
-            [await only(Sample(), exploration(task, world=VaultWorld, actor=cracker(guess))) for guess in ("ab", "cd")]
+            [
+                await only(Sample(), exploration(task, world=VaultEnvironment, actor=cracker(guess)))
+                for guess in ("ab", "cd")
+            ]
         )
     ]
     assert [(commands(run), run.outcome.status, run.outcome.reward) for run in lived] == [
         (["try 1 a", "try 2 b"], "failure", 0.5),
         (["try 1 c", "try 2 d"], "failure", 0.5),
     ]
-    run = await only(Revise(**parameters), exploration(task, world=VaultWorld, earlier=tuple(lived), actor=actor))
+    run = await only(Revise(**parameters), exploration(task, world=VaultEnvironment, earlier=tuple(lived), actor=actor))
     assert (run.outcome.status == "success") == solved
     assert (commands(run) == ["try 1 a", "try 2 d"]) == solved
     if solved:
         assert run.extra == {"revises": [each.trajectory_id for each in lived], "aim": "recombine"}
         assert run.parent_id == lived[1].trajectory_id
-        assert (await CheckOutcome().verify(task, run, VaultWorld())).passed is True
+        assert (await CheckOutcome().verify(task, run, VaultEnvironment())).passed is True
 
 
 @pytest.mark.parametrize(
@@ -151,11 +154,13 @@ async def test_critics_and_the_agent_itself_are_asked_by_the_aim(aim: str, words
         )
         return Turn(actions=[MessageAction(content="try 1 a")])
 
-    runs = await explore(Sample(k=2), exploration(task, world=VaultWorld, actor=cracker("ab")))
+    runs = await explore(Sample(k=2), exploration(task, world=VaultEnvironment, actor=cracker("ab")))
     for feedback, expected in (("critic", words.replace("part of", "parts of")), ("self", words)):
         asked.clear()
         strategy = Revise(aim=aim, feedback=feedback, pool="best", pool_size=2)  # type: ignore[arg-type]
-        explored = exploration(task, world=VaultWorld, earlier=tuple(runs), actor=scripted(asks), critic=scripted(asks))
+        explored = exploration(
+            task, world=VaultEnvironment, earlier=tuple(runs), actor=scripted(asks), critic=scripted(asks)
+        )
         run = await only(strategy, explored)
         assert expected in asked[0]
         assert "Attempt 1:" in asked[0]
@@ -166,7 +171,7 @@ async def test_critics_and_the_agent_itself_are_asked_by_the_aim(aim: str, words
 async def test_recombination_needs_two_attempts_and_revises_until_there_are() -> None:
     task, actor = vault_task("ad"), cracker("ab", "cd", "xy")
     strategy = Revise(aim="recombine", pool="best", pool_size=2, attempts=5)
-    runs = await explore(strategy, exploration(task, world=VaultWorld, actor=actor))
+    runs = await explore(strategy, exploration(task, world=VaultEnvironment, actor=actor))
     assert [commands(run) for run in runs] == [["try 1 a", "try 2 b"], ["try 1 a", "try 2 d"]]
     assert [run.extra for run in runs] == [{}, {"revises": [runs[0].trajectory_id]}]
 
@@ -201,7 +206,7 @@ async def test_a_step_is_revised_where_it_was_refused() -> None:
     assert [item.error for item in run.content if isinstance(item, Action)] == [True, False, True, False]
     assert [item.state_digest for item in run.content if item.turn == 1] == [None, "number-2", None]
     assert run.outcome.status == "success"
-    assert (await CheckOutcome().verify(ruin_task(), run, RuinWorld())).passed is True
+    assert (await CheckOutcome().verify(ruin_task(), run, RuinEnvironment())).passed is True
     (row,) = Sft(loss="not_error").make_rows(run, NOTHING)
     assert [(message.content, message.train) for message in row.messages if message.role == "assistant"] == [
         ("go right", False),

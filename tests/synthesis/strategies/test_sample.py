@@ -18,7 +18,7 @@ from agentmill.synthesis.policies.scripted import ScriptedPolicy
 from agentmill.synthesis.rollouts.strategy import Exploration
 from agentmill.synthesis.strategies import STRATEGIES
 from agentmill.synthesis.strategies.sample import Sample
-from tests.counter_world import SPEC, CounterWorld, counting_task
+from tests.counter_environment import SPEC, CounterEnvironment, counting_task
 from tests.errors import user_error
 
 
@@ -30,7 +30,7 @@ def exploration(policy: Policy, task: Task | None = None, seed: int = 7, **given
     return Exploration(
         task=task or counting_task(),
         spec=SPEC,
-        make_environment=CounterWorld,
+        make_environment=CounterEnvironment,
         policies={"actor": policy},
         seed=seed,
         **given,
@@ -76,7 +76,7 @@ async def test_a_text_episode_is_recorded_item_by_item() -> None:
         None,
     )
     assert trajectory.tools == []
-    assert trajectory.system_prompt == f"{CounterWorld().rules}\nReply with one command and nothing else."
+    assert trajectory.system_prompt == f"{CounterEnvironment().rules}\nReply with one command and nothing else."
     assert (trajectory.task_id, trajectory.environment_id, trajectory.split) == ("count-3", "counter", "train")
 
 
@@ -221,10 +221,10 @@ async def test_who_breaks_is_named(policy: Policy, task: Task, error: type[Excep
 
 
 async def test_the_environment_is_closed_whatever_happens() -> None:
-    worlds: list[CounterWorld] = []
+    worlds: list[CounterEnvironment] = []
 
-    def make() -> CounterWorld:
-        worlds.append(CounterWorld())
+    def make() -> CounterEnvironment:
+        worlds.append(CounterEnvironment())
         return worlds[-1]
 
     policies = {"actor": scripted("add 1")}

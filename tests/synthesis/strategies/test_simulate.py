@@ -28,9 +28,9 @@ from agentmill.synthesis.strategies.simulate import Imagine
 from agentmill.synthesis.strategies.simulated_rollout import Fault, read
 from agentmill.synthesis.verifiers.check_outcome import CheckOutcome
 from tests.builders import agent_message, instruction, seen, tokens, tool, trajectory
-from tests.counter_world import SPEC, CounterWorld, counting_task
+from tests.counter_environment import SPEC, CounterEnvironment, counting_task
 from tests.errors import user_error
-from tests.ruin_world import Sayer
+from tests.ruin_environment import Sayer
 from tests.synthesis.strategies.exploring import explore, library
 
 
@@ -51,7 +51,7 @@ def sayer(*answers: str) -> Sayer:
 
 
 def exploration(writer: Any, task: Task | None = None, **fields: Any) -> Exploration:
-    given = {"task": task or counting_task(), "spec": SPEC, "make_environment": CounterWorld, "seed": 7, **fields}
+    given = {"task": task or counting_task(), "spec": SPEC, "make_environment": CounterEnvironment, "seed": 7, **fields}
     return Exploration(policies={"actor": writer}, **given)
 
 
@@ -137,7 +137,7 @@ async def test_a_faulty_turn_is_written_anew_behind_those_that_stand(
     assert [(fault["turn"], fault["reason"]) for fault in run.extra["repaired"]] == [(stands + 1, reason)]
     assert [each.content for each in answers(run)] == (["One.", "Two.", "Well."][:stands] + ["Anew."] * (3 - stands))
     assert all(each.synthetic for each in answers(run))
-    assert (await CheckOutcome().verify(counting_task(), run, CounterWorld())).passed is True
+    assert (await CheckOutcome().verify(counting_task(), run, CounterEnvironment())).passed is True
     first, second = (str(each.content[0].content) for each in writer.asked)  # type: ignore[union-attr]
     assert second.startswith(first)
     told = second.removeprefix(first)
@@ -198,7 +198,7 @@ async def test_mistakes_are_marked_refused_and_corrected() -> None:
         ("add 1", True),
     ]
     assert Reflection().make_rows(run, NOTHING)
-    assert (await CheckOutcome().verify(counting_task(), run, CounterWorld())).passed is True
+    assert (await CheckOutcome().verify(counting_task(), run, CounterEnvironment())).passed is True
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ async def test_what_is_claimed_is_not_believed_but_done(
     """The verifier carries the imagined actions out in the real world, until this has ended."""
     run = await imagined(sayer(written(*map(turn, actions), status=status)))
     assert run.outcome.status == "unknown"
-    verdict = await CheckOutcome().verify(counting_task(), run, CounterWorld())
+    verdict = await CheckOutcome().verify(counting_task(), run, CounterEnvironment())
     assert (verdict.status, verdict.passed, verdict.evidence["number"]) == ("scored", passed, number)
 
 

@@ -21,8 +21,8 @@ from agentmill.synthesis.strategies.simulate import Imagine
 from agentmill.synthesis.strategies.simulated_rollout import DETAIL_CHARS, WRITTEN_CHARS, read
 from agentmill.synthesis.verifiers.check_outcome import CheckOutcome
 from tests.builders import agent_message, tool
-from tests.counter_world import CounterWorld, counting_task
-from tests.ruin_world import Sayer
+from tests.counter_environment import CounterEnvironment, counting_task
+from tests.ruin_environment import Sayer
 from tests.synthesis.strategies.exploring import explore
 from tests.synthesis.strategies.test_simulate import add, exploration, imagined, sayer, turn, written
 
@@ -51,7 +51,7 @@ async def test_where_only_the_ending_is_faulty_only_the_ending_counts(ending: di
     assert run.extra["claim"]["status"] == "failure"
     assert [(fault["turn"], fault["reason"]) for fault in run.extra["repaired"]] == [(4, "malformed")]
     assert "Write the ending anew and no turns" in asked(writer, 1)
-    assert (await CheckOutcome().verify(counting_task(), run, CounterWorld())).passed is True
+    assert (await CheckOutcome().verify(counting_task(), run, CounterEnvironment())).passed is True
     with pytest.raises(GenerationError, match="the ending is still faulty after 0 repairs"):
         await imagined(sayer(json.dumps({"turns": turns, **ending})), scaffold="tools", repairs=0)
 
@@ -61,7 +61,7 @@ async def test_a_message_that_nothing_answered_is_not_carried_out_in_place_of_a_
     run = await imagined(sayer(written(add(1), add(2))), scaffold="tools")
     opening, first, second = run.content[:2], run.content[2:4], run.content[4:]
     moved = [*opening, *first, agent_message("Hm.", 2), *[replace(item, turn=3) for item in second]]
-    verdict = await CheckOutcome().verify(counting_task(), replace(run, content=moved), CounterWorld())
+    verdict = await CheckOutcome().verify(counting_task(), replace(run, content=moved), CounterEnvironment())
     assert (verdict.passed, verdict.evidence["number"]) == (True, 3)
 
 
@@ -73,7 +73,7 @@ async def test_a_history_that_was_imagined_is_carried_out() -> None:
         "number-0",
         "number-6",
     ]
-    assert (await CheckOutcome().verify(counting_task(6), branch, CounterWorld())).passed is True
+    assert (await CheckOutcome().verify(counting_task(6), branch, CounterEnvironment())).passed is True
 
 
 async def test_a_last_word_to_the_user_is_no_action_upon_the_world() -> None:
@@ -155,7 +155,7 @@ def test_braces_before_the_json_do_no_harm() -> None:
     assert read("{" * 100_000)[0] == []
 
 
-class Closing(CounterWorld):
+class Closing(CounterEnvironment):
     """Says how often it was closed."""
 
     count = 0

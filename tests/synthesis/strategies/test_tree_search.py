@@ -12,9 +12,9 @@ import pytest
 from agentmill.schemas.records.trajectory import MessageAction
 from agentmill.synthesis.policies.policy import PolicySettings, Turn
 from agentmill.synthesis.policies.scripted import ScriptedPolicy
-from tests.decision_world import (
+from tests.decision_environment import (
     Chooser,
-    DecisionWorld,
+    DecisionEnvironment,
     best_value,
     chance_value,
     decision_task,
@@ -129,7 +129,7 @@ async def test_a_beam_of_one_is_the_best_of_n_at_each_step(seed: int) -> None:
     drawn: dict[str, list[str]] = defaultdict(list)
     for where, letter in actor.asked:
         drawn[where].append(letter)
-    world, here = DecisionWorld(), ""
+    world, here = DecisionEnvironment(), ""
     world.reset(task, 0)
 
     def score(path: str) -> float:

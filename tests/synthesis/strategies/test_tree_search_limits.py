@@ -15,11 +15,11 @@ from agentmill.synthesis.policies.scripted import ScriptedPolicy
 from agentmill.synthesis.rollouts.strategy import Exploration
 from agentmill.synthesis.strategies.search.search import read_score
 from agentmill.synthesis.strategies.tree_search import TreeSearch
-from tests.decision_world import (
+from tests.decision_environment import (
     SPEC,
     Appraiser,
     Chooser,
-    DecisionWorld,
+    DecisionEnvironment,
     Failing,
     decision_task,
     place,
@@ -154,11 +154,11 @@ async def test_a_policy_that_fails_ends_the_search_and_is_named() -> None:
 
 
 async def test_the_environment_is_closed_whatever_happens() -> None:
-    class Closing(DecisionWorld):
+    class Closing(DecisionEnvironment):
         def close(self) -> None:
             closed.append(self)
 
-    closed: list[DecisionWorld] = []
+    closed: list[DecisionEnvironment] = []
     failing = Failing(PolicySettings(policy="failing", turns=[""]))
     explored = Exploration(
         task=decision_task(DEEP), spec=SPEC, make_environment=Closing, policies={"actor": failing}, seed=0

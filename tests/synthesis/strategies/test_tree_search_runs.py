@@ -14,9 +14,9 @@ from agentmill.synthesis.policies.scripted import ScriptedPolicy
 from agentmill.synthesis.rollouts.strategy import Exploration
 from agentmill.synthesis.strategies.tree_search import TreeSearch
 from agentmill.synthesis.verifiers.check_outcome import CheckOutcome
-from tests.decision_world import (
+from tests.decision_environment import (
     Chooser,
-    DecisionWorld,
+    DecisionEnvironment,
     decision_task,
 )
 from tests.synthesis.strategies.searching import DEEP, Found, moves, search
@@ -51,7 +51,7 @@ async def test_what_a_tree_yields_is_what_happens_when_it_is_replayed() -> None:
     task = decision_task(DEEP)
     found = await search(task, iterations=40, leaves="all")
     for run in found.runs:
-        verdict = await CheckOutcome().verify(task, run, DecisionWorld())
+        verdict = await CheckOutcome().verify(task, run, DecisionEnvironment())
         assert (verdict.status, verdict.reason) == ("scored", None)
         assert verdict.passed == (run.outcome.status == "success")
 

@@ -14,12 +14,12 @@ from agentmill.synthesis.policies.scripted import ScriptedPolicy
 from agentmill.synthesis.rollouts.strategy import Exploration
 from agentmill.synthesis.strategies.sample import Sample
 from agentmill.synthesis.verifiers.check_outcome import CheckOutcome
-from tests.counter_world import SPEC, CounterWorld, counting_task
+from tests.counter_environment import SPEC, CounterEnvironment, counting_task
 
 
 async def lived(task: Task, *turns: str, policy: ScriptedPolicy | None = None, **parameters: object) -> Trajectory:
     actor = policy or ScriptedPolicy(PolicySettings(policy="scripted", turns=list(turns)))
-    explored = Exploration(task=task, spec=SPEC, make_environment=CounterWorld, policies={"actor": actor}, seed=1)
+    explored = Exploration(task=task, spec=SPEC, make_environment=CounterEnvironment, policies={"actor": actor}, seed=1)
     strategy = Sample(**parameters)
     [piece] = strategy.planned(explored)
     [trajectory] = [one async for one in strategy.explore(explored, piece)]
@@ -27,7 +27,7 @@ async def lived(task: Task, *turns: str, policy: ScriptedPolicy | None = None, *
 
 
 async def judged(task: Task, trajectory: Trajectory) -> Verdict:
-    return await CheckOutcome().verify(task, trajectory, CounterWorld())
+    return await CheckOutcome().verify(task, trajectory, CounterEnvironment())
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from agentmill.schemas.records.task import Task
 from agentmill.schemas.records.trajectory import ApiAction, CodeAction, MessageAction
 from agentmill.synthesis.environments.environment import EnvError, Transition
 from agentmill.synthesis.environments.pddl.environment import PddlEnvironment
-from tests.synthesis.environments.worlds import (
+from tests.synthesis.environments.examples import (
     BLOCKS_SPEC,
     BLOCKS_TASK,
     WAREHOUSE_SPEC,

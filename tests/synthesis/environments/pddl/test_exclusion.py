@@ -6,7 +6,7 @@ import pytest
 
 from agentmill.synthesis.environments.pddl.exclusion import exclusions
 from agentmill.synthesis.environments.pddl.grounding import bits
-from tests.synthesis.environments.worlds import (
+from tests.synthesis.environments.examples import (
     BLOCKS,
     HANOI,
     WAREHOUSE,

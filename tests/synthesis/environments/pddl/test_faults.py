@@ -12,7 +12,7 @@ from agentmill.synthesis.environments import make
 from agentmill.synthesis.environments.environment import EnvError
 from agentmill.synthesis.environments.pddl.environment import PddlEnvironment
 from tests.errors import user_error
-from tests.synthesis.environments.worlds import (
+from tests.synthesis.environments.examples import (
     BLOCKS_PROBLEM,
     BLOCKS_SPEC,
     WAREHOUSE_PROBLEM,

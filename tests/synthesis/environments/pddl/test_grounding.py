@@ -10,7 +10,7 @@ import pytest
 from agentmill.synthesis.environments.pddl import grounding
 from agentmill.synthesis.environments.pddl.domain import PddlError
 from agentmill.synthesis.environments.pddl.grounding import Grounded, bits
-from tests.synthesis.environments.worlds import (
+from tests.synthesis.environments.examples import (
     BLOCKS,
     BLOCKS_PROBLEM,
     HANOI,

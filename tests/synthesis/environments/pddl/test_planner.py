@@ -7,7 +7,7 @@ import pytest
 from agentmill.synthesis.environments.pddl.grounding import Grounded
 from agentmill.synthesis.environments.pddl.heuristic import AdditiveHeuristic
 from agentmill.synthesis.environments.pddl.planner import PlanLimits, plan
-from tests.synthesis.environments.worlds import (
+from tests.synthesis.environments.examples import (
     BLOCKS,
     BLOCKS_PROBLEM,
     HANOI,

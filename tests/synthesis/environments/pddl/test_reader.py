@@ -12,7 +12,7 @@ from agentmill.synthesis.environments.pddl import reader
 from agentmill.synthesis.environments.pddl.domain import Action, Literal, PddlError, Predicate, Typed, objects_by_type
 from agentmill.synthesis.environments.pddl.reader import read_domain, read_problem
 from agentmill.synthesis.environments.pddl.writer import domain_text, problem_text
-from tests.synthesis.environments.worlds import (
+from tests.synthesis.environments.examples import (
     BLOCKS,
     BLOCKS_PROBLEM,
     HANOI,

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from agentmill.synthesis.environments.pddl.structure import domain_structure, task_structure
 from tests.hash_seeds import printed
-from tests.synthesis.environments.pddl.renaming import Renaming
-from tests.synthesis.environments.worlds import (
+from tests.synthesis.environments.examples import (
     BLOCKS,
     BLOCKS_PROBLEM,
     HANOI,
@@ -19,6 +18,7 @@ from tests.synthesis.environments.worlds import (
     hanoi_problem,
     read,
 )
+from tests.synthesis.environments.pddl.renaming import Renaming
 
 WORLDS = [
     read(WAREHOUSE, WAREHOUSE_PROBLEM),
@@ -100,7 +100,7 @@ def test_one_ring_is_not_two_rings() -> None:
 
 
 PROGRAM = """
-from tests.synthesis.environments.worlds import *
+from tests.synthesis.environments.examples import *
 from agentmill.synthesis.environments.pddl.planner import PlanLimits, plan
 from agentmill.synthesis.environments.pddl.structure import domain_structure, task_structure
 for domain_text, problem_text in ((WAREHOUSE, WAREHOUSE_PROBLEM), (BLOCKS, blocks_problem(7, 5))):

@@ -30,7 +30,7 @@ def question(answer: str, secrets: Any = None, seen: str = "nothing", **fields: 
     )
 
 
-class AnswerWorld:
+class AnswerEnvironment:
     """Implements ``Environment``."""
 
     def __init__(self, spec: EnvironmentSpec = SPEC) -> None:

@@ -43,7 +43,7 @@ def counting_task(number: int = 3, **initial_state: int) -> Task:
     )
 
 
-class CounterWorld:
+class CounterEnvironment:
     """Implements ``Environment``."""
 
     def __init__(self, spec: EnvironmentSpec = SPEC) -> None:

@@ -45,7 +45,7 @@ COMPARE = {
 }
 
 
-def write_world(folder: Path, copies: int = 2) -> dict[str, str]:
+def write_environments(folder: Path, copies: int = 2) -> dict[str, str]:
     """Two environments and ``copies`` equal tasks of each split, as entries for ``data``."""
     examples = PddlEnvironment.examples()
     (_, known), (_, unseen) = examples

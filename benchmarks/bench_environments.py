@@ -107,6 +107,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    from bench_worlds import main as importable
+    from bench_environments import main as importable
 
     sys.exit(importable())

@@ -20,7 +20,7 @@ from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.records.verdict import Dropped, Verdict
 from agentmill.schemas.tables import Counts, Table, write_manifest, write_shard
 from tests.builders import agent_message, instruction, outcome, seen, spec, task, trajectory, verdict
-from tests.pipelines.view.world import ATTACK
+from tests.pipelines.view.example_run import ATTACK
 
 HOSTILE_REASON = rf"$\frac{{x}}$ {ATTACK}"
 """A formula that is none, beside the attacks."""

@@ -17,7 +17,7 @@ def inspiration(text: str = "Explain how a lock works.", inspiration_id: str = "
     return Inspiration(inspiration_id=inspiration_id, text=text)
 
 
-def grammar_world(seed: int = 0) -> EnvironmentSpec:
+def grammar_environment(seed: int = 0) -> EnvironmentSpec:
     """A world of the procedural generator."""
     return propose(inspiration(), seed)
 

@@ -76,7 +76,7 @@ def registered() -> Iterator[None]:
         yield
 
 
-class SimulatedWorld:
+class SimulatedEnvironment:
     """Implements ``Environment``."""
 
     def __init__(self, spec: EnvironmentSpec = SPECS[0]) -> None:
@@ -132,7 +132,7 @@ class SimulatedWorld:
         return TextObservation(content=f"You took {len(self.path)} doors. {doors}", source="environment")
 
 
-class SlowWorld(SimulatedWorld):
+class SlowEnvironment(SimulatedEnvironment):
     """One whose moves take their time."""
 
     blocking = True

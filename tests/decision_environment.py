@@ -60,7 +60,7 @@ def chance_value(tree: Tree | float) -> float:
     return sum(map(chance_value, tree.values())) / len(tree)
 
 
-class DecisionWorld:
+class DecisionEnvironment:
     """Implements ``Environment``."""
 
     def __init__(self, spec: EnvironmentSpec = SPEC) -> None:
@@ -226,9 +226,9 @@ class Failing:
 def registered() -> Iterator[None]:
     """The world and its policies by their names."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(ENVIRONMENTS._entries, "decisions", "tests.decision_world:DecisionWorld")
+        patch.setitem(ENVIRONMENTS._entries, "decisions", "tests.decision_environment:DecisionWorld")
         for name in ("Chooser", "Appraiser", "Failing"):
-            patch.setitem(POLICIES._entries, name.lower(), f"tests.decision_world:{name}")
+            patch.setitem(POLICIES._entries, name.lower(), f"tests.decision_environment:{name}")
         yield
 
 

@@ -45,7 +45,7 @@ def vault_task(code: str, task_id: str | None = None) -> Task:
     )
 
 
-class VaultWorld:
+class VaultEnvironment:
     """Implements ``Environment``."""
 
     def __init__(self, spec: EnvironmentSpec = SPEC) -> None:
@@ -184,9 +184,9 @@ class Cracker:
 def registered() -> Iterator[None]:
     """The world and its policies under the names ``vault``, ``keeper`` and ``cracker``."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(ENVIRONMENTS._entries, "vault", "tests.vault_world:VaultWorld")
-        patch.setitem(POLICIES._entries, "keeper", "tests.vault_world:Keeper")
-        patch.setitem(POLICIES._entries, "cracker", "tests.vault_world:Cracker")
+        patch.setitem(ENVIRONMENTS._entries, "vault", "tests.vault_environment:VaultWorld")
+        patch.setitem(POLICIES._entries, "keeper", "tests.vault_environment:Keeper")
+        patch.setitem(POLICIES._entries, "cracker", "tests.vault_environment:Cracker")
         yield
 
 

@@ -56,7 +56,7 @@ def win_probability(number: int, goal: int, p: float) -> float:
     return float((1 - odds**number) / (1 - odds**goal))
 
 
-class RuinWorld:
+class RuinEnvironment:
     """Implements ``Environment``."""
 
     def __init__(self, spec: EnvironmentSpec = SPEC) -> None:
@@ -168,9 +168,9 @@ class Sayer:
 def registered() -> Iterator[None]:
     """The world and its policies under the names ``ruin``, ``gambler`` and ``sayer``."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(ENVIRONMENTS._entries, "ruin", "tests.ruin_world:RuinWorld")
-        patch.setitem(POLICIES._entries, "gambler", "tests.ruin_world:Gambler")
-        patch.setitem(POLICIES._entries, "sayer", "tests.ruin_world:Sayer")
+        patch.setitem(ENVIRONMENTS._entries, "ruin", "tests.ruin_environment:RuinWorld")
+        patch.setitem(POLICIES._entries, "gambler", "tests.ruin_environment:Gambler")
+        patch.setitem(POLICIES._entries, "sayer", "tests.ruin_environment:Sayer")
         yield
 
 
