@@ -51,6 +51,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are cores, since a third of the time of tests is waiting for processes that they start."""
+    return len(os.sched_getaffinity(0)) + 1
+
+
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """The unit of work is a file; all files that start vLLM are one, since two servers may not fit into memory."""
     from xdist.scheduler import LoadFileScheduling
