@@ -136,9 +136,15 @@ def renew(path: Path) -> None:
 
     Raises ``UserError`` if it cannot be read, or the device is full.
     """
+    fresh, logs = path.with_suffix(".new"), [path.with_name(f"{path.name}-{end}") for end in ("wal", "shm")]
     if not path.exists():
+        # The old journal goes only when the copy is whole, so a process that was killed in between left all of it.
+        # A log of the old one would be applied to the copy.
+        for log in logs:
+            log.unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            fresh.rename(path)
         return
-    fresh = path.with_suffix(".new")
     fresh.unlink(missing_ok=True)
     try:
         with (
@@ -157,7 +163,7 @@ def renew(path: Path) -> None:
             "free space and run the same command, or delete it: what it holds is then made again",
             ErrorCode.JOURNAL_UNREADABLE,
         ) from error
-    for old in (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")):
+    for old in (path, *logs):
         old.unlink(missing_ok=True)
     fresh.rename(path)
 

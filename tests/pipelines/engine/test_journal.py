@@ -6,7 +6,9 @@ import multiprocessing
 import sqlite3
 from pathlib import Path
 
-from agentmill.pipelines.engine.journal import Journal, ended
+import pytest
+
+from agentmill.pipelines.engine.journal import Journal, ended, renew
 from agentmill.pipelines.engine.operation import Result
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.records.verdict import Dropped
@@ -90,3 +92,23 @@ def test_workers_share_a_journal(tmp_path: Path) -> None:
         process.join()
         assert process.exitcode == 0
     assert ended(path) == 100
+
+
+def test_a_journal_survives_a_kill_while_it_is_renewed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "journal.sqlite"
+    journal = Journal(path, Trajectory)
+    journal.write(("a",), [used("a", trajectory("a"))])
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(Path, "rename", killed)
+        renew(path)
+    assert not path.exists()
+    path.with_name("journal.sqlite-wal").write_bytes(b"a log of the old journal")
+    journal.close()
+    renew(path)
+    again = Journal(path, Trajectory)
+    assert again.read(["a"]) == {"a": used("a", trajectory("a"))}
+    again.close()
