@@ -5,12 +5,12 @@ Reads ``/proc`` (Linux only); see proc(5) for the fields of ``stat``.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from agentmill.schemas.error_codes import ErrorCode
@@ -115,7 +115,7 @@ def in_use(run_dir: Path) -> bool:
     return False
 
 
-@contextmanager
+@contextlib.contextmanager
 def locked(run_dir: Path) -> Iterator[None]:
     """Hold ``run_dir``, made if missing, for as long as this process lives at most.
 
@@ -139,7 +139,7 @@ def locked(run_dir: Path) -> Iterator[None]:
                 f"run_dir {run_dir} is in use by process {owner}; wait for it, or give another one with run_dir=…",
                 ErrorCode.RUN_IN_USE,
             ) from error
-        handle.truncate(0)
-        handle.write(str(os.getpid()))
-        handle.flush()
+        with contextlib.suppress(OSError):  # the pid is for the message above only, so a full device may refuse it
+            os.ftruncate(handle.fileno(), 0)
+            os.write(handle.fileno(), str(os.getpid()).encode())
         yield
