@@ -105,10 +105,20 @@ class ServerWatchdog:
     def _run(self) -> None:
         while not self._stopping.wait(POLL_S) and self._given_up is None:
             for server in self._servers:
-                if not server.is_alive():
-                    self._restart(server, "died")
-                elif self._hangs(server):
-                    self._restart(server, f"has not answered for {HUNG_S:g} s")
+                try:
+                    self._look_at(server)
+                except Exception as error:  # noqa: BLE001 - with this thread gone, a dead server would not be noticed
+                    self._give_up(f"the server of {server.plan.model} cannot be started again: {error}")
+
+    def _look_at(self, server: ServerProcess) -> None:
+        if not server.is_alive():
+            self._restart(server, "died")
+        elif self._hangs(server):
+            self._restart(server, f"has not answered for {HUNG_S:g} s")
+
+    def _give_up(self, why: str) -> None:
+        self._given_up = ServerError(why)
+        interrupt_main_thread()
 
     def _hangs(self, server: ServerProcess) -> bool:
         now = time.monotonic()
@@ -122,8 +132,7 @@ class ServerWatchdog:
 
     def _restart(self, server: ServerProcess, why: str) -> None:
         if self._left[server] == 0:
-            self._given_up = ServerError(f"the server of {server.plan.model} {why} again.\n{server.last_words()}")
-            interrupt_main_thread()
+            self._give_up(f"the server of {server.plan.model} {why} again.\n{server.last_words()}")
             return
         self._left[server] -= 1
         logger.warning("the server of %s %s; starting it again (log: %s)", server.plan.model, why, server.plan.log)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -184,6 +185,20 @@ def test_a_server_that_keeps_crashing_ends_the_run_at_once(tmp_path: Path) -> No
     with pytest.raises(ServerError, match=r"the server of fake died again"):
         killed(records)
     assert records.read() == []
+
+
+def test_a_server_that_cannot_be_started_again_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: ServerProcess) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def killed(records: ServerRecords) -> None:
+        with run_servers([plan(tmp_path)], records, 20, restarts=1):
+            monkeypatch.setattr(ServerProcess, "start", full)
+            os.killpg(leader_of(records), signal.SIGKILL)
+            time.sleep(60)
+
+    with pytest.raises(ServerError, match=r"the server of fake cannot be started again: .*No space left"):
+        killed(ServerRecords(tmp_path))
 
 
 LAUNCHER = """
