@@ -103,6 +103,7 @@ class AsyncFn(StageFn):
     def start_bundle(self) -> None:
         """Give up what a failed bundle left in flight."""
         if self._window is not None:
+            # Beam retries a bundle as a whole, so what its first try has in flight would end twice.
             self._window.abandon()
 
     def process(self, chunk: Chunk) -> Iterator[ShardResult]:
@@ -142,12 +143,14 @@ class AsyncFn(StageFn):
             units = list(self._operation.units(record))
             ended = journal.read([input_id for unit in units for input_id in unit])
             for unit in units:
+                # Taken from the journal only if the unit ended whole: its inputs share an episode or a tree.
                 if all(input_id in ended for input_id in unit):
                     shard.add(unit, [ended[input_id] for input_id in unit])
                     continue
                 while window.full:
                     results += self._collect()
                 shard.waiting += 1
+                # Counted as waiting and not launched, so that its shard is not written without it.
                 if self._halted():
                     continue
                 window.launch(Pending(shard, record, row, unit))
@@ -178,6 +181,7 @@ class AsyncFn(StageFn):
         shard, pending = completed.pending.shard, completed.pending
         spent: Mapping[str, float] = {}
         if completed.error is not None:
+            # No input is at fault for these, and the next one would meet the same.
             if isinstance(completed.error, UserError | MemoryError):
                 raise completed.error
             if isinstance(completed.error, Denied):
@@ -196,6 +200,7 @@ class AsyncFn(StageFn):
             shard.add(pending.unit, completed.results, shard.context(pending.record, pending.row) if dropped else None)
         measured = shard.measure(completed.results)
         measured.update(spent)
+        # Before the unit counts as done, so that a kill after this line costs nothing.
         journal.write(pending.unit, completed.results, measured)
         shard.waiting -= 1
         return [] if shard.waiting or shard is self._reading else [self._store(shard)]

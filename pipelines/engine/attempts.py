@@ -33,6 +33,7 @@ def begin(folder: Path, plan: Plan) -> Workspace:
     earlier = [path for path in sorted((folder / WORK).glob("*/")) if read_note(path / PLAN, Plan) == plan]
     resumes = bool(earlier) and not (folder / MANIFEST_NAME).exists()
     if resumes:
+        # One rename takes the attempt over: at every moment its folder has one name, and old workers have the other.
         earlier[-1].rename(workspace.path)
         for path in (folder / WORK).glob("*/"):
             if path != workspace.path:
@@ -44,6 +45,7 @@ def begin(folder: Path, plan: Plan) -> Workspace:
     for name in _FOLDERS:
         (workspace.path / name).mkdir(exist_ok=True)
     if not resumes:
+        # Last, for a folder with a plan is taken over as a whole attempt.
         write_note(workspace.path / PLAN, plan)
     return workspace
 
@@ -53,11 +55,13 @@ def _take_over(workspace: Workspace) -> None:
     for name in _OF_AN_ATTEMPT:
         (workspace.path / name).unlink(missing_ok=True)
     shutil.rmtree(workspace.path / "alive", ignore_errors=True)
+    # A worker of the old attempt may still have the journal open, and an open file follows a rename.
     renew(workspace.journal)
     places = set()
     for phase in ("results", "candidates"):
         for note in sorted((workspace.path / phase).glob("*.json")):
             result = read_note(note, ShardResult)
+            # Files are compared, since a power failure can leave a note whose files never reached the disk.
             if result is None or not _is_whole(workspace, result):
                 note.unlink()
             else:

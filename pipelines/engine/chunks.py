@@ -41,6 +41,7 @@ def plan(tables: Sequence[Table], chunk_rows: int) -> list[Chunk]:
     for table in tables:
         for path, rows in zip(table.shards(), (file.rows for file in table.manifest.files), strict=True):
             parts = max(1, -(-rows // chunk_rows))
+            # Of even size, so that workers end at about the same time.
             edges = [rows * part // parts for part in range(parts + 1)]
             for start, stop in itertools.pairwise(edges):
                 if stop > start:

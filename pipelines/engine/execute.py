@@ -63,10 +63,12 @@ def execute(run: StageRun, chunks: Sequence[Chunk], workspace: Workspace, done: 
         except StageFailed:
             raise
         except (Exception, KeyboardInterrupt) as error:
+            # Whatever broke while the run was being interrupted broke for that reason.
             if stop.requested.is_set():
                 raise KeyboardInterrupt from None
             if stop.lost:
                 cancel(result)
+                # The interrupt that wakes the main thread is not the user's, so it must not end the run.
                 raise WorkerLost(stop.lost[0]) from None
             if isinstance(error, KeyboardInterrupt):
                 raise
@@ -93,6 +95,7 @@ def temporary_files_in(folder: Path) -> Iterator[None]:
 
 def give_up(worker: Beat, silent_s: float) -> None:
     """End a worker that is silent, if it is on this machine, and with it the attempt."""
+    # A pid of another machine would name a process of this one.
     if worker.host == socket.gethostname():
         with contextlib.suppress(ProcessLookupError):
             os.kill(worker.pid, signal.SIGKILL)

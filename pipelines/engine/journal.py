@@ -43,10 +43,12 @@ class Journal:
         self._database = sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
         with self._disk_errors():
             self._switch_to_wal()
+            # Safe from a kill. FULL would be safe from a power failure, too, at the price of a flush for each unit.
             self._database.execute("PRAGMA synchronous=NORMAL")
             self._database.execute("CREATE TABLE IF NOT EXISTS ended (input_id TEXT PRIMARY KEY, outputs BLOB)")
             for table in TABLES:
                 self._database.execute(table)
+        # The first note is not held back.
         self._noted_at = -_NOTE_S
 
     def write(self, unit: Unit, results: Iterable[Result], measures: Mapping[str, float] | None = None) -> None:
@@ -59,6 +61,7 @@ class Journal:
         rows = [(input_id, outputs.get(input_id)) for input_id in unit]
         with self._disk_errors():
             self._database.execute("BEGIN IMMEDIATE")
+            # An input that was dropped in an earlier attempt is tried again, and its second end replaces the first.
             self._database.executemany("INSERT OR REPLACE INTO ended VALUES (?, ?)", rows)
             add_measures(self._database, measures or {})
             self._database.execute("COMMIT")

@@ -77,6 +77,7 @@ def provenance(operator: str, config: JsonObject, inputs: Mapping[str, Sequence[
     for role, tables in inputs.items():
         for table in tables:
             key = f"{role}/{table.folder.name}"
+            # Two tables of one name and role, as of two rounds: both count, in the order in which they are given.
             if digests.get(key, table.digest) != table.digest:
                 key = f"{key}-{sum(other.startswith(key) for other in digests)}"
             digests[key] = table.digest

@@ -103,6 +103,7 @@ def run_stage(run: StageRun, progress: StageProgress | None = None) -> Manifest:
     differently, an empty input, a full device …), ``StageFailed``, ``EngineError``, ``LimitReached``;
     ``KeyboardInterrupt`` passes through once the workers have been told to stop.
     """
+    # Before the runner is checked: a table that is finished needs none.
     manifest = finished(run.folder, run.provenance, run.replace)
     if manifest is not None:
         attempts.end(run.folder)
@@ -123,12 +124,14 @@ def made(run: StageRun, chunks: Sequence[Chunk], progress: StageProgress | None)
     began = time.monotonic()
     number = 1
     while True:
+        # A new attempt each time: a worker that only seemed lost then finds its folder gone and cannot write any more.
         workspace = attempts.begin(run.folder, Plan(provenance=run.provenance, chunks=len(chunks)))
         try:
             busy = work(run, chunks, workspace, progress)
             refuse_passing(run, chunks, workspace)
             return conclude(run, chunks, workspace, time.monotonic() - began, busy)
         except WorkerLost as error:
+            # Other workers of the attempt would go on asking models for what the next attempt asks again.
             stop.end_workers(workspace.stop_file)
             stop.lost.clear()
             if number == ATTEMPTS:
@@ -158,6 +161,7 @@ def work(run: StageRun, chunks: Sequence[Chunk], workspace: Workspace, progress:
         stop.interruptible(workspace.stop_file),
     ):
         execute(run, chunks, workspace, lambda: tracker.snapshot().ended)
+        # The pipeline ends without an error when a budget is used up; only the note of the workers distinguishes that.
         refuse_halted(run, workspace)
     return load.mean()
 
@@ -183,6 +187,7 @@ def refuse_passing(run: StageRun, chunks: Sequence[Chunk], workspace: Workspace)
     reasons = total(each.reasons for each in results)
     reasons_text = ", ".join(f"{reason} {reasons[reason]}" for reason in sorted(PASSING & reasons.keys()))
     for each in results:
+        # Undone chunk by chunk, after all were counted: the share is that of the whole stage.
         if each.passing:
             workspace.reopen(each)
     raise LimitReached(
@@ -224,6 +229,7 @@ def conclude(
     try:
         run.operation.check(sums)
     except UserError:
+        # Else the same command would find all chunks done, and refuse them again without reading one.
         attempts.clear(run.folder)
         raise
     metrics = run.operation.summed(sums)
@@ -245,9 +251,11 @@ def conclude(
         versions=versions(),
         metrics={**dict(sorted(metrics.items())), **utilisation},
     )
+    # The files first, the manifests last: a folder without a manifest is no table, whatever is in it.
     workspace.publish(present)
     for side in run.operation.sides:
         write_manifest(run.folder / side, side_manifest(manifest, side, [each.sides[side] for each in present]))
+    # After those of its sides, since later steps ask for this one alone.
     write_manifest(run.folder, manifest)
     attempts.end(run.folder)
     return manifest

@@ -129,6 +129,7 @@ def _known_options() -> set[str]:
     """Names of all options that Beam's option classes define, as flags and as attributes."""
     from apache_beam.options import pipeline_options
 
+    # Beam itself ignores options that it does not know, and would take a prefix for the option.
     parser = pipeline_options._BeamArgumentParser(allow_abbrev=False)
     for options in pipeline_options.PipelineOptions.__subclasses__():
         options._add_argparse_args(parser)

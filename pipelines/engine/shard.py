@@ -78,6 +78,7 @@ class Shard:
         """
         missing = set(unit)
         for result in results:
+            # read = used + dropped holds only if each input has exactly one result.
             if result.input_id not in missing:
                 raise self._broken(f"a second or a foreign result for input {result.input_id}")
             missing.remove(result.input_id)
@@ -155,6 +156,7 @@ class Shard:
     def outputs(self, side: str | None = None) -> list[Record]:
         """All outputs, or those of a side, sorted by id or in the order of the input, as the operation says."""
         rows = self.rows if side is None else self.sides[side]
+        # Units end in any order; sorted by id, the file does not depend on it.
         if self._operation.sorts:
             rows.sort(key=lambda row: (identity(row[1]), row[0]))
         return [output for _, output in rows]

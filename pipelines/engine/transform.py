@@ -62,6 +62,7 @@ class RowsFn(StageFn):
         """The result of ``chunk``; one that is done is not done again."""
         self.take(chunk.index)
         with self.boundary(), rare_collection():
+            # A resumed run sends all chunks through the pipeline again; those that are done pass at once.
             result = self.workspace.result(self._phase, chunk.index) or self._write(chunk)
             if self._phase == "results":
                 self.counted(result)
@@ -133,6 +134,7 @@ def losers_of(element: tuple[str, Iterable[tuple[int, str]]]) -> Iterator[tuple[
     Chunks follow the order of the input tables, so a row of the first table is kept before one of the second.
     """
     _, contenders = element
+    # A set, for a bundle that Beam retried claims twice.
     (_, winner), *others = sorted(set(contenders))
     for chunk, input_id in others:
         yield chunk, (input_id, winner)

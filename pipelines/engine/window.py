@@ -90,6 +90,7 @@ class Window:
 
     def abandon(self) -> None:
         """Cancel all that is in flight; nothing of it completes any more."""
+        # A unit that was launched and not started yet belongs to the generation before, and never starts.
         self._generation += 1
         asyncio.run_coroutine_threadsafe(self._cancel(), self._loop).result()
         self._completed = queue.SimpleQueue()

@@ -137,13 +137,16 @@ class Workspace(msgspec.Struct, frozen=True):
         """
         if not self.path.is_dir():
             raise Superseded
+        # A place of its own for every try: two workers may have the same chunk, as after a retry of a bundle.
         place = f"{shard.chunk.index:05d}-{secrets.token_hex(4)}"
         base = self.path / place
         data, sides = _write_outputs(base, shard, writes)
+        # Dead letters end in any order; sorted, the file is the same for any division of work.
         letters = sorted(shard.dropped, key=identity)
         dropped = write_shard(base / "dropped" / shard.chunk.name, letters, Dropped) if letters else None
         result = shard.result(place, data, sides, dropped)
         path = self._result_path(phase, shard.chunk.index)
+        # Whoever creates the note first has done the chunk; its files are then those of the table.
         while not create_note(path, result):
             first = read_note(path, ShardResult)
             if first is not None:
@@ -202,6 +205,7 @@ def create_note(path: Path, content: msgspec.Struct) -> bool:
     """As ``write_note``, if there is no file at ``path``; whether it was so."""
     with _note(path, content) as temporary:
         try:
+            # A link fails where a file is there already; a rename would replace the note of another worker.
             os.link(temporary, path)
         except FileExistsError:
             return False
@@ -217,6 +221,7 @@ def create_note(path: Path, content: msgspec.Struct) -> bool:
 @contextlib.contextmanager
 def _note(path: Path, content: msgspec.Struct) -> Iterator[Path]:
     """A temporary file beside ``path`` that holds ``content``; it is gone afterwards."""
+    # Two threads of a worker may write one note at the same time.
     temporary = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}")
     try:
         with disk_errors(path):
@@ -232,6 +237,7 @@ def put(source: Path, target: Path) -> None:
     """Let ``target`` be the file ``source``, by a link, or a copy where the file system has none."""
     if target.exists() and target.samefile(source):
         return
+    # A run that was killed in the middle of this may have left half a copy.
     target.unlink(missing_ok=True)
     try:
         os.link(source, target)
@@ -246,6 +252,7 @@ def _write_outputs(base: Path, shard: Shard, writes: type[Record]) -> tuple[Shar
     try:
         return _write_all(base, shard, writes)
     except RecordError:
+        # Looked for only now: to check every output in advance would cost more than to write twice once in a while.
         shard.revoke(unrepresentable(shard, writes))
         return _write_all(base, shard, writes)
 
