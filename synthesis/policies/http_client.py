@@ -82,9 +82,9 @@ class Refused(Exception):
 class Client:
     """Posts to ``url``. Made anywhere, used and closed in one event loop.
 
-    ``headers`` are sent with every request, before our own of the same name. ``repeated`` is called before each
-    repetition, and ``lost`` with the body of each request whose answer is not waited for or breaks off: the server may
-    have worked on it. A proxy that the environment names is not for addresses of this machine.
+    ``headers`` are sent with every request, before our own of the same name. ``on_retry()`` is called before each
+    repetition. ``on_abandoned(body)`` is called when a request was sent and its response was cancelled or cut off: the
+    server may have worked on it. A proxy that the environment names is not for addresses of this machine.
     """
 
     def __init__(
@@ -94,15 +94,15 @@ class Client:
         max_retries: int,
         *,
         headers: Mapping[str, str] = {},
-        repeated: Callable[[], None] | None = None,
-        lost: Callable[[JsonObject], None] = lambda _: None,
+        on_retry: Callable[[], None] | None = None,
+        on_abandoned: Callable[[JsonObject], None] = lambda _: None,
     ) -> None:
         self._url = url
         own = {"authorization": f"Bearer {key or 'none'}", "content-type": "application/json"}
         self._headers = {**own, **{name.lower(): value for name, value in headers.items()}}
         self._max_retries = max_retries
-        self._repeated = repeated
-        self._lost = lost
+        self._on_retry = on_retry
+        self._on_abandoned = on_abandoned
         self._session: aiohttp.ClientSession | None = None
 
     async def post(self, path: str, body: JsonObject, max_retries: int | None = None) -> bytes:
@@ -126,8 +126,8 @@ class Client:
                     raise
             await asyncio.sleep(pause_s(asked_s, tried))
             tried += 1
-            if self._repeated is not None:
-                self._repeated()
+            if self._on_retry is not None:
+                self._on_retry()
 
     async def close(self) -> None:
         """Close all connections. Safe to call twice."""
@@ -146,10 +146,10 @@ class Client:
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             raise NotConnected(str(error)) from error
         except (asyncio.CancelledError, Oversized):
-            self._lost(body)
+            self._on_abandoned(body)
             raise
         except aiohttp.ClientError as error:
-            self._lost(body)
+            self._on_abandoned(body)
             raise Cut(f"{type(error).__name__}: {error}") from error
 
     def _open(self) -> aiohttp.ClientSession:

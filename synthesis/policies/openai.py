@@ -96,8 +96,8 @@ class OpenAiPolicy:
             key=key,
             max_retries=settings.max_retries,
             headers=header_values(settings.headers),
-            repeated=self._repeated,
-            lost=self._lost,
+            on_retry=self._count_retry,
+            on_abandoned=self._count_abandoned,
         )
         self._clients = {url: client(url) for url in settings.endpoints}
         if settings.budget is not None or settings.ledger is not None:
@@ -290,11 +290,11 @@ class OpenAiPolicy:
             self._router.failed(url)
             self.gate.charge(1, 0)
 
-    def _repeated(self) -> None:
+    def _count_retry(self) -> None:
         self._check_budget()
         self.gate.charge(1, 0)
 
-    def _lost(self, body: JsonObject) -> None:
+    def _count_abandoned(self, body: JsonObject) -> None:
         """Nobody says what a request cost whose answer did not come; the provider may well count it."""
         if self.spending is not None:
             self._spend(estimate(body), True)

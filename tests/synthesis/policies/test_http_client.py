@@ -24,7 +24,7 @@ async def posted(client: Client) -> bytes:
 async def test_repetitions_are_told_and_counted() -> None:
     told: list[int] = []
     with FakeOpenAi([fake.status(500, QUICK), fake.status(504, QUICK), fake.text("a")]) as server:
-        client = Client(server.url, None, max_retries=2, repeated=lambda: told.append(len(server.requests)))
+        client = Client(server.url, None, max_retries=2, on_retry=lambda: told.append(len(server.requests)))
         answer = await posted(client)
     assert b'"content": "a"' in answer
     assert told == [1, 2]
