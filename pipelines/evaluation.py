@@ -15,7 +15,7 @@ drawn like these. Where each task has an environment of its own they are those o
   exact binomial bound takes its place.
 * Its p-value is of the exact sign test on the environments in which one model does better; where each task has its own
   and k = 1, this is the exact McNemar test (Biometrika 34, 1947).
-* From few environments the spread between them cannot be told (Cameron and Miller): intervals may be far too narrow.
+* From few environments the spread between them cannot be estimated (Cameron and Miller): intervals may be too narrow.
   ``agentmill.pipelines.recipes.summary`` warns of fewer than ten.
 * pass@k is the unbiased estimator of Chen et al. 2021 (arXiv:2107.03374, equation 1).
 """

@@ -25,7 +25,7 @@ from agentmill.schemas.tables import Table
 from agentmill.synthesis.environments.environment import misfit
 
 LEAST_CHARACTERS = 40
-"""A shorter text is in no language that could be told."""
+"""The language of a shorter text cannot be recognised."""
 
 MOST_CHARACTERS = 4_000
 """As much of what an agent says decides on its language."""

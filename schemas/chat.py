@@ -191,7 +191,7 @@ def shown(content: Sequence[AnyItem]) -> list[AnyItem]:
 
 
 def shown_places(content: Sequence[AnyItem]) -> list[int]:
-    """Where in ``content`` that stands."""
+    """The places of that in ``content``."""
     mark = next((place for place in reversed(range(len(content))) if is_mark(content[place])), None)
     if mark is None:
         return list(range(len(content)))

@@ -110,7 +110,7 @@ class Condition(Config):
         return [*([self.equals] if "equals" in self.model_fields_set else []), *(self.one_of or [])]
 
     def holds(self, row: Record, annotations: Annotations, item: int | None = None) -> bool:
-        """Whether it is fulfilled, by ``row`` and what is said of it or of its ``item``."""
+        """Whether it is fulfilled, by ``row`` and its annotations, or those of its ``item``."""
         if self.passed is not None:
             stored = annotations.verdict(str(self.verdict), item)
             if stored is None or stored.passed is not self.passed:

@@ -1,6 +1,6 @@
-"""Configuration: YAML 1.2 in, validated models out, and every mistake said in a line or two.
+"""Configuration: YAML 1.2 in, validated models out, and every mistake reported in a line or two.
 
-Secrets never stand in a configuration; they come from the environment.
+Secrets are never in a configuration; they come from the environment.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _shown_value(value: Any) -> str:
 
 
 def _keys(annotation: Any, location: tuple[int | str, ...]) -> list[str]:
-    """The keys that the model at ``location`` knows; those of all models that may stand there."""
+    """The keys that the model at ``location`` knows; those of all models that may be there."""
     models = list(_models(annotation))
     if not location:
         return sorted({field.alias or name for model in models for name, field in model.model_fields.items()})
@@ -250,7 +250,8 @@ def _parse(text: str, origin: str) -> Any:
     except DuplicateKeyError as error:
         key = re.search(r'duplicate key "([^"]*)"', str(error.problem))
         raise UserError(
-            f"{origin}, {_place(error)}: the key {key.group(1) if key else '?'!r} stands twice", ErrorCode.DUPLICATE_KEY
+            f"{origin}, {_place(error)}: the key {key.group(1) if key else '?'!r} is given twice",
+            ErrorCode.DUPLICATE_KEY,
         ) from None
     except ConstructorError as error:
         raise UserError(f"{origin}, {_place(error)}: {error.problem}", ErrorCode.NOT_YAML) from None

@@ -73,7 +73,7 @@ class FormatError(ValueError):
 
 
 class Origin(msgspec.Struct, frozen=True, gc=False):
-    """Where a raw record stands; ``occurrence`` counts records of equal bytes before it in the dataset's split."""
+    """The place of a raw record; ``occurrence`` counts records of equal bytes before it in the dataset's split."""
 
     dataset: str
     split: str | None = None

@@ -1,4 +1,4 @@
-"""Model folders as transformers writes them: what can be told of one without loading it."""
+"""Model folders as transformers writes them: what can be known of one without loading it."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ RECORDS: dict[str, type[Record]] = {name: kind.type for name, kind in RECORD_KIN
 
 
 def write_shard(path: Path, records: Sequence[R], record_type: type[R]) -> ShardFile:
-    """Write one Parquet file, zstd, row groups of at most 64 MB (a larger row stands alone).
+    """Write one Parquet file, zstd, row groups of at most 64 MB (a larger row is alone).
 
     Raises ``RecordError`` for a record that cannot be represented, ``UserError`` if the device is full; nothing is
     written then.

@@ -33,7 +33,7 @@ def template_text(path: str) -> str:
 
 
 def template_identity(setting: str | None) -> str | None:
-    """What tells the ``chat_template`` of a training apart from others: a file counts by its content."""
+    """What identifies the ``chat_template`` of a training: a file counts by its content."""
     return setting if setting in (None, TRAINING_TEMPLATE) else digest(template_text(setting))
 
 

@@ -35,7 +35,7 @@ from agentmill.trainers.run_dir import TrainingSetup, space_errors
 from agentmill.trainers.trl_config import trl_errors
 
 POINT = ("step", "loss", "learning_rate", "grad_norm", "tokens", "loss_tokens", "padding", "seconds")
-"""What is kept of every point of the loss curve, beside what the trainer measures."""
+"""What is kept of every point of the loss curve, with what the trainer measures."""
 
 FIXED: Mapping[str, Any] = {
     # Batches have names of ours, which transformers would take for columns that the model does not use.
@@ -58,7 +58,7 @@ class Method:
 
     ``trainer`` is our subclass of TRL's, which also gets ``trainer_arguments``; ``config`` is TRL's configuration for
     it, which also gets ``options``. ``columns`` and ``lengths`` (in tokens) are those of the examples; ``measured`` are
-    the values in a point of the loss curve beside ``POINT``; ``packs`` is the number of packs, if examples are packs;
+    the values in a point of the loss curve with ``POINT``; ``packs`` is the number of packs, if examples are packs;
     ``reference`` is a model to be kept besides the trained one; ``task`` is what the model is for.
     """
 

@@ -60,11 +60,11 @@ class Command:
         return self.process.pid
 
     def printed(self, line: str) -> bool:
-        """Whether it has said something that opens like ``line``."""
+        """Whether it has printed something that opens like ``line``."""
         return any(each.startswith(line) for each in self.output().splitlines())
 
     def output(self) -> str:
-        """All that it has said."""
+        """All that it has printed."""
         return self.log.read_text(encoding="utf-8", errors="replace")
 
     def runs(self) -> bool:

@@ -113,7 +113,7 @@ class FaultRun:
             self._judge(self._start(), ())
 
     def _judge(self, command: Command, paused: Sequence[int]) -> None:
-        """Wait for the end of a command and report the faults that came to it; ``paused`` processes stand still.
+        """Wait for the end of a command and report the faults that came to it; ``paused`` processes wait.
 
         Raises ``Broken`` where no fault explains its end.
         """

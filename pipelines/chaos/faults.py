@@ -35,7 +35,7 @@ class Scene(msgspec.Struct, frozen=True):
 
 
 Inject = Callable[[Scene], Sequence[int] | None]
-"""Brings a fault about. Returns the processes that stand still until the next run of the command has ended, or ``None``
+"""Brings a fault about. Returns the processes that pause until the next run of the command has ended, or ``None``
 where the fault does not apply to the step; then nothing was done."""
 
 
@@ -93,7 +93,7 @@ def kill_one(scene: Scene, processes: Sequence[int]) -> Sequence[int] | None:
 
 
 def pause(scene: Scene) -> Sequence[int]:
-    """All processes stand still for a while, as when a laptop sleeps."""
+    """All processes pause for a while, as when a laptop sleeps."""
     paused = stop_all(scene.command.processes())
     time.sleep(scene.chance.uniform(0.5, 2.0))
     wake(paused)
@@ -101,7 +101,7 @@ def pause(scene: Scene) -> Sequence[int]:
 
 
 def wake_workers(scene: Scene) -> Sequence[int] | None:
-    """Workers stand still while their launcher is killed, and wake when the next run of the command has ended."""
+    """Workers pause while their launcher is killed, and wake when the next run of the command has ended."""
     workers = scene.command.workers()
     if not workers:
         return None
@@ -145,14 +145,14 @@ def cut_network(scene: Scene) -> Sequence[int] | None:
 
 
 def stop_all(processes: Sequence[int]) -> Sequence[int]:
-    """Make processes stand still."""
+    """Pause processes."""
     for pid in processes:
         kill(pid, signal.SIGSTOP)
     return processes
 
 
 def wake(processes: Sequence[int]) -> None:
-    """Let processes that stand still go on."""
+    """Let paused processes go on."""
     for pid in processes:
         kill(pid, signal.SIGCONT)
 

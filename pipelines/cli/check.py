@@ -38,7 +38,7 @@ class PathOrKind(click.Group):
         return super().resolve_command(ctx, args if first in self.commands else ["tables", *args])
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Leave options that stand before a path, as ``--json``, to ``tables``."""
+        """Leave options before a path, as ``--json``, to ``tables``."""
         helps = {*ctx.help_option_names}
         if args and args[0].startswith("-") and args[0] not in helps:
             args = ["tables", *args]

@@ -1,8 +1,8 @@
 """The command line: ``agentmill COMMAND …``.
 
 Exit codes: 0 done; 1 the run failed or reached a limit, what was checked is broken, or nobody reads what is printed; 2
-a mistake of the user, said in one or two lines; 130 interrupted, or 143 by SIGTERM. Results go to stdout, everything
-else to stderr. Nothing heavy is imported here: each command imports what it needs when it is called.
+a mistake of the user, reported in one or two lines; 130 interrupted, or 143 by SIGTERM. Results go to stdout,
+everything else to stderr. Nothing heavy is imported here: each command imports what it needs when it is called.
 """
 
 from __future__ import annotations

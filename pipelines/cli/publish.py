@@ -108,7 +108,7 @@ def publish(path: Path, dry_run: bool, private: bool, replace: bool, as_json: bo
 
 
 def published(publication: Publication, changes: Difference, commit: str | None, dry_run: bool) -> Published:
-    """What is told of it in the end."""
+    """What is printed of it in the end."""
     return Published(
         repo=publication.branch.repo,
         revision=publication.branch.revision,

@@ -89,7 +89,7 @@ def run(
 
 
 def carried_out(plan: Plan, replace: bool, retry_dropped: bool | None) -> RunResult:
-    """Run a plan. Whatever ends it before its time, what it has cost by then is told."""
+    """Run a plan. Whatever ends it before its time, what it has cost by then is printed."""
     before = spending_of(plan.run_dir)
     try:
         return run_plan(plan, progress_for(sys.stderr), replace, RETRIES[retry_dropped])
@@ -100,7 +100,7 @@ def carried_out(plan: Plan, replace: bool, retry_dropped: bool | None) -> RunRes
 
 
 def planned(plan: Plan) -> Planned:
-    """What is told of a plan. Raises ``UserError`` for models that are not there."""
+    """What is printed of a plan. Raises ``UserError`` for models that are not there."""
     found = check_dry(plan)
     steps = [
         PlannedStep(

@@ -40,7 +40,7 @@ HELP = {
 
 
 class Trained(Report, frozen=True, kw_only=True):
-    """A training, as ``training.json`` beside its ``model`` has it; that file says more.
+    """A training, as ``training.json`` in its ``model`` has it; that file says more.
 
     ``read = used + dropped`` rows, and ``written`` examples made of them; ``reasons`` says why rows were dropped.
     """

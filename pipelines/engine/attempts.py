@@ -72,7 +72,7 @@ def _take_over(workspace: Workspace) -> None:
 
 
 def _is_whole(workspace: Workspace, result: ShardResult) -> bool:
-    """Whether the files of a chunk are those that its note tells of."""
+    """Whether the files of a chunk are those that its note lists."""
     try:
         for part, file in result.files():
             file.check(workspace.path / result.place / part / file.name)

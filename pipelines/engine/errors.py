@@ -72,7 +72,7 @@ def describe(error: Exception) -> str:
 
 
 def as_context(record: Record, reference: JsonObject) -> JsonObject:
-    """``record`` as the input of a dead letter; ``reference`` (where it stands) if it is large, nested too deeply
+    """``record`` as the input of a dead letter; ``reference`` (its place) if it is large, nested too deeply
     or cannot be JSON."""
     try:
         text = msgspec.json.encode(record)

@@ -43,8 +43,8 @@ SIDES: Mapping[str, type[Record]] = {"nodes": Node}
 class Result(msgspec.Struct, frozen=True, kw_only=True):
     """What became of one input: it was used, and gave ``outputs``, or it was ``dropped``.
 
-    ``sides`` are what it gave beside its outputs, by the table they go to. ``measures`` are figures of the input that
-    are summed over the table, beside those of its outputs.
+    ``sides`` are what it gave to side tables, by the table they go to. ``measures`` are figures of the input that
+    are summed over the table, with those of its outputs.
     """
 
     input_id: str
@@ -70,10 +70,10 @@ class Operation(Generic[In, Out]):
     """Most rows of one input chunk, which becomes one output shard."""
 
     sorts: ClassVar[bool] = True
-    """Whether the rows of a shard are sorted by id, or stand in the order of the input."""
+    """Whether the rows of a shard are sorted by id, or are in the order of the input."""
 
     many: ClassVar[bool] = False
-    """Whether one record is several inputs, so that inputs are told by ``count``, not by rows."""
+    """Whether one record is several inputs, so that inputs are counted by ``count``, not by rows."""
 
     def __init__(self, name: str, reads: type[In], writes: type[Out]) -> None:
         self.name = name
@@ -85,7 +85,7 @@ class Operation(Generic[In, Out]):
         return [Unit([identity(record)])]
 
     def count(self, record: In) -> int:
-        """How many inputs ``record`` is, told before the operation is opened; for progress only."""
+        """How many inputs ``record`` is, known before the operation is opened; for progress only."""
         del record
         return 1
 

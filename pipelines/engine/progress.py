@@ -1,4 +1,4 @@
-"""How a stage stands while it runs, told by its workers through the journal, on every runner alike."""
+"""How far a stage is while it runs, reported by its workers through the journal, on every runner alike."""
 
 from __future__ import annotations
 
@@ -106,13 +106,13 @@ def running(base_url: str) -> float | None:
 
 
 class StageProgress(Protocol):
-    """Who is told of the progress of stages. Calls come from one thread at a time."""
+    """What receives the progress of stages. Calls come from one thread at a time."""
 
     def started(self, name: str, total: int | None, snapshot: ProgressSnapshot) -> None:
         """Stage ``name`` starts with ``total`` inputs, where known; ``snapshot`` is what an earlier run has done."""
 
     def advanced(self, name: str, snapshot: ProgressSnapshot) -> None:
-        """How the stage stands now."""
+        """How far the stage is now."""
 
     def finished(self, name: str, manifest: Manifest) -> None:
         """The table is written."""

@@ -133,7 +133,7 @@ class Verified:
         self._seen: dict[Path, tuple[int, int, str]] = {}
 
     def check(self, table: Table) -> None:
-        """Raises ``UserError`` unless the rows of ``table`` are those that its manifest tells of, byte for byte."""
+        """Raises ``UserError`` unless the rows of ``table`` are those that its manifest lists, byte for byte."""
         for path, file in zip(table.shards(), table.manifest.files, strict=True):
             status = path.stat()
             seen = (status.st_size, status.st_mtime_ns, file.sha256)

@@ -101,7 +101,7 @@ def run_stage(run: StageRun, progress: StageProgress | None = None) -> Manifest:
 
     A table that a killed run left unfinished goes on where it stopped. Raises ``UserError`` (a table that was made
     differently, an empty input, a full device …), ``StageFailed``, ``EngineError``, ``LimitReached``;
-    ``KeyboardInterrupt`` passes through once the workers have been told to stop.
+    ``KeyboardInterrupt`` passes through once the workers have been asked to stop.
     """
     # Before the runner is checked: a table that is finished needs none.
     manifest = finished(run.folder, run.provenance, run.replace)

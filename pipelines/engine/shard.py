@@ -60,7 +60,7 @@ class Shard:
         self.rows: list[tuple[str, Record]] = []
         """Outputs, each with the id of its input."""
         self.sides: dict[str, list[tuple[str, Record]]] = {side: [] for side in operation.sides}
-        """What the inputs gave beside their outputs, likewise, by table."""
+        """What the inputs gave to the side tables, likewise, by table."""
         self.dropped: list[Dropped] = []
         self.waiting = 0
         """Units that have not ended, for who feeds the shard."""

@@ -220,7 +220,7 @@ def create_note(path: Path, content: msgspec.Struct) -> bool:
 
 @contextlib.contextmanager
 def _note(path: Path, content: msgspec.Struct) -> Iterator[Path]:
-    """A temporary file beside ``path`` that holds ``content``; it is gone afterwards."""
+    """A temporary file in the folder of ``path`` that holds ``content``; it is gone afterwards."""
     # Two threads of a worker may write one note at the same time.
     temporary = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}")
     try:

@@ -133,9 +133,9 @@ class Branching(Rollout):
         if several := several_agents(record):
             return several
         if any(map(imagined, record.content)):
-            return Unused("imagined", "a model made up what the world answered, so no state of it is known")
+            return Unused("imagined", "a model made up what the environment answered, so no state of it is known")
         if self._branching.constrain == "admissible" and record.generation.scaffold != "text":
-            return Unused("not_text", "it was lived with tools, and `constrain: admissible` chooses among commands")
+            return Unused("not_text", "it was played with tools, and `constrain: admissible` chooses among commands")
         if not self._branching.points(record, annotations):
             return Unused("no_turn", "it has no turn of this kind to branch from")
         return super().refused(record)

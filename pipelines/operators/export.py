@@ -168,7 +168,7 @@ def unpaired(run: Trajectory) -> Entry:
 def write_documents(entries: Iterable[Entry], folder: Path, file: str, advance: Callable[[int], None]) -> Exported:
     """Write documents into ``file``, and dropped ids; there is no file of the latter if there are none.
 
-    ``advance`` is told of rows that have ended.
+    ``advance`` is called with rows that have ended.
     """
     losses: Counter[str] = Counter()
     reasons: Counter[str] = Counter()

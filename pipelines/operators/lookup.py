@@ -95,7 +95,7 @@ class Lookup(Generic[R]):
 
 
 def ids_of(table: Table) -> pa.ChunkedArray:
-    """The ids of a table's records; of what is said of trajectories, those of the trajectories."""
+    """The ids of a table's records; of annotations, those of the trajectories."""
     key = key_of(table.record_type)
     columns = [read_columns(path, table.record_type, [key])[key] for path in table.shards()]
     return pa.chunked_array([chunk for column in columns for chunk in column.chunks], pa.large_string())
@@ -108,7 +108,7 @@ def distinct(table: Table, column: str) -> frozenset[str]:
 
 
 def check_disjoint(tables: Sequence[Table]) -> None:
-    """Raises ``UserError`` where a record of one id is in two of the tables: what is said of one would go for both."""
+    """Raises ``UserError`` where a record of one id is in two of the tables: annotations of one would go for both."""
     if len(tables) < 2:
         return
     ids = [ids_of(table) for table in tables]

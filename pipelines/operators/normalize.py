@@ -39,7 +39,7 @@ UNTYPED = "trajectories_without_typed_actions"
 GUESSED = f"{REMARK}guessed_source"
 
 LARGEST_INPUT_BYTES = 2**20
-"""A dropped record that is longer is kept as a reference to where it stands, and how long it is."""
+"""A dropped record that is longer is kept as a reference to its place, and its length."""
 
 
 class Normalize(Operator, Profile):
@@ -214,7 +214,7 @@ class Normalization(RowOperation[RawPart, Trajectory]):
         return {**none, **metrics, **rate}
 
     def _context(self, raw: RawRecord, part: RawPart) -> JsonObject:
-        """The record itself, unless it is large or may hold what is not to be stored; and where it stands."""
+        """The record itself, unless it is large or may hold what is not to be stored; and its place."""
         where: JsonObject = {"files": sorted({Path(each.path).name for each in part.slices}), "row": raw.row}
         if self._reader.sensitive:
             return where

@@ -155,7 +155,7 @@ class Operator(Config):
         return []
 
     def provenance_config(self, context: StepContext) -> JsonObject:
-        """All that decides what is in the table, but for its input tables; this goes into the manifest."""
+        """What determines the output, except the input tables; stored in the manifest and compared on resume."""
         sampling = {role: self.sampling(role) for role in self.policies()}
         hidden = {*self.table_roles, *self.incidental, *self.model_roles.values(), *chain(*sampling.values())}
         parameters = self.model_dump(mode="json", by_alias=True, exclude=hidden)

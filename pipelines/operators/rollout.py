@@ -236,7 +236,7 @@ class MultiAgentRollout(Rollout):
 
 
 class TreeSearch(Episodes, TreeSearchStrategy):
-    """Search trees: the runs that end in them, and beside these a table of nodes with visits, Q and priors."""
+    """Search trees: the runs that end in them, and a table of nodes with visits, Q and priors."""
 
     strategy_type: ClassVar[type[EpisodeParameters]] = TreeSearchStrategy
     model_roles: ClassVar[Mapping[str, str]] = {**Acting.model_roles, "critic": "critic"}

@@ -209,7 +209,7 @@ class FilterParameters(Operator):
 
 
 class TrajectoryFilter:
-    """Which trajectories are taken, and what is said of them. Pickles to workers."""
+    """Which trajectories are taken, and their annotations. Pickles to workers."""
 
     def __init__(self, where: Where, verdict: str, index: AnnotationIndex, selected: Selected | None) -> None:
         self._where = where

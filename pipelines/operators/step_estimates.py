@@ -52,7 +52,7 @@ class Continuations:
     def load(self) -> None:
         """As ``Source``; a branch without a score counts for nothing.
 
-        Raises ``UserError``, too, for a branch that stands twice, and for one that was cut off after its first turn.
+        Raises ``UserError``, too, for a branch that is given twice, and for one that was cut off after its first turn.
         """
         self._index.load()
         self._results = defaultdict(lambda: defaultdict(list))

@@ -83,7 +83,7 @@ def fields_of(view_type: type[BaseView]) -> Sequence[str]:
 
 @functools.cache
 def operator_of(view_type: type[BaseView], base: type[Rows]) -> type[Rows]:
-    """The operator of a registered view: its fields are parameters of the step, beside those of ``base``."""
+    """The operator of a registered view: its fields are parameters of the step, with those of ``base``."""
     made: type[Rows] = create_model(
         view_type.__name__,
         __base__=cast("tuple[type[Rows], ...]", (base, view_type)),

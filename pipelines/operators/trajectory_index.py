@@ -31,7 +31,7 @@ class TrajectoryIndex:
         self._forget()
 
     def scan(self) -> Iterator[Trajectory]:
-        """All trajectories, in order. Raises ``UserError`` for an id that stands twice and for a damaged file."""
+        """All trajectories, in order. Raises ``UserError`` for an id that is there twice and for a damaged file."""
         self._forget()
         for path in self._paths:
             for group in range(_count_groups(path)):

@@ -20,7 +20,7 @@ POLL_S = 1.0
 
 
 class ChildFailed(Exception):
-    """A child process ended with another exit code than 0; what it said went to stderr."""
+    """A child process ended with another exit code than 0; its output went to stderr."""
 
     def __init__(self, module: str, code: int) -> None:
         super().__init__(f"python -m {module} ended with exit code {code}; its messages are above")

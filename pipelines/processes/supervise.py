@@ -2,9 +2,9 @@
 
 ``python -m agentmill.pipelines.processes.supervise PARENT FOLDER COMMAND…`` leads a session of its own, in which the
 command and all its children live; PARENT is a pid, and FOLDER is theirs for temporary files. When the parent is gone,
-when it is told to stop (SIGTERM, SIGINT, SIGHUP) or when the command ends, it ends the whole session, politely at
+when it is signalled to stop (SIGTERM, SIGINT, SIGHUP) or when the command ends, it ends the whole session, politely at
 first, and removes FOLDER: vLLM leaves sockets behind, and torch the folders of its compiler. It exits as the command
-did, and with 0 if told to stop.
+did, and with 0 if it was signalled.
 """
 
 from __future__ import annotations

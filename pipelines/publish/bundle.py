@@ -134,7 +134,7 @@ def renamed(given: str) -> tuple[str, str]:
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Raises ``UserError`` unless tables may lie under these names in a data set, beside each other."""
+    """Raises ``UserError`` unless tables may lie together under these names in a data set."""
     for place, name in enumerate(names):
         parts = name.split("/")
         inside = [other for other in names if name.startswith(f"{other}/") and parts[other.count("/") + 1] in INSIDE]

@@ -183,7 +183,7 @@ def source_facts(source: SourceCount) -> JsonObject:
 
 
 def described(bundle: Bundle) -> str:
-    """One line, where the publisher said none."""
+    """One line, where the publisher gave none."""
     kinds = ", ".join(dict.fromkeys(f"`{each.table.manifest.record}`" for each in in_order(bundle.tables)))
     return f"Data for training language-model agents: tables of {kinds}."
 

@@ -149,7 +149,7 @@ def licences(licence: str, sources: Sequence[SourceCount]) -> Check:
 
 
 def leaks(scans: Iterable[Scan], allowed: Allowed) -> Check:
-    """Tasks, held-out environments and equal texts that stand in more than one split, of one table or of several."""
+    """Tasks, held-out environments and equal texts that are in more than one split, of one table or of several."""
     found = [*scans]
     named = sorted({split for each in found for split in each.splits if split})
     marks = pl.concat([each.marks for each in found]).drop_nulls("split").unique()
@@ -205,5 +205,5 @@ def few(items: Sequence[str]) -> str:
 
 
 def refused(checks: Iterable[Check]) -> list[Check]:
-    """Those that stand in the way."""
+    """Those that prevent publishing."""
     return [each for each in checks if each.level == "refused"]

@@ -1,4 +1,4 @@
-"""What a publication would change on the Hub, told without sending anything."""
+"""What a publication would change on the Hub, found without sending anything."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def remote(api: HfApi, branch: Branch) -> Remote:
 
 
 def content_id(file: RepoFile) -> str:
-    """What tells the content of a file on the Hub."""
+    """What identifies the content of a file on the Hub."""
     return file.blob_id if file.lfs is None else file.lfs.sha256
 
 
@@ -126,7 +126,7 @@ def lies_in(path: str, places: Collection[str]) -> bool:
 
 
 def same(file: LocalFile, held: str) -> bool:
-    """Whether a file has the content that the Hub tells of, as ``content_id`` does."""
+    """Whether a file has the content that the Hub lists, as ``content_id`` does."""
     if len(held) == SHA256_DIGITS:
         return held == (file.sha256 or sha256(file.source))
     return held == blob_id(file)

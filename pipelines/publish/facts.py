@@ -56,7 +56,7 @@ def trainings(folder: Path) -> Iterator[tuple[Path, Trained]]:
 
 
 def rows_of(folder: Path, trained: Trained) -> Table | None:
-    """The table that a model was trained on, by its digest: in its run, or where the training was told to look."""
+    """The table that a model was trained on, by its digest: in its run, or where the training was to look for it."""
     rows = trained.settings.rows
     places = [] if not rows or is_address(rows) else [Path(rows)]
     near = [table for place in [folder, *places] for table in reachable(run_of(place), set())]
@@ -230,7 +230,7 @@ def usage(table: Table) -> dict[str, int]:
 def statistics(each: Published) -> list[list[Any]]:
     """Column, what, and how much: categories with their counts, numbers and lengths with their spread.
 
-    What tells rows apart is left out (ids, seeds, values that no two rows share), and columns with one value only.
+    What distinguishes rows is left out (ids, seeds, values that no two rows share), and columns with one value only.
     """
     shards = each.table.shards()
     if not each.table.manifest.counts.written:

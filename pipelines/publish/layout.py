@@ -42,7 +42,7 @@ SIZES = [(10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "1
 
 
 def in_order(tables: Sequence[Published]) -> list[Published]:
-    """The tables in the order they are told: training rows, trajectories, and what they were made of."""
+    """The tables in the order of the card: training rows, trajectories, and what they were made of."""
     places = {record: place for place, record in enumerate(ORDER)}
     return sorted(tables, key=lambda each: (places.get(each.table.manifest.record, len(ORDER)), each.name))
 

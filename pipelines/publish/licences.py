@@ -25,7 +25,7 @@ from agentmill.synthesis.generators.inspirations import built_in
 
 ATTRIBUTION, NON_COMMERCIAL, NO_DERIVATIVES = "attribution", "non-commercial", "no-derivatives"
 OTHER = "other"
-"""The Hub's word for terms that stand in the card or in LICENSE: the publisher's own, but of a source unknown ones."""
+"""The Hub's word for terms that are in the card or in LICENSE: the publisher's own, but of a source unknown ones."""
 SPEC_ENV = "spec_env"
 """The operator that makes environments of texts, ours or those of a file."""
 NORMALIZE = "normalize"
@@ -63,14 +63,14 @@ OBLIGATIONS: Mapping[str, frozenset[str]] = {
 """What the licences oblige to, by id."""
 
 SPDX: Mapping[str, str] = {"odc-by-1.0": "odc-by", "odbl-1.0": "odbl", "pddl-1.0": "pddl", "gfdl-1.3": "gfdl"}
-"""SPDX ids that the Hub spells otherwise, beside those of GNU licences, which end with what versions they allow."""
+"""SPDX ids that the Hub spells otherwise, apart from those of GNU licences, which end with what versions they allow."""
 
 
 class SourceCount(msgspec.Struct, frozen=True):
     """How many trajectories come from a data set, by its licence and by what read it; ``None``: not known.
 
     Where ``about`` says something, ``dataset`` is a table that was made from that, and no trajectories are counted.
-    ``stated``: the licence was told by the publisher.
+    ``stated``: the publisher named the licence.
     """
 
     dataset: str

@@ -186,7 +186,7 @@ def adapter_config(order: Order) -> str:
 def run_summary(folder: Path) -> Summary | None:
     """The summary of the run that trained the model, if it trained this one only, so that its results are the model's.
 
-    Figures of a run with several trainings are not told of one of them.
+    Figures of a run with several trainings are not given for one of them.
     """
     run = run_of(folder)
     summary = None if run is None else summary_of(run)

@@ -38,7 +38,7 @@ SHOWN = 5
 """Most ids of rows that are kept for a finding."""
 
 TOKEN_FIELDS = ("input_ids", "prompt_ids", "sampled_ids")
-"""Lists of token ids, wherever they stand in a record."""
+"""Lists of token ids, wherever they are in a record."""
 
 Sensitive = dict[Kind, tuple[int, list[str]]]
 """In how many rows of a file something is, with the ids of the first."""
@@ -111,7 +111,7 @@ def scan(table: Table, name: str) -> Scan:
 
 
 def check_file(path: Path, file: ShardFile) -> None:
-    """Raises ``UserError`` unless the file is the one that the manifest tells of."""
+    """Raises ``UserError`` unless the file is the one that the manifest lists."""
     file.check(path)
     held = pq.read_metadata(path).num_rows
     if held != file.rows:
@@ -223,7 +223,7 @@ def marks(other_columns: pl.DataFrame) -> pl.DataFrame:
 
 
 def stored_tokens(path: Path) -> int:
-    """How many token ids the rows of a file hold; told by the file's own statistics."""
+    """How many token ids the rows of a file hold; from the file's own statistics."""
     metadata = pq.read_metadata(path)
     leaves = [metadata.schema.column(index).path for index in range(metadata.num_columns)]
     wanted = [i for i, leaf in enumerate(leaves) if any(f".{name}." in leaf for name in TOKEN_FIELDS)]

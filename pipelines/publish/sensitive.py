@@ -1,12 +1,11 @@
 """Secrets and personal data in texts, by patterns.
 
-A secret is what lets in whoever holds it: tokens whose issuers gave them a form that can be told (documented by GitHub,
-"token formats", and by those that ``SECRETS`` names), private keys (RFC 7468, RFC 4880), JSON web tokens (RFC 7519),
-bearer tokens (RFC 6750), basic authentication (RFC 7617), passwords in addresses (RFC 3986), and random values behind a
-name such as ``X_API_KEY``. Other passwords have no form and are not found.
-Personal data are e-mail addresses and telephone numbers in the international form (ITU-T E.123); names and postal
-addresses have no form and are not found. Local paths tell where things lie on the machine that made them, often with
-the name of its user.
+A secret is what lets in whoever holds it: tokens whose issuers gave them a form that can be recognised (documented by
+GitHub, "token formats", and by those that ``SECRETS`` names), private keys (RFC 7468, RFC 4880), JSON web tokens (RFC
+7519), bearer tokens (RFC 6750), basic authentication (RFC 7617), passwords in addresses (RFC 3986), and random values
+behind a name such as ``X_API_KEY``. Other passwords have no form and are not found. Personal data are e-mail addresses
+and telephone numbers in the international form (ITU-T E.123); names and postal addresses have no form and are not
+found. Local paths tell where things lie on the machine that made them, often with the name of its user.
 
 Forms of more providers are in ``secret_rules.yaml``; ``encoded`` undoes encodings. Patterns are in the syntax of Rust's
 ``regex``, which has no look-around.
@@ -36,7 +35,7 @@ EDGE = r"(?-u:\b)"
 """Between what may be part of a name in ASCII and what may not; other scripts need no space before a token."""
 START = rf"(?:{EDGE}|_|{ESCAPE})"
 GAP = r"(?:[\s\"'`:=,>]|\\+[nrt]?)"
-"""What stands between a name and its value."""
+"""What is between a name and its value."""
 LINE_END = r"(?:\n|\\+[rn])"
 KEY_NAME = (
     r"(?:[Aa]pi[_-]?[Kk]ey|API[_-]?K(?:EY|ey)|SECRET_KEY|secret_key|secretKey|CLIENT_SECRET|client_secret|clientSecret"
@@ -144,7 +143,7 @@ A pattern that begins with no certain letter would slow its whole group down, so
 def sensitive_in(values: pl.Series, path: str | None = None) -> dict[Kind, pl.Series]:
     """For everything sensitive that occurs, which of ``values`` hold some (booleans).
 
-    ``path`` is how a local path is told there, ``PATH`` or ``SHARD``; without one these are not looked for.
+    ``path`` is how a local path is named there, ``PATH`` or ``SHARD``; without one these are not looked for.
     """
     found: dict[Kind, pl.Series] = {("secret", kind): mask for kind, mask in secrets_in(values).items()}
     found |= {("personal", kind): mask for kind, mask in personal_in(values).items()}
@@ -199,7 +198,7 @@ def personal_in(values: pl.Series) -> dict[str, pl.Series]:
 def holds(values: pl.Series, candidates: pl.Series, pattern: str, but: str) -> pl.Series:
     """Which of the ``candidates`` (booleans) among ``values`` hold a match of ``pattern`` that does not match ``but``.
 
-    The patterns are slow; what is told fast, such as that a text has no ``@``, is told before.
+    The patterns are slow; what is cheap to see, such as that a text has no ``@``, is looked at before.
     """
     if not candidates.any():
         return candidates

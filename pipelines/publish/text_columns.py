@@ -99,7 +99,7 @@ def cell(value: object) -> str:
 
 
 def code(value: object) -> str:
-    """Text as code on one line; more backticks stand around it than there are in it."""
+    """Text as code on one line; more backticks are around it than there are in it."""
     text = one_line(value)
     if not text:
         return "–"

@@ -36,18 +36,18 @@ class Planned(msgspec.Struct, frozen=True):
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where steps stand: before their names is ``prefix``, and the same without the round is ``group``."""
+    """Where steps are: before their names is ``prefix``, and the same without the round is ``group``."""
 
     prefix: str = ""
     group: str = ""
     round: int = 0
 
     def route(self, name: str) -> Place:
-        """A route of a ``fork`` that stands here."""
+        """A route of a ``fork`` at this place."""
         return Place(f"{self.prefix}{name}/", f"{self.group}{name}/", self.round)
 
     def turn(self, number: int) -> Place:
-        """A round of an ``iterate`` that stands here."""
+        """A round of an ``iterate`` at this place."""
         return Place(f"{self.prefix}round-{number:02d}/", self.group, number)
 
 

@@ -98,7 +98,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where steps stand: ``where`` in the recipe, for messages, and ``prefix`` of their names in the run directory."""
+    """Where steps are: ``where`` in the recipe, for messages, and ``prefix`` of their names in the run directory."""
 
     where: str
     prefix: str = ""
@@ -354,7 +354,7 @@ def check_trainable(step: Step) -> None:
 
 
 def serving(config: ModelConfig, adapters: dict[str, str], adapter: str | None) -> ModelConfig:
-    """``config`` with ``adapters`` served beside its model, of which ``adapter`` acts."""
+    """``config`` with ``adapters`` served with its model, of which ``adapter`` acts."""
     server = config.server.model_copy(update={"lora": adapters})
     return config.model_copy(update={"server": server, "adapter": adapter})
 

@@ -135,7 +135,7 @@ def needs_of(step: Step, trained: set[str]) -> Iterator[Need]:
 
 
 def needs_of_training(name: str, training: Training, model: ModelConfig, trained: set[str]) -> Iterator[Need]:
-    """What the training of ``model`` in the step ``name`` needs beside its tables."""
+    """What the training of ``model`` in the step ``name`` needs apart from its tables."""
     yield Need(("extra", "train"), "machine", partial(require, "train"))
     if training.tensorboard:
         yield Need(("extra", "tensorboard"), "machine", partial(require, "tensorboard"))

@@ -115,7 +115,7 @@ def bin_width(greatest: int) -> int:
 
 
 def binned(counts: Mapping[int, int], width: int) -> dict[float, int]:
-    """Counts of whole numbers by the lower ends of bins, so placed that a bin of width 1 stands over its number."""
+    """Counts of whole numbers by the lower ends of bins, so placed that a bin of width 1 is over its number."""
     found: dict[float, int] = {}
     for value, n in sorted(counts.items()):
         low = value // width * width - 0.5 * (width == 1)

@@ -91,7 +91,7 @@ def page(run: Run) -> str:
 
 
 def sections(run: Run) -> list[Section]:
-    """All that is said of a run."""
+    """All that a report shows of a run."""
     played = [episodes(each, stage.step) for stage in run.stages for each in tables_of(stage, "Trajectory")]
     verdicts = [judged(each) for each in sources_of(run, "Verdict")]
     return [

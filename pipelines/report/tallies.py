@@ -44,7 +44,7 @@ class Episodes(msgspec.Struct, frozen=True):
 
 
 class Tasks(msgspec.Struct, frozen=True):
-    """The tasks of one table by level of difficulty (the bin, of ``LEVELS``) and by plan length; ``None``: not said."""
+    """The tasks of one table by level of difficulty (the bin, of ``LEVELS``) and by plan length; ``None``: unknown."""
 
     name: str
     levels: Counter[int | None]

@@ -42,7 +42,7 @@ def tables_below(path: Path) -> list[Path]:
 
 
 def check_tables(path: Path, advance: Callable[[int], None] = lambda _: None) -> list[CheckedTable]:
-    """Every table in ``path`` and what is wrong with it; ``advance`` is told of each. Raises as ``tables_below``."""
+    """Every table in ``path`` and what is wrong with it; ``advance`` is called for each. Raises as ``tables_below``."""
     folders = tables_below(path)
     run = run_of(path)
     given = given_to(run) if run is not None else ()
@@ -74,7 +74,7 @@ def check_table(folder: Path, known: Mapping[str, Sequence[str]]) -> CheckedTabl
 
 
 def sum_rows(folder: Path, files: Sequence[ShardFile], wrong: list[str]) -> int:
-    """The rows in ``files``, counted anew. What is not as the manifest tells goes into ``wrong``."""
+    """The rows in ``files``, counted anew. What is not as the manifest lists it goes into ``wrong``."""
     rows = 0
     for file in files:
         path = folder / file.name

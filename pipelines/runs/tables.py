@@ -69,7 +69,7 @@ def check_one_run(path: Path, run: Path | None, folders: Iterable[Path]) -> None
 
 
 def check_finished(run: Path, known: Mapping[str, Path]) -> None:
-    """Raises ``UserError`` unless the run came to its end, and what lies there is what its summary tells of."""
+    """Raises ``UserError`` unless the run came to its end, and what lies there is what its summary lists."""
     resume = f"finish it with `agentmill run {run / RECIPE}`, or choose among its tables with --table"
     if in_use(run):
         raise UserError(

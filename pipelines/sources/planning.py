@@ -43,7 +43,7 @@ class Located(msgspec.Struct, frozen=True, gc=False):
 
 @lru_cache(maxsize=8)
 def plan_parts(files: tuple[RawFile, ...], part_bytes: int, group_by: GroupBy | None = None) -> list[RawPart]:
-    """Parts of about ``part_bytes`` bytes of rows each, in the order of the files; a larger row stands alone.
+    """Parts of about ``part_bytes`` bytes of rows each, in the order of the files; a larger row is alone.
 
     Raises ``UserError`` for a file that cannot be read as what it is said to be.
     """
@@ -118,7 +118,7 @@ def singles(rows: Iterable[tuple[RawSlice, bytes]]) -> Iterator[tuple[Located, i
 
 
 def grouped(rows: Iterable[tuple[RawSlice, bytes]], group_by: GroupBy) -> Iterator[tuple[Located, int]]:
-    """Rows with equal keys as one record, in the order in which the first of each stands, wherever the others are.
+    """Rows with equal keys as one record, in the order in which the first of each is, wherever the others are.
 
     A row without one of the keys is a record by itself; in a record, rows without an order come last, by their place.
     Raises ``UserError`` for an order that is neither a number nor a time.
@@ -163,7 +163,7 @@ def _seconds(text: str) -> float:
 
 
 def located(files: Sequence[RawFile], advance: Callable[[int], None]) -> Iterator[tuple[RawSlice, bytes]]:
-    """Every row with its place; rows are numbered over all files. ``advance`` is told of each."""
+    """Every row with its place; rows are numbered over all files. ``advance`` is called for each."""
     number = 0
     for file in files:
         for row in rows_of(file.path, file.kind):

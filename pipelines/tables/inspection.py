@@ -1,4 +1,4 @@
-"""What can be said of a table by looking at it: counts, columns, how values are distributed, sample rows.
+"""What a table holds: counts, columns, how values are distributed, sample rows.
 
 It works on the columns as Parquet stores them, one leaf column at a time, so a table need not fit into memory.
 """
@@ -139,7 +139,7 @@ def all_spreads(shards: Sequence[Path]) -> dict[str, Spread]:
 
 
 def each_column(columns: Mapping[str, tuple[Any, ...]], look: Callable[..., T]) -> dict[str, T]:
-    """What ``look`` finds, given the arguments of each column; told while it takes long."""
+    """What ``look`` finds, given the arguments of each column; its progress is shown."""
     found = {}
     with displayed("columns", len(columns)) as advance:
         for name, arguments in columns.items():

@@ -138,7 +138,7 @@ def log(text: str) -> None:
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
-    """Print a table on stdout, on a terminal no wider than that; columns whose cells are all numbers stand right."""
+    """Print a table on stdout, on a terminal no wider than that; columns of numbers are aligned right."""
     cells = [[text(cell) for cell in row] for row in rows]
     right = [bool(rows) and all(not isinstance(row[i], str) for row in rows) for i in range(len(columns))]
     room = shutil.get_terminal_size().columns if sys.stdout.isatty() else None

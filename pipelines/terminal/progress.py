@@ -31,7 +31,7 @@ class ProgressDisplay(Protocol):
         """Work on ``total`` things, where that is known, goes on from ``snapshot``."""
 
     def show(self, snapshot: ProgressSnapshot) -> None:
-        """How it stands now."""
+        """How far it is now."""
 
     def end(self) -> None:
         """It is over, one way or another."""
@@ -165,7 +165,7 @@ class _Count:
 
 
 def figures(before: ProgressSnapshot, now: ProgressSnapshot, seconds: float) -> list[str]:
-    """What can be told of a stage ``seconds`` after it stood as ``before``: the figures that its measures allow."""
+    """What can be shown of a stage ``seconds`` after it stood as ``before``: the figures that its measures allow."""
     measures, texts = now.measures, [f"{now.in_flight} in flight"] if now.in_flight else []
     if now.busy is not None:
         texts.append(f"servers {100 * now.busy:.0f} % busy")
@@ -190,7 +190,7 @@ def cost(measures: Mapping[str, float], what: str) -> float | None:
 
 
 def time_left(before: ProgressSnapshot, now: ProgressSnapshot, total: int | None, seconds: float) -> list[str]:
-    """``["0:02:10 left"]`` if all goes on as in the ``seconds`` so far; nothing if that cannot be told."""
+    """``["0:02:10 left"]`` if all goes on as in the ``seconds`` so far; nothing if that is not known."""
     ended = now.ended - before.ended
     if total is None or ended <= 0:
         return []

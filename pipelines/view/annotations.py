@@ -16,14 +16,14 @@ from agentmill.schemas.records.rows import Message, SftRow
 from agentmill.schemas.records.verdict import Label, Node, Selection, Verdict
 
 ROW_COLUMNS = ["row_id", "trajectory_id", "view", "view_parameters", "messages", "prompt", "completion", "label"]
-"""All that masks are told by; the tokens of rows are left where they are."""
+"""All that masks are made of; the tokens of rows are left where they are."""
 ROWS = [name for name, kind in RECORD_KINDS.items() if kind.shown == "row"]
 KINDS = [*(name for name, kind in RECORD_KINDS.items() if kind.shown and name not in ROWS), *ROWS]
 """Records that are shown with the trajectories they speak of, rows last."""
 
 
 def add_annotations(source: Source, runs: Runs, shards: JsShards) -> None:
-    """Put the rows of a table that speak of trajectories beside these, and into the index what it filters by."""
+    """Put the rows of a table that annotate trajectories with these, and into the index what it filters by."""
     kind = RECORD_KINDS[source.record].shown
     assert kind is not None, source.record
     inputs = frozenset(source.table.manifest.inputs.values())

@@ -76,7 +76,7 @@ def files_in(folder: Path) -> dict[str, int]:
 def replaced(folder: Path) -> Iterator[Path]:
     """An empty folder to write into, which takes the place of ``folder`` at the end; after an error nothing changes.
 
-    Clears what killed builds left beside ``folder``.
+    Clears what killed builds left next to ``folder``.
     """
     prefix = f".{folder.name}.agentmill-"
     folder.parent.mkdir(parents=True, exist_ok=True)

@@ -55,7 +55,7 @@ class JsShards:
 
 
 def literal(json: bytes) -> bytes:
-    """JSON text as a JavaScript string in single quotes. It holds no ``<``, so it ends no script wherever it stands."""
+    """JSON text as a JavaScript string in single quotes. It holds no ``<``, so it ends no script wherever it is."""
     text = json.replace(b"\\", b"\\\\").replace(b"'", b"\\'").replace(b"<", b"\\x3c")
     return b"'%b'" % text.replace(b"\xe2\x80\xa8", b"\\u2028").replace(b"\xe2\x80\xa9", b"\\u2029")
 
@@ -105,7 +105,7 @@ class TextSets:
 
 
 def places(ids: Iterable[str | None], known: dict[str, int]) -> list[int]:
-    """Where each of ``ids`` stands; -1 for nothing and for what is unknown."""
+    """Where each of ``ids`` is; -1 for nothing and for what is unknown."""
     return [-1 if each is None else known.get(each, -1) for each in ids]
 
 

@@ -105,7 +105,7 @@ def _literal(value: object) -> str:
 
 _FENCE = re.compile(r"`{3,}")
 _FULL_STOP = re.compile(r"\.\s*\Z")
-"""One behind the command is not said by itself."""
+"""One behind the command is not an action by itself."""
 
 _TYPE = re.compile(r"\[([^\[\]]*)\]\s*\[(.*?)\](?:\s*\[((?:press_enter_after=)?[01])\])?", re.DOTALL)
 WEBARENA_PARAMETERS: dict[str, tuple[str, ...]] = {

@@ -1,7 +1,7 @@
 """``<function=name><parameter=key>value</parameter></function>``, as OpenHands, SWE-agent and Qwen3-Coder write it.
 
 Values are texts and stay as they are: ``01`` is ``"01"``, indentation is kept. Only the line breaks right inside the
-tags, which stand around values of several lines, are no part of a value. A ``</parameter>`` inside a value is taken for
+tags, which are around values of several lines, are no part of a value. A ``</parameter>`` inside a value is taken for
 its end only where the next parameter, or the end of the call, follows.
 """
 

@@ -154,7 +154,7 @@ class React(DialectConfig):
 
 
 def _block(body: str) -> tuple[str, str, str] | None:
-    """The name before a fenced block that ends ``body``, what stands behind the fence, and the code.
+    """The name before a fenced block that ends ``body``, what comes after the fence, and the code.
 
     Nearly all fences are of three marks, so that each step has but one way: to find these takes half the time of the
     pattern, which tries every character of the code.

@@ -41,7 +41,7 @@ class ToolText(msgspec.Struct, frozen=True):
 
 
 def function_xml(name: str, arguments: Mapping[str, str]) -> str:
-    """A call in the tags of ``function_xml``; a value of several lines stands between line breaks."""
+    """A call in the tags of ``function_xml``; a value of several lines is between line breaks."""
     wrapped = {key: f"\n{value}\n" if "\n" in value else value for key, value in arguments.items()}
     parameters = "".join(f"<parameter={key}>{value}</parameter>\n" for key, value in wrapped.items())
     return f"<function={name}>\n{parameters}</function>"

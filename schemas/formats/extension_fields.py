@@ -1,6 +1,6 @@
 """What a document of a foreign format says in our own words: fields of a run that the format has no place for.
 
-They stand under one key in what the format leaves open (ADP's ``details``, ATIF's ``extra``) and are read back.
+They are under one key in what the format leaves open (ADP's ``details``, ATIF's ``extra``) and are read back.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A preference row as the two runs that it tells, so that formats can write it as a pair."""
+"""A preference row as the two runs that it holds, so that formats can write it as a pair."""
 
 from __future__ import annotations
 

@@ -273,7 +273,7 @@ def _prompt(answer: JsonObject) -> tuple[str | None, str | None]:
 
 
 def _unseen(contexts: Any, root: JsonObject, prompt: tuple[str | None, ...]) -> JsonObject:
-    """Messages that neither the tree nor the prompt shows, by context and place, each the first time that it stands."""
+    """Messages that neither the tree nor the prompt shows, by context and place, each where it comes first."""
     if contexts is None:
         return {}
     texts = {*prompt, *_texts(root), None}

@@ -133,7 +133,7 @@ def with_prose(text: str, blocks: Iterable[Block]) -> ParsedText | None:
 
 
 def described(action: ApiAction | CodeAction, description: str | None) -> ApiAction | CodeAction:
-    """The call with what was said before it."""
+    """The call with the text before it."""
     return action if description is None else msgspec.structs.replace(action, description=description)
 
 
@@ -162,7 +162,7 @@ def _comparable(actions: Sequence[AnyAction]) -> list[tuple[Any, ...]]:
 
 
 def calls_of(actions: Sequence[Action]) -> list[tuple[Any, ...]]:
-    """What tells the calls among ``actions`` from others."""
+    """What distinguishes the calls among ``actions``."""
     found: list[tuple[Any, ...]] = []
     for action in actions:
         if isinstance(action, ApiAction):

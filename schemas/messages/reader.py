@@ -50,7 +50,7 @@ class MessageReader:
         self._results: list[int] = []
         """Results without an id since then."""
         self._awaits = False
-        """The last turn is answered by what comes next, whoever is said to speak."""
+        """The last turn is answered by what comes next, whoever speaks."""
         self._openings = tuple(dialect.results) if dialect else ()
         self._only_openings = dialect is not None and dialect.only_results
         self._wordings = Wordings()

@@ -111,7 +111,7 @@ def style_of(text: str, value: Any) -> Style | None:
 
 
 def _candidates(text: str) -> tuple[Style, ...]:
-    """The styles that ``text`` may be in, told by its first key."""
+    """The styles that ``text`` may be in, by its first key."""
     colon = text.find('":')
     if colon < 0:
         return STYLES

@@ -46,7 +46,7 @@ class MessageWriter:
         self._called: set[str | None] = set()
         """Ids of the calls written so far."""
         self._names_seen: set[str | None] = set()
-        """Ids of the calls that stand in texts."""
+        """Ids of the calls in texts."""
 
     def write(self, trajectory: Trajectory) -> list[WrittenMessage]:
         """The messages. Raises ``FormatError`` (``unsayable``) for a call that the dialect has no words for."""
@@ -171,7 +171,7 @@ def _turn(content: Sequence[AnyItem], index: int) -> list[AnyAction]:
 
 
 def _words(actions: list[AnyAction]) -> str | None:
-    """What the agent writes beside its calls."""
+    """What the agent writes with its calls."""
     first = actions[0]
     if len(actions) == 1 and isinstance(first, MessageAction) and not first.description:
         return first.content

@@ -18,14 +18,14 @@ ITEM = "[]."
 
 
 def at(value: Any, path: str) -> Any:
-    """What stands at ``path`` (names joined by dots) of a JSON value; ``None`` if nothing does."""
+    """The value at ``path`` (names joined by dots) of a JSON value; ``None`` if there is none."""
     for name in path.split("."):
         value = value.get(name) if isinstance(value, dict) else None
     return value
 
 
 def last_at(rows: Sequence[Any], path: str) -> Any:
-    """What stands at ``path`` in the last of ``rows`` that has a value there, or ``None``."""
+    """The value at ``path`` in the last of ``rows`` that has a value there, or ``None``."""
     return next((value for row in reversed(rows) if (value := at(row, path)) is not None), None)
 
 
@@ -144,7 +144,7 @@ class MessageFields(Config):
 def join(rows: Sequence[Any], field: str) -> JsonObject:
     """The rows of a run as one record: the lists at ``field`` one after the other, and what else they share.
 
-    A message that opens several lists stands once. What differs between rows is kept under ``rows``. Raises
+    A message that opens several lists is kept once. What differs between rows is kept under ``rows``. Raises
     ``FormatError`` (``invalid``) for a row without such a list.
     """
     for row in rows:

@@ -100,7 +100,7 @@ def absent_options(metrics: Mapping[str, float], runs: float) -> list[str]:
 
 
 def option_notes(metrics: Mapping[str, float]) -> list[str]:
-    """What is to be said of values at the paths in the options of a format that could not be read as what they name."""
+    """Warnings for values at the paths in the options of a format that could not be read as what they name."""
     return [f"warning: {line}; it is kept in extra" for line, _ in _misread(metrics)]
 
 
@@ -113,14 +113,14 @@ def _misread(metrics: Mapping[str, float]) -> list[tuple[str, float]]:
 
 
 def place_notes(places: Sequence[Place], metrics: Mapping[str, float]) -> list[str]:
-    """What is to be said of places that some records lack, or whose values mean nothing."""
+    """Warnings for places that some records lack, or whose values mean nothing."""
     notes = []
     for place in places:
         present, missing = metrics.get(PRESENT + place.label, 0), metrics.get(MISSING + place.label, 0)
         if present and missing:
             notes.append(f"{place.label} is missing in {missing:.0f} of {present + missing:.0f} records")
         if present and metrics.get(UNREAD + place.label) == present:
-            line = f"{place.label} tells of no run whether it succeeded; its values are none of those that mean so"
+            line = f"{place.label} says of no run whether it succeeded; its values are none of those that mean so"
             notes.append(f"warning: {line}: set outcome.success, outcome.failure or outcome.success_from")
         elif unread := metrics.get(UNREAD + place.label):
             notes.append(f"{place.label} says neither success nor failure in {unread:.0f} of {present:.0f} records")

@@ -30,7 +30,7 @@ class OutcomeField(Config):
     reward: str | None = Field(default=None, description="path of a number that is the reward of the run")
 
     def read(self, rows: Sequence[Any], known: Outcome | None) -> Outcome:
-        """The outcome that the last of ``rows`` with a value tells, on top of what the format told."""
+        """The outcome that the last of ``rows`` with a value has, on top of what the format has read."""
         known = known or Outcome()
         reward = last_at(rows, self.reward) if self.reward is not None else None
         number = number_of(int(reward) if isinstance(reward, bool) else reward)

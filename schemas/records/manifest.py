@@ -45,7 +45,7 @@ class ShardFile(Record):
         found = file_sha256(path)
         if found != self.sha256:
             difference = f"sha256 {found:.12}…, expected {self.sha256:.12}…"
-            raise UserError(f"{path} is not what the manifest tells of ({difference})", ErrorCode.MANIFEST_MISMATCH)
+            raise UserError(f"{path} is not what the manifest lists ({difference})", ErrorCode.MANIFEST_MISMATCH)
 
 
 class Manifest(Record):

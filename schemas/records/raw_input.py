@@ -1,4 +1,4 @@
-"""Raw input: where records of a foreign format stand, before anything is known of what they say."""
+"""Raw input: where the records of a foreign format are, before any is read."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class Item(Record):
 class Action(Item):
     """What every action carries: ``description`` is ADP's thought, ``reasoning_content`` hidden reasoning.
 
-    ``tokens`` stands on the first item of a generated turn and nowhere else.
+    ``tokens`` is on the first item of a generated turn and nowhere else.
     """
 
     description: str | None = None

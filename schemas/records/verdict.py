@@ -1,4 +1,4 @@
-"""What is said of trajectories: tables of their own, keyed by (trajectory id, item, name).
+"""Annotations of trajectories: tables of their own, keyed by (trajectory id, item, name).
 
 ``item`` is an index into ``Trajectory.content``, or ``None`` for the whole trajectory.
 """

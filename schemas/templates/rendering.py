@@ -325,7 +325,7 @@ def _check_arguments(message: Message, index: int) -> None:
 def _marked(message: Message) -> Message:
     """The message with a mark before and after each of its parts, all of them different.
 
-    A text may stand in a rendering by chance, as a word of another part or of the template; with its marks it does not.
+    A text may be in a rendering by chance, as a word of another part or of the template; with its marks it does not.
     """
     names = ("reasoning_content", "content")
     texts = {name: getattr(message, name).strip() for name in names if (getattr(message, name) or "").strip()}

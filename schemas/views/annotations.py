@@ -20,7 +20,7 @@ Key = tuple[int | None, str]
 
 
 class Annotations(msgspec.Struct, frozen=True):
-    """Found by item and name; empty where nothing was said.
+    """Found by item and name; empty where there are no annotations.
 
     ``repeated`` are the items of a part of a trajectory that an earlier part has shown: they carry loss there.
     """

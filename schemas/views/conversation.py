@@ -70,7 +70,7 @@ def answers(content: Sequence[AnyItem], item: int) -> list[AnyItem]:
 
 
 def own_places(dialogue: Sequence[ConversationTurn], content: Sequence[AnyItem]) -> list[int]:
-    """Where in a conversation the assistant's messages stand that no branch copied from its parent."""
+    """The places in a conversation of the assistant's messages that no branch copied from its parent."""
     return [
         place for place, turn in enumerate(dialogue) if turn.step is not None and not is_copied(content, turn.items)
     ]

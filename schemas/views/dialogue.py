@@ -1,4 +1,4 @@
-"""How a trajectory is told as a conversation: from whose side, with which system prompt, in which tool format."""
+"""How a trajectory becomes a conversation: from whose side, with which system prompt, in which tool format."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Dialogue(Config):
         return None if spoken else tools_text(trajectory)
 
     def _seen(self, trajectory: Trajectory) -> tuple[Trajectory, Sequence[int]]:
-        """The run from the side of ``role`` or as ``linearize`` says, and where in it each item of that stands."""
+        """The run from the side of ``role`` or as ``linearize`` says, and the place of each of its items in it."""
         content, agents = trajectory.content, perspectives(trajectory)
         names = self.linearize or ([] if self.role is None else [self.role])
         several = several_agents(trajectory)

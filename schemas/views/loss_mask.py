@@ -16,7 +16,7 @@ from agentmill.schemas.views.annotations import Annotations, Criterion, score
 from agentmill.schemas.views.conversation import ConversationTurn, is_copied, went_wrong
 from agentmill.schemas.views.view import Unused
 
-# Tagged, so that a mistake in a condition is told as one, and not as "expected 'none' or 'all'".
+# Tagged, so that a mistake in a condition is reported as one, and not as "expected 'none' or 'all'".
 Copied = Annotated[
     Annotated[Literal["none", "all"], Tag("choice")]
     | Annotated[list[Condition], Field(min_length=1), Tag("conditions")],

@@ -29,7 +29,7 @@ REASONS: Mapping[str, str] = {
     "gap_too_small": "the scores are too close (min_gap), or that of the preferred one is the lower",
     "capped": "others took the places (max_pairs)",
 }
-"""Why a candidate is in no pair; of several reasons the one that stands last here is told: it came furthest."""
+"""Why a candidate is in no pair; of several reasons the last in this list is given, as it came furthest."""
 
 _DISTANCE = {reason: distance for distance, reason in enumerate(REASONS)}
 

@@ -1,7 +1,8 @@
 """A trajectory of several agents, seen by one of them: it acts, the others are heard.
 
-Of runs of ours (``multi_agent``) it is known what each agent was told and shown; the strategy asks its policies with
-what ``perceived`` gives, and views tell the run by the same function, so that a row is what the agent saw.
+Of runs of ours (``multi_agent``) it is known which prompt each agent had and what it saw; the strategy asks its
+policies with what ``perceived`` gives, and views tell the run by the same function, so that a row is what the agent
+saw.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ Sees = Literal["all", "dialogue", "own"]
 
 
 class Perspective(Record):
-    """What an agent of a run was told and shown, and what it cost; ``extra["roles"]`` has one by each agent's name.
+    """The prompt of an agent of a run, what it saw, and what it cost; ``extra["roles"]`` has one by each agent's name.
 
     It ``sees`` ``all``; of the ``dialogue`` what is said, not what is done nor what the environment shows; or its
     ``own`` doings with what they were answered, and what is said to it or to nobody by name. ``told``: it is shown the
@@ -76,7 +77,7 @@ def perspectives(trajectory: Trajectory) -> dict[str, Perspective]:
 def perceived(
     name: str, roles: Mapping[str, Perspective], content: Sequence[AnyItem]
 ) -> tuple[list[AnyItem], list[int]]:
-    """What the agent ``name`` sees of ``content``, as it sees it, and where in ``content`` that stands."""
+    """What the agent ``name`` sees of ``content``, as it sees it, and the places of that in ``content``."""
     by_turn = {item.turn: item.agent for item in content if isinstance(item, Action)}
     places = [place for place, item in enumerate(content) if _sees(name, roles, item, by_turn.get(item.turn))]
     people = frozenset(each for each, role in roles.items() if role.person)
@@ -98,7 +99,7 @@ def dialogue_of(trajectory: Trajectory, name: str) -> list[ConversationTurn]:
 
 
 def placed(dialogue: Sequence[ConversationTurn], places: Sequence[int]) -> list[ConversationTurn]:
-    """A conversation of items that stand at ``places`` of a run, with the indices that they have there."""
+    """A conversation of the items at ``places`` of a run, with the indices that they have there."""
     return [msgspec.structs.replace(turn, items=tuple(places[item] for item in turn.items)) for turn in dialogue]
 
 

@@ -32,8 +32,8 @@ def _whose(segment: RowTokens, row: SftRow, copied: Set[int]) -> RowTokens:
 def segments(dialogue: Sequence[ConversationTurn], trajectory: Trajectory) -> list[RowTokens]:
     """All segments of the run, whole, where their tokens are known.
 
-    They are not where the run is told otherwise than it was played: from a side that no agent had, with another system
-    prompt, or with tools written out.
+    They are not where the conversation differs from the one that was played: from a side that no agent had, with
+    another system prompt, or with tools written out.
     """
     whose = _played_by(list(dialogue), trajectory)
     if whose is None:

@@ -144,7 +144,7 @@ class SearchTrace(Families):
         return sft_rows(self, run, messages, self.tools_column(run), "trajectory")
 
     def _walk(self, lines: Sequence[Line], depth: int, before: Sequence[Message], best: Line) -> list[Message]:
-        """The search from turn ``depth`` on, through runs that share all before it; the last one is told last."""
+        """The search from turn ``depth`` on, through runs that share all before it; the last one comes last."""
         messages: list[Message] = []
         while ways := branches(lines, depth):
             for way in ways[:-1]:

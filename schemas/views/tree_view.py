@@ -21,7 +21,7 @@ from agentmill.schemas.views.view import Unused
 
 
 class Relative(msgspec.Struct, frozen=True):
-    """A trajectory of a family, and what is said of it."""
+    """A trajectory of a family, and its annotations."""
 
     trajectory: Trajectory
     annotations: Annotations

@@ -101,7 +101,7 @@ def rows_of(view: Any, trajectory: Trajectory, annotations: Annotations) -> list
 
 
 def parts(trajectory: Trajectory, annotations: Annotations) -> Iterator[tuple[Trajectory, Annotations, list[int]]]:
-    """Each part of a run, what is said of it and of its items, and at which places of the run these stand."""
+    """Each part of a run, its annotations and those of its items, and the places of these items in the run."""
     content = trajectory.content
     starts = [place for place, item in enumerate(content) if is_mark(item)]
     for start, end in zip([-1, *starts], [*starts, len(content)], strict=True):

@@ -89,7 +89,7 @@ def _same_seed_same_world(subject: Subject) -> str:
         actions = walk(subject.started(seed), seed)
         first, second = subject.make(), subject.make()
         if first.reset(subject.task, seed) != second.reset(subject.task, seed):
-            return f"seed {seed}: two resets are told differently"
+            return f"seed {seed}: two resets give different observations"
         if first.state_digest() != second.state_digest():
             return f"seed {seed}: two resets have different digests"
         if _trace(first, actions) != _trace(second, actions):
@@ -237,7 +237,11 @@ def _looking_changes_nothing(subject: Subject) -> str:
         environment.command(action)
     environment.check()
     environment.expert()
-    return "" if before == (environment.snapshot(), environment.state_digest()) else "looking at the world changed it"
+    return (
+        ""
+        if before == (environment.snapshot(), environment.state_digest())
+        else "looking at the environment changed it"
+    )
 
 
 def _closes_twice(subject: Subject) -> str:

@@ -37,7 +37,7 @@ class Transition(Record):
 
 
 def refusal(why: str) -> Transition:
-    """What an illegal action comes to. Half characters (lone surrogates) that it quotes are told as ``?``."""
+    """What an illegal action comes to. Half characters (lone surrogates) that it quotes become ``?``."""
     plain = why.encode(errors="replace").decode()
     return Transition(observation=TextObservation(content=plain, source="environment"), error=True)
 

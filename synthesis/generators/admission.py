@@ -42,7 +42,7 @@ def admit_environment(spec: EnvironmentSpec, limits: AdmissionLimits = Admission
 
     Family ``pddl``: ``syntax``, ``wording`` (a template per predicate and action, with the right places),
     ``unused_predicate``, ``no_probe`` (problems can be sampled), ``ambiguous_text`` (commands read back to their
-    action, no two facts told alike), ``noop_action``, ``unreachable_action``, ``unsolvable_probe``. Families
+    action, no two facts worded alike), ``noop_action``, ``unreachable_action``, ``unsolvable_probe``. Families
     ``toolbox``, ``interpreter`` and ``codegym``: those of ``toolbox_admission``, ``interpreter_admission`` and
     ``codegym_admission``. Every other family: ``broken`` (it can be made).
     """

@@ -1,4 +1,4 @@
-"""A model that writes environments: it is asked, and told the faults of what it wrote until there are none.
+"""A model that writes environments: it is asked, and shown the faults of what it wrote until there are none.
 
 The conversation holds all earlier versions with their faults, so that a repair does not bring an old fault back.
 """
@@ -40,7 +40,7 @@ Read = Callable[[str, int], tuple[EnvironmentSpec | None, str]]
 
 
 class Author:
-    """Writes with ``policy``, under the prompt ``system``; ``repair`` is what it is told of ``$faults``."""
+    """Writes with ``policy``, under the prompt ``system``; ``repair`` is the prompt with ``$faults``."""
 
     def __init__(self, policy: Policy, family: str, system: str, repair: str, repairs: int) -> None:
         self._policy = policy
@@ -134,7 +134,7 @@ def first_fault(checks: Iterable[AdmissionCheck]) -> str:
 
 
 def read_object(text: str) -> str | None:
-    """The JSON object in a text, whatever stands around it; ``None`` if there is none, or none that can be read."""
+    """The JSON object in a text, whatever is around it; ``None`` if there is none, or none that can be read."""
     start = re.search(r'{\s*"', text)
     try:
         value, _ = json.JSONDecoder().raw_decode(text[start.start() :] if start else "")

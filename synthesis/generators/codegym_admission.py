@@ -3,7 +3,7 @@
 Environments: ``syntax``, ``tools`` by looking; then by trying ``bad_instances``, ``bad_question``, ``bad_solution``,
 ``answer_type``, ``bad_oracle``, ``endless`` (any part), ``nondeterministic`` (or something is kept from run to run),
 ``wrong_answer`` (a tool that lies, a wrong solution or a wrong oracle), ``unplayable`` (an agent that makes the calls
-of the oracle is told something else), ``bad_tools`` (they fail in an agent's hands), ``idle_oracle``, ``unused_tool``,
+of the oracle gets other answers), ``bad_tools`` (they fail in an agent's hands), ``idle_oracle``, ``unused_tool``,
 ``peeking_oracle`` (it does not come to the same calls from their results alone, or could look around),
 ``constant_answer``, ``told_answer`` (it is given, or the oracle says the same where its tools look at another input),
 ``telling_tool``, ``always_passes`` and ``unfit_call``. Tasks: ``wrong_gold``, ``empty_answer_accepted``,
@@ -136,7 +136,7 @@ def _disagreements(problem: Problem, runs: Sequence[Run], answers: Sequence[Any]
 
 
 def _peeks(workshop: Workshop, draws: Sequence[Draw], runs: Sequence[Run]) -> Iterator[str]:
-    """An oracle that is told the results of its calls, where there is no input, must do and say the same."""
+    """An oracle that gets the results of its calls, where there is no input, must do and say the same."""
     for run, traced in zip(runs, workshop.retrace(draws, runs), strict=True):
         if traced.strayed is not None or traced.left or traced.answer != run.answer:
             yield f"from the results of its calls alone it does not do the same: {traced.strayed or traced.answer!r}"

@@ -1,4 +1,4 @@
-"""Checks of interpreter environments that were written with functions and tasks: does all of it do what is said of it.
+"""Checks of interpreter environments that were written with functions and tasks: does all of it do what its texts say.
 
 ``broken`` for every environment; then ``schema``, ``source`` (the Python runs), ``nondeterministic`` (a second session
 gives the same for the examples in reverse order), ``lying_function`` (an example comes to another value, or to none),
@@ -37,7 +37,7 @@ LEAST_EXAMPLES = 2
 CELLS = (2, 8)
 """The least and the most of a solution."""
 MAX_DETAIL = 300
-"""Characters of an error that its author is told."""
+"""Characters of an error that its author is shown."""
 
 _WRONG = ApiAction(function=TOOL.name, kwargs={"code": "submit('no answer')"})
 _KEPT = frozenset({*keyword.kwlist, *dir(builtins)})

@@ -94,7 +94,7 @@ def _unused_predicates(domain: Domain) -> list[str]:
 
 
 def _ambiguities(wording: Wording, grounded: Grounded) -> Iterator[str]:
-    """Commands that do not read back to their action alone, and facts that are told alike."""
+    """Commands that do not read back to their action alone, and facts that are worded alike."""
     for action in grounded.actions:
         call = Call(action.name, action.arguments)
         command = wording.command(call)

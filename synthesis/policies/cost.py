@@ -107,7 +107,8 @@ class Spending:
             self._sync_if_due()
 
     async def reserve(self, tokens: int, usd: float) -> str | None:
-        """Wait until a request that may cost so much fits beside those in flight; the words of ``exhausted`` if spent.
+        """Wait until a request that may cost so much fits into the budget with those in flight; the words of
+        ``exhausted`` if spent.
 
         One request may always go while anything is left, so the budget is overshot by one request at most in each
         process, where none costs more than it may. Call ``release`` with the same figures once its cost is added.

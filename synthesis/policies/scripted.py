@@ -1,4 +1,4 @@
-"""The scripted policy: says what it was told to say, turn by turn. For tests, baselines and known answers."""
+"""The scripted policy: gives the answers of a list, turn by turn. For tests, baselines and known answers."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class Budget:
 
 
 def tokens_of(usage: Usage) -> dict[str, float]:
-    """Tokens and US dollars, 0 where nobody told."""
+    """Tokens and US dollars; unreported values count as 0."""
     return {
         "prompt_tokens": usage.prompt_tokens or 0,
         "completion_tokens": usage.completion_tokens or 0,

@@ -4,7 +4,7 @@
 * ``sliding_window``: the oldest turns are left out, the instruction stays.
 * ``fold``: the oldest turns are replaced by a summary that a model writes, after AgentFold (arXiv:2510.24699).
 * ``notes``: the agent never sees more than its last turns, and with them notes that a model writes anew whenever a
-  turn leaves its sight, told the task and all that is still seen (MEM1, arXiv:2506.15841; BrowserAgent,
+  turn leaves its sight, which is given the task and all that is still seen (MEM1, arXiv:2506.15841; BrowserAgent,
   arXiv:2510.10666).
 
 What is left out stays in the trajectory; a mark says from where on it was not shown (``agentmill.schemas.chat``). The

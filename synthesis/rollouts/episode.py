@@ -234,7 +234,7 @@ class Episode:
         return actions
 
     def perform(self, actions: Sequence[AnyAction]) -> str | None:
-        """Carry out the actions of a turn that was taken down. Returns as ``execute``."""
+        """Execute the actions of a recorded turn. Returns the reason of a truncation, or ``None``."""
         for action in actions:
             transition = carry_out(self.environment, action)
             self.content.append(self._observed(transition, action))

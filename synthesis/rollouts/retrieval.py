@@ -1,7 +1,7 @@
-"""Recalling earlier runs for a task: which of a library, and how they are told.
+"""Recalling earlier runs for a task: which of a library, and how they are written.
 
 Runs are ``similar`` by the words of their instructions: the share that both have of those that either has (Jaccard),
-capitals and punctuation aside. That suits tasks that are told in the same manner; it knows no synonyms.
+capitals and punctuation aside. That suits tasks that are worded in the same manner; it knows no synonyms.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def similarity(one: frozenset[str], other: frozenset[str]) -> float:
 
 
 def retold(run: Trajectory) -> str:
-    """What the agent was asked, did and saw, as text; without what it was told of other runs."""
+    """What the agent was asked, did and saw, as text; without what it was shown of other runs."""
     shown = [
         item
         for item in run.content

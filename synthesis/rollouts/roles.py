@@ -1,4 +1,4 @@
-"""The agents of an episode: what each is told, what it sees, and what it may do."""
+"""The agents of an episode: the prompt of each, what it sees, and what it may do."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class NotInTask(EnvError):
 
 
 class Role(Config):
-    """One agent. Who ``acts`` is told of the environment by the scaffold; all others only speak.
+    """One agent. Who ``acts`` gets the description of the environment from the scaffold; all others only speak.
 
     The prompts that are shipped are for one who acts, a critic (``veto``), a ``person``, and otherwise a planner. In a
     prompt ``{rules}`` stands for those of the environment, ``{frame}`` for these and how to act by the scaffold,
@@ -77,7 +77,7 @@ class Role(Config):
         return self
 
     def perspective(self, others: Sequence[Role], frame: Frame, rules: str, task: Task, policy: Policy) -> Perspective:
-        """What it is told in an episode of ``task``. Raises ``NotInTask``."""
+        """Its prompt in an episode of ``task``. Raises ``NotInTask``."""
         listeners = [each.name for each in others if each.veto is None]
         knows = self.knowledge(task)
         text = self.prompt or self._shipped(listeners)

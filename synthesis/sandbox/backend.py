@@ -36,7 +36,7 @@ class Started(msgspec.Struct, frozen=True):
     """Of the keeper, in the numbers of the host."""
     pidfd: int
     settings: dict[str, Any]
-    """What the keeper is told first."""
+    """The first message to the keeper."""
 
 
 class Backend(Protocol):
@@ -61,7 +61,7 @@ def rlimits(limits: Limits) -> dict[str, int]:
 
 
 def settings_for(limits: Limits, program: bytes, **more: Any) -> dict[str, Any]:
-    """What a keeper is told. ``uid``: who it becomes, if anyone; ``files``: how ``/tmp`` is mounted, if it is."""
+    """The settings of a keeper. ``uid``: who it becomes, if anyone; ``files``: how ``/tmp`` is mounted, if it is."""
     return {
         "uid": None,
         "files": None,

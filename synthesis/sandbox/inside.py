@@ -147,7 +147,7 @@ class Child:
 
 
 def word(number: int, code: int | None = None, cpu_s: float = 0.0) -> bytes:
-    """What the host is told of an interpreter: that it was started, or with which exit code it ended."""
+    """A report on an interpreter to the host: that it was started, or with which exit code it ended."""
     return json.dumps({"number": number, "code": code, "cpu_s": cpu_s}).encode()
 
 

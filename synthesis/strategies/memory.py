@@ -69,7 +69,7 @@ class Memory(Retrieval, Attempts):
 
 
 def retrieved(exploration: Exploration, retrieval: Retrieval, attempt: int, *, one_per_task: bool) -> list[str]:
-    """The ids of the runs that an attempt is told of."""
+    """The ids of the runs that an attempt is shown."""
     if exploration.library is None:
         return []
     seed = derive_seed(exploration.seed, exploration.round, exploration.task.task_id, attempt, MEMORY)

@@ -35,9 +35,9 @@ class MultiAgent(Attempts):
     ``agentmill.synthesis.rollouts.turn_taking`` says.
 
     Each message bears the name of its agent and what it was: an action (role ``actor``), words (``speaker``), or an
-    action that was vetoed (``proposer``). ``extra.roles`` of the trajectory has what each agent was told and saw, how
-    often it was asked and what that cost; the trajectory's own system prompt is that of the environment, without any
-    role's. ``max_turns`` counts actions that were carried out.
+    action that was vetoed (``proposer``). ``extra.roles`` of the trajectory has the prompt of each agent and what it
+    saw, how often it was asked and what that cost; the trajectory's own system prompt is that of the environment,
+    without any role's. ``max_turns`` counts actions that were carried out.
     """
 
     roles: list[Role] = Field(min_length=2, description="the agents, in the order in which they have their turns")
@@ -100,6 +100,6 @@ class MultiAgent(Attempts):
 
 
 def _roles_of(parts: dict[str, Part], ended_by: str | None) -> dict[str, Any]:
-    """What the trajectory says of its agents beside their messages."""
+    """What the trajectory says of its agents apart from their messages."""
     roles = {name: msgspec.to_builtins(part.perspective) for name, part in parts.items()}
     return {"roles": roles, **({} if ended_by is None else {"ended_by": ended_by})}

@@ -171,7 +171,7 @@ class Revise(EpisodeParameters):
         return "revise" if self.aim == "recombine" and len(before) < 2 else self.aim
 
     def _revised(self, before: Sequence[Trajectory]) -> JsonObject:
-        """What a new attempt says of those that it was told of."""
+        """What a new attempt says of those that it was shown."""
         aim = self._aim(before)
         about: JsonObject = {} if aim == "revise" else {"aim": aim}
         return {"revises": [attempt.trajectory_id for attempt in before], **about} if before else {}

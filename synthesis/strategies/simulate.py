@@ -42,7 +42,7 @@ class Imagine(Retrieval, Attempts):
     """``k`` runs of a task, each written by the actor in one piece, as JSON
     (``agentmill.synthesis.strategies.simulated_rollout``).
 
-    A turn that breaks a rule is told to the writer, which goes on behind the turns before it, at most ``repairs``
+    A turn that breaks a rule is reported to the writer, which goes on behind the turns before it, at most ``repairs``
     times. With ``check: world`` each action is carried out in the real environment, too, and must be accepted.
     """
 
@@ -133,7 +133,7 @@ class Imagine(Retrieval, Attempts):
 
 
 def _frame(plan: EpisodePlan, exploration: Exploration, environment: Environment | None) -> Frame:
-    """How the agent is told of its environment: as a live one says, or as its description does."""
+    """The prompt and the tools of the agent: from a live environment, or from its description."""
     if environment is not None:
         return frame(plan.scaffold, environment)
     spec = exploration.spec

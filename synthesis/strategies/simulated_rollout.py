@@ -120,7 +120,7 @@ class SimulatedRollout:
         answered = bool((turn.observation or "").strip())
         closing = last and bool(self._tools) and isinstance(action, MessageAction) and not turn.error
         if not closing and not answered:
-            raise Fault("no_observation", "`observation` is missing: what the world answers to the action")
+            raise Fault("no_observation", "`observation` is missing: what the environment answers to the action")
         if isinstance(action, ApiAction) and not turn.error:
             self._check_declared(action)
         if self._environment is not None and answered:  # a last word to the user is no action upon the environment
@@ -143,10 +143,10 @@ class SimulatedRollout:
         if mistake and not transition.error:
             with environment_at_fault():
                 live.restore(before)
-            raise Fault("no_mistake", "the turn is marked as an error, but the world accepts its action")
+            raise Fault("no_mistake", "the turn is marked as an error, but the environment accepts its action")
         if transition.error and not mistake:
             fault = getattr(transition.observation, "content", "")
-            raise Fault("illegal_action", f"the world refuses this action: {fault}")
+            raise Fault("illegal_action", f"the environment refuses this action: {fault}")
         self._world_ended = transition.terminated
 
 

@@ -75,8 +75,8 @@ def test_yaml_1_2_values(file: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a: 1\nb:\n  c: 1\n  c: 2\n", "FILE, line 4: the key 'c' stands twice"),
-        ("a: 1\na: 2\n", "FILE, line 2: the key 'a' stands twice"),
+        ("a: 1\nb:\n  c: 1\n  c: 2\n", "FILE, line 4: the key 'c' is given twice"),
+        ("a: 1\na: 2\n", "FILE, line 2: the key 'a' is given twice"),
         ("a: b: c\n", "FILE, line 1: mapping values are not allowed here"),
         ("a: [1\n", "FILE, line 2: while parsing a flow sequence, expected ',' or ']', but got '<stream end>'"),
         (

@@ -1,4 +1,4 @@
-"""The fields of ATIF v1.7 (Harbor RFC 0001), by where they stand, and how ADP's dialect differs."""
+"""The fields of ATIF v1.7 (Harbor RFC 0001), by where they are, and how ADP's dialect differs."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 A step of an agent is a turn: its message is the first call's description, or a message where there is no call; its
 results are observations of the environment. A first system step is the system prompt. What an item does not say of its
-step, call or result is kept under these names; our own fields of an item stand in their ``extra`` under ``agentmill``
+step, call or result is kept under these names; our own fields of an item are in their ``extra`` under ``agentmill``
 and are put on top of what was read.
 """
 

@@ -1,7 +1,7 @@
 """Event logs of OpenHands (arXiv:2407.16741), of its old agents and of its SDK, alone or within a record of a run.
 
 A result is linked to its call (``cause``, ``tool_call_id``), calls of one model response share a turn, errors and
-rejections are results. Changes of state are no turns: they stand in ``extra`` under ``events``. Of web pages the text
+rejections are results. Changes of state are no turns: they are in ``extra`` under ``events``. Of web pages the text
 that the agent saw is kept; screenshots and page trees, megabytes each, are counted as losses. Personal fields of
 feedback (``email``, ``token``) and keys of models are never stored.
 """

@@ -33,7 +33,7 @@ class MessageParts:
         self.used: set[str] = set()
         """Ids of tool spans whose result is in the conversation."""
         self._known: list[tuple[Any, ...]] = []
-        """What was said so far, in the form that is compared."""
+        """The messages so far, in the form that is compared."""
         self._calls: dict[str, tuple[str, int]] = {}
         """By the id in the trace, the calls without a result: their id and turn."""
 

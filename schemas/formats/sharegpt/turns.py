@@ -1,6 +1,6 @@
 """The turns of ShareGPT, as OpenAI messages and back.
 
-A ``function_call`` turn holds the JSON of a call, or of a list of calls, and no ids; reasoning stands before it, and
+A ``function_call`` turn holds the JSON of a call, or of a list of calls, and no ids; reasoning comes before it, and
 before any answer, as ``<think>`` text.
 """
 
@@ -179,7 +179,7 @@ class TurnWriter:
         self.style: Style = layout.spelling.get("value", "spaced")
 
     def write(self, written: Sequence[WrittenMessage]) -> list[JsonObject]:
-        """The turns; a message with a text beside its calls becomes two."""
+        """The turns; a message with a text and calls becomes two."""
         return [turn for each in written for turn in self._write(dict(each.message), each.start)]
 
     def _write(self, message: JsonObject, start: int) -> list[JsonObject]:
@@ -267,7 +267,7 @@ class LoadableOrder:
         ]
 
     def _user_message(self, group: list[JsonObject]) -> JsonObject:
-        """What is said to the model: a result, if one is among it."""
+        """The message to the model: a result, if one is among it."""
         kinds = [self._kind(turn) for turn in group]
         turn = self._as(group[0], "tool" if "tool" in kinds else "user")
         if len(group) == 1:

@@ -58,7 +58,7 @@ class SeenFields(Config):
     error: str | None = Field(default=None, description="path of what went wrong with the action before, if anything")
 
     def named(self) -> dict[str, str]:
-        """The paths that are given, by what stands there."""
+        """The paths that are given, by what they name."""
         return {name: path for name, path in self.model_dump().items() if path is not None}
 
 
@@ -143,7 +143,7 @@ class Steps(WithDialect):
         return Read(run, Losses(), remarks=transcript.remarks + link_remarks(run.content, ()))
 
     def _misread(self, first: Any, steps: Sequence[JsonObject]) -> Iterator[tuple[str, str]]:
-        """The paths at which something else stands than what they are named for, with what that is."""
+        """The paths whose values are of another kind than they are named for, with what that is."""
         seen = (path for name, path in self.observation.named().items() if name != "error")
         texts = [*seen, _action_path(self.action), self.action.message, self.thought]
         if self.goal is not None and _is_other(value_at(first, self.goal), str):

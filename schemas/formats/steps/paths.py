@@ -1,4 +1,4 @@
-"""Fields of step records by their paths: what stands there, and the record without what was taken from it."""
+"""Fields of step records by their paths: their values, and the record without them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CHOICE = re.compile(r"(?P<name>[^\[\]]+)\[(?P<field>[^=\]]+)=(?P<value>[^\]]*)\
 
 
 def value_at(value: Any, path: str) -> Any:
-    """What stands at ``path``: names joined by dots; JSON text on the way is entered.
+    """The value at ``path``: names joined by dots; JSON text on the way is entered.
 
     Of a list, ``tags.0`` is the member at a place, and ``tags[kind=x]`` the first object with that value.
     """
@@ -57,7 +57,7 @@ def _fits(member: Any, chosen: re.Match[str]) -> bool:
 
 
 def without(value: JsonObject, paths: Iterable[str]) -> JsonObject:
-    """``value`` without what stands at ``paths``, and without the objects that are empty then. Text stays whole."""
+    """``value`` without the values at ``paths``, and without the objects that are empty then. Text stays whole."""
     for path in paths:
         value = _without(value, path.split("."))
     return value

@@ -3,7 +3,8 @@
 ``history`` is what the model saw, ``trajectory`` has a step per reply; either may lack what the other has, so the two
 are aligned. An observation's text is the one in ``history``; that of the step, which it begins with, is kept where it
 does not. A command in text is code in ``bash``, a structured call a call. How a run ended (``exit_status``) does not
-say whether it passed: the outcome's status stays unknown. Demonstrations are no part of the run and stand in ``extra``.
+say whether it passed: the outcome's status stays unknown. Demonstrations are no part of the run and are kept in
+``extra``.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ class Run(NamedTuple):
 
 
 def read_run(history: list[JsonObject], steps: list[JsonObject]) -> Run:
-    """The items of a run, in the order of ``history``; steps that are missing there stand where they were made."""
+    """The items of a run, in the order of ``history``; steps that are missing there are where they were made."""
     history = history or _prompt(steps[0] if steps else {})
     return _Aligner(history, steps).run()
 

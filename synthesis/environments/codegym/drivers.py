@@ -38,10 +38,10 @@ def _followed(instances, runs):
     for step in range(max(map(len, runs), default=0)):
         for number, calls in enumerate(runs):
             if step < len(calls):
-                tool, arguments, told = calls[step]
+                tool, arguments, result = calls[step]
                 acted = _tried(_copy(states[number]), tool, arguments)
-                if "refused" in acted or acted["result"] != told:
-                    wrong.append(f"call {step + 1}, {tool}({arguments}): {told!r} for the oracle, not for an agent")
+                if "refused" in acted or acted["result"] != result:
+                    wrong.append(f"call {step + 1}, {tool}({arguments}): {result!r} for the oracle, not for an agent")
                 states[number] = acted.get("state", states[number])
     return {"wrong": wrong[:3], "states": states}
 """

@@ -21,7 +21,7 @@ from agentmill.synthesis.environments.toolbox.calls import function
 
 SUBMIT = "submit"
 OUTCOME = "outcome"
-"""The function of ``code`` that says what was done, in a problem where no answer is told."""
+"""The function of ``code`` that says what was done, in a problem that has no answer."""
 
 MOST_TOOLS = 16
 PARTS: dict[str, tuple[tuple[str, ...], ...]] = {

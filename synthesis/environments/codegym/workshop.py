@@ -19,7 +19,7 @@ from agentmill.synthesis.environments.codegym.problem import OUTCOME, Problem
 from agentmill.synthesis.sandbox import Limits, Pool, Result, SandboxError, Session, pool
 
 LIMITS = Limits(timeout_s=30.0, cpu_s=2, output_bytes=4_096, memory_bytes=192 * 2**20, value_bytes=512 * 2**10)
-"""What never ends is told by processor time, which does not depend on what else the machine does."""
+"""What never ends is recognised by its processor time, which does not depend on what else the machine does."""
 
 MOST_CALLS = 200
 """Calls of an oracle in one run."""
@@ -42,7 +42,7 @@ class Acted(Record):
 
 
 class Draw(Record):
-    """An input, and what of it is told."""
+    """An input, and what of it is shown."""
 
     instance: JsonObject
     given: JsonObject
@@ -58,7 +58,7 @@ class Run(Record):
 
 
 class Retraced(Record):
-    """What an oracle did that was told the results of an earlier run: its answer and how many calls it left out."""
+    """What an oracle did that was given the results of an earlier run: its answer and how many calls it left out."""
 
     answer: Any = None
     left: int = 0
@@ -66,7 +66,7 @@ class Retraced(Record):
 
 
 class Followed(Record):
-    """What an agent came to that made the calls of an oracle: what it was told otherwise, and the last states."""
+    """What an agent came to that made the calls of an oracle: which answers differed, and the last states."""
 
     wrong: list[str]
     states: list[JsonObject]
@@ -105,7 +105,7 @@ class Workshop:
         return played
 
     def exchange(self, draws: Sequence[Draw]) -> list[Any]:
-        """What the oracle says, as a list of one, where it is told what belongs to one input and the tools look at the
+        """What the oracle says, as a list of one, where it is given what belongs to one input and the tools look at the
         next; an empty list where it fails. Raises ``Failure``."""
         found = self._ask("bad_oracle", self._playing(), "_exchanged", _played_with(draws))
         return found if isinstance(found, list) and len(found) == len(draws) else [[] for _ in draws]
@@ -164,7 +164,7 @@ class Counter:
         return [bool(each) for each in found]
 
     def follow(self, draws: Sequence[Draw], runs: Sequence[Run]) -> list[str]:
-        """Where an agent that makes the calls of ``runs``, by turns in all inputs, is told something else than the
+        """Where an agent that makes the calls of ``runs``, by turns in all inputs, gets another answer than the
         oracle, or brings something else about. Raises ``Failure`` (``bad_tools``)."""
         calls = [run.calls for run in runs]
         value = self._ask("_followed", {"instances": [each.instance for each in draws], "runs": calls})

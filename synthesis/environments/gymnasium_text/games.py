@@ -72,7 +72,7 @@ _HIT = 1
 
 
 class Blackjack:
-    """``Blackjack-v1``. The dealer's second card is part of the state, and not told before the end."""
+    """``Blackjack-v1``. The dealer's second card is part of the state, and not shown before the end."""
 
     commands = ("stick", "hit")
 

@@ -45,7 +45,7 @@ def goal_of(task: Task) -> Goal:
 
 
 def share_met(goal: Goal, submitted: Sequence[Any], results: Sequence[Result | None]) -> Check:
-    """The answer, or the share of the calls that came to what was expected. Expected values are not told."""
+    """The answer, or the share of the calls that came to what was expected. Expected values are not shown."""
     if not goal.calls:
         right = bool(submitted) and same(submitted[0], goal.answer[0])
         return Check(passed=right, score=float(right), evidence={"submitted": list(submitted)})

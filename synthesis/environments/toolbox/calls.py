@@ -172,7 +172,7 @@ def _arguments(text: str) -> JsonObject:
 
 
 class Unmet(Exception):
-    """A call that the tool refuses; ``refusal`` is what the agent is told."""
+    """A call that the tool refuses; ``refusal`` is the answer to the agent."""
 
     def __init__(self, refusal: JsonObject) -> None:
         super().__init__(str(refusal))

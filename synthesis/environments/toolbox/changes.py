@@ -116,7 +116,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
 
 class State(msgspec.Struct, frozen=True):
-    """All of a state but the rows. ``failed`` are the calls that failed by a fault, ``asked`` the slots told."""
+    """All of a state but the rows. ``failed`` are calls that failed by a fault, ``asked`` slots that the user gave."""
 
     answer: str | None = None
     violations: tuple[str, ...] = ()

@@ -2,8 +2,8 @@
 
 ``spec.source`` is the toolbox (``agentmill.synthesis.environments.toolbox.toolbox``), ``spec.parameters`` what wrappers
 switched on. ``task.initial_state["request"]`` is what the user wants, ``task.goal`` what must be the case in the end.
-Calls are answered with rows as JSON. ``finish`` ends the episode and is what the user is told; the reward then is 1 if
-the task is done. Without wrappers nothing depends on the seed.
+Calls are answered with rows as JSON. ``finish`` ends the episode and holds the answer to the user; the reward then is 1
+if the task is done. Without wrappers nothing depends on the seed.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class ToolboxEnvironment:
     def expert(self) -> ApiAction | None:
         """The next action of the gold solution, as long as the state is the one that it leads to.
 
-        None where a person knows what it rests on: nobody would have told the expert its arguments.
+        None where a person knows what it rests on: the expert could not know its arguments.
         """
         if self._goal.user:
             return None

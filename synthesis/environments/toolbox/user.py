@@ -48,7 +48,7 @@ def fill(template: str, values: Mapping[str, object]) -> str:
 
 
 def reply(request: Request, question: str) -> tuple[str, list[str]]:
-    """What the user answers, and the names of the hidden slots that this tells."""
+    """What the user answers, and the names of the hidden slots in it."""
     words = set(re.findall(r"\w+", question.lower()))
     asked = [name for name in request.hidden if words >= set(request.slots[name].label.lower().split()[-1:])]
     if not asked:

@@ -35,7 +35,7 @@ class Theme(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``draw`` are statements over ``state``, ``items`` and ``chance``; ``given`` maps what is told of the input, in
+    """``draw`` are statements over ``state``, ``items`` and ``chance``; ``given`` maps what is shown of the input, in
     the words of ``told``, to expressions over ``instance``."""
 
     name: str
@@ -76,7 +76,7 @@ class Reading(Part, frozen=True, kw_only=True):
 
 class Question(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``items`` names a function of ``shared/items.py``; ``solve`` and ``check`` are two ways to the answer, as bodies
-    of functions of ``items`` and of the names of ``extra`` (expressions, drawn after the items, and told)."""
+    of functions of ``items`` and of the names of ``extra`` (expressions, drawn after the items, and shown)."""
 
     name: str
     collection: str
@@ -139,7 +139,7 @@ def questions(collection: str) -> tuple[Question, ...]:
 
 
 def compose(access: Access, reading: Reading, question: Question, theme: Theme) -> Problem:
-    """The problem that three parts make, told in a theme."""
+    """The problem that three parts make, in the words of a theme."""
     fields = f" Each has {', '.join(question.fields)}, told in this order." if question.fields else ""
     parameters = "".join(f", {name}" for name in access.where)
     reading_tools = (

@@ -177,7 +177,7 @@ def _played(workshop: Workshop, seeds: Sequence[tuple[int, int]]) -> Iterator[Ca
 
 
 def guesses(problem: Problem, given: JsonObject) -> list[Any]:
-    """Answers that need no call: the empty one of the answer's type, and what is told."""
+    """Answers that need no call: the empty one of the answer's type, and what the task shows."""
     if problem.answer is None:
         return []
     empty: dict[str, Any] = {"integer": 0, "number": 0, "string": "", "array": [], "object": {}, "boolean": False}
@@ -191,7 +191,7 @@ def solved(problem: Problem, run: Run, answer: Any) -> bool:
 
 
 def question(problem: Problem, given: JsonObject) -> str:
-    """What is wanted. Raises ``Failure`` (``bad_question``) for a name that is not given, or given and not told: an
+    """What is wanted. Raises ``Failure`` (``bad_question``) for a name that is not given, or given and not shown: an
     agent knows nothing but the question."""
     template = Template(problem.question)
     try:

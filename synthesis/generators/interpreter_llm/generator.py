@@ -67,7 +67,7 @@ class LlmGenerator:
 
 
 def parameters(answer: Answer) -> JsonObject:
-    """What a spec says of the environment beside its source; the rules tell of the functions."""
+    """What a spec says of the environment apart from its source; the rules tell of the functions."""
     lines = [f"{each.get('name')}: {each.get('description')}" for each in answer.functions]
     parts = {"functions": answer.functions, "data": answer.data, "tasks": answer.tasks}
     return {"rules": "\n".join([answer.about, *lines]), **parts}

@@ -121,7 +121,9 @@ class InterpreterTaskGenerator:
         ]
         yield from (written.task(number, spec) for number in numbers[:n])
         for _ in range(n - len(numbers)):
-            yield GenerationError("no_new_task", f"the world was written with {len(numbers)} tasks of this length")
+            yield GenerationError(
+                "no_new_task", f"the environment was written with {len(numbers)} tasks of this length"
+            )
 
     def _proposal(
         self, spec: EnvironmentSpec, scheme: Scheme, seed: int, seen: set[str | None]

@@ -1,7 +1,7 @@
 """Interpreter environments whose author wrote tasks as well: functions with examples of what they give, data, and
 tasks.
 
-``spec.parameters`` holds these beside ``rules``; ``spec.source`` is the Python that defines the functions.
+``spec.parameters`` holds these with ``rules``; ``spec.source`` is the Python that defines the functions.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Example(Record):
 
 
 class Function(Record):
-    """A function of the environment as it is told."""
+    """A function of the environment as the agent reads of it."""
 
     name: str
     description: str

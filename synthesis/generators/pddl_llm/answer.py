@@ -24,7 +24,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 def read_answer(text: str) -> Answer:
-    """The parts, wherever they stand in ``text`` and whatever stands around them. Raises ``Malformed``."""
+    """The parts, wherever they are in ``text`` and whatever is around them. Raises ``Malformed``."""
     domain = _expression(text, "domain")
     problem = _expression(text, "problem")
     found = re.search(r"\(\s*domain\s+([^\s()]+)", domain, re.IGNORECASE)

@@ -188,7 +188,7 @@ class Draft:
             self.extend(action, *(fill(text, words) for text in notation))
 
     def add_rule(self, sentence: str) -> None:
-        """Add a sentence to the rules that are told to a newcomer."""
+        """Add a sentence to the rules, which the agent reads."""
         self.rules.append(self.words(sentence))
 
     def tagged(self, *tags: str) -> list[ActionDraft]:

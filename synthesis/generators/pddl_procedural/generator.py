@@ -142,7 +142,7 @@ def feature_parts() -> tuple[Part, ...]:
 
 
 def compose(theme: Theme, text: str, chance: random.Random) -> tuple[Draft, list[str]]:
-    """An environment told in ``theme``, and the names of its parts, core first."""
+    """An environment in the words of ``theme``, and the names of its parts, core first."""
     draft = Draft(theme)
     core = _pick(core_parts(), text, chance)
     core.build(draft, chance)
@@ -165,6 +165,6 @@ def _pick(parts: Sequence[Part], text: str, chance: random.Random) -> Part:
 
 
 def _small(draft: Draft) -> bool:
-    """Whether the environment is still small enough to be told in a short prompt."""
+    """Whether the environment is still small enough to be described in a short prompt."""
     longest = max(len(action.parameters) for action in draft.actions.values())
     return len(draft.actions) <= MAX_ACTIONS and longest <= MAX_PARAMETERS

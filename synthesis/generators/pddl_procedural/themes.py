@@ -1,4 +1,4 @@
-"""Themes: the vocabularies in which invented environments are told, chosen by the words of an inspiration."""
+"""Themes: the vocabularies in which invented environments are written, chosen by the words of an inspiration."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @cache
 def themes() -> tuple[Theme, ...]:
-    """The themes that environments are told in."""
+    """The themes that environments are written in."""
     return tuple(
         Theme(
             name=entry.name,

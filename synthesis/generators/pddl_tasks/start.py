@@ -30,7 +30,7 @@ class Sampling(msgspec.Struct):
     facts: dict[Atom, None] = {}
 
     def pools(self, predicate: str) -> list[tuple[str, ...]]:
-        """The objects that may stand in each place of ``predicate``."""
+        """The objects that may be in each place of ``predicate``."""
         declared = next(p for p in self.domain.predicates if p.name == predicate)
         return [self.members[parameter.type] for parameter in declared.parameters]
 

@@ -46,7 +46,7 @@ def propose(inspiration: Inspiration, seed: int) -> EnvironmentSpec:
 
 
 def compose(theme: Theme, chance: random.Random) -> tuple[Toolbox, list[str]]:
-    """A toolbox told in ``theme``, and the names of the parts of its tools."""
+    """A toolbox in the words of ``theme``, and the names of the parts of its tools."""
     draft = entities(theme, chance)
     add_reads(draft, chance)
     add_writes(draft, chance)

@@ -35,7 +35,7 @@ def policy_words() -> PolicyWords:
 
 
 class Clause(msgspec.Struct, frozen=True):
-    """A condition on the row that a call is about: SQL that is true where the rule forbids, and how it is said."""
+    """A condition on the row that a call is about: SQL that is true where the rule forbids, and its wording."""
 
     condition: str
     words: str

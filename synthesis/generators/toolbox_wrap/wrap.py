@@ -33,7 +33,7 @@ class Wrapping(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     """What is put around a toolbox: tools with a twin, tools of another matter, the level of a policy (0: none), slots
     that the user keeps back per task, the share of calls that fail once; hints with refusals, rewards on the way.
 
-    ``user``: what is kept back is told by the tool ``ask_user``, or by a person, who finds it in ``goal.user``."""
+    ``user``: what is kept back is answered by the tool ``ask_user``, or by a person, who finds it in ``goal.user``."""
 
     twins: int = 0
     distractors: int = 0
@@ -169,7 +169,7 @@ def _proved(task: Task, wrapped: EnvironmentSpec) -> Task | GenerationError:
     finally:
         environment.close()
     if not check.passed:
-        return GenerationError("gold_rejected", f"not passed in the wrapped world: {check.evidence}")
+        return GenerationError("gold_rejected", f"not passed in the wrapped environment: {check.evidence}")
     spare = len(played) - len(task.gold or [])
     return msgspec.structs.replace(task, gold=played, max_turns=task.max_turns + 2 * (spare + len(played)))
 
