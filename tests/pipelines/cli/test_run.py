@@ -195,7 +195,7 @@ def test_a_missing_and_a_malformed_recipe(tmp_path: Path, capsys: pytest.Capture
     recipe = write_recipe(tmp_path, DEMONSTRATE)
     assert "Did you mean 'recipe.yaml'?" in fails(capsys, "run", tmp_path / "recpie.yaml")
     recipe.write_text("name: a\nname: b\n", encoding="utf-8")
-    assert "line 2: the key 'name' stands twice" in fails(capsys, "run", recipe)
+    assert "line 2: the key 'name' is given twice" in fails(capsys, "run", recipe)
     recipe.write_text("name: [a\n", encoding="utf-8")
     assert "recipe.yaml, line" in fails(capsys, "run", recipe)
 

@@ -70,7 +70,7 @@ def test_a_template_is_its_head_and_its_cells() -> None:
         ("%% solve", "%% ask", "t.py: ask is both a key of the head and a cell; keep one"),
         ("%% code", "%% solve", "t.py: expected cells of different names, got solve, check, solve"),
         ("# %% solve", "", "t.py: expected a line '# %% NAME' before 'def'"),
-        ("How many?", "How many?\nask: twice", "t.py, head, line 3: the key 'ask' stands twice"),
+        ("How many?", "How many?\nask: twice", "t.py, head, line 3: the key 'ask' is given twice"),
         ('"""', "", "t.py: expected a docstring with YAML at the beginning"),
     ],
 )
