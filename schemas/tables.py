@@ -71,6 +71,7 @@ def write_shard(path: Path, records: Sequence[R], record_type: type[R]) -> Shard
 
 def write_rows(path: Path, table: pa.Table) -> ShardFile:
     """As ``write_shard``, of rows that are in Arrow already, in the schema of their record."""
+    # In memory first: the digest is then that of the bytes that were meant, whatever the disk makes of them.
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(sink, table.schema, compression="zstd", write_page_checksum=True) as writer:
         for group in _row_groups(table):

@@ -121,6 +121,7 @@ class Container:
         try:
             while (frame := receive(self._control, _KEEPER_BYTES, deadline)) is not None:
                 word = msgspec.json.decode(frame, type=Word)
+                # The end of an interpreter that was replaced may be reported after the next has started.
                 if word.number == self.number:
                     return word
             return None
@@ -179,6 +180,7 @@ def receive(channel: socket.socket, most_bytes: int, deadline: float) -> bytearr
     if head is None:
         return None
     size = _LENGTH.unpack(head)[0]
+    # The length comes from foreign code, so nothing is allocated before it is checked.
     if size > most_bytes:
         raise TooLarge
     return _exactly(channel, size, deadline)

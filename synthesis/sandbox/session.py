@@ -116,6 +116,7 @@ class Session:
         if self._closed:
             raise SandboxError("the session is closed")
         self._other, self._offered = None, frozenset()
+        # Nothing has run in this interpreter, so it is as fresh as another one.
         if self.alive and not self._used:
             return
         self._drop_channel()
@@ -172,6 +173,7 @@ class Session:
             result = self._ask(each.request, each.timeout_s, latest)
             if not self.alive:
                 raise ReplayError(f"call {number} of {len(done)} did not end well when it was replayed: {result.error}")
+            # A state that was only nearly reached would give the judge another answer than the agent saw.
             if exact and _digest(result) != each.result:
                 raise ReplayError(f"call {number} of {len(done)} came to another result when it was replayed")
 
@@ -209,6 +211,7 @@ class Session:
     ) -> Result:
         """Send a request and read its answer. ``record``: it is part of snapshots."""
         began = time.monotonic()
+        # Random for each call: the code can write to the channel, but not answer a call that has not come yet.
         reply_id = secrets.token_hex(8)
         deadline = min(began + (self.limits.timeout_s if timeout_s is None else timeout_s), latest)
         frame = msgspec.json.encode({"id": reply_id, **request})
@@ -321,6 +324,7 @@ def _read(reply: Reply, limits: Limits) -> Result:
         return Result(error=_TOO_LARGE, reason="too_large")
     return Result(
         value=reply.value,
+        # Addresses differ in every process, and a replay has to come to the same digests.
         shown=_ADDRESS.sub("0x…", reply.shown),
         output=_ADDRESS.sub("0x…", reply.output),
         error=_ADDRESS.sub("0x…", reply.error) if reply.error is not None else None,
