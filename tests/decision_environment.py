@@ -226,7 +226,7 @@ class Failing:
 def registered() -> Iterator[None]:
     """The world and its policies by their names."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(ENVIRONMENTS._entries, "decisions", "tests.decision_environment:DecisionWorld")
+        patch.setitem(ENVIRONMENTS._entries, "decisions", "tests.decision_environment:DecisionEnvironment")
         for name in ("Chooser", "Appraiser", "Failing"):
             patch.setitem(POLICIES._entries, name.lower(), f"tests.decision_environment:{name}")
         yield

@@ -168,7 +168,7 @@ class Sayer:
 def registered() -> Iterator[None]:
     """The world and its policies under the names ``ruin``, ``gambler`` and ``sayer``."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(ENVIRONMENTS._entries, "ruin", "tests.ruin_environment:RuinWorld")
+        patch.setitem(ENVIRONMENTS._entries, "ruin", "tests.ruin_environment:RuinEnvironment")
         patch.setitem(POLICIES._entries, "gambler", "tests.ruin_environment:Gambler")
         patch.setitem(POLICIES._entries, "sayer", "tests.ruin_environment:Sayer")
         yield

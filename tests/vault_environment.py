@@ -184,7 +184,7 @@ class Cracker:
 def registered() -> Iterator[None]:
     """The world and its policies under the names ``vault``, ``keeper`` and ``cracker``."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(ENVIRONMENTS._entries, "vault", "tests.vault_environment:VaultWorld")
+        patch.setitem(ENVIRONMENTS._entries, "vault", "tests.vault_environment:VaultEnvironment")
         patch.setitem(POLICIES._entries, "keeper", "tests.vault_environment:Keeper")
         patch.setitem(POLICIES._entries, "cracker", "tests.vault_environment:Cracker")
         yield

@@ -71,7 +71,7 @@ def _drawn(chance: random.Random, mean: float, spread: float) -> float:
 @contextmanager
 def registered() -> Iterator[None]:
     """Both families are known in this process for as long as the block lasts."""
-    families = {"simulated_quick": f"{__name__}:SimulatedWorld", "simulated_slow": f"{__name__}:SlowWorld"}
+    families = {"simulated_quick": f"{__name__}:SimulatedEnvironment", "simulated_slow": f"{__name__}:SlowEnvironment"}
     with patch.dict(ENVIRONMENTS._entries, families):
         yield
 

@@ -368,7 +368,7 @@ def test_a_field_that_some_records_lack_and_values_that_mean_nothing_are_reporte
     manifest = normalize(tmp_path, "t", data, **given)
     assert stage("normalize", data=[data], dataset="d", format="adp", **given).notes(manifest)[2:] == [
         "task_id 'task' is missing in 1 of 2 records",
-        "warning: outcome.field 'solved' tells of no run whether it succeeded; its values are none of those that mean"
+        "warning: outcome.field 'solved' says of no run whether it succeeded; its values are none of those that mean"
         " so: set outcome.success, outcome.failure or outcome.success_from",
     ]
     read = normalize(tmp_path, "read", data, outcome={"field": "solved", "success": ["yes"]})

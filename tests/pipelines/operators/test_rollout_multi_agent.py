@@ -49,7 +49,7 @@ WORDS = ("red", "green", "blue")
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Three tasks whose answers only the user knows, and one in which the user knows nothing."""
-    monkeypatch.setitem(ENVIRONMENTS._entries, "answers", "tests.answer_environment:AnswerWorld")
+    monkeypatch.setitem(ENVIRONMENTS._entries, "answers", "tests.answer_environment:AnswerEnvironment")
     write_table(tmp_path / "tasks", [[question(word, word) for word in WORDS], [question("none")]], Task)
     write_table(tmp_path / "environments", [[SPEC]], EnvironmentSpec)
     return tmp_path

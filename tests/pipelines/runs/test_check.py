@@ -48,7 +48,7 @@ def recount(run: Path) -> None:
 
 
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "bit": (lambda run: flip(run / "demonstrations/data/part-00000.parquet"), "is not what the manifest tells of"),
+    "bit": (lambda run: flip(run / "demonstrations/data/part-00000.parquet"), "is not what the manifest lists"),
     "gone": (lambda run: (run / "demonstrations/data/part-00000.parquet").unlink(), "part-00000.parquet is missing"),
     "count": (recount, "rows in its files"),
     "more": (
@@ -92,7 +92,7 @@ def test_a_step_does_not_start_from_a_damaged_table(run: Path, capsys: pytest.Ca
     recipe = write_recipe(run.parent, DEMONSTRATE, CHECK, EXPORT)
     assert agentmill("run", recipe) == 2
     told = capsys.readouterr().err.splitlines()[-2:]
-    assert "part-00000.parquet is not what the manifest tells of" in told[0]
+    assert "part-00000.parquet is not what the manifest lists" in told[0]
     assert told[1].startswith("put the file back, or delete ")
     shutil.rmtree(run / "demonstrations")
     assert agentmill("run", recipe) == 0
