@@ -175,9 +175,10 @@ class TrainConfig(Config):
         for name in self.trl:
             setting = name if name in type(self).model_fields else SET_BY.get(name)
             if setting or name in NOT_SETTABLE:
-                what = f"set `{setting}` instead" if setting else NOT_SETTABLE[name]
+                what = f"set `{setting}` beside `trl`, not within it" if setting else NOT_SETTABLE[name]
                 # The cause carries the code through pydantic.
-                raise ValueError(f"{name!r} cannot be set here: {what}") from UserError(name, ErrorCode.TRL_FIELD_TAKEN)
+                mistake = UserError(name, ErrorCode.TRL_FIELD_TAKEN)
+                raise ValueError(f"{name!r} cannot be set in `trl`: {what}") from mistake
         return self
 
     @model_validator(mode="after")

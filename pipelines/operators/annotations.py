@@ -57,7 +57,7 @@ class AnnotationIndex:
         return self._index.get(trajectory_id, NOTHING)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_said": {}}
+        return {**self.__dict__, "_index": {}}
 
 
 Names = frozenset[str] | None

@@ -19,7 +19,7 @@ from agentmill.pipelines.engine.stage_run import StageRun
 from agentmill.pipelines.operators.lookup import check_disjoint
 from agentmill.pipelines.operators.operator import Inputs, Operator, StepContext
 from agentmill.pipelines.serving.endpoints import Endpoint
-from agentmill.pipelines.tables.dropped import used_nothing
+from agentmill.pipelines.tables.dropped import used_too_few
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.ids import digest
@@ -28,14 +28,17 @@ from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.tables import Manifest
 
 
-def find_table(parameters: Operator, inputs: Inputs, context: StepContext, replace: bool = False) -> Manifest | None:
+def find_table(
+    parameters: Operator, inputs: Inputs, context: StepContext, replace: bool = False, min_used: float = 0.0
+) -> Manifest | None:
     """The manifest if the table of a step is there already, so that no model need be served.
 
-    With ``replace``, a table that was made differently or that used none of its inputs is to be made anew. Raises
-    ``UserError`` for one that was made differently, otherwise, and for a table to be made of tables that share ids.
+    With ``replace``, a table is to be made anew that was made differently, or used less than ``min_used`` of its inputs
+    or none. Raises ``UserError`` for one that was made differently, otherwise, and for a table to be made of tables
+    that share ids.
     """
     manifest = finished(context.folder, _provenance(parameters, inputs, context, parameters.seeds(context)), replace)
-    if manifest is not None and replace and used_nothing(manifest):
+    if manifest is not None and replace and used_too_few(manifest, min_used):
         attempts.clear(context.folder)
         manifest = None
     if manifest is not None:

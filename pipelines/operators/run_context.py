@@ -51,15 +51,22 @@ class RunContext:
         self._retry_above = retry_above
 
     def make(
-        self, parameters: Operator, inputs: Inputs, models: Mapping[str, ModelConfig], context: StepContext
+        self,
+        parameters: Operator,
+        inputs: Inputs,
+        models: Mapping[str, ModelConfig],
+        context: StepContext,
+        min_used: float = 0.0,
     ) -> Manifest:
         """Make the table of a step, or find it made. Models are served only if it has to be made.
+
+        With ``replace``, one that used less than ``min_used`` of its inputs is made anew.
 
         Raises ``UserError``, ``StageFailed``, ``EngineError``, ``ServerError``, and ``NothingUsed`` for a table that
         dropped all its inputs, whenever it was made.
         """
         context = self.with_models(context, models)
-        found = find_table(parameters, inputs, context, self.replace)
+        found = find_table(parameters, inputs, context, self.replace, min_used)
         if found is None:
             self.verify(inputs)
             self.begin()

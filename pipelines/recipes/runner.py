@@ -123,7 +123,7 @@ class RecipeRunner:
             self._evaluation = result.evaluation or self._evaluation
             self._note(step, result.counts, result.reasons, result.seconds, None)
             return
-        manifest = self._context.make(step.parameters, inputs, step.models, step.context)
+        manifest = self._context.make(step.parameters, inputs, step.models, step.context, step.min_used)
         refuse_few(step.name, Table(step.folder, manifest), step.min_used)
         self._note(step, manifest.counts, manifest.reasons, manifest.seconds, manifest.record)
         notes = [*step.parameters.notes(manifest), *unused_notes(manifest)]

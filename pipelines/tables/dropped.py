@@ -118,6 +118,11 @@ def used_nothing(manifest: Manifest) -> bool:
     return manifest.counts.read > 0 and manifest.counts.used == 0
 
 
+def used_too_few(manifest: Manifest, least: float) -> bool:
+    """Whether a smaller share of the inputs than ``least`` was used, or none of them."""
+    return used_nothing(manifest) or manifest.counts.used < least * manifest.counts.read
+
+
 def refuse_unused(name: str, table: Table, in_round: bool = False, again: str = "run with --replace") -> None:
     """Raises ``NothingUsed``, with the most frequent reasons, if stage ``name`` dropped all its inputs.
 

@@ -82,7 +82,7 @@ def test_mistakes_end_the_command_before_the_rows_are_read(
     assert shows(printed, "unknown-key", "SFTConfig", "Did you mean 'adam_beta2'?")
     assert "rows: read" not in printed
     assert main(["--config", str(config), "trl={weight_decay: 0.1}"]) == 2
-    assert shows(capsys.readouterr().err, "trl-field-taken", "set `weight_decay` instead")
+    assert shows(capsys.readouterr().err, "trl-field-taken", "set `weight_decay` beside `trl`")
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,14 @@ def test_tables_add_up(tmp_path: Path) -> None:
     tables = [verdict(), verdict("t2", False)], [verdict(name="judge", passed=False)], [verdict()]
     found = said(tmp_path, "verdicts", *map(list, tables)).of("t1")
     assert {name: each.passed for (_, name), each in found.verdicts.items()} == {"check_outcome": True, "judge": False}
+
+
+def test_workers_read_the_tables_themselves(tmp_path: Path) -> None:
+    found = said(tmp_path, "verdicts", [verdict()])
+    sent = pickle.loads(pickle.dumps(found))
+    assert sent.of("t1") == NOTHING
+    sent.load()
+    assert sent.of("t1") == found.of("t1") != NOTHING
 
 
 def test_one_name_may_be_of_the_whole_and_of_several_items(tmp_path: Path) -> None:
