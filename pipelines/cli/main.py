@@ -73,7 +73,8 @@ Exit codes:
   {0:<5}done
   {FAILED:<5}the run failed or reached a limit, or what was checked is broken
   {USER_MISTAKE:<5}a mistake in the input; the message names what to correct
-  {INTERRUPTED:<5}interrupted; the message has the command that continues"""
+  {INTERRUPTED:<5}interrupted; the message has the command that continues
+  {TERMINATED:<5}the same, ended by SIGTERM"""
 
 COMMANDS = {
     "run": (
