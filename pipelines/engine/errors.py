@@ -16,6 +16,7 @@ from agentmill.schemas.records.verdict import Dropped
 from agentmill.synthesis.environments.environment import EnvError
 from agentmill.synthesis.generators.generator import GenerationError
 from agentmill.synthesis.policies.policy import PolicyError
+from agentmill.synthesis.verifiers.verifier import VerifierError
 
 LARGEST_INPUT_BYTES = 65_536
 """An input whose JSON is longer is kept as a reference to its shard and row."""
@@ -57,6 +58,8 @@ def attribute(error: Exception, default: Blamed) -> tuple[str, Blamed]:
         return error.reason, "policy"
     if isinstance(error, GenerationError):
         return error.reason, "generator"
+    if isinstance(error, VerifierError):
+        return error.reason, "verifier"
     return "unexpected_error", default
 
 
@@ -64,7 +67,7 @@ def describe(error: Exception) -> str:
     """The message of an expected error; of any other its type and the place it was raised at, too."""
     if isinstance(error, PolicyError | GenerationError):
         return error.detail
-    if isinstance(error, EnvError):
+    if isinstance(error, EnvError | VerifierError):
         return str(error)
     frames = traceback.extract_tb(error.__traceback__)
     place = f" (in {frames[-1].name}, {Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
