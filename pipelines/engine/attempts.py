@@ -66,6 +66,7 @@ def _take_over(workspace: Workspace) -> None:
                 note.unlink()
             else:
                 places.add(result.place)
+    # No note names them: their worker ended between the files and the note.
     for path in workspace.path.glob("[0-9]*-*/"):
         if path.name not in places:
             shutil.rmtree(path, ignore_errors=True)
@@ -88,8 +89,10 @@ def clear(folder: Path) -> None:
     """
     check_ours(folder)
     (folder / WORK).mkdir(parents=True, exist_ok=True)
+    # Without a manifest and a plan, a kill in the middle would leave shards that ``check_ours`` takes for the user's.
     (folder / CLEARING).touch()
     (folder / MANIFEST_NAME).unlink(missing_ok=True)
+    # The folder with that mark goes last.
     for name in ("data", "dropped", *SIDES, TEMPORARY_FOLDER, WORK):
         shutil.rmtree(folder / name, ignore_errors=True)
 

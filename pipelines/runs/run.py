@@ -109,6 +109,7 @@ def read_run(folder: Path) -> Run:
     """The run in ``folder``. Raises ``UserError`` if there is none, or if a file of it is damaged."""
     refuse_other(folder)
     recipe = read_recipe(folder / RECIPE, [])
+    # Its presence is enough here; it is read so that a damaged one is an error.
     ended = (folder / SUMMARY).exists() and bool(decoded(folder / SUMMARY, Summary))
     return Run(folder, recipe, stages_at(folder, planned(recipe)), ended)
 

@@ -361,6 +361,7 @@ def model_folder(model: str) -> Path:
     """
     if model.startswith(BUNDLED):
         require("train")
+        # In a process of its own: the conversion takes torch, which this package does not import.
         command = [sys.executable, "-m", "agentmill.trainers.bundled", model.removeprefix(BUNDLED)]
         environment = {**os.environ, "PYTHONSAFEPATH": "1"}
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

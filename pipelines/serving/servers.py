@@ -50,6 +50,7 @@ def serve(config: ModelConfig, run_dir: Path) -> Iterator[list[Endpoint]]:
         return
     run_dir.mkdir(parents=True, exist_ok=True)
     records = ServerRecords(run_dir)
+    # Strays of a killed run hold the memory that the new servers need.
     records.reap()
     with run_servers(
         plans_of(config, run_dir), records, config.server.start_timeout_s, config.server.restarts
@@ -64,6 +65,7 @@ def run_servers(
     """Start the servers, watch them while the block lasts, and stop them whatever happens."""
     servers = [ServerProcess(plan, records) for plan in plans]
     try:
+        # All are started before the first is waited for, so that they load at the same time.
         for server in servers:
             server.start()
         for server in servers:
@@ -213,6 +215,7 @@ class ModelPool:
         """The models by role, with their revisions and without endpoints. Raises ``UserError`` for a missing model."""
         keys = {role: (config.entry, config.model_dump_json()) for role, config in configs.items()}
         for role, key in keys.items():
+            # Once for a run, since the revision is a digest of all files of the model.
             if key not in self._known:
                 self._known[key] = ServedModel.of(configs[role], self._workers, str(self._run_dir / LEDGER))
         return {role: self._known[key] for role, key in keys.items()}
@@ -243,6 +246,7 @@ class ModelPool:
         return [msgspec.structs.replace(endpoint, model=config.acting_name) for endpoint in endpoints]
 
     def _stop(self, keys: Iterable[ServerKey]) -> None:
+        # A stack stops the others even if one of them raises.
         with ExitStack() as stopping:
             for key in list(keys):
                 stack, _ = self._served.pop(key)
