@@ -88,6 +88,7 @@ def replaced(folder: Path) -> Iterator[Path]:
     new.mkdir()
     try:
         yield new
+        # A rename does not replace a folder that holds something.
         if folder.exists():
             folder.rename(old)
         try:
