@@ -78,6 +78,7 @@ def unmet_of(extra: str) -> list[str]:
         if (
             wanted.marker is None
             or not wanted.marker.evaluate({"extra": extra})
+            # True without any extra as well: the base installation needs it.
             or wanted.marker.evaluate({"extra": ""})
         ):
             continue

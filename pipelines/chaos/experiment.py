@@ -141,6 +141,7 @@ class Experiment:
         baseline = folder / "baseline"
         self._make_baseline(baseline)
         expected = digests_of(baseline)
+        # Emptied, so that what the baseline leaves is not attributed to a fault.
         self._left()
         stages = msgspec.json.decode((baseline / SUMMARY).read_bytes(), type=Summary).stages
         seconds = {name: stage.seconds or 0.0 for name, stage in stages.items()}

@@ -189,6 +189,7 @@ class AsyncFn(StageFn):
             if isinstance(completed.error, UserError | MemoryError):
                 raise completed.error
             if isinstance(completed.error, Denied):
+                # The unit stays waiting and is not journalled, so the next run does it.
                 self._stop_launching(completed.error.detail, completed.error.advice)
                 return []
             if isinstance(completed.error, Unreachable):

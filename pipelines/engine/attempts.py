@@ -54,6 +54,7 @@ def _take_over(workspace: Workspace) -> None:
     """Keep what is done of an earlier attempt and undamaged."""
     for name in _OF_AN_ATTEMPT:
         (workspace.path / name).unlink(missing_ok=True)
+    # Signs of life of workers that are gone would never change again, and count as silence.
     shutil.rmtree(workspace.path / "alive", ignore_errors=True)
     # A worker of the old attempt may still have the journal open, and an open file follows a rename.
     renew(workspace.journal)

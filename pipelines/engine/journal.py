@@ -42,6 +42,7 @@ class Journal:
         self._decoder = msgspec.json.Decoder(entry_type(writes, sides))
         self._encoder = msgspec.json.Encoder()
         # Beam may run the bundles of one DoFn in different threads, one after the other.
+        # Without an isolation level, Python opens no transactions by itself.
         self._database = sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
         with self._disk_errors():
             self._switch_to_wal()

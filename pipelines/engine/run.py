@@ -246,6 +246,7 @@ def conclude(
         config_digest=run.provenance.config_digest,
         inputs=run.provenance.inputs,
         counts=counts,
+        # Sorted by name: which name came first depends on which units ended first.
         reasons=dict(sorted(total(each.reasons for each in present).items())),
         files=[each.data for each in present],
         dropped_files=[each.dropped for each in present if each.dropped is not None],

@@ -175,11 +175,13 @@ class Workspace(msgspec.Struct, frozen=True):
 
     def reopen(self, result: ShardResult) -> None:
         """Take back that a chunk is done."""
+        # The note first: with a note and without files the chunk would count as done.
         self._result_path("results", result.chunk.index).unlink(missing_ok=True)
         shutil.rmtree(self.path / result.place, ignore_errors=True)
 
     def finished(self, phase: Phase) -> set[int]:
         """Which chunks are done."""
+        # Notes that are being written end otherwise.
         return {int(path.stem) for path in (self.path / phase).glob("*.json")}
 
     def _result_path(self, phase: Phase, index: int) -> Path:

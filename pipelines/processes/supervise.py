@@ -48,6 +48,7 @@ def main(argv: list[str]) -> int:
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
     environment = {**os.environ, "TMPDIR": temporary}
     server = subprocess.Popen(command, env=environment, preexec_fn=_die_with_supervisor)
+    # An orphan gets another parent, whatever ended its own.
     while server.poll() is None and not signals and os.getppid() == parent:
         time.sleep(POLL_S)
     # Before the session is ended: later it would be the code of our own signal.

@@ -278,6 +278,7 @@ class Planner:
                 step.parameters, {role: [each.names for each in outputs] for role, outputs in step.inputs.items()}
             )
             families = check_families(step)
+            # A step with inputs looks at them once they are there (``check_inputs``).
             if not step.inputs:
                 step.parameters.precheck(step.context)
         except UserError as error:

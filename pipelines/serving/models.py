@@ -179,6 +179,7 @@ class ModelConfig(Config):
     prices: Prices | None = None
     budget: Budget | None = None
     turns: list[str] = []
+    # No field: servers go by the fields, and two entries of one model share a server.
     _entry: str | None = PrivateAttr(None)
 
     @field_validator("policy")

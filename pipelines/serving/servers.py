@@ -138,6 +138,7 @@ class ServerWatchdog:
             return
         self._left[server] -= 1
         logger.warning("the server of %s %s; starting it again (log: %s)", server.plan.model, why, server.plan.log)
+        # Also where it has died: what is left of its session may hold the port and the memory.
         server.stop()
         server.start()
         try:
@@ -243,6 +244,7 @@ class ModelPool:
             if config.managed:
                 self._print_line(f"the server of {config.display_name} is ready after {time.monotonic() - begun:.0f} s")
         endpoints = self._served[key][1]
+        # A server has a model and its adapters; which of them acts is named in each request.
         return [msgspec.structs.replace(endpoint, model=config.acting_name) for endpoint in endpoints]
 
     def _stop(self, keys: Iterable[ServerKey]) -> None:

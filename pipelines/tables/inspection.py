@@ -88,7 +88,7 @@ def inspect_table(table: Table, rows: int, dropped: bool = False) -> Inspection:
     """
     shards = table.shards()
     for shard in shards:
-        # Reads no column, but refuses a file that is missing or of a newer version.
+        # Reads the version alone, and refuses a file that is missing, damaged or of a newer one.
         read_columns(shard, table.record_type, [])
     try:
         found = look(table, shards, rows)

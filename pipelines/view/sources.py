@@ -146,7 +146,7 @@ def batches(table: Table, columns: Sequence[str] | None = None) -> Iterator[list
     """
     record_type: type[Record] = table.record_type
     for path in table.shards():
-        # Reads no column, but refuses a file that is missing or of a newer version.
+        # Reads the version alone, and refuses a file that is missing, damaged or of a newer one.
         read_columns(path, record_type, [])
         with opened_file(path) as file:
             present = None if columns is None else [name for name in columns if name in file.schema_arrow.names]
