@@ -235,6 +235,7 @@ def measure(episodes: Sequence[Episode]) -> Measures:
 
 def pass_at_powers(outcomes: Mapping[str, Sequence[bool]]) -> dict[str, float]:
     """pass@k, averaged over the tasks, for k = 1, 2, 4 … up to the fewest attempts that any task had."""
+    # A larger k would leave the tasks with fewer attempts out of the mean.
     fewest = min((len(attempts) for attempts in outcomes.values()), default=0)
     sizes = [2**power for power in range(fewest.bit_length())]
     return {str(k): fmean(pass_at_k(len(attempts), sum(attempts), k) for attempts in outcomes.values()) for k in sizes}

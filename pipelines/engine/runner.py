@@ -123,6 +123,7 @@ def _local_runner(name: str, workers: int, log: Path, stop_file: Path) -> Any:
     worker = [sys.executable, "-P", "-m", "agentmill.pipelines.engine.worker_process", str(os.getpid()), str(stop_file)]
     shared = f"{PROCESSES}={workers}"  # the memory of sandboxes is bounded over all workers together
     # Signals to the process group are for the launcher, also while the worker is not there yet.
+    # ``exec``, so that the process whose end Beam waits for and reports is the worker itself.
     command = f"trap '' INT TERM; exec env {shared} {shlex.join(worker)} >>{shlex.quote(str(log))} 2>&1"
     return FnApiRunner(default_environment=environments.SubprocessSDKEnvironment.from_command_string(command))
 

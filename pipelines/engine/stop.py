@@ -162,6 +162,7 @@ def end_workers(stop_file: Path) -> None:
     What the runner says of their end belongs to that attempt.
     """
     for pid in children_of(os.getpid()):
+        # A worker has the stop file of its attempt on its command line.
         if str(stop_file) in words_of(pid):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

@@ -76,6 +76,7 @@ class ServerRecords:
         return reaped
 
     def _write(self, records: list[ServerRecord]) -> None:
+        # By a rename: a kill leaves the old records or the new ones, by which the next run finds strays.
         temporary = self._path.with_suffix(".tmp")
         temporary.write_bytes(msgspec.json.format(msgspec.json.encode(records), indent=1))
         temporary.replace(self._path)

@@ -129,6 +129,7 @@ class ServerWatchdog:
                 self._silent_since.pop(server, None)
             else:
                 self._silent_since.setdefault(server, now)
+            # Counted from the answer, which may take as long as the pause before the next question.
             self._asked_at[server] = time.monotonic()
         return now - self._silent_since.get(server, now) > HUNG_S
 
