@@ -94,6 +94,7 @@ def export_documents(
             with displayed(f"export to {name}", sum(table.manifest.counts.written for table in tables)) as advance:
                 exported = write_documents(entries, unfinished, file, advance)
             if name in METADATA_WRITERS:
+                # The rows are read once more, since holding all of them until here would take their memory.
                 metadata = METADATA_WRITERS.load(name)(rows(tables))
                 (unfinished / METADATA).write_bytes(msgspec.json.format(msgspec.json.encode(metadata), indent=2))
             # ``mkdtemp`` makes folders that only their owner can read.

@@ -41,6 +41,7 @@ class Located(msgspec.Struct, frozen=True, gc=False):
     hash: int
 
 
+# A run asks for its parts several times (plan, provenance, table), and each answer reads all files.
 @lru_cache(maxsize=8)
 def plan_parts(files: tuple[RawFile, ...], part_bytes: int, group_by: GroupBy | None = None) -> list[RawPart]:
     """Parts of about ``part_bytes`` bytes of rows each, in the order of the files; a larger row is alone.
