@@ -80,6 +80,7 @@ def export(
             f"unknown target {target!r}; known: {', '.join(TARGETS)}.{near_match(target, TARGETS)}",
             ErrorCode.UNKNOWN_NAME,
         )
+    # A path may hold an equals sign.
     tables = [each for each in arguments if "=" not in each or Path(each).exists()]
     parameters = [each for each in arguments if each not in tables]
     if not tables:

@@ -46,6 +46,7 @@ def dead_letter(error: Exception, input_id: str, operation: AnyOperation, contex
     reason, blamed = attribute(error, operation.blamed)
     if isinstance(error, GenerationError) and error.history:
         context = {**context, "history": error.history}
+    # A message may quote lone surrogates, which neither JSON nor Arrow can hold.
     detail = describe(error).encode(errors="backslashreplace").decode()
     return Dropped(input_id=input_id, stage=operation.name, reason=reason, blamed=blamed, detail=detail, input=context)
 

@@ -187,6 +187,7 @@ def identity(record: Record) -> str:
     if key is not None:
         return str(getattr(record, key))
     annotation: Any = record
+    # Padded with zeros, so that ids sort as the numbers do.
     item = "" if annotation.item is None else f"{annotation.item:06d}"
     return f"{annotation.trajectory_id}/{item}/{annotation.name}"
 

@@ -105,6 +105,7 @@ def check_names(parameters: Operator, held: Mapping[str, Sequence[Names]]) -> No
     for each in parameters.annotation_needs():
         names = held.get(each.role, ())
         known = frozenset[str]().union(*(found for found in names if found is not None))
+        # A table whose names are not known may hold it.
         if None not in names and each.name not in known:
             raise UserError(
                 f"`{each.parameter}` asks for the {each.kind} {each.name!r}, which no table of `{each.role}` holds\n"

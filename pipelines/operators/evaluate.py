@@ -143,6 +143,7 @@ class Evaluate(TaskStep):
         plays = list(self.runs())
         arena = Arena(inputs=inputs, context=context, run=run, operator=self.rollout[OPERATOR])
         played = [arena.play(each, self._agent(each), self.roles(each.model, models)) for each in plays]
+        # After all is played: a table without models stops the servers, which the next model or split may still need.
         judged = [arena.judge(each, self._verification()) for each in plays]
         return StepResult(
             counts=sum_counts(played),
@@ -239,6 +240,7 @@ def compare(tables: Mapping[Play, tuple[Table, Table]], models: Sequence[str]) -
             for run, (trajectories, verdicts) in tables.items()
             if run.split == split
         }
+        # What was read and not what was written: dropped episodes are unscored, too.
         begun = {run.label: played.manifest.counts.read for run, (played, _) in tables.items() if run.split == split}
         results[split] = {
             label: msgspec.to_builtins(msgspec.structs.replace(measure(found), unscored=begun[label] - len(found)))

@@ -110,6 +110,7 @@ def _absent(conditions: Sequence[Condition], record: Trajectory) -> Iterator[tup
     for path in dict.fromkeys(each.field for each in conditions if each.field is not None):
         names, value = path.split("."), cast(Any, record)
         for place, name in enumerate(names):
+            # Fields of records are checked while the run is planned; only an open mapping may lack one.
             if isinstance(value, dict) and name not in value:
                 yield f"{ABSENT}{path}", 1
                 if (known := nearest(name, map(str, value))) is not None:

@@ -101,6 +101,7 @@ class Training(TaskStep, TrainConfig):
         else:
             run.verify(inputs)
             run.begin()
+            # Servers hold the memory that the training needs.
             run.pool.stop()
             run.print_line(f"{context.name}: training starts; the lines below are from the trainer")
             settings = {**self._settings(inputs, models, context.folder), "seed": config["seed"], "recipe": run.name}
@@ -114,6 +115,7 @@ class Training(TaskStep, TrainConfig):
 
         It asks in a process of its own, since importing TRL takes seconds and much memory.
         """
+        # Where TRL is missing, the need for the extra says so.
         if find_spec("trl") is not None:
             run_module("agentmill.trainers.trl_config", [self.trainer, msgspec.json.encode(self.trl).decode()])
 
@@ -209,5 +211,6 @@ class Site(msgspec.Struct, frozen=True):
         if changes:
             remove(self.output, "model", lambda names: RECORD in names)
             remove(self.output.with_name(f".{self.output.name}.work"), "unfinished training", is_training)
+        # Written once what gives way is gone: until then the old plan tells what is there.
         self.notes.mkdir(parents=True, exist_ok=True)
         write_atomically(plan, msgspec.json.encode(wanted), self.notes)

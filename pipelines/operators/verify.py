@@ -197,6 +197,7 @@ class Verification(RowOperation[Trajectory, Verdict]):
             return await self._verifier.verify(task, trajectory, None)
 
         async def judged(listen: Listen) -> Verdict | Sequence[Finding]:
+            # Made here, since all calls of an environment have to come from one thread.
             environment = listen(make(spec))
             try:
                 return await self._verifier.verify(task, trajectory, environment)

@@ -46,6 +46,7 @@ def check_tables(path: Path, advance: Callable[[int], None] = lambda _: None) ->
     folders = tables_below(path)
     run = run_of(path)
     given = given_to(run) if run is not None else ()
+    # A table that is checked alone was made from its neighbours.
     known = digests([*folders, *folders[0].parent.glob("*/"), *given])
     checked = []
     for folder in folders:
@@ -131,5 +132,6 @@ def digests(folders: Sequence[Path]) -> dict[str, list[str]]:
                 try:
                     found.setdefault(place.name, []).append(Table.open(place).digest)
                 except UserError:
+                    # A damaged table is reported where it is checked itself.
                     continue
     return found
