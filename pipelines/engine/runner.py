@@ -172,7 +172,11 @@ def _check_dataflow(options: dict[str, Any]) -> None:
     missing = [name for name in ("project", "region", "temp_location") if name not in options]
     if missing:
         raise UserError(f"runner dataflow needs runner.options: {', '.join(missing)}", ErrorCode.RUNNER_OPTION_MISSING)
-    if importlib.util.find_spec("google.cloud.storage" if importlib.util.find_spec("google") else "google") is None:
+    try:
+        found = importlib.util.find_spec("google.cloud.storage")
+    except ModuleNotFoundError:  # of a package above it
+        found = None
+    if found is None:
         raise UserError(
             "runner dataflow needs Beam's Google Cloud parts: pip install 'apache-beam[gcp]==2.77.0'",
             ErrorCode.EXTRA_MISSING,

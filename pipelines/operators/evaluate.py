@@ -8,6 +8,7 @@ that an agent is evaluated as it acts: its roles, its context, its sampling. Tab
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -222,7 +223,10 @@ def settle(folder: Path, tables: Mapping[Play, tuple[Table, Table]], models: Seq
     inputs = {f"{run.split}/{run.label}": [table.digest for table in pair] for run, pair in tables.items()}
     made_from = {"models": list(models), "inputs": inputs, "intervals": METHOD}
     file = folder / RESULT
-    held = msgspec.json.decode(file.read_bytes()) if file.exists() else {}
+    held: JsonObject = {}
+    # One that is damaged is made again: all that is in it comes from the tables.
+    with contextlib.suppress(FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError):
+        held = msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
     if {key: held.get(key) for key in made_from} != made_from:
         held = {**made_from, "splits": compare(tables, models)}
         text = msgspec.json.format(msgspec.json.encode(held), indent=2)

@@ -19,6 +19,7 @@ from agentmill.pipelines.operators.train import MODEL, Training
 from agentmill.pipelines.recipes.grammar import (
     FORK,
     ITERATE,
+    OF_A_STEP,
     ROUND_NAME,
     Fork,
     Iterate,
@@ -38,9 +39,6 @@ from agentmill.synthesis.environments import check_admissible
 BASE, LAST = "base", "last"
 REVISIONS = "revisions.json"
 """The file of a run directory with the revisions of what the run reads from elsewhere."""
-
-OF_A_STEP = ("operator", "as", "min_used")
-"""What a step has besides the parameters of its operator."""
 
 RESERVED = ("logs", "trainings")
 """Folders of a run directory that belong to no step."""

@@ -66,7 +66,10 @@ def check_table(folder: Path, known: Mapping[str, Sequence[str]]) -> CheckedTabl
     rows = sum_rows(folder / "data", manifest.files, wrong)
     dropped = sum_rows(folder / "dropped", manifest.dropped_files, wrong)
     for side in (name for name in SIDES if (folder / name / MANIFEST_NAME).exists()):
-        sum_rows(folder / side / "data", Table.open(folder / side).manifest.files, wrong)
+        try:
+            sum_rows(folder / side / "data", Table.open(folder / side).manifest.files, wrong)
+        except UserError as error:
+            wrong.append(str(error).splitlines()[0])
     wrong += miscounts(manifest.counts, rows, dropped)
     wrong += unknown_inputs(manifest.inputs, known)
     wrong += foreign_files(folder, table)

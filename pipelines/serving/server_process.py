@@ -91,10 +91,18 @@ def _end(record: ServerRecord) -> bool:
     leader = pid_of(record.leader)
     known = [record.leader, *record.members]
     # The leader's pid may be in use again; the session is ours only while a process that we know is in it.
-    ours = any(is_alive(process) and os.getsid(pid_of(process)) == leader for process in known)
+    ours = any(is_alive(process) and _session_of(pid_of(process)) == leader for process in known)
     if ours:
         end_session(leader, GRACE_S)
     return ours
+
+
+def _session_of(pid: int) -> int | None:
+    # Members of a server end together, so one that was alive a moment ago may be gone.
+    try:
+        return os.getsid(pid)
+    except ProcessLookupError:
+        return None
 
 
 POLL_S = 0.2

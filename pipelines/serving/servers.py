@@ -64,7 +64,10 @@ def run_servers(
 ) -> Iterator[list[Endpoint]]:
     """Start the servers, watch them while the block lasts, and stop them whatever happens."""
     servers = [ServerProcess(plan, records) for plan in plans]
-    try:
+    with ExitStack() as stack:
+        # Each is stopped, also where stopping another one fails, as on a full device.
+        for server in reversed(servers):
+            stack.callback(server.stop)
         # All are started before the first is waited for, so that they load at the same time.
         for server in servers:
             server.start()
@@ -72,9 +75,6 @@ def run_servers(
             server.wait_ready(start_timeout_s)
         with ServerWatchdog(servers, start_timeout_s, restarts):
             yield [plan.endpoint for plan in plans]
-    finally:
-        for server in servers:
-            server.stop()
 
 
 class ServerWatchdog:
