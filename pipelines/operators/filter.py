@@ -34,6 +34,7 @@ class Filter(Operator):
     verdicts: TableNames | None = Field(default=None, description="tables of verdicts on them")
     labels: TableNames | None = Field(default=None, description="tables of labels of them")
     values: TableNames | None = Field(default=None, description="tables of values of them")
+    quality: TableNames | None = Field(default=None, description="tables of counts of them, made by quality")
     where: list[Condition] = Field(min_length=1, description="conditions on verdicts, labels and fields; all must hold")
     name: str = Field(default="filter", description="what the selection is called")
 
