@@ -144,6 +144,9 @@ def request_body(conversation: Conversation, model: str, sampling: JsonObject) -
     shown them as text.
     """
     tools, tool_format = conversation.tools, conversation.tool_format
+    if conversation.answer_schema is not None:
+        wanted = {"name": "answer", "schema": conversation.answer_schema, "strict": True}
+        sampling = {**sampling, "response_format": {"type": "json_schema", "json_schema": wanted}}
     plain = to_messages(conversation.system_prompt, list(conversation.content))
     messages = to_openai([message for message, _ in written_out(plain, tools, tool_format)])
     if tools and tool_format == "native":
@@ -235,7 +238,7 @@ def estimate(body: JsonObject) -> Usage:
 
 def kind_of(body: JsonObject) -> bytes:
     """Equal for requests that differ in nothing but the conversation and what its tools are."""
-    of_the_turn = ("messages", "tools", "seed", "structured_outputs")
+    of_the_turn = ("messages", "tools", "seed", "structured_outputs", "response_format")
     parameters = {name: value for name, value in body.items() if name not in of_the_turn}
     return msgspec.json.encode([parameters, [name in body for name in of_the_turn]], order="sorted")
 

@@ -24,7 +24,8 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
     ``choices`` are the only texts the turn may consist of, where the strategy constrains it. ``seed`` is this turn's.
     ``episode_id`` is the same for all turns of an episode: a policy with several servers sends them to the same one,
     whose prefix cache then holds the turns before. Without ``tools`` the agent is to write a command as text;
-    ``tool_format`` is how it is shown tools, its calls and their results, and writes calls itself.
+    ``tool_format`` is how it is shown tools, its calls and their results, and writes calls itself. With
+    ``answer_schema``, a JSON Schema, the turn is to be one JSON object that fits it.
     """
 
     episode_id: str
@@ -34,6 +35,7 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     tool_format: ToolFormat = "native"
     choices: list[str] | None = None
+    answer_schema: JsonObject | None = None
     environment: Environment | None = None
 
 

@@ -22,6 +22,7 @@ from agentmill.schemas.records.task import Task
 from agentmill.schemas.records.trajectory import Action, AnyItem, ObservationSource, TextObservation, Trajectory, Usage
 from agentmill.synthesis.policies.policy import ContextOverflow
 from agentmill.synthesis.prompts import prompt
+from agentmill.synthesis.rollouts.delimiting import delimited, judging_prompt
 from agentmill.synthesis.rollouts.episode import Episode, EpisodePlan, begin, run_episode
 from agentmill.synthesis.rollouts.llm_calls import identity_of, total, transcript, words_if_any, words_of
 from agentmill.synthesis.rollouts.parameters import EpisodeParameters
@@ -157,8 +158,10 @@ class Revise(EpisodeParameters):
         seed = derive_seed(plan.seed, plan.trajectory_id, self.feedback)
         if self.feedback == "critic":
             critic = exploration.policies[CRITIC]
-            question = [instruction, tried]
-            reply, usage = await words_if_any(critic, plan.trajectory_id, prompt(f"{aim}_critic"), question, seed)
+            attempts = [_words(_delimited_attempts(instruction, before), "user")]
+            reply, usage = await words_if_any(
+                critic, plan.trajectory_id, judging_prompt(f"{aim}_critic"), attempts, seed
+            )
             if reply is None:
                 return [tried, _words(prompt(f"{aim}_again"), "user", role=SILENT)], usage
             return [tried, _words(reply.content, "agent", role=CRITIC)], usage
@@ -197,11 +200,11 @@ class Revise(EpisodeParameters):
     async def _correction(self, episode: Episode, exploration: Exploration) -> tuple[TextObservation, Usage]:
         if self.feedback == "env":
             return _words(prompt("revise_step"), "user"), Usage()
-        question = [_words(transcript(episode.content), "user")]
+        question = [_words(delimited(episode.content), "user")]
         seed = derive_seed(episode.plan.seed, episode.plan.trajectory_id, CRITIC, episode.turn)
         critic = exploration.policies[CRITIC]
         reply, usage = await words_if_any(
-            critic, episode.plan.trajectory_id, prompt("revise_step_critic"), question, seed
+            critic, episode.plan.trajectory_id, judging_prompt("revise_step_critic"), question, seed
         )
         if reply is None:
             return _words(prompt("revise_step"), "user", role=SILENT), usage
@@ -225,10 +228,28 @@ def marked(content: Sequence[AnyItem], turn: int) -> list[AnyItem]:
 
 def _attempt_text(attempt: Trajectory) -> str:
     """An attempt as text, and how it ended."""
-    _, *later = attempt.content
-    tried_so_far = [item for item in later if item.turn > 0 or item.state_digest or item.role in (CRITIC, REFLECTOR)]
     ended = attempt.outcome.reason or ("the world ended it" if attempt.outcome.terminated else "it stopped")
-    return f"Attempt {attempt.attempt + 1}:\n{transcript(tried_so_far)}\nThis was a {attempt.outcome.status} ({ended})."
+    return (
+        f"Attempt {attempt.attempt + 1}:\n{transcript(_tried(attempt))}\nThis was a {attempt.outcome.status} ({ended})."
+    )
+
+
+def _tried(attempt: Trajectory) -> list[AnyItem]:
+    """What was done and seen in an attempt, and the feedback that it was given, without earlier attempts."""
+    _, *later = attempt.content
+    return [item for item in later if item.turn > 0 or item.state_digest or item.role in (CRITIC, REFLECTOR)]
+
+
+def _delimited_attempts(instruction: AnyItem, before: Sequence[Trajectory]) -> str:
+    """The task and the attempts for a critic, who must not obey what is in them."""
+    attempts = [
+        delimited(_tried(each), outcome=each.outcome.status, ended_by=each.outcome.reason or "itself")
+        for each in before
+    ]
+    return "\n\n".join(
+        [f"The task:\n{delimited([instruction])}"]
+        + [f"Attempt {each.attempt + 1}:\n{text}" for each, text in zip(before, attempts, strict=True)]
+    )
 
 
 def _words(text: str, source: ObservationSource, role: str | None = None) -> TextObservation:

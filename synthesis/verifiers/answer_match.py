@@ -21,7 +21,7 @@ from agentmill.schemas.records.verdict import Verdict
 from agentmill.synthesis.environments.environment import Environment
 from agentmill.synthesis.verifiers.action_pattern import ActionPattern, Regex
 from agentmill.synthesis.verifiers.rules import NUMBER, answer_at, last_answer
-from agentmill.synthesis.verifiers.verifier import Need, Verifier, listed_at
+from agentmill.synthesis.verifiers.verifier import ROUNDING, Need, Verifier, listed_at
 
 ARTICLES = re.compile(r"\b(a|an|the)\b")
 PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -66,7 +66,7 @@ class AnswerMatch(Verifier):
         scores = [self._score(text, gold) for gold in golds]
         score = sum(scores) / len(scores) if self.every else max(scores)
         evidence = {"answer": text[:1000], "item": place, "gold": [str(gold) for gold in golds]}
-        passed = score >= self.pass_at - 1e-9
+        passed = score >= self.pass_at - ROUNDING
         return msgspec.structs.replace(verdict, status="scored", score=score, passed=passed, evidence=evidence)
 
     def _answer(self, trajectory: Trajectory) -> tuple[int | None, str | None]:

@@ -14,7 +14,7 @@ from agentmill.schemas.records.verdict import Label, Verdict
 from agentmill.synthesis.environments.environment import Environment
 from agentmill.synthesis.step_values import steps_of
 from agentmill.synthesis.verifiers.rules import Rule, Violation
-from agentmill.synthesis.verifiers.verifier import Finding, Verifier
+from agentmill.synthesis.verifiers.verifier import Finding, Part, Verifier, weighted
 
 JUDGE = "rules"
 
@@ -100,23 +100,19 @@ class CheckRules(Verifier):
         )
 
     def _whole(self, trajectory: Trajectory, broken: dict[str, list[Violation] | None]) -> Verdict:
-        verdict = self.verdict(trajectory, JUDGE)
-        applying = [rule for rule in self.rules if broken[rule.id] is not None]
-        if not applying:
-            return msgspec.structs.replace(verdict, reason="not_applicable")
-        weight = sum(rule.weight for rule in applying)
-        score = sum(rule.weight for rule in applying if not broken[rule.id]) / weight
-        vetoed = [rule.id for rule in applying if rule.veto and broken[rule.id]]
         items = [each.item for found in broken.values() for each in found or () if each.item is not None]
-        evidence = {
-            "kept": [rule.id for rule in applying if not broken[rule.id]],
-            "violated": [rule.id for rule in applying if broken[rule.id]],
-            **({"vetoed": vetoed} if vetoed else {}),
-            **({"first_item": min(items)} if items else {}),
-        }
-        # Weights are added up in floating point, so a full score may lie a hair below 1.
-        passed = not vetoed and score >= self.pass_at - 1e-9
-        return msgspec.structs.replace(verdict, status="scored", score=score, passed=passed, evidence=evidence)
+        parts = [
+            Part(
+                id=rule.id,
+                met=None if (found := broken[rule.id]) is None else not found,
+                weight=rule.weight,
+                veto=rule.veto,
+            )
+            for rule in self.rules
+        ]
+        return weighted(
+            self.verdict(trajectory, JUDGE), parts, self.pass_at, **({"first_item": min(items)} if items else {})
+        )
 
 
 def _instruction(trajectory: Trajectory) -> str | None:

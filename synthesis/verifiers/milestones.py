@@ -18,7 +18,7 @@ from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.records.verdict import Label
 from agentmill.synthesis.environments.environment import Environment
 from agentmill.synthesis.verifiers.action_pattern import ActionPattern
-from agentmill.synthesis.verifiers.verifier import Finding, Verifier
+from agentmill.synthesis.verifiers.verifier import ROUNDING, Finding, Verifier
 
 JUDGE = "milestones"
 
@@ -66,7 +66,7 @@ class Milestones(Verifier):
                 self.verdict(trajectory, JUDGE),
                 status="scored",
                 score=score,
-                passed=score >= self.pass_at - 1e-9,
+                passed=score >= self.pass_at - ROUNDING,
                 evidence={"items": reached},
             )
         ]

@@ -22,7 +22,7 @@ from agentmill.synthesis.environments.environment import Environment
 from agentmill.synthesis.sandbox import Limits, Pool, pool
 from agentmill.synthesis.verifiers.action_pattern import ActionPattern
 from agentmill.synthesis.verifiers.rules import answer_at
-from agentmill.synthesis.verifiers.verifier import Need, Verifier, listed_at
+from agentmill.synthesis.verifiers.verifier import ROUNDING, Need, Verifier, listed_at
 
 PYTHON = ("python", "py", "python3")
 
@@ -61,7 +61,7 @@ class UnitTests(Verifier):
         failed = [{"test": number, "fault": fault} for number, fault in enumerate(faults) if fault is not None]
         score = 1 - len(failed) / len(tests)
         evidence: JsonObject = {"tests": len(tests), "failed": failed}
-        passed = score >= self.pass_at - 1e-9
+        passed = score >= self.pass_at - ROUNDING
         return msgspec.structs.replace(verdict, status="scored", score=score, passed=passed, evidence=evidence)
 
     def _fault(self, sandboxes: Pool, code: Sequence[str], test: str) -> str | None:

@@ -19,6 +19,9 @@ from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.records.verdict import Label, Verdict
 from agentmill.synthesis.environments.environment import Environment
 
+ROUNDING = 1e-9
+"""By so much a sum of weights may miss what it should be."""
+
 Need = Literal["tasks", "environments"]
 Finding = Verdict | Label
 
@@ -68,6 +71,36 @@ class Verifier(Config):
         """An unscored verdict to be filled in, on the whole or on one of the ``parts``."""
         name = self.name if part is None else f"{self.name}/{part}"
         return Verdict(trajectory_id=trajectory.trajectory_id, name=name, status="unscored", judge=judge)
+
+
+class Part(msgspec.Struct, frozen=True):
+    """What became of one thing that a verifier checks apart; ``met`` is None where it does not apply."""
+
+    id: str
+    met: bool | None
+    weight: float = 1.0
+    veto: bool = False
+
+
+def weighted(verdict: Verdict, parts: Sequence[Part], pass_at: float, **evidence: Any) -> Verdict:
+    """The verdict on the whole: the weighted share of the parts that apply, which passes at ``pass_at``.
+
+    It does not pass where a part with a veto is not met. Unscored (``not_applicable``) where no part applies.
+    """
+    applying = [part for part in parts if part.met is not None]
+    if not applying:
+        return msgspec.structs.replace(verdict, reason="not_applicable", evidence=evidence)
+    score = sum(part.weight for part in applying if part.met) / sum(part.weight for part in applying)
+    vetoed = [part.id for part in applying if part.veto and not part.met]
+    found = {
+        "kept": [part.id for part in applying if part.met],
+        "violated": [part.id for part in applying if not part.met],
+        **({"vetoed": vetoed} if vetoed else {}),
+        **evidence,
+    }
+    # Weights are added up in floating point, so a full score may lie a hair below 1.
+    passed = not vetoed and score >= pass_at - ROUNDING
+    return msgspec.structs.replace(verdict, status="scored", score=score, passed=passed, evidence=found)
 
 
 def listed_at(task: Task | None, path: str) -> list[Any]:

@@ -16,10 +16,10 @@ from agentmill.schemas.records.verdict import Node
 from agentmill.schemas.views.pairing import done
 from agentmill.synthesis.environments.environment import Check, Environment
 from agentmill.synthesis.policies.policy import ContextOverflow, Policy, Turn
-from agentmill.synthesis.prompts import prompt
 from agentmill.synthesis.rollouts.call_budget import Budget
+from agentmill.synthesis.rollouts.delimiting import delimited, judging_prompt
 from agentmill.synthesis.rollouts.episode import Episode
-from agentmill.synthesis.rollouts.llm_calls import TRIES, all_of, total, transcript, words_if_any
+from agentmill.synthesis.rollouts.llm_calls import TRIES, all_of, total, words_if_any
 from agentmill.synthesis.rollouts.step import environment_at_fault
 from agentmill.synthesis.strategies.branch import history
 from agentmill.synthesis.strategies.search.tree import PriorName, SearchNode, logprob_of, set_priors
@@ -38,11 +38,15 @@ async def estimate(critic: Policy, episode: Episode, seed: int) -> float | None:
 
     Raises ``PolicyError`` where the critic cannot be asked, or its budget is spent.
     """
-    question = [TextObservation(content=transcript(episode.content), source="user")]
+    question = [TextObservation(content=delimited(episode.content), source="user")]
     for attempt in range(TRIES):
         try:
             words, _ = await words_if_any(
-                critic, episode.plan.trajectory_id, prompt("search_critic"), question, derive_seed(seed, attempt)
+                critic,
+                episode.plan.trajectory_id,
+                judging_prompt("search_critic"),
+                question,
+                derive_seed(seed, attempt),
             )
         except ContextOverflow:  # the transcript does not get shorter
             return None

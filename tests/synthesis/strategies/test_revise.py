@@ -87,7 +87,7 @@ async def test_the_advice_of_a_critic_decides(advice: str, status: str) -> None:
     assert (said.content, said.source, said.turn) == (advice, "agent", 0)
     asked = critic.asked[0].content
     assert ruin_task().instruction in asked[0].content  # type: ignore[union-attr]
-    assert "> left" in asked[1].content  # type: ignore[union-attr]
+    assert '{"role":"assistant","content":"left"}' in asked[0].content  # type: ignore[union-attr]
 
 
 async def test_the_prompt_shows_the_best_attempts_and_the_best_one_last() -> None:
