@@ -102,17 +102,11 @@ class CheckRules(Verifier):
     def _whole(self, trajectory: Trajectory, broken: dict[str, list[Violation] | None]) -> Verdict:
         items = [each.item for found in broken.values() for each in found or () if each.item is not None]
         parts = [
-            Part(
-                id=rule.id,
-                met=None if (found := broken[rule.id]) is None else not found,
-                weight=rule.weight,
-                veto=rule.veto,
-            )
-            for rule in self.rules
+            Part(rule.id, None if found is None else not found, rule.weight, rule.veto)
+            for rule, found in zip(self.rules, broken.values(), strict=True)
         ]
-        return weighted(
-            self.verdict(trajectory, JUDGE), parts, self.pass_at, **({"first_item": min(items)} if items else {})
-        )
+        first = {"first_item": min(items)} if items else {}
+        return weighted(self.verdict(trajectory, JUDGE), parts, self.pass_at, **first)
 
 
 def _instruction(trajectory: Trajectory) -> str | None:
