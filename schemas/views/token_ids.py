@@ -45,6 +45,7 @@ def segments(dialogue: Sequence[ConversationTurn], trajectory: Trajectory) -> li
             continue
         if tokens.segment_start:
             found.append(RowTokens(input_ids=[], turns=[], **whose))
+        # A run may begin with turns without tokens; what follows them is no segment from its start.
         if not found:
             continue
         ids, turns = found[-1].input_ids, found[-1].turns
@@ -60,6 +61,7 @@ def _played_by(dialogue: list[ConversationTurn], trajectory: Trajectory) -> dict
     made = trajectory.generation
     agents = perspectives(trajectory)
     for name, agent in agents.items():
+        # Compared as a whole: tokens belong to one exact conversation, and any parameter of a view may change it.
         if dialogue == dialogue_of(trajectory, name):
             return {"model": agent.model, "revision": agent.revision}
     if agents or dialogue != conversation(trajectory):
