@@ -36,8 +36,7 @@ def row_order(lengths: Sequence[int], group: int, count: int, seed: int) -> list
         # What the last pass left over opens the first group; the same rows of this pass come at its end.
         stream = left + [row for row in fresh if row not in left] + [row for row in fresh if row in left]
         whole = len(stream) // group * group
-        # The first group is not sorted by length: that could mix its rows from the last pass with the same rows of this
-        # one.
+        # Sorted by length as well, it could mix rows left from the last pass with the same rows of this one.
         first = min(group, whole) if left else 0
         order += stream[:first] + _alike(stream[first:whole], lengths, group, chance)
         left = stream[whole:]

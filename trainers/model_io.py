@@ -181,7 +181,7 @@ def _scoring(folder: Path, given: dict[str, Any]) -> Any:
         with suppress_seqcls_warning():
             return AutoModelForSequenceClassification.from_pretrained(folder, num_labels=1, **given)
     except ValueError as error:
-        # The caller explains this one in one line.
+        # load_errors, which is around this call, has a message of its own for it.
         if "trust_remote_code" in str(error):
             raise
         raise UserError(

@@ -71,7 +71,7 @@ def _fit(node: Node, kinds: set[type]) -> bool:
     What is inside open-ended values is looked at when they are written.
     """
     own = tuple(node.kinds) if isinstance(node, Listing) or (isinstance(node, Leaf) and node.json) else ()
-    # Scalars have no such leave: a bool is an int for Python and would come back as another value.
+    # No such exception for scalars: a bool is an int in Python, and would come back as another value.
     return all(issubclass(kind, own) for kind in kinds)
 
 

@@ -99,7 +99,7 @@ class MessageReader:
 
     def _user(self, message: JsonObject) -> None:
         content = message.get("content")
-        # Role and text are all that most messages hold, and the general way takes several times as long.
+        # Role and text are all that most messages hold, so these skip the general way.
         if len(message) == 2 and isinstance(content, str):
             self._hear(content)
         elif not self._is_result(opening_of(content)):

@@ -61,8 +61,7 @@ class PrivatePath:
                 else:
                     kept[name] = inner
             return kept
-        # A text that does not even hold the name cannot hold the field, and decoding all texts would take most of the
-        # time.
+        # A text without the name cannot hold the field, so most texts need not be decoded.
         named = isinstance(value, str) and (names[-1] in value or names[-1] == ANY)
         return self._text(value, names, found) if named else value
 

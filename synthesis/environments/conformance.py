@@ -175,7 +175,7 @@ def _admissible_actions_are_legal(subject: Subject) -> str:
         if action is not None:
             environment.step(action)
         snapshot, options = environment.snapshot(), environment.admissible()
-        # Policies choose by place, so a replay needs the same order.
+        # Walks by chance choose by place, so another order would make another run of the same seed.
         if options != environment.admissible():
             return "admissible actions come in another order when asked again"
         for option in options:

@@ -80,7 +80,7 @@ def _trials(problem: Problem, probes: int) -> Iterator[AdmissionCheck]:
     draws, again = _halves(workshop.draw([*draws_wanted, *reversed(draws_wanted)]))
     changed = ["other inputs are drawn the second time"] if draws != again else []
     for each in draws:
-        # Raises where the question cannot be asked.
+        # The result is not used: it raises where the question cannot be asked.
         question(problem, each.given)
     yield _passed("bad_question")
     instances = [each.instance for each in draws]

@@ -204,7 +204,7 @@ class StepReader:
         if not isinstance(prompt, list) or not isinstance(sampled, list):
             return None
         known = self.sequence
-        # ATIF repeats the whole prompt in every step, so that storing it would take space that grows with its square.
+        # ATIF repeats the whole prompt in every step. Stored so, tokens would grow with the square of the run.
         extends = bool(known) and prompt[: len(known)] == known
         tokens = {
             "prompt_ids": prompt[len(known) :] if extends else prompt,

@@ -144,7 +144,7 @@ class PddlEnvironment:
 
     def expert(self) -> ApiAction | None:
         """The next action of the task's gold plan or of the planner's; ``None`` at the goal and where it finds none."""
-        # Planning may take seconds, and its whole plan is remembered by state.
+        # Planning is slow, so the whole plan is remembered by state.
         if self._state not in self._advice:
             # Also where there is no plan, so that the search is not repeated.
             self._advice[self._state] = None

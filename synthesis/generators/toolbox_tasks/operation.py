@@ -139,6 +139,7 @@ class OperationSampler:
     def _asking(self, found: Description, path: str, value: Value) -> Operation | None:
         table, column = self._live.toolbox.column(path)
         words = column.words.removeprefix(f"{table.noun} ")
+        # An empty column has no answer, and zero is what one guesses first.
         if value is None or value == 0:
             return None
         place = table.columns.index(column)
