@@ -65,6 +65,7 @@ def extras() -> Iterator[Finding]:
         if not wrong:
             yield Finding(name=f"agentmill[{extra}]", state="ok", detail=gives)
         elif unmet.get(ALTERNATIVES.get(extra, ""), wrong):
+            # Of the two builds of vLLM one is enough.
             advice = f"{install_command(extra)} (not there: {', '.join(wrong)})"
             yield Finding(name=f"agentmill[{extra}]", state="missing", detail=gives, advice=advice)
 
@@ -77,6 +78,7 @@ def unmet_of(extra: str) -> list[str]:
         if (
             wanted.marker is None
             or not wanted.marker.evaluate({"extra": extra})
+            # True without any extra as well: the base installation needs it.
             or wanted.marker.evaluate({"extra": ""})
         ):
             continue

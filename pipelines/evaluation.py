@@ -36,6 +36,7 @@ from agentmill.schemas.records.verdict import Verdict
 
 CONFIDENCE = 0.95
 RESAMPLES = 10_000
+# Fixed, so that the same episodes always give the same interval.
 BOOTSTRAP_SEED = 20_211
 METHOD = "clustered by environment"
 """What ``evaluation.json`` says of its intervals; one that says otherwise is made anew."""
@@ -150,6 +151,7 @@ def bootstrap_mean(
     Groups of equal sum and size are drawn together, so the cost does not grow with their number. Where the means of
     all n groups are equal, n equal draws still leave room for a share ``u = 1 - (alpha / 2) ** (1 / n)`` of others.
     """
+    # Rounded: sums of the same values in another order differ in the last bits.
     counts = Counter((round(sum(group), 9), len(group)) for group in groups)
     n, alpha = len(groups), 1 - confidence
     means = {round(total / size, 9) for total, size in counts}
@@ -157,6 +159,7 @@ def bootstrap_mean(
         unseen = 1 - (alpha / 2) ** (1 / n)
         centre = (1 - unseen) * means.pop()
         return max(-1.0, centre - unseen), min(1.0, centre + unseen)
+    # Sorted, since the draws depend on the order.
     levels = sorted(counts)
     draws = np.random.default_rng(BOOTSTRAP_SEED).multinomial(n, [counts[level] / n for level in levels], resamples)
     totals, sizes = (draws @ np.array(column) for column in zip(*levels, strict=True))
@@ -189,6 +192,7 @@ def paired_difference(base: Sequence[Episode], tuned: Sequence[Episode]) -> Pair
         return None
     differences = {task: fmean(after[task]) - fmean(before[task]) for task in shared}
     groups = by_environment(differences, base)
+    # Rounded, so that the last bits of a sum make no environment better or worse.
     means = [round(fmean(group), 9) for group in groups]
     better, worse = (sum(sign * mean > 0 for mean in means) for sign in (1, -1))
     return PairedDifference(
@@ -224,12 +228,14 @@ def measure(episodes: Sequence[Episode]) -> Measures:
         loop_rate=ratio(sum(each.looped for each in episodes), len(episodes)),
         truncation_rate=ratio(sum(each.truncated for each in episodes), len(episodes)),
         turns_per_success=ratio(sum(each.turns for each in episodes), successes),
+        # The tokens of some episodes alone would make a success look cheaper than it is.
         completion_tokens_per_success=ratio(sum(tokens), successes) if len(tokens) == len(episodes) else None,
     )
 
 
 def pass_at_powers(outcomes: Mapping[str, Sequence[bool]]) -> dict[str, float]:
     """pass@k, averaged over the tasks, for k = 1, 2, 4 … up to the fewest attempts that any task had."""
+    # A larger k would leave the tasks with fewer attempts out of the mean.
     fewest = min((len(attempts) for attempts in outcomes.values()), default=0)
     sizes = [2**power for power in range(fewest.bit_length())]
     return {str(k): fmean(pass_at_k(len(attempts), sum(attempts), k) for attempts in outcomes.values()) for k in sizes}
@@ -266,6 +272,7 @@ def episode_of(trajectory: Trajectory, success: bool) -> Episode:
         attempt=trajectory.attempt,
         success=success,
         actions=actions,
+        # One action may be answered by several errors.
         invalid=min(refused, actions),
         turns=len({item.turn for item in own if isinstance(item, Action)}),
         looped=loops(steps(trajectory)),

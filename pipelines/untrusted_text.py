@@ -32,6 +32,7 @@ def cut(text: str, limit: int) -> str:
 
 def label(text: str, limit: int) -> str:
     """A name in one line of at most ``limit`` characters: of a long one its beginning and its end."""
+    # Cut first: the text may have megabytes, of which little is shown.
     line = " ".join(visible(text[: 20 * limit]).split())
     if len(line) <= limit:
         return line

@@ -4,6 +4,7 @@
 - {verdict: check_rules, at_least: 0.5}
 - {label: language, equals: en}
 - {value: mc, at_least: 0.5}
+- {quality: calls_misfit, at_most: 0}
 - {field: outcome.truncated, equals: false}
 - {field: usage.completion_tokens, at_most: 2000}
 
@@ -25,9 +26,10 @@ from agentmill.schemas.config import Config
 from agentmill.schemas.errors import near_match
 from agentmill.schemas.records.record import Record
 from agentmill.schemas.records.trajectory import Trajectory
+from agentmill.schemas.records.verdict import Quality
 from agentmill.schemas.views.annotations import KINDS, Annotations
 
-ANNOTATIONS = ("verdict", "label", "value")
+ANNOTATIONS = ("verdict", "label", "value", "quality")
 SUBJECTS = (*ANNOTATIONS, "field")
 
 COMPARED = {
@@ -50,6 +52,7 @@ class Condition(Config):
     )
     label: str | None = Field(default=None, description="name of a label, compared by its value")
     value: str | None = Field(default=None, description="name of a value, an estimate of what is to come")
+    quality: str | None = Field(default=None, description="a count of the step `quality`, as turns or calls_misfit")
     field: str | None = Field(default=None, description="a field of the row, with dots")
     passed: bool | None = Field(default=None, description="the success or failure of the verdict")
     equals: Any = Field(default=None, description="the value must be this")
@@ -61,7 +64,7 @@ class Condition(Config):
     def _one_subject_one_test(self) -> Condition:
         subjects = [name for name in SUBJECTS if getattr(self, name) is not None]
         if len(subjects) != 1:
-            raise ValueError("a condition names one of `verdict`, `label`, `value` or `field`")
+            raise ValueError("a condition names one of `verdict`, `label`, `value`, `quality` or `field`")
         # By what was given and not by value: `equals: null` is a test, and asks for null.
         tests = self.model_fields_set & {"passed", "equals", "one_of", "at_least", "at_most"}
         if not tests:
@@ -86,7 +89,7 @@ class Condition(Config):
     def _can_hold(self) -> Condition:
         (subject,) = (name for name in SUBJECTS if getattr(self, name) is not None)
         annotation_needs = f"`{subject}: {getattr(self, subject)}`"
-        held = field_type(Trajectory, self.field) if self.field is not None else COMPARED[subject]
+        held = self._held(subject)
         for bound in ("at_least", "at_most"):
             if getattr(self, bound) is not None and held.kinds and "number" not in held.kinds:
                 raise ValueError(
@@ -102,8 +105,13 @@ class Condition(Config):
             raise ValueError(f"no number is at least {self.at_least:g} and at most {self.at_most:g}")
         return self
 
+    def _held(self, subject: str) -> FieldType:
+        if self.field is not None:
+            return field_type(Trajectory, self.field)
+        return COMPARED[subject] if self.quality is None else field_type(Quality, self.quality, "quality")
+
     def annotations(self) -> Iterator[tuple[str, str]]:
-        """The annotation that it asks for, as (``verdict``, ``label`` or ``value``, its name); none for a field."""
+        """The annotation that it asks for, as (one of ``ANNOTATIONS``, its name); none for a field."""
         return ((kind, getattr(self, kind)) for kind in ANNOTATIONS if getattr(self, kind) is not None)
 
     def _values(self) -> list[Any]:
@@ -122,7 +130,7 @@ class Condition(Config):
 
     def __str__(self) -> str:
         """Short, for the reason of a row that was left out."""
-        return ".".join(str(value) for value in (self.verdict, self.label, self.value, self.field) if value is not None)
+        return ".".join(str(value) for value in map(self.__getattribute__, SUBJECTS) if value is not None)
 
     def _found(self, row: Record, annotations: Annotations, item: int | None) -> Any:
         """What is compared; ``None`` where nothing is known."""
@@ -135,6 +143,8 @@ class Condition(Config):
         if self.value is not None:
             value = annotations.value(self.value, item)
             return value and value.value
+        if self.quality is not None:
+            return getattr(annotations.quality, self.quality, None)
         found: Any = row
         for part in str(self.field).split("."):
             found = found.get(part) if isinstance(found, dict) else getattr(found, part, None)
@@ -183,7 +193,7 @@ def _check_value(value: Any, held: FieldType, annotation_needs: str, subject: st
 
 
 class AnnotationNeed(msgspec.Struct, frozen=True):
-    """``parameter``, as the recipe has it, asks for the annotation ``name`` of ``kind`` verdict, label or value."""
+    """``parameter``, as the recipe has it, asks for the annotation ``name`` of ``kind``, one of ``ANNOTATIONS``."""
 
     parameter: str
     kind: str
@@ -192,7 +202,7 @@ class AnnotationNeed(msgspec.Struct, frozen=True):
     @property
     def role(self) -> str:
         """The role of the tables that may hold it."""
-        return f"{self.kind}s"
+        return self.kind if self.kind == "quality" else f"{self.kind}s"
 
 
 def annotation_needs(config: Config) -> Iterator[AnnotationNeed]:

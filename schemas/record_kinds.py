@@ -54,7 +54,7 @@ _KINDS = (
     RecordKind(type=Value, key=None, role="values", shown="value"),
     RecordKind(type=Selection, key=None, role="selections", shown="selection"),
     RecordKind(type=Node, key="node_id"),
-    RecordKind(type=Quality, key="trajectory_id"),
+    RecordKind(type=Quality, key="trajectory_id", role="quality"),
     RecordKind(type=Dropped, key="input_id"),
     RecordKind(type=Image, key="sha256"),
 )

@@ -14,6 +14,7 @@ from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 
 TOOLS = ("unshare", "nsenter", "mount", "ip")
+# A new network has its loopback down. The shell becomes ``sleep``, so killing that one process frees both namespaces.
 _HOLD = 'ip link set lo up && mount -t tmpfs -o size="$2"m none "$1" && echo ready && exec sleep infinity'
 _BLOCK = bytes(2**20)
 

@@ -141,6 +141,7 @@ class Experiment:
         baseline = folder / "baseline"
         self._make_baseline(baseline)
         expected = digests_of(baseline)
+        # Emptied, so that what the baseline leaves is not attributed to a fault.
         self._left()
         stages = msgspec.json.decode((baseline / SUMMARY).read_bytes(), type=Summary).stages
         seconds = {name: stage.seconds or 0.0 for name, stage in stages.items()}
@@ -182,6 +183,7 @@ class Experiment:
         """
         folder = self._settings.folder / f"run-{number:04d}"
         shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed together with the experiment
+        # By the number of the run, so that an experiment that is continued tries what it would have tried at once.
         chance = random.Random(f"{self._settings.seed}/{number}")
         with ExitStack() as stack:
             size = self._settings.device_mb
@@ -203,6 +205,7 @@ class Experiment:
             if wrong:
                 self._log(f"run {number} did not end as the baseline: {'; '.join(wrong[:5])}")
             held = not wrong and not any(each.wrong for each in run.tried)
+            # The device goes with its namespace, and a run that was not survived is kept.
             if device is not None and not held:
                 shutil.copytree(device.outside, folder, dirs_exist_ok=True)
         if held:

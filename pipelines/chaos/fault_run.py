@@ -93,6 +93,7 @@ class FaultRun:
             chance=chance,
             device=self._device,
         )
+        # A copy, since the kind that applies moves to the end of the list.
         for kind in [*kinds] if began and command.runs() else ():
             paused = FAULTS[kind].inject(scene)
             if paused is not None:

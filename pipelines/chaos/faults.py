@@ -112,6 +112,7 @@ def wake_workers(scene: Scene) -> Sequence[int] | None:
 
 def corrupt(scene: Scene) -> Sequence[int] | None:
     """A bit of the newest file of an unfinished table flips, and all processes are killed."""
+    # Stopped first, so that the table is not finished between the look and the flip.
     paused = stop_all(scene.command.processes())
     files = [path for path in scene.folder.rglob("*.parquet") if path.stat().st_size]
     if not files or (scene.folder / MANIFEST_NAME).exists():

@@ -61,6 +61,7 @@ class Export(msgspec.Struct, frozen=True, kw_only=True):
 @click.option("--verdicts", multiple=True, metavar="TABLE", help="Verdicts on them, for where=success and the like.")
 @click.option("--labels", multiple=True, metavar="TABLE", help="Labels of them or their steps.")
 @click.option("--values", multiple=True, metavar="TABLE", help="Values of them or their steps.")
+@click.option("--quality", multiple=True, metavar="TABLE", help="Counts of them, made by the step quality.")
 @click.option(
     "--selections", multiple=True, metavar="TABLE", help="Selections made by curate; all that know one must keep it."
 )
@@ -80,6 +81,7 @@ def export(
             f"unknown target {target!r}; known: {', '.join(TARGETS)}.{near_match(target, TARGETS)}",
             ErrorCode.UNKNOWN_NAME,
         )
+    # A path may hold an equals sign.
     tables = [each for each in arguments if "=" not in each or Path(each).exists()]
     parameters = [each for each in arguments if each not in tables]
     if not tables:

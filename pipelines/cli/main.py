@@ -146,6 +146,7 @@ def main() -> NoReturn:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in `agentmill … &` of a script: it is asked for by kill
         signal.signal(signal.SIGINT, signal.default_int_handler)
     for stream in (sys.stdout, sys.stderr):
+        # A terminal or a pipe of another encoding must not end a command for one character.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     if logging.lastResort is not None:
@@ -171,6 +172,7 @@ def invoke(arguments: list[str]) -> int:
     debug = "--debug" in arguments
     try:
         with missing_modules_explained():
+            # Else click prints errors itself and exits with codes of its own.
             outcome = agentmill.main(
                 [each for each in arguments if each != "--debug"], prog_name="agentmill", standalone_mode=False
             )
@@ -184,6 +186,7 @@ def invoke(arguments: list[str]) -> int:
         resume = shlex.join(["agentmill", *arguments])
         return report(error, f"{error}\n{error.advice} and go on with: {resume}", FAILED, debug)
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  the outermost boundary: any failure becomes one line
+        # That of a connection is a failure like any other.
         if isinstance(error, BrokenPipeError) and silenced():
             return FAILED
         if is_interrupt(error) or isinstance(error, click.Abort):
@@ -214,6 +217,7 @@ def silenced() -> bool:
     """Whether stdout or stderr is a pipe that nobody reads any more; what is still said to it then goes nowhere."""
     gone = [stream.fileno() for stream in (sys.stdout, sys.stderr) if is_closed(stream.fileno())]
     for descriptor in gone:
+        # Python flushes both streams as it exits, which would fail once more.
         os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
     return bool(gone)
 

@@ -86,6 +86,7 @@ def publish(path: Path, dry_run: bool, private: bool, replace: bool, as_json: bo
     api = HfApi()
     order = ordered(path, given)
     if not dry_run:
+        # First, since looking through all rows may take long.
         check_token(api, order.repo, order.revision)
     with tempfile.TemporaryDirectory(prefix="agentmill-publish-") as scratch:
         publication = model(order) if is_model(path) else dataset(order, Path(scratch))

@@ -62,6 +62,7 @@ class StageFn(beam.DoFn):
             mistake = error if isinstance(error, UserError) else missing_extra(error)
             text = f"{type(error).__name__}: {error}" if mistake is None else str(mistake)
             failure = Failure(code=None if mistake is None else mistake.code, text=text, trace=traceback.format_exc())
+            # Only the note may fail, as on a full device; the error itself is raised anyhow.
             with suppress(OSError, UserError):
                 self.workspace.fail(failure)
             raise
@@ -121,8 +122,10 @@ class AsyncFn(StageFn):
         with self.boundary():
             while self._window is not None and self._window.in_flight:
                 results += self._collect()
+            # This worker may have nothing more to do while others work on for long.
             if self._journal is not None:
                 self._journal.note(0, at_once=True)
+        # No element is at hand whose window the results could take, so Beam asks for windowed values here.
         for result in results:
             yield WindowedValue(result, MIN_TIMESTAMP, (GlobalWindow(),))
 
@@ -154,6 +157,7 @@ class AsyncFn(StageFn):
                 if self._halted():
                     continue
                 window.launch(Pending(shard, record, row, unit))
+            # Also where the window has room: what has ended goes into the journal at once.
             while window.has_completed():
                 results += self._collect()
         self._reading = None
@@ -185,6 +189,7 @@ class AsyncFn(StageFn):
             if isinstance(completed.error, UserError | MemoryError):
                 raise completed.error
             if isinstance(completed.error, Denied):
+                # The unit stays waiting and is not journalled, so the next run does it.
                 self._stop_launching(completed.error.detail, completed.error.advice)
                 return []
             if isinstance(completed.error, Unreachable):
@@ -203,6 +208,7 @@ class AsyncFn(StageFn):
         # Before the unit counts as done, so that a kill after this line costs nothing.
         journal.write(pending.unit, completed.results, measured)
         shard.waiting -= 1
+        # Units of the chunk that is still read are not all counted as waiting yet.
         return [] if shard.waiting or shard is self._reading else [self._store(shard)]
 
     def _store(self, shard: Shard) -> ShardResult:
@@ -220,12 +226,14 @@ class AsyncFn(StageFn):
             try:
                 window.start()
             except BaseException:
+                # Else the thread of a window whose operation cannot be opened would be left behind.
                 window.stop()
                 raise
             self._window = window
         return self._window, self._journal
 
 
+# Rows make many objects that stay until their shard is written: to look at these again and again frees nothing.
 RARE = (200_000, 20, 20)
 """Objects that are made before the young ones are looked at, and how often until the older ones are."""
 

@@ -54,6 +54,7 @@ def _take_over(workspace: Workspace) -> None:
     """Keep what is done of an earlier attempt and undamaged."""
     for name in _OF_AN_ATTEMPT:
         (workspace.path / name).unlink(missing_ok=True)
+    # Signs of life of workers that are gone would never change again, and count as silence.
     shutil.rmtree(workspace.path / "alive", ignore_errors=True)
     # A worker of the old attempt may still have the journal open, and an open file follows a rename.
     renew(workspace.journal)
@@ -66,6 +67,7 @@ def _take_over(workspace: Workspace) -> None:
                 note.unlink()
             else:
                 places.add(result.place)
+    # No note names them: their worker ended between the files and the note.
     for path in workspace.path.glob("[0-9]*-*/"):
         if path.name not in places:
             shutil.rmtree(path, ignore_errors=True)
@@ -88,8 +90,10 @@ def clear(folder: Path) -> None:
     """
     check_ours(folder)
     (folder / WORK).mkdir(parents=True, exist_ok=True)
+    # Without a manifest and a plan, a kill in the middle would leave shards that ``check_ours`` takes for the user's.
     (folder / CLEARING).touch()
     (folder / MANIFEST_NAME).unlink(missing_ok=True)
+    # The folder with that mark goes last.
     for name in ("data", "dropped", *SIDES, TEMPORARY_FOLDER, WORK):
         shutil.rmtree(folder / name, ignore_errors=True)
 

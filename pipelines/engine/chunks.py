@@ -53,6 +53,7 @@ def read_chunk(chunk: Chunk, record_type: type[Record]) -> Sequence[Any]:
     """The records of ``chunk``, in order. Raises ``UserError`` for a shard that cannot be read."""
     path = Path(chunk.path)
     if chunk.stop - chunk.start < chunk.rows:
+        # Whatever is wrong with the file, ``read_shard`` finds it again and explains it.
         with contextlib.suppress(pa.ArrowException, OSError, UserError):
             return from_arrow(_rows(path, chunk.start, chunk.stop), record_type)
     return read_shard(path, record_type)[chunk.start : chunk.stop]

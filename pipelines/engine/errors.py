@@ -16,6 +16,7 @@ from agentmill.schemas.records.verdict import Dropped
 from agentmill.synthesis.environments.environment import EnvError
 from agentmill.synthesis.generators.generator import GenerationError
 from agentmill.synthesis.policies.policy import PolicyError
+from agentmill.synthesis.verifiers.verifier import VerifierError
 
 LARGEST_INPUT_BYTES = 65_536
 """An input whose JSON is longer is kept as a reference to its shard and row."""
@@ -45,6 +46,7 @@ def dead_letter(error: Exception, input_id: str, operation: AnyOperation, contex
     reason, blamed = attribute(error, operation.blamed)
     if isinstance(error, GenerationError) and error.history:
         context = {**context, "history": error.history}
+    # A message may quote lone surrogates, which neither JSON nor Arrow can hold.
     detail = describe(error).encode(errors="backslashreplace").decode()
     return Dropped(input_id=input_id, stage=operation.name, reason=reason, blamed=blamed, detail=detail, input=context)
 
@@ -57,6 +59,8 @@ def attribute(error: Exception, default: Blamed) -> tuple[str, Blamed]:
         return error.reason, "policy"
     if isinstance(error, GenerationError):
         return error.reason, "generator"
+    if isinstance(error, VerifierError):
+        return error.reason, "verifier"
     return "unexpected_error", default
 
 
@@ -64,7 +68,7 @@ def describe(error: Exception) -> str:
     """The message of an expected error; of any other its type and the place it was raised at, too."""
     if isinstance(error, PolicyError | GenerationError):
         return error.detail
-    if isinstance(error, EnvError):
+    if isinstance(error, EnvError | VerifierError):
         return str(error)
     frames = traceback.extract_tb(error.__traceback__)
     place = f" (in {frames[-1].name}, {Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""

@@ -46,6 +46,7 @@ def execute(run: StageRun, chunks: Sequence[Chunk], workspace: Workspace, done: 
 
         from agentmill.pipelines.engine.transform import StageTransform
 
+        # Beam has no setting for it; a name in its module goes before the builtin.
         vars(sdk_worker)["print"] = say_unless_stopped
 
         runner = run.runner.beam_runner(workspace.path / "workers.log", workspace.stop_file)
@@ -61,6 +62,7 @@ def execute(run: StageRun, chunks: Sequence[Chunk], workspace: Workspace, done: 
                     await_worker(result, run, workspace)
                 result.wait_until_finish()
         except StageFailed:
+            # From ``await_worker``, which has explained it already.
             raise
         except (Exception, KeyboardInterrupt) as error:
             # Whatever broke while the run was being interrupted broke for that reason.
@@ -139,11 +141,13 @@ def explained(error: Exception, run: StageRun, workspace: Workspace) -> Exceptio
     failure = workspace.failure()
     if failure is not None and failure.code is not None:
         return UserError(failure.text, failure.code)
+    # Errors of workers arrive as text, so there is no ``errno`` to look at.
     if "no space left on" in str(error).lower():
         return UserError(
             f"no space left on the device for {run.folder}: free some and run the same command", ErrorCode.NO_SPACE
         )
     trace = failure.trace if failure else "".join(traceback.format_exception(error))
+    # Where the trace cannot be written, the error is still worth its line.
     with contextlib.suppress(OSError):
         (workspace.path / "failure.txt").write_text(trace, encoding="utf-8")
     text = failure.text if failure else f"{type(error).__name__}: {' '.join(str(error).split()):.300}"

@@ -23,6 +23,7 @@ from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.record import Record
 
+# A statement of SQLite takes a limited number of variables: 999 in versions before 3.32.
 _QUERY_IDS = 500
 _BUSY_TIMEOUT_S = 60.0
 _BUSY_PAUSE_S = 0.05
@@ -40,6 +41,8 @@ class Journal:
         self._sides = tuple(sides)
         self._decoder = msgspec.json.Decoder(entry_type(writes, sides))
         self._encoder = msgspec.json.Encoder()
+        # Beam may run the bundles of one DoFn in different threads, one after the other.
+        # Without an isolation level, Python opens no transactions by itself.
         self._database = sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
         with self._disk_errors():
             self._switch_to_wal()
@@ -60,6 +63,7 @@ class Journal:
         outputs = {result.input_id: self._encode(result) for result in results if result.dropped is None}
         rows = [(input_id, outputs.get(input_id)) for input_id in unit]
         with self._disk_errors():
+            # Waits for the write lock up to the time-out; a transaction that takes it later may be refused at once.
             self._database.execute("BEGIN IMMEDIATE")
             # An input that was dropped in an earlier attempt is tried again, and its second end replaces the first.
             self._database.executemany("INSERT OR REPLACE INTO ended VALUES (?, ?)", rows)
@@ -81,6 +85,7 @@ class Journal:
                 self._database.execute("PRAGMA journal_mode=WAL")
                 return
             except sqlite3.OperationalError as error:
+                # The low byte is the primary code, which extended codes such as SQLITE_BUSY_RECOVERY share.
                 if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
                     raise
             time.sleep(_BUSY_PAUSE_S)
@@ -154,6 +159,7 @@ def renew(path: Path) -> None:
             contextlib.closing(sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S)) as held,
             contextlib.closing(sqlite3.connect(fresh)) as copied,
         ):
+            # A copy of the file alone would lack what is still in its log.
             held.backup(copied)
             for table in TABLES:  # a full device may have been in the way of some
                 copied.execute(table)
@@ -166,6 +172,7 @@ def renew(path: Path) -> None:
             "free space and run the same command, or delete it: what it holds is then made again",
             ErrorCode.JOURNAL_UNREADABLE,
         ) from error
+    # The journal before its logs: a kill after that leaves the case above, and the copy is used.
     for old in (path, *logs):
         old.unlink(missing_ok=True)
     fresh.rename(path)

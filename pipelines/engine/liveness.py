@@ -97,10 +97,12 @@ class Pulse:
         """
         if not self._workspace.path.is_dir():
             if self._chunks:
+                # An exception would end this thread and not the process.
                 os._exit(SUPERSEDED)
             return False
         if time.monotonic() - self._renewed > RENEW_S:
             self._renewed = time.monotonic()
+            # If the folder is gone, the next look finds that out.
             with contextlib.suppress(OSError):
                 os.utime(self._file)
         if self._silence() > HOLD_S:
@@ -115,6 +117,7 @@ class Pulse:
         return self._launcher.of(stamp(self._workspace.lease))
 
 
+# Beam makes several functions in one process; one thread gives the signs of life of all.
 _pulses: dict[str, Pulse] = {}
 
 
@@ -145,6 +148,7 @@ class Watchdog:
     def watching(self) -> Iterator[None]:
         """Watch in a thread of its own."""
         thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
+        # Before the thread, which renews only what is there.
         self._workspace.lease.touch()
         thread.start()
         try:

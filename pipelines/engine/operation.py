@@ -14,7 +14,7 @@ import msgspec
 
 from agentmill.schemas.record_kinds import KEYS
 from agentmill.schemas.records.record import Record
-from agentmill.schemas.records.verdict import Dropped, Node
+from agentmill.schemas.records.verdict import Dropped, Label, Node
 
 Blamed = Literal["environment", "policy", "verifier", "generator", "format", "input", "curation"]
 In = TypeVar("In", bound=Record)
@@ -36,7 +36,7 @@ class Unit(tuple[str, ...]):
         return unit
 
 
-SIDES: Mapping[str, type[Record]] = {"nodes": Node}
+SIDES: Mapping[str, type[Record]] = {"nodes": Node, "labels": Label}
 """Tables that an operation may write besides its own. ``NAME/SIDE`` is their folder, and what later steps call them."""
 
 
@@ -187,6 +187,7 @@ def identity(record: Record) -> str:
     if key is not None:
         return str(getattr(record, key))
     annotation: Any = record
+    # Padded with zeros, so that ids sort as the numbers do.
     item = "" if annotation.item is None else f"{annotation.item:06d}"
     return f"{annotation.trajectory_id}/{item}/{annotation.name}"
 

@@ -46,6 +46,7 @@ def add_measures(database: sqlite3.Connection, measures: Mapping[str, float]) ->
 
 def note_flying(database: sqlite3.Connection, inputs: int) -> None:
     """Note how many inputs this worker has in flight."""
+    # Workers of the threading runner share one process.
     worker = f"{socket.gethostname()}-{os.getpid()}-{threading.get_ident()}"
     database.execute("INSERT OR REPLACE INTO flying VALUES (?, ?, ?)", (worker, inputs, time.time()))
 
@@ -65,6 +66,7 @@ def progress_snapshot(journal: Path, since: float) -> ProgressSnapshot:
                 measures=dict(database.execute("SELECT name, value FROM measured")),
             )
     except sqlite3.Error:
+        # It may be locked, or not have all of its tables yet; the next look sees more.
         return ProgressSnapshot()
 
 

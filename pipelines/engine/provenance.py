@@ -44,6 +44,7 @@ def check_ours(folder: Path) -> None:
         )
     begun = (folder / MANIFEST_NAME).exists() or (folder / CLEARING).exists() or any(plans(folder))
     for name in entries(folder):
+        # Where no table was begun, a shard by one of our names may still be the user's.
         if not _OURS.fullmatch(name) or not (begun or re.fullmatch(_SCRATCH, name)):
             raise UserError(
                 f"{folder} holds {name!r}, which is no part of a table that was begun there\n"

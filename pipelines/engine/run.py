@@ -84,6 +84,7 @@ class Tracker:
         """Inputs that have ended, those in flight, and what came of them."""
         if isinstance(self._operation, AsyncOperation):
             return progress_snapshot(self._workspace.journal, self._since)
+        # A note never changes, so each is read once.
         for index in self._workspace.finished(self._phase) - self._read.keys():
             result = self._workspace.result(self._phase, index)
             self._read[index] = result.counts.read if result else 0
@@ -106,6 +107,7 @@ def run_stage(run: StageRun, progress: StageProgress | None = None) -> Manifest:
     # Before the runner is checked: a table that is finished needs none.
     manifest = finished(run.folder, run.provenance, run.replace)
     if manifest is not None:
+        # A kill right after the manifest was written leaves the folder of attempts behind.
         attempts.end(run.folder)
         if progress is not None:
             progress.skipped(run.name, manifest)
@@ -155,6 +157,7 @@ def loss_noticed() -> Iterator[None]:
 def work(run: StageRun, chunks: Sequence[Chunk], workspace: Workspace, progress: StageProgress | None) -> float | None:
     """One attempt. Returns the mean utilisation of the servers, if it is known. Raises as ``execute``."""
     tracker = Tracker(run.operation, workspace)
+    # In this order: the interrupt for a worker that ended may still come while its handler is taken back.
     with (
         reporting(run, chunks, tracker, progress) as load,
         loss_noticed(),
@@ -243,6 +246,7 @@ def conclude(
         config_digest=run.provenance.config_digest,
         inputs=run.provenance.inputs,
         counts=counts,
+        # Sorted by name: which name came first depends on which units ended first.
         reasons=dict(sorted(total(each.reasons for each in present).items())),
         files=[each.data for each in present],
         dropped_files=[each.dropped for each in present if each.dropped is not None],

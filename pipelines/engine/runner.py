@@ -87,6 +87,7 @@ class RunnerConfig(Config):
         workers = {"direct_num_workers": self.workers} if self.name.startswith("multi_") else {}
         complaint = io.StringIO()
         try:
+            # Beam reads values with argparse, which prints its complaint and exits.
             with contextlib.redirect_stderr(complaint):
                 options = PipelineOptions.from_dictionary({**self.options, **workers})
                 options.get_all_options()
@@ -118,9 +119,11 @@ def _local_runner(name: str, workers: int, log: Path, stop_file: Path) -> Any:
         return FnApiRunner()
     if name == "multi_threading":
         return FnApiRunner(default_environment=environments.EmbeddedPythonGrpcEnvironment.default())
+    # -P: a folder of the working directory must not come before a package of the same name.
     worker = [sys.executable, "-P", "-m", "agentmill.pipelines.engine.worker_process", str(os.getpid()), str(stop_file)]
     shared = f"{PROCESSES}={workers}"  # the memory of sandboxes is bounded over all workers together
     # Signals to the process group are for the launcher, also while the worker is not there yet.
+    # ``exec``, so that the process whose end Beam waits for and reports is the worker itself.
     command = f"trap '' INT TERM; exec env {shared} {shlex.join(worker)} >>{shlex.quote(str(log))} 2>&1"
     return FnApiRunner(default_environment=environments.SubprocessSDKEnvironment.from_command_string(command))
 
@@ -169,7 +172,11 @@ def _check_dataflow(options: dict[str, Any]) -> None:
     missing = [name for name in ("project", "region", "temp_location") if name not in options]
     if missing:
         raise UserError(f"runner dataflow needs runner.options: {', '.join(missing)}", ErrorCode.RUNNER_OPTION_MISSING)
-    if importlib.util.find_spec("google.cloud.storage" if importlib.util.find_spec("google") else "google") is None:
+    try:
+        found = importlib.util.find_spec("google.cloud.storage")
+    except ModuleNotFoundError:  # of a package above it
+        found = None
+    if found is None:
         raise UserError(
             "runner dataflow needs Beam's Google Cloud parts: pip install 'apache-beam[gcp]==2.77.0'",
             ErrorCode.EXTRA_MISSING,

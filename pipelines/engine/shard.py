@@ -194,6 +194,7 @@ class Shard:
             return []
         claims = []
         for input_id, output in self.rows:
+            # The next phase knows an output by its own id alone (``resume``).
             if identity(output) != input_id:
                 raise self._broken(f"input {input_id} gave an output with another id, {identity(output)}")
             key = self._operation.unique_key(output)

@@ -44,6 +44,7 @@ _loops: set[asyncio.AbstractEventLoop] = set()
 """Event loops in which episodes of this process run."""
 
 
+# No ``Exception``: the boundary that drops inputs for what plug-ins raise must not catch it.
 class Stopped(BaseException):
     """Work was given up because the run was interrupted."""
 
@@ -66,6 +67,7 @@ def interruptible(stop_file: Path) -> Iterator[None]:
     stopped.clear()
     requested.clear()
     lost.clear()
+    # Python lets only the main thread set handlers of signals.
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -90,6 +92,7 @@ def interruptible(stop_file: Path) -> Iterator[None]:
 
     def report(arguments: threading.ExceptHookArgs) -> None:
         name = arguments.thread.name if arguments.thread else ""
+        # Beam raises in this thread when a worker process ends with an error, and reports that nowhere else.
         if name == _WORKER_THREAD and not stopped.is_set():
             lose(str(arguments.exc_value))
         elif name not in _RUNNER_THREADS:
@@ -97,6 +100,7 @@ def interruptible(stop_file: Path) -> Iterator[None]:
 
     def again(arguments: sys.UnraisableHookArgs) -> None:
         if isinstance(arguments.exc_value, KeyboardInterrupt):
+            # By a timer: what this hook raises itself would be ignored as well.
             threading.Timer(_AGAIN_S, wake_main).start()
         else:
             ignored(arguments)
@@ -111,6 +115,7 @@ def interruptible(stop_file: Path) -> Iterator[None]:
         signal.signal(_WAKE, signal.SIG_IGN)  # a worker that is lost now had nothing left to do
         signal.signal(signal.SIGINT, previous)
         sys.unraisablehook = ignored
+        # Threads of an interrupted run break later still, and their tracebacks would be printed.
         if not stopped.is_set():
             threading.excepthook = hook
 
@@ -143,6 +148,7 @@ def held_loops() -> Iterator[None]:
     free = threading.Event()
     for loop in list(_loops):
         with contextlib.suppress(RuntimeError):  # it has just been closed
+            # A callback that blocks keeps all others of its loop waiting.
             loop.call_soon_threadsafe(free.wait)
     try:
         yield
@@ -156,6 +162,7 @@ def end_workers(stop_file: Path) -> None:
     What the runner says of their end belongs to that attempt.
     """
     for pid in children_of(os.getpid()):
+        # A worker has the stop file of its attempt on its command line.
         if str(stop_file) in words_of(pid):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -175,6 +182,7 @@ def follow(launcher: int, stop_file: Path) -> None:
 def _watch(launcher: int, stop_file: Path) -> None:
     while alive(launcher) and not stop_file.exists():
         time.sleep(_POLL_S)
+    # An exception would end this thread and not the process.
     os._exit(1)
 
 

@@ -44,6 +44,7 @@ class StageTransform(beam.PTransform[Any, Any]):
             return chunks | "Process" >> beam.ParDo(RowsFn(operation, workspace, "results"))
         candidates = chunks | "Propose" >> beam.ParDo(RowsFn(operation, workspace, "candidates"))
         losers = candidates | "Claim" >> beam.FlatMap(claims) | "Meet" >> beam.GroupByKey() | beam.FlatMap(losers_of)
+        # Chunks without losers go through as well: each needs its final shard.
         keyed = candidates | "ByChunk" >> beam.Map(by_chunk)
         meeting = {"candidate": keyed, "losers": losers} | "Return" >> beam.CoGroupByKey()
         return meeting | "Settle" >> beam.ParDo(SettleFn(operation, workspace))
@@ -71,6 +72,7 @@ class RowsFn(StageFn):
         yield result
 
     def _write(self, chunk: Chunk) -> ShardResult:
+        # Late, since a worker of a resumed run may find all its chunks done.
         if not self._open:
             self._rows_operation.open()
             self._open = True
@@ -81,6 +83,7 @@ class RowsFn(StageFn):
                 try:
                     results = list(operation.process(record, unit))
                 except (UserError, MemoryError):
+                    # No input is at fault for these, and the next one would meet the same.
                     raise
                 except Exception as error:  # noqa: BLE001 - the boundary that attributes what plug-ins raise
                     shard.fail(unit, error, record, row)

@@ -78,6 +78,7 @@ class Window:
             raise RuntimeError("nothing is in flight")
         completed = None
         while completed is None:
+            # In steps, since the flag of an interrupt wakes nobody who waits.
             stop.check()
             with contextlib.suppress(queue.Empty):
                 completed = self._completed.get(timeout=_POLL_S)
@@ -127,6 +128,7 @@ class Window:
         if generation != self._generation:
             return
         task = self._loop.create_task(self._process(pending))
+        # The loop itself refers to its tasks weakly.
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -134,6 +136,7 @@ class Window:
         done = self._completed  # of this generation: those that are abandoned go nowhere
         try:
             results: Iterable[Result] = await self._operation.process(pending.record, pending.unit)
+            # Inside of the ``try``: a generator raises only while it is read.
             completed = Completed(pending, list(results))
         except Exception as error:  # noqa: BLE001 - handed to the feeding thread, which judges it
             completed = Completed(pending, error=error)
@@ -144,4 +147,5 @@ class Window:
         for task in tasks:
             task.cancel()
         if tasks:
+            # A plug-in may swallow its cancellation, and must not keep the worker from ending.
             await asyncio.wait(tasks, timeout=_CANCEL_TIMEOUT_S)

@@ -48,6 +48,7 @@ def main(launcher: int, stop_file: Path) -> None:
     sys.stdout = sys.stderr = cast(TextIO, Log(sys.stderr))
     stop.follow(launcher, stop_file)
 
+    # After ``follow``: Beam takes seconds to import, and the launcher may end in these.
     from apache_beam.runners.worker import sdk_worker_main
 
     sdk_worker_main.main(sys.argv)

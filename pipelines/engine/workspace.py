@@ -35,6 +35,7 @@ from agentmill.schemas.tables import ShardFile, read_shard, write_shard
 
 S = TypeVar("S", bound=msgspec.Struct)
 
+# Errors of file systems that have no hard links, or not this one.
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV)
 
 Phase = Literal["results", "candidates"]
@@ -135,6 +136,7 @@ class Workspace(msgspec.Struct, frozen=True):
 
         Raises ``UserError`` if the device is full, ``Superseded`` if another attempt has taken over.
         """
+        # Looked at first, since writing a shard would make the folder anew. If it goes later, the note finds no folder.
         if not self.path.is_dir():
             raise Superseded
         # A place of its own for every try: two workers may have the same chunk, as after a retry of a bundle.
@@ -173,11 +175,13 @@ class Workspace(msgspec.Struct, frozen=True):
 
     def reopen(self, result: ShardResult) -> None:
         """Take back that a chunk is done."""
+        # The note first: with a note and without files the chunk would count as done.
         self._result_path("results", result.chunk.index).unlink(missing_ok=True)
         shutil.rmtree(self.path / result.place, ignore_errors=True)
 
     def finished(self, phase: Phase) -> set[int]:
         """Which chunks are done."""
+        # Notes that are being written end otherwise.
         return {int(path.stem) for path in (self.path / phase).glob("*.json")}
 
     def _result_path(self, phase: Phase, index: int) -> Path:
@@ -212,6 +216,7 @@ def create_note(path: Path, content: msgspec.Struct) -> bool:
         except OSError as error:
             if error.errno not in _NO_LINKS:
                 raise
+            # Two workers may both pass here. The later note counts then, and names whole files as well.
             if path.exists():
                 return False
             temporary.replace(path)
@@ -240,6 +245,7 @@ def put(source: Path, target: Path) -> None:
     # A run that was killed in the middle of this may have left half a copy.
     target.unlink(missing_ok=True)
     try:
+        # No rename: until the manifest is there, the attempt has to stay whole for a run that resumes it.
         os.link(source, target)
     except OSError as error:
         if error.errno not in _NO_LINKS:

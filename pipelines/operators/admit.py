@@ -52,6 +52,7 @@ class Admit(Operator):
         """The gate for what the tables of ``of`` hold."""
         del context
         default = AdmissionLimits()
+        # A bound that the user gives holds for both searches.
         optimal = min(self.max_expansions, default.plan.optimal_expansions)
         plan = msgspec.structs.replace(default.plan, max_expansions=self.max_expansions, optimal_expansions=optimal)
         limits = msgspec.structs.replace(default, plan=plan)

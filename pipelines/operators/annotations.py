@@ -1,4 +1,4 @@
-"""Verdicts, labels and values, indexed by trajectory id."""
+"""Verdicts, labels, values and counts of quality, indexed by trajectory id."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ COLUMNS: Mapping[str, list[str]] = {
     "verdicts": ["item", "score", "passed", "reason"],
     "labels": ["item", "reason"],
     "values": ["item"],
+    "quality": ["tokens", "language", "status"],
 }
 """The columns that are read of the tables of a role; the evidence of verdicts, which may be long, is not."""
 
-ANNOTATIONS = [ANNOTATION_ROLES[role] for role in COLUMNS]
+ANNOTATIONS = [ANNOTATION_ROLES[role] for role in COLUMNS if role != "quality"]
 """The records that have a name and are asked for by it."""
 
 
@@ -45,10 +46,18 @@ class AnnotationIndex:
         for role, shards in self._shards.items():
             for each in shards:
                 own = found.setdefault(each.trajectory_id, {name: {} for name in COLUMNS})
+                if role == "quality":
+                    shards.put(own[role], role, each, f"trajectory {each.trajectory_id}")
+                    continue
                 of = f"trajectory {each.trajectory_id}" + ("" if each.item is None else f", item {each.item}")
                 shards.put(own[role], (each.item, each.name), each, f"{each.name!r} of {of}")
         self._index = {
-            trajectory_id: Annotations(verdicts=own["verdicts"], labels=own["labels"], values=own["values"])
+            trajectory_id: Annotations(
+                verdicts=own["verdicts"],
+                labels=own["labels"],
+                values=own["values"],
+                quality=own["quality"].get("quality"),
+            )
             for trajectory_id, own in found.items()
         }
 
@@ -105,6 +114,7 @@ def check_names(parameters: Operator, held: Mapping[str, Sequence[Names]]) -> No
     for each in parameters.annotation_needs():
         names = held.get(each.role, ())
         known = frozenset[str]().union(*(found for found in names if found is not None))
+        # A table whose names are not known may hold it.
         if None not in names and each.name not in known:
             raise UserError(
                 f"`{each.parameter}` asks for the {each.kind} {each.name!r}, which no table of `{each.role}` holds\n"

@@ -103,6 +103,7 @@ class Branching(Rollout):
             try:
                 (result,) = await super().process(record, one)
             except (PolicyError, EnvError) as error:
+                # The engine drops a branch that is alone in its unit, and drops nothing where no server answers.
                 if isinstance(error, Unreachable) or len(unit) == 1:
                     raise
                 letter = dead_letter(error, part, self, {"trajectory_id": record.trajectory_id})

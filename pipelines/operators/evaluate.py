@@ -8,6 +8,7 @@ that an agent is evaluated as it acts: its roles, its context, its sampling. Tab
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -143,6 +144,7 @@ class Evaluate(TaskStep):
         plays = list(self.runs())
         arena = Arena(inputs=inputs, context=context, run=run, operator=self.rollout[OPERATOR])
         played = [arena.play(each, self._agent(each), self.roles(each.model, models)) for each in plays]
+        # After all is played: a table without models stops the servers, which the next model or split may still need.
         judged = [arena.judge(each, self._verification()) for each in plays]
         return StepResult(
             counts=sum_counts(played),
@@ -221,7 +223,10 @@ def settle(folder: Path, tables: Mapping[Play, tuple[Table, Table]], models: Seq
     inputs = {f"{run.split}/{run.label}": [table.digest for table in pair] for run, pair in tables.items()}
     made_from = {"models": list(models), "inputs": inputs, "intervals": METHOD}
     file = folder / RESULT
-    held = msgspec.json.decode(file.read_bytes()) if file.exists() else {}
+    held: JsonObject = {}
+    # One that is damaged is made again: all that is in it comes from the tables.
+    with contextlib.suppress(FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError):
+        held = msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
     if {key: held.get(key) for key in made_from} != made_from:
         held = {**made_from, "splits": compare(tables, models)}
         text = msgspec.json.format(msgspec.json.encode(held), indent=2)
@@ -239,6 +244,7 @@ def compare(tables: Mapping[Play, tuple[Table, Table]], models: Sequence[str]) -
             for run, (trajectories, verdicts) in tables.items()
             if run.split == split
         }
+        # What was read and not what was written: dropped episodes are unscored, too.
         begun = {run.label: played.manifest.counts.read for run, (played, _) in tables.items() if run.split == split}
         results[split] = {
             label: msgspec.to_builtins(msgspec.structs.replace(measure(found), unscored=begun[label] - len(found)))

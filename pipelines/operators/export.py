@@ -88,13 +88,16 @@ def export_documents(
     entries, file = entries_of(tables, name, writer, rejoin)
     with disk_errors(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
+        # In the same folder, since a rename needs the same device.
         unfinished = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
         try:
             with displayed(f"export to {name}", sum(table.manifest.counts.written for table in tables)) as advance:
                 exported = write_documents(entries, unfinished, file, advance)
             if name in METADATA_WRITERS:
+                # The rows are read once more, since holding all of them until here would take their memory.
                 metadata = METADATA_WRITERS.load(name)(rows(tables))
                 (unfinished / METADATA).write_bytes(msgspec.json.format(msgspec.json.encode(metadata), indent=2))
+            # ``mkdtemp`` makes folders that only their owner can read.
             unfinished.chmod(0o755)
             unfinished.rename(folder)
         except BaseException:

@@ -34,6 +34,7 @@ class Filter(Operator):
     verdicts: TableNames | None = Field(default=None, description="tables of verdicts on them")
     labels: TableNames | None = Field(default=None, description="tables of labels of them")
     values: TableNames | None = Field(default=None, description="tables of values of them")
+    quality: TableNames | None = Field(default=None, description="tables of counts of them, made by quality")
     where: list[Condition] = Field(min_length=1, description="conditions on verdicts, labels and fields; all must hold")
     name: str = Field(default="filter", description="what the selection is called")
 
@@ -110,6 +111,7 @@ def _absent(conditions: Sequence[Condition], record: Trajectory) -> Iterator[tup
     for path in dict.fromkeys(each.field for each in conditions if each.field is not None):
         names, value = path.split("."), cast(Any, record)
         for place, name in enumerate(names):
+            # Fields of records are checked while the run is planned; only an open mapping may lack one.
             if isinstance(value, dict) and name not in value:
                 yield f"{ABSENT}{path}", 1
                 if (known := nearest(name, map(str, value))) is not None:

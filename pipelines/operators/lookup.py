@@ -37,6 +37,7 @@ class Shards(Generic[R]):
 
     def put(self, known: MutableMapping[K, R], key: K, record: R, called: str) -> None:
         """Add ``record`` to ``known``. Raises ``UserError`` where another one has its ``key``; ``called`` names it."""
+        # Records are compared only where a key comes twice.
         first = known.setdefault(key, record)
         if first is not record and first != record:
             raise self._conflict(first, record, called)

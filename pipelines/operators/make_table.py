@@ -39,6 +39,7 @@ def find_table(
     """
     manifest = finished(context.folder, _provenance(parameters, inputs, context, parameters.seeds(context)), replace)
     if manifest is not None and replace and used_too_few(manifest, min_used):
+        # It was made by the same, so the engine would take it for finished.
         attempts.clear(context.folder)
         manifest = None
     if manifest is not None:
@@ -102,6 +103,7 @@ def slots(context: StepContext) -> dict[str, int]:
 
 def _provenance(parameters: Operator, inputs: Inputs, context: StepContext, seeds: Sequence[Record]) -> Provenance:
     config: dict[str, Any] = parameters.provenance_config(context)
+    # These rows are an input as well, and no table in ``inputs`` has their digest.
     if seeds:
         config = {**config, "seeds": digest([identity(seed) for seed in seeds])}
     return provenance(context.operator, config, inputs)

@@ -95,6 +95,7 @@ class Normalize(Operator, Profile):
         addresses, size = self._addresses(), int(self.part_mb * 1e6)
         if not addresses:
             return plan_parts(tuple(self._files()), size, group_by(self))
+        # Kept is only a plan of what never changes: a file here may be written again under the same name.
         lasting = len(addresses) == len(self.data) and all(hub.parse(each).pinned for each in addresses)
         kept = kept_plan(self._decisive()) if lasting else None
         if kept is not None:
@@ -140,6 +141,7 @@ class Normalization(RowOperation[RawPart, Trajectory]):
     """The trajectories of the records of one part; a record is an input."""
 
     blamed: ClassVar[Blamed] = "format"
+    # A row is a part of the raw files already, and becomes one shard.
     chunk_rows: ClassVar[int] = 1
     sorts: ClassVar[bool] = False
     many: ClassVar[bool] = True
@@ -174,6 +176,7 @@ class Normalization(RowOperation[RawPart, Trajectory]):
                 detail=error.detail.encode(errors="backslashreplace").decode(),
                 input=self._context(raw, record),
             )
+            # A field that only dropped records have is no mistake of the profile.
             return [Result(input_id=unit[0], dropped=letter, measures=self._reader.places_in(raw.data))]
         measures = read.measures
         if raw.not_finite:

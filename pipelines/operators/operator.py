@@ -157,6 +157,7 @@ class Operator(Config):
     def provenance_config(self, context: StepContext) -> JsonObject:
         """What determines the output, except the input tables; stored in the manifest and compared on resume."""
         sampling = {role: self.sampling(role) for role in self.policies()}
+        # Tables and models count by what they are and not by their names; sampling is a part of the model's identity.
         hidden = {*self.table_roles, *self.incidental, *self.model_roles.values(), *chain(*sampling.values())}
         parameters = self.model_dump(mode="json", by_alias=True, exclude=hidden)
         models = {role: context.models[role].identity(given) for role, given in sampling.items()}

@@ -101,6 +101,7 @@ class Picking(RowOperation[Trajectory, Selection]):
         self._selections = {}
         tasks: dict[str, list[Candidate]] = defaultdict(list)
         for trajectory in self._contents.scan():
+            # Reading through the tables may take minutes, in which nothing else notices an interrupt.
             stop.check()
             try:
                 annotations = self._choice.annotations(trajectory.trajectory_id)

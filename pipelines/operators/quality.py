@@ -86,5 +86,6 @@ def load_tokenizer(folder: str) -> Tokenizer:
             ErrorCode.TOKENIZER_MISSING,
         )
     tokenizer = Tokenizer.from_file(str(path))
+    # The file may set a truncation, and every count would end there.
     tokenizer.no_truncation()
     return tokenizer

@@ -28,6 +28,7 @@ class Operators(Registry["type[Operator]"]):
     def load(self, name: str) -> type[Operator]:
         """The configuration class of a step. Raises ``UserError`` for an unknown name."""
         loaded: Any = super().load(name)
+        # By the entry and not by the name: some strategies and views have an operator of their own under their name.
         if self[name] == VERIFIERS.get(name):
             from agentmill.pipelines.operators import verify
 

@@ -97,6 +97,7 @@ class Acting(EpisodeParameters, Operator):
         """``split`` and ``share`` must leave something to play, ``constrain`` something to choose from."""
         check_constrained(self, inputs)
         tables = inputs[self.primary]
+        # A table without rows is refused by the stage, which says what became of them.
         if (self.split is not None or self.share < 1) and any(table.manifest.counts.written for table in tables):
             check_chosen(tables, [self.split], self.share)
 

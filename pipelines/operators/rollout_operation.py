@@ -159,6 +159,7 @@ class Rollout(AsyncOperation[Task | Trajectory, Trajectory]):
             raise EnvError(f"no environment {task and task.environment_id!r} in the tables of `environments`")
         budget = self._budgets[trajectory_id] = Budget(None, None)
         found = await self._found(metered(unit.data, budget), trajectory_id)
+        # Not where an exception passes: ``dropped_measures`` then asks what was spent.
         del self._budgets[trajectory_id]
         trajectories = [each for each in found if isinstance(each, Trajectory)]
         nodes = [each for each in found if isinstance(each, Node)]
@@ -171,6 +172,7 @@ class Rollout(AsyncOperation[Task | Trajectory, Trajectory]):
 
     def measures(self, output: Trajectory) -> Mapping[str, float]:
         """Episodes, successes, turns, tokens and costs."""
+        # What a branch copied was counted with the trajectory that it is from.
         own = (item for item in output.content if item.context_operation != "copied")
         turns = {item.turn for item in own if isinstance(item, Action) and item.turn > 0}
         silent = output.extra.get(SILENT)

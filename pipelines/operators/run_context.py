@@ -68,6 +68,7 @@ class RunContext:
         context = self.with_models(context, models)
         found = find_table(parameters, inputs, context, self.replace, min_used)
         if found is None:
+            # Only where the table has to be made, since it reads every file of the inputs.
             self.verify(inputs)
             self.begin()
             self._warn_of_withheld(parameters, models, context.name)

@@ -153,6 +153,7 @@ class FilterParameters(Operator):
     verdicts: TableNames | None = Field(default=None, description="tables of verdicts on them, for where")
     labels: TableNames | None = Field(default=None, description="tables of labels of them or their steps")
     values: TableNames | None = Field(default=None, description="tables of values of them or their steps")
+    quality: TableNames | None = Field(default=None, description="tables of counts of them, made by quality")
     selections: SelectionTables | None = Field(
         default=None, description="tables of selections of them; each that knows one must keep it, or {any: […]}"
     )

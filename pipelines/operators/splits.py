@@ -15,6 +15,7 @@ from agentmill.schemas.tables import Table, read_columns
 
 def falls_in(number: int, share: float) -> bool:
     """Whether the ``number``-th thing (from 0) falls into ``share``: of the first n things, ``floor(n * share)`` do."""
+    # As it is written: the float 0.1 is no tenth, and the floor of a product may fall below.
     exact = Fraction(str(share))
     return math.floor((number + 1) * exact) > math.floor(number * exact)
 
@@ -32,6 +33,7 @@ def check_held_out(n: int, share: float, things: str) -> None:
 
 def chosen(identifier: str, share: float) -> bool:
     """Whether the thing of that id falls into a random ``share`` of all; a larger share holds a smaller one."""
+    # ``derive_seed`` gives 31 bits.
     return derive_seed("share", identifier) < share * 2**31
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import msgspec
 from pydantic import Field
@@ -36,6 +36,8 @@ from agentmill.schemas.training import (
     is_training,
     template_identity,
 )
+
+R = TypeVar("R")
 
 MODEL = "Model"
 """What a training writes, in the place of the name of a record."""
@@ -101,12 +103,13 @@ class Training(TaskStep, TrainConfig):
         else:
             run.verify(inputs)
             run.begin()
+            # Servers hold the memory that the training needs.
             run.pool.stop()
             run.print_line(f"{context.name}: training starts; the lines below are from the trainer")
             settings = {**self._settings(inputs, models, context.folder), "seed": config["seed"], "recipe": run.name}
             write_atomically(site.config, dump_yaml(settings).encode(), site.notes)
             run_module(f"agentmill.trainers.{self.trainer}", ["--config", str(site.config)])
-        report = msgspec.json.decode(site.record.read_bytes(), type=Report)
+        report = _read(site.record, Report)
         return StepResult(counts=report.counts, reasons=report.reasons, seconds=report.seconds)
 
     def check_trl(self) -> None:
@@ -114,6 +117,7 @@ class Training(TaskStep, TrainConfig):
 
         It asks in a process of its own, since importing TRL takes seconds and much memory.
         """
+        # Where TRL is missing, the need for the extra says so.
         if find_spec("trl") is not None:
             run_module("agentmill.trainers.trl_config", [self.trainer, msgspec.json.encode(self.trl).decode()])
 
@@ -199,7 +203,7 @@ class Site(msgspec.Struct, frozen=True):
         Raises ``UserError`` otherwise.
         """
         plan = self.notes / "plan.json"
-        changes = changed(msgspec.json.decode(plan.read_bytes(), type=Provenance), wanted) if plan.exists() else []
+        changes = changed(_read(plan, Provenance), wanted) if plan.exists() else []
         if changes and not replace:
             raise UserError(
                 f"{self.output} was trained differently: {'; '.join(changes[:4])}\n"
@@ -209,5 +213,17 @@ class Site(msgspec.Struct, frozen=True):
         if changes:
             remove(self.output, "model", lambda names: RECORD in names)
             remove(self.output.with_name(f".{self.output.name}.work"), "unfinished training", is_training)
+        # Written once what gives way is gone: until then the old plan tells what is there.
         self.notes.mkdir(parents=True, exist_ok=True)
         write_atomically(plan, msgspec.json.encode(wanted), self.notes)
+
+
+def _read(path: Path, wanted: type[R]) -> R:
+    """What a training wrote of itself. Raises ``UserError`` for a file that is damaged."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=wanted)
+    except msgspec.MsgspecError as error:
+        raise UserError(
+            f"{path} is damaged ({error})\ndelete it, and run the same command again",
+            ErrorCode.DAMAGED_FILE,
+        ) from error

@@ -236,6 +236,7 @@ class Telling(RowOperation[Trajectory, Record]):
         self._trees = defaultdict(list)
         for trajectory_id, origin in self._roots.items():
             self._trees[origin].append(trajectory_id)
+        # Made here and not in ``__init__``: a cache does not pickle.
         self._made = lru_cache(maxsize=TREES_HELD)(self._make)
 
     def process(self, record: Trajectory, unit: Unit) -> Iterable[Result]:

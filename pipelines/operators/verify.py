@@ -1,4 +1,4 @@
-"""Verification: one verdict per trajectory, by a verifier whose parameters the step gives."""
+"""Verification: the verdicts on each trajectory, by a verifier whose parameters the step gives."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ from agentmill.synthesis.rollouts.blocking_env import (
     environments_closed,
     run_blocking,
 )
-from agentmill.synthesis.verifiers.verifier import Need, Verifier
+from agentmill.synthesis.verifiers.verifier import Finding, Need, Verifier, findings
+
+LABELS = "labels"
+"""The side table of a verifier that writes labels."""
 
 HUNG_IN_A_ROW = 8
 """So many environments that hang one after the other are no accident of single ones."""
@@ -45,7 +48,7 @@ SILENT = {"unscored": "unscored", "error": "errors"}
 
 
 class Verify(Operator):
-    """One verdict per trajectory. ``operator_of`` adds the parameters of a verifier and the tables that it needs."""
+    """Verdicts on each trajectory. ``operator_of`` adds the parameters of a verifier and the tables that it needs."""
 
     primary: ClassVar[str] = "of"
     verb: ClassVar[str | None] = "verify"
@@ -62,12 +65,17 @@ class Verify(Operator):
         return "Verdict"
 
     def annotations(self) -> Sequence[str]:
-        """Its verdicts."""
-        return [str(self.parameters()["name"])]
+        """Its verdicts: on the whole, and on what it checks apart."""
+        verifier = self.verifier()
+        return [verifier.name, *(f"{verifier.name}/{part}" for part in verifier.parts())]
 
     def parameters(self) -> JsonObject:
         """Those of the verifier."""
         return {name: getattr(self, name) for name in self.verifier_type.model_fields}
+
+    def verifier(self) -> Verifier:
+        """The verifier with its parameters."""
+        return self.verifier_type(**self.parameters())
 
     def notes(self, manifest: Manifest) -> list[str]:
         """A warning where verdicts say nothing: whoever asks them drops these trajectories."""
@@ -77,14 +85,14 @@ class Verify(Operator):
         reasons = {name: n for name, n in manifest.metrics.items() if name.partition(".")[0] in SILENT and "." in name}
         why = ", ".join(f"{name.partition('.')[2]} {n:,.0f}" for name, n in sorted(reasons.items()))
         found = ", ".join(f"{n:,.0f} are {SILENT[status]}" for status, n in counted.items() if n)
-        return [f"warning: of {manifest.counts.written:,} verdicts {found}{why and f' ({why})'}"]
+        return [f"warning: of {manifest.counts.used:,} verdicts {found}{why and f' ({why})'}"]
 
     def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
         """The verdicts."""
         del context
         needs = self.verifier_type.needs
         return Verification(
-            self.verifier_type(**self.parameters()),
+            self.verifier(),
             Lookup(tables_of(inputs, "tasks"), Task) if "tasks" in needs else None,
             Lookup(tables_of(inputs, "environments"), EnvironmentSpec) if "environments" in needs else None,
         )
@@ -94,6 +102,12 @@ class Verify(Operator):
 def operator_of(verifier_type: type[Verifier]) -> type[Verify]:
     """The operator of a verifier: its fields are the parameters of the step, besides the tables that it needs."""
     needs = verifier_type.needs
+    taken = {"of", *needs} & verifier_type.model_fields.keys()
+    if taken:
+        raise TypeError(
+            f"{verifier_type.__name__} has the parameters {', '.join(sorted(taken))}, which name tables of its step;"
+            " call them otherwise"
+        )
     tables: dict[str, Any] = {need: (TableNames, Field(description=SIDE_TABLES[need][1])) for need in needs}
     name = Field(verifier_type.model_fields["name"].default, min_length=1, description="the name of its verdicts")
     made: type[Verify] = create_model(
@@ -106,6 +120,7 @@ def operator_of(verifier_type: type[Verifier]) -> type[Verify]:
     )
     made.verifier_type = verifier_type
     made.table_roles = ("of", *needs)
+    made.sides = (LABELS,) if verifier_type.writes_labels else ()
     return made
 
 
@@ -123,6 +138,7 @@ class Verification(RowOperation[Trajectory, Verdict]):
         self._tasks = tasks
         self._environments = environments
         self._hung = 0
+        self.sides = (LABELS,) if verifier.writes_labels else ()
 
     def open(self) -> None:
         """Load tasks and environments, as far as the verifier needs them."""
@@ -135,7 +151,7 @@ class Verification(RowOperation[Trajectory, Verdict]):
         asyncio.run(environments_closed())
 
     def process(self, record: Trajectory, unit: Unit) -> Iterable[Result]:
-        """The verdict on a trajectory; one whose task is unknown is dropped.
+        """The verdicts and labels of a trajectory; one whose task is unknown is dropped.
 
         Raises ``UserError`` where environment after environment hangs: each takes its time, and nothing else goes on
         meanwhile.
@@ -147,7 +163,7 @@ class Verification(RowOperation[Trajectory, Verdict]):
             letter = Dropped(input_id=input_id, stage=self.name, reason="no_task", blamed="input", detail=detail)
             return [Result(input_id=input_id, dropped=letter)]
         try:
-            verdict = asyncio.run(self._verdict(task, record))
+            found = findings(self._verifier, record, asyncio.run(self._verify(task, record)))
         except EnvTimeout as error:
             self._hung += 1
             if self._hung == HUNG_IN_A_ROW:
@@ -158,19 +174,30 @@ class Verification(RowOperation[Trajectory, Verdict]):
                 ) from error
             raise
         self._hung = 0
-        return [Result(input_id=input_id, outputs=[verdict])]
+        sides = {LABELS: found.labels} if found.labels else {}
+        return [Result(input_id=input_id, outputs=found.verdicts, sides=sides)]
 
     def measures(self, output: Verdict) -> Mapping[str, float]:
-        """Verdicts by what they say, and why others say nothing, where that is a word."""
+        """Verdicts on the whole by what they say; why others say nothing, where that is a word; parts that failed."""
+        if output.name != self._verifier.name:
+            return {f"failed.{output.name.partition('/')[2]}": 1} if output.passed is False else {}
+        if output.item is not None:
+            return {}
         why = {f"{output.status}.{output.reason}": 1} if (output.reason or "").isidentifier() else {}
         return {output.status: 1, "passed": int(bool(output.passed)), **({} if output.status == "scored" else why)}
 
-    async def _verdict(self, task: Task | None, trajectory: Trajectory) -> Verdict:
+    def side_measures(self, output: Any) -> Mapping[str, float]:
+        """How many labels there are."""
+        del output
+        return {"labels": 1}
+
+    async def _verify(self, task: Task | None, trajectory: Trajectory) -> Verdict | Sequence[Finding]:
         spec = self._environments.get(task.environment_id) if task and self._environments else None
         if spec is None:
             return await self._verifier.verify(task, trajectory, None)
 
-        async def judged(listen: Listen) -> Verdict:
+        async def judged(listen: Listen) -> Verdict | Sequence[Finding]:
+            # Made here, since all calls of an environment have to come from one thread.
             environment = listen(make(spec))
             try:
                 return await self._verifier.verify(task, trajectory, environment)

@@ -47,6 +47,7 @@ def run_module(module: str, arguments: Sequence[str]) -> None:
         tempfile.TemporaryDirectory(prefix="agentmill-", ignore_cleanup_errors=True) as temporary,
     ):
         code_file = f"/proc/{os.getpid()}/fd/{code_of.fileno()}"
+        # Else a folder of the working directory could take the place of a package.
         environment = {**os.environ, "PYTHONSAFEPATH": "1", CODE_FILE: code_file}
         command = supervised([sys.executable, "-m", module, *arguments], temporary)
         process = subprocess.Popen(
@@ -55,9 +56,11 @@ def run_module(module: str, arguments: Sequence[str]) -> None:
         try:
             code = wait(process)
         except BaseException:
+            # The supervisor ends all that the module has started.
             process.terminate()
             process.wait()
             raise
+        # The child opened the file anew, so our own position is still at its beginning.
         mistake = ErrorCode(code_of.read().decode() or ErrorCode.TRAINING_REFUSED)
     if code == USER_MISTAKE:
         raise UserError(f"python -m {module} {shlex.join(arguments)} was refused; what to correct is above", mistake)

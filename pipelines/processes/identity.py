@@ -22,6 +22,7 @@ PROC = Path("/proc")
 def identity(pid: int) -> str | None:
     """``boot:pid:start`` of a live process, ``start`` in clock ticks since boot; ``None`` if there is none."""
     fields = _stat(pid)
+    # A zombie has ended; only its exit code was not asked for yet.
     if fields is None or fields[0] in "ZX":
         return None
     boot = (PROC / "sys/kernel/random/boot_id").read_text().strip()
@@ -74,6 +75,7 @@ def end_session(leader: int, grace_s: float) -> None:
     while session_members(leader) and time.monotonic() < deadline:
         time.sleep(0.05)
     while session_members(leader):
+        # Again and again, since a process may start another between the look and the signal.
         _signal_all(leader, signal.SIGKILL)
         time.sleep(0.02)
 
@@ -107,6 +109,7 @@ def in_use(run_dir: Path) -> bool:
     """Whether another process holds ``run_dir`` now."""
     try:
         with (run_dir / LOCK).open(encoding="utf-8") as handle:
+            # Shared, so that two who ask at the same time do not take each other for the owner.
             fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
@@ -124,6 +127,7 @@ def locked(run_dir: Path) -> Iterator[None]:
     """
     try:
         run_dir.mkdir(parents=True, exist_ok=True)
+        # Not "w", which would erase the pid of the process that holds the lock.
         handle = (run_dir / LOCK).open("a+", encoding="utf-8")
     except OSError as error:
         raise UserError(

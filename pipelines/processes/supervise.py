@@ -41,13 +41,17 @@ def main(argv: list[str]) -> int:
     def stop(number: int, _frame: FrameType | None) -> None:
         signals.append(number)
 
+    # Before the command starts: a signal in between would end this process and leave the command's children.
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, stop)
+    # Processes of the command whose own parent ends become our children, so that none stays a zombie.
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
     environment = {**os.environ, "TMPDIR": temporary}
     server = subprocess.Popen(command, env=environment, preexec_fn=_die_with_supervisor)
+    # An orphan gets another parent, whatever ended its own.
     while server.poll() is None and not signals and os.getppid() == parent:
         time.sleep(POLL_S)
+    # Before the session is ended: later it would be the code of our own signal.
     code = server.poll()
     end_session(os.getpid(), GRACE_S)
     _collect()

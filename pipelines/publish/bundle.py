@@ -166,6 +166,7 @@ def lasting(known: Mapping[str, Path], run: Path) -> list[str]:
 
 def with_origins(tables: list[Published], run: Path | None) -> Bundle:
     """The material, with the tables it was made from looked for in the run, and in what the run was given."""
+    # By digest, since tables of several runs may have one name.
     known = {table.digest: table for table in [*(each.table for each in tables), *reachable(run, set())]}
     origins: dict[str, Table] = {}
     unknown: dict[str, list[str]] = {}

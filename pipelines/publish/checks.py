@@ -152,9 +152,11 @@ def leaks(scans: Iterable[Scan], allowed: Allowed) -> Check:
     """Tasks, held-out environments and equal texts that are in more than one split, of one table or of several."""
     found = [*scans]
     named = sorted({split for each in found for split in each.splits if split})
+    # A row that tells no split cannot be in two.
     marks = pl.concat([each.marks for each in found]).drop_nulls("split").unique()
     items = [
         f"{kind} {key} in {', '.join(sorted(splits))}"
+        # Sorted, since Polars gives groups in any order.
         for kind, key, splits in marks.group_by("kind", "key").agg("split").sort("kind", "key").iter_rows()
         if leaking(kind, set(splits))
     ]

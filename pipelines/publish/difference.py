@@ -87,6 +87,7 @@ def remote(api: HfApi, branch: Branch) -> Remote:
 
     repo, repo_type, revision = branch
     try:
+        # Without the branch first: a repository that is missing and a branch that is missing are two cases.
         info = api.repo_info(repo, repo_type=repo_type)
     except RepositoryNotFoundError:
         return Remote()
@@ -95,6 +96,7 @@ def remote(api: HfApi, branch: Branch) -> Remote:
         head = api.repo_info(repo, repo_type=repo_type, revision=revision).sha
     except RevisionNotFoundError:
         head, copied = info.sha, revision != MAIN
+    # Of that commit and not of the branch, so that what is pushed meanwhile does not count as seen.
     listed = api.list_repo_tree(repo, repo_type=repo_type, revision=head, recursive=True)
     files = {each.path: content_id(each) for each in listed if isinstance(each, RepoFile)}
     return Remote(head=head, private=info.private, copied=copied, files=files)

@@ -110,6 +110,7 @@ def joined(values: pl.Series) -> pl.DataFrame:
 def from_base64(run: str) -> str | None:
     """The text in base64 of either alphabet, padded or not; ``None`` if it holds something else."""
     letters = re.sub(r"\\+[rn]|\s", "", run).rstrip("=").translate(STANDARD)
+    # A single letter over holds no whole byte, and the decoder refuses it.
     letters = letters[: len(letters) - (len(letters) % 4 == 1)]
     return printable(base64.b64decode(letters + "=" * (-len(letters) % 4)))
 

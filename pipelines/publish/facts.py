@@ -52,6 +52,7 @@ def trainings(folder: Path) -> Iterator[tuple[Path, Trained]]:
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise UserError(f"{path} is damaged ({error}); run its training again", ErrorCode.DAMAGED_FILE) from None
         yield folder, trained
+        # Without a base it is the same folder once more, which ends the loop.
         folder = Path(trained.settings.model or folder)
 
 

@@ -126,6 +126,7 @@ def read_by(tables: Iterable[Table]) -> list[SourceCount]:
 def inspired(tables: Iterable[Table]) -> Iterator[SourceCount]:
     """The tables of environments that were made of texts which are not ours."""
     ids = [each.inspiration_id for each in built_in()]
+    # A step takes the first of our texts, as many as it needs; its manifest has only the digest of their ids.
     ours = {digest(ids[:n]) for n in range(1, len(ids) + 1)}
     for table in tables:
         if table.manifest.operator == SPEC_ENV and table.manifest.config.get("seeds") not in ours:

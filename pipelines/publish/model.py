@@ -72,6 +72,7 @@ def model(order: Order) -> Publication:
         texts[ADAPTER] = adapter_config(order)
         files[ADAPTER] = LocalFile.of(texts[ADAPTER].encode())
     summary = run_summary(order.path)
+    # Made twice: this one is looked through, and the one that goes up tells what was found.
     texts[CARD] = model_card(order, licence, summary, [])
     findings = findings_in(texts)
     checks = [

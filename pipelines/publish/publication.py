@@ -101,6 +101,7 @@ def dataset(order: Order, scratch: Path) -> Publication:
     licence = declared_or_common(order.licence, sources)
     scans = {each.name: scan(each.table, each.name) for each in bundle.tables}
     checks = all_checks(bundle, scans, licence, sources, order.allowed, order.card_texts)
+    # Not where something is in the way already: to write the rows again takes as long as there are many.
     by_split = {
         each.name: split_tables(each.table, scans[each.name], scratch / SPLITS / each.name)
         for each in ([] if refused(checks) else bundle.tables)

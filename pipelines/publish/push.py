@@ -85,6 +85,7 @@ def push(
                 api.create_repo(repo, repo_type=repo_type, private=private or None, exist_ok=True)
             if revision != MAIN and (held.copied or held.private is None):
                 api.create_branch(repo, repo_type=repo_type, branch=revision, revision=held.head, exist_ok=True)
+            # A repository that was just made has a first commit already.
             parent = held.head or str(api.repo_info(repo, repo_type=repo_type, revision=revision).sha)
             commit = api.create_commit(
                 repo,

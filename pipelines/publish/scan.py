@@ -161,6 +161,7 @@ def mix(hashes: Hashes, found: Texts) -> None:
     place = np.arange(len(found.rows)) - np.repeat(starts, np.diff(starts, append=len(found.rows)))
     salt = pl.Series([found.path]).hash().to_numpy()[0]
     with np.errstate(over="ignore"):
+        # An odd factor has an inverse modulo 2**64, so it makes no two hashes equal.
         mixed = (found.values.hash().to_numpy() ^ salt) * (2 * place + 1).astype(np.uint64)
         hashes[found.rows[starts]] += np.add.reduceat(mixed, starts)
 

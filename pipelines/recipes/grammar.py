@@ -38,6 +38,9 @@ from agentmill.schemas.errors import UserError, near_match
 ROUND_NAME = re.compile(r"round-\d+")
 """What the folders of rounds are called."""
 ITERATE = "iterate"
+OF_A_STEP = ("operator", "as", "min_used")
+"""What a step has besides the parameters of its operator."""
+
 FORK = "fork"
 Steps = Annotated[list[dict[str, Any]], Field(min_length=1)]
 
@@ -80,7 +83,7 @@ def read_recipe(path: Path, overrides: Sequence[str]) -> Recipe:
 
 def by_position(assignment: str, data: dict[str, Any]) -> str:
     """``steps.NAME.key=value`` as ``steps.POSITION.key=value``, where NAME is what a step's output is called."""
-    match = re.fullmatch(r"((?:.*\.)?steps)\.([A-Za-z][^.=]*)([.=].*)", assignment, re.DOTALL)
+    match = re.fullmatch(r"((?:.*\.)?steps)\.((?!\d+[.=])[A-Za-z0-9][^.=]*)([.=].*)", assignment, re.DOTALL)
     steps = data.get("steps")
     if match is None or match[1] != "steps" or not isinstance(steps, list):
         return assignment

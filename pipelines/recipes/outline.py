@@ -15,7 +15,7 @@ import msgspec
 from agentmill.pipelines.operators.operator import Operator
 from agentmill.pipelines.operators.registry import OPERATORS
 from agentmill.pipelines.operators.train import Training
-from agentmill.pipelines.recipes.grammar import FORK, ITERATE, Fork, Iterate, Recipe, output_name
+from agentmill.pipelines.recipes.grammar import FORK, ITERATE, OF_A_STEP, Fork, Iterate, Recipe, output_name
 from agentmill.pipelines.recipes.plan import LAST
 from agentmill.schemas.config import validate
 from agentmill.schemas.errors import UserError
@@ -100,7 +100,7 @@ def one(given: dict[str, Any], place: Place, known: dict[str, str], data: Set[st
 
 def stage_of(operator: str, given: dict[str, Any]) -> Operator | None:
     """The parameters of a step, if this version can read them."""
-    parameters = {key: value for key, value in given.items() if key not in ("operator", "as")}
+    parameters = {key: value for key, value in given.items() if key not in OF_A_STEP}
     try:
         stage: Operator = validate(OPERATORS.load(operator), parameters, operator)
     except UserError:

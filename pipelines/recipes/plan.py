@@ -19,6 +19,7 @@ from agentmill.pipelines.operators.train import MODEL, Training
 from agentmill.pipelines.recipes.grammar import (
     FORK,
     ITERATE,
+    OF_A_STEP,
     ROUND_NAME,
     Fork,
     Iterate,
@@ -38,9 +39,6 @@ from agentmill.synthesis.environments import check_admissible
 BASE, LAST = "base", "last"
 REVISIONS = "revisions.json"
 """The file of a run directory with the revisions of what the run reads from elsewhere."""
-
-OF_A_STEP = ("operator", "as", "min_used")
-"""What a step has besides the parameters of its operator."""
 
 RESERVED = ("logs", "trainings")
 """Folders of a run directory that belong to no step."""
@@ -167,9 +165,11 @@ class Planner:
                     f"{place.where}: a route cannot be called {route!r}, which is a version of a model",
                     ErrorCode.NAME_TAKEN,
                 )
+            # A route is a folder of the run, too.
             self._name(route, place)
             self._outputs, self._models = dict(before), {name: dict(known) for name, known in models_before.items()}
             yield from self.expand(steps, place.below(f"routes.{route}", route))
+            # By identity: a route may make anew what was there by the same name.
             after |= {f"{route}/{name}": made for name, made in self._outputs.items() if made is not before.get(name)}
             for name, known in self._models.items():
                 earlier = models_before.get(name)
@@ -201,6 +201,7 @@ class Planner:
                 operator=operator,
                 name=name,
                 folder=self.run_dir / name,
+                # From its name, so that steps before it can come and go without changing what it makes.
                 seed=derive_seed("step", self.recipe.seed, name),
                 round=place.round,
             ),
@@ -275,6 +276,7 @@ class Planner:
                 step.parameters, {role: [each.names for each in outputs] for role, outputs in step.inputs.items()}
             )
             families = check_families(step)
+            # A step with inputs looks at them once they are there (``check_inputs``).
             if not step.inputs:
                 step.parameters.precheck(step.context)
         except UserError as error:

@@ -112,6 +112,7 @@ def needed(plan: Plan, steps: Sequence[Step]) -> dict[tuple[str, ...], tuple[str
 def needs_of(step: Step, trained: set[str]) -> Iterator[Need]:
     """What a step needs; the models in ``trained`` are made by other steps."""
     parameters = step.parameters
+    # What a task step writes is no single table, so ``check_ours`` would refuse it.
     if not isinstance(parameters, TaskStep):
         yield Need(("folder", str(step.folder)), "recipe", partial(check_ours, step.folder))
     if isinstance(parameters, Training):

@@ -58,6 +58,7 @@ def run_plan(
     with locked(plan.run_dir):
         reap_strays(plan.run_dir)
         recipe, text = plan.run_dir / RECIPE, dump_yaml(resolved(plan)).encode()
+        # An earlier recipe describes the tables that are there, until one of them is made anew.
         if not recipe.exists():
             save(recipe, text)
 
@@ -65,6 +66,7 @@ def run_plan(
             save(recipe, text)
             (plan.run_dir / SUMMARY).unlink(missing_ok=True)
 
+        # Before the first step, so that a killed run goes on with what it began with.
         if plan.revisions:
             save(plan.run_dir / REVISIONS, msgspec.json.format(msgspec.json.encode(plan.revisions), indent=2) + b"\n")
         recipe_name, runner = plan.recipe.name, plan.recipe.runner
@@ -74,6 +76,7 @@ def run_plan(
             for step in plan.steps:
                 steps.run(step)
         save(recipe, text)
+        # Last: a run with a summary counts as finished.
         save(plan.run_dir / SUMMARY, msgspec.json.format(msgspec.json.encode(steps.summary()), indent=2) + b"\n")
         return RunResult(steps.summary(), context.made)
 
@@ -81,6 +84,7 @@ def run_plan(
 def steps_before(run_dir: Path) -> dict[str, Step]:
     """The steps by which a run directory was made so far, by name; none where its recipe cannot be read."""
     try:
+        # The folder may have been moved since the recipe was written.
         recipe = read_recipe(run_dir / RECIPE, [f"run_dir={run_dir}"])
         return {step.name: step for step in make_plan(recipe).steps}
     except UserError:

@@ -65,6 +65,7 @@ def with_spending(summary: Summary) -> Summary:
     for each in read_ledger(Path(summary.run_dir) / LEDGER):
         parts = each.step.split("/")
         places = ("/".join(parts[:length]) for length in range(len(parts), 0, -1))
+        # What no stage of the summary has spent is kept without a name: the sum of the run includes it.
         spent.setdefault(next((place for place in places if place in spent), ""), []).append(each)
     stages = {
         name: msgspec.structs.replace(stage, tokens=token_sum(spent[name]), cost_usd=cost_sum(spent[name]))

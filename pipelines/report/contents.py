@@ -110,6 +110,7 @@ def most_played(groups: Mapping[str, Mapping[str | None, Statuses]]) -> list[str
     played: Counter[str] = Counter()
     for group in groups.values():
         played.update({name: statuses.total() for name, statuses in group.items() if name is not None})
+    # By id where numbers are equal, so that the same run gives the same page.
     ordered = sorted(played, key=lambda name: (-played[name], name))
     return ordered[:MOST_ENVIRONMENTS]
 

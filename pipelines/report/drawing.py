@@ -37,6 +37,7 @@ STYLE: dict[Any, Any] = {
     "hatch.linewidth": 0.7,
     "text.parse_math": False,
     "svg.fonttype": "none",
+    # Without a salt the ids within an SVG are random.
     "svg.hashsalt": "agentmill",
 }
 
@@ -66,6 +67,7 @@ class Canvas:
     def picture(self, caption: str, alt: str) -> Picture:
         """What was drawn."""
         sink = io.BytesIO()
+        # With a date in it, the same numbers would not give the same bytes.
         self.figure.savefig(sink, format="svg", metadata={"Date": None, "Creator": None})
         width, height = (round(DPI * float(inches)) for inches in self.figure.get_size_inches())
         uri = f"data:image/svg+xml;base64,{base64.b64encode(sink.getvalue()).decode()}"

@@ -109,6 +109,7 @@ def frames(table: Table, paths: Mapping[str, str]) -> Iterator[pl.DataFrame]:
     shard that is missing, damaged or of a newer version.
     """
     for shard in table.shards():
+        # Reads the version alone, and refuses a file that is missing, damaged or of a newer one.
         read_columns(shard, table.record_type, [])
         with opened_file(shard) as file:
             for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=list(paths.values())):

@@ -46,6 +46,7 @@ def check_tables(path: Path, advance: Callable[[int], None] = lambda _: None) ->
     folders = tables_below(path)
     run = run_of(path)
     given = given_to(run) if run is not None else ()
+    # A table that is checked alone was made from its neighbours.
     known = digests([*folders, *folders[0].parent.glob("*/"), *given])
     checked = []
     for folder in folders:
@@ -65,7 +66,10 @@ def check_table(folder: Path, known: Mapping[str, Sequence[str]]) -> CheckedTabl
     rows = sum_rows(folder / "data", manifest.files, wrong)
     dropped = sum_rows(folder / "dropped", manifest.dropped_files, wrong)
     for side in (name for name in SIDES if (folder / name / MANIFEST_NAME).exists()):
-        sum_rows(folder / side / "data", Table.open(folder / side).manifest.files, wrong)
+        try:
+            sum_rows(folder / side / "data", Table.open(folder / side).manifest.files, wrong)
+        except UserError as error:
+            wrong.append(str(error).splitlines()[0])
     wrong += miscounts(manifest.counts, rows, dropped)
     wrong += unknown_inputs(manifest.inputs, known)
     wrong += foreign_files(folder, table)
@@ -131,5 +135,6 @@ def digests(folders: Sequence[Path]) -> dict[str, list[str]]:
                 try:
                     found.setdefault(place.name, []).append(Table.open(place).digest)
                 except UserError:
+                    # A damaged table is reported where it is checked itself.
                     continue
     return found

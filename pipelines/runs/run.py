@@ -109,6 +109,7 @@ def read_run(folder: Path) -> Run:
     """The run in ``folder``. Raises ``UserError`` if there is none, or if a file of it is damaged."""
     refuse_other(folder)
     recipe = read_recipe(folder / RECIPE, [])
+    # Its presence is enough here; it is read so that a damaged one is an error.
     ended = (folder / SUMMARY).exists() and bool(decoded(folder / SUMMARY, Summary))
     return Run(folder, recipe, stages_at(folder, planned(recipe)), ended)
 
@@ -211,6 +212,7 @@ def stage_at(run: Path, step: Planned, own: list[Source]) -> Stage:
         return Stage(step=step, state="done", tables=own, summary=summary, trained=trained)
     if (folder / RESULT).is_file():
         return evaluation_at(folder, step, own)
+    # A training writes into the hidden folder until its model is complete.
     begun = own or (folder.is_dir() and any(folder.iterdir())) or folder.with_name(f".{folder.name}.work").exists()
     return Stage(step=step, state="begun" if begun else "not begun", tables=own)
 

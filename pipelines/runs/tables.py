@@ -28,6 +28,7 @@ def run_of(path: Path) -> Path | None:
     """The run directory that ``path`` is or is in."""
     folder = path.resolve()
     above = (folder, *folder.parents[:DEEPEST])
+    # Any folder may hold a recipe; one in which it was run has a lock, too.
     return next((each for each in above if (each / RECIPE).exists() and (each / LOCK).exists()), None)
 
 
@@ -71,6 +72,7 @@ def check_one_run(path: Path, run: Path | None, folders: Iterable[Path]) -> None
 def check_finished(run: Path, known: Mapping[str, Path]) -> None:
     """Raises ``UserError`` unless the run came to its end, and what lies there is what its summary lists."""
     resume = f"finish it with `agentmill run {run / RECIPE}`, or choose among its tables with --table"
+    # Asked first: while a run finds all its steps done, the summary of the last time is still there.
     if in_use(run):
         raise UserError(
             f"{run} is still running; wait for it, or choose among its tables with --table", ErrorCode.RUN_IN_USE

@@ -84,7 +84,7 @@ def check_template(folder: Path) -> None:
     if "tools" not in template:
         logger.warning(
             "the chat template of %s has no word for tools, so `scaffold: tools` does not tell the model of any;"
-            " another template can be given as `server.chat_template`",
+            " `scaffold: tools_hermes` writes them into the prompt, or give another template as `server.chat_template`",
             folder,
         )
 

@@ -34,6 +34,7 @@ class Endpoint(Record):
 
 def free_ports(count: int) -> list[int]:
     """``count`` different ports that nobody listens on now. Raises ``UserError`` if there are not as many."""
+    # At random: two runs that start at the same moment would both find the first ones free.
     free = list(itertools.islice(filter(is_free, random.sample(PORTS, len(PORTS))), count))
     if len(free) < count:
         raise UserError(
@@ -45,6 +46,7 @@ def free_ports(count: int) -> list[int]:
 def is_free(port: int) -> bool:
     """Whether a server could listen on ``port`` of this machine."""
     with socket.socket() as probe:
+        # Else connections of a server that has just ended (TIME_WAIT) would keep its port.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))

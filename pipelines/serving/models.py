@@ -179,6 +179,7 @@ class ModelConfig(Config):
     prices: Prices | None = None
     budget: Budget | None = None
     turns: list[str] = []
+    # No field: servers go by the fields, and two entries of one model share a server.
     _entry: str | None = PrivateAttr(None)
 
     @field_validator("policy")
@@ -361,6 +362,7 @@ def model_folder(model: str) -> Path:
     """
     if model.startswith(BUNDLED):
         require("train")
+        # In a process of its own: the conversion takes torch, which this package does not import.
         command = [sys.executable, "-m", "agentmill.trainers.bundled", model.removeprefix(BUNDLED)]
         environment = {**os.environ, "PYTHONSAFEPATH": "1"}
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

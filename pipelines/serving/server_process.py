@@ -76,6 +76,7 @@ class ServerRecords:
         return reaped
 
     def _write(self, records: list[ServerRecord]) -> None:
+        # By a rename: a kill leaves the old records or the new ones, by which the next run finds strays.
         temporary = self._path.with_suffix(".tmp")
         temporary.write_bytes(msgspec.json.format(msgspec.json.encode(records), indent=1))
         temporary.replace(self._path)
@@ -89,13 +90,23 @@ def reap_strays(run_dir: Path) -> list[int]:
 def _end(record: ServerRecord) -> bool:
     leader = pid_of(record.leader)
     known = [record.leader, *record.members]
-    ours = any(is_alive(process) and os.getsid(pid_of(process)) == leader for process in known)
+    # The leader's pid may be in use again; the session is ours only while a process that we know is in it.
+    ours = any(is_alive(process) and _session_of(pid_of(process)) == leader for process in known)
     if ours:
         end_session(leader, GRACE_S)
     return ours
 
 
+def _session_of(pid: int) -> int | None:
+    # Members of a server end together, so one that was alive a moment ago may be gone.
+    try:
+        return os.getsid(pid)
+    except ProcessLookupError:
+        return None
+
+
 POLL_S = 0.2
+# Longer than the time that the supervisor gives the server itself.
 STOP_S = 20.0
 LOG_LINES = 8
 LINE_LENGTH = 300
@@ -138,6 +149,7 @@ class ServerProcess:
         self._temporary = tempfile.mkdtemp(prefix="agentmill-")
         self.plan.log.parent.mkdir(parents=True, exist_ok=True)
         with self.plan.log.open("ab") as log:
+            # A session of its own: a Ctrl-C reaches the launcher alone, which ends its servers in order.
             self._process = subprocess.Popen(
                 supervised(self.plan.command, self._temporary),
                 env=self.plan.environment,
@@ -179,6 +191,7 @@ class ServerProcess:
             try:
                 self._process.wait(STOP_S)
             except subprocess.TimeoutExpired:
+                # Killed, it cannot end its session; ``remove`` does that.
                 self._process.kill()
                 self._process.wait()
         self._records.remove(self._process.pid)

@@ -50,6 +50,7 @@ def serve(config: ModelConfig, run_dir: Path) -> Iterator[list[Endpoint]]:
         return
     run_dir.mkdir(parents=True, exist_ok=True)
     records = ServerRecords(run_dir)
+    # Strays of a killed run hold the memory that the new servers need.
     records.reap()
     with run_servers(
         plans_of(config, run_dir), records, config.server.start_timeout_s, config.server.restarts
@@ -63,16 +64,17 @@ def run_servers(
 ) -> Iterator[list[Endpoint]]:
     """Start the servers, watch them while the block lasts, and stop them whatever happens."""
     servers = [ServerProcess(plan, records) for plan in plans]
-    try:
+    with ExitStack() as stack:
+        # Each is stopped, also where stopping another one fails, as on a full device.
+        for server in reversed(servers):
+            stack.callback(server.stop)
+        # All are started before the first is waited for, so that they load at the same time.
         for server in servers:
             server.start()
         for server in servers:
             server.wait_ready(start_timeout_s)
         with ServerWatchdog(servers, start_timeout_s, restarts):
             yield [plan.endpoint for plan in plans]
-    finally:
-        for server in servers:
-            server.stop()
 
 
 class ServerWatchdog:
@@ -127,6 +129,7 @@ class ServerWatchdog:
                 self._silent_since.pop(server, None)
             else:
                 self._silent_since.setdefault(server, now)
+            # Counted from the answer, which may take as long as the pause before the next question.
             self._asked_at[server] = time.monotonic()
         return now - self._silent_since.get(server, now) > HUNG_S
 
@@ -136,6 +139,7 @@ class ServerWatchdog:
             return
         self._left[server] -= 1
         logger.warning("the server of %s %s; starting it again (log: %s)", server.plan.model, why, server.plan.log)
+        # Also where it has died: what is left of its session may hold the port and the memory.
         server.stop()
         server.start()
         try:
@@ -213,6 +217,7 @@ class ModelPool:
         """The models by role, with their revisions and without endpoints. Raises ``UserError`` for a missing model."""
         keys = {role: (config.entry, config.model_dump_json()) for role, config in configs.items()}
         for role, key in keys.items():
+            # Once for a run, since the revision is a digest of all files of the model.
             if key not in self._known:
                 self._known[key] = ServedModel.of(configs[role], self._workers, str(self._run_dir / LEDGER))
         return {role: self._known[key] for role, key in keys.items()}
@@ -240,9 +245,11 @@ class ModelPool:
             if config.managed:
                 self._print_line(f"the server of {config.display_name} is ready after {time.monotonic() - begun:.0f} s")
         endpoints = self._served[key][1]
+        # A server has a model and its adapters; which of them acts is named in each request.
         return [msgspec.structs.replace(endpoint, model=config.acting_name) for endpoint in endpoints]
 
     def _stop(self, keys: Iterable[ServerKey]) -> None:
+        # A stack stops the others even if one of them raises.
         with ExitStack() as stopping:
             for key in list(keys):
                 stack, _ = self._served.pop(key)

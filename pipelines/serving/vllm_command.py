@@ -31,6 +31,7 @@ def vllm_command(folder: Path, served: str, config: ServerConfig, port: int) -> 
         "--model", str(folder), "--served-model-name", served, "--host", HOST, "--port", str(port),
         "--max-model-len", str(config.max_model_len or served_length(folder)),
         "--max-num-seqs", str(config.sequences), "--tensor-parallel-size", str(config.tensor_parallel_size),
+        # Without this generation config the files of the model would set sampling that no recipe names.
         "--enable-prefix-caching", "--enable-prompt-tokens-details", "--generation-config", "vllm",
         "--enable-auto-tool-choice",
         "--tool-call-parser", config.tool_call_parser or tool_parser(folder, config.chat_template),
@@ -55,6 +56,7 @@ def vllm_command(folder: Path, served: str, config: ServerConfig, port: int) -> 
 def vllm_environment(config: ServerConfig, gpus: list[str]) -> dict[str, str]:
     """The environment of a server that has ``gpus``: offline, silent to the outside, foreign folders not imported."""
     environment = {**os.environ, "PYTHONSAFEPATH": "1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
+    # Else the last lines of a server that is killed would never reach its log.
     environment["PYTHONUNBUFFERED"] = "1"
     if on_cpu():
         environment["VLLM_CPU_KVCACHE_SPACE"] = str(config.kv_cache_gib)

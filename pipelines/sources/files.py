@@ -53,6 +53,7 @@ def find(patterns: Sequence[str], whole: bool = False, selection: hub.Selection 
 def described(path: Path) -> RawFile:
     """One file. Raises ``UserError`` if it is of a kind that is not read."""
     kind, state = kind_of(str(path)), path.stat()
+    # Absolute: a worker may be started in another folder, and two ways to one file are one file.
     return RawFile(str(path.resolve()), kind, state.st_size, state.st_mtime_ns)
 
 

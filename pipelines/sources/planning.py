@@ -41,6 +41,7 @@ class Located(msgspec.Struct, frozen=True, gc=False):
     hash: int
 
 
+# A run asks for its parts several times (plan, provenance, table), and each answer reads all files.
 @lru_cache(maxsize=8)
 def plan_parts(files: tuple[RawFile, ...], part_bytes: int, group_by: GroupBy | None = None) -> list[RawPart]:
     """Parts of about ``part_bytes`` bytes of rows each, in the order of the files; a larger row is alone.
@@ -127,6 +128,7 @@ def grouped(rows: Iterable[tuple[RawSlice, bytes]], group_by: GroupBy) -> Iterat
     for slice_, data in rows:
         row = decoded(data)
         keys = tuple(at(row, path) for path in group_by.keys)
+        # A tuple equals no key that is JSON.
         key: Any = ("row", slice_.row) if None in keys else msgspec.json.encode(keys)
         order = (1, slice_.row) if group_by.order is None else _order(at(row, group_by.order), group_by.order, slice_)
         groups.setdefault(key, []).append((order, slice_, xxhash.xxh3_64_intdigest(data), len(data)))
@@ -143,6 +145,7 @@ def _order(value: Any, path: str, slice_: RawSlice) -> tuple[int, int | float]:
         return 1, slice_.row
     if isinstance(value, int | float) and not isinstance(value, bool):
         return 0, value
+    # ``int`` first: ``float`` would make equal what differs above 2**53, such as times in nanoseconds.
     for read in (int, float, _seconds):
         try:
             number = read(value)
@@ -159,6 +162,7 @@ def _order(value: Any, path: str, slice_: RawSlice) -> tuple[int, int | float]:
 
 def _seconds(text: str) -> float:
     time = datetime.fromisoformat(text)
+    # UTC, so that the order does not depend on the machine.
     return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
 
 

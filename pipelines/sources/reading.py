@@ -24,6 +24,7 @@ from agentmill.schemas.records.raw_input import RawKind, RawPart, RawSlice
 READ_BYTES = 2**20
 """Read at a time: a line is often longer than the usual 8 kB."""
 
+# Possessive (``*+``): a text of megabytes would otherwise leave a place to go back to for each character.
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*+"?|[\[\]{},]', re.DOTALL)
 """A text of JSON, whatever is in it, and what lists and objects are made of."""
 
@@ -110,7 +111,9 @@ def _documents(path: str) -> list[bytes]:
 
 @lru_cache(maxsize=1)
 def _decoded(path: str, modified_ns: int) -> list[bytes]:
+    # A part of the key of the cache, so that a file that has changed is read again.
     del modified_ns
+    # A byte order mark, which is no JSON.
     data = _content(path).removeprefix(b"\xef\xbb\xbf")
     if not data.lstrip().startswith(b"["):
         return [data]

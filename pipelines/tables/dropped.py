@@ -22,6 +22,7 @@ MOST_REASONS = 12
 EXAMPLES = 2
 DETAIL_CHARACTERS = 400
 INPUT_CHARACTERS = 1_000
+# Few, since a dead letter may hold a raw record of a megabyte.
 BATCH_ROWS = 200
 TOLD_REASONS = 3
 MAX_CHARACTERS = 300

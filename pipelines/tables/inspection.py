@@ -88,6 +88,7 @@ def inspect_table(table: Table, rows: int, dropped: bool = False) -> Inspection:
     """
     shards = table.shards()
     for shard in shards:
+        # Reads the version alone, and refuses a file that is missing, damaged or of a newer one.
         read_columns(shard, table.record_type, [])
     try:
         found = look(table, shards, rows)
@@ -216,6 +217,7 @@ def categories(shards: Sequence[Path], path: str) -> dict[str, int] | None:
     for array in read_column(shards, path):
         for entry in pc.value_counts(array).to_pylist():
             counts[category(entry["values"])] += entry["counts"]
+        # After each batch, so that a column of texts is given up before it fills the memory.
         if len(counts) > MAX_CATEGORIES or max(map(len, counts), default=0) > MAX_CATEGORY_LENGTH:
             return None
     return dict(counts.most_common()) if set(counts) - {""} else None

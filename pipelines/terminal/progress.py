@@ -48,12 +48,12 @@ class LineDisplay:
         self._began = self._spoke = 0.0
 
     def begin(self, name: str, total: int | None, snapshot: ProgressSnapshot) -> None:
-        """As ``Meter``."""
+        """As ``ProgressDisplay``."""
         self._name, self._total, self._before = name, total, snapshot
         self._began = self._spoke = time.monotonic()
 
     def show(self, snapshot: ProgressSnapshot) -> None:
-        """As ``Meter``."""
+        """As ``ProgressDisplay``."""
         now = time.monotonic()
         if now - self._spoke >= _QUIET_S:
             self._spoke = now
@@ -63,7 +63,7 @@ class LineDisplay:
             print(f"{self._name}: {', '.join(texts)}", file=self._stream, flush=True)
 
     def end(self) -> None:
-        """As ``Meter``."""
+        """As ``ProgressDisplay``."""
 
 
 class BarDisplay:
@@ -78,7 +78,7 @@ class BarDisplay:
         self._began = 0.0
 
     def begin(self, name: str, total: int | None, snapshot: ProgressSnapshot) -> None:
-        """As ``Meter``."""
+        """As ``ProgressDisplay``."""
         self._total, self._before, self._began = total, snapshot, time.monotonic()
         self._bar = Progress(
             TextColumn("{task.description}", markup=False, table_column=Column(overflow="fold")),
@@ -94,14 +94,14 @@ class BarDisplay:
         self._bar.start()
 
     def show(self, snapshot: ProgressSnapshot) -> None:
-        """As ``Meter``."""
+        """As ``ProgressDisplay``."""
         if self._bar is not None:
             seconds = time.monotonic() - self._began
             texts = time_left(self._before, snapshot, self._total, seconds) + figures(self._before, snapshot, seconds)
             self._bar.update(self._task, completed=snapshot.ended, texts=", ".join(texts))
 
     def end(self) -> None:
-        """As ``Meter``."""
+        """As ``ProgressDisplay``."""
         if self._bar is not None:
             self._bar.stop()
             self._bar = None

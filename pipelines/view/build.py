@@ -83,11 +83,13 @@ def replaced(folder: Path) -> Iterator[Path]:
     for left in folder.parent.iterdir():
         if left.name.startswith(prefix):
             shutil.rmtree(left, ignore_errors=True)
+    # Next to it, since a rename needs the same device.
     scratch = Path(tempfile.mkdtemp(prefix=prefix, dir=folder.parent))
     new, old = scratch / "new", scratch / "old"
     new.mkdir()
     try:
         yield new
+        # A rename does not replace a folder that holds something.
         if folder.exists():
             folder.rename(old)
         try:
@@ -113,6 +115,7 @@ def build(path: Path, folder: Path, token_ids: bool = False, title: str | None =
     whole. Raises ``UserError`` if there is nothing to show, if ``folder`` holds something else or is a mount point, or
     if the device is full.
     """
+    # Of a link the folder that it leads to: the rename would replace the link itself.
     folder = folder.resolve()
     found = sources(path)
     wanted = digest(FORMAT, [[each.name, each.table.digest] for each in found], token_ids, static_digest())

@@ -48,6 +48,7 @@ class JsShards:
         """Write what waits."""
         self.files.update(self._waiting)
         for number, entries in self._waiting.items():
+            # Opened anew each time: a view may have more files than a process may hold open.
             with (self.folder / f"{self.name}-{number:05d}.js").open("ab") as file:
                 file.writelines(entries)
         self._waiting.clear()
@@ -57,6 +58,7 @@ class JsShards:
 def literal(json: bytes) -> bytes:
     """JSON text as a JavaScript string in single quotes. It holds no ``<``, so it ends no script wherever it is."""
     text = json.replace(b"\\", b"\\\\").replace(b"'", b"\\'").replace(b"<", b"\\x3c")
+    # Line ends within a string for JavaScript before ES2019, though not for JSON.
     return b"'%b'" % text.replace(b"\xe2\x80\xa8", b"\\u2028").replace(b"\xe2\x80\xa9", b"\\u2029")
 
 

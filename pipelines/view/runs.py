@@ -47,6 +47,7 @@ class Runs:
         content = hashlib.blake2b(msgspec.json.encode(trajectory), digest_size=16).digest()
         new = content not in rows
         row = rows.setdefault(content, len(self.ids))
+        # By the name as the set of tables has it, for ``rows_of`` looks it up there.
         self._digests[shortened(source.name)] = source.table.digest
         self.sets["table"].add(row, source.name)
         if not new:

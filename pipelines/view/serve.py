@@ -59,6 +59,7 @@ class Handler(SimpleHTTPRequestHandler):
         if host not in (LOOPBACK, "localhost"):
             return self.send_error(HTTPStatus.FORBIDDEN, "served to this machine only")
         path = self.translate_path(self.path)
+        # A path with a null byte cannot be resolved: it raises.
         if "\0" in path or not Path(path).resolve().is_relative_to(Path(self.directory).resolve()):
             return self.send_error(HTTPStatus.NOT_FOUND)
         return super().send_head()
@@ -105,6 +106,7 @@ class Server(ThreadingHTTPServer):
             full = len(self._deadlines) >= self._most
         if full:
             with contextlib.suppress(OSError):
+                # The thread that accepts connections must not wait for a client that does not read.
                 request.setblocking(False)
                 request.sendall(BUSY)
             self.shutdown_request(request)
@@ -125,6 +127,7 @@ class Server(ThreadingHTTPServer):
             late = [connection for connection, deadline in self._deadlines.items() if deadline < now]
         for connection in late:
             with contextlib.suppress(OSError):
+                # Not closed: the number of its descriptor could be given away while its thread still uses it.
                 connection.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:

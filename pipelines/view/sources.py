@@ -119,6 +119,7 @@ def found(root: Path) -> list[Source]:
     folders = []
     for folder, inner, _ in os.walk(root):
         own = ("data", "dropped") if is_table(Path(folder)) else ()
+        # In place: ``os.walk`` goes into what is left in this list.
         inner[:] = sorted(name for name in inner if not name.startswith(".") and name not in own)
         folders.append(Path(folder))
     return opened(folders, root)
@@ -145,6 +146,7 @@ def batches(table: Table, columns: Sequence[str] | None = None) -> Iterator[list
     """
     record_type: type[Record] = table.record_type
     for path in table.shards():
+        # Reads the version alone, and refuses a file that is missing, damaged or of a newer one.
         read_columns(path, record_type, [])
         with opened_file(path) as file:
             present = None if columns is None else [name for name in columns if name in file.schema_arrow.names]

@@ -204,10 +204,11 @@ def kind_of(value: Any) -> Kind | None:
     return "text" if isinstance(value, str) else None
 
 
-def field_type(record_type: type[Record], path: str) -> FieldType:
+def field_type(record_type: type[Record], path: str, key: str = "field") -> FieldType:
     """What the field at ``path`` holds; below a field that is an open mapping, such as ``extra``, anything.
 
-    Raises ``ValueError`` where a record has no such field, and where it is not a single value.
+    Raises ``ValueError`` where a record has no such field, and where it is not a single value; ``key`` is what the path
+    was given as.
     """
     found: list[Any] = [record_type]
     parts = path.split(".")
@@ -218,22 +219,22 @@ def field_type(record_type: type[Record], path: str) -> FieldType:
         if part not in known:
             place = ".".join(parts[:depth])
             if not known:
-                raise ValueError(f"`field: {path}`: {place} is {_described(found)}, it has no fields")
+                raise ValueError(f"`{key}: {path}`: {place} is {_described(found)}, it has no fields")
             owner = f"{place} of a {record_type.__name__}" if place else f"a {record_type.__name__}"
             fields = ", ".join(known)
             raise ValueError(
-                f"`field: {path}`: {owner} has no field {part!r}; it has: {fields}.{near_match(part, known)}"
+                f"`{key}: {path}`: {owner} has no field {part!r}; it has: {fields}.{near_match(part, known)}"
             )
         found = list(_members(known[part]))
-    return _leaf(path, found)
+    return _leaf(key, path, found)
 
 
-def _leaf(path: str, members: list[Any]) -> FieldType:
+def _leaf(key: str, path: str, members: list[Any]) -> FieldType:
     inner = [field.name for each in _structs(members) for field in msgspec.structs.fields(each)]
     if inner:
-        raise ValueError(f"`field: {path}` has fields of its own; name one of them, for example {path}.{inner[0]}")
+        raise ValueError(f"`{key}: {path}` has fields of its own; name one of them, for example {path}.{inner[0]}")
     if any(get_origin(each) in (list, tuple) for each in members):
-        raise ValueError(f"`field: {path}` is a list; a condition compares single values")
+        raise ValueError(f"`{key}: {path}` is a list; a condition compares single values")
     if any(each is Any or get_origin(each) is dict or each is dict for each in members):
         return FieldType(frozenset())
     choices = tuple(choice for each in members if get_origin(each) is Literal for choice in get_args(each))

@@ -26,11 +26,20 @@ TextFormat = Literal["react", "json", "hermes", "xml", "function_xml"]
 ToolFormat = Literal["native"] | TextFormat
 """``native``: calls stay calls, and the chat template writes them."""
 
+SCAFFOLD_FORMATS: Mapping[str, ToolFormat] = {
+    "tools": "native",
+    "tools_hermes": "hermes",
+    "tools_function_xml": "function_xml",
+    "tools_react": "react",
+}
+"""How agents write their calls under the scaffolds that have tools; under all others they write commands."""
+
 
 class ToolText(msgspec.Struct, frozen=True):
     """How one format writes. ``tools`` introduces the list of tools, which follows it, one JSON object a line.
 
-    ``thought`` is written before what the agent says with a call, ``answer`` before what it says without one.
+    ``thought`` is written before what the agent says with a call, ``answer`` before what it says without one. ``stop``
+    opens a result, which an agent must not write itself.
     """
 
     tools: str
@@ -38,6 +47,7 @@ class ToolText(msgspec.Struct, frozen=True):
     result: Callable[[Message], str]
     thought: str = ""
     answer: str = ""
+    stop: str | None = None
 
 
 def function_xml(name: str, arguments: Mapping[str, str]) -> str:
@@ -62,6 +72,45 @@ def calls_text(message: Message, text: ToolText) -> str:
     return "\n".join([*thought, *map(text.call, message.tool_calls)])
 
 
+def written_out(
+    messages: Sequence[Message], tools: Sequence[Tool], tool_format: ToolFormat
+) -> list[tuple[Message, list[int]]]:
+    """``messages`` in ``tool_format``, each with the places of those that it is made of.
+
+    The results of parallel calls, one message each, become one. Without tools and calls, and in ``native``, all stay as
+    they are. The list of tools has no place where there was no system prompt.
+    """
+    if tool_format == "native" or not (tools or any(message.tool_calls for message in messages)):
+        return [(message, [place]) for place, message in enumerate(messages)]
+    text = TOOL_TEXTS[tool_format]
+    result: list[tuple[Message, list[int]]] = []
+    for place, message in enumerate(messages):
+        shown = _as_text(message, text)
+        if place and message.role == messages[place - 1].role == "tool":
+            last, places = result[-1]
+            both = msgspec.structs.replace(last, content=f"{last.content}\n{shown.content}")
+            result[-1] = (both, [*places, place])
+        else:
+            result.append((shown, [place]))
+    return _with_tools(result, tool_list(tools, text)) if tools else result
+
+
+def _with_tools(messages: list[tuple[Message, list[int]]], listed: str) -> list[tuple[Message, list[int]]]:
+    if not messages or messages[0][0].role != "system":
+        return [(Message(role="system", content=listed), []), *messages]
+    (system, places), *rest = messages
+    prompt = "\n\n".join(part for part in (system.content, listed) if part)
+    return [(msgspec.structs.replace(system, content=prompt), places), *rest]
+
+
+def _as_text(message: Message, text: ToolText) -> Message:
+    if message.role == "assistant" and (message.content or message.tool_calls):
+        return msgspec.structs.replace(message, content=calls_text(message, text), tool_calls=[])
+    if message.role == "tool":
+        return Message(role="user", content=text.result(message))
+    return message
+
+
 def _object(call: MessageCall) -> str:
     return f'{{"name": {_quoted(call.name)}, "arguments": {_json(call.arguments)}}}'
 
@@ -79,6 +128,8 @@ _FORMATS: Mapping[TextFormat, ToolText] = {
         lambda result: f"Observation: {result.content or ''}",
         "Thought: ",
         "Final Answer: ",
+        # Models of ReAct go on with an observation of their own, unless they are stopped.
+        "\nObservation:",
     ),
     "json": ToolText(
         'You can use these tools. To call one, write {"name": the tool, "arguments": an object} on a line of its own.'

@@ -10,7 +10,7 @@ from pydantic import AfterValidator
 
 from agentmill.schemas.annotation_names import CRITERION
 from agentmill.schemas.records.trajectory import Trajectory
-from agentmill.schemas.records.verdict import Label, Value, Verdict
+from agentmill.schemas.records.verdict import Label, Quality, Value, Verdict
 from agentmill.schemas.views.conversation import answers
 
 T = TypeVar("T")
@@ -22,12 +22,14 @@ Key = tuple[int | None, str]
 class Annotations(msgspec.Struct, frozen=True):
     """Found by item and name; empty where there are no annotations.
 
-    ``repeated`` are the items of a part of a trajectory that an earlier part has shown: they carry loss there.
+    ``quality`` are the counts of the whole trajectory. ``repeated`` are the items of a part of a trajectory that an
+    earlier part has shown: they carry loss there.
     """
 
     verdicts: Mapping[Key, Verdict] = {}
     labels: Mapping[Key, Label] = {}
     values: Mapping[Key, Value] = {}
+    quality: Quality | None = None
     repeated: frozenset[int] = frozenset()
 
     def verdict(self, name: str, item: int | None = None) -> Verdict | None:
@@ -47,11 +49,11 @@ class Annotations(msgspec.Struct, frozen=True):
 
         Where both have an annotation of one name on an item, that of the trajectory itself counts.
         """
-        return Annotations(
+        return msgspec.structs.replace(
+            self,
             verdicts={**_before(parent.verdicts, end), **self.verdicts},
             labels={**_before(parent.labels, end), **self.labels},
             values={**_before(parent.values, end), **self.values},
-            repeated=self.repeated,
         )
 
 

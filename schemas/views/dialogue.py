@@ -8,11 +8,11 @@ import msgspec
 from pydantic import Field, model_validator
 
 from agentmill.schemas.config import Config
-from agentmill.schemas.dialects.tool_text import TOOL_TEXTS, ToolFormat, ToolText, calls_text, tool_list
+from agentmill.schemas.dialects.tool_text import ToolFormat, written_out
 from agentmill.schemas.ids import derive_seed
 from agentmill.schemas.records.rows import Message
 from agentmill.schemas.records.trajectory import Tool, Trajectory
-from agentmill.schemas.views.conversation import ConversationTurn, conversation, tools_text, with_system
+from agentmill.schemas.views.conversation import ConversationTurn, conversation, tools_text
 from agentmill.schemas.views.roles import linearized, perspectives, placed, plays, seen_as, seen_by, several_agents
 from agentmill.schemas.views.view import Unused
 
@@ -93,30 +93,13 @@ class Dialogue(Config):
 def with_tool_text(
     conversation: Sequence[ConversationTurn], tools: Sequence[Tool], tool_format: ToolFormat
 ) -> list[ConversationTurn]:
-    """The conversation in ``tool_format``; one without tools and calls stays as it is.
-
-    The results of parallel calls, one message each, become one.
-    """
-    uses_tools = tools or any(turn.message.tool_calls for turn in conversation)
-    if tool_format == "native" or not uses_tools:
-        return list(conversation)
-    text = TOOL_TEXTS[tool_format]
-    result: list[ConversationTurn] = []
-    for place, turn in enumerate(conversation):
-        parallel = place and turn.message.role == conversation[place - 1].message.role == "tool"
-        message = _as_text(turn.message, text)
-        if parallel:
-            both = f"{result[-1].message.content}\n{message.content}"
-            joined = msgspec.structs.replace(result[-1].message, content=both)
-            result[-1] = ConversationTurn(joined, (*result[-1].items, *turn.items))
-        else:
-            result.append(msgspec.structs.replace(turn, message=message))
-    return with_system(result, tool_list(tools, text)) if tools else result
+    """The conversation in ``tool_format``, as ``written_out`` says."""
+    written = written_out([turn.message for turn in conversation], tools, tool_format)
+    return [_joined(message, [conversation[place] for place in places]) for message, places in written]
 
 
-def _as_text(message: Message, text: ToolText) -> Message:
-    if message.role == "assistant" and (message.content or message.tool_calls):
-        return msgspec.structs.replace(message, content=calls_text(message, text), tool_calls=[])
-    if message.role == "tool":
-        return Message(role="user", content=text.result(message))
-    return message
+def _joined(message: Message, turns: Sequence[ConversationTurn]) -> ConversationTurn:
+    if not turns:
+        return ConversationTurn(message)
+    items = tuple(item for turn in turns for item in turn.items)
+    return msgspec.structs.replace(turns[0], message=message, items=items)

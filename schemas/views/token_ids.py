@@ -6,9 +6,11 @@ from collections.abc import Sequence, Set
 
 import msgspec
 
+from agentmill.schemas.dialects.tool_text import SCAFFOLD_FORMATS
 from agentmill.schemas.records.rows import Message, RowTokens, SampledTurn, SftRow
 from agentmill.schemas.records.trajectory import Action, Trajectory, TurnTokens
 from agentmill.schemas.views.conversation import ConversationTurn, conversation, is_copied
+from agentmill.schemas.views.dialogue import with_tool_text
 from agentmill.schemas.views.roles import dialogue_of, perspectives
 
 
@@ -33,7 +35,7 @@ def segments(dialogue: Sequence[ConversationTurn], trajectory: Trajectory) -> li
     """All segments of the run, whole, where their tokens are known.
 
     They are not where the conversation differs from the one that was played: from a side that no agent had, with
-    another system prompt, or with tools written out.
+    another system prompt, or with tools written in another way.
     """
     whose = _played_by(list(dialogue), trajectory)
     if whose is None:
@@ -60,11 +62,13 @@ def _played_by(dialogue: list[ConversationTurn], trajectory: Trajectory) -> dict
     """The model that had this conversation, as fields of ``RowTokens``; ``None`` if none had."""
     made = trajectory.generation
     agents = perspectives(trajectory)
+    tool_format = SCAFFOLD_FORMATS.get(made.scaffold, "native") if made is not None else "native"
     for name, agent in agents.items():
+        tools = trajectory.tools if agent.acts else []
         # Compared as a whole: tokens belong to one exact conversation, and any parameter of a view may change it.
-        if dialogue == dialogue_of(trajectory, name):
+        if dialogue == with_tool_text(dialogue_of(trajectory, name), tools, tool_format):
             return {"model": agent.model, "revision": agent.revision}
-    if agents or dialogue != conversation(trajectory):
+    if agents or dialogue != with_tool_text(conversation(trajectory), trajectory.tools, tool_format):
         return None
     return {"model": made.model, "revision": made.revision} if made is not None else {}
 

@@ -125,7 +125,8 @@ def _of_whole(row: Any, places: Sequence[int]) -> Any:
 
 
 def _moved(annotations: Annotations, numbers: Mapping[int, int]) -> Annotations:
-    return Annotations(
+    return msgspec.structs.replace(
+        annotations,
         verdicts=_of_part(annotations.verdicts, numbers),
         labels=_of_part(annotations.labels, numbers),
         values=_of_part(annotations.values, numbers),

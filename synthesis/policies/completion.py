@@ -13,6 +13,7 @@ import msgspec
 
 from agentmill.schemas.arrow.check import is_too_deep
 from agentmill.schemas.chat import to_functions, to_messages, to_openai
+from agentmill.schemas.dialects.tool_text import TOOL_TEXTS, written_out
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.trajectory import Action, AnyAction, AnyItem, ApiAction, MessageAction, TurnTokens, Usage
 from agentmill.synthesis.policies.policy import Conversation, PolicyError, Turn
@@ -140,13 +141,17 @@ class Completion(msgspec.Struct):
 def request_body(conversation: Conversation, model: str, sampling: JsonObject) -> JsonObject:
     """What is posted to ``/chat/completions``: messages, ``sampling``, and tools if there are any.
 
-    Servers refuse parameters of tools where there are none, as where an agent that has some is asked for words.
+    Servers refuse parameters of tools where there are none, as where an agent that has some is asked for words, or is
+    shown them as text.
     """
-    messages = to_openai(to_messages(conversation.system_prompt, list(conversation.content)))
-    if conversation.tools:
-        return {"model": model, "messages": messages, "tools": to_functions(conversation.tools), **sampling}
+    tools, tool_format = conversation.tools, conversation.tool_format
+    plain = to_messages(conversation.system_prompt, list(conversation.content))
+    messages = to_openai([message for message, _ in written_out(plain, tools, tool_format)])
+    if tools and tool_format == "native":
+        return {"model": model, "messages": messages, "tools": to_functions(tools), **sampling}
     kept = {name: value for name, value in sampling.items() if name not in OF_TOOLS}
-    return {"model": model, "messages": messages, **kept}
+    stop = TOOL_TEXTS[tool_format].stop if tools and tool_format != "native" else None
+    return {"model": model, "messages": messages, **({"stop": [stop]} if stop else {}), **kept}
 
 
 def read_turn(text: str | bytes, conversation: Conversation, seconds: float) -> Turn:

@@ -8,6 +8,7 @@ from typing import ClassVar, Protocol
 
 import msgspec
 
+from agentmill.schemas.dialects.tool_text import ToolFormat
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import RAISE_OR_WAIT, UserError
 from agentmill.schemas.records.record import JsonObject, Record
@@ -22,7 +23,8 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
 
     ``choices`` are the only texts the turn may consist of, where the strategy constrains it. ``seed`` is this turn's.
     ``episode_id`` is the same for all turns of an episode: a policy with several servers sends them to the same one,
-    whose prefix cache then holds the turns before. Without ``tools`` the agent is to write a command as text.
+    whose prefix cache then holds the turns before. Without ``tools`` the agent is to write a command as text;
+    ``tool_format`` is how it is shown tools, its calls and their results, and writes calls itself.
     """
 
     episode_id: str
@@ -30,6 +32,7 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
     content: tuple[AnyItem, ...]
     tools: list[Tool]
     seed: int
+    tool_format: ToolFormat = "native"
     choices: list[str] | None = None
     environment: Environment | None = None
 

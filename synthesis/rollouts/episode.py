@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 
 from agentmill.schemas.chat import shown
+from agentmill.schemas.dialects.tool_text import SCAFFOLD_FORMATS
 from agentmill.schemas.ids import derive_seed
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.task import Task
@@ -176,7 +177,7 @@ class Episode:
         No turn is taken, but the context may be shortened. Raises what ``Policy.act`` raises, of several the first.
         """
         drawn = await self.hear(seeds, policy)
-        return drawn if isinstance(drawn, str) else [read(self.plan.scaffold, turn) for turn in drawn]
+        return drawn if isinstance(drawn, str) else [read(self.plan.scaffold, turn, self.frame.tools) for turn in drawn]
 
     async def hear(self, seeds: Sequence[int], policy: Policy | None = None) -> list[Turn] | str:
         """As ``draw``, as the policy says it, which may be words to other agents."""
@@ -202,6 +203,7 @@ class Episode:
             system_prompt=self.frame.system_prompt,
             content=tuple(shown(self.content)),
             tools=self.frame.tools,
+            tool_format=SCAFFOLD_FORMATS.get(self.plan.scaffold, "native"),
             seed=seed,
             choices=choices,
             environment=self.environment,

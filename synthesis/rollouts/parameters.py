@@ -31,7 +31,8 @@ class EpisodeParameters(Config):
     """
 
     scaffold: ScaffoldName = Field(
-        default="text", description="commands as text, with thoughts before them, or calls of tools"
+        default="text",
+        description="commands as text, with thoughts before them, or calls of tools, native or written as text",
     )
     constrain: Literal["none", "admissible"] = Field(default="none", description="only legal commands, or any")
     max_turns: int | None = Field(default=None, ge=1, description="turns per episode; by default the task's own")

@@ -3,27 +3,34 @@
 * ``text``: one command a message.
 * ``react``: thoughts, and in the last line of the message one command (after ReAct, arXiv:2210.03629). The thoughts
   become the action's ``description``, so that the conversation shows the message as it was written.
-* ``tools``: native tool calls.
+* ``tools``: native tool calls, which the chat template writes and the server reads.
+* ``tools_hermes``, ``tools_function_xml``, ``tools_react``: tool calls that the agent writes as text, in a dialect that
+  is read here. So a model acts, too, whose chat template knows no tools.
 
 In environments of family ``interpreter`` a command is code. To plan first is a second role (``multi_agent``).
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, cast
 
 import msgspec
 
+from agentmill.schemas.chat import decoded_json
+from agentmill.schemas.dialects import DIALECTS
+from agentmill.schemas.dialects.tool_text import SCAFFOLD_FORMATS
+from agentmill.schemas.messages.dialect import Dialect
 from agentmill.schemas.records.record import Record
-from agentmill.schemas.records.trajectory import AnyAction, MessageAction, Tool
+from agentmill.schemas.records.trajectory import AnyAction, ApiAction, MessageAction, Tool
 from agentmill.synthesis.environments.environment import Environment
 from agentmill.synthesis.policies.policy import Turn
 
-ScaffoldName = Literal["text", "react", "tools"]
+ScaffoldName = Literal["text", "react", "tools", "tools_hermes", "tools_function_xml", "tools_react"]
 HOW = {
     "text": "Reply with one command and nothing else.",
     "react": "Think first, then write one command, alone in the last line.",
-    "tools": "Act by calling the tools.",
+    **dict.fromkeys(SCAFFOLD_FORMATS, "Act by calling the tools."),
 }
 
 
@@ -36,15 +43,19 @@ class Frame(Record):
 
 def frame(name: str, environment: Environment) -> Frame:
     """The rules of the environment and how to act by the scaffold ``name``."""
-    tools = environment.tools if name == "tools" else []
+    tools = environment.tools if name in SCAFFOLD_FORMATS else []
     return Frame(system_prompt=f"{environment.rules}\n{HOW[name]}", tools=tools)
 
 
-def read(name: str, turn: Turn) -> Turn:
-    """A turn as actions upon an environment, by the scaffold ``name``."""
-    if name != "react":
+def read(name: str, turn: Turn, tools: Sequence[Tool]) -> Turn:
+    """A turn as actions upon an environment with ``tools``, by the scaffold ``name``."""
+    if name == "react":
+        return msgspec.structs.replace(turn, actions=[_thought_apart(action) for action in turn.actions])
+    dialect = SCAFFOLD_FORMATS.get(name, "native")
+    if dialect == "native":
         return turn
-    return msgspec.structs.replace(turn, actions=[_thought_apart(action) for action in turn.actions])
+    actions = [call for each in turn.actions for call in _calls(each, dialect, tools)]
+    return msgspec.structs.replace(turn, actions=actions)
 
 
 def _thought_apart(action: AnyAction) -> AnyAction:
@@ -55,3 +66,47 @@ def _thought_apart(action: AnyAction) -> AnyAction:
         return action
     command = action.content[len(thought) + 1 :]  # white space behind it stays, or the tokens would not be its own
     return msgspec.structs.replace(action, description=thought, content=command)
+
+
+def _calls(action: AnyAction, name: str, tools: Sequence[Tool]) -> list[AnyAction]:
+    """The calls that a message makes in a dialect; the message itself if it makes none."""
+    dialect = cast("Dialect", DIALECTS.load(name)())
+    parsed = dialect.read(action.content) if isinstance(action, MessageAction) else None
+    if parsed is None:
+        return [action]
+    calls = _without_epilogue(parsed.actions)
+    first = msgspec.structs.replace(calls[0], tokens=action.tokens, reasoning_content=action.reasoning_content)
+    declared = {tool.name: tool.parameters.get("properties") for tool in tools}
+    return [_typed(call, declared) for call in [first, *calls[1:]]]
+
+
+def _without_epilogue(actions: Sequence[AnyAction]) -> list[AnyAction]:
+    """``actions`` without the prose after the last call, which joins the thought before it.
+
+    As an action it would be a message that interrupts the answer to the call.
+    """
+    *calls, last = actions
+    if not calls or not isinstance(last, MessageAction):
+        return list(actions)
+    thought = "\n".join(part for part in (calls[-1].description, last.content) if part)
+    return [*calls[:-1], msgspec.structs.replace(calls[-1], description=thought)]
+
+
+def _typed(action: AnyAction, properties: Mapping[str, Any]) -> AnyAction:
+    """A call with its arguments as the tool declares them: some dialects can only write texts.
+
+    A text that is no JSON of another type stays one, and the environment says what is wrong with it.
+    """
+    declared = properties.get(action.function) if isinstance(action, ApiAction) else None
+    if not isinstance(action, ApiAction) or not isinstance(declared, dict):
+        return action
+    kwargs = {key: _as_declared(value, declared.get(key)) for key, value in action.kwargs.items()}
+    return msgspec.structs.replace(action, kwargs=kwargs)
+
+
+def _as_declared(value: object, schema: object) -> object:
+    types = schema.get("type", "string") if isinstance(schema, dict) else "string"
+    if not isinstance(value, str) or types == "string" or "string" in types:
+        return value
+    found = decoded_json(value)
+    return value if found is None else found

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from agentmill.schemas.dialects.tool_text import SCAFFOLD_FORMATS
 from agentmill.schemas.records.trajectory import AnyAction, ApiAction, CodeAction, MessageAction, TextObservation
 from agentmill.schemas.views.conversation import PROPOSER
 from agentmill.schemas.views.roles import SPEAKER, addressee
@@ -52,7 +53,7 @@ class TurnTaking:
                 return turn
             limit = None
             if self._roles[self._speaker].acts:
-                turn = read(self._episode.plan.scaffold, turn)
+                turn = read(self._episode.plan.scaffold, turn, self._episode.frame.tools)
             if self._is_speech(turn):
                 self._speak(turn)
             else:
@@ -83,7 +84,7 @@ class TurnTaking:
             return True
         if not self._others() or any(isinstance(action, ApiAction | CodeAction) for action in turn.actions):
             return False
-        return self._episode.plan.scaffold == "tools" or addressee(text_of(turn), self._others()) is not None
+        return self._episode.plan.scaffold in SCAFFOLD_FORMATS or addressee(text_of(turn), self._others()) is not None
 
     def _speak(self, turn: Turn) -> None:
         self._take_down(turn, SPEAKER)

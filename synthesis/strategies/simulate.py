@@ -16,7 +16,7 @@ from typing import Literal
 import msgspec
 from pydantic import Field, model_validator
 
-from agentmill.schemas.dialects.tool_text import TOOL_TEXTS, tool_list
+from agentmill.schemas.dialects.tool_text import SCAFFOLD_FORMATS, TOOL_TEXTS, tool_list
 from agentmill.schemas.ids import derive_seed, digest
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.trajectory import AnyItem, Generation, Outcome, TextObservation, Trajectory, Usage
@@ -139,7 +139,7 @@ def _frame(plan: EpisodePlan, exploration: Exploration, environment: Environment
     if environment is not None:
         return frame(plan.scaffold, environment)
     spec = exploration.spec
-    return Frame(system_prompt=spec.source, tools=spec.tools if plan.scaffold == "tools" else [])
+    return Frame(system_prompt=spec.source, tools=spec.tools if plan.scaffold in SCAFFOLD_FORMATS else [])
 
 
 def _opening(plan: EpisodePlan, environment: Environment | None) -> list[AnyItem]:

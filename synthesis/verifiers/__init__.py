@@ -12,7 +12,11 @@ if TYPE_CHECKING:
 VERIFIERS: Registry[type[Verifier]] = Registry(
     "verifier",
     {
+        "answer_match": "agentmill.synthesis.verifiers.answer_match:AnswerMatch",
         "check_outcome": "agentmill.synthesis.verifiers.check_outcome:CheckOutcome",
+        "check_rules": "agentmill.synthesis.verifiers.check_rules:CheckRules",
+        "milestones": "agentmill.synthesis.verifiers.milestones:Milestones",
+        "unit_tests": "agentmill.synthesis.verifiers.unit_tests:UnitTests",
     },
     group="verifiers",
 )

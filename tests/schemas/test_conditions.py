@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from agentmill.pipelines.quality import quality
 from agentmill.schemas.conditions import Condition
 from agentmill.schemas.config import validate
 from agentmill.schemas.records.trajectory import Usage
@@ -22,6 +23,7 @@ SAID = Annotations(
         (2, "check_rules"): verdict("t1", name="check_rules", score=1.0, item=2),
     },
     labels={(None, "language"): Label(trajectory_id="t1", name="language", value="en", labeller="l")},
+    quality=quality(ROW, None, lambda text: "en"),
     values={(2, "mc"): Value(trajectory_id="t1", name="mc", value=0.6, estimator="e", n=5, item=2)},
 )
 
@@ -40,6 +42,10 @@ SAID = Annotations(
         ({"label": "language", "equals": "en"}, True),
         ({"label": "language", "one_of": ["de", "fr"]}, False),
         ({"label": "topic", "equals": "en"}, False),
+        ({"quality": "errors", "at_most": 1}, True),
+        ({"quality": "errors", "equals": 0}, False),
+        ({"quality": "ending", "one_of": ["observation"]}, True),
+        ({"quality": "tokens", "at_least": 0}, False),
         ({"field": "outcome.truncated", "equals": False}, True),
         ({"field": "outcome.status", "one_of": ["failure", "unknown"]}, False),
         ({"field": "usage.completion_tokens", "at_most": 40}, True),
@@ -99,3 +105,22 @@ def test_a_condition_may_be_asked_of_one_item() -> None:
 def test_senseless_conditions(condition: dict[str, Any], expected: tuple[str, ...]) -> None:
     with user_error(*expected):
         validate(Condition, condition, "step")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"quality": "calls_misfits", "at_most": 0}, ("rule-broken", "calls_misfits", "calls_misfit")),
+        ({"quality": "errors", "equals": "none"}, ("rule-broken", "never equals")),
+        ({"quality": "ending", "equals": "talk"}, ("rule-broken", "never 'talk'")),
+        ({"quality": "code_languages", "equals": "python"}, ("rule-broken", "is a list")),
+        ({"quality": "errors", "passed": True}, ("rule-broken", "`passed` is asked of a `verdict`")),
+    ],
+)
+def test_counts_that_are_not_there_are_refused(given: dict[str, Any], message: tuple[str, ...]) -> None:
+    with user_error(*message):
+        validate(Condition, given, "condition")
+
+
+def test_what_was_not_counted_fulfils_nothing() -> None:
+    assert not Condition.model_validate({"quality": "errors", "at_least": 0}).holds(ROW, Annotations())

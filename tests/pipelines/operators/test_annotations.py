@@ -13,10 +13,13 @@ from agentmill.pipelines.operators.step_estimates import Trees
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.record import Record
 from agentmill.schemas.records.verdict import Label, Node, Value
+from agentmill.schemas.tables import Table
 from agentmill.schemas.views.annotations import NOTHING
 from agentmill.synthesis.step_values import steps_of
 from tests.builders import trajectory, verdict
 from tests.errors import user_error
+from tests.pipelines.engine.stages import rows_of
+from tests.pipelines.operators.steps import run
 
 
 def label(value: str, item: int | None = None) -> Label:
@@ -95,3 +98,30 @@ def test_a_node_that_two_tables_hold_counts_once(tmp_path: Path) -> None:
     twice = Trees([tables[0], seed_table(tmp_path / "three", [other])], 1.0)
     with user_error("records-conflict", "Node"):
         twice.load()
+
+
+def test_counts_of_quality_are_asked_by_conditions(tmp_path: Path) -> None:
+    seed_table(tmp_path / "runs", [trajectory("t1"), trajectory("t2", content=[])])
+    run(tmp_path, "quality", "counts", of="runs")
+    found = AnnotationIndex({"quality": [Table.open(tmp_path / "counts")]})
+    found.load()
+    counted = found.of("t1").quality
+    assert counted is not None
+    assert (counted.errors, counted.turns) == (1, 2)
+    where = [{"quality": "errors", "at_least": 1}]
+    run(tmp_path, "filter", "kept", of="runs", quality="counts", where=where)
+    assert [(row.trajectory_id, row.kept, row.reason) for row in rows_of(tmp_path / "kept")] == [
+        ("t1", True, None),
+        ("t2", False, "errors"),
+    ]
+    with user_error("needs-another-key", "`quality`"):
+        run(tmp_path, "filter", "none", of="runs", where=where)
+
+
+def test_two_different_counts_of_one_trajectory_are_refused(tmp_path: Path) -> None:
+    for name, record in {"a": trajectory("t1"), "b": trajectory("t1", content=[])}.items():
+        seed_table(tmp_path / name, [record])
+        run(tmp_path, "quality", f"counts-{name}", of=name)
+    index = AnnotationIndex({"quality": [Table.open(tmp_path / f"counts-{name}") for name in "ab"]})
+    with user_error("records-conflict", "trajectory t1"):
+        index.load()

@@ -119,6 +119,9 @@ def test_results_of_an_earlier_version_are_made_anew(tmp_path: Path) -> None:
     file.write_bytes(msgspec.json.encode({**old, "splits": {"marked": {}}}))
     settle(tmp_path, tables, ["base"])
     assert msgspec.json.decode(file.read_bytes()) == made
+    file.write_bytes(b'{"splits": ')
+    settle(tmp_path, tables, ["base"])
+    assert msgspec.json.decode(file.read_bytes()) == made, "a damaged file is made again"
 
 
 def test_tables_of_the_rollout_are_inputs_of_the_step() -> None:

@@ -17,6 +17,7 @@ from agentmill.schemas.views import FAMILY_VIEWS, PAIR_VIEWS, VIEWS
 from agentmill.synthesis.strategies import STRATEGIES
 from agentmill.synthesis.verifiers import VERIFIERS
 from tests.pipelines.operators.steps import model, stage
+from tests.synthesis.verifiers.known import PARAMETERS
 
 STAGES = sorted(name for name in OPERATORS if not issubclass(OPERATORS.load(name), TaskStep))
 
@@ -63,7 +64,7 @@ KNOWN: dict[str, tuple[dict[str, Any], dict[str, list[str]]]] = {
     "wrap_env": ({"of": "e", "twins": 2}, {"of": ["EnvironmentSpec"]}),
     **{
         name: (
-            {"of": "x", **dict.fromkeys(VERIFIERS.load(name).needs, "y")},
+            {"of": "x", **dict.fromkeys(VERIFIERS.load(name).needs, "y"), **PARAMETERS.get(name, {})},
             {"of": ["Trajectory"], **{need: [SIDE_TABLES[need][0]] for need in VERIFIERS.load(name).needs}},
         )
         for name in VERIFIERS

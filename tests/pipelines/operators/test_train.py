@@ -141,6 +141,13 @@ def test_train_again_and_differently(tmp_path: Path, capfd: pytest.CaptureFixtur
     assert "nothing to do: all 4 steps of small were done before" in capfd.readouterr().err
     assert (tuned / "model.safetensors").stat() == weights
 
+    plan = tmp_path / "run/trainings/tuned/plan.json"
+    whole = plan.read_bytes()
+    plan.write_bytes(whole[:20])
+    assert agentmill("run", recipe) == 2
+    assert shows(capfd.readouterr().err, "damaged-file", plan, "delete it")
+    plan.write_bytes(whole)
+
     assert agentmill("run", recipe, "steps.tuned.learning_rate=1e-3") == 2
     assert "learning_rate: (absent) -> 0.001" in capfd.readouterr().err
     assert (tuned / "model.safetensors").stat() == weights

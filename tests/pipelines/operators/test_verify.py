@@ -177,3 +177,73 @@ def test_verdicts_that_say_nothing_are_reported(tmp_path: Path) -> None:
     assert step.notes(known) == []
     assert unknown.metrics == {"passed": 0, "unscored": 1, "unscored.no_environment": 1}
     assert step.notes(unknown) == ["warning: of 1 verdicts 1 are unscored (no_environment 1)"]
+
+
+class Broken(Mentions):
+    """Speaks of an item that there is not."""
+
+    async def verify(
+        self, task: Task | None, trajectory: Trajectory, environment: Environment | None = None
+    ) -> Verdict:
+        verdict = await super().verify(task, trajectory, environment)
+        return msgspec.structs.replace(verdict, item=99)
+
+
+def test_a_verdict_on_an_item_that_there_is_not_is_dropped_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for registry in (VERIFIERS, OPERATORS):
+        monkeypatch.setitem(registry._entries, "broken", f"{__name__}:Broken")
+    write_table(tmp_path / "answers", [[trajectory()]], Trajectory)
+    manifest = run(tmp_path, "broken", "verdicts", of="answers", word="x")
+    assert manifest.reasons == {"bad_verdict": 1}
+    [letter] = dropped_of(tmp_path / "verdicts")
+    assert (letter.blamed, letter.detail) == ("verifier", "Broken: 'mentions' is about item 99 of 6")
+
+
+RULES = [
+    {"id": "says_box", "at_least": 1, "of": {"message": "box"}},
+    {"id": "no_fly", "never": {"message": "fly"}},
+]
+
+
+def test_parts_and_labels_of_a_verifier_are_asked_by_conditions(tmp_path: Path) -> None:
+    still = trajectory("t2", content=[MessageAction(content="put ball into box", turn=1)])
+    write_table(tmp_path / "runs", [[trajectory("t1"), still]], Trajectory)
+    manifest = run(tmp_path, "check_rules", "rules", of="runs", rules=RULES)
+    assert manifest.counts == Counts(read=2, used=2, dropped=0, written=6)
+    assert manifest.metrics == {"scored": 2, "passed": 1, "failed.no_fly": 1, "labels": 1}
+    assert stage("check_rules", of="runs", rules=RULES).annotations() == [
+        "check_rules",
+        "check_rules/says_box",
+        "check_rules/no_fly",
+    ]
+    [label] = rows_of(tmp_path / "rules/labels")
+    assert (label.trajectory_id, label.name, label.item) == ("t1", "check_rules/no_fly", 2)
+    kept = {}
+    for name, where in {
+        "by_part": [{"verdict": "check_rules/no_fly", "passed": True}],
+        "by_score": [{"verdict": "check_rules", "at_least": 0.5}],
+    }.items():
+        run(tmp_path, "filter", name, of="runs", verdicts="rules", where=where)
+        kept[name] = [row.trajectory_id for row in rows_of(tmp_path / name) if row.kept]
+    assert kept == {"by_part": ["t2"], "by_score": ["t1", "t2"]}
+    loss = {
+        "by_label": {"labels": "rules/labels", "steps": [{"label": "check_rules/no_fly", "equals": "violated"}]},
+        "by_step": {"verdicts": "steps", "steps": [{"verdict": "check_rules", "passed": True}]},
+    }
+    run(tmp_path, "check_rules", "steps", of="runs", rules=RULES, per_step=True)
+    trained = {}
+    for name, parameters in loss.items():
+        run(tmp_path, "sft", name, **{"from": "runs", **parameters})
+        rows = rows_of(tmp_path / name)
+        trained[name] = [message.content for row in rows for message in row.messages if message.train]
+    assert trained == {"by_label": ["fly to box"], "by_step": ["put ball into box", "put ball into box"]}
+
+
+def test_a_parameter_that_is_called_as_a_table_is_refused() -> None:
+    class Taken(Mentions):
+        of: str = ""
+
+    with pytest.raises(TypeError, match="Taken has the parameters of, which name tables"):
+        verify.operator_of(Taken)

@@ -79,6 +79,11 @@ def test_overrides_by_position_by_name_and_at_the_top(tmp_path: Path) -> None:
     assert (plan.run_dir, plan.recipe.seed) == (Path("elsewhere"), 3)
 
 
+def test_a_step_whose_name_begins_with_a_digit_is_overridden_by_name(tmp_path: Path) -> None:
+    step = {"operator": "spec_env", "n": 2, "as": "2envs"}
+    assert plan_of(tmp_path, [step], "steps.2envs.n=3").steps[0].parameters.n == 3  # type: ignore[attr-defined]
+
+
 def test_data_names_tables_made_elsewhere(tmp_path: Path) -> None:
     seed_table(tmp_path / "worlds", [spec()])
     seed_table(tmp_path / "chores", [task()])

@@ -129,3 +129,12 @@ def test_a_manifest_that_cannot_be_read_is_one_line(run: Path) -> None:
     (run / "verdicts/manifest.json").write_bytes(msgspec.json.encode({"table": 1}))
     checked = check_tables(run)
     assert [len(each.wrong) for each in checked] == [0, 1]
+
+
+def test_a_damaged_side_table_is_listed(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    side = run / "demonstrations/nodes"
+    side.mkdir()
+    (side / "manifest.json").write_text("{")
+    assert invoke(["check", str(run), "--json"]) == 1
+    (demonstrations, _) = json.loads(capsys.readouterr().out)
+    assert any("nodes" in line for line in demonstrations["wrong"])

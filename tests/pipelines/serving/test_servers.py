@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from agentmill.pipelines.processes.identity import end_session, identity, is_alive, session_members
@@ -273,6 +274,31 @@ def test_servers_of_a_live_launcher_and_foreign_processes_are_left_alone(tmp_pat
     finally:
         end_session(foreign.pid, 5)
         foreign.wait()
+
+
+def test_a_member_that_ends_while_strays_are_looked_for_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = ServerRecord(launcher="gone:4194303:1", leader="gone:4194303:1", members=[], log="of a killed run")
+    ServerRecords(tmp_path)._write([gone])
+    monkeypatch.setattr("agentmill.pipelines.serving.server_process.is_alive", lambda each: each is gone.leader)
+    monkeypatch.setattr(ServerRecords, "read", lambda self: [msgspec.structs.replace(gone, launcher="another")])
+    assert reap_strays(tmp_path) == []
+
+
+def test_each_server_is_stopped_though_stopping_another_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped, stop = [], ServerProcess.stop
+
+    def failing(server: ServerProcess) -> None:
+        stop(server)
+        stopped.append(server)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(ServerProcess, "stop", failing)
+    plans = [plan(tmp_path), plan(tmp_path)]
+    with pytest.raises(OSError, match="No space"), run_servers(plans, ServerRecords(tmp_path), 20, 0):
+        pass
+    assert [server.is_alive() for server in stopped] == [False, False]
 
 
 def test_broken_records_are_no_obstacle(tmp_path: Path) -> None:

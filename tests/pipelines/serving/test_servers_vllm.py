@@ -21,6 +21,8 @@ from agentmill.pipelines.serving.models import ModelConfig, ServerConfig, model_
 from agentmill.pipelines.serving.server_process import ServerRecords, reap_strays
 from agentmill.schemas.models import model_revision
 from agentmill.schemas.records.trajectory import ApiAction, MessageAction, Trajectory
+from agentmill.schemas.views.annotations import NOTHING
+from agentmill.schemas.views.sft import Sft
 from agentmill.synthesis.policies import make_policy
 from agentmill.synthesis.policies.completion import token_sequence
 from agentmill.synthesis.policies.policy import Policy
@@ -168,6 +170,24 @@ async def test_required_tool_calls_are_calls(served: Served) -> None:
     assert call.tokens is not None
     answer = trajectory.content[-1]
     assert (answer.tool_call_id, answer.error) == ("call00100", False)
+
+
+async def test_calls_written_as_text_are_calls_and_rows_show_the_prompts(served: Served) -> None:
+    call = r'<tool_call>\n\{"name": "add", "arguments": \{"amount":1\}\}\n</tool_call>'
+    config = served.config.model_copy(update={"extra_body": {"structured_outputs": {"regex": call}}})
+    policy = make_policy(config.settings(served.endpoints, None, {"max_tokens": 160}))
+    trajectory = await episode(policy, scaffold="tools_hermes", max_turns=2)
+    calls = [item for item in trajectory.content if isinstance(item, ApiAction)]
+    assert [(each.function, each.kwargs) for each in calls] == [("add", {"amount": 1})] * 2
+    (row,) = Sft(tool_format="hermes").make_rows(trajectory, NOTHING)
+    tokenizer = Tokenizer.from_file(str(tiny_model() / "tokenizer.json"))
+    # Constrained, a model samples other tokens than its tokenizer has for the same text, so only texts can be compared.
+    first = tokenizer.decode(row.tokens[0].input_ids[: row.tokens[0].turns[0].end], False)
+    last = tokenizer.decode(row.tokens[-1].input_ids, False)
+    assert last.startswith(first)
+    assert "Tools:" not in first.split("You can use these tools")[0]
+    assert last.count("<tool_response>") == 1
+    assert sum(len(segment.turns) for segment in row.tokens) == 2
 
 
 async def test_a_full_context_truncates_the_episode(served: Served) -> None:

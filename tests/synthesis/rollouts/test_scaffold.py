@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from agentmill.schemas.chat import to_messages
-from agentmill.schemas.records.trajectory import ApiAction, MessageAction
+from agentmill.schemas.dialects.tool_text import SCAFFOLD_FORMATS
+from agentmill.schemas.records.trajectory import AnyAction, ApiAction, MessageAction, Tool, TurnTokens
 from agentmill.schemas.views.annotations import NOTHING
 from agentmill.schemas.views.sft import Sft
-from agentmill.synthesis.policies.policy import Turn
+from agentmill.synthesis.policies.completion import request_body
+from agentmill.synthesis.policies.policy import Conversation, Turn
 from agentmill.synthesis.rollouts.scaffold import frame, read
 from agentmill.synthesis.strategies.sample import Sample
 from agentmill.synthesis.strategies.tree_search import TreeSearch
@@ -33,13 +35,115 @@ TASK = question("b", seen="b")
 )
 def test_the_last_line_is_the_command(expected: str, description: str | None, command: str) -> None:
     turn = Turn(actions=[MessageAction(content=expected)])
-    assert read("react", turn).actions == [MessageAction(content=command, description=description)]
+    assert read("react", turn, []).actions == [MessageAction(content=command, description=description)]
     for name in ("text", "tools"):
-        assert read(name, turn) == turn
-    (action,) = read("react", turn).actions
+        assert read(name, turn, []) == turn
+    (action,) = read("react", turn, []).actions
     assert to_messages(None, [action])[0].content == expected, "it is shown as it was written"
     call = Turn(actions=[ApiAction(function="look", kwargs={})])
-    assert read("react", call) == call
+    assert read("react", call, []) == call
+
+
+WRITTEN = {
+    "tools_hermes": (
+        'I must look.\n<tool_call>\n{"name": "look", "arguments": {}}\n</tool_call>',
+        '<tool_call>\n{"name": "answer", "arguments": {"text":"b"}}\n</tool_call>',
+        "<tool_response>\nYou see b.\n</tool_response>",
+    ),
+    "tools_function_xml": (
+        "I must look.\n<function=look>\n</function>",
+        "<function=answer>\n<parameter=text>b</parameter>\n</function>",
+        "EXECUTION RESULT of [look]:\nYou see b.",
+    ),
+    "tools_react": (
+        "Thought: I must look.\nAction: look\nAction Input: {}",
+        'Action: answer\nAction Input: {"text":"b"}',
+        "Observation: You see b.",
+    ),
+}
+"""Two turns of an agent by scaffold, and the answer to the first as it is shown."""
+
+
+@pytest.mark.parametrize("scaffold", WRITTEN)
+async def test_calls_written_as_text_are_those_of_tools(scaffold: Any) -> None:
+    look, answer, seen = WRITTEN[scaffold]
+    tool_format = SCAFFOLD_FORMATS[scaffold]
+    agent = lines(look, answer)
+    explored = exploration(TASK, actor=agent)
+    [run] = [
+        each async for each in Sample(scaffold=scaffold).explore(explored, *Sample(scaffold=scaffold).planned(explored))
+    ]
+    calls = [item for item in run.content if isinstance(item, ApiAction)]
+    assert [(call.function, call.kwargs, call.description) for call in calls] == [
+        ("look", {}, "I must look."),
+        ("answer", {"text": "b"}, None),
+    ]
+    assert run.outcome.status == "success"
+    assert run.tools == AnswerEnvironment().tools
+    assert (await CheckOutcome().verify(TASK, run, AnswerEnvironment())).passed
+    first, second = [request_body(asked, "m", {"tool_choice": "auto", "temperature": 0.5}) for asked in agent.asked]
+    assert "tools" not in first
+    assert "tool_choice" not in first
+    assert '"name":"answer"' in first["messages"][0]["content"]
+    assert second["messages"][-2:] == [
+        {"role": "assistant", "content": look},
+        {"role": "user", "content": seen},
+    ], "it reads its turn as it wrote it"
+    assert [call.tokens.segment_start for call in calls if call.tokens] == [True, False]
+    (row,) = Sft(tool_format=tool_format).make_rows(run, NOTHING)
+    assert [message.content for message in row.messages[:-1]] == [each["content"] for each in second["messages"]]
+    assert [segment.input_ids for segment in row.tokens] == [[*agent.prompts[1], *agent.ids(row.messages[-1])]]
+    (native,) = Sft().make_rows(run, NOTHING)
+    assert native.messages[2].tool_calls[0].name == "look"
+    assert native.tokens == [], "the tokens are those of another text"
+
+
+def test_only_react_stops_at_an_observation_unless_told_otherwise() -> None:
+    def stop(tool_format: Any, tools: Any, **sampling: Any) -> Any:
+        asked = Conversation(
+            episode_id="e", system_prompt="s", content=(), tools=tools, tool_format=tool_format, seed=0
+        )
+        return request_body(asked, "m", sampling).get("stop")
+
+    tools = AnswerEnvironment().tools
+    assert stop("react", tools) == ["\nObservation:"]
+    assert stop("react", tools, stop=["###"]) == ["###"]
+    assert stop("react", []) is stop("hermes", tools) is stop("native", tools) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("<function=add>\n<parameter=amount>2</parameter>\n</function>", {"amount": 2}),
+        ("<function=add>\n<parameter=amount>two</parameter>\n</function>", {"amount": "two"}),
+        ("<function=add>\n<parameter=name>2</parameter>\n</function>", {"name": "2"}),
+        ("<function=add>\n<parameter=either>2</parameter>\n</function>", {"either": "2"}),
+        ("<function=add>\n<parameter=other>2</parameter>\n</function>", {"other": "2"}),
+        ("<function=sub>\n<parameter=amount>2</parameter>\n</function>", {"amount": "2"}),
+    ],
+)
+def test_arguments_become_what_the_tool_declares(text: str, expected: dict[str, Any]) -> None:
+    properties = {"amount": {"type": "integer"}, "name": {"type": "string"}, "either": {"type": ["string", "integer"]}}
+    tools = [Tool(name="add", parameters={"type": "object", "properties": properties})]
+    (call,) = read("tools_function_xml", Turn(actions=[MessageAction(content=text)]), tools).actions
+    assert isinstance(call, ApiAction)
+    assert call.kwargs == expected
+
+
+def test_prose_after_a_call_joins_its_thought_and_what_is_no_call_stays() -> None:
+    call = '<tool_call>\n{"name": "look", "arguments": {}}\n</tool_call>'
+    tokens = TurnTokens(prompt_ids=[1], sampled_ids=[2], logprobs=[-0.5], segment_start=True)
+
+    def actions(text: str) -> list[AnyAction]:
+        action = MessageAction(content=text, tokens=tokens, reasoning_content="Hm.")
+        return read("tools_hermes", Turn(actions=[action]), []).actions
+
+    (alone,) = actions(f"Before.\n{call}\nAfter.")
+    assert (alone.description, alone.tokens, alone.reasoning_content) == ("Before.\nAfter.", tokens, "Hm.")
+    first, second = actions(f"{call}\n{call}\nAfter.")
+    assert [(each.description, each.tokens) for each in (first, second)] == [(None, tokens), ("After.", None)]
+    for text in ("no call", call.removesuffix("</tool_call>"), ""):
+        assert actions(text) == [MessageAction(content=text, tokens=tokens, reasoning_content="Hm.")]
 
 
 @pytest.mark.parametrize(("scaffold", "status"), [("react", "success"), ("text", "failure")])

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from agentmill.schemas.chat import to_messages
+from agentmill.schemas.dialects.tool_text import written_out
 from agentmill.schemas.records.rows import Message
 from agentmill.schemas.records.task import Task
 from agentmill.schemas.records.trajectory import AnyAction, ApiAction, MessageAction, Trajectory, Usage
@@ -69,7 +70,8 @@ class Speaker:
 
 def prompt_of(conversation: Conversation) -> list[Message]:
     """The messages that a model is sent."""
-    return to_messages(conversation.system_prompt, conversation.content)
+    plain = to_messages(conversation.system_prompt, conversation.content)
+    return [message for message, _ in written_out(plain, conversation.tools, conversation.tool_format)]
 
 
 def heard(conversation: Conversation) -> list[str]:

@@ -1,0 +1,130 @@
+"""``answer_match``: whether what the agent answers is what the task knows for right.
+
+Texts are compared after the normalisation of SQuAD (Rajpurkar et al., arXiv:1606.05250), numbers within a tolerance.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import string
+from collections import Counter
+from collections.abc import Sequence
+from typing import ClassVar, Literal
+
+import msgspec
+from pydantic import Field
+
+from agentmill.schemas.records.task import Task
+from agentmill.schemas.records.trajectory import Trajectory
+from agentmill.schemas.records.verdict import Verdict
+from agentmill.synthesis.environments.environment import Environment
+from agentmill.synthesis.verifiers.action_pattern import ActionPattern, Regex
+from agentmill.synthesis.verifiers.rules import NUMBER, answer_at, last_answer
+from agentmill.synthesis.verifiers.verifier import Need, Verifier, listed_at
+
+ARTICLES = re.compile(r"\b(a|an|the)\b")
+PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+class AnswerMatch(Verifier):
+    """Whether the answer of each trajectory equals one that its task gives, as a text or as a number."""
+
+    needs: ClassVar[Sequence[Need]] = ("tasks",)
+
+    name: str = "answer_match"
+    gold: str = Field("goal.answer", description="where a task has its answer: a text, a number, or a list of either")
+    answer: ActionPattern | None = Field(
+        default=None, description="the action that answers, as {tool: submit}; by default the agent's last one"
+    )
+    extract: Regex | None = Field(
+        default=None, description="the part of the answer that counts: the first group, or all that is matched"
+    )
+    method: Literal["exact", "contains", "f1"] = Field(
+        "exact", description="the answer is the gold one, holds it, or shares words with it (F1)"
+    )
+    normalise: bool = Field(True, description="texts without case, punctuation, articles and repeated spaces")
+    tolerance: float = Field(1e-6, ge=0, description="relative error of a number that is still right")
+    every: bool = Field(False, description="of several gold answers all are needed, not one of them")
+    pass_at: float = Field(1.0, gt=0, le=1, description="the score that passes")
+
+    async def verify(
+        self, task: Task | None, trajectory: Trajectory, environment: Environment | None = None
+    ) -> Verdict:
+        """Unscored (``no_gold``) where the task has no answer; without an answer (``no_answer``) it fails.
+
+        The score is 1 or 0, with ``f1`` the share of words; of several gold answers the best, with ``every`` the mean.
+        """
+        del environment
+        verdict = self.verdict(trajectory, "gold")
+        golds = _golds(task, self.gold)
+        if not golds:
+            return msgspec.structs.replace(verdict, reason="no_gold")
+        place, text = self._answer(trajectory)
+        if text is None or not text.strip():
+            return msgspec.structs.replace(verdict, status="scored", score=0.0, passed=False, reason="no_answer")
+        scores = [self._score(text, gold) for gold in golds]
+        score = sum(scores) / len(scores) if self.every else max(scores)
+        evidence = {"answer": text[:1000], "item": place, "gold": [str(gold) for gold in golds]}
+        passed = score >= self.pass_at - 1e-9
+        return msgspec.structs.replace(verdict, status="scored", score=score, passed=passed, evidence=evidence)
+
+    def _answer(self, trajectory: Trajectory) -> tuple[int | None, str | None]:
+        place, text = last_answer(trajectory.content)
+        if self.answer is not None:
+            place = max(self.answer.places(trajectory.content), default=None)
+            text = "" if place is None else answer_at(trajectory.content, place)
+        if place is None or self.extract is None:
+            return place, None if place is None else text
+        found = list(re.finditer(self.extract, text))
+        return place, (found[-1][1] if found[-1].re.groups else found[-1][0]) if found else None
+
+    def _score(self, text: str, gold: str | float) -> float:
+        if not isinstance(gold, str) or _number(gold) is not None:
+            return float(self._equals_number(text, gold))
+        answer, wanted = (self._normal(each) for each in (text, gold))
+        if self.method == "exact":
+            return float(answer == wanted)
+        if self.method == "contains":
+            return float(f" {wanted} " in f" {answer} ")
+        return f1(answer.split(), wanted.split())
+
+    def _equals_number(self, text: str, gold: str | float) -> bool:
+        """Whether the answer is the number, or, unless it must be exact, holds it."""
+        wanted = _number(str(gold))
+        alone = _number(text)
+        found = [alone] if alone is not None else [_number(each) for each in NUMBER.findall(text)]
+        if alone is None and self.method == "exact" and len(found) != 1:
+            return False
+        return any(each is not None and wanted is not None and self._near(each, wanted) for each in found)
+
+    def _near(self, value: float, wanted: float) -> bool:
+        return math.isclose(value, wanted, rel_tol=self.tolerance, abs_tol=self.tolerance if wanted == 0 else 0.0)
+
+    def _normal(self, text: str) -> str:
+        """As SQuAD's script compares answers."""
+        if not self.normalise:
+            return text.strip()
+        return " ".join(ARTICLES.sub(" ", text.lower().translate(PUNCTUATION)).split())
+
+
+def f1(answer: Sequence[str], gold: Sequence[str]) -> float:
+    """The harmonic mean of precision and recall of words, as SQuAD counts them; 1 for two empty texts."""
+    if not answer or not gold:
+        return float(not answer and not gold)
+    common = (Counter(answer) & Counter(gold)).total()
+    return 2 * common / (len(answer) + len(gold))
+
+
+def _golds(task: Task | None, path: str) -> list[str | float]:
+    """The texts and numbers that a task has at a dotted path."""
+    every = listed_at(task, path)
+    return [each for each in every if isinstance(each, str | int | float) and not isinstance(each, bool) and each != ""]
+
+
+def _number(text: str | float) -> float | None:
+    """A number, with commas between thousands, a currency or a per cent sign around it."""
+    plain = str(text).strip().strip("$€£% ").removesuffix(".")
+    if not re.fullmatch(NUMBER.pattern, plain):
+        return None
+    return float(plain.replace(",", ""))
