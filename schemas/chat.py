@@ -89,6 +89,7 @@ def _groups(content: Sequence[AnyItem], called: frozenset[str | None]) -> Iterat
 def _joins(last: AnyItem, item: AnyItem, called: frozenset[str | None]) -> bool:
     if last.turn != item.turn or isinstance(last, Action) != isinstance(item, Action):
         return False
+    # A tool message answers one call, so results of several calls never share one.
     return isinstance(item, Action) or (last.tool_call_id not in called and item.tool_call_id not in called)
 
 
@@ -120,6 +121,7 @@ def _call(action: ApiAction) -> MessageCall:
 
 def _fenced(language: str, code: str) -> str:
     fence = "```"
+    # Code may hold a fence itself, which would end the block too early.
     while fence in code:
         fence += "`"
     return f"{fence}{language}\n{code}\n{fence}"

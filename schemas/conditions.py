@@ -65,6 +65,7 @@ class Condition(Config):
         subjects = [name for name in SUBJECTS if getattr(self, name) is not None]
         if len(subjects) != 1:
             raise ValueError("a condition names one of `verdict`, `label`, `value`, `quality` or `field`")
+        # By what was given and not by value: `equals: null` is a test, and asks for null.
         tests = self.model_fields_set & {"passed", "equals", "one_of", "at_least", "at_most"}
         if not tests:
             raise ValueError("a condition has one of `passed`, `equals`, `one_of`, `at_least`, `at_most`")
@@ -151,12 +152,14 @@ class Condition(Config):
 
     def _compares(self, value: Any) -> bool:
         given = self.model_fields_set
+        # True equals 1 in Python, and does not in JSON.
         if "equals" in given and (value != self.equals or isinstance(value, bool) != isinstance(self.equals, bool)):
             return False
         if self.one_of is not None and value not in self.one_of:
             return False
         if self.at_least is None and self.at_most is None:
             return True
+        # A bool is an int in Python, and would count as 0 or 1.
         if isinstance(value, bool) or not isinstance(value, int | float):
             return False
         low = self.at_least is None or value >= self.at_least

@@ -39,6 +39,7 @@ _CODES = {
 def mistake_code(error: ValidationError) -> ErrorCode:
     """The code of the first mistake, which is the one that ``explain`` shows."""
     mistake = error.errors(include_url=False)[0]
+    # A validator can raise only ValueError, so a UserError with its own code is the cause of one.
     cause = getattr(mistake.get("ctx", {}).get("error"), "__cause__", None)
     return cause.code if isinstance(cause, UserError) else _CODES.get(mistake["type"], ErrorCode.INVALID_VALUE)
 
@@ -63,6 +64,7 @@ def _mistake(mistake: ErrorDetails, config_type: type[BaseModel]) -> str:
         where = f" in {'.'.join(map(str, location[:-1]))}" if location[:-1] else ""
         return f"the key {str(location[-1])!r}{where} is missing"
     if mistake["type"] in ("value_error", "assertion_error"):
+        # pydantic puts "Value error, " before what a validator says.
         return f"{path}: {mistake['msg'].partition(', ')[2]}"
     choices = str(mistake.get("ctx", {}).get("expected", "")) if mistake["type"] == "literal_error" else ""
     expected = choices or mistake["msg"].removeprefix("Input should be ").partition(", ")[0]
@@ -123,6 +125,7 @@ class _Constructor(SafeConstructor):
     """JSON values only: dates stay text."""
 
 
+# YAML reads 2024-01-01 as a date, which JSON does not have and no digest takes.
 _Constructor.add_constructor("tag:yaml.org,2002:timestamp", SafeConstructor.construct_yaml_str)
 
 
@@ -138,6 +141,7 @@ def read_yaml(path: Path | str) -> JsonObject:
     """The mapping in a YAML file. Raises ``UserError`` naming the line, for duplicate keys too."""
     file = packaged(Path(path))
     try:
+        # Editors on Windows put a byte order mark before the text.
         text = file.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         siblings = [entry.name for entry in file.parent.glob("*.y*ml")]
@@ -174,8 +178,10 @@ def dump_yaml(data: JsonObject) -> str:
 def _dump(data: Any, flow: bool) -> str:
     yaml = YAML(typ="safe", pure=True)
     yaml.default_flow_style = flow
+    # Keys keep the order in which they were given.
     yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
     yaml.allow_unicode = True
+    # The default folds long texts at 80 columns.
     yaml.width = 2**16
     stream = io.StringIO()
     yaml.dump(data, stream)
@@ -227,6 +233,7 @@ def _differences(old: Any, new: Any, path: str) -> Iterator[str]:
             one = old[index] if index < len(old) else _ABSENT
             other = new[index] if index < len(new) else _ABSENT
             yield from _differences(one, other, f"{prefix}{index}")
+    # By digest: Python takes true for 1, and the digest does not.
     elif old is _ABSENT or new is _ABSENT or config_digest(old) != config_digest(new):
         yield f"{path}: {_shown(old)} -> {_shown(new)}"
 
@@ -234,6 +241,7 @@ def _differences(old: Any, new: Any, path: str) -> Iterator[str]:
 def _shown(value: Any) -> str:
     if value is _ABSENT:
         return "(absent)"
+    # In a mapping, which is cut off again: a scalar alone would be dumped with a mark of the document's end.
     text = re.sub(r"\s+", " ", _dump({"v": value}, flow=True).strip()[4:-1])
     return text if len(text) <= 80 else text[:77] + "..."
 
@@ -243,10 +251,12 @@ def _parse(text: str, origin: str) -> Any:
     yaml.Constructor = _Constructor
     try:
         root = yaml.compose(text)
+        # Between the two steps: in the tree of nodes an alias is one node however often it is used.
         _check_size(root, origin)
         data = yaml.constructor.construct_document(root) if root is not None else None
     except RecursionError:
         raise UserError(f"{origin}: {_TOO_DEEP}", ErrorCode.YAML_TOO_LARGE) from None
+    # Before MarkedYAMLError, of which it is a subclass.
     except DuplicateKeyError as error:
         key = re.search(r'duplicate key "([^"]*)"', str(error.problem))
         raise UserError(
@@ -260,6 +270,7 @@ def _parse(text: str, origin: str) -> Any:
         raise UserError(f"{origin}, {_place(error)}: {reason}", ErrorCode.NOT_YAML) from None
     except (YAMLError, ValueError) as error:
         raise UserError(f"{origin} is no YAML: {str(error).splitlines()[0]}", ErrorCode.NOT_YAML) from None
+    # YAML also has keys that are no text, infinities and numbers of any length, which JSON and digests do not take.
     _check_values(data, origin, "")
     return data
 
@@ -326,6 +337,7 @@ def _check_values(data: Any, origin: str, path: str) -> None:
 
 
 def _copy(data: Any) -> Any:
+    # Written out: copy.deepcopy keeps what aliases share, and an override of one place would change the others.
     if isinstance(data, dict):
         return {key: _copy(value) for key, value in data.items()}
     if isinstance(data, list):
@@ -339,6 +351,7 @@ def _assign(data: Any, parts: list[str], value: Any, assignment: str) -> None:
         last = depth == len(parts) - 1
         key: Any = part
         if isinstance(data, list):
+            # Overrides change what is there; a list does not grow by them.
             if not part.isdecimal() or int(part) >= len(data):
                 raise UserError(
                     f"override {assignment!r}: {where} is a list of {len(data)}; expected an index below it",

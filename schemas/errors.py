@@ -39,6 +39,7 @@ def parse_labelled(printed: str, otherwise: ErrorCode) -> UserError:
     lines = printed.strip().splitlines()
     for number in reversed(range(len(lines))):
         found = _LABELLED.fullmatch(lines[number])
+        # Other output may end with a word in brackets.
         if found is not None and found[2] in set(ErrorCode):
             return UserError("\n".join([found[1], *lines[number + 1 :]]), ErrorCode(found[2]))
     return UserError("\n".join(lines[-2:]), otherwise)

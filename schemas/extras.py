@@ -44,6 +44,7 @@ def install_command(extra: str) -> str:
 
 def missing_extra(error: BaseException) -> UserError | None:
     """What to install if ``error`` says that a module of an extra is missing; ``None`` for any other error."""
+    # The import that fails may be of a submodule; extras install packages.
     module = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
     return missing(module) if module in MODULES else None
 

@@ -57,6 +57,7 @@ WRONG_KIND = "wrong_kind."
 NOT_FINITE = "not_finite"
 """The remark on numbers that are NaN or infinite, which JSON does not have; they are read as null."""
 
+# Texts are matched too, so that NaN inside of one stays. The possessive `*+` keeps a broken text linear in time.
 _TEXT_OR_NOT_FINITE = re.compile(rb'"(?:[^"\\]|\\.)*+"?|-?\b(?:NaN|Infinity)\b', re.DOTALL)
 
 
@@ -138,7 +139,9 @@ def decode(raw: Raw) -> Any:
     if isinstance(raw, Decoded):
         return raw.value
     try:
+        # A byte order mark before the record is no JSON for msgspec.
         return msgspec.json.decode(raw.removeprefix(b"\xef\xbb\xbf"))
+    # A subclass of DecodeError, so it comes first.
     except msgspec.ValidationError as error:
         raise FormatError("number_out_of_range", f"a number is larger than any that can be stored: {error}") from error
     except RecursionError as error:
@@ -152,6 +155,7 @@ def decode(raw: Raw) -> Any:
 def decode_counted(raw: bytes) -> tuple[Any, int]:
     """As ``decode``, but NaN and infinities, as Python's ``json`` writes them, are null; with how many they were."""
     try:
+        # Few records have such numbers, so the text is gone over only if it is no JSON.
         return decode(raw), 0
     except FormatError as error:
         finite, found = _finite(raw) if error.reason == "invalid_json" else (raw, 0)
@@ -182,6 +186,7 @@ def parse(raw: Raw) -> JsonObject:
     document = decode(raw)
     if not isinstance(document, dict):
         raise FormatError("not_an_object", f"expected a JSON object, got {type(document).__name__}")
+    # A copy: readers take fields out of it, and a value that was decoded before belongs to the caller.
     return dict(document)
 
 

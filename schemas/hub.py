@@ -23,6 +23,7 @@ _ACCESS = "if it is private or gated, ask for access on its page and log in with
 @contextmanager
 def hub_errors(address: str) -> Iterator[None]:
     """Raises ``UserError`` for what the Hub, or the way to it, says of ``address``."""
+    # Imported when it is needed: the Hub's client takes time to load, and most commands read local tables.
     import httpx2
     from huggingface_hub import errors
 
@@ -30,6 +31,7 @@ def hub_errors(address: str) -> Iterator[None]:
         yield
     except UserError:
         raise
+    # A subclass of RepositoryNotFoundError, so it comes first.
     except errors.GatedRepoError:
         raise UserError(f"{address} is gated; {_ACCESS}", ErrorCode.HUB_GATED) from None
     except errors.RepositoryNotFoundError:
@@ -110,6 +112,7 @@ def parse(text: str) -> Address:
             ErrorCode.HUB_ADDRESS_MALFORMED,
         )
     path = (match["path"] or "").rstrip("/")
+    # The path becomes a folder of the local cache.
     if path and {"", ".", ".."} & set(path.split("/")):
         raise UserError(
             f"{text}: a path on the Hub has no empty parts, no '.' and no '..'", ErrorCode.HUB_ADDRESS_MALFORMED
@@ -170,6 +173,7 @@ def fetched(text: str) -> Path:
                 f"{address} has no file {path}, though its manifest names it; it is no whole table",
                 ErrorCode.FILE_MISSING,
             )
+        # A download that was cut off, or a cache that was changed, would otherwise be read as the table.
         file.check(folder / path)
     return folder
 

@@ -35,6 +35,7 @@ def file_sha256(path: Path) -> str:
 
 def derive_seed(*parts: Any) -> int:
     """A seed in [0, 2**31) that depends on ``parts`` alone."""
+    # 31 bits fit into every integer that a library may take a seed as, with a sign or without.
     return int.from_bytes(_sha256(parts).digest()[:4], "big") >> 1
 
 
@@ -73,6 +74,7 @@ def row_id(trajectory_id: str, view: str, view_parameters: JsonObject, index: in
 
 def _sha256(parts: tuple[Any, ...]) -> hashlib._Hash:
     try:
+        # The general way converts and walks through all values, which most ids do not need.
         if set(map(type, parts)) <= _CANONICAL:
             return hashlib.sha256(msgspec.json.encode(parts))
         builtins = _canonical(msgspec.to_builtins(parts, str_keys=True))

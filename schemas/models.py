@@ -21,6 +21,7 @@ def model_revision(folder: Path) -> str:
     Two trainings that end with the same model, of which one was interrupted, give the same revision.
     """
     kinds = (".safetensors", ".json", ".jinja", ".model")
+    # The order of a folder's entries depends on the file system.
     files = sorted(path for path in folder.iterdir() if path.suffix in kinds and path.name != TRAINING_RECORD)
     return digest("model", [[path.name, file_sha256(path)] for path in files])[:16]
 
@@ -28,6 +29,7 @@ def model_revision(folder: Path) -> str:
 def context_length(folder: Path) -> int | None:
     """The longest sequence that the model was made for, in tokens, if its configuration says."""
     config: JsonObject = msgspec.json.decode((folder / "config.json").read_bytes())
+    # Multimodal models have their settings for text in a part of their own.
     value = config.get("max_position_embeddings", config.get("text_config", {}).get("max_position_embeddings"))
     return value if isinstance(value, int) else None
 

@@ -75,6 +75,7 @@ def write_rows(path: Path, table: pa.Table) -> ShardFile:
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(sink, table.schema, compression="zstd", write_page_checksum=True) as writer:
         for group in _row_groups(table):
+            # pyarrow would divide it again by a number of rows of its own.
             writer.write_table(group, row_group_size=len(group))
     data = memoryview(sink.getvalue())
     write_atomically(path, data, path.parent.parent / TEMPORARY_FOLDER)
@@ -88,6 +89,7 @@ def read_shard(path: Path, record_type: type[R], columns: Sequence[str] | None =
     naming the file if it is missing, damaged, of a newer version, or of another record.
     """
     if columns is not None:
+        # Without these no record can be made.
         required = [field.name for field in msgspec.structs.fields(record_type) if field.required]
         columns = list(dict.fromkeys([*columns, *required]))
     table = _read(path, record_type, columns)
@@ -215,6 +217,7 @@ def _damaged(path: Path, error: Exception) -> UserError:
 def entries(folder: Path) -> Iterator[str]:
     """The files and links below ``folder``, by their paths in it. Links are not followed."""
     for path, folders, files in os.walk(folder):
+        # os.walk lists a link to a folder among the folders, and does not enter it.
         links = [name for name in folders if (Path(path) / name).is_symlink()]
         for name in sorted([*links, *files]):
             yield (Path(path) / name).relative_to(folder).as_posix()

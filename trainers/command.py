@@ -90,6 +90,7 @@ def prepare_environment() -> None:
     """Work offline with one GPU for each process, as the libraries read it from the environment."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    # The tokenizers library warns when a process forks after its threads have run.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     use_one_gpu(os.environ)
 
@@ -100,6 +101,7 @@ def use_one_gpu(environment: MutableMapping[str, str]) -> None:
     It has to come before anything asks PyTorch for its devices.
     """
     if "WORLD_SIZE" not in environment:
+        # The first of those that are visible: a scheduler may have given this process other GPUs than 0.
         environment["CUDA_VISIBLE_DEVICES"] = environment.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]
 
 
@@ -113,6 +115,7 @@ def exit_code_of(work: Callable[[], object], interrupted: str) -> int:
             Path(os.environ[CODE_FILE]).write_text(error.code)
         return 2
     except (Exception, KeyboardInterrupt) as error:
+        # An interrupt inside an import or a lock comes out as another exception.
         if not is_interrupt(error):
             raise
         say(interrupted)
@@ -126,6 +129,7 @@ def exit_process(code: int) -> NoReturn:
     Threads of torch's process group may abort a process in these, when all it had to do is done.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        # os._exit writes no buffers.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)

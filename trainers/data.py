@@ -129,6 +129,7 @@ def load_rows(
     roles = count_by_role(sequences)
     if masked:
         check_roles(roles)
+    # Windows train each turn once, so the difference is what no window holds.
     cut_away = sum(each.loss_tokens for _, each in whole) - sum(each.loss_tokens for each in sequences)
     stored = sum(each.stored for _, each in whole)
     return TrainingRows(
@@ -140,6 +141,7 @@ def load_rows(
         control_rows=found.control_rows,
         cut_contexts=sum(each.cut for each in sequences),
         roles=roles,
+        # Whole conversations, since a window may lack the message that is compared.
         texts=check_texts(whole, tokenizer, seed) if masked else [],
         views=found.views,
         tokens_from={"stored": stored, "text": len(whole) - stored},
@@ -169,6 +171,7 @@ def _encode_all(table: Table, encode: Callable[[Any], EncodedRow[E]], control_to
         except RowError as error:
             found.reasons[error.reason] += 1
             found.lost_tokens += error.lost_tokens
+            # One instance of each reason is enough for the message; a table may have millions of dropped rows.
             found.instances.setdefault(error.reason, f"row {row.row_id}: {error}")
             continue
         found.rows.append(encoded)
@@ -196,6 +199,7 @@ def too_many_dropped(
 
 def _above(share: float) -> float:
     """The share, rounded up to hundredths."""
+    # Rounded up, so that the training starts with the value that the message advises.
     return min(1.0, math.ceil(share * 100) / 100)
 
 

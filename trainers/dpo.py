@@ -75,6 +75,7 @@ def train(settings: DpoSettings) -> None:
 def check_weights(settings: DpoSettings, rows: TrainingRows[Pair]) -> None:
     """Raises ``UserError`` for pairs with weights under a loss that cannot use them."""
     sorting = sorted(SORTING & set(settings.loss_type))
+    # After the rows are read: only then it is known whether one has a weight.
     if sorting and any(each.weight != 1 for each in rows.examples):
         raise UserError(
             f"loss_type {sorting[0]} sorts the pairs of a batch, so the weights of the rows would mean nothing;"
@@ -129,6 +130,7 @@ class MaskedDPOTrainer(ReferenceTrainer, DPOTrainer):
         weights = batch.pop("weights")
         outputs = self.forward_masked(model, batch)
         references = self.compute_ref_log_probs(self.ref_model or self.model, batch)
+        # Positions without loss hold 0, so a plain sum is that over the mask.
         own = outputs.log_probs.detach().sum(1)
         if self.ld_alpha is not None:
             # TRL weighs the tokens by which the longer side is longer; both terms of a difference must be so weighed.
@@ -177,6 +179,7 @@ def dpo_method(settings: DpoSettings, rows: TrainingRows[Pair], reference: Path 
             "rejected_mask": [pair.rejected.mask for pair in pairs],
             "weight": [pair.weight for pair in pairs],
         },
+        # Both sides are rows of one tensor, so the longer one decides the padding.
         lengths=[max(len(pair.chosen), len(pair.rejected)) for pair in pairs],
         collator=PairCollator(pad_token_id),
         measured=MEASURED,

@@ -129,6 +129,7 @@ class UnpairedCollator:
         }
 
     def _crossed(self, rows: Sequence[dict[str, Any]], name: str) -> list[list[int]]:
+        # A rotation pairs every row with another one as long as the batch holds two or more.
         before = [rows[-1], *rows[:-1]]
         joined = [
             row[name][: row["prompt"]] + other[name][other["prompt"] :] for row, other in zip(rows, before, strict=True)
@@ -168,6 +169,7 @@ class MaskedKTOTrainer(ReferenceTrainer, KTOTrainer):
         # In the order in which TRL runs the model: first the crossed rows, if its loss estimates the distance.
         crossed = []
         if self.calculate_KL:
+            # The estimate of the distance only shifts the loss: in the paper no gradient flows through it.
             with torch.no_grad():
                 rows = {key[3:]: value for key, value in batch.items() if key.startswith("KL_")}
                 crossed = [self.forward_masked(model, rows)]
@@ -182,6 +184,7 @@ class MaskedKTOTrainer(ReferenceTrainer, KTOTrainer):
             return loss
         losses = []
         for row in range(len(weights)):
+            # TRL estimates the distance anew in each call, so every row sees the crossed rows of the whole batch.
             alone = {name: value if "KL_" in name else value[[row]] for name, value in batch.items()}
             losses.append(trl_loss(RecordedOutputs([*crossed, select_rows(outputs, [row])]), alone))
         return torch.stack(losses) @ weights / len(weights)
@@ -194,6 +197,7 @@ class MaskedKTOTrainer(ReferenceTrainer, KTOTrainer):
         gained = own - batch["ref_logps"]
         distance = torch.zeros(())
         for log_probs in crossed:
+            # As TRL computes it: over all processes, and never below 0 as a true distance is.
             distance = self.accelerator.reduce((log_probs - batch["ref_KL_logps"]).mean(), "mean").clamp(min=0)
         good = batch["label"]
         sums = self.count_sides(batch, good, (own, batch["ref_logps"]))

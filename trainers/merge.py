@@ -61,8 +61,10 @@ def merge(adapter: Path, output: Path, base: str | None, trusted: bool = False) 
     logging.disable_progress_bar()
     say(f"adding {adapter} to {folder}")
     output.absolute().parent.mkdir(parents=True, exist_ok=True)
+    # In the folder of the output, so that the rename stays on one file system.
     with space_errors(output), tempfile.TemporaryDirectory(dir=output.absolute().parent, prefix=".merge-") as work:
         made = Path(work) / "model"
+        # The adapter's tokenizer may have another chat template; adapters of others may have no tokenizer at all.
         source = adapter if (adapter / "tokenizer_config.json").exists() else folder
         with load_errors(source):
             tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=trusted)
@@ -70,6 +72,7 @@ def merge(adapter: Path, output: Path, base: str | None, trusted: bool = False) 
         if (adapter / RECORD).is_file():
             shutil.copy2(adapter / RECORD, made)
             card = (adapter / "README.md").read_text(encoding="utf-8")
+            # The Hub reads from this line how the folder is loaded.
             (made / "README.md").write_text(card.replace(PEFT, WHOLE, 1), encoding="utf-8")
         made.rename(output)
     say(f"the model is in {output}")

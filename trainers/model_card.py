@@ -105,6 +105,7 @@ def summarize(curve: list[dict[str, Any]]) -> JsonObject:
     """The fields of a record that follow from the loss curve; the last values are means over its last tenth."""
     tail = curve[-max(1, len(curve) // 10) :]
     tokens, seconds = sum(point["tokens"] for point in curve), sum(point["seconds"] for point in curve)
+    # The curve has shares of padding, which cannot be averaged: batches differ in size.
     places = sum(point["tokens"] / (1 - point["padding"]) for point in curve)
     return {
         "tokens": tokens,
@@ -216,6 +217,7 @@ def drift_rows(record: TrainingRecord) -> str:
         "kl": "distance to the reference (KL estimate, nats per completion), last tenth",
     }
     lines = [f"| {names[name]} | {value:.4f} |\n" for name, value in record.drift.items()]
+    # The absence of a warning means something only where the change was measured.
     if "chosen_change" in record.drift and not record.warnings:
         lines.append(
             f"\nThe chosen side never fell by {FAR} nats per token below the reference (mean of ten points).\n"

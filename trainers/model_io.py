@@ -73,6 +73,7 @@ def load_errors(folder: Path) -> Iterator[None]:
     """
     try:
         yield
+    # These do not come from the files: a package is missing, or the machine is too small.
     except (UserError, ImportError, MemoryError):
         raise
     except Exception as error:
@@ -108,6 +109,7 @@ def load_tokenizer(base: Path, template: str | None = None, trusted: bool = Fals
             " or start from an instruct model",
             ErrorCode.MODEL_WITHOUT_TEMPLATE,
         )
+    # Before TRL looks for a training version, for which it renders the template.
     check_size(str(tokenizer.chat_template))
     if template == TRAINING_TEMPLATE:
         tokenizer.chat_template = training_template(tokenizer)
@@ -125,6 +127,7 @@ def ensure_padding_token(tokenizer: Any, base: Path) -> None:
     Raises ``UserError`` where the tokenizer has none that can serve.
     """
     if tokenizer.pad_token is None:
+        # Padding is masked, so the end token can serve for both.
         tokenizer.pad_token = tokenizer.eos_token
     if tokenizer.pad_token_id is None:
         raise UserError(
@@ -148,6 +151,7 @@ def load_weights(folder: Path, task: Task, dtype: torch.dtype, trusted: bool = F
     One that is to score, and was none before, gets a new head, drawn from torch's seed.
     Raises ``UserError`` for a model that cannot be loaded whole, or a kind that has no form with such a head.
     """
+    # transformers draws weights that the files lack at random and only warns; the loading info names them.
     given = {"dtype": dtype, "trust_remote_code": trusted, "output_loading_info": True}
     with load_errors(folder):
         if task == "CAUSAL_LM":
@@ -177,6 +181,7 @@ def _scoring(folder: Path, given: dict[str, Any]) -> Any:
         with suppress_seqcls_warning():
             return AutoModelForSequenceClassification.from_pretrained(folder, num_labels=1, **given)
     except ValueError as error:
+        # load_errors, which is around this call, has a message of its own for it.
         if "trust_remote_code" in str(error):
             raise
         raise UserError(
@@ -201,6 +206,7 @@ def check_lora_targets(model: Any, lora: LoraConfig | None) -> None:
     head = model.get_output_embeddings()
     layers = {name.rpartition(".")[2] for name, layer in model.named_modules() if isinstance(layer, torch.nn.Linear)}
     layers -= {SCORE, *(name for name, layer in model.named_modules() if layer is head)}
+    # PEFT refuses only a list of which nothing matches; a misspelt name among right ones would be ignored.
     for target in lora.target_modules if lora and not isinstance(lora.target_modules, str) else ():
         if target not in layers:
             known = ", ".join(sorted(layers))
@@ -235,13 +241,17 @@ def kept_dtype(base: Path) -> torch.dtype:
     sizes: Counter[torch.dtype] = Counter()
     for path in base.glob("*.safetensors"):
         with load_errors(base), path.open("rb") as file:
+            # The first eight bytes are the length of the header. In a damaged file they may name more than any memory
+            # holds.
             header = msgspec.json.decode(file.read(min(int.from_bytes(file.read(8), "little"), path.stat().st_size)))
         for name, tensor in header.items():
             if name != "__metadata__" and tensor["dtype"] in DTYPES:
                 sizes[DTYPES[tensor["dtype"]]] += math.prod(tensor["shape"])
+    # By the number of values, since models in bf16 often keep norms in fp32.
     if sizes:
         return sizes.most_common(1)[0][0]
     config: JsonObject = msgspec.json.decode((base / "config.json").read_bytes())
+    # Multimodal models have the type in a part of the configuration, and transformers 4 calls it torch_dtype.
     texts = (each.get(key) for each in (config, config.get("text_config") or {}) for key in ("dtype", "torch_dtype"))
     return getattr(torch, next(filter(None, texts), "float32"))  # type: ignore[no-any-return]
 
@@ -258,6 +268,7 @@ def save_whole(model: Any, tokenizer: Any, base: Path, folder: Path, dtype: str 
 def save_adapter(raw: Path, tokenizer: Any, folder: Path) -> None:
     """Write the adapter that TRL saved in ``raw``, and its model's tokenizer, to ``folder``."""
     folder.mkdir()
+    # What else TRL saves there is not of the adapter, such as pickled training arguments.
     for path in raw.glob("adapter_*"):
         shutil.copy2(path, folder)
     save_tokenizer(tokenizer, folder)

@@ -71,6 +71,7 @@ class Progress(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Note the step at which a resumed training begins."""
+        # Steps before a stop were not made in the time since this process began.
         self._eta, self._first_step = Eta(), state.global_step
 
     def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -78,6 +79,7 @@ class Progress(TrainerCallback):
         logs = kwargs["logs"]
         if not state.is_world_process_zero or "loss" not in logs:
             return
+        # The last step always has its line.
         if not self._eta.due() and state.global_step < state.max_steps:
             return
         left = self._eta.left(state.global_step - self._first_step, state.max_steps - state.global_step)
@@ -123,6 +125,7 @@ class TensorBoardCurve(TensorBoardCallback):
         from torch.utils.tensorboard import SummaryWriter
 
         if state.is_world_process_zero:
+            # The base class makes a writer of its own, for another folder, only where there is none yet.
             self.tb_writer = SummaryWriter(str(self._folder), purge_step=state.global_step + 1)
         super().on_train_begin(args, state, control, **kwargs)
 
@@ -158,6 +161,7 @@ def over_optimisation_warning(points: Sequence[dict[str, Any]]) -> str | None:
 
 def curve_warnings(curve: Sequence[dict[str, Any]]) -> list[str]:
     """The first warning that a training gave, if any."""
+    # Found anew from the curve: the process that printed the warning may have been killed since.
     given = (over_optimisation_warning(curve[max(0, end - WINDOW) : end]) for end in range(1, len(curve) + 1))
     return [warning for warning in given if warning is not None][:1]
 

@@ -67,12 +67,14 @@ def encode_pair(row: PreferenceRow, tokenizer: Any, max_length: int) -> EncodedR
         CompletedPrompt(f"{row.row_id}/rejected", row.prompt, row.rejected, row.tools, row.rejected_tokens),
     ]
     whole = [encode_completion(side, tokenizer) for side in sides]
+    # A loss of pairs compares two answers to one prompt.
     if any(each.stored for _, each in whole) and not same_prompt(whole, row.prompt, tokenizer):
         whole = [encode_completion(replace(side, tokens=[]), tokenizer) for side in sides]
     check_length([each for _, each in whole], max_length)
     if not same_prompt(whole, row.prompt, tokenizer):
         raise RowError("prefix", "the chat template shows the prompt differently before chosen and rejected")
     chosen, rejected = (each for _, each in whole)
+    # By text: the same words in other tokens would teach a preference between tokenisations.
     if same_text(chosen.input_ids, rejected.input_ids, tokenizer):
         raise RowError("same", "chosen and rejected are the same")
     return EncodedRow([Pair(chosen, rejected, row.weight)], [chosen, rejected], whole)
@@ -121,6 +123,7 @@ def same_prompt(whole: Sequence[tuple[Any, Encoded]], prompt: Sequence[Message],
 
 def same_text(one: NDArray[np.int32], other: NDArray[np.int32], tokenizer: Any) -> bool:
     """Whether tokens decode to the same text, which has many tokenisations."""
+    # Equal tokens are the common case, and decoding costs more than comparing.
     return np.array_equal(one, other) or tokenizer.decode(one) == tokenizer.decode(other)
 
 
@@ -162,6 +165,7 @@ def encode_comparison(row: PreferenceRow, tokenizer: Any, max_length: int, margi
         raise RowError("same", "chosen and rejected are the same")
     ahead = 0.0
     if margin and row.chosen_score is not None and row.rejected_score is not None:
+        # A negative margin would ask the model to score the chosen side lower.
         ahead = max(0.0, row.chosen_score - row.rejected_score)
     sides = [chosen, rejected]
     return EncodedRow([Comparison(chosen, rejected, ahead, row.weight)], sides, list(zip(messages, sides, strict=True)))
@@ -185,6 +189,7 @@ def encode_scored(
     """
     if not messages:
         raise RowError("no_messages", f"{row_id}: there is nothing to score")
+    # A trained message must be shown as at generation, or the row is dropped; that does not matter for a score.
     silent = [msgspec.structs.replace(message, train=False) for message in messages]
     encoded = encode_messages(row_id, silent, functions, tokenizer, silent=True)
     if len(encoded) > limit:

@@ -61,6 +61,7 @@ class ReferenceTrainer(BaseTrainer):
             input_ids=batch["input_ids"],
             attention_mask=batch["attention_mask"],
             labels=labels,
+            # A cache of keys and values is of use for generation only and takes memory.
             use_cache=False,
             fused_lm_head=True,
         )
@@ -99,6 +100,7 @@ class ReferenceTrainer(BaseTrainer):
 
 def select_rows(outputs: FusedCausalLMOutput, rows: Sequence[int]) -> FusedCausalLMOutput:
     """The outputs for some rows of a batch."""
+    # The loss, a scalar, has no rows to select.
     return type(outputs)(**{name: value[list(rows)] if value.dim() else value for name, value in outputs.items()})
 
 
@@ -117,6 +119,7 @@ def weighted_pair_loss(
     losses = []
     for one in range(number):
         sides = [one, one + number]
+        # Tensors of the batch have one entry per pair, or one per side.
         alone = {name: value[[one] if len(value) == number else sides] for name, value in batch.items()}
         losses.append(trl_loss(RecordedOutputs([outputs_of(sides)]), alone))
     return torch.stack(losses) @ weights / number
@@ -136,6 +139,7 @@ def preference_batch(
 def reference_folder(reference: str | None, base: Path) -> Path:
     """The folder of the reference model. Raises ``UserError`` where it cannot score the tokens of ``base``."""
     folder = base if reference is None else model_folder(reference)
+    # With another tokenizer the ids would mean other texts, and the log-probabilities could not be compared.
     if folder != base and vocabulary(folder) != vocabulary(base):
         raise UserError(
             f"the reference {reference} has another tokenizer than the model {base};"

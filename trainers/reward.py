@@ -49,6 +49,7 @@ def train(settings: RewardSettings) -> None:
     """Write the model folder ``settings.output``. Raises ``UserError`` before the first step, where it can."""
     table = open_rows(settings.rows, (PreferenceRow, ScorerRow), "trajectory_pairs, step_pairs or scorer_rows")
     pairs = table.record_type is PreferenceRow
+    # Before the tokenizer is loaded and the rows are read, which may take minutes.
     check_settings(settings, pairs)
     setup = set_up_training("reward", settings, table, model_folder(settings.model, scores=True))
     if setup is None:
@@ -82,6 +83,7 @@ def check_settings(settings: RewardSettings, pairs: bool) -> None:
 def report_values(rows: TrainingRows[Valued]) -> None:
     """Print the range of the values. Raises ``UserError`` where all are the same."""
     values = [each.value for each in rows.examples]
+    # The deviation is the error of a model that always says the mean, which a reward model has to beat.
     mean, deviation = statistics.fmean(values), statistics.pstdev(values)
     if deviation == 0:
         raise UserError(
@@ -198,6 +200,7 @@ class ValueRewardTrainer(ScoreTrainer):
             raise NotImplementedError("only for training")
         values, scores = inputs["values"], self.scores(model, inputs).squeeze(-1).float()
         squares = (scores - values) ** 2
+        # The upper triangle has each pair once.
         above, scored = (torch.triu(each[:, None] - each[None]) for each in (values, scores.detach()))
         self.count_scored(
             inputs,

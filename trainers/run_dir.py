@@ -58,6 +58,7 @@ def set_up_training(
     Raises ``UserError`` where the output or the checkpoints are those of another training, or the tokenizer of
     ``base`` cannot serve.
     """
+    # Also for callers that did not come by the command line.
     prepare_environment()
     if settings.tensorboard:
         require("tensorboard")
@@ -73,15 +74,18 @@ def set_up_training(
         "rows_digest": table.digest,
         "base_revision": model_revision(base),
         **revisions,
+        # The order of the rows depends on how many rows make a batch over all processes.
         "processes": int(os.environ.get("WORLD_SIZE", "1")),
     }
     work = WorkFolder(Path(settings.output).expanduser().absolute(), identity)
+    # Before the tokenizer is loaded, so that a repeated command ends at once.
     if work.finished():
         say(f"{settings.output} is there already, from the same rows and settings: nothing to do")
         return None
     if settings.resume:
         work.check()
     with load_errors(base):
+        # A configuration need not say how long the context of its model is.
         max_length = min(settings.max_length, context_length(base) or settings.max_length)
     tokenizer = load_tokenizer(base, settings.chat_template, settings.trust_remote_code)
     return TrainingSetup(table, base, work, tokenizer, max_length)
@@ -124,6 +128,7 @@ class WorkFolder:
     def check(self) -> None:
         """Raises ``UserError`` if the checkpoints are those of another training."""
         identity = self.folder / IDENTITY
+        # Without a complete checkpoint there is no progress to protect, and the folder is made anew.
         if identity.is_file() and self.latest_checkpoint():
             self._compare(msgspec.json.decode(identity.read_bytes()), self.folder)
 
@@ -136,6 +141,7 @@ class WorkFolder:
         for folder in (self.raw, self.model):
             shutil.rmtree(folder, ignore_errors=True)
         for checkpoint in self.folder.glob("checkpoint-*"):
+            # transformers would count an incomplete one among the two that it keeps.
             if not (checkpoint / MARK).is_file():
                 shutil.rmtree(checkpoint)
         write_atomically(self.folder / IDENTITY, msgspec.json.encode(self.identity), self.folder)
@@ -154,6 +160,7 @@ class WorkFolder:
     def latest_checkpoint(self) -> Path | None:
         """The last complete checkpoint."""
         complete = [mark.parent for mark in self.folder.glob(f"checkpoint-*/{MARK}")]
+        # By number: as text, checkpoint-9 would come after checkpoint-10.
         return max(complete, key=lambda checkpoint: int(checkpoint.name.rpartition("-")[2]), default=None)
 
     def mark_complete(self, step: int) -> None:
@@ -162,6 +169,7 @@ class WorkFolder:
 
     def publish(self) -> None:
         """Put the finished model folder in its place and remove the rest."""
+        # In this order: a kill between the two leaves the finished model, never neither.
         self.model.rename(self.output)
         shutil.rmtree(self.folder)
 
@@ -183,6 +191,7 @@ def space_errors(folder: Path) -> Iterator[None]:
         try:
             yield
         except (RuntimeError, SafetensorError) as error:
+            # The message alone does not tell a full device from other failures of writing.
             if shutil.disk_usage(folder.parent).free < LITTLE_BYTES:
                 raise OSError(errno.ENOSPC, str(error)) from error
             raise

@@ -41,12 +41,14 @@ def encode_row(row: Conversation, tokenizer: Any) -> list[tuple[Sequence[Message
     rest = {place for place, message in enumerate(row.messages) if message.train}
     for segment in row.tokens:
         sampled = rest & {turn.message for turn in segment.turns}
+        # Earlier segments may have had all messages of this one; decoding it would be work for nothing.
         places = message_of_tokens(row, segment, tokenizer) if sampled else None
         if places is not None:
             messages = with_loss_at(row.messages[: segment.turns[-1].message + 1], sampled)
             tools = msgspec.json.decode(row.tools) if row.tools else None
             controls = shield_control_tokens(messages, tools, tokenizer).count
             whole.append((messages, encode_segment(row.row_id, segment, messages, places, controls)))
+            # A message has its loss once, though later segments show it again as context.
             rest -= sampled
     if not whole:
         return encode_texts(row.row_id, row.messages, row.tools, tokenizer)
@@ -108,6 +110,7 @@ def message_of_tokens(row: Conversation, segment: RowTokens, tokenizer: Any) -> 
     in whatever tokens. The opening need only hold the system prompt and be the same from the text of the next message
     on: a template may write the date before it, and servers list tools each in their way.
     """
+    # Ids of another tokenizer: the model may have no embedding for them.
     if max(segment.input_ids) >= len(tokenizer):
         return None
     render = renderer(tokenizer)
@@ -131,6 +134,7 @@ def message_of_tokens(row: Conversation, segment: RowTokens, tokenizer: Any) -> 
         if not same or unsaid(row.messages[turn.message], sampled) is not None:
             return None
         stops = [len(read) - len(expected) + end - begin for end in ends[first : turn.message]]
+        # Ends count from the end of the text: only there the opening is known to agree with the template.
         found += [_by_message(ids, stops, first, tokenizer), np.full(turn.end - turn.start, turn.message, np.int32)]
         last = turn
     return np.concatenate(found)

@@ -57,6 +57,7 @@ def train(settings: SftSettings) -> None:
 def sequences(row: SftRow, tokenizer: Any, long_rows: str, max_length: int) -> EncodedRow[Encoded]:
     """The row as it is, or cut into windows where it is too long. Raises ``RowError``."""
     whole = encode_row(row, tokenizer)
+    # A row may be several sequences; with long_rows: drop it is dropped whole if one of them is too long.
     longest = max(len(each) for _, each in whole)
     cut = long_rows == "window" or longest <= max_length
     parts = [part for _, each in whole for part in cut_windows(each, max_length)] if cut else []
@@ -113,6 +114,7 @@ class MaskedSFTTrainer(BaseTrainer, SFTTrainer):
         self.count(attended, labels[:, 1:] != IGNORED, right=outputs.is_top1.sum().item())
         log_probs = outputs.log_probs * inputs["weights"][:, 1:]
         if self.args.loss_type == "dft":
+            # Without a gradient through the weight: it scales the loss, and is not itself to be learnt.
             log_probs = log_probs * outputs.log_probs.detach().exp()
         # Gradients are averaged over processes, while the number of tokens is summed over them.
         loss: torch.Tensor = -log_probs.sum() / num_items_in_batch * self.accelerator.num_processes

@@ -129,6 +129,7 @@ def encode_texts(
 def _row_errors() -> Iterator[None]:
     try:
         yield
+    # A TemplateError is a ValueError too, so it has to come first.
     except TemplateError as error:
         raise RowError("template", str(error)) from error
     except ValueError as error:
@@ -185,6 +186,7 @@ def _tokenized(
     starts: list[int] = []
     position = 0
     for part in parts:
+        # A piece at a time: tokens across the border of a control token would not be those of its text.
         for piece in shield.pieces(part.text):
             found, places = _piece_tokens(piece, shield, tokenizer)
             ids += found
@@ -197,6 +199,7 @@ def _tokenized(
         input_ids=np.array(ids, np.int32),
         labels=np.array(labels, np.int32),
         weights=np.array(weights, np.float32),
+        # What the template adds after the last message counts with that message.
         messages=np.array([min(bisect_right(ends, start), len(ends) - 1) for start in starts], np.int32),
         roles=tuple(message.role for message in messages),
         controls=shield.count,
@@ -212,6 +215,7 @@ def _piece_tokens(piece: str, shield: ShieldedConversation, tokenizer: Any) -> t
     ids = text_ids(control, tokenizer)
     if ids is None:
         raise RowError("control_tokens", f"a message spells {control!r}, which the tokenizer cannot write as text")
+    # A private character is one character of the rendered text, so all tokens of its control token begin there.
     return ids, [0] * len(ids)
 
 
@@ -234,6 +238,7 @@ def message_ends(
     for count in range(1, len(messages)):
         try:
             part = render(list(messages[:count]), tools, False)
+        # Some templates refuse a conversation that does not end with certain roles.
         except TemplateError:
             part = ""
         end = _common(part, whole)
@@ -241,6 +246,7 @@ def message_ends(
         if part and end < len(part.rstrip()) and content:
             found = whole.find(content, ends[-1])
             end = max(end, found + len(content) if found >= 0 else 0)
+        # Ends never go back, or a message would have a negative length.
         ends.append(max(ends[-1], end))
     return [*ends[1:], len(whole)]
 

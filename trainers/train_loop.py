@@ -88,11 +88,14 @@ def _train(settings: TrainSettings, setup: TrainingSetup, rows: TrainingRows[Any
     precision = choose_precision(settings.precision)
     with trl_errors(settings.trl):
         arguments = trl_arguments(settings, setup, method, precision)
+    # The others must see the folder only after incomplete checkpoints are gone, or processes would start from different
+    # ones.
     with arguments.main_process_first(local=False):
         if arguments.process_index == 0:
             setup.work.prepare(settings.resume)
     checkpoint = setup.work.latest_checkpoint()
 
+    # The head of a reward model is drawn while the model is loaded, before the trainer sets its seed.
     torch.manual_seed(settings.seed)
     trusted = settings.trust_remote_code
     model = load_model(setup.base, settings.lora, precision, method.task, trusted)
@@ -100,6 +103,7 @@ def _train(settings: TrainSettings, setup: TrainingSetup, rows: TrainingRows[Any
     reference = load_model(method.reference, settings.lora, precision, trusted=trusted) if method.reference else None
     with trl_errors(settings.trl):
         trainer = make_trainer(settings, setup, method, arguments, (model, reference))
+    # TRL has put the adapter on by now, so what learns is known.
     parameters = count_parameters(trainer.model)
     setup.work.require_space(needed_bytes(settings, **parameters))
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
@@ -145,6 +149,7 @@ def make_trainer(
         **({"ref_model": reference} if reference is not None else {}),
         **method.trainer_arguments,
     )
+    # transformers adds it where tqdm is disabled, and prints each point of the curve.
     trainer.remove_callback(PrinterCallback)
     return trainer
 
@@ -189,6 +194,7 @@ def trl_arguments(settings: TrainSettings, setup: TrainingSetup, method: Method,
         per_device_train_batch_size=settings.batch_size,
         gradient_accumulation_steps=settings.gradient_accumulation,
         learning_rate=settings.learning_rate,
+        # The plain constant schedule of transformers ignores the warm-up.
         lr_scheduler_type=settings.scheduler if settings.scheduler != "constant" else "constant_with_warmup",
         weight_decay=settings.weight_decay,
         max_grad_norm=settings.max_grad_norm,
@@ -206,6 +212,7 @@ def trl_arguments(settings: TrainSettings, setup: TrainingSetup, method: Method,
         **settings.trl,
     )
     one_step = rows_per_step(settings, arguments.world_size)
+    # Set afterwards: how many processes there are is known only from the configuration itself.
     arguments.max_steps = settings.max_steps or math.ceil(len(method.lengths) * settings.epochs / one_step)
     arguments.warmup_steps = round(settings.warmup * arguments.max_steps)
     return arguments
@@ -220,6 +227,7 @@ def write_model(setup: TrainingSetup, settings: TrainSettings, task: Task) -> No
     """Make ``work.model`` from ``work.raw``: the adapter, or all weights in ``save_dtype``."""
     raw, folder = setup.work.raw, setup.work.model
     if settings.lora is None:
+        # From the files: in a process of FSDP the trained model is there in part only.
         model = load_weights(raw, task, torch.float32, settings.trust_remote_code)
         save_whole(model, setup.tokenizer, setup.base, folder, settings.save_dtype)
     elif settings.lora.merge:
@@ -240,6 +248,7 @@ def count_parameters(model: Any) -> dict[str, int]:
 
 def needed_bytes(settings: TrainSettings, parameters: int, trained_parameters: int) -> int:
     """Disk that a training takes: three checkpoints (weights and two moments in fp32), what TRL saves, the model."""
+    # The third is the one being written while the two last are kept.
     checkpoints = 3 * 12 * trained_parameters if settings.save_steps else 0
     merged = settings.lora is None or settings.lora.merge
     return checkpoints + 4 * trained_parameters + (4 * parameters if merged else 0)
@@ -264,4 +273,5 @@ def peak_memory_gib() -> float:
     """The most memory this process held: of the GPU, where there is one."""
     if torch.cuda.is_available():
         return torch.cuda.max_memory_allocated() / 2**30
+    # Linux counts it in KiB.
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20

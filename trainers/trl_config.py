@@ -68,6 +68,7 @@ def _check_value(name: str, hint: object, value: JsonValue) -> None:
             )
         return
     try:
+        # Strict, since TRL's dataclasses convert nothing: the text "5" would fail in the middle of a training.
         checker: TypeAdapter[object] = TypeAdapter(hint)  # type: ignore[arg-type]  # any annotation will do
         checker.validate_python(value, strict=True)
     except ValidationError as error:
@@ -86,6 +87,7 @@ def trl_errors(given: Mapping[str, JsonValue]) -> Iterator[None]:
     try:
         yield
     except (ValueError, TypeError, NotImplementedError, ImportError) as error:
+        # Without fields of the user the mistake is ours, and the traceback is wanted.
         if not given:
             raise
         raise UserError(f"trl: {' '.join(str(error).split())[:300]}", ErrorCode.TRL_REFUSES) from error

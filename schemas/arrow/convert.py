@@ -31,6 +31,7 @@ def to_arrow(records: Sequence[R], record_type: type[R]) -> pa.Table:
     rows = list(records)
     try:
         arrays = encode(layout(record_type), rows)
+    # Columns are encoded whole, so none of these names the record.
     except (pa.ArrowException, OverflowError, RecursionError, TypeError, UnicodeEncodeError, InexactError) as error:
         raise first_fault(rows, record_type) from error
     arrays.append(pa.repeat(pa.scalar(SCHEMA_VERSION, pa.large_string()), len(rows)))
@@ -55,6 +56,7 @@ def check_schema(table: pa.Table, record_type: type[Record]) -> None:
     """Raises ``UserError`` unless ``table`` holds ``record_type`` in a version that we read."""
     name = record_type.__name__
     metadata = table.schema.metadata or {}
+    # A table that another program wrote again may have no metadata; its columns are then compared below.
     held = metadata.get(RECORD_KEY, name.encode()).decode(errors="replace")
     if held != name:
         raise UserError(f"the table holds {held} records, expected {name}", ErrorCode.WRONG_RECORD_TYPE)

@@ -31,6 +31,7 @@ def decode(structure: Structure, table: pa.Table) -> Iterator[dict[str, Any]]:
 
 
 def _flat(column: pa.ChunkedArray) -> pa.Array:
+    # combine_chunks copies, which one chunk does not need.
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
@@ -63,6 +64,7 @@ def _lists(node: Listing, array: pa.Array, path: str) -> Iterator[list[Any] | No
     if not (pa.types.is_list(array.type) or pa.types.is_large_list(array.type)):
         raise ColumnError(path, f"expected a list, got {array.type}")
     lengths = array.value_lengths().to_pylist()
+    # flatten leaves out what is behind null lists and outside of a slice, as `values` does not.
     items = iter(_values(node.item, array.flatten(), path))
     return (None if length is None else list(islice(items, length)) for length in lengths)
 
@@ -75,6 +77,7 @@ def _structs(node: Structure, array: pa.Array, path: str) -> Iterator[dict[str, 
     if unknown:
         raise ColumnError(path, f"unknown fields {sorted(unknown)}")
     dicts = _dicts(node, columns, len(array), f"{path}.")
+    # The fields of a struct do not know that the struct itself is null.
     if not array.null_count:
         return dicts
     return (row if valid else None for row, valid in zip(dicts, array.is_valid().to_pylist(), strict=True))
@@ -83,6 +86,7 @@ def _structs(node: Structure, array: pa.Array, path: str) -> Iterator[dict[str, 
 def _dicts(node: Structure, columns: dict[str, pa.Array], length: int, prefix: str) -> Iterator[dict[str, Any]]:
     names = [name for name in node.fields if name in columns]
     read = [_values(node.fields[name], columns[name], prefix + name) for name in names]
+    # A zip of no columns has no rows.
     rows = zip(*read, strict=True) if read else [()] * length
     if node.tag_field is None:
         return _plain(node.members[0], names, rows)
@@ -95,6 +99,7 @@ def _plain(member: Member, names: list[str], rows: Iterable[tuple[Any, ...]]) ->
     filled = member.filled.intersection(names)
     for values in rows:
         row = dict(zip(names, values, strict=True))
+        # msgspec refuses a null here, and fills in the default where the key is absent.
         for name in filled:
             if row[name] is None:
                 del row[name]

@@ -71,6 +71,7 @@ def _fit(node: Node, kinds: set[type]) -> bool:
     What is inside open-ended values is looked at when they are written.
     """
     own = tuple(node.kinds) if isinstance(node, Listing) or (isinstance(node, Leaf) and node.json) else ()
+    # No such exception for scalars: a bool is an int in Python, and would come back as another value.
     return all(issubclass(kind, own) for kind in kinds)
 
 
@@ -87,9 +88,11 @@ class _Typed(NamedTuple):
 def _by_type(values: Sequence[Any]) -> _Typed:
     types = list(map(type, values))
     present = list(dict.fromkeys(types))
+    # One type is the common case. Below, itemgetter gives a tuple only for two values or more.
     if len(present) < 2:
         return _Typed(present, [values] if present else [], np.zeros(len(values), np.int32), itemgetter(0))
     codes = np.fromiter(map({one: code for code, one in enumerate(present)}.__getitem__, types), np.int32, len(types))
+    # Stable, so that values of one type keep their order within their group.
     order = np.argsort(codes, kind="stable")
     ends = np.cumsum(np.bincount(codes)).tolist()
     ordered = itemgetter(*order.tolist())(values)
@@ -209,6 +212,7 @@ def _finite(array: pa.Array) -> pa.Array:
 
 
 def _list(node: Listing, values: Sequence[Any]) -> pa.Array:
+    # A null list has no members, like an empty one; the mask tells them apart.
     present = [value or () for value in values]
     offsets = np.zeros(len(values) + 1, np.int32)
     np.cumsum(np.fromiter(map(len, present), np.int32, len(values)), out=offsets[1:])

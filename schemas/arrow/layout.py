@@ -133,6 +133,7 @@ def _node(info: inspect.Type) -> Node:
         return Listing(_node(info.item_type), frozenset({list}))
     if isinstance(info, inspect.TupleType):
         nodes = [_node(item) for item in info.item_types]
+        # A list of Arrow has one type for all of its members.
         if all(node == nodes[0] for node in nodes):
             return Listing(nodes[0], frozenset({tuple}), len(nodes))
     if isinstance(info, inspect.StructType):
@@ -163,6 +164,7 @@ def _structure(structs: list[inspect.StructType]) -> Structure:
     for struct in structs:
         for field in struct.fields:
             node = _node(field.type)
+            # The members of a union share columns by name, and a column has one type.
             if fields.setdefault(field.name, node) != node:
                 raise TypeError(f"field {field.name!r} has two layouts in one union")
     kinds = frozenset(struct.cls for struct in structs)
@@ -194,6 +196,7 @@ class FieldType(msgspec.Struct, frozen=True):
 
 def kind_of(value: Any) -> Kind | None:
     """The kind of a value of YAML; ``None`` for null, lists and mappings."""
+    # Before numbers: a bool is an int in Python.
     if isinstance(value, bool):
         return "true or false"
     if isinstance(value, int | float):

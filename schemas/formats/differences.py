@@ -24,6 +24,7 @@ def differences(given: Trajectory, back: Trajectory, name: str) -> Losses:
     losses = Losses()
     losses.update(field for field in Trajectory.__struct_fields__ if field not in _ASIDE and _gone(given, back, field))
     losses.update(f"extra.{key}" for key, value in given.extra.items() if key != name and back.extra.get(key) != value)
+    # One turn that begins elsewhere moves all later ones, and is one loss.
     shift = 0
     for item, other in _matched(given.content, back.content):
         if other is None:
@@ -45,6 +46,7 @@ def _matched(content: Sequence[AnyItem], others: Sequence[AnyItem]) -> Iterator[
     start = 0
     for item in content:
         found = places.get(_key_of(item), [])
+        # Formats keep the order of what they keep, so an item is looked for after the last one that was found.
         place = bisect.bisect_left(found, start)
         if place == len(found):
             yield item, None
@@ -56,6 +58,7 @@ def _matched(content: Sequence[AnyItem], others: Sequence[AnyItem]) -> Iterator[
 def _key_of(item: AnyItem) -> tuple[str, str | None]:
     if isinstance(item, ApiAction):
         return type(item).__name__, item.function
+    # Formats keep different parts of a page, so its text cannot be the key.
     return type(item).__name__, None if isinstance(item, WebObservation) else item.content
 
 

@@ -41,9 +41,11 @@ def from_own_words(held: Any, more: Set[str] = frozenset()) -> JsonObject | None
         held = msgspec.json.decode(held) if isinstance(held, str) else held
         if not isinstance(held, dict) or held.keys() - set(Trajectory.__struct_fields__) - more:
             return None
+        # We write none of these here, so somebody else wrote them.
         if held.keys() & (_APART - {"extra"}):
             return None
         fields = {key: value for key, value in held.items() if key not in more}
+        # A key of our name may hold anything, so it counts only if it is valid as a whole.
         msgspec.convert({"trajectory_id": "", "content": [], **fields}, Trajectory)
     except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
         return None

@@ -86,6 +86,7 @@ class PartsReader:
         if not isinstance(value, dict) or not isinstance(value.get("name"), str):
             raise FormatError("unknown_call", f"expected a call as JSON text, got {text!r:.80}")
         function = {name: value[name] for name in ("name", "arguments") if value.get(name) is not None}
+        # One style is kept for the record; calls in another are kept with their text.
         if self.style is None:
             self.style = style_of(text, value)
         return function, {} if dumped(function, self.style or "spaced") == text else {"value": text}
@@ -104,6 +105,7 @@ class PartsWriter:
 
     def _write(self, message: JsonObject, start: int) -> JsonObject:
         message.pop("tool_call_id", None)
+        # LLaMA-Factory has no developer, which is OpenAI's later name for the system.
         message["role"] = "system" if message["role"] == "developer" else message["role"]
         content = message["content"]
         if message["role"] != "assistant":
@@ -186,6 +188,7 @@ class LlamaFactory(Config):
     def write(self, trajectory: Trajectory) -> Written:
         """One conversation."""
         document = _document(trajectory, {"messages": _messages(trajectory)})
+        # Losses are what a reader misses, which holds whatever way this writer took.
         back = self.read(msgspec.json.encode(document), Origin("")).trajectory
         return Written(document, differences(trajectory, back, NAME))
 

@@ -45,8 +45,10 @@ class OpenAi(WithDialect):
         if style is not None:
             conversation.spelling["messages"] = style
         losses = Losses()
+        # The text cannot be written again as it was.
         if isinstance(given, str) and style is None:
             losses["messages.spelling"] = 1
+        # The name of OpenAI's API before parallel calls, which older data sets still have.
         named = "functions" if "tools" not in row and isinstance(row.get("functions"), list) else "tools"
         tools, note, lost = read_tools(row.pop(named, None), "object")
         if named == "functions":
@@ -68,6 +70,7 @@ class OpenAi(WithDialect):
         tools = write_tools(trajectory.tools, note, "object")
         if tools is not None:
             document[note.get("field", "tools")] = tools
+        # Losses are what a reader misses, which holds whatever way this writer took.
         back = self.read(msgspec.json.encode(document), Origin("")).trajectory
         return Written(document, differences(trajectory, back, NAME))
 

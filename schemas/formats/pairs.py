@@ -67,6 +67,7 @@ def prompt_length(chosen: Sequence[Any], rejected: Sequence[Any], answers: Calla
     if chosen == rejected:
         raise FormatError("tied_pair", "the better and the worse run are the same")
     count = common(chosen, rejected)
+    # Both sides must go on with an answer of the model: a pair compares answers, not results of tools.
     while count and not (
         count < min(len(chosen), len(rejected)) and answers(chosen[count]) and answers(rejected[count])
     ):

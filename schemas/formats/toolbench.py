@@ -52,6 +52,7 @@ class Line(NamedTuple):
 
     def shares(self, place: int) -> bool:
         """Whether the parent has an item, too, that ends with the node at ``place``."""
+        # An item is made of up to three nodes. If the parent goes on with one more of them, its item is another one.
         longer = (self.nodes[place]["node_type"], self.fork) in (("Thought", "Action"), ("Action", "Action Input"))
         return place < self.shared - longer
 
@@ -65,10 +66,12 @@ def lines(root: JsonObject) -> list[Line]:
         node, path = stack.pop()
         _check(node)
         children = node["children"]
+        # Reversed, so that the first child is taken from the stack first.
         stack += [(child, [*path, child]) for child in reversed(children)]
         if not children:
             shared = next((place for place, each in enumerate(path) if id(each) not in owners), len(path))
             parent = None if not found else owners[id(path[shared - 1])] if shared else 0
+            # By identity: nodes of equal text are common in a search.
             owners |= {id(each): len(found) for each in path[shared:]}
             fork = found[parent].nodes[shared]["node_type"] if parent is not None else None
             found.append(Line(path, parent, shared, fork))

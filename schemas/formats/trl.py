@@ -84,6 +84,7 @@ class Trl(WithDialect):
                 raise FormatError("unknown_outcome", "'label' is to be written, but the outcome is not known")
             document["label"] = trajectory.outcome.status == "success"
         document = {**held.row, **document, **_tools(trajectory, held)}
+        # Losses are what a reader misses, which holds whatever way this writer took.
         back = self.read(msgspec.json.encode(document), Origin("")).trajectory
         return Written(document, differences(trajectory, back, NAME))
 
@@ -111,6 +112,7 @@ class Trl(WithDialect):
 
 
 def _shape(row: JsonObject) -> Shape:
+    # Tables of several shapes have all columns in every row, with nulls.
     has = row.keys() & {name for name, value in row.items() if value is not None}
     if {"chosen", "rejected"} <= has:
         return "preference" if "prompt" in has else "implicit"

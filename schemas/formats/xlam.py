@@ -59,6 +59,7 @@ class XLam(Config):
         held = layout(trajectory, NAME)
         output = held.spelling.get("output")
         if output is not None:
+            # The shape of the row marks what is trained on, so messages need no weight.
             content = [msgspec.structs.replace(item, train=None) for item in trajectory.content]
             plain = msgspec.structs.replace(trajectory, content=content)
         else:

@@ -37,6 +37,7 @@ def read_arguments(given: Any) -> tuple[JsonObject, str | None]:
         value = _decode(given)
     except (msgspec.DecodeError, RecursionError):
         return {}, given
+    # Counting brackets is cheap and rules out nearly all texts; only the others are walked through.
     held = isinstance(value, dict) and not (given.count("[") + given.count("{") > MOST_LEVELS and is_too_deep(value))
     return (value, None) if held else ({}, given)
 
@@ -87,6 +88,7 @@ class CallReader:
         self._style = style
         if style != self.arguments:
             self.conversation.spelling["arguments"] = style
+        # Empty arguments are spelled alike in all texts, but not as an object and as a text.
         if (style == "object") != (self.arguments == "object"):
             for index in self._empty:
                 self.conversation.note(index, arguments=spelled({}, self.arguments))
@@ -156,6 +158,7 @@ def browser_action(text: str, parameters: Mapping[str, tuple[str, ...]] = PARAME
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of escapes in strings, which are taken as Python takes them
+            # Parsed and never evaluated: the text is foreign code.
             call = ast.parse(text.strip(), mode="eval").body
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Name):
             return ApiAction(function=call.func.id, kwargs=_arguments(call, parameters.get(call.func.id, ())))
@@ -172,6 +175,7 @@ def _arguments(call: ast.Call, parameters: tuple[str, ...]) -> JsonObject:
     found = {name: _value(ast.literal_eval(value)) for name, value in given if name is not None}
     if len(found) < len(given):
         raise ValueError("an argument is given twice, or has no name")
+    # Raises for what JSON cannot hold, such as half characters.
     msgspec.json.encode(found)
     return found
 
@@ -214,6 +218,7 @@ def link_remarks(content: Sequence[AnyItem], tools: Sequence[Tool]) -> Remarks:
             waiting[call_id] -= 1
         elif call_id is not None:
             remarks["duplicate_result" if call_id in waiting else "orphan_result"] += 1
+            # A call of this id may still come: then its result came too early.
             early.add(call_id)
     if unanswered := sum(waiting.values()):
         remarks["unanswered_call"] += unanswered

@@ -42,6 +42,7 @@ class Flag(NamedTuple):
 
     def read(self, value: Any) -> bool | None:
         """What ``value`` says: of numbers, any above zero is yes; ``None`` where it is of another type."""
+        # A bool is a number in Python, and another type for a format.
         if isinstance(value, bool) != isinstance(self.no, bool) or not isinstance(value, _NUMBERS):
             return None
         return bool(value > 0)
@@ -145,6 +146,7 @@ class Transcript:
     def add(self, item: AnyItem, rest: JsonObject) -> None:
         """Append an item of the current turn."""
         self.rest.append(rest)
+        # Most items have their turn already, and a copy of each would cost more than the comparison.
         self.content.append(item if item.turn == self.turn else msgspec.structs.replace(item, turn=self.turn))
 
     def see(self, content: Any, source: ObservationSource, rest: JsonObject, **fields: Any) -> None:
@@ -165,6 +167,8 @@ class Transcript:
         """The id of a call: ``given``, made unique, or one by position. A call that is answered needs no more."""
         name = given if isinstance(given, str) and given else f"call_{len(self.content)}"
         unique = name
+        # Counting on from the last number: a search from 2 on would take quadratic time where an id repeats thousands
+        # of times.
         number = self._repeated.get(name, 1)
         while unique in self._used:
             number += 1

@@ -73,6 +73,7 @@ def write_actions(dialect: Dialect, actions: Sequence[AnyAction], parts: Sequenc
     Raises ``FormatError`` (``unsayable``) if other calls would be read from that.
     """
     text = worded(parts, actions) if parts is not None else None
+    # Actions may have been changed since they were read, so the old wording is tried and not trusted.
     if text is not None and _comparable(_read(dialect, text)) == _comparable(actions):
         return text
     text = dialect.compose(actions)

@@ -115,8 +115,10 @@ def image_remarks(content: Sequence[AnyItem]) -> Remarks:
 
 def _leads_out(path: str) -> bool:
     scheme, colon, _ = path.partition(":")
+    # A single letter before a colon is a drive of Windows, which is a path.
     if colon and len(scheme) > 1 and scheme.isalpha() and scheme != "file":
         return False
+    # As both systems read it: a data set may be used on another one than it was made on.
     parts = (PurePosixPath(path), PureWindowsPath(path))
     return scheme == "file" or any(".." in each.parts or each.is_absolute() or each.drive for each in parts)
 
@@ -132,6 +134,7 @@ def text_of(given: JsonObject, name: str, rest: JsonObject) -> str | None:
 
 def count_of(value: Any) -> int | None:
     """``value``, if it is an integer of at most 64 bits."""
+    # Not isinstance: a bool is an int in Python.
     return value if type(value) is int and -(2**63) <= value < 2**63 else None
 
 
@@ -141,6 +144,7 @@ def number_of(value: Any) -> float | None:
         return None
     try:
         return float(value)
+    # JSON integers may be larger than any float.
     except OverflowError:
         return None
 

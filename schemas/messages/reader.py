@@ -65,6 +65,7 @@ class MessageReader:
         conversation = self.conversation
         for place, message in enumerate(messages):
             try:
+                # Broken messages are rare, so they are looked at only after the lookup has failed.
                 reader = _READERS[message["role"]]
             except (KeyError, TypeError) as error:
                 raise _unreadable(message, place) from error
@@ -98,6 +99,7 @@ class MessageReader:
 
     def _user(self, message: JsonObject) -> None:
         content = message.get("content")
+        # Role and text are all that most messages hold, so these skip the general way.
         if len(message) == 2 and isinstance(content, str):
             self._hear(content)
         elif not self._is_result(opening_of(content)):
@@ -269,14 +271,18 @@ class MessageReader:
         """
         waiting, results = self._waiting, self._results
         if self._ending and len(results) > len(waiting):
+            # In the order in which they were written, which is that of their results.
             waiting = sorted([*waiting, *self._ending])
         if waiting and results:
             content, ids = self.conversation.content, self._ids
             for call, result in zip(waiting[-len(results) :], results, strict=False):
                 name = f"call_{call}"
+                # A later message may already have this id.
                 while name in ids:
                     name += "_"
                 ids.add(name)
+                # The items are frozen, but this reader made them and nobody else has them yet; a copy of each would
+                # take longer.
                 force_setattr(content[call], "tool_call_id", name)
                 force_setattr(content[result], "tool_call_id", name)
         if waiting or results or self._ending:

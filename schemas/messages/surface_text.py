@@ -37,6 +37,7 @@ class Wordings:
         """Note the wording of most turns for the run, and that of others for each; of the plainest run nothing."""
         if self._places.keys() <= {None}:
             return
+        # The first of several: a dict keeps the order of the turns, so the notes do not depend on chance.
         usual = max(self._places, key=lambda each: len(self._places[each]))
         if usual is not None:
             conversation.spelling["wording"] = list(usual)

@@ -50,6 +50,7 @@ def read_tools(given: Any, spelling: Spelling) -> tuple[list[Tool], Note, Losses
         tools, note, losses = _read_text(given, spelling) if isinstance(given, str) else _read(given, given, spelling)
     except RecursionError:
         return [], {"given": given}, Losses()
+    # Copies: what is cached is shared by all records with these tools.
     return list(tools), note, Losses(losses)
 
 
@@ -87,6 +88,7 @@ def _read(given: Any, value: Any, spelling: Spelling) -> tuple[list[Tool], Note,
     way = spelling_of(given, value)
     if way != spelling or not tools:
         note["spelling"] = way
+    # Tools may have fields that ours lack; then they are kept whole, and written as they were.
     if way is None or write_tools(tools, note, spelling) != given:
         note = {"given": given}
     return tools, note, losses
@@ -101,6 +103,7 @@ def _is_filled(value: Any) -> bool:
     properties = value.get("properties")
     if isinstance(properties, dict) and None in properties.values():
         return True
+    # Under these keywords null is a value like any other.
     return any(_is_filled(inner) for name, inner in value.items() if name not in ("default", "enum", "const"))
 
 

@@ -132,6 +132,7 @@ class MessageFields(Config):
         # What is null was filled in where messages of all roles became one table.
         unread = {name: value for name, value in rest.items() if value is not None and name != self.train}
         weight = rest.get(self.train) if self.train is not None else None
+        # OpenAI's field is a number.
         known = {"weight": int(weight)} if isinstance(weight, bool) else {}
         return {
             "role": self.roles.get(role, role) if isinstance(role, str) else role,

@@ -67,6 +67,7 @@ def measured_places(places: Sequence[Place], rows: Sequence[Any]) -> dict[str, i
                 found[DIFFERS + place.label] = 1
             continue
         found[MISSING + place.label] = 1
+        # The first record is enough for a hint: a misspelt path is absent from all of them.
         near = _near(members[0], place.paths[0]) if members else None
         if near is not None:
             found[f"{NEAR}{place.label} {near}"] = 1
@@ -143,6 +144,7 @@ def _members(document: Any, within: str) -> list[Any]:
 
 
 def _is_there(value: Any, place: Place, path: str) -> bool:
+    # A field that is renamed is one at the top, whose name may have dots in it.
     for name in (path,) if place.setting == "rename" else path.split("."):
         if not isinstance(value, dict) or name not in value:
             return False

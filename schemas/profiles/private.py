@@ -61,6 +61,7 @@ class PrivatePath:
                 else:
                     kept[name] = inner
             return kept
+        # A text without the name cannot hold the field, so most texts need not be decoded.
         named = isinstance(value, str) and (names[-1] in value or names[-1] == ANY)
         return self._text(value, names, found) if named else value
 
@@ -74,6 +75,7 @@ class PrivatePath:
             if value is not None:
                 before = found[REMOVED + self.text]
                 kept = self._removed(value, names, found)
+                # A text from which nothing was removed stays as it was to the byte.
                 return text if found[REMOVED + self.text] == before else dumped(kept, style_of(text, value) or "spaced")
         found[LEFT + self.text] += self._mention.search(text) is not None
         return text

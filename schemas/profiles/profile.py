@@ -33,6 +33,7 @@ class OutcomeField(Config):
         """The outcome that the last of ``rows`` with a value has, on top of what the format has read."""
         known = known or Outcome()
         reward = last_at(rows, self.reward) if self.reward is not None else None
+        # Data sets also have rewards that are true or false.
         number = number_of(int(reward) if isinstance(reward, bool) else reward)
         number = known.reward if number is None else number
         status = self._status(last_at(rows, self.field))
@@ -154,6 +155,7 @@ class ProfileReader:
         removed: dict[str, int] = {}
         if profile.private:
             document, removed = self._private.remove(document)
+            # Provenance takes its digest from these bytes, so private fields leave no trace in it.
             raw = msgspec.json.encode(document)
         read = self._reader.read(Decoded(raw, self._shaped(document)), origin)
         rows = document if profile.group is not None else [document]

@@ -117,6 +117,7 @@ def read_manifest(folder: Path) -> Manifest:
             ErrorCode.TABLE_UNFINISHED,
         ) from None
     try:
+        # The version alone first: a newer manifest may have fields that ours forbids.
         check_version(msgspec.json.decode(text, type=_Version).schema_version, str(path))
         manifest = msgspec.json.decode(text, type=Manifest)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -124,6 +125,7 @@ def read_manifest(folder: Path) -> Manifest:
             f"{path} is damaged ({error}); delete {folder} and run again what writes it", ErrorCode.DAMAGED_FILE
         ) from error
     for _, file in manifest.held():
+        # A name such as ../x would lead reading, and publishing, out of the table.
         if not _FILE_NAME.fullmatch(file.name):
             raise UserError(
                 f"{path} names the file {file.name!r}; expected a plain name such as part-00000.parquet",
@@ -145,12 +147,16 @@ def write_atomically(path: Path, data: bytes | memoryview, temporary_folder: Pat
             with os.fdopen(handle, "wb") as file:
                 file.write(data)
                 file.flush()
+                # mkstemp makes files that only their owner may read.
                 os.fchmod(file.fileno(), 0o644)
+                # Before the rename: after a crash the name could otherwise belong to an empty file.
                 os.fsync(file.fileno())
             Path(name).replace(path)
+        # Also on an interrupt, which is no Exception.
         except BaseException:
             Path(name).unlink(missing_ok=True)
             raise
+        # The rename itself is in the folder, and lasts only once that is on the disk.
         _sync_folder(path.parent)
 
 

@@ -48,6 +48,7 @@ class TemplateProcess:
         """
         check_size(source)
         request = json.dumps({"source": source, "names": names, "most": MOST_CHARACTERS}).encode()
+        # One request at a time, or threads would read each other's answers.
         with self._lock:
             answer = self._answer_of(request)
         if "text" in answer:
@@ -86,6 +87,7 @@ class TemplateProcess:
             process.stdin.flush()
             head = process.stdout.read(_LENGTH.size)
             answer = process.stdout.read(_LENGTH.unpack(head)[0]) if head else b""
+        # The process ended while it was written to; why is asked below.
         except BrokenPipeError:
             answer = b""
         except BaseException:  # an interrupt: its answer must not be taken for a later one's

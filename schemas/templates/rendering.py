@@ -128,6 +128,8 @@ def texts(messages: Sequence[Message], tools: list[JsonObject] | None, template:
     left = [shown.turn(index) for index in trained]
     result: list[Rendered] = []
     while left:
+        # From the last turn backwards: the text up to a turn may show earlier ones as they were generated, and no later
+        # ones.
         group = _shown_by(left)
         last = group[-1]
         spans = {turn.index: (len(turn.prompt), len(turn.text)) for turn in group}
@@ -170,6 +172,7 @@ class _Shown:
         """The trained message at ``index`` as a model would generate it. Raises ``TemplateError``."""
         message = self.messages[index]
         reasoning = bool(_apart(message)[0])
+        # Each further way is tried only where the ones before cannot show the turn after its own prompt.
         turn, rendered = self._prompted(index), message
         if turn is None and self.template.thinking:
             turn = self._prompted(index, reasoning)
@@ -272,6 +275,7 @@ class _Shown:
                 following = self.template.render([question, message, reply], None, False)
             except TemplateError:
                 continue
+            # The template closes a turn by itself, so the next message's token is not needed.
             if message is answer and not text.endswith("the answer"):
                 return {}
             following = following.removeprefix(text).lstrip()

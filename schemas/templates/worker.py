@@ -76,6 +76,7 @@ def compiled(source: str) -> jinja2.Template:
 def rendered(source: str, names: dict[str, Any], most: int) -> str:
     """The text, no longer than ``most`` characters. Raises ``OverflowError``, and whatever the template raises."""
     parts, size = [], 0
+    # In parts, so that a text that grows for ever is stopped before it is whole.
     for part in compiled(source).generate(**names):
         parts.append(part)
         size += len(part)
@@ -91,6 +92,7 @@ def reply(request: dict[str, Any]) -> dict[str, Any]:
     except MemoryError:
         return {"limit": "memory"}
     except OverflowError as error:
+        # Ours has no arguments; a template may overflow by itself.
         return {"limit": "text"} if not error.args else {"kind": "OverflowError", "message": str(error)[:1_000]}
     except Exception as error:  # noqa: BLE001 - a template is a program of others
         return {"kind": type(error).__name__, "message": str(error)[:1_000]}
@@ -99,9 +101,12 @@ def reply(request: dict[str, Any]) -> dict[str, Any]:
 def serve(timeout_s: float, memory_bytes: int) -> None:
     """Answer requests until standard input closes."""
     source, target = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    # Whatever else writes to standard output must not get between the frames.
     os.dup2(os.open(os.devnull, os.O_RDWR), 1)
+    # The default action ends the process even within C code, where a handler in Python would wait.
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt from the keyboard is for who asks
+    # The limit counts all addresses, those of the interpreter and its libraries too.
     held = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (held + memory_bytes, held + memory_bytes))
     while head := source.read(LENGTH.size):

@@ -86,6 +86,7 @@ def score(criterion: str, trajectory: Trajectory, annotations: Annotations, item
     kind, _, name = criterion.partition(":")
     if kind in ("verdict", "passed"):
         verdict = annotations.verdict(name, item)
+        # An unscored verdict says nothing; to count it as 0 would be a judgement.
         if verdict is None or verdict.status != "scored":
             return None
         if kind == "verdict":

@@ -85,6 +85,7 @@ class Dialogue(Config):
     def _system_prompt(self, trajectory: Trajectory) -> str | None:
         if not self.system_prompts:
             return trajectory.system_prompt
+        # By the id: the choice is the same in every process, and does not change when other trajectories come or go.
         number = derive_seed("system_prompt", trajectory.trajectory_id) % len(self.system_prompts)
         return self.system_prompts[number].replace("{system_prompt}", trajectory.system_prompt or "")
 

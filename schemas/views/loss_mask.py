@@ -57,6 +57,7 @@ class LossRule(Config):
         if not self._carries(turn, trajectory, annotations):
             return turn.message
         weight = 1.0 if self.weight is None else step_weight(self.weight, trajectory, annotations, turn.step)
+        # With a weight of 0 the message would count as trained, and teach nothing.
         return msgspec.structs.replace(turn.message, train=True, weight=weight) if weight else turn.message
 
     def _carries(self, turn: ConversationTurn, trajectory: Trajectory, annotations: Annotations) -> bool:

@@ -119,6 +119,7 @@ def plan(candidates: Iterable[Candidate], rules: Rules) -> Plan:
     pairs: list[Pair] = []
     unused: dict[Place, str] = {}
     for members in groups.values():
+        # Sorted, since candidates come in the order of shards and workers.
         found = _plan_group(sorted(members, key=lambda candidate: candidate.place), rules)
         pairs += found.pairs
         unused.update(found.unused)
@@ -127,6 +128,7 @@ def plan(candidates: Iterable[Candidate], rules: Rules) -> Plan:
 
 def compare(one: Candidate, other: Candidate, rules: Rules) -> Pair | str:
     """The pair that two candidates of a group make, or the reason why they make none."""
+    # The checks come in the order of REASONS, so that the reason given is the one that came furthest.
     if one.opening != other.opening:
         return "other_opening"
     gap = None
@@ -145,6 +147,7 @@ def compare(one: Candidate, other: Candidate, rules: Rules) -> Pair | str:
     last_turn = rules.last_turn(chosen, rejected)
     if last_turn == 0:
         return "no_loss"
+    # Digests are of all that is done up to a turn, so one comparison covers the whole way.
     common = min(len(chosen.actions), last_turn) - 1
     if chosen.actions[common] == rejected.actions[common]:
         return "equivalent"
@@ -188,6 +191,7 @@ def _plan_group(members: Sequence[Candidate], rules: Rules) -> Plan:
         else:
             note(one.place, other.place, found)
     distinct: dict[frozenset[str], Pair] = {}
+    # Of pairs that show the same, the one with the widest gap stays.
     for pair in sorted(possible, key=_largest_gap_first):
         kept = distinct.setdefault(pair.texts, pair) is pair
         note(*pair.places, "capped" if kept else "equivalent")
@@ -211,6 +215,7 @@ def _spread(pairs: Sequence[Pair], most: int) -> list[Pair]:
         known, number = heapq.heappop(waiting)
         pair = pairs[number]
         now = sum(uses[place] for place in pair.places)
+        # Uses only grow, so an entry that is out of date is put back instead of being searched for when they change.
         if now > known:
             heapq.heappush(waiting, (now, number))
             continue
@@ -235,6 +240,7 @@ def _deed(action: AnyAction) -> list[Any]:
     if isinstance(action, ApiAction):
         return ["call", action.function, action.kwargs if action.raw_arguments is None else action.raw_arguments]
     if isinstance(action, CodeAction):
+        # White space around a text changes nothing that is done.
         return ["code", action.language, action.content.strip()]
     return ["text", action.content.strip()]
 

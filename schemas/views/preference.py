@@ -65,6 +65,7 @@ class StepPairs(Preferences):
         before = prompt_texts(self.tools_column(trajectory), [turn.message for turn in dialogue])
         found: list[Candidate] = []
         after = ""
+        # Backwards, as the digest of a suffix is made of that of the next step.
         for turn, prefix in zip(reversed(dialogue), reversed(before[:-1]), strict=True):
             if turn.step is None:
                 continue
@@ -183,6 +184,7 @@ class TrajectoryPairs(Preferences):
         end = bisect_right(turn_numbers(worse, rejected), pair.last_turn)
         parting = parts_at(better, worse[:end])
         branches = any(item.context_operation == "copied" for run in (chosen, rejected) for item in run.content)
+        # What a branch copied carries no loss, so it belongs to the prompt.
         start = parting if branches else opening(better)
         return self._row(
             pair,

@@ -78,6 +78,7 @@ def perceived(
     name: str, roles: Mapping[str, Perspective], content: Sequence[AnyItem]
 ) -> tuple[list[AnyItem], list[int]]:
     """What the agent ``name`` sees of ``content``, as it sees it, and the places of that in ``content``."""
+    # Observations do not say for whom they are: they answer whoever acted in their turn.
     by_turn = {item.turn: item.agent for item in content if isinstance(item, Action)}
     places = [place for place, item in enumerate(content) if _sees(name, roles, item, by_turn.get(item.turn))]
     people = frozenset(each for each, role in roles.items() if role.person)

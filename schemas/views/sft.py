@@ -33,6 +33,7 @@ def sft_rows(
     if not places:
         raise Unused("no_loss", "no message carries loss")
     if per == "trajectory":
+        # Nothing after the last trained message can change the loss; it would only take tokens.
         conversations = [list(messages[: places[-1] + 1])]
     else:
         silent = [silenced(message) for message in messages]

@@ -47,6 +47,7 @@ def segments(dialogue: Sequence[ConversationTurn], trajectory: Trajectory) -> li
             continue
         if tokens.segment_start:
             found.append(RowTokens(input_ids=[], turns=[], **whose))
+        # A run may begin with turns without tokens; what follows them is no segment from its start.
         if not found:
             continue
         ids, turns = found[-1].input_ids, found[-1].turns
@@ -64,6 +65,7 @@ def _played_by(dialogue: list[ConversationTurn], trajectory: Trajectory) -> dict
     tool_format = SCAFFOLD_FORMATS.get(made.scaffold, "native") if made is not None else "native"
     for name, agent in agents.items():
         tools = trajectory.tools if agent.acts else []
+        # Compared as a whole: tokens belong to one exact conversation, and any parameter of a view may change it.
         if dialogue == with_tool_text(dialogue_of(trajectory, name), tools, tool_format):
             return {"model": agent.model, "revision": agent.revision}
     if agents or dialogue != with_tool_text(conversation(trajectory), trajectory.tools, tool_format):

@@ -168,6 +168,7 @@ class SearchTrace(Families):
 def branches(lines: Sequence[Line], depth: int) -> list[list[Line]]:
     """Runs that have a turn ``depth``, by what they do in it; the branch of the last run is last."""
     found: list[list[Line]] = []
+    # From the last line on: its branch is found first, and comes last when the order is turned around.
     for line in reversed(lines):
         if depth >= len(line.turns):
             continue

@@ -92,6 +92,7 @@ class Families(Dialogue):
         """What becomes of each of a family; runs are compared if they begin with the same prompt and tools."""
         made: Made = {}
         kin: list[list[Line]] = []
+        # Members come in the order of shards and workers.
         for relative in sorted(family, key=lambda each: each.trajectory.trajectory_id):
             try:
                 line = self._line(relative)
@@ -105,6 +106,7 @@ class Families(Dialogue):
                 group.append(line)
         for group in kin:
             good = [line for line in group if line.score >= self.threshold]
+            # The id decides between equals, so that the best one is the same in every run.
             good.sort(key=lambda line: (-line.score, len(line.turns), line.name))
             made.update(self.rows_of(good, [line for line in group if line.score < self.threshold]))
         return made

@@ -107,9 +107,11 @@ def parts(trajectory: Trajectory, annotations: Annotations) -> Iterator[tuple[Tr
     for start, end in zip([-1, *starts], [*starts, len(content)], strict=True):
         before = shown_places(content[: start + 1])
         places = [*before, *range(start + 1, end)]
+        # What an earlier part has shown carries loss there, and copied items carry none.
         items = [msgspec.structs.replace(content[place], context_operation="copied") for place in before]
         if start >= 0:
             mark = before.index(start)
+            # The summary precedes the first turn of the part, as an instruction does.
             items[mark] = msgspec.structs.replace(content[start], turn=0)
         part = msgspec.structs.replace(trajectory, content=[*items, *content[start + 1 : end]])
         moved = _moved(annotations, {place: number for number, place in enumerate(places)})

@@ -108,6 +108,7 @@ def _same_in_every_process(subject: Subject) -> str:
     actions = walk(subject.started(), 0)
     run = Run(spec=subject.spec, task=subject.task, seed=subject.seeds[0], maker=subject.maker, actions=actions)
     here = run.digests()
+    # Two seeds: a set may have the same order by chance under one of them.
     for hash_seed in (1, 2):
         if digests_elsewhere(run, hash_seed) != here:
             return f"the digests differ in a process with PYTHONHASHSEED={hash_seed}"
@@ -120,9 +121,11 @@ def _snapshot_restores(subject: Subject) -> str:
     half = len(actions) // 2
     _trace(straight, actions[:half])
     digest, snapshot = straight.state_digest(), straight.snapshot()
+    # Every pickle of protocol 2 or later begins with this byte.
     if not isinstance(snapshot, bytes) or snapshot.startswith(b"\x80"):
         return "a snapshot is not plain bytes, or is a pickle"
     expected = _trace(straight, actions[half:])
+    # A snapshot may rest on what only its own instance remembers.
     for environment, which in ((straight, "the same"), (subject.started(), "another")):
         environment.restore(snapshot)
         if environment.state_digest() != digest:
@@ -172,6 +175,7 @@ def _admissible_actions_are_legal(subject: Subject) -> str:
         if action is not None:
             environment.step(action)
         snapshot, options = environment.snapshot(), environment.admissible()
+        # Walks by chance choose by place, so another order would make another run of the same seed.
         if options != environment.admissible():
             return "admissible actions come in another order when asked again"
         for option in options:
@@ -202,6 +206,7 @@ def _gold_is_accepted(subject: Subject) -> str:
     gold = subject.task.gold
     if gold is None:
         return ""
+    # With some seeds chance may defeat even a good plan, so one success is enough.
     for seed in subject.seeds:
         environment = subject.started(seed)
         if not any(transition.error for transition, _ in _trace(environment, gold)) and environment.check().passed:

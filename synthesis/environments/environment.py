@@ -128,6 +128,7 @@ def misfit(call: ApiAction, tool: Tool) -> str | None:
 def tidy(command: str) -> str:
     """A command without what does not count: white space around and between, wrapping quotes, a full stop."""
     text, before = " ".join(command.split()), ""
+    # Wrappings come nested, as a quoted command in backticks with a full stop.
     while text != before:
         before = text
         text = text.rstrip(" .!;,")

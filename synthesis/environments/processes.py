@@ -52,6 +52,7 @@ def digests_elsewhere(run: Run, hash_seed: int) -> list[str]:
     environment = {
         **os.environ,
         "PYTHONHASHSEED": str(hash_seed),
+        # The maker may be a module that only this process can find, such as one of a plug-in's tests.
         "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
     }
     done = subprocess.run(
@@ -64,6 +65,7 @@ def digests_elsewhere(run: Run, hash_seed: int) -> list[str]:
     )
     if done.returncode:
         raise RuntimeError(f"the process ended with {done.returncode}: {done.stderr.decode(errors='replace')[-500:]}")
+    # An environment may print something before.
     return msgspec.json.decode(done.stdout.splitlines()[-1], type=list[str])
 
 

@@ -117,6 +117,7 @@ class Author:
                 system_prompt=self._system,
                 content=tuple(content),
                 tools=[],
+                # Another seed for each repair: the same one could bring the same answer.
                 seed=derive_seed(BACKEND, seed, len(history)),
             )
         )
@@ -138,6 +139,7 @@ def read_object(text: str) -> str | None:
     start = re.search(r'{\s*"', text)
     try:
         value, _ = json.JSONDecoder().raw_decode(text[start.start() :] if start else "")
+        # The encoding fails for half characters, which no table can hold.
         return json.dumps(value, ensure_ascii=False, allow_nan=False).encode().decode()
     except (ValueError, RecursionError):  # also a number of too many digits, or half a character
         return None

@@ -76,9 +76,11 @@ def _trials(problem: Problem, probes: int) -> Iterator[AdmissionCheck]:
     """Raises ``Failure``."""
     workshop = Workshop(problem)
     draws_wanted = [(derive_seed("probe", number), size) for number in range(probes) for size in PROBE_SIZES]
+    # Backwards the second time, so that state that is kept from run to run shows.
     draws, again = _halves(workshop.draw([*draws_wanted, *reversed(draws_wanted)]))
     changed = ["other inputs are drawn the second time"] if draws != again else []
     for each in draws:
+        # The result is not used: it raises where the question cannot be asked.
         question(problem, each.given)
     yield _passed("bad_question")
     instances = [each.instance for each in draws]

@@ -66,6 +66,7 @@ def read_inspirations(path: Path) -> list[Inspiration]:
             f"the inspiration file {path} cannot be read: {error.strerror}", ErrorCode.NOT_READABLE
         ) from None
     texts = _lines(content, path) if path.suffix == ".jsonl" else re.split(r"\n\s*\n", content)
+    # A dict keeps the order of the file, which a set would not.
     found = {text.strip(): None for text in texts if text.strip()}
     if not found:
         raise UserError(

@@ -102,6 +102,7 @@ def _ambiguities(wording: Wording, grounded: Grounded) -> Iterator[str]:
             meant = wording.read(command)
         except Misunderstood:
             meant = []
+        # A list of one: a command that also fits another action is ambiguous.
         if meant != [call]:
             yield f"the command {command!r} means {', '.join(other.action for other in meant) or 'nothing'}"
     unique = Counter(wording.sentence(atom) for atom in (*grounded.atoms, *sorted(grounded.static)))
@@ -172,6 +173,7 @@ def _judged(name: str, defects: Iterable[str]) -> AdmissionCheck:
     unique: dict[str, None] = {}
     for defect in defects:
         unique[defect] = None
+        # The defects come lazily, and there may be thousands.
         if len(unique) == MAX_DEFECTS:
             break
     return AdmissionCheck(name=name, passed=not unique, detail="; ".join(unique))

@@ -39,6 +39,7 @@ def matches(text: str, stems: Iterable[str]) -> int:
 
 
 def _matches(word: str, stem: str) -> bool:
+    # A short stem begins too many words: "car" also begins "care" and "carrot".
     return word.startswith(stem) if len(stem) > 3 else word in (stem, f"{stem}s")
 
 

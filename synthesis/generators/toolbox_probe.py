@@ -38,6 +38,7 @@ class Probe:
                 values = {p.name: self._value(tool, p, sampler, chance) for p in tool.parameters}
                 before = self._live.contents()
                 call = self._live.call(tool, values)
+                # A reading tool that shows nothing may work, but proves nothing.
                 if call is None or not (call.rows or tool.writes):
                     continue
                 self._worked.add(tool.name)
@@ -91,6 +92,7 @@ class Probe:
     def _order(self, chance: random.Random) -> None:
         """Ask reading tools of a database that gives rows the other way round wherever it may."""
         ahead = Database(self._live.toolbox)
+        # SQLite often happens to give rows in order, which no query may rely on.
         behind = Database(self._live.toolbox, backwards=True)
         sampler = OperationSampler(self._live, chance, {})
         for tool in self._live.reads:
@@ -126,6 +128,7 @@ def disconnected(toolbox: Toolbox) -> list[str]:
 
 def no_task(spec: EnvironmentSpec) -> list[str]:
     """Why no task can be made."""
+    # Wrappers such as faults would only get in the way of the probe.
     plain = msgspec.structs.replace(spec, parameters={})
     reasons = []
     for task in ToolboxTaskGenerator().proposals(plain, PROBE_TASKS, 0):

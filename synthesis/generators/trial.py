@@ -88,6 +88,7 @@ def _let_expert(environment: Environment, task: Task, solution: Solution) -> Adm
                 break
         if environment.check().passed:
             solution.difficulty = solution.difficulty or difficulty_of(len(done), None)
+            # With another seed: actions that only one course of chance rewards are no solution.
             environment.reset(task, seed + 1)
             for action in done:
                 environment.step(action)
@@ -100,6 +101,7 @@ def _let_expert(environment: Environment, task: Task, solution: Solution) -> Adm
 
 def _twice(environment: Environment, spec: EnvironmentSpec, task: Task, actions: list[AnyAction]) -> AdmissionCheck:
     """Two runs of the same actions from the same seed must not differ."""
+    # Another instance, since one could remember what it did the first time.
     same = _seen(environment, task, actions) == _seen(make(spec), task, actions)
     return AdmissionCheck(name="nondeterministic", passed=same, detail=f"{len(actions)} actions, twice")
 

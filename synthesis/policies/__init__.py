@@ -39,6 +39,7 @@ def make_policies(settings: Mapping[str, PolicySettings]) -> dict[str, Policy]:
     policies: dict[str, Policy] = {}
     for role, each in settings.items():
         model = msgspec.structs.replace(each, sampling={})
+        # A shallow copy shares clients, gate and spending, and has its own sampling.
         policy = next((copy.copy(policy) for known, policy in made if known == model), None) or make_policy(each)
         policy.sampling = each.sampling
         made.append((model, policy))

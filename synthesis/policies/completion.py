@@ -51,6 +51,7 @@ def token_delta(
     maps back to) starts a new segment. Log-probabilities that do not match the sampled tokens in number are left out.
     """
     before = token_sequence(content)
+    # Only a delta is kept, since a run would otherwise store tokens that grow with the square of its turns.
     extends = bool(before) and prompt_ids[: len(before)] == before
     return TurnTokens(
         prompt_ids=prompt_ids[len(before) :] if extends else prompt_ids,
@@ -160,6 +161,7 @@ def read_turn(text: str | bytes, conversation: Conversation, seconds: float) -> 
     """The turn in a server's answer. Raises ``PolicyError`` (``malformed``) for what is no chat completion."""
     try:
         completion = msgspec.json.decode(text, type=Completion)
+    # Servers also answer with HTML of a gateway, or in another encoding.
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise PolicyError("malformed", f"the answer is no chat completion: {error}{_quoted(text)}") from error
     if not completion.choices:
@@ -171,6 +173,7 @@ def read_turn(text: str | bytes, conversation: Conversation, seconds: float) -> 
         tokens = token_delta(
             conversation.content, completion.prompt_token_ids, choice.token_ids, logprobs, choice.finish_reason
         )
+        # On the first action only: the tokens are those of the whole turn.
         actions[0] = msgspec.structs.replace(actions[0], tokens=tokens)
     usage = _usage(completion.usage or Counts(), seconds)
     return Turn(actions=actions, finish_reason=choice.finish_reason or "stop", usage=usage)
@@ -192,6 +195,7 @@ def _actions(answer: Answer) -> list[AnyAction]:
 
 
 def _call(call: Call) -> ApiAction:
+    # Some servers send nothing, or an empty text, for a call without arguments.
     text = call.function.arguments or "{}"
     try:
         arguments: Any = msgspec.json.decode(text)
@@ -259,6 +263,7 @@ def same_parameters(body: JsonObject) -> JsonObject:
 def completed(usage: Usage, expected: Usage) -> tuple[Usage, bool]:
     """``usage`` with what the server did not count as ``expected``, and whether there was such."""
     prompt, answer = usage.prompt_tokens, usage.completion_tokens
+    # A server that counts 0 of both does not count: no request is empty.
     if not prompt and not answer:
         return expected, True
     filled = msgspec.structs.replace(

@@ -88,6 +88,7 @@ class Spending:
         self._lock = threading.Lock()
         self._tokens, self._usd = 0, 0.0
         self._new: list[tuple[Usage, float | None, bool]] = []
+        # The first request is written at once.
         self._synced_at = -_SYNC_S
         self._in_flight, self._reserved_tokens, self._reserved_usd = 0, 0, 0.0
         self._settled = asyncio.Event()
@@ -118,11 +119,13 @@ class Spending:
                 reason = self._reason(at_once=True)
                 if reason is not None:
                     return reason
+                # With nothing in flight nobody would ever wake a request that is larger than what is left.
                 if not self._in_flight or self._fits(tokens, usd):
                     self._in_flight += 1
                     self._reserved_tokens += tokens
                     self._reserved_usd += usd
                     return None
+                # Under the lock, so that a release between the check and the wait is not missed.
                 self._settled.clear()
             await self._settled.wait()
 
@@ -177,6 +180,7 @@ class Spending:
         else:
             if self._new:
                 self._ledger.execute(_ADD_STEP, (self._model, self._step, *_summed(self._new)))
+            # The same statement adds and reads, so the sum includes what other workers have spent.
             self._tokens, self._usd = self._ledger.execute(_ADD, (self._model, tokens, usd)).fetchone()
         self._new = []
         self._synced_at = time.monotonic()
@@ -202,6 +206,7 @@ def read_ledger(ledger: Path) -> list[StepSpending]:
     if not ledger.is_file():
         return []
     with closing(sqlite3.connect(ledger, timeout=_BUSY_TIMEOUT_S)) as connection:
+        # Ledgers from before steps were counted lack the table.
         if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'steps'").fetchone():
             return []
         return [StepSpending(*row) for row in connection.execute("SELECT * FROM steps ORDER BY step, model")]

@@ -27,6 +27,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 def proxy_for(url: str) -> str | None:
     """The proxy that the environment names for ``url``; never one for an address of this machine."""
     address = urlsplit(url)
+    # A proxy would look for the address on its own machine.
     if address.hostname in LOOPBACK or proxy_bypass(address.netloc.rpartition("@")[2]):
         return None
     return getproxies().get(address.scheme)
@@ -122,6 +123,7 @@ class Client:
                 asked_s = retry_after_s(headers)
                 raise Refused(status, words(headers, answer), asked_s)
             except (Cut, Refused) as error:
+                # What is wrong with a request stays wrong, and only what passes is worth repeating.
                 if tried == left or (isinstance(error, Refused) and not _repeated_here(error.status)):
                     raise
             await asyncio.sleep(pause_s(asked_s, tried))
@@ -143,6 +145,7 @@ class Client:
             data = msgspec.json.encode(body)
             async with self._session.post(self._url + path, data=data, allow_redirects=False) as response:
                 return response.status, response.headers, await bounded(response)
+        # Before ClientError, of which both are subclasses: here nothing was sent, so nothing can have been paid for.
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             raise NotConnected(str(error)) from error
         except (asyncio.CancelledError, Oversized):
@@ -154,6 +157,7 @@ class Client:
 
     def _open(self) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(
+            # No limit of aiohttp's own: `max_concurrent` is the only one.
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEPT_ALIVE_S),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S),
             headers=self._headers,
@@ -212,6 +216,7 @@ def retry_after_s(headers: Mapping[str, str]) -> float | None:
     """For how many seconds an answer asks not to be asked again; ``None`` if it does not say."""
     milliseconds, value = headers.get("retry-after-ms"), headers.get("retry-after", "")
     try:
+        # A header of OpenAI's, finer than the whole seconds of the standard.
         return float(value) if milliseconds is None else float(milliseconds) / 1000
     except ValueError:
         pass

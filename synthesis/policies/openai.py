@@ -119,6 +119,7 @@ class OpenAiPolicy:
             turn = await self._patiently(conversation, body)
             counted = tokens_of(turn.usage)
             if counted:
+                # The estimate was charged when the request started.
                 self.gate.charge(0, counted - tokens_of(expected))
             self._spend(*completed(turn.usage, expected))
         if self._settings.prices is None or not counted:
@@ -183,6 +184,7 @@ class OpenAiPolicy:
                     raise
                 wait_s = random.uniform(*PAUSE_S)
             except PolicyError as error:
+                # A refusal of this one conversation is an answer: the provider serves others.
                 self.gate.answered()
                 if error.reason == REFUSED or isinstance(error, ContextOverflow):
                     await self._check_others_pass(error, body, started)
@@ -198,6 +200,7 @@ class OpenAiPolicy:
         the turn would be, others being answered: then it is what was asked that is refused, and for ever.
         """
         patience_s = self._settings.limits.patience_s
+        # However long: who asks for an hour is not to be asked earlier, and patience decides whether it is waited for.
         wait_s = pause_s(error.retry_after_s, len(refusals) - 1, math.inf)
         asked_again_at = refusals[-1] + wait_s
         if asked_again_at - self.gate.refused(refusals[-1]) > patience_s:
@@ -220,6 +223,7 @@ class OpenAiPolicy:
         """
         kind = kind_of(body)
         since = -math.inf if isinstance(error, ContextOverflow) else asked_at
+        # One probe for all: hundreds of episodes may be refused at the same moment.
         async with self._examining:
             if kind in self._accepted_at and self._accepted_at[kind] >= since:
                 return
@@ -272,6 +276,7 @@ class OpenAiPolicy:
             last = len(failed) + 1 == len(self._clients)
             try:
                 with self._router.busy(url):
+                    # With others left a server gets one more try: going on elsewhere is faster than waiting.
                     return await self._clients[url].post(PATH, body, max_retries=None if last else 1)
             except (NotConnected, Cut) as error:
                 failed.append(url)
@@ -282,6 +287,7 @@ class OpenAiPolicy:
             except Refused as error:
                 failed.append(url)
                 if error.status in BUSY:
+                    # The shortest wait of all: one endpoint that is free again is enough.
                     busy = min(busy or error, error, key=lambda each: each.retry_after_s or 0.0)
                 if error.status not in PASSING:
                     raise _refusal(error, failed) from error
@@ -320,6 +326,7 @@ def _refusal(error: Refused, tried: list[str]) -> PolicyError | UserError:
             "if that is the server that is meant, put its address into `endpoints`",
             ErrorCode.ENDPOINT_REDIRECTS,
         )
+    # Servers have no common code for it, only words.
     if error.status in (400, 413, 422) and any(phrase in response_text for phrase in OVERFLOW_PHRASES):
         return ContextOverflow(response_text)
     if error.status in NOT_OURS:

@@ -62,7 +62,9 @@ class Gate:
     async def entered(self, tokens: int) -> AsyncIterator[None]:
         """Around a request that will cost about ``tokens``; waits until it may start."""
         async with self._slots:
+            # One at a time, or all who wait would find the debt paid at the same moment.
             async with self._turnstile:
+                # A loop, since the gate may be shut again while one waits.
                 while (left_s := self._opens_at - time.monotonic()) > 0:
                     await asyncio.sleep(left_s)
                 for debt in (self._requests, self._tokens):

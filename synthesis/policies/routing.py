@@ -36,6 +36,7 @@ class Router:
         if home is None or home in without:
             home = min((url for url in self._endpoints if url not in without), key=self._load)
             self._settle(episode_id, home)
+        # The order is that of last use, so that popitem forgets the oldest.
         self._homes.move_to_end(episode_id)
         return home
 

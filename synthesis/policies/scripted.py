@@ -30,6 +30,7 @@ class ScriptedPolicy:
         """Nothing is held."""
 
     def _next_text(self, conversation: Conversation) -> Turn:
+        # By turns and not by a counter: one instance serves many episodes at once.
         acted = {item.turn for item in conversation.content if isinstance(item, MessageAction | ApiAction | CodeAction)}
         if len(acted) >= len(self._turns):
             raise PolicyError("script_ended", f"the script has {len(self._turns)} turns, and one more was asked for")

@@ -52,6 +52,7 @@ def rlimits(limits: Limits) -> dict[str, int]:
         "RLIMIT_AS": limits.memory_bytes,
         "RLIMIT_CPU": limits.cpu_s,
         "RLIMIT_FSIZE": limits.files_bytes,
+        # A core dump would write the interpreter's memory to the host's disk.
         "RLIMIT_CORE": 0,
         "RLIMIT_NOFILE": 64,
         "RLIMIT_MEMLOCK": 0,
@@ -131,4 +132,5 @@ def _let_go() -> None:
     _known.clear()
 
 
+# A fork has copies of all descriptors, and would keep sandboxes open whose owner has ended.
 os.register_at_fork(after_in_child=_let_go)

@@ -52,6 +52,7 @@ class Bubblewrap:
             info, info_inside = _pipe(opened)
             ready_inside, ready = _pipe(opened)
             users = (
+                # As root the users are mapped from outside, for which bubblewrap has to wait.
                 ["--userns-block-fd", str(ready_inside.fileno())] if root else ["--uid", str(USER), "--gid", str(USER)]
             )
             command = [str(program()), "--info-fd", str(info_inside.fileno()), *users, *_confines()]
@@ -117,6 +118,7 @@ def _child(info: int) -> int:
     waiting = select.poll()  # select takes no descriptors above 1023
     waiting.register(info, select.POLLIN)
     text = b""
+    # The object may come in several parts.
     while not text.rstrip().endswith(b"}"):
         if not waiting.poll(TIMEOUT_S * 1000):
             raise TimeoutError("bubblewrap does not answer")
@@ -178,6 +180,7 @@ def _without_packages(folder: Path, inside: Path) -> list[str]:
     """Empty folders over those of installed packages in ``folder``, which is mounted at ``inside``."""
     mounts = []
     for packages in sorted(each for name in PACKAGES for each in folder.glob(f"*/{name}")):
+        # Nothing can be mounted over a link.
         if packages.is_dir() and not packages.is_symlink() and not packages.parent.is_symlink():
             hidden = str(inside / packages.relative_to(folder))
             mounts += ["--tmpfs", hidden, "--remount-ro", hidden]

@@ -71,6 +71,7 @@ class Container:
         except BaseException:
             self._control.close()
             raise
+        # Not __del__: finalize also runs at the exit of the interpreter, and holds no reference to the container.
         self._ending = weakref.finalize(self, _end, self._control, self._started, os.getpid())
         watch(self)
         try:
@@ -147,11 +148,13 @@ class Container:
 def _end(control: socket.socket, started: Started, owner: int) -> None:
     """End a sandbox, or let go of it in a fork of ``owner``, the process that made it."""
     control.close()
+    # The sandbox is the parent's, and must go on.
     if os.getpid() != owner:
         _forget(started)
         started.process.poll()  # it is no child of the fork: counts as ended
         return
     with contextlib.suppress(ProcessLookupError):
+        # By descriptor: a number may by now belong to another process.
         signal.pidfd_send_signal(started.pidfd, signal.SIGKILL)
     _forget(started)
     try:
@@ -190,6 +193,7 @@ def _exactly(channel: socket.socket, size: int, deadline: float) -> bytearray | 
     data = bytearray(size)
     view, read = memoryview(data), 0
     while read < size:
+        # Anew for each part, or code that sends a byte now and then could hold the host for ever.
         channel.settimeout(_left(deadline))
         count = channel.recv_into(view[read:])
         if count == 0:

@@ -111,7 +111,9 @@ def prepare(settings: dict[str, Any], libc: ctypes.CDLL) -> None:
         flags = REMOUNT | BIND | READ_ONLY | kept  # its times are the host's; it can still be written to
         _checked(libc.mount(None, os.devnull.encode(), None, flags, None))
     drop_rights(settings["uid"], libc)
+    # Not dumpable: no other process of the user may trace it or read its memory.
     _control(libc, PR_SET_DUMPABLE, 0)
+    # Without it the kernel takes no filter from a process that has no rights.
     _control(libc, PR_SET_NO_NEW_PRIVS, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # signals that the first process of a namespace leaves alone are lost
     for name in WARM:
@@ -121,6 +123,7 @@ def prepare(settings: dict[str, Any], libc: ctypes.CDLL) -> None:
 def drop_rights(uid: int | None, libc: ctypes.CDLL) -> None:
     """Become ``uid``, and lose all capabilities for good."""
     if uid is not None:
+        # Groups before the user: afterwards the right to change them is gone.
         os.setgroups([])
         os.setresgid(uid, uid, uid)
         os.setresuid(uid, uid, uid)
@@ -163,6 +166,7 @@ def start(number: int, channel: int, settings: dict[str, Any], libc: ctypes.CDLL
             serve(settings)
             code = 0
         finally:
+            # Not sys.exit, which would run the keeper's clean-up in the fork.
             os._exit(code)
     os.close(channel)
     return Child(number, pid)
@@ -173,6 +177,7 @@ def become_interpreter(channel: int, settings: dict[str, Any], libc: ctypes.CDLL
     null = os.open("/dev/null", os.O_RDWR)
     for number in (0, 1, 2):
         os.dup2(null, number)
+    # Out of the way first: all descriptors in between are closed, whatever number the channel had.
     held = os.dup2(channel, OPEN_FILES)
     os.closerange(CHANNEL, OPEN_FILES)
     os.closerange(OPEN_FILES + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
@@ -180,7 +185,9 @@ def become_interpreter(channel: int, settings: dict[str, Any], libc: ctypes.CDLL
     os.close(held)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.chdir("/" if settings["files"] is None else FILES)
+    # The keeper's own state is random: a replay in another sandbox would draw other numbers.
     random.seed(0)
+    # Before the filter, which refuses to set limits.
     for name, most in settings["rlimits"].items():
         resource.setrlimit(getattr(resource, name), (most, most))
     instructions = bytes.fromhex(settings["filter"])
@@ -292,11 +299,13 @@ def answer(
         reply.pop("value", None)
     reply["output"] = output.text()
     reply["cpu_s"] = time.process_time() - began
+    # Code may print half characters, which UTF-8 does not have.
     return json.dumps(reply, ensure_ascii=False).encode("utf-8", "replace")
 
 
 def run(code: str, names: dict[str, Any], filename: str) -> Any:
     """Run a cell; the value of its last statement if that is an expression."""
+    # Tracebacks and inspect find the source of a cell here, as it is in no file.
     linecache.cache[filename] = (len(code), None, code.splitlines(keepends=True), filename)
     tree = ast.parse(code, filename)
     last = tree.body[-1] if tree.body else None
@@ -358,6 +367,7 @@ class Tape(io.TextIOBase):
         if not isinstance(text, str):
             raise TypeError(f"write() argument must be str, not {type(text).__name__}")
         if self._room > 0:
+            # Only what is kept: code could fill the memory by printing.
             self._parts.append(text[: self._room])
             self._room -= len(text)
         return len(text)
@@ -380,6 +390,7 @@ def empty(folder: Path) -> None:
         if entry.is_symlink() or not entry.is_dir():
             entry.unlink()
             continue
+        # Code may have taken away its own right to list or empty a folder.
         entry.chmod(0o700)
         for path, folders, _ in os.walk(entry):
             for inner in [Path(path, each) for each in folders]:
@@ -398,6 +409,7 @@ def send(target: int, frame: bytes) -> None:
     """Write a frame."""
     view = memoryview(LENGTH.pack(len(frame)) + frame)
     while view:
+        # A write may take only a part of what it is given.
         view = view[os.write(target, view) :]
 
 

@@ -38,6 +38,7 @@ class Limits(Record):
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
+            # This form also refuses NaN.
             if not 0 < getattr(self, name) < math.inf:
                 raise UserError(
                     f"sandbox limit {name} is {getattr(self, name)}; expected a number above 0",

@@ -169,6 +169,7 @@ class Budget:
             for account in accounts:
                 account.calls += 1
                 self._resting.pop(account, None)
+                # The common case: nothing was taken away since the last call.
                 enough = enough and account.reserved >= account.full
         if not enough:
             try:
@@ -195,12 +196,14 @@ class Budget:
             self._waiting += 1
         try:
             while not self._reserved(accounts, least):
+                # Outside of the lock, which other sessions need: to close a sandbox takes time.
                 if self._close_idle():
                     continue
                 self._warn()
                 with self._lock:
                     if time.monotonic() >= latest:
                         raise SandboxFull(self._full())
+                    # Not only until it is notified: a pool does not say when a session becomes idle.
                     self._changed.wait(min(_LOOK_S, self._wait_s))
         finally:
             with self._lock:
@@ -210,6 +213,7 @@ class Budget:
         """Whether there was room, perhaps by taking from those that rest."""
         with self._lock:
             wanted = {account: account.full if least is None else least for account in accounts}
+            # All accounts at once: two calls that each hold one and wait for another would wait for ever.
             need = sum(most - account.reserved for account, most in wanted.items())
             while self._free < need and self._resting:
                 resting = next(iter(self._resting))

@@ -55,6 +55,7 @@ class Pool:
     def let_go(self) -> None:
         """As ``Inherited.let_go``: a fork begins with an empty pool."""
         self._idle: list[Session] = []
+        # Weak, so that a session that is forgotten does not take up a place for ever.
         self._out: weakref.WeakSet[Session] = weakref.WeakSet()
         self._starting = 0
         self._changed = threading.Condition()
@@ -68,6 +69,7 @@ class Pool:
                 session = self._idle.pop()
                 self._out.add(session)
                 return session
+            # Counted before it exists: starting takes place outside of the lock, and others must not take its place.
             self._starting += 1
         try:
             session = Session(self._backend, self.limits, self._budget)

@@ -160,10 +160,12 @@ class Session:
             done = msgspec.json.decode(snapshot, type=list[Done])
         except msgspec.DecodeError as error:
             raise SandboxError(f"this is no snapshot of a session: {error}") from None
+        # It is where it should be, as right after the snapshot; a replay would only take time.
         if self.alive and done == self._done:
             return
         self.restart()
         self._other = None if other is None else other()
+        # The memory is held for the whole replay: between two calls of it another session could take it.
         with self._budget.running(self._accounts()):
             self._replay(done, exact)
 
@@ -218,6 +220,7 @@ class Session:
         if len(frame) > self.limits.value_bytes:
             error = f"the call takes {len(frame)} bytes; at most {self.limits.value_bytes} are let in"
             return Result(error=error, reason="exception")
+        # Before it is sent: an answer may then come, whatever happens here.
         self._used = True
         self._offered |= frozenset(request.get("offer", ()))
         try:
@@ -232,6 +235,7 @@ class Session:
         except BaseException:  # an interrupt: whatever comes of the call must not be taken for a later one's
             self._kill()
             raise
+        # After these the state of the interpreter is not known.
         if result.reason not in (None, "exception", "memory"):
             self._kill()
         elif record:
@@ -335,6 +339,7 @@ def _read(reply: Reply, limits: Limits) -> Result:
 
 
 def _obituary(code: int, cpu_s: float, limits: Limits) -> Result:
+    # The kernel's limit ends it by a signal, as a crash does; only the time says which it was.
     if cpu_s >= _CPU_SHARE * limits.cpu_s and code < 0:
         error = f"the interpreter has used up its {limits.cpu_s} s of processor time"
         return Result(error=error, reason="cpu", cpu_s=cpu_s)

@@ -81,6 +81,7 @@ def interpreter_filter(writable: bool) -> bytes:
             "and `apt install libseccomp2` (dnf: libseccomp)",
             ErrorCode.EXTRA_MISSING,
         ) from None
+    # An error and not a kill: libraries try calls that they can do without.
     made: Any = pyseccomp.SyscallFilter(pyseccomp.ERRNO(errno.EPERM))
     allow, arg, equal, masked = pyseccomp.ALLOW, pyseccomp.Arg, pyseccomp.EQ, pyseccomp.MASKED_EQ
     groups = [_MEMORY, _DATA, _LOOKING, _THREADS, _SIGNALS, _SELF, _TIME, _SOCKET, *([_CHANGING] if writable else [])]
@@ -92,13 +93,16 @@ def interpreter_filter(writable: bool) -> bytes:
         made.add_rule(allow, "openat", arg(2, masked, WRITING, 0))
     made.add_rule(allow, "clone", arg(0, masked, ALL_BITS & ~CLONE_DETACHED, THREAD_FLAGS))
     made.add_rule(pyseccomp.ERRNO(errno.ENOSYS), CLONE3)  # its flags are in memory; libc then takes clone
+    # Its own limits, and to read them only.
     made.add_rule(allow, "prlimit64", arg(0, equal, 0), arg(2, equal, 0))
     made.add_rule(allow, "socketpair", arg(0, equal, 1))
+    # Without an address: only to the peer that a socket has.
     made.add_rule(allow, "sendto", arg(4, equal, 0))
     for call, options in (("getsockopt", _READ_OPTIONS), ("setsockopt", _WRITTEN_OPTIONS)):
         for option in options:
             made.add_rule(allow, call, arg(1, equal, _SOL_SOCKET), arg(2, equal, option))
     for name in _ATTRIBUTES.split():
+        # shutil takes this error for a file system without attributes, and would fail at EPERM.
         made.add_rule(pyseccomp.ERRNO(errno.EOPNOTSUPP), name)
     for command in _FCNTL:
         made.add_rule(allow, "fcntl", arg(1, equal, command))

@@ -97,6 +97,7 @@ class Branch(EpisodeParameters):
 
     def points(self, trajectory: Trajectory, annotations: Annotations = NOTHING) -> list[int]:
         """The turns that are done anew, in order; none for a trajectory that has none of this kind, or is not ours."""
+        # Runs of other programs name no environment that could be replayed.
         if trajectory.generation is None:
             return []
         steps = first_actions(trajectory.content)
@@ -144,6 +145,7 @@ class Branch(EpisodeParameters):
         try:
             begin(plan, environment)
             replay(environment, before)
+            # The parent's own: the copied turns were made under this prompt.
             filtered = Frame(system_prompt=parent.system_prompt or "", tools=parent.tools)
             episode = self.episode(plan, environment, exploration, before, filtered)
             yield await run_episode(episode, self._play(episode, exploration, parent))
@@ -230,6 +232,7 @@ class _Call(msgspec.Struct):
 
 def first_actions(content: Sequence[AnyItem]) -> dict[int, int]:
     """Where the first action of each turn stands: the item that tables of labels name the step by."""
+    # Reversed, so that the first action of a turn is the one that stays.
     return {item.turn: place for place, item in reversed(list(enumerate(content))) if acts(item) and item.turn > 0}
 
 
@@ -254,6 +257,7 @@ def deed_of(content: Sequence[AnyItem], turn: int) -> str:
 def history(trajectory: Trajectory, turn: int) -> list[AnyItem]:
     """What precedes a turn, as a branch holds it: marked as copied, so that it carries no loss."""
     content = trajectory.content
+    # A mark has the number of the last turn that it replaces, and precedes this one.
     end = next((place for place, item in enumerate(content) if item.turn == turn and not is_mark(item)), len(content))
     return [
         item if is_mark(item) else msgspec.structs.replace(item, context_operation="copied")
@@ -266,6 +270,7 @@ async def _follow(episode: Episode, parent: Trajectory) -> str | None:
     recorded: dict[int, list[AnyAction]] = {}
     for item in parent.content:
         if isinstance(item, Action) and acts(item) and item.turn > episode.turn:
+            # Without tokens: they were sampled after another past.
             copy = msgspec.structs.replace(item, context_operation="copied", tokens=None)
             recorded.setdefault(item.turn, []).append(copy)
     for turn in sorted(recorded):

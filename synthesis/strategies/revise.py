@@ -98,6 +98,7 @@ class Revise(EpisodeParameters):
             return
         tried_so_far = exploration.earlier
         for _ in range(self.attempts):
+            # Also before the first new attempt: the earlier ones may hold a success already.
             if self.aim != "refine" and any(attempt.outcome.status == "success" for attempt in tried_so_far):
                 return
             attempt = await self._attempt(self._next(exploration, tried_so_far), exploration, self._shown(tried_so_far))
@@ -221,6 +222,7 @@ def marked(content: Sequence[AnyItem], turn: int) -> list[AnyItem]:
         if isinstance(item, Action):
             waiting.append(place)
         elif item.state_digest is not None:
+            # Results come in the order of the actions of their turn.
             action = waiting.pop(0)
             result[action] = msgspec.structs.replace(result[action], error=item.error)
     return result

@@ -64,6 +64,7 @@ class Imagine(Retrieval, Attempts):
     async def explore(self, exploration: Exploration, plan_id: str) -> AsyncIterator[Trajectory]:
         """Yield the run with this id. Raises ``GenerationError`` for one that stays faulty, ``PolicyError``."""
         plan = self.plan_of(exploration, plan_id)
+        # An environment that is only described cannot be made.
         in_words = exploration.spec.family == DESCRIBED and self.check == "declared"
         environment = None if in_words else exploration.make_environment()
         try:
@@ -90,6 +91,7 @@ class Imagine(Retrieval, Attempts):
         usage = Usage()
         while True:
             content = [TextObservation(content=_going_on(request, script, last), source="user")]
+            # Another seed after each fault: the same one could bring the same fault.
             seed = derive_seed(plan.seed, plan.trajectory_id, len(faults))
             writer = exploration.policies[ACTOR]
             reply, cost = await words_of(writer, plan.trajectory_id, prompt("imagine_system"), content, seed)

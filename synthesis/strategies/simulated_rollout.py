@@ -90,6 +90,7 @@ class SimulatedRollout:
         Of a run that is ``finished`` only the ending counts. Raises ``Fault`` at the first that does not stand,
         ``EnvError`` if the environment breaks.
         """
+        # Also of a broken answer: turns that are whole need not be written again.
         written, ending, broken = read(text)
         for place, each in enumerate([] if self.finished else written):
             if len(self.turns) == self._max_turns:
@@ -138,6 +139,7 @@ class SimulatedRollout:
         if self._world_ended:
             raise Fault("after_the_end", "the run has ended before this turn, in success or failure: end it there")
         with environment_at_fault():
+            # A mistake that the environment accepts has changed it, and must be undone.
             before = live.snapshot()
         transition = carry_out(live, action)
         if mistake and not transition.error:
@@ -227,6 +229,7 @@ def items_of(turns: list[WrittenTurn]) -> list[AnyAction | TextObservation]:
 def _converted(value: Any, kind: type[R], name: str) -> R:
     try:
         converted = msgspec.convert(value, kind)
+        # What cannot be written to a table is the writer's fault, and is reported while it can be repaired.
         check([converted], kind)
     except (msgspec.ValidationError, UnicodeEncodeError, OverflowError, RecursionError, RecordError) as error:
         fault = error.detail if isinstance(error, RecordError) else error

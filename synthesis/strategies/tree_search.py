@@ -128,5 +128,6 @@ class TreeSearch(Attempts):
         """As ``Attempts.attempt_plan``."""
         critic = exploration.policies[CRITIC] if self.value == "critic" else None
         judge = None if critic is None else identity_of(critic, exploration.entries.get(CRITIC))
+        # Neither decides what a tree is: one counts trees, the other only ends a search.
         identity = digest(self.model_dump(mode="json", exclude={"k", "episode_timeout_s"}), judge)
         return self.plan(exploration, "tree_search", identity, attempt=attempt)

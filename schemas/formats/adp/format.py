@@ -50,6 +50,7 @@ class Adp(Config):
             kept["details"] = rest
         if notes:
             kept["content"] = notes
+        # Records of version 1 have no ids, and the rules on links came later.
         remarks = rule_remarks(content, document) if "schema_version" in document else Remarks()
         remarks += image_remarks(content)
         values = dict(ours or {})
@@ -59,6 +60,7 @@ class Adp(Config):
                 content[index] = msgspec.structs.replace(item, language=str(names[str(index)]))
         trajectory_id, source = provenance(raw, origin, NAME, CONVERTER_VERSION)
         values["extra"] = {**values.get("extra", {}), NAME: kept}
+        # Only what a stranger may have written needs a check of types; the items are records already.
         run = msgspec.convert({**values, "trajectory_id": trajectory_id, "content": []}, Trajectory)
         return Read(msgspec.structs.replace(run, content=placed(content), source=source), Losses(), remarks=remarks)
 

@@ -99,6 +99,7 @@ def read_items(items: list[Any]) -> tuple[list[AnyItem], JsonObject]:
 
     Raises ``FormatError``: ``unknown_class``, or ``invalid`` for a broken one.
     """
+    # Most records need nothing else. Whatever fails here is read one by one, which names the item.
     if all(map(_is_plain, items)):
         with contextlib.suppress(msgspec.ValidationError):
             return msgspec.convert(items, list[AnyItem]), {}
@@ -180,6 +181,7 @@ def _known(item: JsonObject) -> tuple[JsonObject, JsonObject]:
     known, rest = _parted(item, held)
     image = known.get("image_observation")
     if isinstance(image, dict) and image.get("class_", "image_observation") == "image_observation":
+        # The class may be left out of an image inside of a page: nothing else can be there.
         known["image_observation"], more = _known({"class_": "image_observation", **image})
         rest |= {"image_observation": more} if more else {}
     annotations = known.get("annotations")

@@ -31,6 +31,7 @@ def pairs_by_position(content: Sequence[AnyItem]) -> Pairs:
     calls: list[int] = []
     for index, item in enumerate(content):
         if isinstance(item, Action):
+            # A message between calls ends the run: results come right after what they answer.
             if not (index and is_call(content[index - 1])):
                 calls = []
             if is_call(item) and item.tool_call_id is None:
@@ -65,8 +66,10 @@ def strict_ids(content: Sequence[AnyItem]) -> list[str | None]:
     """
     pairs = {**pairs_by_position(content), **_pairs_by_id(content)}
     ids: list[str | None] = [None] * len(content)
+    # Ids of all items, so that a new one never equals one that comes later.
     taken = {item.tool_call_id for item in content}
     used: set[str] = set()
+    # In the order of the calls, so that the first of two equal ids keeps it.
     for call, answer in sorted(pairs.items()):
         name = content[call].tool_call_id or _free(f"call_{call}", taken)
         if name in used:

@@ -56,6 +56,7 @@ def finish(step: JsonObject, number: int, dialect: AtifDialect, losses: Losses) 
     allowed: tuple[str, ...] = STEP
     if dialect == "strict" and step["source"] != "agent":
         allowed = tuple(key for key in STEP if key not in AGENT_ONLY)
+    # The RFC forbids these on a step that no model was called for.
     if dialect == "strict" and step.get("llm_call_count") == 0:
         allowed = tuple(key for key in allowed if key not in ("metrics", "reasoning_content"))
     keep(step, allowed, "steps", losses)
@@ -85,6 +86,7 @@ def keep(fields: JsonObject, allowed: tuple[str, ...], path: str, losses: Losses
 
 def _metrics(metrics: JsonObject, dialect: AtifDialect, losses: Losses) -> JsonObject:
     """Metrics with the name that the dialect has for the cost."""
+    # The RFC and ADP's tools name the cost differently.
     old, new = ("cost", "cost_usd") if dialect == "strict" else ("cost_usd", "cost")
     named = {new if key == old and new not in metrics else key: value for key, value in metrics.items()}
     keep(named, tuple(new if key == "cost_usd" else key for key in METRICS), "steps.metrics", losses)

@@ -65,6 +65,7 @@ class Atif(Config):
         document |= {"agent": _agent(trajectory, atif, losses), "steps": steps}
         metrics = _final_metrics(trajectory, atif, len(steps), losses)
         document |= {"final_metrics": metrics} if metrics else {}
+        # The first system step says the prompt, unless the steps were such that another one is read from them.
         counts = {"tools"} | ({"system_prompt"} if prompt == trajectory.system_prompt else set())
         own = extension_fields(trajectory, NAME, frozenset(counts | {"usage"}))
         own |= {"usage": {"seconds": trajectory.usage.seconds}} if trajectory.usage.seconds is not None else {}
@@ -159,6 +160,7 @@ def _final_metrics(trajectory: Trajectory, atif: JsonObject, steps: int, losses:
     metrics = dict(atif.get("final_metrics") or {})
     totals = {name: getattr(trajectory.usage, field) for name, field in _TOTALS.items()}
     metrics |= {name: value for name, value in totals.items() if value is not None}
+    # A record that was read may have left the number of steps out, and is written as it was.
     if NAME not in trajectory.extra:
         metrics["total_steps"] = steps
     keep(metrics, FINAL_METRICS, "final_metrics", losses)

@@ -92,9 +92,11 @@ class StepReader:
         fields |= {"train": False} if step.get("llm_call_count") == 0 else {}
         held = ({"step": rest} if rest else {}) | ({"message": parts} if parts is not None else {})
         has_message = mine.pop("said", False) is True
+        # Text with calls is the thought of the first one, unless our writer marked it as a message of its own.
         if has_message or not calls:
             fields |= _reward(rest)
             self._add(MessageAction(content=text, **fields), held, mine)
+            # What the step says once belongs to its first item; only these two hold for all of them.
             fields, held = {key: fields[key] for key in ("context_operation", "train") if key in fields}, {}
         elif text:
             fields["description"] = text
@@ -128,6 +130,7 @@ class StepReader:
     def _add_instruction(self, step: JsonObject, source: str, rest: JsonObject, observed: bool) -> None:
         """A step of the user, or of the system: the first is the prompt."""
         message = step.get("message")
+        # An empty first step with results only holds what was seen before the first turn.
         if source == "system" and self.steps == 1 and not (message == "" and observed):
             text, parts = _message_content(message)
             self.transcript.system_prompt = text
@@ -188,6 +191,7 @@ class StepReader:
             try:
                 item = overlaid(item, mine)
             except msgspec.ValidationError:
+                # What is under our key need not be ours, so what does not fit is kept as anything else.
                 held = {**held, OURS: mine}
         self.transcript.rest.append(held)
         self.transcript.content.append(item)
@@ -200,6 +204,7 @@ class StepReader:
         if not isinstance(prompt, list) or not isinstance(sampled, list):
             return None
         known = self.sequence
+        # ATIF repeats the whole prompt in every step. Stored so, tokens would grow with the square of the run.
         extends = bool(known) and prompt[: len(known)] == known
         tokens = {
             "prompt_ids": prompt[len(known) :] if extends else prompt,
@@ -211,6 +216,7 @@ class StepReader:
             found = msgspec.convert(tokens, TurnTokens)
         except msgspec.ValidationError:
             return None
+        # A probability must belong to a token, so of unequal lists nothing is taken.
         if found.logprobs and len(found.logprobs) != len(found.sampled_ids):
             self.transcript.remarks["logprobs_length"] += 1
             return None

@@ -89,6 +89,7 @@ class StepWriter:
 
     def _call(self, item: ApiAction | CodeAction, index: int, held: JsonObject) -> None:
         plain = item.description is None and item.tokens is None and item.reasoning_content is None
+        # A step has one reasoning and one list of tokens, so a call with its own begins another.
         joins = self.turn == item.turn and plain and "step" not in held
         step = self.steps[-1] if joins else self._agent(item, held, item.description or "")
         if joins and "tool_calls" not in step:
@@ -165,6 +166,8 @@ def write_steps(
             _name_in_adp(content[index], place)
     for number, step in enumerate(writer.steps, start=1):
         finish(step, number, dialect, losses)
+    # Read back at once: what differs from the items is what ATIF cannot say, whatever the reason, and goes into
+    # `extra`.
     reader = StepReader()
     for step in writer.steps:
         reader.read(step)

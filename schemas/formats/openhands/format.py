@@ -41,12 +41,14 @@ class OpenHands(Config):
         Reasons: those of ``decode``; ``invalid`` for other shapes; ``too_deep``; ``empty``: no event.
         """
         events, record = _events(decode(raw))
+        # Counted without their values, and before anything of the record is kept.
         losses = Losses({key: 1 for key in PERSONAL if record.get(key) is not None})
         record = {key: value for key, value in record.items() if key not in PERSONAL}
         for path in _PRIVATE:
             found: Counter[str] = Counter()
             events = path.remove(events, found)
             losses[path.name] += found[REMOVED + path.text]
+        # Only events of the SDK have a kind.
         log = (SdkEvents if any("kind" in each for each in events) else OldEvents)(losses)
         for event in events:
             log.read(event)
@@ -79,6 +81,7 @@ def _events(document: Any) -> tuple[list[JsonObject], JsonObject]:
         events = document[key]
     if not isinstance(events, list):
         raise FormatError("invalid", f"expected a list of events, got {type(document).__name__}")
+    # Older logs hold pairs of an action and its observation.
     flat = [each for event in events for each in (event if isinstance(event, list) else [event])]
     if not all(isinstance(each, dict) for each in flat):
         raise FormatError("invalid", "expected events that are objects")

@@ -55,6 +55,7 @@ class OldEvents:
     def read(self, event: JsonObject) -> None:
         """Take in the next event."""
         if isinstance(event.get("llm_metrics"), dict):
+            # Metrics accumulate, so the last ones hold all before them.
             self.losses["llm_metrics"] += bool(self.metrics)
             self.metrics = event["llm_metrics"]
         name = event.get("action", event.get("observation"))
@@ -145,6 +146,7 @@ class OldEvents:
         if call is not None:
             kwargs, text = read_arguments(call.get("arguments"))
             item = ApiAction(function=call["name"], kwargs=kwargs, raw_arguments=text, **fields)
+            # The event repeats the arguments of the model's call; only what OpenHands changed or added is kept.
             others = {key: value for key, value in others.items() if key not in kwargs or kwargs[key] != value}
             rest |= {"action": name, "args": others}
         elif name in ("run", "run_ipython") and isinstance(code := others.pop(_CODE[name], None), str):
@@ -194,10 +196,12 @@ class OldEvents:
         meta = _object(event.get("tool_call_metadata"))
         response = _object(meta.get("model_response"))
         key = response.get("id")
+        # Parallel calls of one response are separate events.
         if key is None or key != self.last_response:
             self.transcript.turn += 1
         self.last_response = key
         if isinstance(key, str):
+            # Once for all calls of it: a response may be as long as the whole event.
             self.responses.setdefault(key, response)
             rest["model_response"] = key
         elif response:
@@ -263,4 +267,5 @@ def _list(value: Any) -> list[Any]:
 
 def _sum(usages: list[JsonObject], name: str) -> int | None:
     values = [count for each in usages if (count := count_of(each.get(name))) is not None]
+    # All zero means that nothing was counted: every response has tokens.
     return count_of(sum(values)) if any(values) else None

@@ -72,6 +72,7 @@ class SdkEvents:
         """The prompt; its second, dynamic block belongs to the same message and is kept separate too."""
         blocks = [event.get("system_prompt"), event.get("dynamic_context")]
         texts = [read_text([each] if isinstance(each, dict) else each)[0] for each in blocks]
+        # Our record has one system prompt, so a later one is kept as an event.
         if self.transcript.system_prompt is not None:
             self.transcript.remarks["repeated_system_prompt"] += 1
             self.others.append(event)
@@ -126,6 +127,7 @@ class SdkEvents:
         rest |= {"thought": parts["content"]} if parts and event.get("thought") else {}
         reasoning, thinking = read_thinking(event.get("thinking_blocks"))
         hidden = text_of(event, "reasoning_content", rest) or reasoning
+        # The blocks say something else than the field that was taken.
         if reasoning is not None and hidden != reasoning:
             thinking = {"thinking_blocks": event["thinking_blocks"]}
         item = ApiAction(

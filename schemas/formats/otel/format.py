@@ -66,6 +66,7 @@ def _runs(spans: list[Span]) -> list[tuple[Span | None, list[Span]]]:
         groups.setdefault(agent.span_id if agent is not None else "", (agent, []))[1].append(span)
     found = list(groups.values())
     outside = [group for group in found if group[0] is None]
+    # Chats outside of any agent are a run of their own; other spans outside say something of the outermost run.
     if any(span.operation in CHATS for _, own in outside for span in own) or len(found) == len(outside):
         return found
     first = next(group for group in found if group[0] is not None)
@@ -76,6 +77,7 @@ def _runs(spans: list[Span]) -> list[tuple[Span | None, list[Span]]]:
 
 def _agent_of(span: Span, by_id: dict[str, Span]) -> Span | None:
     """The innermost agent around ``span``."""
+    # A broken trace may have parents in a circle.
     seen = {span.span_id}
     at = by_id.get(span.parent_id or "")
     while at is not None and at.span_id not in seen:
@@ -104,10 +106,12 @@ def _run(
     remarks: Remarks,
 ) -> Trajectory:
     chats = [span for span in own if span.operation in CHATS]
+    # Some exporters put the messages on the agent's span alone.
     with_messages = [span for span in chats if span.shows] or [span for span in own if span is agent and span.shows]
     reader = MessageParts(agent.attributes.get("gen_ai.agent.name") if agent is not None else None)
     for span in with_messages:
         reader.chat(span)
+    # After the chats: where a chat shows the result as a message, that one counts.
     for span in own:
         if span.operation == "execute_tool":
             reader.tool(span)

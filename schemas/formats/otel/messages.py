@@ -47,6 +47,7 @@ class MessageParts:
         forms = [_form(message) for message in given]
         extends = forms[: len(self._known)] == self._known
         self.transcript.remarks["history_changed"] += not extends
+        # Agents shorten or rewrite their history. What was shown before in the same words is not new.
         known = set() if extends else set(map(repr, self._known))
         start = len(self._known) if extends else 0
         for message, form in zip(given[start:], forms[start:], strict=True):
@@ -71,6 +72,7 @@ class MessageParts:
         name = self.transcript.answer(given, rest, [call_id])
         text = _json(result) if result is not None else str(span.attributes.get("error.type", ""))
         item = TextObservation(content=text, source="environment", tool_call_id=name, error=span.failed, turn=turn)
+        # The result belongs to the turn of its call, though later turns were read before the tools.
         self.transcript.turn, last = turn, self.transcript.turn
         self.transcript.add(item, rest)
         self.transcript.turn = last

@@ -43,6 +43,7 @@ def read_spans(document: Any) -> list[Span]:
         raise FormatError("empty", "there are no spans")
     numbered = [_span(each, number) for number, each in enumerate(given)]
     starts = [str(_first(each, _STARTS) or "") for each in given]
+    # By length first: nanoseconds are numbers written as text. Exporters write spans by their end.
     order = sorted(range(len(given)), key=lambda index: (len(starts[index]), starts[index]))
     return [numbered[index] for index in order]
 
@@ -118,6 +119,7 @@ def _typed(value: Any) -> Any:
         return value
     ((kind, inner),) = value.items()
     if kind == "intValue":
+        # OTLP writes 64-bit integers as text, since JSON numbers of JavaScript hold only 53 bits.
         return int(inner) if isinstance(inner, str) and _INTEGER.fullmatch(inner) else inner
     values = inner.get("values", []) if isinstance(inner, dict) else [] if inner is None else inner
     if kind == "arrayValue" and isinstance(values, list):
@@ -132,4 +134,5 @@ def _value(text: str) -> Any:
         value = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError):
         return text
+    # A text that happens to be JSON of a number is a text.
     return value if isinstance(value, list | dict) else text

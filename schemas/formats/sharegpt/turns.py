@@ -88,6 +88,7 @@ class TurnReader:
         note: JsonObject = {}
         if self.aliases.setdefault(kind, speaker) != speaker:
             note["from"] = speaker
+        # Taking one of the two would drop the other silently.
         if by != "role" and ("role" in turn or "content" in turn):
             raise FormatError("invalid", f"turn {place} has fields of two formats: {', '.join(turn)}")
         message: JsonObject = {"role": "assistant" if kind == "function_call" else kind}
@@ -126,6 +127,7 @@ class TurnReader:
         message["tool_calls"] = [{"type": "function", "function": function} for function in functions]
         if reasoning is not None:
             message[REASONING[0]] = reasoning
+        # One style is kept for the record; calls in another are kept with their text.
         if self.style is None:
             self.style = style_of(body, value)
         plain = functions[0] if len(functions) == 1 else functions
@@ -254,10 +256,12 @@ class LoadableOrder:
         opening = [self._as(turns[0], "system")] if turns and self._kind(turns[0]) in _SYSTEM else []
         sides = groupby(turns[len(opening) :], lambda turn: self._kind(turn) in _ANSWERING)
         groups = [(answers, list(group)) for answers, group in sides]
+        # LLaMA-Factory pairs each message with the answer after it, and these have none.
         if groups and not groups[-1][0]:
             self._count("turns_after_the_last_answer", len(groups.pop()[1]))
         if not groups:
             raise FormatError("no_answer", "no assistant message has content, so LLaMA-Factory has nothing to train on")
+        # The same pairing needs a message before the first answer.
         if groups[0][0]:
             self._count("empty_turn")
             opening.append({self._names.speaker: self._aliases["user"], self._names.text: ""})

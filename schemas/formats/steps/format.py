@@ -164,6 +164,7 @@ class Steps(WithDialect):
             goal = self._goal_of(rows[0])
             shared = shared_fields(rows)
             used = {path.partition(".")[0] for paths in self._step_paths() for path in paths}
+            # A field that all rows happen to have the same, such as a reward of 0, is still one of each step.
             shared = {name: value for name, value in shared.items() if name not in used}
             steps = [without(row, [*shared, *goal] if _same(row, rows[0], goal) else [*shared]) for row in rows]
             return without(shared, goal), steps, rows[0]
@@ -176,6 +177,7 @@ class Steps(WithDialect):
         for name, column in columns.items():
             if not isinstance(column, list):
                 raise FormatError("invalid", f"expected {name!r}, a list, got {column!r:.60}")
+        # The longest counts, so that nothing is dropped where lists differ in length.
         n = max(map(len, columns.values()))
         steps = [{name: column[i] for name, column in columns.items() if i < len(column)} for i in range(n)]
         return without(record, [*self.lists, *goal]), steps, record
@@ -198,12 +200,14 @@ class Steps(WithDialect):
             call_id = None
             transcript.turn += bool(actions)
             for action in actions:
+                # What the next step shows is the result of this action, and only then the two can be linked.
                 last = action is actions[-1] and place + 1 < len(steps) and seen[place + 1][0]
                 if last and isinstance(action, ApiAction | CodeAction):
                     call_id = transcript.call_id(None, rest)
                     action = msgspec.structs.replace(action, tool_call_id=call_id)
                 transcript.add(action, rest)
                 rest = {}
+            # A step that shows nothing and does nothing may still say something.
             if rest and transcript.rest:
                 transcript.rest[-1] = {**transcript.rest[-1], **rest}
 
@@ -293,6 +297,7 @@ def _text_at(step: JsonObject, path: str | None) -> str | None:
 
 def _is_other(value: Any, *kinds: type) -> bool:
     """Whether there is a value, and of none of these kinds."""
+    # Tables fill up what is missing with an empty value of some type.
     empty = value is None or value == "" or value == [] or value == {}
     return not empty and (type(value) is bool or not isinstance(value, kinds))
 

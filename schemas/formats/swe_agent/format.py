@@ -41,6 +41,7 @@ class SweAgent(Config):
         whole = {key: value for key, value in document.items() if key != "attempts"}
         best = _best(document, attempts)
         others = [(number, each) for number, each in enumerate(attempts) if number != best]
+        # Without a run at the top the first attempt takes its place.
         if attempts and "trajectory" not in document and "history" not in document:
             whole = {**attempts[0], "run": whole} if whole else attempts[0]
             best, others = 0, others[1:]
@@ -133,6 +134,7 @@ def _replay(kept: JsonObject, losses: Losses) -> JsonObject:
     replay = kept.get("replay_config")
     if isinstance(replay, str):
         try:
+            # SWE-agent writes the configuration as JSON text within the JSON.
             replay = parse(replay.encode())
         except FormatError:
             return {}

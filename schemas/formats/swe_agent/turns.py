@@ -46,6 +46,7 @@ class _Aligner:
         self.observation: str | None = None
         """What the step of the last turn says that the agent saw, until it is found in ``history``."""
         replies = [each for each in history if each.get("role") == "assistant" and not each.get("is_demo")]
+        # Texts may repeat, so places are safer where every reply has its step.
         self.by_position = len(replies) == len(steps)
         self.shown = set(map(_shown, history))
 
@@ -129,6 +130,7 @@ class _Aligner:
             }
             self.call(calls, text or None, rest, fields)
         elif command:
+            # The reply is thought and command in a fence, so it can be made of these two.
             if text not in (thought, f"{thought}```\n{command}```"):
                 rest["content"] = rest.get("content", text)
             call_id = self.transcript.call_id(None, rest)

@@ -178,6 +178,7 @@ class CodegymEnvironment:
         if tool is None:
             raise Unfit(f"There is no tool {call.function!r}; there are {', '.join(self._named)}.")
         try:
+            # The digest also refuses NaN and infinities, which msgspec would write as null.
             digest(call.kwargs)
             msgspec.json.encode(call.kwargs)
         except (ValueError, RecursionError, OverflowError):
@@ -187,6 +188,7 @@ class CodegymEnvironment:
             raise Unfit(f"{call.function} does not take these arguments: {wrong[:200]}")
         wanted: dict[str, JsonObject] = tool.parameters["properties"]
         whole = {
+            # JSON Schema takes 3.0 for an integer, but an index of Python must be an int.
             name: int(value) if isinstance(value, float) and wanted[name].get("type") == "integer" else value
             for name, value in call.kwargs.items()
         }
@@ -212,6 +214,7 @@ class CodegymEnvironment:
             spent[call.function] = spent.get(call.function, 0) + 1
         gold = self._current_task().gold or []
         expected = before.progress < len(gold) and same_call(gold[before.progress], call)
+        # Looking does no harm: only another state makes the rest of the gold solution wrong.
         strayed = before.strayed or (not expected and acted.state != before.state)
         self._state = msgspec.structs.replace(before, state=acted.state, spent=spent, strayed=strayed)
         return _as_text(acted.result)

@@ -42,6 +42,7 @@ def solve(table: Table, discount: float = 0.99, tolerance: float = 1e-10) -> tup
         converged = np.abs(improved - values).max() < tolerance
         values = improved
         if converged:
+            # Values that differ by rounding only count as equal, or the best action would depend on the processor.
             best = action_values >= action_values.max(axis=1, keepdims=True) - 1e-8
             return values.tolist(), best.argmax(axis=1).tolist()
 
@@ -105,6 +106,7 @@ class GymnasiumEnvironment:
         """Start from the task's state, or from one that the seed draws."""
         self._game.reset(seed=seed)
         state = task.initial_state.get("state")
+        # After the reset, which also seeds the generator of the game.
         if state is not None:
             try:
                 self._describer.load(self._game, state)
@@ -122,6 +124,7 @@ class GymnasiumEnvironment:
         before = self._describer.save(self._game)
         _, reward, terminated, _, _ = self._game.step(number)
         self._over = bool(terminated)
+        # Only the last reward says how a game ended.
         self._reward = float(reward) if terminated else 0.0
         content = self._describer.change(self._game, before, number, float(reward))
         observation = TextObservation(content=content, source="environment")
@@ -165,6 +168,7 @@ class GymnasiumEnvironment:
     def expert(self) -> ApiAction | None:
         """The optimal action, where the game has a transition table; ``None`` otherwise and when the game is over."""
         self._demand_reset()
+        # Not every game has a table, blackjack has none.
         if self._over or not hasattr(self._game, "P"):
             return None
         if self._policy is None:
@@ -211,6 +215,7 @@ def _make(spec: EnvironmentSpec, kwargs: JsonObject) -> Game:
     with missing_modules_explained():
         import gymnasium
     try:
+        # The wrappers count steps and check the order of calls, which restoring a state would confuse.
         return gymnasium.make(spec.source, **kwargs).unwrapped
     except (gymnasium.error.Error, TypeError, ValueError, KeyError) as error:
         raise EnvError(f"environment {spec.environment_id}: gymnasium cannot make {spec.source!r}: {error}") from error

@@ -267,6 +267,7 @@ class Taxi(Tabular):
     def load(self, game: Game, state: JsonObject) -> None:
         """Raises ``ValueError`` for a number that is no state."""
         super().load(game, state)
+        # Not part of the number: whether the passenger changes its mind is drawn at the reset.
         game.fickle_step = bool(state.get("fickle_step", False))
 
     def by_chance(self, game: Game) -> bool:

@@ -116,10 +116,12 @@ class InterpreterEnvironment:
             return refusal("That is no text: it holds half characters, which cannot be written as UTF-8.")
         if self._submitted or self._lost:
             return refusal("The episode is over.")
+        # Before the cell runs: a cell that ends the interpreter can only be undone by replaying what came before it.
         before = session.snapshot()
         result = session.run(code)
         if not self._alive(session):
             return self._undone(session, before, str(result.error or "A function of the environment ended"))
+        # Asked of the session, as a cell may call submit anywhere, and more than once.
         submission = session.call("_submission")
         if not self._alive(session):
             return self._undone(session, before, "The session broke")
@@ -192,6 +194,7 @@ class InterpreterEnvironment:
         assert self._task is not None
         gold = [code for code in map(_code_of, self._task.gold or []) if isinstance(code, str)]
         done = [each["request"].get("code") for each in msgspec.json.decode(self._current_session().snapshot())]
+        # The first cell is our own, which defines submit.
         cells = [code for code in done if code is not None][1:]
         if self._submitted or self._lost or cells != gold[: len(cells)] or len(cells) >= len(gold):
             return None
@@ -253,6 +256,7 @@ class InterpreterEnvironment:
         """After a death: the session as it was before, by replay. Code that cannot be replayed has lost the episode."""
         self._deaths += 1
         try:
+            # Each replay takes as long as all cells before it, so code could hold an episode up for hours.
             if self._deaths > MOST_DEATHS:
                 raise ReplayError
             session.restore(before, other=self._begun_source)

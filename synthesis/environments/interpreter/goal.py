@@ -72,6 +72,7 @@ def same(value: Any, expected: Any) -> bool:
 
 
 def _close(value: float, expected: float) -> bool:
+    # Whole numbers are exact; large ones would be close to many others.
     if isinstance(value, int) and isinstance(expected, int):
         return value == expected
     try:

@@ -116,6 +116,7 @@ class PddlEnvironment:
             key, state = saved["problem"], int(saved["state"], 16)
         except (msgspec.DecodeError, KeyError, ValueError) as error:
             raise EnvError(f"this is no snapshot of a planning world: {error}") from error
+        # The bits of a state mean other atoms in another problem.
         if key != self._prepared().key:
             raise EnvError("the snapshot is of another problem")
         self._state = state
@@ -143,7 +144,9 @@ class PddlEnvironment:
 
     def expert(self) -> ApiAction | None:
         """The next action of the task's gold plan or of the planner's; ``None`` at the goal and where it finds none."""
+        # Planning is slow, so the whole plan is remembered by state.
         if self._state not in self._advice:
+            # Also where there is no plan, so that the search is not repeated.
             self._advice[self._state] = None
             found = plan(self._prepared().grounded, start=self._state).plan
             self._follow(self._state, found or [])

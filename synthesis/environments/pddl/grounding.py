@@ -178,6 +178,7 @@ def _instances(
             return
         if depth == len(names):
             candidate = _candidate(action, binding, fluents)
+            # An action that needs and forbids one atom is never legal.
             if not set(candidate.needs).intersection(candidate.forbids):
                 yield candidate
             return
@@ -215,6 +216,7 @@ def _reachable(candidates: list[Candidate], init: frozenset[Atom]) -> tuple[list
         for atom in init.intersection(candidate.forbids):
             waiting.setdefault((atom, False), []).append(number)
     ready = [number for number, count in enumerate(missing) if not count]
+    # The list grows while it is walked through: actions become ready by what others bring.
     for number in ready:
         for atoms, known, value in (
             (candidates[number].adds, may_hold, True),
@@ -226,6 +228,7 @@ def _reachable(candidates: list[Candidate], init: frozenset[Atom]) -> tuple[list
                     missing[other] -= 1
                     if not missing[other]:
                         ready.append(other)
+    # In the order of declaration, and not in that in which they became ready.
     return [candidates[number] for number in sorted(ready)], may_hold, may_fail
 
 
@@ -243,6 +246,7 @@ def _encode(
     index = {atom: bit for bit, atom in enumerate(varying)}
 
     def mask(atoms: Sequence[Atom]) -> int:
+        # A set, since an atom that is given twice would be added twice.
         return sum({1 << index[atom] for atom in atoms if atom in index})
 
     actions = [

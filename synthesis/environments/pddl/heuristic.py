@@ -35,10 +35,12 @@ class AdditiveHeuristic:
         action_costs = [1] * len(missing)
         for number in self._free:
             self._reach(number, 1, costs, queue)
+        # Only now: before, everything in the queue costs 0 or 1, and the pushes need no order yet.
         heapq.heapify(queue)
         open_goals = set(self._goal)
         while queue and open_goals:
             cost, literal = heapq.heappop(queue)
+            # A cheaper way was found after this entry was queued.
             if cost != costs[literal]:
                 continue
             open_goals.discard(literal)

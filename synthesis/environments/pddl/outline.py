@@ -67,6 +67,7 @@ def outline(text: str) -> Node:
             else:
                 root = closed
         else:
+            # A missing bracket shows only at the end of the text; the next section is much nearer to the mistake.
             if token in _SECTIONS and not stack[-1].children and len(stack) != 2:
                 raise PddlError(
                     f"({token} at line {line}, column {column} stands inside another bracket that was not closed",

@@ -84,12 +84,14 @@ def _reader(generation: int) -> PDDLReader:  # noqa: ARG001 - the key that renew
         from unified_planning.io import PDDLReader
     environment = Environment()
     environment.credits_stream = None
+    # PDDL keeps the names of types, predicates and objects apart; the library refuses a name that is used twice.
     environment.error_used_name = False
     return PDDLReader(environment)
 
 
 def _parse(domain: str, problem: str | None = None) -> Parsed:
     """Both texts by the library. Whatever it raises, bare KeyErrors and assertions too, becomes a ``PddlError``."""
+    # Neither the library's parser nor Python's list of warnings is safe for threads.
     with _lock, warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         reader = _reader(next(_parses) // _PARSES_PER_READER)

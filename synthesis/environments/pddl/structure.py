@@ -41,6 +41,7 @@ class Structure:
         numbers = {node: number for number, node in enumerate(self._labels)}
         facts = [(label, tuple(numbers[node] for node in nodes)) for label, nodes in self._facts]
         labels = list(self._labels.values())
+        # Ranks of sorted labels, since the order of the nodes must not count.
         ranks = {label: rank for rank, label in enumerate(sorted(set(labels)))}
         digest = hashlib.sha256(repr(sorted(Counter(labels).items())).encode())
         colours, history = _refine([ranks[label] for label in labels], facts)
@@ -135,6 +136,7 @@ def _lifted(structure: Structure, action: Action, part: str, literal: Literal) -
     sign = "" if literal.positive else "not "
     if literal.predicate == EQUALS:
         structure.fact(f"{sign}equal", here, *terms)
+        # Equality has no first and second side.
         structure.fact(f"{sign}equal", here, *reversed(terms))
         return
     node = (*here, part, literal)

@@ -106,6 +106,7 @@ class Wording:
         if set(arguments) != set(names):
             given = ", ".join(arguments) or "none"
             raise Misunderstood(f"{action.name} takes the arguments {', '.join(names) or 'none'}; given: {given}.")
+        # Models also write numbers as arguments, and capital letters, which PDDL does not tell apart.
         return Call(action.name, tuple(str(arguments[name]).lower() for name in names))
 
     def arguments(self, call: Call) -> dict[str, str]:

@@ -118,6 +118,7 @@ def _value(toolbox: Toolbox, tool: Tool, parameter: Parameter, value: Any) -> Va
 
 def _number(value: Any, what: str) -> int:
     whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+    # A bool is an int in Python, and models write 3.0 for 3.
     if isinstance(value, bool) or not whole or abs(value) > LARGEST:
         raise Unfit(f"{what} must be a whole number, not {_shown(value)}.")
     return int(value)

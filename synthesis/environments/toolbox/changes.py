@@ -59,6 +59,7 @@ def changes(toolbox: Toolbox, before: Contents, after: Contents) -> Changes:
         differing = {key: names.difference(table, old[key], new[key]) for key in new if key in old}
         updated |= {table.name: found} if (found := {key: each for key, each in differing.items() if each}) else {}
         rows = [names.fields(table, new[key]) for key in new if key not in old]
+        # By digest: rows with nulls and texts cannot be compared, and their keys depend on the order of the calls.
         inserted |= {table.name: sorted(rows, key=digest)} if rows else {}
         gone = sorted(key for key in old if key not in new)
         deleted |= {table.name: gone} if gone else {}
@@ -93,6 +94,7 @@ class _Names:
         if row is None:
             return value
         if place not in self._known:
+            # Set before the row is looked at, which ends a circle of references.
             self._known[place] = str(value)
             self._known[place] = f"new {references} {digest(self.fields(self._tables[references], row))[:12]}"
         return self._known[place]

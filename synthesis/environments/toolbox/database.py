@@ -85,6 +85,7 @@ class Database:
         self._steps = 0
         self._contents: Contents | None = None
         self._image: bytes | None = None
+        # Without an isolation level Python opens no transactions of its own, which would end our savepoints.
         self._connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         self._start = _start_of(toolbox)
         self._connection.execute("PRAGMA foreign_keys = ON")
@@ -92,6 +93,7 @@ class Database:
         for limit, value in _LIMITS.items():
             self._connection.setlimit(limit, value)
         self.restore(self._start)
+        # Last, as what comes before is our own work and not bounded.
         self._connection.set_progress_handler(self._count_steps, _STEPS_PER_COUNT)
 
     def reset(self) -> None:
@@ -191,6 +193,7 @@ class Database:
 
     def restore(self, image: bytes) -> None:
         """Back to what an ``image`` holds."""
+        # The authorizer admits no PRAGMA.
         self._connection.set_authorizer(None)
         self._connection.deserialize(image)
         self._connection.execute(f"PRAGMA max_page_count = {MAX_PAGES}")  # forgotten with the database before
@@ -206,6 +209,7 @@ class Database:
         self._steps = 0
         try:
             return self._connection.execute(statement, arguments)
+        # Python's module raises the latter two for numbers beyond 64 bits and for half characters.
         except (sqlite3.Error, OverflowError, UnicodeEncodeError) as error:
             raise Refused(str(error)) from error
 
@@ -234,6 +238,7 @@ def _filled(schema: tuple[str, ...], rows: tuple[tuple[str, tuple[tuple[Value, .
     connection = sqlite3.connect(":memory:", isolation_level=None)
     try:
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)
+        # Small pages: an image is copied for every snapshot, and most tables have a few rows.
         connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
         connection.execute(f"PRAGMA max_page_count = {MAX_PAGES}")
         connection.execute("BEGIN")

@@ -120,6 +120,7 @@ class ToolboxEnvironment:
         """Digest of all rows, the keys given out, what was answered, violated, asked for, and the faults met."""
         self._current_task()
         contents = self.database.contents()
+        # The same object means that nothing was written since, and a digest of all rows is slow.
         if self._digested is None or self._digested[0] is not contents:
             self._digested = (contents, digest(contents, self.database.last_keys()))
         return digest(self._digested[1], self._state)
@@ -171,6 +172,7 @@ class ToolboxEnvironment:
         gold = [action for action in self._current_task().gold or [] if isinstance(action, ApiAction)]
         if self._progress >= len(gold) or self._state.answer is not None:
             return None
+        # Only where an expert is asked: the gold solution is played for it.
         if self._gold_states is None:
             self._gold_states = self._states_of(gold)
         on_the_way = (
@@ -195,6 +197,7 @@ class ToolboxEnvironment:
                 if self._settings.hints and requirement.hint:
                     shown["hint"] = fill(requirement.hint, values)
                 raise Unmet(shown)
+        # Asked before the call, whose writes could change what a rule asks for.
         broken = [
             rule.name for rule in self.toolbox.rules if rule.tool == tool.name if not self._holds(rule.query, values)
         ]
@@ -274,6 +277,7 @@ class ToolboxEnvironment:
             except (Unmet, Unfit):
                 continue
             finally:
+                # An attempt notes the rules that it breaks, and these were only tried.
                 self._state = state
             yield ApiAction(function=tool.name, kwargs=arguments)
 

@@ -62,6 +62,8 @@ def judge(goal: Goal, outcome: Outcome, instruction: str) -> Check:
     is too much."""
     wanted, done = min(
         ((_wanted(goal, state), _done(goal, state, outcome, instruction)) for state in goal.states),
+        # Of several accepted states the one that is nearest, or a right solution would be compared with another's
+        # facts.
         key=lambda pair: len(pair[0] ^ pair[1]),
     )
     missing, extra = sorted(wanted - done), sorted(done - wanted)

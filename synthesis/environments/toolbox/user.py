@@ -50,6 +50,7 @@ def fill(template: str, values: Mapping[str, object]) -> str:
 def reply(request: Request, question: str) -> tuple[str, list[str]]:
     """What the user answers, and the names of the hidden slots in it."""
     words = set(re.findall(r"\w+", question.lower()))
+    # The last word of a label is its head: who asks for the city means the shipping city.
     asked = [name for name in request.hidden if words >= set(request.slots[name].label.lower().split()[-1:])]
     if not asked:
         return "I do not know what you mean. Which detail of my request do you need?", []

@@ -173,6 +173,7 @@ def problem_of(name: str, values: Mapping[str, Any], theme: Theme) -> Problem:
     template = read_template(PACKAGE, f"problems/{name}")
     filled = fill_all({**template.head, **template.cells}, {"PLACE": theme.place, **values})
     text = msgspec.json.encode(convert(filled, Problem, template.origin)).decode()
+    # The plural first, as it begins with the singular.
     for word, phrase in (("NOUNS", theme.nouns), ("NOUN", theme.noun)):
         text = text.replace(word, phrase)
     return msgspec.json.decode(text, type=Problem)

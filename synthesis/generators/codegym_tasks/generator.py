@@ -161,6 +161,7 @@ def _cases(problem: Problem, n: int, lineage: Lineage, fits: Callable[[Case], bo
             for case in cases
             if fits(case)
             and solved(problem, case.run, case.answer)
+            # A task whose answer needs no call would reward guessing.
             and not any(same(guess, case.answer) for guess in guesses(problem, case.draw.given))
         ]
         yield from fitting
@@ -223,6 +224,7 @@ def _task(
     handed = {} if problem.answer is None else {"answer": case.answer}
     gold.append(ApiAction(function=SUBMIT, kwargs=handed))
     called = [name for name, _, _ in case.run.calls]
+    # A quarter more than the oracle took: an agent may miss, but cannot look at everything.
     budget = {name: called.count(name) + called.count(name) // 4 + 1 for name in problem.metered}
     notes = spec.lineage.notes if spec.lineage else {}
     drawn = {**lineage.notes, "draw": case.seed, "size": case.size}

@@ -152,6 +152,7 @@ class Question(Record):
 
 
 def _some(kept: list[Row], rows: list[Row]) -> list[Row]:
+    # A step that keeps everything could be left out, and the answer would still be right.
     if len(kept) < 2 or len(kept) == len(rows):
         raise Unclear
     return kept

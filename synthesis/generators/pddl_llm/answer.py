@@ -30,6 +30,7 @@ def read_answer(text: str) -> Answer:
     found = re.search(r"\(\s*domain\s+([^\s()]+)", domain, re.IGNORECASE)
     if found is None:
         raise Malformed("the domain has no name; expected (define (domain NAME) ...)")
+    # Comments in PDDL may hold braces, which would be taken for the JSON object.
     rest = text.replace(domain, "").replace(problem, "")
     return Answer(found[1].lower(), domain, problem, _texts(rest))
 
@@ -39,6 +40,7 @@ def _expression(text: str, kind: str) -> str:
     if start is None:
         raise Malformed(f"there is no {kind}; expected (define ({kind} NAME) ...)")
     depth = 0
+    # Comments are matched as a whole, so brackets in them do not count.
     for bracket in re.finditer(r"[()]|;[^\n]*", text[start.start() :]):
         depth += {"(": 1, ")": -1}.get(bracket[0], 0)
         if depth == 0:

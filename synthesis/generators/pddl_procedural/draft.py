@@ -198,6 +198,7 @@ class Draft:
     def words(self, text: str) -> str:
         """``text`` in the theme's words."""
         text_of_rule = re.sub(r"<(\w+)>", lambda found: self._word(found[1]), text)
+        # Themes bring their own nouns, so templates cannot know which article fits.
         return re.sub(r"\b([Aa]) (?=[aeio])", r"\1n ", text_of_rule)
 
     def domain(self, name: str) -> Domain:
@@ -216,6 +217,7 @@ class Draft:
                 Action(
                     name=action.name,
                     parameters=tuple(Typed(f"?{name}", word(role)) for name, role in action.parameters),
+                    # Blocks that extend one action may ask for the same literal.
                     precondition=tuple(dict.fromkeys(action.needs)),
                     effect=tuple(dict.fromkeys(action.effects)),
                 )

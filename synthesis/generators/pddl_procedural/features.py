@@ -54,6 +54,7 @@ def power(draft: Draft, chance: random.Random) -> None:
     draft.lay("power.on", powered)
     others = [group for group in present if not any(group in action.tags for action in powered)]
     if others and chance.random() < 0.6:
+        # An action that needed the switch both on and off could never be done.
         unpowered = [action for action in draft.tagged(chance.choice(others)) if action not in powered]
         draft.lay("power.off", unpowered)
         draft.lay("power.both_rule", POWERED=verbs(powered), UNPOWERED=verbs(unpowered))
@@ -182,6 +183,7 @@ def fits_capacity(draft: Draft) -> bool:
 def capacity(draft: Draft, _: random.Random) -> None:
     """Every place holds one item."""
     for rule in draft.start:
+        # With room for one item a place must not start with two.
         if rule["predicate"] == "at":
             rule["distinct"] = True
     draft.lay("capacity.room")

@@ -151,6 +151,7 @@ def compose(theme: Theme, text: str, chance: random.Random) -> tuple[Draft, list
         fitting = [part for part in feature_parts() if part.name not in names and part.fits(draft)]
         if fitting:
             part = _pick(fitting, text, chance)
+            # A feature changes the draft, and one that makes it too large is dropped whole.
             extended = copy.deepcopy(draft)
             part.build(extended, chance)
             if _small(extended):

@@ -43,6 +43,7 @@ def fewer_goals(_: PlanningEnvironment, parent: Parent, chance: random.Random) -
     goal = parent.problem.goal
     if len(goal) < 2:
         return None
+    # Sorted, so that the goal keeps its order.
     kept = sorted(chance.sample(range(len(goal)), chance.randint(1, len(goal) - 1)))
     return msgspec.structs.replace(parent.problem, goal=tuple(goal[number] for number in kept))
 
@@ -70,6 +71,7 @@ def further_goal(environment: PlanningEnvironment, parent: Parent, chance: rando
     weights = environment.scheme.weights(environment.domain)
     extra = [
         (state, bit)
+        # A sample: each state is compared with all others, and there may be thousands.
         for state in chance.sample(beyond, min(len(beyond), 20))
         for bit in bits(state & ~grounded.init & ~needs)
         if grounded.atoms[bit][0] in weights and (near.distance(needs | 1 << bit, forbids) or 0) > length

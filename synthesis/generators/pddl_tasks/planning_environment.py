@@ -53,6 +53,7 @@ def explore(grounded: Grounded, max_depth: int, max_states: int = MAX_STATES) ->
     """All states within ``max_depth`` actions of the initial one, or the ``max_states`` nearest."""
     depths = {grounded.init: 0}
     queue = [grounded.init]
+    # The queue grows while it is walked through, which makes the search breadth-first.
     for state in queue:
         depth = depths[state] + 1
         if depth > max_depth or len(queue) >= max_states:
@@ -73,6 +74,7 @@ def goal_atoms(
     # Weighted draw without replacement (Efraimidis and Spirakis, 2006).
     keyed = [(chance.random() ** (1.0 / weights[atom[0]]), atom) for atom in new if weights.get(atom[0], 0.0) > 0]
     chosen = {atom for _, atom in sorted(keyed, reverse=True)[:number]}
+    # In the order of declaration, so that the instruction does not depend on the order of the draw.
     return [atom for atom in new if atom in chosen]
 
 
@@ -103,6 +105,7 @@ class PlanningEnvironment(msgspec.Struct, frozen=True):
             applicable = grounded.applicable(state)
             if applicable:
                 state = grounded.apply(state, chance.choice(applicable))
+        # Grounded again below: another start reaches other atoms and actions.
         problem = starting_at(problem, grounded, state)
         return problem, ground(self.domain, problem)
 
@@ -129,6 +132,7 @@ class PlanningEnvironment(msgspec.Struct, frozen=True):
         """The task of ``problem``, with instruction, gold plan, difficulty and digest; ``None`` without a plan."""
         grounded = ground(self.domain, problem)
         found = plan(grounded, limits)
+        # Also an empty plan, since a task that is solved at its start is none.
         if not found.plan:
             return None
         sentences = [self.wording.sentence((x.predicate, *x.arguments), positive=x.positive) for x in problem.goal]

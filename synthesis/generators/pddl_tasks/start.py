@@ -249,6 +249,7 @@ def sample_facts(
     """An initial state by ``rules``, without repetition. Raises ``Unsamplable``."""
     sampling = Sampling(domain, members, chance)
     for rule in rules:
+        # Rule by rule: each may look at the facts of those before it.
         sampling.facts |= dict.fromkeys(rule.atoms(sampling))
     return tuple(sampling.facts)
 
@@ -263,6 +264,7 @@ def _edges(shape: str, order: list[str], chance: random.Random) -> list[tuple[st
         case "path":
             return _both(ring[:-1])
         case "ring":
+            # A ring of two has each edge twice.
             return list(dict.fromkeys(_both(ring)))
         case "star":
             return _both([(order[0], other) for other in order[1:]])

@@ -169,6 +169,7 @@ def tool_of(
     writes = [*map(filled_in, template.writes), *also]
     if template.change:
         writes.append(filled_in("UPDATE ${table} SET " + template.change + " WHERE ${key} = :${key}"))
+        # First of all the row must exist, as the other requirements ask about it.
         parameters, needs = (key_parameter(entity), *parameters), (exists(entity), *needs)
     shown = f"SELECT {', '.join(columns)} FROM ${{table}} WHERE {template.where} ORDER BY ${{key}}"
     return Tool(

@@ -19,6 +19,7 @@ def entities(theme: Theme, chance: random.Random) -> Draft:
     """A draft with tables and no tools."""
     draft = Draft(theme)
     drawn = {role for role, entry in tables().items() if entry.likely is not None and chance.random() < entry.likely}
+    # These two refer to places and would otherwise refer to nothing.
     drawn -= set() if "place" in drawn else {"region", "stockpile"}
     if "region" in drawn:
         _add(draft, "region", chance)
@@ -28,6 +29,7 @@ def entities(theme: Theme, chance: random.Random) -> Draft:
     if "staff" in drawn:
         _staff(draft, chance)
     _party(draft, chance)
+    # A stock is counted in one table only, or two numbers could contradict each other.
     _thing(draft, chance, counted="stockpile" not in drawn)
     if "account" in drawn:
         _refer(draft, _add(draft, "account", chance), "party")
@@ -49,6 +51,7 @@ def _add(draft: Draft, role: str, chance: random.Random) -> Entity:
     entry = tables()[role]
     noun = _word(draft.theme, entry.noun)
     size = chance.randint(*entry.size)
+    # Names are unique, and a theme has only so many things.
     size = min(size, len(draft.theme.things)) if role == "thing" else size
     entity = draft.entities[role] = Entity(role, noun, size)
     if entry.name:

@@ -52,6 +52,7 @@ def set_value(draft: Draft, entity: Entity, chance: random.Random) -> None:
     column = entity.of(chance.choice(kinds))
     assert column is not None
     words = words_of(entity, column)
+    # A call that sets the value that is there already would be an action without an effect.
     needs = [requires("changed", words), *_gate(entity, chance)]
     draft.add(tool_of("set", entity, words, [value_parameter(entity, column)], needs), "set")
 

@@ -90,6 +90,7 @@ class Describer:
             if call is None or len(call.rows) > MAX_ROWS:
                 continue
             path = f"{table.name}.{table.key}"
+            # A tool may leave rows out. Then what the user says would fit rows that no call shows.
             if self._live.having(table, {column.name: row[column.name] for column in columns}) <= call.shown(path):
                 return self._by_call(call, table, key, columns, above)
         return None
@@ -100,6 +101,7 @@ class Describer:
         """``columns`` are what the arguments of the call say of the row."""
         field = self._field(call.tool, table)
         shown = [each for each in call.rows if field is not None and each[field] == key]
+        # A join may show a row several times, with different values.
         if len(shown) != 1:
             return None
         phrases, before = [], []
@@ -169,6 +171,7 @@ class Describer:
         if not options:
             return None
         option = self._chance.choice(options)
+        # In brackets: "the order of the customer with the highest total" could mean the customer with it.
         return joined([Phrase(" (the one"), option, Phrase(")")]) if nested else option
 
     def _feature(self, path: str, value: object) -> Phrase:

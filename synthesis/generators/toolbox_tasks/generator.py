@@ -140,6 +140,7 @@ def draw_operations(live: LiveToolbox, plan: Plan, length: int | None = None) ->
     operations: list[Operation] = []
     for number in range(plan.operations):
         last = number == plan.operations - 1
+        # Only the last operation depends on the variant, so that a variant shares all operations before it.
         chance = random.Random(derive_seed(plan.draw, number, plan.variant if last else 0))
         sampler = OperationSampler(live, chance, made, by_key=plan.by_key)
         operation = sampler.question() if chance.random() < QUESTION else sampler.change()
@@ -157,6 +158,7 @@ def solution(operations: list[Operation]) -> list[AnyAction]:
     calls: list[AnyAction] = []
     for operation in operations:
         for call in operation.calls:
+            # A look-up need not be repeated, a change may be wanted twice.
             if call.tool.writes or call.action not in calls:
                 calls.append(call.action)
     by_key = [f"{each.label}: {each.answer.value}" for each in operations if each.answer is not None]
@@ -176,6 +178,7 @@ def make_task(live: LiveToolbox, operations: list[Operation], task_id: str, line
     )
     alone = operations[0].answer if len(operations) == 1 and operations[0].skill == LOOK_UP else None
     guessed = alone is not None and len(alone.others) < LEAST_RIVALS
+    # Two equal values in an answer cannot be distinguished.
     same_question = len({answer.value for answer in answers}) < len(answers)
     if not operations or given_away or guessed or same_question or not (state or answers):
         return None
@@ -220,6 +223,7 @@ def _request(operations: list[Operation]) -> Request:
         for name, slot in operation.phrase.slots.items():
             numbered = f"s{len(slots) + 1}"
             slots[numbered] = slot
+            # Names of slots are random where they are made, and numbers let equal requests be equal.
             text = text.replace(f"{{{name}}}", f"{{{numbered}}}")
         sentences.append(f"{'Then ' if number else 'Please '}{text}.")
     return Request(" ".join(sentences), slots)

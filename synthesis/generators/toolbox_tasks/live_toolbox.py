@@ -42,6 +42,7 @@ class LiveToolbox:
     """Raises ``WorldError`` for a toolbox that cannot be used. ``close`` it."""
 
     def __init__(self, spec: EnvironmentSpec) -> None:
+        # Without faults and other wrappers: what a tool does is wanted, and not what happens to a call.
         plain = msgspec.structs.replace(spec, parameters={})
         self.spec = spec
         self._now, self._then = ToolboxEnvironment(plain), ToolboxEnvironment(plain)
@@ -90,6 +91,7 @@ class LiveToolbox:
                     keep()
         except (Unfit, Unmet):
             return None
+        # A rule that this call breaks must not count against the next one.
         environment.forgive()
         return Call(tool, dict(arguments), rows) if allowed else None
 

@@ -94,6 +94,7 @@ class OperationSampler:
             found.append(description)
             phrases[parameter.name] = description.phrase
         lookups = tuple(call for description in found for call in description.calls)
+        # An agent may look everything up first, and must then find the same.
         if not all(known(lookups, self._live)):
             return None
         call = self._live.call(tool, arguments)
@@ -126,6 +127,7 @@ class OperationSampler:
             (name, path)
             for name, path in tool.columns.items()
             if path.startswith(f"{table.name}.") and self._live.toolbox.keyed(path) is None
+            # What the question itself says is no question.
             if found.row[name] is not None and str(found.row[name]) not in by_key
             if self._live.toolbox.column(path)[1].words not in found.phrase.shape
         ]
@@ -137,6 +139,7 @@ class OperationSampler:
     def _asking(self, found: Description, path: str, value: Value) -> Operation | None:
         table, column = self._live.toolbox.column(path)
         words = column.words.removeprefix(f"{table.noun} ")
+        # An empty column has no answer, and zero is what one guesses first.
         if value is None or value == 0:
             return None
         place = table.columns.index(column)

@@ -51,6 +51,7 @@ def with_policy(toolbox: Toolbox, level: int, chance: random.Random) -> Toolbox:
         if len(rules) == RULES_PER_LEVEL * level:
             break
         rule = _rule(toolbox, tool, level, len(rules) + 1, definitions, chance)
+        # Numbers are given to rules that are kept, so that they have no gaps.
         if rule is not None:
             rules.append(rule)
     return msgspec.structs.replace(toolbox, rules=tuple(rules), policy=document(rules, definitions, level, chance))
@@ -90,6 +91,7 @@ def _rule(
             for name, owner in owners.items()
             if owner == table
         ]
+        # A missing row or an empty column is null in SQL, and what is unknown must not forbid.
         query = "SELECT " + " AND ".join(f"NOT coalesce({row}, 0)" for row in rows)
         text = f"{tool.name} may not be called for a {table.noun} {clause.words}."
         return Rule(name=name, tool=tool.name, query=query, text=text)

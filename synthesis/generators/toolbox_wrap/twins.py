@@ -71,6 +71,7 @@ def with_twins(toolbox: Toolbox, n: int, chance: random.Random) -> tuple[Toolbox
             kind = chance.choice(list(twin_kinds()))
             filing = filing or kind == "filed"
             twin = twin_kinds()[kind].of(tool)
+            # Before or behind its tool, so that the place does not give the right one away.
             tools.insert(len(tools) - chance.randint(0, 1), twin)
             twins[tool.name] = [twin.name]
     tables = (*toolbox.tables, FILED) if filing else toolbox.tables

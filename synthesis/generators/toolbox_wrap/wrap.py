@@ -115,6 +115,7 @@ def _allowed(
     task: Task, goal: Goal, gold: list[ApiAction], wrapped: EnvironmentSpec, toolbox: Toolbox
 ) -> tuple[Goal, list[ApiAction]] | GenerationError:
     """Goal and solution under the policy: the old ones, or those of a refusal."""
+    # Without faults, so that each call of the solution is carried out the first time.
     environment = ToolboxEnvironment(msgspec.structs.replace(wrapped, parameters={}))
     environment.reset(msgspec.structs.replace(task, goal={}), 0)
     broken: tuple[str, ...] = ()
@@ -128,6 +129,7 @@ def _allowed(
     changing = [number for number, action in enumerate(gold) if action.function in writes]
     if len(changing) > 1 or goal.answers or len(broken) > 1:
         return GenerationError("policy_forbids_a_part", f"{', '.join(broken)} forbids a part of what is asked for")
+    # An answer that lists all rules is a guess.
     others = tuple(rule.name for rule in toolbox.rules if rule.name != broken[0])
     refusal = ApiAction(function=FINISH, kwargs={"answer": broken[0]})
     return Goal(answers=(Answer(broken[0], others),)), [*gold[: changing[0]], refusal]
@@ -160,6 +162,7 @@ def _proved(task: Task, wrapped: EnvironmentSpec) -> Task | GenerationError:
         for action in task.gold or []:
             transition = environment.step(action)
             played.append(action)
+            # A call never fails twice, so one repetition is enough.
             if FAULT in str(getattr(transition.observation, "content", "")):
                 transition = environment.step(action)
                 played.append(action)

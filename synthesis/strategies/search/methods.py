@@ -43,6 +43,7 @@ async def best_first(search: Search, iterations: int) -> str:
             return SOLVED
         for node in new:
             if not node.ended:
+                # The number decides between equals: nodes cannot be compared, and ties must not depend on chance.
                 heapq.heappush(frontier, (-value(node), node.number, node))
         if not frontier:
             return EXHAUSTED

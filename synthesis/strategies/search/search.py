@@ -59,6 +59,7 @@ async def estimate(critic: Policy, episode: Episode, seed: int) -> float | None:
 def read_score(text: str) -> float | None:
     """The last ``Score: N``, or the number that a text consists of, from 0 to 10, as a share; ``None`` for others."""
     found = _SCORE.findall(text) or ([alone[1]] if (alone := _NUMBER.fullmatch(text)) else [])
+    # Critics weigh before they decide, so the last score counts.
     score = float(found[-1]) if found else None
     return score / HIGHEST if score is not None and 0 <= score <= HIGHEST else None
 
@@ -153,6 +154,7 @@ class Search:
         if wanted < 1:
             return []
         self._enter(node)
+        # Numbered on from what was drawn: the same seed would draw the same turn again.
         numbers = range(node.drawn, node.drawn + self.budget.calls_of(wanted))
         seed = node.episode.plan.seed
         drawn = await node.episode.draw([derive_seed(seed, node.number, number) for number in numbers])
@@ -233,6 +235,7 @@ def harvest(search: Search, leaves: LeafName, about: JsonObject) -> Iterator[Tra
         for node in search.nodes
         if not node.children and (node.ended or (leaves == "all" and node.parent is not None))
     ]
+    # The first run of a tree owns what others share with it, so the best one is whole.
     wanted.sort(key=lambda leaf: (not search.checked(leaf).passed, -search.worth(leaf), leaf.number))
     for attempt, leaf in enumerate(wanted):
         run = _run(search, leaf, attempt, owners)

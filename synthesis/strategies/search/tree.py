@@ -83,6 +83,7 @@ def select(node: SearchNode, rule: SelectionName, c: float) -> SearchNode:
     UCT: unvisited ones first, the likeliest before the others; then the largest Q + c sqrt(ln N / n). PUCT: the largest
     Q + c P sqrt(N) / (1 + n), where Q is 0 until something is known.
     """
+    # Never 0, of which there is no logarithm.
     tried = max(1, sum(child.visits for child in node.children))
 
     def urgency(child: SearchNode) -> tuple[float, float]:
@@ -111,6 +112,7 @@ def set_priors(node: SearchNode, name: PriorName) -> None:
         known = [child.logprob for child in node.children if child.logprob is not None]
         if len(known) < len(weights):
             raise PolicyError("no_logprobs", "`priors: logprob` needs a policy that gives log-probabilities, as vllm")
+        # Less the largest: probabilities of whole turns are too small for a float.
         weights = [math.exp(each - max(known)) for each in known]
     for child, weight in zip(node.children, weights, strict=True):
         child.prior = weight / sum(weights)
