@@ -152,10 +152,9 @@ class Condition(Config):
 
     def _compares(self, value: Any) -> bool:
         given = self.model_fields_set
-        # True equals 1 in Python, and does not in JSON.
-        if "equals" in given and (value != self.equals or isinstance(value, bool) != isinstance(self.equals, bool)):
+        if "equals" in given and not _same(value, self.equals):
             return False
-        if self.one_of is not None and value not in self.one_of:
+        if self.one_of is not None and not any(_same(value, each) for each in self.one_of):
             return False
         if self.at_least is None and self.at_most is None:
             return True
@@ -164,6 +163,11 @@ class Condition(Config):
             return False
         low = self.at_least is None or value >= self.at_least
         return low and (self.at_most is None or value <= self.at_most)
+
+
+def _same(value: Any, wanted: Any) -> bool:
+    # True equals 1 in Python, and does not in JSON.
+    return bool(value == wanted) and isinstance(value, bool) == isinstance(wanted, bool)
 
 
 def _kinds(held: FieldType) -> str:

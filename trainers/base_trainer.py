@@ -63,7 +63,9 @@ class BaseTrainer(Trainer):
         # TRL also logs a summary at the end of a training, which is no point of the curve.
         if "loss" in logs:
             # The sums are of this process alone, and the curve is that of all.
-            values = torch.tensor([self._sums[name] for name in self._names], device=self.accelerator.device)
+            counted = [self._sums[name] for name in self._names]
+            # Single precision counts to 16 million only.
+            values = torch.tensor(counted, dtype=torch.float64, device=self.accelerator.device)
             sums = dict(zip(self._names, self.accelerator.reduce(values, "sum").tolist(), strict=True))
             now = time.monotonic()
             logs |= {"loss_tokens": int(sums["loss_tokens"]), "tokens": int(sums["tokens"])}

@@ -1,4 +1,4 @@
-"""Runs as OpenAI chat messages: the way back from ``message_reading``.
+"""Runs as OpenAI chat messages: the way back from ``reader``.
 
 What a trajectory from elsewhere has beyond these messages (code, several texts in a turn, pages) is written as text,
 as a chat template would show it.

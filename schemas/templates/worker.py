@@ -1,4 +1,4 @@
-"""The process in which a chat template is rendered: ``python -P template_worker.py``, on jinja2 and nothing of ours.
+"""The process in which a chat template is rendered: ``python -P worker.py``, on jinja2 and nothing of ours.
 
 Templates are programs that come with models. Jinja's sandbox keeps them from Python, but not from running for ever or
 filling the memory; limits of the kernel on this process do. Frames are a length (eight bytes) and JSON, in and out. A

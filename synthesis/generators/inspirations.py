@@ -82,7 +82,8 @@ def inspiration(text: str, source: str) -> Inspiration:
 
 
 def _lines(content: str, path: Path) -> Iterator[str]:
-    for number, line in enumerate(content.splitlines(), 1):
+    for number, line in enumerate(content.split("\n"), 1):
+        # JSON texts may hold other line breaks of Unicode, at which ``splitlines`` would cut them.
         if not line.strip():
             continue
         try:

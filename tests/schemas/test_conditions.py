@@ -15,7 +15,7 @@ from agentmill.schemas.views.annotations import Annotations
 from tests.builders import trajectory, verdict
 from tests.errors import user_error
 
-ROW = trajectory("t1", usage=Usage(completion_tokens=40), extra={"source": {"stars": 4}})
+ROW = trajectory("t1", usage=Usage(completion_tokens=40), extra={"source": {"stars": 4}, "seen": True})
 SAID = Annotations(
     verdicts={
         (None, "check_outcome"): verdict("t1"),
@@ -51,6 +51,8 @@ SAID = Annotations(
         ({"field": "usage.completion_tokens", "at_most": 40}, True),
         ({"field": "usage.prompt_tokens", "at_most": 40}, False),
         ({"field": "extra.source.stars", "one_of": [4, 5]}, True),
+        ({"field": "extra.seen", "one_of": [1, 0]}, False),
+        ({"field": "extra.seen", "one_of": [True]}, True),
         ({"field": "extra.nothing.at.all", "equals": None}, True),
         ({"field": "extra.nothing", "at_least": 0}, False),
         ({"field": "source.dataset", "equals": "toy"}, False),

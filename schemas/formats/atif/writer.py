@@ -1,4 +1,4 @@
-"""Items as the steps of an ATIF trajectory, as ``atif_reading`` reads them.
+"""Items as the steps of an ATIF trajectory, as ``reader`` reads them.
 
 Actions of a turn are a step, with the results of its calls wherever they stood. What a user says is a step; what else
 was seen without a call is a result of no call in the step before it. Fields of an item that ATIF has no place for go

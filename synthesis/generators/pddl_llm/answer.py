@@ -54,8 +54,12 @@ def _texts(text: str) -> JsonObject:
         raise Malformed('there is no JSON object with "predicate_text", "action_text" and "rules"')
     try:
         texts, _ = json.JSONDecoder().raw_decode(text[start:])
+        # Half of a surrogate pair is JSON, and can be in no table.
+        msgspec.json.encode(texts)
     except json.JSONDecodeError as error:
         raise Malformed(f"the JSON object cannot be read: {error.msg} at its line {error.lineno}") from error
+    except (ValueError, RecursionError) as error:
+        raise Malformed(f"the JSON object cannot be read: {error}") from error
     unknown = sorted(set(texts) - {"predicate_text", "action_text", "rules"})
     missing = sorted({"predicate_text", "action_text"} - set(texts))
     if unknown or missing:

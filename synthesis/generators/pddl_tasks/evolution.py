@@ -12,7 +12,7 @@ from collections.abc import Callable
 import msgspec
 
 from agentmill.schemas.records.task import Task
-from agentmill.synthesis.environments.pddl.domain import Problem
+from agentmill.synthesis.environments.pddl.domain import PddlError, Problem
 from agentmill.synthesis.environments.pddl.grounding import Grounded, bits
 from agentmill.synthesis.generators.pddl_tasks.planning_environment import (
     PlanningEnvironment,
@@ -94,7 +94,7 @@ def more_objects(environment: PlanningEnvironment, parent: Parent, chance: rando
     counts[chance.choice(free)] += 1
     try:
         problem, grounded = environment.sample(chance, counts)
-    except Unsamplable:
+    except (Unsamplable, PddlError):
         return None
     wanted = len(parent.plan) + chance.randint(1, REACH)
     near = explore(grounded, wanted)

@@ -82,7 +82,7 @@ class PddlTaskGenerator:
             chance = random.Random(derive_seed(seed, attempt))
             try:
                 problem, grounded = environment.sample(chance)
-            except Unsamplable:
+            except (Unsamplable, PddlError):
                 continue
             near = explore(grounded, self._most)
             atoms = environment.draw_goal(near, chance.randint(self._least, self._most), self._least, None, chance)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import AsyncIterator, Iterator
+from contextlib import closing
 
 import msgspec
 
@@ -75,9 +76,9 @@ class ToolboxTaskGenerator:
             yield GenerationError("broken_environment", str(error))
             return
         seen: set[str | None] = set()
-        for number in range(n):
-            yield self._proposal(live, derive_seed("propose", spec.environment_id, seed, number), seen)
-        live.close()
+        with closing(live):
+            for number in range(n):
+                yield self._proposal(live, derive_seed("propose", spec.environment_id, seed, number), seen)
 
     async def evolve(
         self, spec: EnvironmentSpec, parent: Task, direction: str, n: int, seed: int
@@ -94,11 +95,10 @@ class ToolboxTaskGenerator:
             yield GenerationError("broken_parent", f"task {parent.task_id} was not drawn from this toolbox: {error}")
             return
         seen = {parent.structure_digest}
-        for number in range(n):
-            yield self._variant(
-                live, parent, plan, direction, derive_seed("evolve", parent.task_id, seed, number), seen
-            )
-        live.close()
+        with closing(live):
+            for number in range(n):
+                variant_seed = derive_seed("evolve", parent.task_id, seed, number)
+                yield self._variant(live, parent, plan, direction, variant_seed, seen)
 
     def _proposal(self, live: LiveToolbox, seed: int, seen: set[str | None]) -> Task | GenerationError:
         for attempt in range(TRIES):

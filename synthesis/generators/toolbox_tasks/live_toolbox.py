@@ -39,7 +39,7 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class LiveToolbox:
-    """Raises ``WorldError`` for a toolbox that cannot be used. ``close`` it."""
+    """Raises ``EnvError`` for a toolbox that cannot be used. ``close`` it."""
 
     def __init__(self, spec: EnvironmentSpec) -> None:
         # Without faults and other wrappers: what a tool does is wanted, and not what happens to a call.
@@ -108,7 +108,7 @@ class LiveToolbox:
 
 
 def read_toolbox(spec: EnvironmentSpec) -> LiveToolbox:
-    """Raises ``WorldError``."""
+    """Raises ``EnvError``."""
     try:
         return LiveToolbox(spec)
     except Refused as error:

@@ -65,6 +65,12 @@ def test_another_text_is_another_configuration(tmp_path: Path) -> None:
         job(tmp_path, "spec_env", "worlds", inspiration=str(moved), n=2).finished()
 
 
+def test_a_line_of_json_may_hold_other_line_breaks(tmp_path: Path) -> None:
+    path = tmp_path / "texts.jsonl"
+    path.write_text('"A ferry.\u2028Two ports."\r\n\n"An orchard.\x85"\n')
+    assert [each.text for each in read_inspirations(path)] == ["A ferry.\u2028Two ports.", "An orchard."]
+
+
 @pytest.mark.parametrize(
     ("name", "content", "expected"),
     [

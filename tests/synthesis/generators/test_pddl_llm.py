@@ -112,6 +112,12 @@ def test_answers_without_all_parts_are_malformed(answer: str, fault: str) -> Non
     assert fault in str(caught.value)
 
 
+@pytest.mark.parametrize("value", ["9" * 5000, "[" * 100_000, '"\\ud800"'], ids=["digits", "nested", "surrogate"])
+def test_json_that_cannot_be_kept_is_malformed(value: str) -> None:
+    with pytest.raises(Malformed, match="the JSON object cannot be read"):
+        read_answer(GOOD.replace('"the ferry is full"', value))
+
+
 def test_brackets_in_comments_and_capital_letters_do_not_mislead() -> None:
     shouted = GOOD.replace("(define (domain ferry)", "(DEFINE (Domain Ferry) ; not closed (")
     answer = read_answer(shouted)
