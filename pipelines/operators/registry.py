@@ -30,9 +30,11 @@ class Operators(Registry["type[Operator]"]):
         loaded: Any = super().load(name)
         # By the entry and not by the name: some strategies and views have an operator of their own under their name.
         if self[name] == VERIFIERS.get(name):
-            from agentmill.pipelines.operators import verify
+            from agentmill.pipelines.operators import judged_verify, verify
+            from agentmill.synthesis.verifiers.verifier import ModelVerifier
 
-            return verify.operator_of(loaded)
+            judged = issubclass(loaded, ModelVerifier)
+            return verify.operator_of(loaded, judged_verify.JudgedVerify if judged else verify.Verify)
         if self[name] == STRATEGIES.get(name):
             from agentmill.pipelines.operators import rollout
 

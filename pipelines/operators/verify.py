@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 from pydantic import Field, create_model
 
@@ -15,7 +15,7 @@ from agentmill.pipelines.operators.operator import Inputs, Operator, StepContext
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.manifest import Manifest
-from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.records.record import JsonObject, Record
 from agentmill.schemas.records.task import EnvironmentSpec, Task
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.records.verdict import Dropped, Verdict
@@ -28,6 +28,8 @@ from agentmill.synthesis.rollouts.blocking_env import (
     run_blocking,
 )
 from agentmill.synthesis.verifiers.verifier import Finding, Need, Verifier, findings
+
+R = TypeVar("R", bound=Record)
 
 LABELS = "labels"
 """The side table of a verifier that writes labels."""
@@ -90,16 +92,17 @@ class Verify(Operator):
     def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
         """The verdicts."""
         del context
-        needs = self.verifier_type.needs
         return Verification(
-            self.verifier(),
-            Lookup(tables_of(inputs, "tasks"), Task) if "tasks" in needs else None,
-            Lookup(tables_of(inputs, "environments"), EnvironmentSpec) if "environments" in needs else None,
+            self.verifier(), self.lookup(inputs, "tasks", Task), self.lookup(inputs, "environments", EnvironmentSpec)
         )
+
+    def lookup(self, inputs: Inputs, need: Need, record_type: type[R]) -> Lookup[R] | None:
+        """The tables of a need; ``None`` if the verifier does not have it."""
+        return Lookup(tables_of(inputs, need), record_type) if need in self.verifier_type.needs else None
 
 
 @functools.cache
-def operator_of(verifier_type: type[Verifier]) -> type[Verify]:
+def operator_of(verifier_type: type[Verifier], base: type[Verify] = Verify) -> type[Verify]:
     """The operator of a verifier: its fields are the parameters of the step, besides the tables that it needs."""
     needs = verifier_type.needs
     taken = {"of", *needs} & verifier_type.model_fields.keys()
@@ -112,7 +115,7 @@ def operator_of(verifier_type: type[Verifier]) -> type[Verify]:
     name = Field(verifier_type.model_fields["name"].default, min_length=1, description="the name of its verdicts")
     made: type[Verify] = create_model(
         verifier_type.__name__,
-        __base__=cast("tuple[type[Verify], ...]", (Verify, verifier_type)),
+        __base__=cast("tuple[type[Verify], ...]", (base, verifier_type)),
         __doc__=verifier_type.__doc__,
         __module__=verifier_type.__module__,
         name=(str, name),
@@ -122,6 +125,23 @@ def operator_of(verifier_type: type[Verifier]) -> type[Verify]:
     made.table_roles = ("of", *needs)
     made.sides = (LABELS,) if verifier_type.writes_labels else ()
     return made
+
+
+def no_task(step: str, input_id: str, trajectory: Trajectory) -> Result:
+    """A trajectory dropped, whose task is in no table."""
+    detail = f"no task {trajectory.task_id!r} in the tables of `tasks`"
+    letter = Dropped(input_id=input_id, stage=step, reason="no_task", blamed="input", detail=detail)
+    return Result(input_id=input_id, dropped=letter)
+
+
+def verdict_measures(name: str, verdict: Verdict) -> Mapping[str, float]:
+    """Verdicts on the whole by what they say; why others say nothing, where that is a word; parts that failed."""
+    if verdict.name != name:
+        return {f"failed.{verdict.name.partition('/')[2]}": 1} if verdict.passed is False else {}
+    if verdict.item is not None:
+        return {}
+    why = {f"{verdict.status}.{verdict.reason}": 1} if (verdict.reason or "").isidentifier() else {}
+    return {verdict.status: 1, "passed": int(bool(verdict.passed)), **({} if verdict.status == "scored" else why)}
 
 
 class Verification(RowOperation[Trajectory, Verdict]):
@@ -159,9 +179,7 @@ class Verification(RowOperation[Trajectory, Verdict]):
         (input_id,) = unit
         task = self._tasks.get(record.task_id) if self._tasks is not None else None
         if task is None and self._tasks is not None:
-            detail = f"no task {record.task_id!r} in the tables of `tasks`"
-            letter = Dropped(input_id=input_id, stage=self.name, reason="no_task", blamed="input", detail=detail)
-            return [Result(input_id=input_id, dropped=letter)]
+            return [no_task(self.name, input_id, record)]
         try:
             found = findings(self._verifier, record, asyncio.run(self._verify(task, record)))
         except EnvTimeout as error:
@@ -178,13 +196,8 @@ class Verification(RowOperation[Trajectory, Verdict]):
         return [Result(input_id=input_id, outputs=found.verdicts, sides=sides)]
 
     def measures(self, output: Verdict) -> Mapping[str, float]:
-        """Verdicts on the whole by what they say; why others say nothing, where that is a word; parts that failed."""
-        if output.name != self._verifier.name:
-            return {f"failed.{output.name.partition('/')[2]}": 1} if output.passed is False else {}
-        if output.item is not None:
-            return {}
-        why = {f"{output.status}.{output.reason}": 1} if (output.reason or "").isidentifier() else {}
-        return {output.status: 1, "passed": int(bool(output.passed)), **({} if output.status == "scored" else why)}
+        """As ``verdict_measures``."""
+        return verdict_measures(self._verifier.name, output)
 
     def side_measures(self, output: Any) -> Mapping[str, float]:
         """How many labels there are."""

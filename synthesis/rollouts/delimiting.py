@@ -26,9 +26,9 @@ def judging_prompt(name: str) -> str:
     return f"{prompt(name)}\n\n{prompt('delimited')}"
 
 
-def delimited(content: Sequence[AnyItem], **ending: Any) -> str:
+def delimited(content: Sequence[AnyItem], system_prompt: str | None = None, **ending: Any) -> str:
     """``content`` as lines of JSON between delimiters; ``ending``, if given, is a last line about the whole."""
-    lines = [_line(message) for message in to_messages(None, content)]
+    lines = [_line(message) for message in to_messages(system_prompt, content)]
     return between([*lines, *([ending] if ending else [])])
 
 

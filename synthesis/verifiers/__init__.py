@@ -15,6 +15,8 @@ VERIFIERS: Registry[type[Verifier]] = Registry(
         "answer_match": "agentmill.synthesis.verifiers.answer_match:AnswerMatch",
         "check_outcome": "agentmill.synthesis.verifiers.check_outcome:CheckOutcome",
         "check_rules": "agentmill.synthesis.verifiers.check_rules:CheckRules",
+        "check_rubric": "agentmill.synthesis.verifiers.check_rubric:CheckRubric",
+        "judge": "agentmill.synthesis.verifiers.judge:JudgeVerifier",
         "milestones": "agentmill.synthesis.verifiers.milestones:Milestones",
         "unit_tests": "agentmill.synthesis.verifiers.unit_tests:UnitTests",
     },

@@ -9,11 +9,11 @@ import msgspec
 from pydantic import Field, model_validator
 
 from agentmill.schemas.records.task import Task
-from agentmill.schemas.records.trajectory import TextObservation, Trajectory
+from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.records.verdict import Label, Verdict
 from agentmill.synthesis.environments.environment import Environment
 from agentmill.synthesis.step_values import steps_of
-from agentmill.synthesis.verifiers.rules import Rule, Violation
+from agentmill.synthesis.verifiers.rules import Rule, Violation, asked_first
 from agentmill.synthesis.verifiers.verifier import Finding, Part, Verifier, weighted
 
 JUDGE = "rules"
@@ -52,7 +52,7 @@ class CheckRules(Verifier):
         ``evidence.first_item`` is the first item that breaks any rule: the step up to which the trajectory is sound.
         """
         del environment
-        instruction = task.instruction if task is not None else _instruction(trajectory)
+        instruction = task.instruction if task is not None else asked_first(trajectory.content)
         broken = {rule.id: rule.violations(trajectory, instruction) for rule in self.rules}
         verdicts = [self._verdict_on(trajectory, rule, broken[rule.id]) for rule in self.rules]
         labels = [
@@ -107,11 +107,3 @@ class CheckRules(Verifier):
         ]
         first = {"first_item": min(items)} if items else {}
         return weighted(self.verdict(trajectory, JUDGE), parts, self.pass_at, **first)
-
-
-def _instruction(trajectory: Trajectory) -> str | None:
-    """What the user asked at the start, where no task says it."""
-    opening = (
-        item.content for item in trajectory.content if isinstance(item, TextObservation) and item.source == "user"
-    )
-    return next(opening, None)

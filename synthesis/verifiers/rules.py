@@ -271,6 +271,12 @@ _CHECKS: Mapping[str, Callable[[Rule, Trajectory], list[Violation] | None]] = {
 }
 
 
+def asked_first(content: Sequence[AnyItem]) -> str | None:
+    """What the user asked at the start, where no task says it."""
+    opening = (item.content for item in content if isinstance(item, TextObservation) and item.source == "user")
+    return next(opening, None)
+
+
 def last_answer(content: Sequence[AnyItem]) -> tuple[int | None, str]:
     """The agent's last action and what it says, as ``answer_at``; a proposal, or words to other agents, is none."""
     for place in reversed(range(len(content))):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import msgspec
 
@@ -24,6 +24,10 @@ ROUNDING = 1e-9
 
 Need = Literal["tasks", "environments"]
 Finding = Verdict | Label
+
+
+if TYPE_CHECKING:
+    from agentmill.synthesis.verifiers.judging import Panel
 
 
 class VerifierError(Exception):
@@ -109,6 +113,18 @@ def listed_at(task: Task | None, path: str) -> list[Any]:
     for key in path.split("."):
         found = found.get(key) if isinstance(found, dict) else getattr(found, key, None)
     return found if isinstance(found, list) else [] if found is None else [found]
+
+
+class ModelVerifier(Verifier):
+    """A verifier that asks models, which the step names as ``judges``; ``judge`` takes the place of ``verify``."""
+
+    def asks_models(self) -> bool:
+        """Whether it asks models at all, with these parameters."""
+        return True
+
+    async def judge(self, task: Task | None, trajectory: Trajectory, panel: Panel) -> Verdict | Sequence[Finding]:
+        """As ``verify``. Raises ``PolicyError`` where a judge cannot be asked; the trajectory is then dropped."""
+        raise NotImplementedError
 
 
 def findings(verifier: Verifier, trajectory: Trajectory, given: Verdict | Sequence[Finding]) -> Findings:

@@ -16,6 +16,7 @@ from agentmill.schemas.tables import RECORDS
 from agentmill.schemas.views import FAMILY_VIEWS, PAIR_VIEWS, VIEWS
 from agentmill.synthesis.strategies import STRATEGIES
 from agentmill.synthesis.verifiers import VERIFIERS
+from agentmill.synthesis.verifiers.verifier import ModelVerifier
 from tests.pipelines.operators.steps import model, stage
 from tests.synthesis.verifiers.known import PARAMETERS
 
@@ -64,7 +65,12 @@ KNOWN: dict[str, tuple[dict[str, Any], dict[str, list[str]]]] = {
     "wrap_env": ({"of": "e", "twins": 2}, {"of": ["EnvironmentSpec"]}),
     **{
         name: (
-            {"of": "x", **dict.fromkeys(VERIFIERS.load(name).needs, "y"), **PARAMETERS.get(name, {})},
+            {
+                "of": "x",
+                **dict.fromkeys(VERIFIERS.load(name).needs, "y"),
+                **PARAMETERS.get(name, {}),
+                **({"judges": "m"} if issubclass(VERIFIERS.load(name), ModelVerifier) else {}),
+            },
             {"of": ["Trajectory"], **{need: [SIDE_TABLES[need][0]] for need in VERIFIERS.load(name).needs}},
         )
         for name in VERIFIERS

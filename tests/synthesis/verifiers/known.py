@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from typing import Any
 
 from agentmill.schemas.records.task import Task
-from agentmill.schemas.records.trajectory import CodeAction, Outcome, Trajectory, WebObservation
+from agentmill.schemas.records.trajectory import (
+    ApiAction,
+    CodeAction,
+    MessageAction,
+    Outcome,
+    Trajectory,
+    Usage,
+    WebObservation,
+)
+from agentmill.synthesis.policies.policy import Conversation, Turn
+from agentmill.synthesis.verifiers.judging import Judge, Panel, judge_name
 from tests.builders import agent_message, called, instruction, seen, task, tool_trajectory, trajectory
 
 PARAMETERS: dict[str, dict[str, Any]] = {
+    "check_rubric": {
+        "rubric": [
+            {"id": "polite", "text": "It is polite."},
+            {"id": "looks", "rule": {"at_least": 1, "of": {"tool": "look"}}},
+        ]
+    },
+    "judge": {"criteria": "The ball is in the box."},
     "check_rules": {
         "rules": [
             {"id": "looks", "at_least": 1, "of": {"tool": "look"}},
@@ -52,3 +71,49 @@ def tasks() -> list[Task | None]:
         task(goal={"answer": [3, "three"], "tests": ["assert add(1, 2) == 3", "assert add(1, 1) == 3"]}),
         None,
     ]
+
+
+class Judging:
+    """A judge that says what ``script`` makes of a conversation, and keeps all of them."""
+
+    name = "judging"
+    spending = None
+
+    def __init__(self, script: Callable[[Conversation], str | ApiAction], model: str = "wise/judge-7b") -> None:
+        self.model, self.revision, self.sampling = model, "0123456789abcdef", dict[str, Any]()
+        self._script = script
+        self.asked: list[Conversation] = []
+
+    async def act(self, conversation: Conversation) -> Turn:
+        self.asked.append(conversation)
+        said = self._script(conversation)
+        action = MessageAction(content=said) if isinstance(said, str) else said
+        return Turn(actions=[action], usage=Usage(prompt_tokens=10, completion_tokens=2))
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+def panel(*judges: Judging) -> Panel:
+    """These judges."""
+    return Panel([Judge(judge_name(each), each) for each in judges], 7)
+
+
+def shown(conversation: Conversation) -> str:
+    """All that a judge is shown, but its system prompt."""
+    return "\n".join(str(getattr(item, "content", "")) for item in conversation.content)
+
+
+def approving(conversation: Conversation) -> str:
+    """An answer that fits any schema and approves of all."""
+    schema = conversation.answer_schema
+    assert schema is not None
+    given = {
+        name: {"reason": "so", "met": True} if entry["type"] == "object" else _least(entry["type"])
+        for name, entry in schema["properties"].items()
+    }
+    return json.dumps(given)
+
+
+def _least(kind: str) -> Any:
+    return {"string": "so", "boolean": True, "integer": 5}[kind]

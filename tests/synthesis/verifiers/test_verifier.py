@@ -15,13 +15,28 @@ from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.records.verdict import Label, Verdict
 from agentmill.synthesis.environments.environment import Environment
 from agentmill.synthesis.verifiers import VERIFIERS
-from agentmill.synthesis.verifiers.verifier import Finding, Verifier, VerifierError, findings, listed_at
+from agentmill.synthesis.verifiers.verifier import (
+    Finding,
+    Findings,
+    ModelVerifier,
+    Verifier,
+    VerifierError,
+    findings,
+    listed_at,
+)
 from tests.builders import task, trajectory
-from tests.synthesis.verifiers.known import PARAMETERS, tasks, trajectories
+from tests.synthesis.verifiers.known import PARAMETERS, Judging, approving, panel, tasks, trajectories
 
 
-def made(name: str) -> Verifier:
-    return VERIFIERS.load(name)(**PARAMETERS.get(name, {}))
+def made(verifier: str, **more: Any) -> Verifier:
+    return VERIFIERS.load(verifier)(**PARAMETERS.get(verifier, {}), **more)
+
+
+async def found_by(verifier: Verifier, given: Task | None, record: Trajectory) -> Findings:
+    """What it finds; judges approve of all."""
+    if isinstance(verifier, ModelVerifier):
+        return findings(verifier, record, await verifier.judge(given, record, panel(Judging(approving))))
+    return findings(verifier, record, await verifier.verify(given, record, None))
 
 
 @pytest.mark.parametrize("name", sorted(VERIFIERS))
@@ -30,8 +45,8 @@ async def test_every_verifier_keeps_the_contract(name: str) -> None:
     for record in trajectories():
         for given in tasks() if verifier.needs else [None]:
             before = msgspec.msgpack.encode(record)
-            found = findings(verifier, record, await verifier.verify(given, record, None))
-            assert found == findings(verifier, record, await verifier.verify(given, record, None)), "it is repeatable"
+            found = await found_by(verifier, given, record)
+            assert found == await found_by(verifier, given, record), "it is repeatable"
             assert msgspec.msgpack.encode(record) == before, "the trajectory stays as it is"
             of_parts = {each.name for each in found.verdicts if each.item is None} - {verifier.name}
             assert of_parts == {f"{verifier.name}/{part}" for part in verifier.parts()}
@@ -40,9 +55,7 @@ async def test_every_verifier_keeps_the_contract(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(VERIFIERS))
 async def test_its_verdicts_bear_the_name_of_the_step(name: str) -> None:
-    verifier = VERIFIERS.load(name)(**PARAMETERS.get(name, {}), name="mine")
-    record = trajectories()[0]
-    found = findings(verifier, record, await verifier.verify(task(), record, None))
+    found = await found_by(made(name, name="mine"), task(), trajectories()[0])
     assert found.verdicts[0].name == "mine"
     assert all(each.name.partition("/")[0] == "mine" for each in [*found.verdicts, *found.labels])
 

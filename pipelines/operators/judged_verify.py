@@ -1,0 +1,153 @@
+"""Verification by models: the verdicts of judges, as many trajectories at a time as their servers take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar
+
+from pydantic import Field, field_validator
+
+from agentmill.pipelines.engine.operation import AnyOperation, AsyncOperation, Blamed, Result, Unit
+from agentmill.pipelines.operators.lookup import Lookup
+from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames
+from agentmill.pipelines.operators.verify import LABELS, Verify, no_task, verdict_measures
+from agentmill.pipelines.serving.models import ModelConfig
+from agentmill.schemas.error_codes import ErrorCode
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.records.task import Task
+from agentmill.schemas.records.trajectory import Trajectory
+from agentmill.schemas.records.verdict import Verdict
+from agentmill.synthesis.policies import make_policies
+from agentmill.synthesis.policies.policy import Policy, PolicySettings, exhausted
+from agentmill.synthesis.verifiers.judging import Judge, Panel, judge_name
+from agentmill.synthesis.verifiers.verifier import ModelVerifier, findings
+
+ROLE = "judge"
+"""Judges have the roles ``judge1``, ``judge2`` …, in the order of the recipe."""
+
+
+class JudgedVerify(Verify):
+    """Verdicts of models on each trajectory."""
+
+    incidental: ClassVar[Sequence[str]] = ("window",)
+
+    judges: TableNames | None = Field(default=None, description="the models that judge: one, or several as a jury")
+    temperature: float = Field(default=0.0, ge=0, description="of the judges, before that of the model")
+    max_tokens: int = Field(default=1024, ge=1, description="per answer, before that of the model")
+    seed: int | None = Field(default=None, description="by default derived from that of the run")
+    window: int | None = Field(default=None, ge=1, description="trajectories in flight per worker")
+
+    @field_validator("judges")
+    @classmethod
+    def _differ(cls, judges: list[str] | None) -> list[str] | None:
+        if judges is not None and len(set(judges)) < len(judges):
+            raise ValueError(f"`judges` names a model twice: {', '.join(judges)}")
+        return judges
+
+    def policies(self) -> dict[str, str]:
+        """The judges, by the place in the recipe."""
+        return {f"{ROLE}{number}": name for number, name in enumerate(self.judges or (), 1)}
+
+    def model_verifier(self) -> ModelVerifier:
+        """The verifier with its parameters."""
+        made = self.verifier()
+        assert isinstance(made, ModelVerifier)
+        return made
+
+    def writes(self, reads: Mapping[str, Sequence[str]]) -> str:
+        """As ``Verify.writes``. Raises ``UserError``, also for judges that are missing, or that nothing is asked of."""
+        asks = self.model_verifier().asks_models()
+        if asks and not self.judges:
+            raise UserError("`judges` is missing: name the models that judge", ErrorCode.NEEDS_ANOTHER_KEY)
+        if self.judges and not asks:
+            raise UserError(
+                "`judges` is given, and nothing here is asked of a model; leave it out", ErrorCode.KEY_NOT_FOR_THIS
+            )
+        return super().writes(reads)
+
+    def check_models(self, models: Mapping[str, ModelConfig]) -> None:
+        """Raises ``UserError`` for a judge that cannot write."""
+        for config in models.values():
+            if config.policy == "expert":
+                raise UserError("the policy `expert` plans and cannot judge; name a model", ErrorCode.KEY_NOT_FOR_THIS)
+
+    def sampling(self, role: str) -> JsonObject:
+        """Temperature and tokens, as given here."""
+        del role
+        return {"temperature": self.temperature, "max_tokens": self.max_tokens}
+
+    def provenance_config(self, context: StepContext) -> JsonObject:
+        """As ``Operator.provenance_config``, with the seed that holds."""
+        given = super().provenance_config(context)
+        given.pop("judges", None)  # they are among the models
+        return {**given, "seed": context.seed if self.seed is None else self.seed}
+
+    def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
+        """The verdicts."""
+        settings = {role: model.settings(self.sampling(role)) for role, model in context.models.items()}
+        seed = context.seed if self.seed is None else self.seed
+        window = self.window or max((model.window for model in context.models.values()), default=1)
+        return Judging(self.model_verifier(), self.lookup(inputs, "tasks", Task), settings, seed, window)
+
+
+class Judging(AsyncOperation[Trajectory, Verdict]):
+    """The verdicts of a verifier that asks models. What is journalled is not asked again."""
+
+    blamed: ClassVar[Blamed] = "verifier"
+
+    def __init__(
+        self,
+        verifier: ModelVerifier,
+        tasks: Lookup[Task] | None,
+        settings: Mapping[str, PolicySettings],
+        seed: int,
+        window: int,
+    ) -> None:
+        super().__init__(verifier.name, Trajectory, Verdict, window)
+        self.sides = (LABELS,) if verifier.writes_labels else ()
+        self._verifier = verifier
+        self._tasks = tasks
+        self._settings = dict(settings)
+        self._seed = seed
+        self._policies: dict[str, Policy] = {}
+
+    async def open(self) -> None:
+        """Load the tasks, if any are needed, and make the judges."""
+        if self._tasks is not None:
+            self._tasks.load()
+        self._policies = make_policies(self._settings)
+
+    async def close(self) -> None:
+        """Close the judges."""
+        for policy in self._policies.values():
+            await policy.close()
+        self._policies = {}
+
+    def exhausted(self) -> str | None:
+        """The budget that is spent, if one is."""
+        return exhausted(self._policies.values())
+
+    async def process(self, record: Trajectory, unit: Unit) -> Iterable[Result]:
+        """The verdicts and labels of a trajectory; one whose task is unknown is dropped."""
+        (input_id,) = unit
+        task = self._tasks.get(record.task_id) if self._tasks is not None else None
+        if task is None and self._tasks is not None:
+            return [no_task(self.name, input_id, record)]
+        judges = [Judge(judge_name(policy), policy) for policy in self._policies.values()]
+        found = findings(self._verifier, record, await self._verifier.judge(task, record, Panel(judges, self._seed)))
+        sides = {LABELS: found.labels} if found.labels else {}
+        return [Result(input_id=input_id, outputs=found.verdicts, sides=sides)]
+
+    def measures(self, output: Verdict) -> Mapping[str, float]:
+        """As ``Verification.measures``, with tokens and costs."""
+        usage = output.evidence.get("usage", {}) if output.name == self._verifier.name else {}
+        return {**verdict_measures(self._verifier.name, output), **usage}
+
+    def side_measures(self, output: Any) -> Mapping[str, float]:
+        """How many labels there are."""
+        del output
+        return {"labels": 1}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_policies": {}}
