@@ -74,7 +74,7 @@ ELSEWHERE = {
         "publish/test_push.py": "publish/difference",
         "recipes/test_plan.py": "recipes/grammar",
         "report/test_page.py": "report/charts report/comparison report/drawing report/recipe_graph report/stages",
-        "report/test_tallies.py": "recipes/outline report/contents",
+        "report/test_tallies.py": "report/contents",
         "serving/test_models.py": "serving/vllm_command",
         "serving/test_servers.py": "processes/identity serving/server_process",
         "sources/test_reading.py": "sources/files sources/planning",

@@ -174,10 +174,10 @@ def _vote(key: str, answers: Sequence[Answer[Any]]) -> tuple[bool | None, str | 
     fault = next((answer.fault for answer in answers if answer.value is None), None)
     if fault is not None:
         return None, fault
-    said = [getattr(answer.value, key) for answer in answers]
-    if len({each.met for each in said}) > 1:
+    given = [getattr(answer.value, key) for answer in answers]
+    if len({each.met for each in given}) > 1:
         return None, "contradicts_itself"
-    return said[0].met, said[0].reason if said[0].met is not None else "cannot_tell"
+    return given[0].met, given[0].reason if given[0].met is not None else "cannot_tell"
 
 
 def _majority(votes: Sequence[tuple[bool | None, str | None]]) -> tuple[bool | None, str | None]:

@@ -164,8 +164,8 @@ def _output(session: Session, call: ApiAction) -> str:
     if not session.alive:
         session.restart()
     done = session.run(code)
-    said = [done.output, done.shown, done.error or "", "" if done.ok else f"({done.reason})"]
-    return "\n".join(part for part in said if part)[:MOST_OUTPUT] or "(no output)"
+    shown = [done.output, done.shown, done.error or "", "" if done.ok else f"({done.reason})"]
+    return "\n".join(part for part in shown if part)[:MOST_OUTPUT] or "(no output)"
 
 
 def _read(turn: Turn, wanted: type[A]) -> tuple[A | None, str | None]:

@@ -1,0 +1,59 @@
+"""Asking judges: seeds, costs, prompts, and what of an answer counts."""
+
+from __future__ import annotations
+
+import msgspec
+
+from agentmill.schemas.records.trajectory import MessageAction, Usage
+from agentmill.synthesis.policies.policy import Conversation, Turn
+from agentmill.synthesis.verifiers.judge import BinaryAnswer
+from agentmill.synthesis.verifiers.judging import Answer, Question, ask, ask_all, prompt_digest, spent
+from tests.synthesis.verifiers.known import Judging, panel
+
+QUESTION = Question(episode_id="t1", system_prompt="Judge.", text="…", schema={"type": "object"})
+YES = '{"reasons": "so", "verdict": true}'
+
+
+async def test_the_first_answer_that_fits_counts() -> None:
+    answers = iter(["no", YES])
+    judge = Judging(lambda asked: next(answers))
+    found = await ask(panel(judge).judges[0], QUESTION, BinaryAnswer, 3)
+    assert found.value == BinaryAnswer(reasons="so", verdict=True)
+    assert (found.fault, found.usage.prompt_tokens) == (None, 20)
+    assert judge.asked[0].seed != judge.asked[1].seed
+    assert judge.asked[0].answer_schema == {"type": "object"}
+
+
+async def test_judges_have_seeds_of_their_own_that_are_the_same_again() -> None:
+    async def seeds(salt: str) -> list[int]:
+        judges = [Judging(lambda asked: YES, model="a"), Judging(lambda asked: YES, model="b")]
+        await ask_all(panel(*judges), [QUESTION, QUESTION], BinaryAnswer, salt)
+        return [judge.asked[0].seed for judge in judges]
+
+    assert await seeds("x") == await seeds("x")
+    assert len({*await seeds("x"), *await seeds("y")}) == 4
+
+
+def test_prompts_differ_by_all_but_the_transcript() -> None:
+    same = msgspec.structs.replace(QUESTION, episode_id="t2", text="another")
+    assert prompt_digest(same) == prompt_digest(QUESTION)
+    for change in ({"system_prompt": "x"}, {"schema": {}}, {"checks": 1}):
+        assert prompt_digest(msgspec.structs.replace(QUESTION, **change)) != prompt_digest(QUESTION)
+
+
+def test_costs_add_up_and_what_nobody_reports_is_left_out() -> None:
+    one = Answer(None, Usage(prompt_tokens=3, seconds=1.0))
+    two = Answer(None, Usage(prompt_tokens=4, cost_usd=0.5))
+    assert spent([one, two]) == {"prompt_tokens": 7, "cost_usd": 0.5}
+    assert spent([]) == {}
+
+
+async def test_an_answer_may_come_in_several_messages() -> None:
+    class Parts(Judging):
+        async def act(self, conversation: Conversation) -> Turn:
+            return Turn(
+                actions=[MessageAction(content='{"reasons": "so",'), MessageAction(content='"verdict": false}')]
+            )
+
+    found = await ask(panel(Parts(lambda asked: "")).judges[0], QUESTION, BinaryAnswer, 0)
+    assert found.value == BinaryAnswer(reasons="so", verdict=False)
