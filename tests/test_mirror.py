@@ -76,7 +76,7 @@ ELSEWHERE = {
         "report/test_page.py": "report/charts report/comparison report/drawing report/recipe_graph report/stages",
         "report/test_tallies.py": "report/contents",
         "serving/test_models.py": "serving/vllm_command",
-        "serving/test_servers.py": "processes/identity serving/server_process",
+        "serving/test_servers.py": "processes/identity processes/supervise serving/server_process",
         "sources/test_reading.py": "sources/files sources/planning",
         "test_quality.py": "operators/quality",
         "view/test_build.py": "view/annotations view/js_shards view/runs view/sources",
