@@ -121,6 +121,10 @@ class Operator(Config):
         """The parameter, as written, that lets an agent choose among admissible actions only; ``None`` if none does."""
         return None
 
+    def runs_code(self) -> bool:
+        """Whether the step itself, apart from environments, runs foreign code, for which it needs the sandbox."""
+        return False
+
     def pinned(self, revisions: MutableMapping[str, str]) -> Self:
         """The same operator with whatever it names that may change elsewhere at one revision.
 

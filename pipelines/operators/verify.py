@@ -79,6 +79,10 @@ class Verify(Operator):
         """The verifier with its parameters."""
         return self.verifier_type(**self.parameters())
 
+    def runs_code(self) -> bool:
+        """Whether the verifier does."""
+        return self.verifier().runs_code()
+
     def notes(self, manifest: Manifest) -> list[str]:
         """A warning where verdicts say nothing: whoever asks them drops these trajectories."""
         counted = {status: manifest.metrics.get(status, 0) for status in SILENT}

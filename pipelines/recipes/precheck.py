@@ -127,6 +127,8 @@ def needs_of(step: Step, trained: set[str]) -> Iterator[Need]:
             yield from needs_of_managed(model, trained, serves=not isinstance(parameters, Training))
         else:
             yield from needs_of_endpoints(model)
+    if parameters.runs_code():
+        yield Need(("sandbox",), "machine", partial(check_sandbox, "this step runs"))
     for family in sorted(families_used(step)):
         extra = extra_of(family)
         if extra is not None:
@@ -255,12 +257,12 @@ def check_own_template(model: str) -> None:
         )
 
 
-def check_sandbox() -> None:
-    """Raises ``UserError`` where foreign code cannot be run."""
+def check_sandbox(who: str = "these environments run") -> None:
+    """Raises ``UserError`` where foreign code cannot be run; ``who`` runs it."""
     found = sandbox()
     if found.state != "ok":
         raise UserError(
-            f"these environments run code in a sandbox: {found.detail}\n{found.advice}".rstrip(),
+            f"{who} code in a sandbox: {found.detail}\n{found.advice}".rstrip(),
             ErrorCode.SANDBOX_UNAVAILABLE,
         )
 

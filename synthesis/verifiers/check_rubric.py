@@ -88,7 +88,7 @@ class CheckRubric(ModelVerifier):
         if answers:
             asked = self._question(trajectory, swapped=False)
             flat = [answer for each in answers for answer in each]
-            evidence = {"prompt": prompt_digest(asked), "usage": spent(flat)}
+            evidence = {"prompt": prompt_digest(asked, self.model_dump(mode="json")), "usage": spent(flat)}
         found = [self._on(each, trajectory, instruction, panel, answers) for each in self.rubric]
         parts = [
             Part(each.id, verdict.passed, each.weight, each.veto)

@@ -76,6 +76,10 @@ class JudgeVerifier(ModelVerifier):
     checks: int = Field(0, ge=0, le=20, description="how often a judge may run code in the sandbox before it answers")
     pass_at: float = Field(0.5, gt=0, le=1, description="the mean score of the judges that passes")
 
+    def runs_code(self) -> bool:
+        """If judges may check what they read."""
+        return self.checks > 0
+
     async def judge(self, task: Task | None, trajectory: Trajectory, panel: Panel) -> Verdict:
         """The score is the mean of the judges', from 0 to 1. Unscored where no judge gave one, with the first reason.
 
@@ -90,7 +94,7 @@ class JudgeVerifier(ModelVerifier):
             answers += more
         verdict = self.verdict(trajectory, panel.identity)
         evidence: JsonObject = {
-            "prompt": prompt_digest(self._question(trajectory, None, swapped=False)),
+            "prompt": prompt_digest(self._question(trajectory, None, swapped=False), self.model_dump(mode="json")),
             "judges": [msgspec.to_builtins(opinion) for opinion in opinions],
             "usage": spent(answers),
         }

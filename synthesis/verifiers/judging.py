@@ -108,9 +108,13 @@ async def ask_all(panel: Panel, questions: Sequence[Question], wanted: type[A], 
     )
 
 
-def prompt_digest(question: Question) -> str:
-    """What tells prompts apart, without the transcript: a calibration holds for one of them."""
-    return digest("judge", question.system_prompt, question.schema, question.checks)
+def prompt_digest(question: Question, parameters: JsonObject) -> str:
+    """What tells judges of one model apart, without the transcript: a calibration holds for one of them.
+
+    ``parameters`` are those of the verifier; what it is called makes no difference.
+    """
+    given = {name: value for name, value in parameters.items() if name != "name"}
+    return digest("judge", question.system_prompt, question.schema, given)
 
 
 def spent(answers: Sequence[Answer[Any]]) -> JsonObject:

@@ -41,6 +41,10 @@ class UnitTests(Verifier):
     timeout_s: float = Field(10.0, gt=0, le=600, description="seconds per test")
     pass_at: float = Field(1.0, gt=0, le=1, description="the share of tests that passes")
 
+    def runs_code(self) -> bool:
+        """It does."""
+        return True
+
     async def verify(
         self, task: Task | None, trajectory: Trajectory, environment: Environment | None = None
     ) -> Verdict:

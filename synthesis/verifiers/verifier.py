@@ -59,6 +59,10 @@ class Verifier(Config):
         """What it checks apart: each part has a verdict of its own, called ``NAME/PART``."""
         return ()
 
+    def runs_code(self) -> bool:
+        """Whether it runs code in the sandbox, which is then looked for before a run begins."""
+        return False
+
     async def verify(
         self, task: Task | None, trajectory: Trajectory, environment: Environment | None = None
     ) -> Verdict | Sequence[Finding]:

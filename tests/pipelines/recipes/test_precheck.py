@@ -253,3 +253,24 @@ def test_the_steps_of_a_run_are_read_from_its_recipe(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "recipe.yaml").rename(tmp_path / "run/recipe.yaml")
     assert list(steps_before(tmp_path / "run").values()) == plan.steps
+
+
+@pytest.mark.parametrize(
+    ("verifier", "needs"),
+    [
+        ({"operator": "unit_tests", "tasks": "tasks"}, True),
+        ({"operator": "judge", "judges": "actor", "criteria": "x", "checks": 1}, True),
+        ({"operator": "judge", "judges": "actor", "criteria": "x"}, False),
+    ],
+)
+def test_the_sandbox_is_needed_by_verifiers_that_run_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verifier: dict[str, Any], needs: bool
+) -> None:
+    gone = Finding(name="sandbox", state="missing", detail="no bubblewrap", advice="install it")
+    monkeypatch.setattr(preflight, "sandbox", lambda: gone)
+    plan = plan_of(tmp_path, SAMPLE, {**verifier, "of": "explored", "as": "judged"}, policy="scripted", turns=["go"])
+    if not needs:
+        check_run(plan)
+        return
+    name = verifier["operator"]
+    assert refused(plan)[0] == f"steps.1 ({name}), judged: this step runs code in a sandbox: no bubblewrap"

@@ -57,8 +57,8 @@ async def test_the_digest_of_the_prompt_is_of_the_criteria_and_not_of_the_transc
         return (await verifier.judge(None, trajectory(trajectory_id), panel(always(5)))).evidence["prompt"]
 
     assert await digest(digests(), "t1") == await digest(digests(), "t2")
-    different = [digests(), digests(criteria="b"), digests(scale="1-5"), digests(checks=1)]
-    assert len({await digest(each, "t1") for each in different}) == 4
+    different = [digests(), digests(criteria="b"), digests(scale="1-5"), digests(checks=1), digests(pass_at=0.6)]
+    assert len({await digest(each, "t1") for each in different}) == 5
 
 
 @pytest.mark.parametrize(

@@ -36,9 +36,11 @@ async def test_judges_have_seeds_of_their_own_that_are_the_same_again() -> None:
 
 def test_prompts_differ_by_all_but_the_transcript() -> None:
     same = msgspec.structs.replace(QUESTION, episode_id="t2", text="another")
-    assert prompt_digest(same) == prompt_digest(QUESTION)
-    for change in ({"system_prompt": "x"}, {"schema": {}}, {"checks": 1}):
-        assert prompt_digest(msgspec.structs.replace(QUESTION, **change)) != prompt_digest(QUESTION)
+    one = prompt_digest(QUESTION, {"name": "a", "pass_at": 0.5})
+    assert prompt_digest(same, {"name": "b", "pass_at": 0.5}) == one
+    assert prompt_digest(QUESTION, {"name": "a", "pass_at": 0.6}) != one
+    for change in ({"system_prompt": "x"}, {"schema": {}}):
+        assert prompt_digest(msgspec.structs.replace(QUESTION, **change), {"name": "a", "pass_at": 0.5}) != one
 
 
 def test_costs_add_up_and_what_nobody_reports_is_left_out() -> None:
