@@ -149,9 +149,9 @@ def kappa(table: Confusion) -> Estimate:
 
 
 def one_sided(table: Confusion) -> str:
-    """Why kappa says nothing: the reference or the judge decides all pairs in one way. Empty where it says something."""
-    true_positive, false_negative, false_positive, true_negative = table.cells
-    passed = {"reference": true_positive + false_negative, "judge": true_positive + false_positive}
+    """Why kappa says nothing: the reference or the judge decides all pairs in one way. Empty where neither does."""
+    both, missed, wrong, _ = table.cells
+    passed = {"reference": both + missed, "judge": both + wrong}
     for who, n in passed.items():
         if n in (0, table.n):
             return f"the {who} {'passes' if n else 'fails'} every trajectory, so kappa is 0 whatever the agreement"

@@ -128,7 +128,7 @@ class AuditJudge(TaskStep):
         self.names(inputs)
 
     def names(self, inputs: Inputs) -> tuple[str, str]:
-        """The names that are compared. Raises ``UserError`` where one is not there, or several are and none is given."""
+        """The names that are compared. Raises ``UserError`` for one that is not there, or of several none is given."""
         judged = one_name(inputs, OF, self.verdict, "verdict")
         return judged, one_name(inputs, REFERENCE, self.reference_name, "reference_name")
 
@@ -136,6 +136,7 @@ class AuditJudge(TaskStep):
         self, inputs: Inputs, models: Mapping[str, ModelConfig], context: StepContext, run: RunContext
     ) -> StepResult:
         """Compare, or find it compared."""
+        del models
         file = context.folder / RESULT
         found: Calibration | None = None
         # One that is damaged is made again: all that is in it comes from the tables.
