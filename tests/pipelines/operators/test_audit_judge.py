@@ -235,7 +235,7 @@ AUDIT = {"operator": "audit_judge", "of": "judged", "reference": "outcomes", "as
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """The folder of a run with an audit; beside it are its tables and the recipe."""
+    """The folder of a run with an audit; its tables and the recipe are in the folder above."""
     judge, reference = fifty()
     table(tmp_path / "judged", judge)
     table(tmp_path / "outcomes", reference)
