@@ -56,6 +56,7 @@ OPERATORS = Operators(
         **PAIR_VIEWS,
         **FAMILY_VIEWS,
         "admit": "agentmill.pipelines.operators.admit:Admit",
+        "audit_judge": "agentmill.pipelines.operators.audit_judge:AuditJudge",
         "branch": "agentmill.pipelines.operators.branch:Branch",
         "check_tokens": "agentmill.pipelines.operators.check_tokens:CheckTokens",
         "evaluate": "agentmill.pipelines.operators.evaluate:Evaluate",

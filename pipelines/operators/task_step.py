@@ -14,12 +14,13 @@ from agentmill.schemas.tables import Counts
 
 
 class StepResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a step did, counted as for a table. ``evaluation`` goes into the summary of the run."""
+    """What a step did, counted as for a table. ``evaluation`` and ``notes`` go into the summary of the run."""
 
     counts: Counts
     reasons: dict[str, int]
     seconds: float
     evaluation: JsonObject = {}
+    notes: list[str] = []
 
 
 class TaskStep(Operator):

@@ -12,10 +12,12 @@ from pathlib import Path
 
 import msgspec
 
+from agentmill.pipelines.calibration import Calibration
 from agentmill.pipelines.recipes.plan import REVISIONS
 from agentmill.pipelines.recipes.runner import RECIPE, SUMMARY
 from agentmill.pipelines.recipes.summary import Summary
 from agentmill.pipelines.runs.tables import (
+    calibrations_of,
     check_finished,
     check_one_run,
     evaluated,
@@ -76,6 +78,11 @@ class Bundle(msgspec.Struct, frozen=True, kw_only=True):
     def summary(self) -> Summary | None:
         """The summary of the run; ``None`` where it has none yet."""
         return None if self.run is None else summary_of(self.run)
+
+    @property
+    def calibrations(self) -> list[Calibration]:
+        """What the run measured of its judges. Raises ``UserError`` for a damaged file."""
+        return [] if self.run is None else calibrations_of(self.run)
 
     def of(self, record: str) -> list[Published]:
         """The published tables that hold such records."""

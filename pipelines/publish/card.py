@@ -131,6 +131,7 @@ def loading(bundle: Bundle, scans: Mapping[str, Scan], details: CardDetails) -> 
 def making(bundle: Bundle, scans: Mapping[str, Scan]) -> JsonObject:
     """What the card says of how it was made, and how to make it again."""
     rows, lines = facts.evaluation(bundle)
+    calibrations = bundle.calibrations
     recipe = bundle.recipe
     run_dir = one_line(f"runs/{recipe.get('name')}")
     return {
@@ -140,7 +141,8 @@ def making(bundle: Bundle, scans: Mapping[str, Scan]) -> JsonObject:
         "stages": facts.stages(bundle),
         "models": facts.models(bundle),
         "environments": facts.environments(bundle.origins, scans.values()),
-        "verifiers": facts.verifiers(bundle.origins),
+        "verifiers": facts.verifiers(bundle.origins, calibrations),
+        "calibrated": bool(calibrations),
         "has_outcomes": bool(bundle.of("Trajectory")),
         "evaluation": markdown(MEASURE_COLUMNS, rows) if rows else "",
         "differences": lines,

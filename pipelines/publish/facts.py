@@ -12,6 +12,7 @@ import msgspec
 import polars as pl
 import pyarrow.parquet as pq
 
+from agentmill.pipelines.calibration import Calibration, calibration_text, judges_in
 from agentmill.pipelines.operators.registry import OPERATORS
 from agentmill.pipelines.operators.train import RECORD
 from agentmill.pipelines.publish.bundle import Bundle, Published, opened, reachable, with_origins
@@ -175,18 +176,21 @@ def environments(tables: Iterable[Table], surveys: Iterable[Scan]) -> dict[str, 
     return {str(family): int(n) for family, n in families.iter_rows()}
 
 
-def verifiers(tables: Iterable[Table]) -> list[JsonObject]:
-    """Who judged: verdicts by name and judge, and how many passed."""
+def verifiers(tables: Iterable[Table], calibrations: Sequence[Calibration] = ()) -> list[JsonObject]:
+    """Who judged: verdicts by name and judge, how many passed, and of judges how well they are calibrated."""
     found = []
     for table in tables:
         if table.manifest.record != "Verdict":
             continue
+        judges = judges_in([table])
         frame = columns(table, ["name", "judge", "status", "passed"])
         for (name, judge), rows in sorted(frame.group_by("name", "judge"), key=lambda pair: str(pair[0])):
             scored = rows.filter(pl.col("status") == "scored")
             passed = int(scored.get_column("passed").sum())
+            own = [each for each in judges.get(str(name), ()) if each.judge == judge]
             found.append({"name": name, "judge": judge, "table": table.manifest.table, "verdicts": len(rows),
-                          "scored": len(scored), "passed": passed})  # fmt: skip
+                          "scored": len(scored), "passed": passed,
+                          "calibration": calibration_text(str(name), own, calibrations)})  # fmt: skip
     return found
 
 

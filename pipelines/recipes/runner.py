@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -125,15 +125,22 @@ class RecipeRunner:
         if isinstance(step.parameters, TaskStep):
             result = step.parameters.run(inputs, step.models, step.context, self._context)
             self._evaluation = result.evaluation or self._evaluation
-            self._note(step, result.counts, result.reasons, result.seconds, None)
+            self._note(step, result.counts, result.reasons, result.seconds, None, result.notes)
             return
         manifest = self._context.make(step.parameters, inputs, step.models, step.context, step.min_used)
         refuse_few(step.name, Table(step.folder, manifest), step.min_used)
-        self._note(step, manifest.counts, manifest.reasons, manifest.seconds, manifest.record)
         notes = [*step.parameters.notes(manifest), *unused_notes(manifest)]
-        self._stages[step.name] = msgspec.structs.replace(self._stages[step.name], notes=notes)
+        self._note(step, manifest.counts, manifest.reasons, manifest.seconds, manifest.record, notes)
 
-    def _note(self, step: Step, counts: Counts, reasons: Mapping[str, int], seconds: float, record: str | None) -> None:
+    def _note(
+        self,
+        step: Step,
+        counts: Counts,
+        reasons: Mapping[str, int],
+        seconds: float,
+        record: str | None,
+        notes: Sequence[str],
+    ) -> None:
         self._stages[step.name] = StageSummary.of(
             counts,
             operator=step.context.operator,
@@ -141,6 +148,7 @@ class RecipeRunner:
             where=str(step.folder),
             record=record,
             reasons=dict(reasons),
+            notes=list(notes),
         )
 
     def summary(self) -> Summary:

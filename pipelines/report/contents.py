@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from agentmill.pipelines.calibration import Calibration, calibration_text, kappa_text, percent_text
 from agentmill.pipelines.recipes.summary import Row, percent
 from agentmill.pipelines.report import charts
 from agentmill.pipelines.report.charts import Share
@@ -76,7 +77,9 @@ def lengths_section(found: Sequence[Episodes]) -> Section:
 
 def success_section(run: Run, found: Sequence[Episodes], judgements: Sequence[Judged]) -> Section:
     """Success by environment and by round, and what verdicts say."""
-    sheets = [verdict_sheet(judgements)] if any(each.verdicts for each in judgements) else []
+    audits = {stage.name: stage.calibration for stage in run.stages if stage.calibration is not None}
+    sheets = [verdict_sheet(judgements, list(audits.values()))] if any(each.verdicts for each in judgements) else []
+    sheets += calibration_sheets(audits)
     known = [each for each in found if each.statuses["success"] + each.statuses["failure"]]
     words = [
         "Success as the environment reported it at the end; shares are of those whose outcome is known. "
@@ -188,17 +191,43 @@ def round_pictures(found: Iterable[Episodes]) -> list[Picture]:
     return [charts.courses(lines).picture("Success by round", alt)]
 
 
-def verdict_sheet(judgements: Iterable[Judged]) -> Sheet:
-    """The verdicts of each table by name."""
+def verdict_sheet(judgements: Sequence[Judged], calibrations: Sequence[Calibration]) -> Sheet:
+    """The verdicts of each table by name; with those of judges whether, and how well, these are calibrated."""
     rows: list[Row] = []
+    texts: list[str | None] = []
     for each in judgements:
         for name, of_step in dict.fromkeys((key[0], key[1]) for key in sorted(each.verdicts, key=str)):
             mine = {key[2:]: n for key, n in each.verdicts.items() if key[:2] == (name, of_step)}
             scored = [mine.get(("scored", passed), 0) for passed in (True, False, None)]
             others = [sum(n for key, n in mine.items() if key[0] == status) for status in ("unscored", "error")]
             rows.append([each.name, name, "steps" if of_step else "trajectories", *scored, *others])
+            texts.append(None if of_step else calibration_text(name, each.judges.get(name, ()), calibrations))
     columns = ["table", "verdict", "of", "passed", "failed", "scored only", "unscored", "error"]
+    if any(texts):
+        columns.append("calibration")
+        rows = [[*row, text] for row, text in zip(rows, texts, strict=True)]
     return Sheet("Verdicts", columns, rows)
+
+
+def calibration_sheets(audits: Mapping[str, Calibration]) -> list[Sheet]:
+    """Each audit of a judge in a row, if there are any; of pairs the reference is named first."""
+    columns = ["audit", "verdict", "reference", "pairs", "agreement", "kappa", "false positives", "false negatives"]
+    cells = ["passed, passed", "passed, failed", "failed, passed", "failed, failed"]
+    rows: list[Row] = [
+        [
+            name,
+            each.name,
+            each.reference_name,
+            each.n,
+            percent_text(each.agreement),
+            kappa_text(each.kappa),
+            percent_text(each.false_positive_rate),
+            percent_text(each.false_negative_rate),
+            *each.confusion.cells,
+        ]
+        for name, each in audits.items()
+    ]
+    return [Sheet("Audits of judges (pairs: reference, judge)", [*columns, *cells], rows)] if rows else []
 
 
 def spread(counts: Mapping[int, int]) -> Spread | None:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 import polars as pl
 
+from agentmill.pipelines.calibration import Identity, judges_in
 from agentmill.pipelines.recipes.outline import Planned
 from agentmill.pipelines.view.sources import Source, opened_file
 from agentmill.schemas.records.trajectory import OutcomeStatus
@@ -52,10 +53,11 @@ class Tasks(msgspec.Struct, frozen=True):
 
 
 class Judged(msgspec.Struct, frozen=True):
-    """The verdicts of one table by (name, of a step or not, status, passed)."""
+    """The verdicts of one table by (name, of a step or not, status, passed); who judged trajectories, by name."""
 
     name: str
     verdicts: Counter[tuple[str, bool, str, bool | None]]
+    judges: dict[str, Counter[Identity]] = {}
 
 
 def total(parts: Iterable[Statuses]) -> Statuses:
@@ -99,7 +101,7 @@ def judged(source: Source) -> Judged:
     for frame in frames(source.table, {name: name for name in ("name", "item", "status", "passed")}):
         for *key, n in frame.group_by(*by).len().iter_rows():
             verdicts[tuple(key)] += n
-    return Judged(source.name, verdicts)
+    return Judged(source.name, verdicts, judges_in([source.table]))
 
 
 def frames(table: Table, paths: Mapping[str, str]) -> Iterator[pl.DataFrame]:

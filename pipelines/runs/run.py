@@ -8,9 +8,11 @@ from typing import Literal, TypeVar
 
 import msgspec
 
+from agentmill.pipelines.calibration import Calibration
 from agentmill.pipelines.engine.operation import SIDES
 from agentmill.pipelines.engine.provenance import Provenance
 from agentmill.pipelines.evaluation import Measures, PairedDifference
+from agentmill.pipelines.operators import audit_judge
 from agentmill.pipelines.operators.evaluate import DIFFERENCE, RESULT, sum_counts, sum_reasons
 from agentmill.pipelines.operators.train import RECORD, TRAININGS, Report
 from agentmill.pipelines.recipes.grammar import Recipe, read_recipe
@@ -56,7 +58,7 @@ class Comparison(msgspec.Struct, frozen=True):
 
 
 class Stage(msgspec.Struct, frozen=True, kw_only=True):
-    """A step and what it has made: its tables, those of its sides, a training, a comparison of models.
+    """A step and what it has made: its tables, those of its sides, a training, a comparison of models, a calibration.
 
     ``summary`` is there once it is done.
     """
@@ -67,6 +69,7 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
     summary: StageSummary | None = None
     trained: Trained | None = None
     comparison: Comparison | None = None
+    calibration: Calibration | None = None
 
     @property
     def name(self) -> str:
@@ -159,8 +162,10 @@ def compared(run: Path, stage: Stage, read: Sequence[Stage]) -> Stage:
     tables = [each for each in stage.tables if made_from(step, each.table.manifest.inputs, there)]
     if stage.state != "done":
         return msgspec.structs.replace(stage, tables=tables)
-    rows = decoded(plan, Provenance).inputs if stage.trained is not None and plan.is_file() else {}
-    complete = len(tables) == len(stage.tables) and made_from(step, rows, there)
+    inputs = decoded(plan, Provenance).inputs if stage.trained is not None and plan.is_file() else {}
+    if stage.calibration is not None:
+        inputs = {digest: digest for digests in stage.calibration.inputs.values() for digest in digests}
+    complete = len(tables) == len(stage.tables) and made_from(step, inputs, there)
     if complete and all(each.state == "done" for each in read):
         return stage
     return Stage(step=step, state=STALE, tables=[])
@@ -212,6 +217,8 @@ def stage_at(run: Path, step: Planned, own: list[Source]) -> Stage:
         return Stage(step=step, state="done", tables=own, summary=summary, trained=trained)
     if (folder / RESULT).is_file():
         return evaluation_at(folder, step, own)
+    if (folder / audit_judge.RESULT).is_file():
+        return calibration_at(folder, step, own)
     # A training writes into the hidden folder until its model is complete.
     begun = own or (folder.is_dir() and any(folder.iterdir())) or folder.with_name(f".{folder.name}.work").exists()
     return Stage(step=step, state="begun" if begun else "not begun", tables=own)
@@ -235,6 +242,20 @@ def evaluation_at(folder: Path, step: Planned, tables: list[Source]) -> Stage:
         reasons=sum_reasons(played),
     )
     return Stage(step=step, state="done", tables=tables, summary=summary, comparison=comparison)
+
+
+def calibration_at(folder: Path, step: Planned, tables: list[Source]) -> Stage:
+    """A calibration of a judge."""
+    calibration = decoded(folder / audit_judge.RESULT, Calibration)
+    summary = StageSummary.of(
+        calibration.counts,
+        operator=step.operator,
+        seconds=0.0,
+        where=str(folder),
+        reasons=calibration.reasons,
+        notes=calibration.lines,
+    )
+    return Stage(step=step, state="done", tables=tables, summary=summary, calibration=calibration)
 
 
 def check_measures(path: Path, comparison: Comparison) -> None:

@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 
+from agentmill.pipelines.calibration import Calibration
+from agentmill.pipelines.operators import audit_judge
 from agentmill.pipelines.operators.evaluate import RESULT
 from agentmill.pipelines.processes.identity import LOCK, in_use
 from agentmill.pipelines.recipes.plan import revisions_of
@@ -96,6 +98,21 @@ def check_finished(run: Path, known: Mapping[str, Path]) -> None:
                 "move it out of the run, or choose among its tables with --table",
                 ErrorCode.TABLE_NOT_OF_RUN,
             )
+
+
+def calibrations_of(run: Path) -> list[Calibration]:
+    """What a run measured of its judges, in the order of the folders. Raises ``UserError`` for a damaged file."""
+    found = []
+    for path in sorted(run.rglob(audit_judge.RESULT)):
+        if any(part.startswith(".") for part in path.relative_to(run).parts):
+            continue
+        try:
+            found.append(msgspec.json.decode(path.read_bytes(), type=Calibration))
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise UserError(
+                f"{path} is damaged ({error}); `agentmill run {run / RECIPE}` writes it anew", ErrorCode.DAMAGED_FILE
+            ) from None
+    return found
 
 
 def summary_of(run: Path) -> Summary | None:

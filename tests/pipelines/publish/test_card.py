@@ -31,6 +31,7 @@ from agentmill.schemas.records.record import Record
 from agentmill.schemas.records.trajectory import Source
 from agentmill.schemas.tables import Table
 from tests.builders import generation, seen, spec, trajectory, verdict
+from tests.pipelines.test_calibration import QWEN, calibrated
 
 HOSTILE = (
     "a | b\n\n# Owned\n---\n```\n[x](http://evil.com/x) ![y](http://evil.com/y.png) <img src=x onerror=y> `c` **b** "
@@ -191,6 +192,20 @@ def test_it_says_what_was_not_done_and_where_everything_comes_from(tmp_path: Pat
     foreign = [trajectory("b", source=Source(dataset="org/a", sha256="0", converter="adp", converter_version="1"))]
     text = card({"runs": seed_table(tmp_path / "foreign", foreign)})[CARD]
     assert "| org/a | mit (as the publisher says) | 1 | read by adp 1 |" in text
+
+
+def test_verdicts_of_a_judge_show_its_calibration(tmp_path: Path) -> None:
+    rows = [verdict("a", name="judge", judge=QWEN.judge, evidence={"prompt": QWEN.prompt}), verdict("a")]
+    tables = {"verdicts": seed_table(tmp_path / "verdicts", rows)}
+    assert "| 1 | 1 | 1 | uncalibrated: no calibration in this run |" in card(tables)[CARD]
+    (tmp_path / "audit").mkdir()
+    (tmp_path / "audit/calibration.json").write_bytes(msgspec.json.encode(calibrated(QWEN, reference_name=HOSTILE)))
+    text = card(tables, run=tmp_path)[CARD]
+    assert "No calibration was made" not in text
+    shown = texts(DatasetCard(text).text)
+    (found,) = [each for each in shown if each.startswith("agreement 70.0 % [56.2, 80.9], kappa 0.40 [")]
+    assert found.endswith(f"50 pairs with {PLAIN}")
+    assert "environment | 1 | 1 | 1 | – |" in text
 
 
 def test_two_entries_with_one_model_name_are_two_models(tmp_path: Path) -> None:
