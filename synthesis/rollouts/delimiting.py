@@ -15,6 +15,8 @@ import msgspec
 
 from agentmill.schemas.chat import decoded_json, to_messages
 from agentmill.schemas.ids import digest
+from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.records.rows import Message
 from agentmill.schemas.records.trajectory import AnyItem
 from agentmill.synthesis.prompts import prompt
 
@@ -28,8 +30,12 @@ def judging_prompt(name: str) -> str:
 
 def delimited(content: Sequence[AnyItem], system_prompt: str | None = None, **ending: Any) -> str:
     """``content`` as lines of JSON between delimiters; ``ending``, if given, is a last line about the whole."""
-    lines = [_line(message) for message in to_messages(system_prompt, content)]
-    return between([*lines, *([ending] if ending else [])])
+    return between([*message_lines(content, system_prompt), *([ending] if ending else [])])
+
+
+def message_lines(content: Sequence[AnyItem], system_prompt: str | None = None) -> list[JsonObject]:
+    """The messages of ``content``, one object each."""
+    return [_line(message) for message in to_messages(system_prompt, content)]
 
 
 def between(lines: Sequence[Any]) -> str:
@@ -39,7 +45,7 @@ def between(lines: Sequence[Any]) -> str:
     return f"<transcript {mark}>\n{body}\n</transcript {mark}>"
 
 
-def _line(message: Any) -> dict[str, Any]:
+def _line(message: Message) -> JsonObject:
     # Arguments as values: as text they would be JSON within JSON, which models read badly.
     calls = [{"name": call.name, "arguments": decoded_json(call.arguments)} for call in message.tool_calls]
     given = {"reasoning": message.reasoning_content, "content": message.content, "calls": calls}

@@ -18,7 +18,7 @@ from agentmill.schemas.records.task import Task
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.records.verdict import Verdict
 from agentmill.synthesis.rollouts.delimiting import delimited, judging_prompt
-from agentmill.synthesis.verifiers.judging import Answer, Panel, Question, ask_all, prompt_digest, spent
+from agentmill.synthesis.verifiers.judging import Answer, Panel, Question, ask_all, object_schema, prompt_digest, spent
 from agentmill.synthesis.verifiers.rules import Rule, asked_first
 from agentmill.synthesis.verifiers.verifier import Finding, ModelVerifier, Part, weighted
 
@@ -113,24 +113,12 @@ class CheckRubric(ModelVerifier):
         asked = [each for each in self.rubric if each.text is not None]
         ordered = asked[::-1] if swapped else asked
         listed = "\n".join(f"{_key(each.id)}: {each.text}" for each in ordered)
-        entry = {
-            "type": "object",
-            "properties": {"reason": {"type": "string"}, "met": {"type": ["boolean", "null"]}},
-            "required": ["reason", "met"],
-            "additionalProperties": False,
-        }
-        names = [_key(each.id) for each in ordered]
-        schema = {
-            "type": "object",
-            "properties": dict.fromkeys(names, entry),
-            "required": names,
-            "additionalProperties": False,
-        }
+        entry = object_schema(reason={"type": "string"}, met={"type": ["boolean", "null"]})
         return Question(
             episode_id=trajectory.trajectory_id,
             system_prompt=f"{judging_prompt('check_rubric')}\n\nRequirements:\n{listed}",
             text=delimited(trajectory.content, trajectory.system_prompt),
-            schema=schema,
+            schema=object_schema(**{_key(each.id): entry for each in ordered}),
         )
 
     def _on(

@@ -19,7 +19,16 @@ from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.records.verdict import Verdict
 from agentmill.synthesis.prompts import prompt
 from agentmill.synthesis.rollouts.delimiting import between, delimited, judging_prompt
-from agentmill.synthesis.verifiers.judging import Answer, Judge, Panel, Question, ask_all, prompt_digest, spent
+from agentmill.synthesis.verifiers.judging import (
+    Answer,
+    Judge,
+    Panel,
+    Question,
+    ask_all,
+    object_schema,
+    prompt_digest,
+    spent,
+)
 from agentmill.synthesis.verifiers.verifier import ROUNDING, ModelVerifier
 
 Scale = Literal["binary", "1-5"]
@@ -134,18 +143,11 @@ class JudgeVerifier(ModelVerifier):
         if others is not None:
             system.append(prompt("judge_debate"))
             parts.append(others)
-        properties = {"reasons": {"type": "string"}, "verdict": ANSWERS[self.scale]}
-        schema = {
-            "type": "object",
-            "properties": properties,
-            "required": list(properties),
-            "additionalProperties": False,
-        }
         return Question(
             episode_id=trajectory.trajectory_id,
             system_prompt="\n\n".join(system),
             text="\n\n".join(parts),
-            schema=schema,
+            schema=object_schema(reasons={"type": "string"}, verdict=ANSWERS[self.scale]),
             checks=self.checks,
         )
 

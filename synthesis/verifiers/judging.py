@@ -73,6 +73,16 @@ class Answer(msgspec.Struct, Generic[A], frozen=True):
     fault: str | None = None
 
 
+def object_schema(**properties: JsonObject) -> JsonObject:
+    """The JSON Schema of an object with these fields, all of them needed and no others allowed, in this order."""
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
 def judge_name(policy: Policy) -> str:
     """How verdicts call a model: its name, and the beginning of its revision where that is known."""
     return f"{policy.model or policy.name}{f'@{policy.revision[:12]}' if policy.revision else ''}"
