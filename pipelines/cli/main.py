@@ -7,6 +7,7 @@ everything else to stderr. Nothing heavy is imported here: each command imports 
 
 from __future__ import annotations
 
+import errno
 import importlib
 import io
 import logging
@@ -23,6 +24,7 @@ from typing import Any, NoReturn
 
 import click
 
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import LimitReached, NothingUsed, UserError, is_interrupt, near_match, printable
 from agentmill.schemas.extras import missing_modules_explained
 
@@ -167,6 +169,10 @@ def leave_soon(code: int) -> None:
     timer.start()
 
 
+FULL = (errno.ENOSPC, errno.EDQUOT)
+"""The device is full, or the user's share of it is."""
+
+
 def invoke(arguments: list[str]) -> int:
     """Run one command and return its exit code."""
     debug = "--debug" in arguments
@@ -192,6 +198,12 @@ def invoke(arguments: list[str]) -> int:
         if is_interrupt(error) or isinstance(error, click.Abort):
             resume = shlex.join(["agentmill", *arguments])
             return report(error, f"interrupted; what was finished is kept. Go on with: {resume}", INTERRUPTED, debug)
+        if isinstance(error, OSError) and error.errno in FULL:
+            place = f" for {error.filename}" if error.filename else ""
+            full = UserError(
+                f"no space left on the device{place}: free some and run the same command", ErrorCode.NO_SPACE
+            )
+            return report(error, full.labelled(), USER_MISTAKE, debug)
         hint = "" if debug else " (agentmill --debug … shows where)"
         return report(error, f"{type(error).__name__}: {error}{hint}", FAILED, debug)
     return outcome if isinstance(outcome, int) else 0

@@ -17,6 +17,7 @@ import msgspec
 from agentmill.pipelines.processes.identity import end_session, identity, is_alive, pid_of, session_members
 from agentmill.pipelines.processes.supervise import supervised
 from agentmill.pipelines.serving.endpoints import HOST, Endpoint, is_healthy
+from agentmill.schemas.records.manifest import disk_errors
 from agentmill.schemas.records.record import Record
 
 FILE = "servers.json"
@@ -78,8 +79,9 @@ class ServerRecords:
     def _write(self, records: list[ServerRecord]) -> None:
         # By a rename: a kill leaves the old records or the new ones, by which the next run finds strays.
         temporary = self._path.with_suffix(".tmp")
-        temporary.write_bytes(msgspec.json.format(msgspec.json.encode(records), indent=1))
-        temporary.replace(self._path)
+        with disk_errors(self._path):
+            temporary.write_bytes(msgspec.json.format(msgspec.json.encode(records), indent=1))
+            temporary.replace(self._path)
 
 
 def reap_strays(run_dir: Path) -> list[int]:
@@ -145,10 +147,13 @@ class ServerProcess:
         self._temporary = ""
 
     def start(self) -> None:
-        """Start it and record it; it is not ready yet."""
-        self._temporary = tempfile.mkdtemp(prefix="agentmill-")
-        self.plan.log.parent.mkdir(parents=True, exist_ok=True)
-        with self.plan.log.open("ab") as log:
+        """Start it and record it; it is not ready yet. Raises ``UserError`` where the device is full."""
+        with disk_errors(Path(tempfile.gettempdir())):
+            self._temporary = tempfile.mkdtemp(prefix="agentmill-")
+        with disk_errors(self.plan.log):
+            self.plan.log.parent.mkdir(parents=True, exist_ok=True)
+            log = self.plan.log.open("ab")
+        with log:
             # A session of its own: a Ctrl-C reaches the launcher alone, which ends its servers in order.
             self._process = subprocess.Popen(
                 supervised(self.plan.command, self._temporary),
@@ -183,25 +188,31 @@ class ServerProcess:
         return self._process is not None and self._process.poll() is None
 
     def stop(self) -> None:
-        """End it and all its children. Does nothing if it has ended."""
-        if self._process is None:
-            return
-        if self._process.poll() is None:
-            self._process.terminate()
-            try:
-                self._process.wait(STOP_S)
-            except subprocess.TimeoutExpired:
-                # Killed, it cannot end its session; ``remove`` does that.
-                self._process.kill()
-                self._process.wait()
-        self._records.remove(self._process.pid)
-        shutil.rmtree(self._temporary, ignore_errors=True)  # of a supervisor that was killed
-        self._process = None
+        """End it and all its children. Does nothing if it has ended. Raises ``UserError`` where the device is full."""
+        process, self._process = self._process, None
+        try:
+            if process is not None:
+                _end_process(process)
+                self._records.remove(process.pid)
+        finally:
+            # Of a supervisor that was killed, or never started because the device was full.
+            shutil.rmtree(self._temporary, ignore_errors=True)
 
     def last_words(self) -> str:
         """Where the log is, and what it says of the end."""
         log = self.plan.log.read_text(encoding="utf-8", errors="replace")
         return "\n".join([f"From its log {self.plan.log}:", *(f"  {line}" for line in telling_lines(log))])
+
+
+def _end_process(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            # Killed, it cannot end its session; ``ServerRecords.remove`` does that.
+            process.kill()
+            process.wait()
 
 
 def telling_lines(log: str) -> list[str]:

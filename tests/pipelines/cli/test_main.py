@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import re
 import subprocess
@@ -16,6 +17,7 @@ import pytest
 from agentmill.pipelines.cli import main as module
 from agentmill.pipelines.cli.main import COMMANDS, LazyGroup, agentmill, invoke
 from agentmill.pipelines.engine.execute import StageFailed
+from tests.errors import shows
 
 HEAVY = ("apache_beam", "torch", "transformers", "datasets", "polars", "openai", "pyarrow", "pydantic", "numpy", "rich")
 HELP = f"""
@@ -93,6 +95,18 @@ def test_a_failure_exits_with_1_in_one_line_and_debug_shows_where(
     assert capsys.readouterr().err == "agentmill: RuntimeError: the gears are stuck (agentmill --debug … shows where)\n"
     assert invoke(["fail", "--debug"]) == 1
     assert "Traceback" in capsys.readouterr().err
+
+
+def full_device() -> None:
+    raise OSError(errno.ENOSPC, "No space left on device", "/data/x")
+
+
+def test_a_full_device_is_a_matter_of_the_user_wherever_it_is_met(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(module, "agentmill", broken(full_device))
+    assert invoke(["fail"]) == 2
+    assert shows(capsys.readouterr().err, "no-space", "/data/x", "free some")
 
 
 def interrupted_within_a_lock() -> None:

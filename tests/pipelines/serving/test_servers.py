@@ -301,6 +301,28 @@ def test_each_server_is_stopped_though_stopping_another_fails(tmp_path: Path, mo
     assert [server.is_alive() for server in stopped] == [False, False]
 
 
+def full(*given: object, **fields: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize("place", ["records", "log", "temporary"])
+def test_a_full_device_at_the_start_is_explained_and_leaves_nothing(
+    tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    given = plan(tmp_path)
+    if place == "records":
+        monkeypatch.setattr(Path, "write_bytes", full)
+    elif place == "log":
+        monkeypatch.setattr(Path, "open", full)
+    else:
+        monkeypatch.setattr("agentmill.pipelines.serving.server_process.tempfile.mkdtemp", full)
+    with user_error("no-space"), run_servers([given], ServerRecords(tmp_path), 20, 0):
+        pass
+    monkeypatch.undo()
+    assert list(temporary.iterdir()) == []
+    assert is_free(given.port)
+
+
 def test_broken_records_are_no_obstacle(tmp_path: Path) -> None:
     (tmp_path / "servers.json").write_text("{half")
     assert reap_strays(tmp_path) == []
