@@ -98,12 +98,18 @@ async def ask(judge: Judge, question: Question, wanted: type[A], seed: int) -> A
     try:
         if question.checks:
             content, usage = await _checked(judge, question, content, seed)
+        asked = content
         for attempt in range(TRIES):
             turn = await _turn(judge, question, content, derive_seed(seed, attempt), answering=True)
             usage = total(usage, turn.usage)
             value, fault = _read(turn, wanted)
             if value is not None:
                 return Answer(value, usage)
+            # At temperature 0 the same question has the same answer, so the next try says what was wrong.
+            again = prompt("judge_again").replace("{fault}", str(fault))
+            number = question.checks + attempt + 1
+            answered = MessageAction(content=_text(turn) or "(nothing)", turn=number)
+            content = [*asked, answered, TextObservation(content=again, source="user", turn=number)]
     except ContextOverflow:
         return Answer(None, usage, "too_long")
     return Answer(None, usage, fault)
@@ -182,10 +188,16 @@ def _output(session: Session, call: ApiAction) -> str:
     return "\n".join(part for part in shown if part)[:MOST_OUTPUT] or "(no output)"
 
 
+def _text(turn: Turn) -> str:
+    return "\n".join(action.content for action in turn.actions if isinstance(action, MessageAction)).strip()
+
+
 def _read(turn: Turn, wanted: type[A]) -> tuple[A | None, str | None]:
     """The answer in a turn, or what is wrong with it."""
-    text = "\n".join(action.content for action in turn.actions if isinstance(action, MessageAction)).strip()
+    text = _text(turn)
     start, end = text.find("{"), text.rfind("}")
+    if turn.finish_reason == "length":
+        return None, "cut_off"
     if start < 0 or end < start:
         return None, "unparsable"
     try:

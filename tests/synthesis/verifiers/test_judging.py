@@ -8,7 +8,7 @@ from agentmill.schemas.records.trajectory import MessageAction, Usage
 from agentmill.synthesis.policies.policy import Conversation, Turn
 from agentmill.synthesis.verifiers.judge import BinaryAnswer
 from agentmill.synthesis.verifiers.judging import Answer, Question, ask, ask_all, prompt_digest, spent
-from tests.synthesis.verifiers.known import Judging, panel
+from tests.synthesis.verifiers.known import Judging, panel, shown
 
 QUESTION = Question(episode_id="t1", system_prompt="Judge.", text="…", schema={"type": "object"})
 YES = '{"reasons": "so", "verdict": true}'
@@ -22,6 +22,17 @@ async def test_the_first_answer_that_fits_counts() -> None:
     assert (found.fault, found.usage.prompt_tokens) == (None, 20)
     assert judge.asked[0].seed != judge.asked[1].seed
     assert judge.asked[0].answer_schema == {"type": "object"}
+    assert "could not be used (unparsable)" in shown(judge.asked[1])
+    assert shown(judge.asked[1]).startswith("…\nno\nThat answer"), "the question and the answer stay"
+
+
+async def test_an_answer_that_was_cut_off_is_none() -> None:
+    class Long(Judging):
+        async def act(self, conversation: Conversation) -> Turn:
+            return Turn(actions=(await super().act(conversation)).actions, finish_reason="length")
+
+    found = await ask(panel(Long(lambda asked: YES)).judges[0], QUESTION, BinaryAnswer, 0)
+    assert (found.value, found.fault) == (None, "cut_off")
 
 
 async def test_judges_have_seeds_of_their_own_that_are_the_same_again() -> None:
