@@ -181,7 +181,7 @@ class Combining(RowOperation[Trajectory, Verdict]):
         annotations = self._index.of(record.trajectory_id)
         found = [each.count(record, annotations) for each in self._parameters.scores]
         blank = Verdict(trajectory_id=record.trajectory_id, name=self._parameters.name, status="unscored", judge=JUDGE)
-        verdict = combined(blank, found, self._parameters.method, self._parameters.pass_at)
+        verdict = combine_scores(blank, found, self._parameters.method, self._parameters.pass_at)
         return [Result(input_id=unit[0], outputs=[verdict])]
 
     def measures(self, output: Verdict) -> Mapping[str, float]:
@@ -190,7 +190,7 @@ class Combining(RowOperation[Trajectory, Verdict]):
         return {**verdict_measures(self._parameters.name, output), **{f"{CLIPPED}{name}": 1 for name in clipped}}
 
 
-def combined(verdict: Verdict, found: Sequence[CountedScore], method: Method, pass_at: float) -> Verdict:
+def combine_scores(verdict: Verdict, found: Sequence[CountedScore], method: Method, pass_at: float) -> Verdict:
     """``verdict`` with the score of all that is ``found``, which passes at ``pass_at`` unless a veto fails the whole.
 
     Unscored where no score with a weight is known (``nothing_known``; ``missing`` is no knowledge), and where a veto

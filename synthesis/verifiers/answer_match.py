@@ -80,7 +80,7 @@ class AnswerMatch(Verifier):
             return float(f" {wanted} " in f" {answer} ")
         return f1(answer.split(), wanted.split())
 
-    def _equalsnumber_of(self, text: str, gold: str | float) -> bool:
+    def _equals_number(self, text: str, gold: str | float) -> bool:
         """Whether the answer is the number, or, unless it must be exact, holds it."""
         wanted = number_of(str(gold))
         alone = number_of(text)
@@ -93,7 +93,7 @@ class AnswerMatch(Verifier):
         return math.isclose(value, wanted, rel_tol=self.tolerance, abs_tol=self.tolerance if wanted == 0 else 0.0)
 
     def _normal(self, text: str) -> str:
-        return normalised(text) if self.normalise else text.strip()
+        return normalise_text(text) if self.normalise else text.strip()
 
 
 def answer_of(
@@ -113,12 +113,12 @@ def answer_of(
     return place, (found[-1][1] if found[-1].re.groups else found[-1][0]) if found else None
 
 
-def normalised(text: str) -> str:
+def normalise_text(text: str) -> str:
     """A text without case, punctuation, articles and repeated spaces, as SQuAD's script compares answers."""
     return " ".join(ARTICLES.sub(" ", text.lower().translate(PUNCTUATION)).split())
 
 
-def same_answers(text: str) -> str | None:
+def answer_key(text: str) -> str | None:
     """A digest that is equal for answers that mean the same; ``None`` for a text without an answer.
 
     A number alone is compared as a number. Of other texts, their normalised forms and the numbers in them are: SQuAD's
@@ -131,7 +131,7 @@ def same_answers(text: str) -> str | None:
         # A large exponent is infinite as a float, and -0 equals 0.
         return digest("number", alone + 0.0 if math.isfinite(alone) else str(alone))
     # Without its article nothing would be left of the choice "A", nor without punctuation of "?".
-    words = normalised(text) or " ".join(text.lower().translate(PUNCTUATION).split()) or text.strip()
+    words = normalise_text(text) or " ".join(text.lower().translate(PUNCTUATION).split()) or text.strip()
     return digest("text", words, [str(number_of(each)) for each in NUMBER.findall(text)])
 
 
