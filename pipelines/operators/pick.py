@@ -1,12 +1,15 @@
 """``pick``: of the trajectories of each task the first, the best, the shortest or the cheapest; the rows stay.
 
 With ``sample`` and any scorer before it this is best-of-n, with ``where: success`` rejection sampling of one per task.
+``by: vote`` is self-consistency (Wang et al., arXiv:2203.11171): those with the most frequent answer of their task,
+where ``score`` may weigh the votes.
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import msgspec
@@ -17,14 +20,24 @@ from agentmill.pipelines.engine.operation import AnyOperation, Blamed, Result, R
 from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames, expect, tables_of
 from agentmill.pipelines.operators.selection import FilterParameters, TrajectoryFilter, kept_notes
 from agentmill.pipelines.operators.trajectory_index import TrajectoryIndex
+from agentmill.schemas.error_codes import ErrorCode
+from agentmill.schemas.errors import UserError
 from agentmill.schemas.record_kinds import ANNOTATION_ROLES
 from agentmill.schemas.records.manifest import Manifest
+from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.trajectory import Action, Trajectory
 from agentmill.schemas.records.verdict import Selection
 from agentmill.schemas.views.annotations import Annotations, Criterion, score
 from agentmill.schemas.views.view import Unused
+from agentmill.synthesis.verifiers.action_pattern import ActionPattern
+from agentmill.synthesis.verifiers.answer_match import answer_key, answer_of
+from agentmill.synthesis.verifiers.verifier import ROUNDING
 
-By = Literal["first", "best", "shortest", "cheapest"]
+By = Literal["first", "best", "shortest", "cheapest", "vote"]
+Ties = Literal["drop", "first"]
+
+VOTING = ("answer", "ties")
+"""The parameters that only ``by: vote`` has."""
 
 
 class Pick(FilterParameters):
@@ -37,21 +50,34 @@ class Pick(FilterParameters):
     of: TableNames = Field(description="tables of trajectories")
     by: By = Field(
         default="best",
-        description="by score, by turns, by completion tokens, or the first; equal ones by attempt",
+        description="by score, by turns, by completion tokens, the first, or the most frequent answer; then by attempt",
     )
     k: int = Field(default=1, ge=1, description="how many stay per task")
     score: Criterion = Field(
-        default="outcome", description="the best by this: passed:NAME is success, verdict:NAME a score (progress)"
+        default="outcome",
+        description="the best by this: passed:NAME is success, verdict:NAME a score (progress); with vote, its weight",
     )
+    answer: ActionPattern | None = Field(
+        default=None, description="of vote: the action that answers, as {tool: submit}; by default the agent's last one"
+    )
+    ties: Ties = Field(default="drop", description="of vote: what happens where several answers are the most frequent")
     name: str = Field(default="pick", description="what the selection is called")
 
     @model_validator(mode="after")
     def _a_score_for_the_best(self) -> Pick:
-        if self.by != "best" and "score" in self.model_fields_set:
+        if self.by not in ("best", "vote") and "score" in self.model_fields_set:
             raise ValueError(
                 f"`score: {self.score}` decides which is best; `by: {self.by}` asks no score, so leave it out"
             )
+        given = next((name for name in VOTING if name in self.model_fields_set), None)
+        if self.by != "vote" and given is not None:
+            raise ValueError(f"`{given}` goes with `by: vote`; `by: {self.by}` compares no answers, so leave it out")
         return self
+
+    @property
+    def weighs_votes(self) -> bool:
+        """Whether a score weighs the votes; its default does not."""
+        return self.by == "vote" and "score" in self.model_fields_set
 
     def writes(self, reads: Mapping[str, Sequence[str]]) -> str:
         """Selections, of trajectories."""
@@ -67,6 +93,13 @@ class Pick(FilterParameters):
         """A warning where nothing is kept, too."""
         return [*super().notes(manifest), *kept_notes(manifest)]
 
+    def provenance_config(self, context: StepContext) -> JsonObject:
+        """As ``FilterParameters.provenance_config``, without the parameters that nothing here asks."""
+        config = super().provenance_config(context)
+        # Tables that were made before there was a vote are found again; a vote without weights asks no score.
+        unused = VOTING if self.by != "vote" else () if self.weighs_votes else ("score",)
+        return {name: value for name, value in config.items() if name not in unused}
+
     def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
         """The selections."""
         del context
@@ -74,12 +107,16 @@ class Pick(FilterParameters):
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """A trajectory that may be picked: the lowest ``key`` is, unless it is unknown; ``score`` is what tells."""
+    """A trajectory that may be picked: the lowest ``key`` is, unless it is unknown; ``score`` is what decides.
+
+    In a vote ``score`` is the weight, and ``answer`` equal for equal answers, ``None`` without one.
+    """
 
     trajectory_id: str
     key: float | None
     score: float | None
     attempt: int
+    answer: str | None = None
 
 
 class Picking(RowOperation[Trajectory, Selection]):
@@ -110,6 +147,10 @@ class Picking(RowOperation[Trajectory, Selection]):
                 continue
             tasks[trajectory.task_id or trajectory.trajectory_id].append(self._candidate(trajectory, annotations))
         for candidates in tasks.values():
+            if self._parameters.by == "vote":
+                for each, reason, share in count_votes(candidates, self._parameters.k, self._parameters.ties):
+                    self._select(each.trajectory_id, reason, share)
+                continue
             for rank, each in enumerate(ranked(candidates)):
                 reason = None if rank < self._parameters.k else f"not_{self._parameters.by}"
                 self._select(each.trajectory_id, "unscored" if each.key is None else reason, each.score)
@@ -125,6 +166,8 @@ class Picking(RowOperation[Trajectory, Selection]):
 
     def _candidate(self, trajectory: Trajectory, annotations: Annotations) -> Candidate:
         name, by = trajectory.trajectory_id, self._parameters.by
+        if by == "vote":
+            return self._voter(trajectory, annotations)
         if by == "best":
             found = score(self._parameters.score, trajectory, annotations)
             return Candidate(name, None if found is None else -found, found, trajectory.attempt)
@@ -134,6 +177,19 @@ class Picking(RowOperation[Trajectory, Selection]):
             "cheapest": trajectory.usage.completion_tokens,
         }
         return Candidate(name, scores[by], None if by == "first" else scores[by], trajectory.attempt)
+
+    def _voter(self, trajectory: Trajectory, annotations: Annotations) -> Candidate:
+        """Raises ``UserError`` for a weight below 0: sums of votes would shrink by it."""
+        weight = score(self._parameters.score, trajectory, annotations) if self._parameters.weighs_votes else 1.0
+        if weight is not None and weight < 0:
+            raise UserError(
+                f"pick: `score: {self._parameters.score}` of trajectory {trajectory.trajectory_id} is {weight:g}\n"
+                "votes are weighed by scores of 0 or more; name such a score, or leave it out",
+                ErrorCode.NUMBER_OUT_OF_RANGE,
+            )
+        text = answer_of(trajectory.content, self._parameters.answer)[1]
+        key = None if weight is None else 0.0
+        return Candidate(trajectory.trajectory_id, key, weight, trajectory.attempt, answer_key(text or ""))
 
     def _select(self, trajectory_id: str, reason: str | None, score: float | None) -> None:
         self._selections[trajectory_id] = Selection(
@@ -147,6 +203,37 @@ class Picking(RowOperation[Trajectory, Selection]):
 def ranked(candidates: Iterable[Candidate]) -> list[Candidate]:
     """The one to be picked first, and so on; whatever their order, and those of which nothing is known last."""
     return sorted(candidates, key=lambda each: (each.key is None, each.key or 0.0, each.attempt, each.trajectory_id))
+
+
+def count_votes(
+    candidates: Sequence[Candidate], k: int, ties: Ties
+) -> Iterator[tuple[Candidate, str | None, float | None]]:
+    """Each candidate of a task, why it is not kept, and the share of the votes that its answer has.
+
+    The share is of the votes of those that have an answer and a known weight; 0 where all weights are 0. Of those with
+    the winning answer the first ``k`` attempts are kept.
+    """
+    voters = [each for each in ranked(candidates) if each.answer is not None and each.key is not None]
+    weights: dict[str | None, list[float]] = defaultdict(list)
+    for each in voters:
+        weights[each.answer].append(each.score or 0.0)
+    # Exact sums, so that the order of the attempts decides nothing.
+    votes = {answer: math.fsum(given) for answer, given in weights.items()}
+    total = math.fsum(votes.values())
+    # Scores such as 0.1 + 0.2 and 0.3 are equal but for rounding; answers are in the order of their first attempt.
+    most = max(votes.values(), default=0.0) - ROUNDING * total
+    leading = [answer for answer, n in votes.items() if n >= most]
+    winner = leading[0] if len(leading) == 1 or (leading and ties == "first") else None
+    kept = {each.trajectory_id for each in [each for each in voters if each.answer == winner][:k]}
+    for each in candidates:
+        if each.answer is None or each.key is None:
+            yield each, "no_answer" if each.answer is None else "unscored", None
+            continue
+        if each.answer == winner:
+            reason = None if each.trajectory_id in kept else "not_first"
+        else:
+            reason = "tie" if winner is None and each.answer in leading else "outvoted"
+        yield each, reason, votes[each.answer] / total if total else 0.0
 
 
 def turns(trajectory: Trajectory) -> int:

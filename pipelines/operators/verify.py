@@ -85,13 +85,7 @@ class Verify(Operator):
 
     def notes(self, manifest: Manifest) -> list[str]:
         """A warning where verdicts say nothing: whoever asks them drops these trajectories."""
-        counted = {status: manifest.metrics.get(status, 0) for status in SILENT}
-        if not any(counted.values()):
-            return []
-        reasons = {name: n for name, n in manifest.metrics.items() if name.partition(".")[0] in SILENT and "." in name}
-        why = ", ".join(f"{name.partition('.')[2]} {n:,.0f}" for name, n in sorted(reasons.items()))
-        found = ", ".join(f"{n:,.0f} are {SILENT[status]}" for status, n in counted.items() if n)
-        return [f"warning: of {manifest.counts.used:,} verdicts {found}{why and f' ({why})'}"]
+        return unscored_notes(manifest)
 
     def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
         """The verdicts."""
@@ -146,6 +140,17 @@ def verdict_measures(name: str, verdict: Verdict) -> Mapping[str, float]:
         return {}
     why = {f"{verdict.status}.{verdict.reason}": 1} if (verdict.reason or "").isidentifier() else {}
     return {verdict.status: 1, "passed": int(bool(verdict.passed)), **({} if verdict.status == "scored" else why)}
+
+
+def unscored_notes(manifest: Manifest) -> list[str]:
+    """A warning where a table of verdicts has some without a score, with their reasons."""
+    counted = {status: manifest.metrics.get(status, 0) for status in SILENT}
+    if not any(counted.values()):
+        return []
+    reasons = {name: n for name, n in manifest.metrics.items() if name.partition(".")[0] in SILENT and "." in name}
+    why = ", ".join(f"{name.partition('.')[2]} {n:,.0f}" for name, n in sorted(reasons.items()))
+    found = ", ".join(f"{n:,.0f} are {SILENT[status]}" for status, n in counted.items() if n)
+    return [f"warning: of {manifest.counts.used:,} verdicts {found}{why and f' ({why})'}"]
 
 
 class Verification(RowOperation[Trajectory, Verdict]):

@@ -15,8 +15,9 @@ from typing import ClassVar, Literal
 import msgspec
 from pydantic import Field
 
+from agentmill.schemas.ids import digest
 from agentmill.schemas.records.task import Task
-from agentmill.schemas.records.trajectory import Trajectory
+from agentmill.schemas.records.trajectory import AnyItem, Trajectory
 from agentmill.schemas.records.verdict import Verdict
 from agentmill.synthesis.environments.environment import Environment
 from agentmill.synthesis.verifiers.action_pattern import ActionPattern, Regex
@@ -60,7 +61,7 @@ class AnswerMatch(Verifier):
         golds = _golds(task, self.gold)
         if not golds:
             return msgspec.structs.replace(verdict, reason="no_gold")
-        place, text = self._answer(trajectory)
+        place, text = answer_of(trajectory.content, self.answer, self.extract)
         if text is None or not text.strip():
             return msgspec.structs.replace(verdict, status="scored", score=0.0, passed=False, reason="no_answer")
         scores = [self._score(text, gold) for gold in golds]
@@ -69,18 +70,8 @@ class AnswerMatch(Verifier):
         passed = score >= self.pass_at - ROUNDING
         return msgspec.structs.replace(verdict, status="scored", score=score, passed=passed, evidence=evidence)
 
-    def _answer(self, trajectory: Trajectory) -> tuple[int | None, str | None]:
-        place, text = last_answer(trajectory.content)
-        if self.answer is not None:
-            place = max(self.answer.places(trajectory.content), default=None)
-            text = "" if place is None else answer_at(trajectory.content, place)
-        if place is None or self.extract is None:
-            return place, None if place is None else text
-        found = list(re.finditer(self.extract, text))
-        return place, (found[-1][1] if found[-1].re.groups else found[-1][0]) if found else None
-
     def _score(self, text: str, gold: str | float) -> float:
-        if not isinstance(gold, str) or _number(gold) is not None:
+        if not isinstance(gold, str) or number_of(gold) is not None:
             return float(self._equals_number(text, gold))
         answer, wanted = (self._normal(each) for each in (text, gold))
         if self.method == "exact":
@@ -91,9 +82,9 @@ class AnswerMatch(Verifier):
 
     def _equals_number(self, text: str, gold: str | float) -> bool:
         """Whether the answer is the number, or, unless it must be exact, holds it."""
-        wanted = _number(str(gold))
-        alone = _number(text)
-        found = [alone] if alone is not None else [_number(each) for each in NUMBER.findall(text)]
+        wanted = number_of(str(gold))
+        alone = number_of(text)
+        found = [alone] if alone is not None else [number_of(each) for each in NUMBER.findall(text)]
         if alone is None and self.method == "exact" and len(found) != 1:
             return False
         return any(each is not None and wanted is not None and self._near(each, wanted) for each in found)
@@ -102,10 +93,46 @@ class AnswerMatch(Verifier):
         return math.isclose(value, wanted, rel_tol=self.tolerance, abs_tol=self.tolerance if wanted == 0 else 0.0)
 
     def _normal(self, text: str) -> str:
-        """As SQuAD's script compares answers."""
-        if not self.normalise:
-            return text.strip()
-        return " ".join(ARTICLES.sub(" ", text.lower().translate(PUNCTUATION)).split())
+        return normalise_text(text) if self.normalise else text.strip()
+
+
+def answer_of(
+    content: Sequence[AnyItem], answer: ActionPattern | None, extract: str | None = None
+) -> tuple[int | None, str | None]:
+    """The item that answers and its text: the last one that ``answer`` fits, by default the agent's last action.
+
+    With ``extract`` the text is the last match, or its first group. It is ``None`` where there is no item or no match.
+    """
+    place, text = last_answer(content)
+    if answer is not None:
+        place = max(answer.places(content), default=None)
+        text = "" if place is None else answer_at(content, place)
+    if place is None or extract is None:
+        return place, None if place is None else text
+    found = list(re.finditer(extract, text))
+    return place, (found[-1][1] if found[-1].re.groups else found[-1][0]) if found else None
+
+
+def normalise_text(text: str) -> str:
+    """A text without case, punctuation, articles and repeated spaces, as SQuAD's script compares answers."""
+    return " ".join(ARTICLES.sub(" ", text.lower().translate(PUNCTUATION)).split())
+
+
+def answer_key(text: str) -> str | None:
+    """A digest that is equal for answers that mean the same; ``None`` for a text without an answer.
+
+    A number alone is compared as a number. Of other texts, their normalised forms and the numbers in them are: SQuAD's
+    removes decimal points and signs, after which 1.5 would equal 15.
+    """
+    if not text.strip():
+        return None
+    alone = number_of(text)
+    if alone is not None:
+        # A large exponent is infinite as a float, and -0 equals 0.
+        return digest("number", alone + 0.0 if math.isfinite(alone) else str(alone))
+    # Without its article nothing would be left of the choice "A", nor without punctuation of "?".
+    words = normalise_text(text) or " ".join(text.lower().translate(PUNCTUATION).split()) or text.strip()
+    return digest("text", words, [str(number_of(each)) for each in NUMBER.findall(text)])
 
 
 def f1(answer: Sequence[str], gold: Sequence[str]) -> float:
@@ -122,7 +149,7 @@ def _golds(task: Task | None, path: str) -> list[str | float]:
     return [each for each in every if isinstance(each, str | int | float) and not isinstance(each, bool) and each != ""]
 
 
-def _number(text: str | float) -> float | None:
+def number_of(text: str | float) -> float | None:
     """A number, with commas between thousands, a currency or a per cent sign around it."""
     plain = str(text).strip().strip("$€£% ").removesuffix(".")
     if not re.fullmatch(NUMBER.pattern, plain):

@@ -52,6 +52,12 @@ def test_annotations_that_rows_ask_for(
             ("where: {verdict: judge}", "verdict"),
         ),
         ("pick", {"of": "x", "score": "verdict:judge"}, ("score: verdict:judge", "verdict")),
+        ("pick", {"of": "x", "by": "vote", "score": "passed:judge"}, ("score: passed:judge", "verdict")),
+        (
+            "combine",
+            {"of": "x", "scores": [{"score": "reward"}, {"score": "value:judge"}]},
+            ("scores.score: value:judge", "value"),
+        ),
         ("step_value", {"of": "x", "method": "broadcast", "score": "passed:judge"}, ("score: passed:judge", "verdict")),
         ("branch", {**ACTING, "given": "judge"}, ("given: judge", "label")),
         (

@@ -261,6 +261,15 @@ def test_names_that_a_step_writes_can_be_asked_for(tmp_path: Path) -> None:
     assert [step.name for step in plan.steps[5:]] == ["weighted", "pick", "constrained"]
 
 
+def test_names_in_the_scores_of_combine_are_found(tmp_path: Path) -> None:
+    combine = {"operator": "combine", "of": "explored", "verdicts": "verdicts", "as": "combined"}
+    scores = [{"score": "passed:check_outcome", "weight": 2, "veto": True}, {"score": "reward"}]
+    picked = {**PICK, "verdicts": "combined", "score": "verdict:combine"}
+    assert plan_of(tmp_path, [*JUDGED, {**combine, "scores": scores}, picked]).steps[-1].name == "pick"
+    with user_error("annotation-missing", "scores.score: verdict:judge", "check_outcome"):
+        plan_of(tmp_path, [*JUDGED, {**combine, "scores": [*scores, {"score": "verdict:judge"}]}])
+
+
 def test_a_verifier_writes_verdicts_of_the_name_it_is_given(tmp_path: Path) -> None:
     named = [*WORLD, SAMPLE, {**CHECK, "name": "goal"}]
     assert plan_of(tmp_path, [*named, {**PICK, "score": "passed:goal"}]).steps[-1].name == "pick"

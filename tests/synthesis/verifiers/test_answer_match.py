@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agentmill.schemas.records.verdict import Verdict
-from agentmill.synthesis.verifiers.answer_match import AnswerMatch, f1
+from agentmill.synthesis.verifiers.answer_match import AnswerMatch, answer_key, f1
 from tests.builders import agent_message, called, instruction, seen, task, trajectory
 
 
@@ -75,3 +75,29 @@ async def test_a_share_may_pass() -> None:
 def test_f1_of_words() -> None:
     assert f1(["a", "b", "b"], ["b", "c"]) == pytest.approx(0.4)
     assert (f1([], []), f1(["a"], [])) == (1.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("The  Eiffel Tower!", "eiffel tower", True),
+        ("$1,234.50", "1234.5", True),
+        ("3.0", "30", False),
+        ("-2", "2", False),
+        ("0", "-0", True),
+        ("It is 1.5", "It is 15", False),
+        ("It is 1,500.", "it is 1500", True),
+        # Choices, of which SQuAD's normalisation leaves nothing.
+        ("A", "(a).", True),
+        ("A", "B", False),
+        ("?", "!", False),
+        ("1e999", "2e999", True),
+        ("1e999", "-1e999", False),
+    ],
+)
+def test_answers_that_mean_the_same_have_one_key(one: str, other: str, same: bool) -> None:
+    assert (answer_key(one) == answer_key(other)) is same
+
+
+def test_blank_text_has_no_key() -> None:
+    assert answer_key(" \n") is None
