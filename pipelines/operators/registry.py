@@ -59,6 +59,7 @@ OPERATORS = Operators(
         "audit_judge": "agentmill.pipelines.operators.audit_judge:AuditJudge",
         "branch": "agentmill.pipelines.operators.branch:Branch",
         "check_tokens": "agentmill.pipelines.operators.check_tokens:CheckTokens",
+        "dedup": "agentmill.pipelines.operators.dedup:Dedup",
         "evaluate": "agentmill.pipelines.operators.evaluate:Evaluate",
         "evolve": "agentmill.pipelines.operators.evolve:Evolve",
         "expert": "agentmill.pipelines.operators.rollout:Expert",
