@@ -73,6 +73,11 @@ print(json.dumps({"seconds": time.process_time() - began, "kept": kept}))
 """
 
 
+def word(number: int) -> str:
+    """A word of four letters: datatrove takes all numbers for the same."""
+    return "".join(chr(ord("a") + number // 26**place % 26) for place in range(4))
+
+
 def texts(chance: random.Random, number: int) -> list[list[str]]:
     """The words of a trajectory that is like no other, or with ``EVERY`` an edited copy of the one before."""
     if number % EVERY == EVERY - 1:
@@ -80,9 +85,9 @@ def texts(chance: random.Random, number: int) -> list[list[str]]:
         # Of n words, k that differ change at most 5 k of n - 4 shingles.
         total = len(found) * WORDS
         for place in chance.sample(range(total), round(total * chance.uniform(0.016, 0.031))):
-            found[place // WORDS][place % WORDS] = f"new{chance.randrange(VOCABULARY)}"
+            found[place // WORDS][place % WORDS] = word(chance.randrange(VOCABULARY, 2 * VOCABULARY))
         return found
-    return [[f"w{chance.randrange(VOCABULARY)}" for _ in range(WORDS)] for _ in range(2 * TURNS + 1)]
+    return [[word(chance.randrange(VOCABULARY)) for _ in range(WORDS)] for _ in range(2 * TURNS + 1)]
 
 
 def made(number: int) -> Trajectory:

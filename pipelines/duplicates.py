@@ -19,6 +19,7 @@ sequences and the same seed, whatever the order of the sequences.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import re
@@ -267,40 +268,52 @@ class Linker:
 
 
 class ShingleFile:
-    """Sets of shingles in a temporary file, eight bytes for each, until it is closed."""
+    """Sets of shingles of ``size`` tokens in a temporary file, eight bytes for each, until it is closed."""
 
-    def __init__(self) -> None:
+    def __init__(self, size: int) -> None:
         self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by ``close``
+        self._size = size
         self._places: dict[int, tuple[int, int]] = {}
         self._end = 0
+        self._batch: dict[int, Sequence[bytes]] = {}
+        self._tokens = 0
 
-    def add(self, numbers: Sequence[int], sequences: Sequence[Sequence[bytes]], size: int) -> None:
-        """Write the sets of some sequences. Raises ``UserError`` if the device is full."""
-        hashes, offsets = shingles(sequences, size)
-        for number, start, end in zip(numbers, offsets[:-1], offsets[1:], strict=True):
-            data = np.unique(hashes[start:end]).tobytes()
-            try:
-                self._file.write(data)
-            except OSError as error:
-                raise UserError(
-                    f"{tempfile.gettempdir()}: {error.strerror} while sets of shingles are compared there\n"
-                    "free some space, or set TMPDIR to a folder on another device",
-                    ErrorCode.NO_SPACE,
-                ) from error
-            self._places[number] = (self._end, len(data))
-            self._end += len(data)
+    def add(self, number: int, tokens: Sequence[bytes]) -> None:
+        """Add the set of a sequence. Raises ``UserError`` if the device is full, ``ValueError`` for an empty one."""
+        self._batch[number] = tokens
+        self._tokens += len(tokens)
+        if self._tokens >= BATCH_TOKENS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what was added; to be called before sets are compared. Raises as ``add``."""
+        hashes, offsets = shingles(list(self._batch.values()), self._size)
+        try:
+            for number, start, end in zip(self._batch, offsets[:-1], offsets[1:], strict=True):
+                data = np.unique(hashes[start:end]).tobytes()
+                self._places[number] = (self._end, len(data))
+                self._end += self._file.write(data)
+            self._file.flush()
+        except OSError as error:
+            raise UserError(
+                f"{tempfile.gettempdir()}: {error.strerror} while sets of shingles are compared there\n"
+                "free some space, or set TMPDIR to a folder on another device",
+                ErrorCode.NO_SPACE,
+            ) from error
+        self._batch, self._tokens = {}, 0
 
     def __contains__(self, number: object) -> bool:
         return number in self._places
 
     def jaccard(self, first: int, second: int) -> float:
-        """The similarity of two sets that were added."""
-        self._file.flush()
+        """The similarity of two sets that were written."""
         return jaccard(self._get(first), self._get(second))
 
     def close(self) -> None:
         """Remove the file."""
-        self._file.close()
+        # What could not be written would be tried again.
+        with contextlib.suppress(OSError):
+            self._file.close()
 
     def _get(self, number: int) -> Hashes:
         start, length = self._places[number]

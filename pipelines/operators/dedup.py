@@ -183,6 +183,7 @@ class Deduplication(RowOperation[Trajectory, Selection]):
         self._rows = sum(table.manifest.counts.written for table in tables)
         self._tokens = partial(tokens_of, parameters.on)
         self._duplicates: dict[str, Duplicate] = {}
+        self._empty: set[str] = set()
 
     def open(self) -> None:
         """Find the groups. Raises ``UserError`` for tables that cannot be read, or if the device is full."""
@@ -199,7 +200,7 @@ class Deduplication(RowOperation[Trajectory, Selection]):
         for band in range(linker.bands):
             stop.check()
             linker.compare(band)
-        with closing(ShingleFile()) as sets:
+        with closing(ShingleFile(self._size)) as sets:
             undecided = linker.undecided()
             self._write_sets(census, {number for pair in undecided for number in pair}, sets)
             for _ in linker.decide(undecided, sets):
@@ -225,7 +226,7 @@ class Deduplication(RowOperation[Trajectory, Selection]):
                 measures["equal" if found.similarity is None else "near"] = 1
                 reason = found.reason(self._parameters.near)
                 similarity = 1.0 if found.similarity is None else found.similarity
-            elif not self._tokens(record):
+            elif name in self._empty:
                 measures["nothing_to_compare"] = 1
         if self._parameters.within == "task" and record.task_id is None:
             measures["without_task"] = 1
@@ -255,6 +256,8 @@ class Deduplication(RowOperation[Trajectory, Selection]):
                     found = score(self._parameters.score, trajectory, annotations)
                     place = np.inf if found is None else -found
                 content = content_of(self._parameters.on, trajectory, tokens) if tokens else None
+                if content is None:
+                    self._empty.add(trajectory.trajectory_id)
                 new = census.add(trajectory.trajectory_id, place, self._scope(trajectory), content)
                 if new and table is not None:
                     table.add(tokens)
@@ -269,7 +272,8 @@ class Deduplication(RowOperation[Trajectory, Selection]):
         shards = [path for each in self._shards for path in each]
         for place, trajectory in stream(shards, self._columns(), np.array(sorted(again), dtype=np.int64)):
             stop.check()
-            sets.add([again[place]], [self._tokens(trajectory)], self._size)
+            sets.add(again[place], self._tokens(trajectory))
+        sets.flush()
 
     def _columns(self) -> list[str]:
         return ["trajectory_id", "content", "task_id", "system_prompt", "outcome"]
@@ -281,7 +285,7 @@ class Deduplication(RowOperation[Trajectory, Selection]):
         return f"trajectory {trajectory.trajectory_id}" if trajectory.task_id is None else f"task {trajectory.task_id}"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_duplicates": {}}
+        return {**self.__dict__, "_duplicates": {}, "_empty": set()}
 
 
 def tokens_of(on: On, trajectory: Trajectory) -> list[bytes]:
