@@ -62,7 +62,7 @@ _WORD = re.compile(rf"[{_UNSPACED}]|[^\W{_UNSPACED}]+")
 
 
 def words_of(texts: Iterable[str]) -> list[bytes]:
-    """The words of texts, in order: runs of letters, digits and ``_`` in lower case; no marks or spaces."""
+    """The words of texts, in order: runs of letters, digits and ``_`` in lower case; no punctuation or spaces."""
     found: list[bytes] = []
     for text in texts:
         lower = text.lower()
@@ -116,7 +116,7 @@ def banding(near: float) -> tuple[int, int]:
     The bands are the longest that find a pair of just this similarity with probability ``RECALL``: a longer band has
     fewer candidates that are no duplicates.
     """
-    fitting = (rows for rows in range(PERMUTATIONS, 0, -1) if _recall(near, rows) >= RECALL)
+    fitting = (rows for rows in range(PERMUTATIONS, 0, -1) if _found(near, rows) >= RECALL)
     rows = next(fitting, 1)
     return PERMUTATIONS // rows, rows
 
@@ -175,7 +175,7 @@ def estimates(signatures: Signatures, first: Numbers, second: Numbers) -> npt.ND
 
 
 class Groups:
-    """Connected components of numbered things, by union-find; the smallest number of a group stands for it."""
+    """Connected components of numbered things, by union-find; the smallest number of a group represents it."""
 
     def __init__(self, size: int) -> None:
         self._parents: Numbers = np.arange(size)
@@ -330,7 +330,7 @@ def similarities(
     return found | {pair: sets.jaccard(*pair) for pair in known if pair[0] in sets and pair[1] in sets}
 
 
-def _recall(near: float, rows: int) -> float:
+def _found(near: float, rows: int) -> float:
     return candidate_probability(near, PERMUTATIONS // rows, rows)
 
 

@@ -7,6 +7,7 @@ left out is kept. Every worker reads the tables for itself, as for ``pick``.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
@@ -72,7 +73,7 @@ class Dedup(FilterParameters):
         description="which is kept: of the first table named, the best by score, or that of fewest turns; then by id",
     )
     score: Criterion = Field(default="outcome", description="the best by this, with prefer: score")
-    within: Literal["all", "task"] = Field(default="all", description="whether only runs of one task are compared")
+    within: Literal["all", "task"] = Field(default="all", description="all are compared, or only those of the same task")
     seed: int = Field(default=0, ge=0, lt=2**63, description="of the permutations")
     name: str = Field(default="dedup", description="what the selection is called")
 
@@ -136,10 +137,10 @@ class Census:
 
     def __init__(self) -> None:
         self.ids: list[str] = []
-        self.numbers: list[int] = []
-        self.places: list[float] = []
+        self.numbers = array("q")
+        self.places = array("d")
         self.contents: dict[bytes, int] = {}
-        self.scopes: list[int] = []
+        self.scopes = array("Q")
 
     def add(self, trajectory_id: str, place: float, scope: str, content: bytes | None) -> bool:
         """Add a trajectory; ``content`` is ``None`` where it is not compared. Whether the content is a new one."""
