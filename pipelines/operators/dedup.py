@@ -73,7 +73,7 @@ class Dedup(FilterParameters):
         description="which is kept: of the first table named, the best by score, or that of fewest turns; then by id",
     )
     score: Criterion = Field(default="outcome", description="the best by this, with prefer: score")
-    within: Literal["all", "task"] = Field(default="all", description="all are compared, or only those of the same task")
+    within: Literal["all", "task"] = Field(default="all", description="all are compared, or only those of one task")
     seed: int = Field(default=0, ge=0, lt=2**63, description="of the permutations")
     name: str = Field(default="dedup", description="what the selection is called")
 
