@@ -60,6 +60,7 @@ OPERATORS = Operators(
         "branch": "agentmill.pipelines.operators.branch:Branch",
         "check_tokens": "agentmill.pipelines.operators.check_tokens:CheckTokens",
         "combine": "agentmill.pipelines.operators.combine:Combine",
+        "dedup": "agentmill.pipelines.operators.dedup:Dedup",
         "evaluate": "agentmill.pipelines.operators.evaluate:Evaluate",
         "evolve": "agentmill.pipelines.operators.evolve:Evolve",
         "expert": "agentmill.pipelines.operators.rollout:Expert",

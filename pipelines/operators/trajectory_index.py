@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from agentmill.schemas.arrow.convert import from_arrow
+from agentmill.schemas.arrow.layout import VERSION_COLUMN
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.trajectory import Trajectory
@@ -34,7 +37,7 @@ class TrajectoryIndex:
         """All trajectories, in order. Raises ``UserError`` for an id that is there twice and for a damaged file."""
         self._forget()
         for path in self._paths:
-            for group in range(_count_groups(path)):
+            for group in range(len(_group_sizes(path))):
                 table = self._group(path, group)
                 for start in range(0, len(table), ROWS_AT_ONCE):
                     for row, trajectory in enumerate(_records(path, table.slice(start, ROWS_AT_ONCE)), start):
@@ -67,17 +70,41 @@ class TrajectoryIndex:
         self._forget()
 
 
-def _count_groups(path: Path) -> int:
+def stream(
+    paths: Iterable[Path], columns: Sequence[str], wanted: npt.NDArray[np.int64] | None = None
+) -> Iterator[tuple[int, Trajectory]]:
+    """The trajectories of some shards with their numbers from 0, in order, with some columns alone.
+
+    With ``wanted``, sorted numbers, only these are decoded, and row groups without any are not read. Nothing is kept
+    but one row group. Raises ``UserError`` for a damaged file.
+    """
+    start = 0
+    for path in paths:
+        for group, rows in enumerate(_group_sizes(path)):
+            own = np.arange(start, start + rows)
+            if wanted is not None:
+                own = wanted[np.searchsorted(wanted, start) : np.searchsorted(wanted, start + rows)]
+            table = _read_group(path, group, [*columns, VERSION_COLUMN]) if len(own) else None
+            for first in range(0, len(own), ROWS_AT_ONCE):
+                numbers = own[first : first + ROWS_AT_ONCE]
+                assert table is not None
+                yield from zip(numbers.tolist(), _records(path, table.take(numbers - start)), strict=True)
+            start += rows
+
+
+def _group_sizes(path: Path) -> list[int]:
+    """The number of rows of each row group."""
     try:
-        return int(pq.read_metadata(path).num_row_groups)
+        metadata = pq.read_metadata(path)
     except (pa.ArrowException, OSError) as error:
         raise _unreadable(path, error) from error
+    return [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
 
 
-def _read_group(path: Path, group: int) -> pa.Table:
+def _read_group(path: Path, group: int, columns: Sequence[str] | None = None) -> pa.Table:
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            return file.read_row_group(group)
+            return file.read_row_group(group, columns)
     except (pa.ArrowException, OSError) as error:
         raise _unreadable(path, error) from error
 

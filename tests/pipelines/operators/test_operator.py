@@ -36,6 +36,7 @@ KNOWN: dict[str, tuple[dict[str, Any], dict[str, list[str]]]] = {
     ),
     "check_tokens": ({"of": "x", "tokenizer": "m"}, {"of": ["Trajectory"]}),
     "combine": ({"of": "x", "scores": [{"score": "reward"}]}, {"of": ["Trajectory"]}),
+    "dedup": ({"of": "x", "near": 0.8}, {"of": ["Trajectory"]}),
     "evolve": ({"of": "t", "environments": "e"}, {"of": ["Task"], "environments": ["EnvironmentSpec"]}),
     "expert": ({"tasks": "t", "environments": "e"}, {"tasks": ["Task"], "environments": ["EnvironmentSpec"]}),
     "filter": ({"of": "x", "where": [{"field": "split", "equals": "train"}]}, {"of": ["Trajectory"]}),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from pathlib import Path
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
@@ -91,3 +92,28 @@ def test_other_records_are_refused(tmp_path: Path) -> None:
     tasks = write_table(tmp_path / "tasks", [[task(0)]])
     with user_error("wrong-record-type", "Task", "Trajectory"):
         list(TrajectoryIndex([tasks]).scan())
+
+
+@pytest.mark.parametrize("together", [1, 2, 100])
+def test_some_are_streamed_by_number(tables: list[Table], together: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contents, "ROWS_AT_ONCE", together)
+    shards = [path for table in tables for path in table.shards()]
+    whole = list(contents.stream(shards, ["trajectory_id", "content"]))
+    assert [number for number, _ in whole] == list(range(len(RUNS)))
+    assert [run.trajectory_id for _, run in whole] == [run.trajectory_id for run in RUNS]
+    assert [run.content for _, run in whole] == [run.content for run in RUNS]
+    assert {run.task_id for _, run in whole} == {None}
+    wanted = [0, 3, len(RUNS) - 1]
+    some = list(contents.stream(shards, ["trajectory_id", "content"], np.array(wanted)))
+    assert some == [whole[number] for number in wanted]
+
+
+def test_groups_without_any_are_not_read(tables: list[Table], monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[Path] = []
+    original = contents._read_group
+    monkeypatch.setattr(contents, "_read_group", lambda path, *rest: read.append(path) or original(path, *rest))
+    shards = [path for table in tables for path in table.shards()]
+    assert list(contents.stream(shards, ["trajectory_id"], np.array([], dtype=np.int64))) == []
+    assert not read
+    ((number, _),) = contents.stream(shards, ["trajectory_id", "content"], np.array([len(RUNS) - 1]))
+    assert (number, read) == (len(RUNS) - 1, shards[-1:])
