@@ -1,6 +1,6 @@
 """``dedup``: of each group of duplicates one trajectory is kept, by text or by structure; the rows stay as they are.
 
-Memory of a worker, besides one row group: with ``near`` about 1.6 kB per trajectory while the groups are found, 1,024
+Memory of a worker, besides one row group: with ``near`` about 1.3 kB per trajectory while the groups are found, 1,024
 bytes of it for the signature (``agentmill.pipelines.duplicates``); 0.3 kB without ``near``. Afterwards only what is
 left out is kept. Every worker reads the tables for itself, as for ``pick``.
 """
