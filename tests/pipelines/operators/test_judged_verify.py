@@ -63,7 +63,9 @@ def test_trajectories_are_judged_by_a_served_model(runs: Path) -> None:
 
 def test_what_a_judge_cannot_answer_is_reported_and_what_a_server_refuses_dropped(runs: Path) -> None:
     def half(body: Any) -> Reply:
-        return text("hm") if "put ball" in str(body["messages"]) else status(400, message="no such thing")
+        # Refused is one conversation alone: what is asked to find out whether all are refused gets an answer.
+        other = "Where is the ball" not in str(body["messages"])
+        return text("hm") if other else status(400, message="no such thing")
 
     with FakeOpenAi(half) as server:
         manifest = job(runs, "judge", "verdicts", judge(), **GIVEN).run(endpoints(server))
