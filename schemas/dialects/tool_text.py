@@ -78,7 +78,7 @@ def written_out(
     """``messages`` in ``tool_format``, each with the places of those that it is made of.
 
     The results of parallel calls, one message each, become one. Without tools and calls, and in ``native``, all stay as
-    they are. The list of tools has no place where there was no system prompt.
+    they are. A system prompt that was added for the list of tools is made of no message.
     """
     if tool_format == "native" or not (tools or any(message.tool_calls for message in messages)):
         return [(message, [place]) for place, message in enumerate(messages)]

@@ -106,7 +106,8 @@ def _typed(action: AnyAction, properties: Mapping[str, Any]) -> AnyAction:
 
 def _as_declared(value: object, schema: object) -> object:
     types = schema.get("type", "string") if isinstance(schema, dict) else "string"
-    if not isinstance(value, str) or types == "string" or "string" in types:
+    # A schema may be anything that a model wrote.
+    if not isinstance(value, str) or not isinstance(types, str | list) or "string" in types:
         return value
     found = decoded_json(value)
     return value if found is None else found

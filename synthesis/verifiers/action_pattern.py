@@ -67,7 +67,7 @@ class ActionPattern(Config):
         return [place for place in range(len(content)) if self.fits(content, place)]
 
     def fits(self, content: Sequence[AnyItem], place: int) -> bool:
-        """Whether it fits the item at ``place``; what was proposed, or said to others, is no action."""
+        """Whether it fits the item at ``place``; a proposal, or a message to other agents, is no action."""
         item = content[place]
         if self.observation is not None:
             text = getattr(item, "content", None) or getattr(item, "axtree", None) or getattr(item, "html", None) or ""

@@ -20,7 +20,7 @@ from agentmill.schemas.records.verdict import Verdict
 from agentmill.synthesis.rollouts.delimiting import delimited, judging_prompt
 from agentmill.synthesis.verifiers.judging import Answer, Panel, Question, ask_all, object_schema, prompt_digest, spent
 from agentmill.synthesis.verifiers.rules import Rule, asked_first
-from agentmill.synthesis.verifiers.verifier import Finding, ModelVerifier, Part, weighted
+from agentmill.synthesis.verifiers.verifier import Finding, ModelVerifier, Part, PartId, check_ids, weighted
 
 
 def _with_id(value: Any) -> Any:
@@ -30,7 +30,7 @@ def _with_id(value: Any) -> Any:
 class Requirement(Config):
     """One requirement: ``text`` for the judges, ``rule`` over the actions, or both, which then must both hold."""
 
-    id: str = Field(pattern=r"^[A-Za-z0-9_-]+$", description="what it is called: the verdict is NAME/ID")
+    id: PartId
     text: str | None = Field(default=None, min_length=1, description="what judges check, in words")
     rule: Annotated[Rule, BeforeValidator(_with_id)] | None = Field(
         default=None, description="what is computed: a rule as in check_rules, without an id"
@@ -62,10 +62,7 @@ class CheckRubric(ModelVerifier):
 
     @model_validator(mode="after")
     def _ids_differ(self) -> CheckRubric:
-        ids = self.parts()
-        twice = next((each for each in ids if ids.count(each) > 1), None)
-        if twice is not None:
-            raise ValueError(f"two requirements have the id {twice!r}; give one of them another")
+        check_ids(self.parts(), "requirements")
         return self
 
     def parts(self) -> list[str]:

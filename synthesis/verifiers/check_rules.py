@@ -14,7 +14,7 @@ from agentmill.schemas.records.verdict import Label, Verdict
 from agentmill.synthesis.environments.environment import Environment
 from agentmill.synthesis.step_values import steps_of
 from agentmill.synthesis.verifiers.rules import Rule, Violation, asked_first
-from agentmill.synthesis.verifiers.verifier import Finding, Part, Verifier, weighted
+from agentmill.synthesis.verifiers.verifier import Finding, Part, Verifier, check_ids, weighted
 
 JUDGE = "rules"
 
@@ -25,7 +25,7 @@ class CheckRules(Verifier):
     writes_labels: ClassVar[bool] = True
 
     name: str = "check_rules"
-    rules: list[Rule] = Field(min_length=1, description="what is checked, see synthesis/verifiers/rules.py")
+    rules: list[Rule] = Field(min_length=1, description="what is checked, see docs/verifying.md")
     per_step: bool = Field(
         False, description="a verdict on each step, too: views can leave out those that break a rule"
     )
@@ -33,10 +33,7 @@ class CheckRules(Verifier):
 
     @model_validator(mode="after")
     def _ids_differ(self) -> CheckRules:
-        ids = [rule.id for rule in self.rules]
-        twice = next((each for each in ids if ids.count(each) > 1), None)
-        if twice is not None:
-            raise ValueError(f"two rules have the id {twice!r}; give one of them another")
+        check_ids(self.parts(), "rules")
         return self
 
     def parts(self) -> Sequence[str]:

@@ -118,7 +118,7 @@ class JudgeVerifier(ModelVerifier):
     async def _round(
         self, trajectory: Trajectory, panel: Panel, others: Sequence[str | None], number: int
     ) -> tuple[list[Answer[Any]], list[Opinion]]:
-        """The answers of all judges, who know what ``others`` said, and what follows from them."""
+        """The answers of all judges, who see what the ``others`` answered, and what follows from them."""
         wanted: type[Any] = BinaryAnswer if self.scale == "binary" else GradedAnswer
         orders = [False, True] if self.swap else [False]
         found = [

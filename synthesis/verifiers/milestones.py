@@ -18,7 +18,7 @@ from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.records.verdict import Label
 from agentmill.synthesis.environments.environment import Environment
 from agentmill.synthesis.verifiers.action_pattern import ActionPattern
-from agentmill.synthesis.verifiers.verifier import ROUNDING, Finding, Verifier
+from agentmill.synthesis.verifiers.verifier import ROUNDING, Finding, PartId, Verifier, check_ids
 
 JUDGE = "milestones"
 
@@ -26,7 +26,7 @@ JUDGE = "milestones"
 class Milestone(Config):
     """Something that a trajectory has to reach, and what it is worth."""
 
-    id: str = Field(pattern=r"^[A-Za-z0-9_-]+$", description="what it is called: the verdict is NAME/ID")
+    id: PartId
     of: ActionPattern = Field(description="it is reached by the first item that this fits")
     weight: float = Field(default=1.0, gt=0, description="how much of the score it is")
 
@@ -43,10 +43,7 @@ class Milestones(Verifier):
 
     @model_validator(mode="after")
     def _ids_differ(self) -> Milestones:
-        ids = [each.id for each in self.milestones]
-        twice = next((each for each in ids if ids.count(each) > 1), None)
-        if twice is not None:
-            raise ValueError(f"two milestones have the id {twice!r}; give one of them another")
+        check_ids(self.parts(), "milestones")
         return self
 
     def parts(self) -> Sequence[str]:

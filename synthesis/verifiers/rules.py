@@ -41,6 +41,7 @@ from agentmill.schemas.views.conversation import answers
 from agentmill.synthesis.environments.environment import misfit
 from agentmill.synthesis.step_values import steps_of
 from agentmill.synthesis.verifiers.action_pattern import ActionPattern, Regex
+from agentmill.synthesis.verifiers.verifier import PartId
 
 NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][-+]?\d+)?(?![\w])")
 FORMS = ("never", "before", "after", "at_least", "at_most", "within", "answer", "grounded", "legal", "repeats", "idle")
@@ -88,7 +89,7 @@ class Violation(msgspec.Struct, frozen=True):
 class Rule(Config):
     """One rule: it has an ``id`` and one form. A trajectory without what ``when`` names is left alone."""
 
-    id: str = Field(pattern=r"^[A-Za-z0-9_-]+$", description="what it is called: the verdict is NAME/ID")
+    id: PartId
     weight: float = Field(default=1.0, gt=0, description="how much of the score it is")
     veto: bool = Field(default=False, description="whoever breaks it does not pass, whatever the score")
     when: ActionPattern | None = Field(default=None, description="it applies only where this occurs")

@@ -2,7 +2,7 @@
 
 A step is shown as observation, action, observation (STEVE, arXiv:2503.12532). Critical steps are named by their numbers
 in the whole transcript, at most a share of them (ATLaS, arXiv:2503.02197). Steps that a branch copied are judged in the
-trajectory they come from, so each node of a search tree is judged once.
+trajectory they come from, so each node of a search tree that is part of a trajectory is judged once.
 """
 
 from __future__ import annotations

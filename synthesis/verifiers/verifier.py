@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import msgspec
+from pydantic import Field
 
 from agentmill.schemas.config import Config
 from agentmill.schemas.records.task import Task
@@ -21,6 +22,8 @@ from agentmill.synthesis.environments.environment import Environment
 
 ROUNDING = 1e-9
 """By so much a sum of weights may miss what it should be."""
+
+PartId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$", description="what it is called: the verdict is NAME/ID")]
 
 Need = Literal["tasks", "environments"]
 Finding = Verdict | Label
@@ -88,6 +91,13 @@ class Part(msgspec.Struct, frozen=True):
     met: bool | None
     weight: float = 1.0
     veto: bool = False
+
+
+def check_ids(ids: Sequence[str], what: str) -> None:
+    """Raises ``ValueError`` where two of the things that a verifier checks apart have one id; ``what`` they are."""
+    twice = next((each for each in ids if ids.count(each) > 1), None)
+    if twice is not None:
+        raise ValueError(f"two {what} have the id {twice!r}; give one of them another")
 
 
 def weighted(verdict: Verdict, parts: Sequence[Part], pass_at: float, **evidence: Any) -> Verdict:
