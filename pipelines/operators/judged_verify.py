@@ -20,6 +20,7 @@ from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.records.verdict import Verdict
 from agentmill.synthesis.policies import make_policies
 from agentmill.synthesis.policies.policy import Policy, PolicySettings, exhausted
+from agentmill.synthesis.rollouts.call_budget import Budget, Metered, tokens_of
 from agentmill.synthesis.verifiers.judging import Judge, Panel, judge_name
 from agentmill.synthesis.verifiers.verifier import ModelVerifier, findings
 
@@ -111,6 +112,7 @@ class Judging(AsyncOperation[Trajectory, Verdict]):
         self._settings = dict(settings)
         self._seed = seed
         self._policies: dict[str, Policy] = {}
+        self._budgets: dict[str, Budget] = {}
 
     async def open(self) -> None:
         """Load the tasks, if any are needed, and make the judges."""
@@ -134,10 +136,17 @@ class Judging(AsyncOperation[Trajectory, Verdict]):
         task = self._tasks.get(record.task_id) if self._tasks is not None else None
         if task is None and self._tasks is not None:
             return [no_task(self.name, input_id, record)]
-        judges = [Judge(judge_name(policy), policy) for policy in self._policies.values()]
+        budget = self._budgets[input_id] = Budget(None, None)
+        judges = [Judge(judge_name(each), Metered(each, role, budget)) for role, each in self._policies.items()]
         found = findings(self._verifier, record, await self._verifier.judge(task, record, Panel(judges, self._seed)))
+        del self._budgets[input_id]
         sides = {LABELS: found.labels} if found.labels else {}
         return [Result(input_id=input_id, outputs=found.verdicts, sides=sides)]
+
+    def dropped_measures(self, unit: Unit) -> Mapping[str, float]:
+        """Tokens and costs of a trajectory that is dropped, as ``lost_…``."""
+        budget = self._budgets.pop(unit[0], None)
+        return {f"lost_{name}": value for name, value in tokens_of(budget.usage).items()} if budget is not None else {}
 
     def measures(self, output: Verdict) -> Mapping[str, float]:
         """As ``Verification.measures``, with tokens and costs."""

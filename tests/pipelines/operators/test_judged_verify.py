@@ -76,6 +76,17 @@ def test_what_a_judge_cannot_answer_is_reported_and_what_a_server_refuses_droppe
     assert (letter.input_id, letter.blamed, letter.reason) == ("t2", "policy", "refused")
 
 
+def test_what_a_dropped_trajectory_cost_is_counted(runs: Path) -> None:
+    def fails_at_the_second_order(body: Any) -> Reply:
+        swapped = "Criteria:" not in body["messages"][0]["content"] and "Where is the ball" in str(body["messages"])
+        return status(400, message="no such thing") if swapped else approves(body)
+
+    with FakeOpenAi(fails_at_the_second_order) as server:
+        manifest = job(runs, "judge", "verdicts", judge(), **GIVEN, swap=True).run(endpoints(server))
+    assert manifest.counts == Counts(read=2, used=1, dropped=1, written=1)
+    assert 0 < manifest.metrics["lost_prompt_tokens"] < manifest.metrics["prompt_tokens"], "one answer of three"
+
+
 def test_a_rubric_of_rules_needs_no_model(runs: Path) -> None:
     rubric = [{"id": "looks", "rule": {"at_least": 1, "of": {"tool": "look"}}}]
     manifest = job(runs, "check_rubric", "verdicts", of="runs", rubric=rubric).run()
