@@ -99,8 +99,13 @@ def _with_tools(messages: list[tuple[Message, list[int]]], listed: str) -> list[
     if not messages or messages[0][0].role != "system":
         return [(Message(role="system", content=listed), []), *messages]
     (system, places), *rest = messages
-    prompt = "\n\n".join(part for part in (system.content, listed) if part)
-    return [(msgspec.structs.replace(system, content=prompt), places), *rest]
+    return [(with_text(system, listed), places), *rest]
+
+
+def with_text(system: Message, text: str) -> Message:
+    """A system prompt with ``text`` at its end."""
+    prompt = "\n\n".join(part for part in (system.content, text) if part)
+    return msgspec.structs.replace(system, content=prompt)
 
 
 def _as_text(message: Message, text: ToolText) -> Message:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from agentmill.schemas.chat import grouped, to_functions, to_messages
+from agentmill.schemas.dialects.tool_text import with_text
 from agentmill.schemas.records.rows import Message
 from agentmill.schemas.records.trajectory import Action, AnyItem, Trajectory
 
@@ -47,8 +48,7 @@ def with_system(dialogue: Sequence[ConversationTurn], text: str) -> list[Convers
     """The conversation with ``text`` at the end of its system prompt, or as one."""
     if not dialogue or dialogue[0].message.role != "system":
         return [ConversationTurn(Message(role="system", content=text)), *dialogue]
-    prompt = "\n\n".join(part for part in (dialogue[0].message.content, text) if part)
-    return [ConversationTurn(msgspec.structs.replace(dialogue[0].message, content=prompt)), *dialogue[1:]]
+    return [ConversationTurn(with_text(dialogue[0].message, text)), *dialogue[1:]]
 
 
 def answers(content: Sequence[AnyItem], item: int) -> list[AnyItem]:
