@@ -86,8 +86,8 @@ class Judging:
 
     async def act(self, conversation: Conversation) -> Turn:
         self.asked.append(conversation)
-        said = self._script(conversation)
-        action = MessageAction(content=said) if isinstance(said, str) else said
+        answer = self._script(conversation)
+        action = MessageAction(content=answer) if isinstance(answer, str) else answer
         return Turn(actions=[action], usage=Usage(prompt_tokens=10, completion_tokens=2))
 
     async def close(self) -> None:
