@@ -28,7 +28,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeGuard
 
 from pydantic import Field, PrivateAttr
 
@@ -156,7 +156,7 @@ def by_position(assignment: str, data: dict[str, Any]) -> str:
     return f"{'.'.join(parts)}{equals}{value}"
 
 
-def is_steps(node: Any) -> bool:
+def is_steps(node: Any) -> TypeGuard[list[Any]]:
     """Whether something is a list of steps."""
     return isinstance(node, list) and any(isinstance(each, dict) and "operator" in each for each in node)
 

@@ -185,7 +185,7 @@ class Planner:
 
     def _note_best(self, best: int | None) -> None:
         """After a loop ``@best`` is the model of its best round; before it is known, which is no matter, its last."""
-        for versions in self._models.values():
+        for versions in (self._models[name] for name in self._will_be_trained if name in self._models):
             version = LAST if best is None else round_name(best)
             if version in versions:
                 versions[BEST] = versions[version]
@@ -201,7 +201,7 @@ class Planner:
         before, models_before = self._outputs, self._models
         after, models_after = dict(before), {name: dict(known) for name, known in models_before.items()}
         for route, steps in fork.routes.items():
-            if route in (BASE, LAST):
+            if route in (BASE, LAST, BEST) or ROUND_NAME.fullmatch(route):
                 raise UserError(
                     f"{place.where}: a route cannot be called {route!r}, which is a version of a model",
                     ErrorCode.NAME_TAKEN,
@@ -388,7 +388,7 @@ class Planner:
         versions = self._models[training.model.partition("@")[0]]
         versions[LAST] = learned
         # Adapters that can be named are served, so a round is noted only where the recipe names it.
-        if self._versions_named & {round_name(step.context.round), BEST}:
+        if step.context.round and self._versions_named & {round_name(step.context.round), BEST}:
             versions[round_name(step.context.round)] = learned
         self._models[name] = {BASE: learned}
 
