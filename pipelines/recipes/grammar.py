@@ -34,7 +34,7 @@ from pydantic import Field, PrivateAttr
 
 from agentmill.pipelines.engine.runner import RunnerConfig
 from agentmill.pipelines.operators.operator import Name
-from agentmill.pipelines.recipes.short_forms import written_out
+from agentmill.pipelines.recipes.short_forms import inner_steps, written_out
 from agentmill.pipelines.recipes.stopping import Until
 from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.schemas.config import Config, override, read_yaml, validate
@@ -183,12 +183,8 @@ def named_steps(steps: list[Any]) -> Iterator[tuple[list[str], str]]:
         if not isinstance(step, dict):
             continue
         yield [str(position)], output_name(step)
-        routes = step.get("routes")
-        inner = [(["steps"], step.get("steps"))]
-        inner += [(["routes", name], each) for name, each in routes.items()] if isinstance(routes, dict) else []
-        for path, each in inner:
-            if isinstance(each, list):
-                yield from (([str(position), *path, *rest], name) for rest, name in named_steps(each))
+        for path, inner in inner_steps(step):
+            yield from (([str(position), *path, *rest], name) for rest, name in named_steps(inner))
 
 
 def output_name(step: dict[str, Any]) -> str:

@@ -105,7 +105,8 @@ def long_form(step: Any) -> Any:
     if not isinstance(step, dict) or not step:
         return step
     step = operator_named(step)
-    if isinstance(step.get("steps"), list):
+    # The `steps` of a view are conditions, in which the name of an operator means something else.
+    if step.get("operator") == ITERATE and isinstance(step.get("steps"), list):
         step = {**step, "steps": [long_form(each) for each in step["steps"]]}
     if step.get("operator") == FORK and isinstance(step.get("routes"), dict):
         routes = {
@@ -217,8 +218,14 @@ def every_step(steps: list[Any]) -> Iterator[JsonObject]:
     for step in steps:
         if isinstance(step, dict):
             yield step
-            routes = step.get("routes")
-            inner = list(routes.values()) if isinstance(routes, dict) else []
-            for each in [step.get("steps"), *inner]:
-                if isinstance(each, list):
-                    yield from every_step(each)
+            for _, inner in inner_steps(step):
+                yield from every_step(inner)
+
+
+def inner_steps(step: Mapping[str, Any]) -> Iterator[tuple[list[str], list[Any]]]:
+    """The lists of steps in a control step, each with its path there; none in another step."""
+    steps, routes = step.get("steps"), step.get("routes")
+    if step.get("operator") == ITERATE and isinstance(steps, list):
+        yield ["steps"], steps
+    if step.get("operator") == FORK and isinstance(routes, dict):
+        yield from ((["routes", name], each) for name, each in routes.items() if isinstance(each, list))

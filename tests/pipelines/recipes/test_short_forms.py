@@ -115,6 +115,11 @@ def test_a_default_that_names_a_table_holds_once_it_is_made(tmp_path: Path) -> N
     assert second["environments"] == "environments"
 
 
+def test_conditions_on_steps_are_no_steps(tmp_path: Path) -> None:
+    step = {"operator": "sft", "from": "explored", "steps": [{"quality": "calls", "at_most": 3}], "as": "rows"}
+    assert written_out({"steps": [step]}, tmp_path)["steps"] == [step]
+
+
 def test_defaults_reach_into_forks_and_know_what_routes_make(tmp_path: Path) -> None:
     routes = {"a": [{"spec_env": "environments"}], "b": [{"admit": "kept", "of": "x"}]}
     data = {
