@@ -83,7 +83,7 @@ class ErrorCode(StrEnum):
     RECORDS_CONFLICT = "records-conflict", "Tables hold different records of one id."
     ANNOTATION_MISSING = "annotation-missing", "A step asks for a verdict, label or value that no table holds."
     SELECTION_OF_STEPS = "selection-of-steps", "A table selects steps where whole trajectories are expected."
-    SELECTION_OF_OTHERS = "selection-of-others", "A table selects none of the trajectories that are read."
+    SELECTION_OF_OTHERS = "selection-of-others", "A table selects none of the trajectories or tasks that are read."
     BRANCHES_TOO_SHORT = "branches-too-short", "Branches of one turn are given where whole episodes are expected."
     FIELD_MISSING = "field-missing", "A profile names a field or an option that no record has."
     ORDER_NOT_SORTABLE = "order-not-sortable", "The rows of a record have an order that is neither a number nor a time."
