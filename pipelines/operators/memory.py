@@ -26,7 +26,12 @@ from agentmill.synthesis.rollouts.strategy import Exploration, Strategy
 from agentmill.synthesis.strategies.memory import Memory as MemoryStrategy
 from agentmill.synthesis.strategies.simulate import Imagine as ImagineStrategy
 
-OF_EXAMPLES = (*Retrieval.model_fields, *(role for role in ANNOTATION_ROLES if role != "selections"), "where", "verdict")
+OF_EXAMPLES = (
+    *Retrieval.model_fields,
+    *(role for role in ANNOTATION_ROLES if role != "selections"),
+    "where",
+    "verdict",
+)
 """The parameters of ``imagine`` that need ``from``; selections may be of the tasks."""
 
 

@@ -168,11 +168,11 @@ class Episodes(SelectionParameters, Acting):
     def check_inputs(self, inputs: Inputs) -> None:
         """As ``Acting.check_inputs``; selections of tasks must be of these."""
         super().check_inputs(inputs)
-        self.selected_tasks(inputs, inputs["tasks"])
+        self.selected(inputs, inputs["tasks"], TaskSelection)
 
     def side_tables(self, inputs: Inputs) -> SideTables:
         """With what decides which tasks are played, too."""
-        selected = self.selected_tasks(inputs, tables_of(inputs, "tasks"))
+        selected = self.selected(inputs, tables_of(inputs, "tasks"), TaskSelection)
         return msgspec.structs.replace(super().side_tables(inputs), selected=selected)
 
     def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:

@@ -67,12 +67,7 @@ class SideTables(msgspec.Struct, frozen=True, kw_only=True):
 
     def not_selected(self, record: Task | Trajectory) -> Unused | None:
         """Why a record is not selected; ``None`` for one that is. Raises ``UserError`` as ``load``."""
-        try:
-            if self.selected is not None:
-                self.selected.check(identity(record))
-        except Unused as why:
-            return why
-        return None
+        return None if self.selected is None else self.selected.refusal(identity(record))
 
     def task(self, record: Task | Trajectory) -> Task | None:
         """The task of a record, if it is known."""

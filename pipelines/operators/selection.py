@@ -30,14 +30,17 @@ from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.record_kinds import ANNOTATION_ROLES
 from agentmill.schemas.records.manifest import Manifest
-from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.records.record import JsonObject, Record
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.records.verdict import Dropped, Selection, TaskSelection
 from agentmill.schemas.tables import Table, read_columns
 from agentmill.schemas.views.annotations import Annotations
 from agentmill.schemas.views.view import Unused
 
-COLUMNS: Mapping[type[Selection | TaskSelection], list[str]] = {Selection: ["item", "reason"], TaskSelection: ["reason"]}
+COLUMNS: Mapping[type[Selection | TaskSelection], list[str]] = {
+    Selection: ["item", "reason"],
+    TaskSelection: ["reason"],
+}
 """The records of selections, and the columns that are read of each besides the required ones."""
 
 
@@ -79,7 +82,7 @@ class Selected:
     """
 
     def __init__(self, tables: Iterable[Table], given: Selections, of: Iterable[Table]) -> None:
-        kinds = [(table, TaskSelection if is_of_tasks(table) else Selection) for table in tables]
+        kinds = [(table, next(kind for kind in COLUMNS if kind is table.record_type)) for table in tables]
         self._tables = [(str(table.folder), kind, Shards([table], kind, COLUMNS[kind])) for table, kind in kinds]
         self._of = [str(path) for table in of if table.record_type is Trajectory for path in table.shards()]
         self._any = given.any is not None
@@ -102,15 +105,12 @@ class Selected:
         """Whether any of the tables keeps it or not. Raises as ``load``."""
         return record_id in self._reasons
 
-    def check(self, record_id: str) -> None:
-        """Raises ``Unused`` for a record that is not kept, and as ``load``."""
+    def refusal(self, record_id: str) -> Unused | None:
+        """Why a record is not kept; ``None`` if it is. Raises ``UserError`` as ``load``."""
         if not self.knows(record_id):
-            if self._strict:
-                raise Unused("not_selected", "no selection knows it (strict: true)")
-            return
+            return Unused("not_selected", "no selection knows it (strict: true)") if self._strict else None
         reason = self._reasons[record_id]
-        if reason is not None:
-            raise Unused("not_selected", reason)
+        return None if reason is None else Unused("not_selected", reason)
 
     def measures(self, record_id: str) -> Mapping[str, float]:
         """Counts a record that no table knows; for the manifest."""
@@ -133,11 +133,6 @@ class Selected:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_known": None}
-
-
-def is_of_tasks(table: Table) -> bool:
-    """Whether a table holds selections of tasks."""
-    return table.manifest.record == TaskSelection.__name__
 
 
 def _decisions(folder: str, shards: Shards[Selection | TaskSelection]) -> dict[str, str | None]:
@@ -217,19 +212,17 @@ class SelectionParameters(Operator):
         rule = {} if self.selections is None else {"selections": self.selections.rule()}
         return {**super().provenance_config(context), **rule}
 
-    def selected(self, of: Sequence[Table], tables: Sequence[Table]) -> Selected | None:
-        """What ``tables`` of selections decide about the records in ``of``; ``None`` without any.
+    def selected(self, inputs: Inputs, of: Sequence[Table], *records: type[Record]) -> Selected | None:
+        """What the selections that are ``records`` decide about the rows of the tables ``of``; ``None`` without any.
 
         Raises ``UserError`` for a table that selects others only.
         """
+        names = {record.__name__ for record in records}
+        tables = [table for table in tables_of(inputs, "selections") if table.manifest.record in names]
         if self.selections is None or not tables:
             return None
         check_overlap(tables, of)
         return Selected(tables, self.selections, of)
-
-    def selected_tasks(self, inputs: Inputs, tasks: Sequence[Table]) -> Selected | None:
-        """What the selections of tasks decide about ``tasks``. Raises as ``selected``."""
-        return self.selected(tasks, [each for each in tables_of(inputs, "selections") if is_of_tasks(each)])
 
 
 Where = Literal["all", "success", "failure"]
@@ -277,11 +270,9 @@ class FilterParameters(SelectionParameters):
     def choice(self, inputs: Inputs) -> TrajectoryFilter:
         """Which trajectories are taken. Raises ``UserError`` for selections that are all of other trajectories."""
         trajectories = [*tables_of(inputs, "of"), *tables_of(inputs, "from")]
-        tables = tables_of(inputs, "selections")
-        if self.primary == "tasks":
-            # Selections of tasks say which ones a rollout plays, and nothing of the trajectories that it reads besides.
-            tables = [table for table in tables if not is_of_tasks(table)]
-        selected = self.selected(trajectories, tables)
+        # Selections of tasks say which ones a rollout plays, and nothing of the trajectories that it reads besides.
+        records = (Selection,) if self.primary == "tasks" else (Selection, TaskSelection)
+        selected = self.selected(inputs, trajectories, *records)
         return TrajectoryFilter(self.where, self.verdict, AnnotationIndex(inputs), selected)
 
 
@@ -313,8 +304,8 @@ class TrajectoryFilter:
     def annotations(self, trajectory_id: str) -> Annotations:
         """The annotations of a trajectory that is chosen. Raises ``Unused`` for one that is left out."""
         annotations = self._index.of(trajectory_id)
-        if self._selected is not None:
-            self._selected.check(trajectory_id)
+        if self._selected is not None and (refusal := self._selected.refusal(trajectory_id)):
+            raise refusal
         if self._where == "all":
             return annotations
         verdict = annotations.verdict(self._verdict)
