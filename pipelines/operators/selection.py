@@ -231,6 +231,9 @@ Where = Literal["all", "success", "failure"]
 class FilterParameters(SelectionParameters):
     """Parameters of a stage that takes some trajectories of its tables."""
 
+    # Of a rollout that reads trajectories, too, which alone would take selections of tasks only.
+    selectable: ClassVar[Sequence[str]] = SelectionParameters.selectable
+
     verdicts: TableNames | None = Field(default=None, description="tables of verdicts on them, for where")
     labels: TableNames | None = Field(default=None, description="tables of labels of them or their steps")
     values: TableNames | None = Field(default=None, description="tables of values of them or their steps")
