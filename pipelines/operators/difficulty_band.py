@@ -26,7 +26,8 @@ from agentmill.pipelines.operators.annotations import AnnotationIndex, check_ann
 from agentmill.pipelines.operators.combine import ROLES
 from agentmill.pipelines.operators.lookup import ids_of
 from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames, expect, tables_of
-from agentmill.pipelines.operators.selection import Selected, SelectionParameters, kept_notes
+from agentmill.pipelines.operators.selection import LEFT_OUT, SelectionParameters, kept_notes, selection_measures
+from agentmill.pipelines.operators.selection_tables import Selected
 from agentmill.pipelines.operators.trajectory_index import CONTENT, stream
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
@@ -43,6 +44,9 @@ from agentmill.synthesis.verifiers.verifier import ROUNDING
 
 UNKNOWN = TOO_FEW, NO_TASK = "too_few_attempts", "no_task"
 """The reasons why it is not known how hard a task is."""
+
+KEPT = "kept."
+"""Before one of these: so many are kept all the same."""
 
 MISSES = TOO_EASY, TOO_HARD = "too_easy", "too_hard"
 
@@ -152,13 +156,14 @@ class DifficultyBand(SelectionParameters):
     def notes(self, manifest: Manifest) -> list[str]:
         """Warnings for tasks of which too little is known, and for attempts that do not count."""
         found, kept = manifest.metrics, "kept" if self.unknown == "keep" else "not kept"
+        before = KEPT if self.unknown == "keep" else LEFT_OUT
         answers = "answer" if self.by == "vote" else "score"
         unknown = f"of {manifest.counts.written:,} {{}}, and are {kept} (unknown: {self.unknown})"
         warnings = {
             TOO_COARSE: "rates are of so few attempts that the band is narrower than the difference that one attempt "
             "makes; make more attempts (k), or widen the band",
-            TOO_FEW: unknown.format(f"have fewer scored attempts than min_attempts: {self.min_attempts}"),
-            NO_TASK: unknown.format("have no task"),
+            f"{before}{TOO_FEW}": unknown.format(f"have fewer scored attempts than min_attempts: {self.min_attempts}"),
+            f"{before}{NO_TASK}": unknown.format("have no task"),
             UNSCORED: f"attempts have no {answers}, and do not count",
             OTHERS: "attempts are at none of these tasks, and do not count",
         }
@@ -329,8 +334,9 @@ class Banding(RowOperation[Task | Trajectory, Selection | TaskSelection]):
         return [Result(input_id=unit[0], outputs=[selection], measures=measures)]
 
     def measures(self, output: Selection | TaskSelection) -> Mapping[str, float]:
-        """Whether it is kept, and its reason."""
-        return {"kept": int(output.kept), **({output.reason: 1} if output.reason is not None else {})}
+        """As ``selection_measures``, with why one that is kept is not known."""
+        kept = {f"{KEPT}{output.reason}": 1} if output.kept and output.reason is not None else {}
+        return {**selection_measures(output), **kept}
 
     def summed(self, metrics: Mapping[str, float]) -> Mapping[str, float]:
         """With the attempts of other tasks."""

@@ -12,7 +12,7 @@ import msgspec
 
 from agentmill.pipelines.engine.operation import AsyncOperation, Blamed, Result, Unit, identity
 from agentmill.pipelines.operators.lookup import Lookup
-from agentmill.pipelines.operators.selection import Selected
+from agentmill.pipelines.operators.selection_tables import Selected
 from agentmill.pipelines.operators.splits import chosen
 from agentmill.schemas.records.record import Record
 from agentmill.schemas.records.task import EnvironmentSpec, Task

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -64,8 +65,8 @@ def banded(folder: Path, name: str = "band", **parameters: Any) -> tuple[Found, 
     rows = rows_of(folder / name)
     assert manifest.counts == Counts(read=len(rows), used=len(rows), dropped=0, written=len(rows))
     assert manifest.metrics["kept"] == sum(row.kept for row in rows)
-    reasons = [row.reason for row in rows if row.reason is not None]
-    assert {each: manifest.metrics[each] for each in reasons} == {each: reasons.count(each) for each in reasons}
+    counted = Counter(f"{'kept' if row.kept else 'left_out'}.{row.reason}" for row in rows if row.reason is not None)
+    assert counted == {name: n for name, n in manifest.metrics.items() if "." in name}
     ids = [row.task_id if isinstance(row, TaskSelection) else row.trajectory_id for row in rows]
     return {each: (row.reason, row.score) for each, row in zip(ids, rows, strict=True)}, manifest
 
@@ -92,7 +93,8 @@ def test_tasks_in_the_band_are_kept_and_the_others_say_why(folder: Path) -> None
     assert {row.name for row in rows_of(folder / "band")} == {"difficulty_band"}
     # Of the one attempt at ``once`` the rate is 0 or 1; of the two at ``open`` the steps are as wide as the band.
     attempts = {"attempts": 19, "attempts_unscored": 2, "rates_too_coarse": 1}
-    assert manifest.metrics == {"kept": 3, "too_easy": 2, "too_hard": 1, "too_few_attempts": 1, **attempts}
+    reasons = {"left_out.too_easy": 2, "left_out.too_hard": 1, "left_out.too_few_attempts": 1}
+    assert manifest.metrics == {"kept": 3, **reasons, **attempts}
 
 
 @pytest.mark.parametrize(
@@ -343,5 +345,5 @@ def test_nothing_is_kept_where_the_outcome_is_unknown(folder: Path) -> None:
     write_table(folder / "open", [rows], Trajectory)
     found, manifest = banded(folder, attempts="open", at_most=0.5)
     assert set(found.values()) == {("too_few_attempts", None)}
-    assert manifest.metrics == {"kept": 0, "too_few_attempts": 7, "attempts_unscored": 21}
+    assert manifest.metrics == {"kept": 0, "left_out.too_few_attempts": 7, "attempts_unscored": 21}
     assert Table.open(folder / "band").manifest.record == "TaskSelection"
