@@ -12,10 +12,12 @@ from pydantic import Field, model_validator
 
 from agentmill.pipelines.engine.errors import dead_letter
 from agentmill.pipelines.engine.operation import AnyOperation, Result, Unit
+from agentmill.pipelines.operators.bounds import Most, Rows, least, mapped, most, product
 from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames, expect
 from agentmill.pipelines.operators.rollout import Acting
 from agentmill.pipelines.operators.rollout_operation import Actors, Rollout, SideTables
 from agentmill.pipelines.operators.selection import FilterParameters, TrajectoryFilter
+from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.schemas.record_kinds import ANNOTATION_ROLES
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.views.annotations import Annotations
@@ -47,6 +49,28 @@ class Branch(FilterParameters, Acting, BranchStrategy):
         if self.given is not None and self.teacher is not None:
             raise ValueError("`given` and `teacher` exclude each other: both take the first turn")
         return self
+
+    def pieces(self, rows: Mapping[str, Rows]) -> Most:
+        """The branches of a trajectory with as many turns as it can have."""
+        turns = rows["of"].turns
+        if self.turns in ("last", "first_error", "after_branch"):
+            return self.k
+        points = least(turns, self.n) if self.turns == "even" else turns
+        if self.turns == "every":
+            points = mapped(turns, lambda n: -(-n // (self.n or 1)))
+        return product(points, self.k)
+
+    def most_turns(self, rows: Mapping[str, Rows], actor: ModelConfig) -> Most:
+        """The turns that are repeated, and those after them; no plan bounds them from where another agent went."""
+        del actor
+        return most([rows["of"].turns, self.max_turns or rows["tasks"].turns])
+
+    def calls_of_piece(self, turns: Most) -> dict[str, Most]:
+        """The teacher takes the first turn, if there is one; what is recorded or given costs nothing."""
+        first = 0 if self.given is not None or self.teacher is not None else 1
+        more = 0 if self.depth == 1 or self.then == "recorded" else mapped(turns, lambda n: n - 1)
+        own = None if more is None else first + more
+        return {"actor": own, "teacher": 1 if self.teacher is not None else 0, **self._summaries(turns)}
 
     def writes(self, reads: Mapping[str, Sequence[str]]) -> str:
         """Trajectories, from trajectories."""

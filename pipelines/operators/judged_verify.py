@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
+import msgspec
 from pydantic import Field, field_validator
 
 from agentmill.pipelines.engine.operation import AnyOperation, AsyncOperation, Blamed, Result, Unit
+from agentmill.pipelines.operators.bounds import Bounds, Rows, asked_of, product
 from agentmill.pipelines.operators.lookup import Lookup
 from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames
 from agentmill.pipelines.operators.verify import LABELS, Verify, no_task, verdict_measures
@@ -66,6 +68,19 @@ class JudgedVerify(Verify):
                 "`judges` is given, and nothing here is asked of a model; leave it out", ErrorCode.KEY_NOT_FOR_THIS
             )
         return super().writes(reads)
+
+    def bounds(self, rows: Mapping[str, Rows], models: Mapping[str, ModelConfig]) -> Bounds:
+        """As ``Verify.bounds``, with what each judge is asked of each trajectory."""
+        found, verifier = super().bounds(rows, models), self.model_verifier()
+        read, judges = rows["of"], self.policies()
+        answers = product(read.n, verifier.most_answers(read.turns, len(judges)))
+        return msgspec.structs.replace(
+            found,
+            # Verdicts or labels on single steps are as many as there are steps.
+            rows=Rows() if verifier.writes_labels else found.rows,
+            asked=asked_of(models, dict.fromkeys(judges, answers), self.sampling),
+            factors={"of": read.n},
+        )
 
     def check_models(self, models: Mapping[str, ModelConfig]) -> None:
         """Raises ``UserError`` for a judge that cannot write."""

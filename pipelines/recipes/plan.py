@@ -31,6 +31,7 @@ from agentmill.pipelines.recipes.grammar import (
     output_name,
     round_name,
 )
+from agentmill.pipelines.recipes.parts import WHOLE, Part, left_out
 from agentmill.pipelines.recipes.short_forms import FORK, ITERATE
 from agentmill.pipelines.recipes.stopping import Decision, decide
 from agentmill.pipelines.serving.models import ModelConfig
@@ -91,7 +92,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 class Plan(msgspec.Struct, frozen=True):
     """A recipe and its steps in the order they run. ``revisions`` are of what it reads from elsewhere, by name.
 
-    ``data`` are the folders of the tables that were made before; those on the Hub are downloaded.
+    ``data`` are the folders of the tables that were made before; those on the Hub are downloaded. ``left_out`` are
+    the steps that are not run, with reasons: those that are not in ``part``.
     """
 
     recipe: Recipe
@@ -99,6 +101,8 @@ class Plan(msgspec.Struct, frozen=True):
     steps: list[Step]
     revisions: dict[str, str] = {}
     data: dict[str, Path] = {}
+    part: Part = WHOLE
+    left_out: dict[str, str] = {}
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -113,11 +117,15 @@ class Place(msgspec.Struct, frozen=True):
         return Place(f"{self.where}.{where}", f"{self.prefix}{part}/", self.round if round_ is None else round_)
 
 
-def make_plan(recipe: Recipe) -> Plan:
-    """The plan of ``recipe``. Raises ``UserError`` for the first mistake in it."""
+def make_plan(recipe: Recipe, part: Part = WHOLE) -> Plan:
+    """The plan of ``recipe``, of which ``part`` is run. Raises ``UserError`` for the first mistake in it."""
     planner = Planner(recipe)
     steps = list(planner.expand(recipe.steps, Place("steps")))
-    return Plan(recipe, planner.run_dir, steps, planner.revisions, planner.data)
+    without = left_out(steps, part)
+    for name, error in planner.untrainable.items():
+        if name not in without:
+            raise error
+    return Plan(recipe, planner.run_dir, steps, planner.revisions, planner.data, part, without)
 
 
 class Planner:
@@ -134,6 +142,8 @@ class Planner:
         self._in_the_loop: set[str] = set()
         self._versions_named = set(re.findall(r"@([a-z]+(?:-[0-9]+)?)", msgspec.json.encode(recipe.steps).decode()))
         self._adapters: set[str] = set()
+        self.untrainable: dict[str, UserError] = {}
+        """What is wrong with trainings of models that cannot be trained: they may be left out."""
         self._taken: set[str] = {*RESERVED, *recipe.data}
 
     def expand(self, steps: list[dict[str, Any]], place: Place) -> Iterator[Step]:
@@ -368,9 +378,12 @@ class Planner:
             if step.context.round:
                 self._outputs[f"{each.name}@{step.context.round}"] = each
         if isinstance(step.parameters, Training):
-            check_trainable(step)
-        if isinstance(step.parameters, Training) and record == MODEL:
-            self._note_training(step, step.parameters, name)
+            try:
+                check_trainable(step)
+            except UserError as error:
+                self.untrainable[step.name] = error
+            if record == MODEL:
+                self._note_training(step, step.parameters, name)
 
     def _note_training(self, step: Step, training: Training, name: str) -> None:
         """From now on what ``step`` makes is a model by its ``name``, and ``@last`` of the model that it trains."""
@@ -380,7 +393,10 @@ class Planner:
                 ErrorCode.NAME_TAKEN,
             )
         base = self._declared_or_trained(training.model, step.where)
-        if training.keeps_adapter:
+        if step.name in self.untrainable:
+            # Where this training is left out, what cannot be trained acts in the place of the trained model, too.
+            learned = base
+        elif training.keeps_adapter:
             self._adapters.add(step.name)
             learned = serving(base, {**base.server.lora, step.name: str(step.folder)}, step.name)
         else:
@@ -429,7 +445,11 @@ def check_trainable(step: Step) -> None:
         use = "be trained" if role == "model" else f"be a {role}"
         if not config.managed:
             expected = "expected policy: vllm with a model folder or bundled:…, and no endpoints"
-            raise UserError(f"{step.where}: model {name!r} cannot {use}; {expected}", ErrorCode.MODEL_OF_WRONG_KIND)
+            raise UserError(
+                f"{step.where}: model {name!r} cannot {use}; {expected}\n"
+                "to run everything but trainings and evaluations: agentmill run … --only data",
+                ErrorCode.MODEL_OF_WRONG_KIND,
+            )
         if config.adapter is not None:
             expected = "train it without lora.merge: false, or start from its base"
             raise UserError(

@@ -77,7 +77,7 @@ def unfinished(plan: Plan, before: Mapping[str, Step] | None = None) -> list[Ste
     """The steps that have to be run; ``before`` as for ``check_run``."""
     anew: set[Path] = set()
     steps = []
-    for step in plan.steps:
+    for step in (step for step in plan.steps if step.name not in plan.left_out):
         done = (step.folder / step.parameters.result).exists()
         if done and before is not None:
             done = same(step, before.get(step.name)) and anew.isdisjoint(sources(step))

@@ -1,0 +1,82 @@
+"""``tree_search``: search trees of tasks, the episodes that end in them, and their nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Self
+
+from pydantic import Field, model_validator
+
+from agentmill.pipelines.operators.bounds import Most, for_words, least, mapped, product
+from agentmill.pipelines.operators.operator import StepContext
+from agentmill.pipelines.operators.rollout import Acting, Episodes
+from agentmill.pipelines.operators.rollout_operation import NODES
+from agentmill.schemas.records.manifest import Manifest
+from agentmill.synthesis.rollouts.parameters import EpisodeParameters
+from agentmill.synthesis.strategies.tree_search import UNSCORED
+from agentmill.synthesis.strategies.tree_search import TreeSearch as TreeSearchStrategy
+
+
+class TreeSearch(Episodes, TreeSearchStrategy):
+    """Search trees: the runs that end in them, and a table of nodes with visits, Q and priors."""
+
+    strategy_type: ClassVar[type[EpisodeParameters]] = TreeSearchStrategy
+    model_roles: ClassVar[Mapping[str, str]] = {**Acting.model_roles, "critic": "critic"}
+    sides: ClassVar[Sequence[str]] = (NODES,)
+
+    critic: str | None = Field(default=None, description="the model that scores states, for value: critic")
+    window: int | None = Field(default=None, ge=1, description="trees in flight per worker")
+
+    @model_validator(mode="after")
+    def _a_critic_to_ask(self) -> Self:
+        if (self.critic is None) == (self.value == "critic"):
+            raise ValueError("`critic` names the model for `value: critic`; give both or none")
+        return self
+
+    def draws(self) -> tuple[str, int]:
+        """The turns from one state, or else trees."""
+        return ("branching", self.branching) if self.branching > 1 else super().draws()
+
+    def episodes_of_piece(self, turns: Most) -> Most:
+        """The leaves of a tree: no more than turns that were drawn, and one where none was."""
+        return least(self._drawn(turns), self.max_calls, self.max_steps)
+
+    def side_rows(self, turns: Most) -> Most:
+        """The nodes of a tree: its root, and one for each turn."""
+        drawn = least(self._all_drawn(turns), self.max_calls, self.max_steps)
+        return mapped(drawn, lambda n: n + 1)
+
+    def calls_of_piece(self, turns: Most) -> dict[str, Most]:
+        """The turns that are drawn, and three answers of the critic, three times, for each state."""
+        calls = {"actor": least(self._all_drawn(turns), self.max_calls)}
+        if self.critic is not None:
+            states = mapped(self._drawn(turns), lambda n: n + 1)
+            calls["critic"] = least(for_words(for_words(states)), self.max_calls)
+        return {**calls, **self._summaries(calls["actor"])}
+
+    def _drawn(self, turns: Most) -> Most:
+        """The most turns that expanding states draws in a tree."""
+        if self.method == "beam":
+            return product(turns, self.width, self.branching)
+        return self.iterations * self.branching
+
+    def _all_drawn(self, turns: Most) -> Most:
+        """With those of rollouts, which each go on from a state that was drawn, or from the start."""
+        drawn = self._drawn(turns)
+        if self.value != "rollout":
+            return drawn
+        rolled_out = self.iterations if self.method == "mcts" else mapped(drawn, lambda n: n + 1)
+        further = product(rolled_out, turns)
+        return None if drawn is None or further is None else drawn + further
+
+    def notes(self, manifest: Manifest) -> list[str]:
+        """A warning where the critic left states without a score."""
+        unscored, nodes = manifest.metrics.get(f"tree_{UNSCORED}", 0), manifest.metrics.get("nodes", 0)
+        if not unscored:
+            return []
+        return [f"warning: the critic gave no score that can be read for {unscored:,.0f} of {nodes:,.0f} states"]
+
+    def window_of(self, context: StepContext) -> int:
+        """As many trees as keep the servers as busy as episodes would: each tree asks for several turns at once."""
+        together = self.branching if self.window is None else 1
+        return max(1, super().window_of(context) // together)
