@@ -47,8 +47,8 @@ def run(name: str, file: Path, preview: int | None, whole: bool) -> bool:
     stand_ins = [f"models.{entry}={STAND_IN}" for entry, config in models.items() if config.policy in SAMPLED]
     options = [] if whole else [*stand_ins, "--only", "data"]
     small = [] if preview is None else ["--preview", str(preview)]
-    command = [sys.executable, "-m", "agentmill.pipelines.cli.main", "run", name, *options, *small]
-    return subprocess.run(command, check=False).returncode == 0
+    program = str(Path(sys.executable).with_name("agentmill"))
+    return subprocess.run([program, "run", name, *options, *small], check=False).returncode == 0
 
 
 if __name__ == "__main__":

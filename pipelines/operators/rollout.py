@@ -42,6 +42,11 @@ HELPERS = ("summarizer", "critic")
 """Roles that take no turn."""
 
 
+def is_planner(model: ModelConfig) -> bool:
+    """Whether a model is an expert that never errs: it keeps to its plan, and writes no words."""
+    return model.policy == EXPERT and model.mistakes is None
+
+
 class Acting(EpisodeParameters, Operator):
     """Episodes by a policy. An operator of a strategy inherits the parameters of the strategy, too."""
 
@@ -143,7 +148,7 @@ class Acting(EpisodeParameters, Operator):
     def most_turns(self, rows: Mapping[str, Rows], actor: ModelConfig) -> Most:
         """The most turns of an episode: those that are given, those of the tasks, for an expert those of its plan."""
         tasks = rows["tasks"]
-        planned = tasks.plan if actor.policy == EXPERT and actor.mistakes is None else None
+        planned = tasks.plan if is_planner(actor) else None
         return least(self.max_turns or tasks.turns, planned)
 
     def wants_admissible(self) -> str | None:
@@ -168,7 +173,8 @@ class Acting(EpisodeParameters, Operator):
 
         Raises ``UserError`` where nobody could write the notes.
         """
-        if self.context == "notes" and self.summarizer is None and context.models["actor"].config.policy == EXPERT:
+        actor = context.models["actor"].config
+        if self.context == "notes" and self.summarizer is None and is_planner(actor):
             raise UserError(
                 f"the expert {self.policy!r} acts and cannot write: name a `summarizer` for `context: notes`",
                 ErrorCode.NEEDS_ANOTHER_KEY,

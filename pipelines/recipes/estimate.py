@@ -17,7 +17,8 @@ import pyarrow.compute as pc
 from agentmill.pipelines.operators.bounds import Asked, Bounds, Most, Rows, sum_asked, total, union
 from agentmill.pipelines.recipes.grammar import ROUND_NAME
 from agentmill.pipelines.recipes.parts import folders_of
-from agentmill.pipelines.recipes.plan import Plan, Step
+from agentmill.pipelines.recipes.plan import Plan
+from agentmill.pipelines.recipes.step import Step
 from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.schemas.records.manifest import MANIFEST_NAME
 from agentmill.schemas.records.task import EnvironmentSpec, Task

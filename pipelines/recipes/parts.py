@@ -7,17 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import msgspec
 
 from agentmill.pipelines.operators.evaluate import Evaluate
 from agentmill.pipelines.operators.train import Training
+from agentmill.pipelines.recipes.step import Step
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError, near_match
-
-if TYPE_CHECKING:
-    from agentmill.pipelines.recipes.plan import Step
 
 DATA = "data"
 """Everything but trainings, evaluations, and what depends on them."""

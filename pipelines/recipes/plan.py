@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from agentmill.pipelines.engine.operation import SIDES
-from agentmill.pipelines.operators.annotations import Names, check_annotation_needs, check_names, families_in, names_in
+from agentmill.pipelines.operators.annotations import check_annotation_needs, check_names, families_in, names_in
 from agentmill.pipelines.operators.operator import NAME, Operator, StepContext
 from agentmill.pipelines.operators.registry import OPERATORS
 from agentmill.pipelines.operators.train import MODEL, Training
@@ -33,6 +33,7 @@ from agentmill.pipelines.recipes.grammar import (
 )
 from agentmill.pipelines.recipes.parts import WHOLE, Part, left_out
 from agentmill.pipelines.recipes.short_forms import FORK, ITERATE
+from agentmill.pipelines.recipes.step import Output, Step
 from agentmill.pipelines.recipes.stopping import Decision, decide
 from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.pipelines.sources.hub import pinned
@@ -49,44 +50,6 @@ REVISIONS = "revisions.json"
 
 RESERVED = ("logs", "trainings")
 """Folders of a run directory that belong to no step."""
-
-
-class Output(msgspec.Struct, frozen=True):
-    """A table that a step may read; ``record`` names the type of its rows.
-
-    ``names`` are those of the annotations it holds, ``families`` those of its environments; ``None``: not known yet.
-    """
-
-    name: str
-    folder: Path
-    record: str
-    names: Names = None
-    families: frozenset[str] | None = None
-
-
-class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """A step that is ready to run. ``where`` is its place in the recipe, for messages.
-
-    ``context.seed`` is what the step uses unless its parameters have one. ``min_used`` is the least share of its inputs
-    that it has to use.
-    """
-
-    where: str
-    parameters: Operator
-    context: StepContext
-    inputs: dict[str, list[Output]]
-    models: dict[str, ModelConfig]
-    min_used: float = 0.0
-
-    @property
-    def name(self) -> str:
-        """Its name in the run."""
-        return self.context.name
-
-    @property
-    def folder(self) -> Path:
-        """The folder of what it makes."""
-        return self.context.folder
 
 
 class Plan(msgspec.Struct, frozen=True):

@@ -17,7 +17,8 @@ from agentmill.pipelines.doctor import sandbox
 from agentmill.pipelines.engine.provenance import check_ours
 from agentmill.pipelines.operators.task_step import TaskStep
 from agentmill.pipelines.operators.train import Training
-from agentmill.pipelines.recipes.plan import Plan, Step, families_of
+from agentmill.pipelines.recipes.plan import Plan, families_of
+from agentmill.pipelines.recipes.step import Step
 from agentmill.pipelines.serving.chat_template import chat_template, check_template
 from agentmill.pipelines.serving.endpoints import Endpoint, check_endpoint
 from agentmill.pipelines.serving.models import BUNDLED, ModelConfig, check_model, model_path

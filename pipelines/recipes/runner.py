@@ -18,8 +18,9 @@ from agentmill.pipelines.operators.task_step import TaskStep
 from agentmill.pipelines.processes.identity import locked
 from agentmill.pipelines.recipes.grammar import Recipe, read_recipe
 from agentmill.pipelines.recipes.parts import folders_of, is_made
-from agentmill.pipelines.recipes.plan import REVISIONS, Plan, Step, make_plan
+from agentmill.pipelines.recipes.plan import REVISIONS, Plan, make_plan
 from agentmill.pipelines.recipes.precheck import check_run
+from agentmill.pipelines.recipes.step import Step
 from agentmill.pipelines.recipes.summary import StageSummary, Summary, with_spending
 from agentmill.pipelines.serving.server_process import reap_strays
 from agentmill.pipelines.tables.dropped import refuse_few, unused_notes
