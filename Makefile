@@ -28,7 +28,7 @@ quickstart: setup
 	$(BIN)/agentmill run configs/quickstart.yaml
 
 recipes: setup
-	$(BIN)/python -m benchmarks.recipes
+	$(BIN)/python benchmarks/recipes.py
 
 test: setup lint types
 	$(BIN)/pytest -n auto
