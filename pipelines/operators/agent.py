@@ -72,4 +72,11 @@ def collect(given: Mapping[str, Any], own: Sequence[str]) -> JsonObject:
 def agent(rollout: Mapping[str, Any], **step: Any) -> Acting:
     """The rollout with the parameters that the ``step`` sets. Raises ``UserError`` for a mistake in one."""
     parameters = {key: value for key, value in rollout.items() if key != OPERATOR}
-    return validate(rollout_type(rollout[OPERATOR]), {**parameters, **step}, str(rollout[OPERATOR]))
+    made = validate(rollout_type(rollout[OPERATOR]), {**parameters, **step}, str(rollout[OPERATOR]))
+    if getattr(made, "tools", "all") == "none":
+        raise UserError(
+            "`tools: none` gives answers that no environment gets, so `check_outcome` cannot score them;\n"
+            "leave it out here, or make the attempts with `sample` and compare them with `answer_match`",
+            ErrorCode.KEY_NOT_FOR_THIS,
+        )
+    return made
