@@ -29,6 +29,9 @@ from agentmill.schemas.views.annotations import Annotations
 from agentmill.schemas.views.view import Unused
 from agentmill.synthesis.verifiers.verifier import Finding, findings
 
+ROLES: Sequence[str] = tuple(ANNOTATION_ROLES)
+"""The roles of the tables that choose trajectories and score the others."""
+
 OF_OTHERS = "_of_others"
 """After the role of the other trajectories: how many of them belong to none that is read."""
 
@@ -42,8 +45,8 @@ class Relation(NamedTuple):
 
     def check(self, inputs: Inputs) -> None:
         """Raises ``UserError`` where there are other trajectories, and none belongs to any that is read."""
-        count, others = self._count(inputs), self.of_others(inputs)
-        if count and others == count and tables_of(inputs, "of"):
+        count = self._count(inputs)
+        if count and self.of_others(inputs) == count:
             folders = " and ".join(str(table.folder) for table in tables_of(inputs, self.role))
             own = " and ".join(str(table.folder) for table in tables_of(inputs, "of"))
             raise UserError(
@@ -62,6 +65,10 @@ class Relation(NamedTuple):
             for chunk in _chunks(table, self.column)
         )
         return self._count(inputs) - sum(known)
+
+    def metrics(self, inputs: Inputs) -> Mapping[str, float]:
+        """How many other trajectories there are, and how many of them belong to none that is read."""
+        return {self.role: self._count(inputs), f"{self.role}{OF_OTHERS}": self.of_others(inputs)}
 
     def _count(self, inputs: Inputs) -> int:
         return sum(table.manifest.counts.written for table in tables_of(inputs, self.role))
@@ -127,8 +134,7 @@ class Labeller(FilterParameters):
         """The verdicts and labels."""
         del context
         self.check_inputs(inputs)
-        others = {f"{self.relation.role}{OF_OTHERS}": self.relation.of_others(inputs)}
-        return Labelling(self, self.choice(inputs), self.source(inputs), others)
+        return Labelling(self, self.choice(inputs), self.source(inputs), self.relation.metrics(inputs))
 
     def new_verdict(self, trajectory: Trajectory, **fields: Any) -> Verdict:
         """A verdict; unscored unless ``fields`` say otherwise."""
@@ -141,10 +147,6 @@ class Labeller(FilterParameters):
         return Label(
             trajectory_id=trajectory.trajectory_id, name=name, value=value, labeller=self.relation.role, item=item
         )
-
-
-ROLES: Sequence[str] = tuple(ANNOTATION_ROLES)
-"""The roles of the tables that choose trajectories and score the others."""
 
 
 class Labelling(RowOperation[Trajectory, Verdict]):
@@ -191,5 +193,5 @@ class Labelling(RowOperation[Trajectory, Verdict]):
         return {"labels": 1, f"labels.{output.value}": 1}
 
     def summed(self, metrics: Mapping[str, float]) -> Mapping[str, float]:
-        """With how many of the other trajectories belong to none that is read."""
+        """With the numbers of other trajectories."""
         return {**metrics, **self._metrics}

@@ -71,9 +71,9 @@ class Acting(EpisodeParameters, Operator):
     def check_models(self, models: Mapping[str, ModelConfig]) -> None:
         """Raises ``UserError`` where the draws of a model on one prompt would all be the same.
 
-        So does an expert that is to answer without tools: it knows actions, and no words.
+        Also for an expert that is to answer without tools: it knows actions, and no words.
         """
-        if getattr(self, "tools", "all") == "none" and models["actor"].policy == EXPERT:
+        if isinstance(self, Sample) and self.tools == "none" and models["actor"].policy == EXPERT:
             raise UserError(
                 f"`tools: none` asks for an answer in words, and the expert {self.policy!r} has none: "
                 "name a model as `policy`",

@@ -74,6 +74,7 @@ class Effects:
     def findings(self, trajectory: Trajectory, annotations: Annotations) -> Sequence[Finding]:
         """Labels of own steps, and a verdict on the whole: the share of the labelled steps that is beneficial.
 
+        It passes where no own step is harmful.
         Unscored (``no_branches``) where no scored branch begins at any turn of it, and where all that is known are
         failures (``no_success``), or nothing is known of its own steps (``no_own_steps``).
         """
@@ -93,7 +94,7 @@ class Effects:
         items = {step.item for step in steps if step.own}
         states = [point.item for point in to_recover(points) if point.item in items]
         return [
-            given.new_verdict(trajectory, status="scored", score=share, evidence=evidence),
+            given.new_verdict(trajectory, status="scored", score=share, passed=share == 1, evidence=evidence),
             *(given.new_label(trajectory, effect, item) for item, effect in own.items()),
             *(given.new_label(trajectory, NEEDS_RECOVERY, item, STATE) for item in states),
         ]

@@ -39,7 +39,7 @@ from agentmill.synthesis.rollouts.step import carry_out, environment_at_fault, w
 def trajectory_of(episode: Episode, reason: str | None, check: Check | None) -> Trajectory:
     """What was played until ``reason`` cut it short, or the environment ended it; its status is what ``check`` says.
 
-    Without a check the status is ``unknown``.
+    Without a check nothing is known of how well it went: no reward, and the status ``unknown``.
     """
     plan = episode.plan
     return Trajectory(
@@ -54,7 +54,7 @@ def trajectory_of(episode: Episode, reason: str | None, check: Check | None) -> 
         tools=episode.frame.tools,
         outcome=Outcome(
             status="unknown" if check is None else "success" if check.passed else "failure",
-            reward=episode.reward,
+            reward=None if check is None else episode.reward,
             terminated=episode.terminated,
             truncated=reason is not None,
             reason=reason,
@@ -304,7 +304,7 @@ class Episode:
 class ClosedBookEpisode(Episode):
     """An episode of one turn, whose words are the answer: the environment is neither shown nor acted upon.
 
-    Whether the answer is right is not known here, so the status of the outcome is ``unknown``.
+    Whether the answer is right is not known here, so the outcome has the status ``unknown`` and no reward.
     """
 
     def perform(self, actions: Sequence[AnyAction]) -> str | None:

@@ -56,7 +56,7 @@ def test_verdicts_and_labels_are_two_tables(operator: str, folder: Path) -> None
     assert manifest.metrics["labels"] == len(labels)
     assert (manifest.counts.read, manifest.counts.used) == (2, 2)
     role = step.parameters.relation.role  # type: ignore[attr-defined]
-    assert manifest.metrics[f"{role}_of_others"] == 1
+    assert (manifest.metrics[role], manifest.metrics[f"{role}_of_others"]) == (3, 1)
     notes = step.parameters.notes(manifest)
     assert [note for note in notes if f"1 trajectories of `{role}` belong to none" in note]
     assert [note for note in notes if "1 are unscored" in note]

@@ -116,6 +116,7 @@ def test_effects_of_detours_among_blocks(
     assert labels_of(blocks) == known == expected({**succeeds, 9: False}, 8)
     [verdict] = rows_of(blocks / "found")
     assert verdict.score == pytest.approx(list(known.values()).count("beneficial") / len(known))
+    assert verdict.passed is False
     assert [(point["turn"], point["success"]) for point in verdict.evidence["points"]] == [
         *sorted(succeeds.items()),
         (9, False),
@@ -203,6 +204,14 @@ def test_the_score_may_be_a_verdict(ruin: Path) -> None:
     assert {each.value for each in rows_of(ruin / "found/labels")} == {"beneficial"}
     unknown = [each for each in rows_of(ruin / "found") if each.status == "unscored"]
     assert [each.reason for each in unknown] == ["no_branches"], "that from 1 has a branch of its first turn alone"
+
+
+def test_a_trajectory_without_harmful_steps_passes(ruin: Path) -> None:
+    run(ruin, "sample", "won", actor("gambler", "1.0"), policy="p", **ON)
+    run(ruin, "branch", "branches", actor("gambler", "1.0"), policy="p", of="won", **ON)
+    run(ruin, "step_effect", "found", of="won", branches="branches")
+    assert {(each.score, each.passed) for each in rows_of(ruin / "found")} == {(1.0, True)}
+    assert {each.value for each in rows_of(ruin / "found/labels")} == {"beneficial"}
 
 
 def test_where_nothing_succeeds_nothing_is_known(ruin: Path) -> None:

@@ -249,7 +249,7 @@ async def test_without_tools_an_agent_sees_the_instruction_alone_and_answers_onc
     assert trajectory.content == [*conversation.content, MessageAction(content="add 2", turn=1)]
     assert trajectory.system_prompt == conversation.system_prompt
     outcome = trajectory.outcome
-    assert (outcome.status, outcome.reward, outcome.terminated, outcome.reason) == ("unknown", 0.0, True, None)
+    assert (outcome.status, outcome.reward, outcome.terminated, outcome.reason) == ("unknown", None, True, None)
     assert trajectory.generation is not None
     assert trajectory.generation.scaffold == "closed_book"
     assert trajectory.usage == Usage(prompt_tokens=10, completion_tokens=2)
