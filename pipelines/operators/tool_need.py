@@ -40,7 +40,7 @@ class ToolNeed(Labeller):
     relation: ClassVar[Relation] = Relation("attempts", "task_id", "task_id")
 
     attempts: TableNames = Field(description="tables of attempts at the same tasks without tools")
-    score: Criterion = Field(default="passed:answer_match", description="the score of an attempt, from 0 to 1")
+    score: Criterion = Field(description="the score of an attempt, from 0 to 1, such as passed:answer_match")
     pass_rate_at_most: float = Field(
         default=0.25, ge=0, lt=1, description="the mean score without tools up to which tools are needed"
     )

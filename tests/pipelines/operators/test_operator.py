@@ -67,7 +67,7 @@ KNOWN: dict[str, tuple[dict[str, Any], dict[str, list[str]]]] = {
     "step_effect": ({"of": "x", "branches": "b"}, {"of": ["Trajectory"], "branches": ["Trajectory"]}),
     "step_value": ({"of": "x", "method": "broadcast"}, {"of": ["Trajectory"]}),
     "tool_need": (
-        {"of": "x", "attempts": "a", "verdicts": "v"},
+        {"of": "x", "attempts": "a", "verdicts": "v", "score": "passed:answer_match"},
         {"of": ["Trajectory"], "attempts": ["Trajectory"], "verdicts": ["Verdict"]},
     ),
     "wrap_env": ({"of": "e", "twins": 2}, {"of": ["EnvironmentSpec"]}),

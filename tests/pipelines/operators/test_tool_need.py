@@ -20,6 +20,7 @@ from tests.ruin_environment import SPEC, registered, ruin_task
 
 ON = {"tasks": "tasks", "environments": "environments"}
 OF = {"of": "own", "attempts": "attempts"}
+ANSWERED = {**OF, "score": "passed:answer_match"}
 HAND = {**OF, "score": "outcome"}
 
 
@@ -38,7 +39,9 @@ def ruin(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_task_whose_answer_is_known_needs_no_tools(ruin: Path) -> None:
-    manifest = run(ruin, "tool_need", "found", verdicts="answers", **OF)
+    step = job(ruin, "tool_need", "found", verdicts="answers", **ANSWERED)
+    manifest = step.run()
+    assert step.parameters.notes(manifest) == []
     rows = {row.trajectory_id: row for row in rows_of(ruin / "own")}
     verdicts = {rows[each.trajectory_id].task_id: each for each in rows_of(ruin / "found")}
     needed, known = verdicts["ruin-2-4"], verdicts["ruin-2-5"]
@@ -56,7 +59,7 @@ def test_a_task_whose_answer_is_known_needs_no_tools(ruin: Path) -> None:
 
 
 def test_a_view_trains_on_calls_that_are_needed(ruin: Path) -> None:
-    run(ruin, "tool_need", "found", verdicts="answers", **OF)
+    run(ruin, "tool_need", "found", verdicts="answers", **ANSWERED)
     needed = [{"label": "tool_need", "equals": "needed"}]
     manifest = run(ruin, "sft", "rows", **{"from": "own", "labels": "found/labels", "steps": needed})
     assert (manifest.counts.used, manifest.counts.dropped) == (1, 1)
@@ -150,6 +153,7 @@ def test_the_verdict_that_is_asked_must_be_there(tmp_path: Path) -> None:
     [
         ({"min_attempts": 0}, ("invalid-value", "min_attempts")),
         ({"pass_rate_at_most": 1}, ("invalid-value", "pass_rate_at_most")),
+        ({"score": None}, ("invalid-value", "score")),
         ({"score": "wins"}, ("rule-broken", "'wins' is no score")),
         ({"branches": "b"}, ("unknown-key", "branches")),
     ],
