@@ -6,7 +6,7 @@ the other trajectories for itself, and keeps scores and digests of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import pyarrow as pa
@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from pydantic import Field
 
 from agentmill.pipelines.engine.operation import AnyOperation, Blamed, Result, RowOperation, Unit
+from agentmill.pipelines.operators.lookup import ids_of
 from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames, expect, tables_of
 from agentmill.pipelines.operators.selection import FilterParameters, TrajectoryFilter, left_out
 from agentmill.pipelines.operators.verify import LABELS, unscored_notes, verdict_measures
@@ -24,7 +25,6 @@ from agentmill.schemas.records.manifest import Manifest
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.records.verdict import Label, Verdict
-from agentmill.schemas.tables import Table, read_columns
 from agentmill.schemas.views.annotations import Annotations
 from agentmill.schemas.views.view import Unused
 from agentmill.synthesis.verifiers.verifier import Finding, findings
@@ -37,11 +37,15 @@ OF_OTHERS = "_of_others"
 
 
 class Relation(NamedTuple):
-    """How other trajectories, in the tables of ``role``, belong to one: their ``column`` holds its ``key``."""
+    """How other trajectories, in the tables of ``role``, belong to one: their ``column`` holds its ``key``.
+
+    ``code`` is that of the error where none belongs to any.
+    """
 
     role: str
     column: str
     key: str
+    code: ErrorCode
 
     def check(self, inputs: Inputs) -> None:
         """Raises ``UserError`` where there are other trajectories, and none belongs to any that is read."""
@@ -52,17 +56,16 @@ class Relation(NamedTuple):
             raise UserError(
                 f"`{self.role}` ({folders}) has no trajectory whose {self.column} is a {self.key} in {own}\n"
                 f"name the {self.role} that were made of these trajectories, or of their tasks",
-                ErrorCode.TABLE_OF_OTHERS,
+                self.code,
             )
 
     def of_others(self, inputs: Inputs) -> int:
         """How many of the other trajectories belong to none that is read."""
-        chunks = [chunk for table in tables_of(inputs, "of") for chunk in _chunks(table, self.key)]
-        keys = pa.concat_arrays(chunks) if chunks else pa.array([], pa.large_string())
+        chunks = [chunk for table in tables_of(inputs, "of") for chunk in ids_of(table, self.key).chunks]
+        keys = pa.chunked_array(chunks, pa.large_string()).combine_chunks()
         known = (
-            pc.sum(pc.is_in(chunk, value_set=keys.cast(chunk.type), skip_nulls=True)).as_py() or 0
+            pc.sum(pc.is_in(ids_of(table, self.column), keys, skip_nulls=True)).as_py() or 0
             for table in tables_of(inputs, self.role)
-            for chunk in _chunks(table, self.column)
         )
         return self._count(inputs) - sum(known)
 
@@ -72,11 +75,6 @@ class Relation(NamedTuple):
 
     def _count(self, inputs: Inputs) -> int:
         return sum(table.manifest.counts.written for table in tables_of(inputs, self.role))
-
-
-def _chunks(table: Table, column: str) -> Iterator[pa.Array]:
-    for path in table.shards():
-        yield from read_columns(path, Trajectory, [column])[column].chunks
 
 
 class Source(Protocol):

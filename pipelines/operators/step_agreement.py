@@ -35,7 +35,7 @@ class StepAgreement(Labeller):
     """Verdicts on steps and whole trajectories: the share of another policy's branches that do the same."""
 
     table_roles: ClassVar[Sequence[str]] = ("of", "branches", *ROLES)
-    relation: ClassVar[Relation] = Relation("branches", "parent_id", "trajectory_id")
+    relation: ClassVar[Relation] = Relation("branches", "parent_id", "trajectory_id", ErrorCode.BRANCHES_OF_OTHERS)
 
     branches: TableNames = Field(description="tables of branches of these trajectories, by the other policy")
     on: On = Field(

@@ -6,8 +6,7 @@ they seldom succeed, tools are needed; where they often do, the steps that use t
 
 from __future__ import annotations
 
-import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -16,6 +15,7 @@ from pydantic import Field
 
 from agentmill.pipelines.engine import stop
 from agentmill.pipelines.operators.annotations import AnnotationIndex
+from agentmill.pipelines.operators.difficulty_band import Tally, TaskRate
 from agentmill.pipelines.operators.labelling import ROLES, Labeller, Relation, Source
 from agentmill.pipelines.operators.operator import Inputs, TableNames, tables_of
 from agentmill.pipelines.operators.step_estimates import note_once
@@ -37,7 +37,7 @@ class ToolNeed(Labeller):
     """Whether the task of each trajectory needs tools, by the pass rate of attempts at it without any."""
 
     table_roles: ClassVar[Sequence[str]] = ("of", "attempts", *ROLES)
-    relation: ClassVar[Relation] = Relation("attempts", "task_id", "task_id")
+    relation: ClassVar[Relation] = Relation("attempts", "task_id", "task_id", ErrorCode.ATTEMPTS_OF_OTHERS)
 
     attempts: TableNames = Field(description="tables of attempts at the same tasks without tools")
     score: Criterion = Field(description="the score of an attempt, from 0 to 1, such as passed:answer_match")
@@ -62,24 +62,22 @@ class ClosedBook:
         self._parameters = parameters
         self._paths = paths
         self._index = index
-        self._scores: dict[str, list[float]] = {}
-        self._unscored: Counter[str] = Counter()
+        self._rates: dict[str, TaskRate] = {}
 
     def load(self) -> None:
         """As ``Source``. Raises ``UserError``, too, for an attempt that is given twice, and for one that used tools."""
         self._index.load()
-        self._scores, self._unscored = defaultdict(list), Counter()
+        tallies: dict[str, Tally] = defaultdict(Tally)
         seen: set[str] = set()
         for path in self._paths:
             for _, attempt in stream([path], COLUMNS):
                 stop.check()
                 note_once(seen, attempt.trajectory_id, path)
                 _check_closed_book(attempt, path)
-                found = score(self._parameters.score, attempt, self._index.of(attempt.trajectory_id))
-                if attempt.task_id is not None and found is None:
-                    self._unscored[attempt.task_id] += 1
-                elif attempt.task_id is not None and found is not None:
-                    self._scores[attempt.task_id].append(found)
+                if attempt.task_id is not None:
+                    annotations = self._index.of(attempt.trajectory_id)
+                    tallies[attempt.task_id].add_score(score(self._parameters.score, attempt, annotations))
+        self._rates = {task_id: tally.rate() for task_id, tally in tallies.items()}
 
     def findings(self, trajectory: Trajectory, annotations: Annotations) -> Sequence[Finding]:
         """A verdict on the whole, a label of it, and one of each own step that uses a tool.
@@ -91,24 +89,22 @@ class ClosedBook:
         given, task_id = self._parameters, trajectory.task_id
         if task_id is None:
             return [given.new_verdict(trajectory, reason="no_task")]
-        scores = self._scores.get(task_id, [])
-        evidence: JsonObject = {"attempts": len(scores), "unscored": self._unscored[task_id]}
-        if len(scores) < given.min_attempts:
+        rate = self._rates.get(task_id, TaskRate())
+        evidence: JsonObject = {"attempts": rate.n, "unscored": rate.unscored}
+        if rate.value is None or rate.n < given.min_attempts:
             return [given.new_verdict(trajectory, reason="too_few_attempts", evidence=evidence)]
-        # fsum is exact, so the mean does not depend on the order of the attempts.
-        rate = math.fsum(scores) / len(scores)
-        needed = rate <= given.pass_rate_at_most + ROUNDING
+        needed = rate.value <= given.pass_rate_at_most + ROUNDING
         items = tool_steps(trajectory.content, [step for step in steps_of(trajectory) if step.own])
-        evidence |= {"pass_rate": rate, "tool_steps": len(items)}
+        evidence |= {"pass_rate": rate.value, "tool_steps": len(items)}
         value = NEEDED if needed else NOT_NEEDED
         return [
-            given.new_verdict(trajectory, status="scored", score=1 - rate, passed=needed, evidence=evidence),
+            given.new_verdict(trajectory, status="scored", score=1 - rate.value, passed=needed, evidence=evidence),
             given.new_label(trajectory, value, None),
             *(given.new_label(trajectory, value, item) for item in items),
         ]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_scores": {}, "_unscored": Counter()}
+        return {**self.__dict__, "_rates": {}}
 
 
 def _check_closed_book(attempt: Trajectory, path: Path) -> None:

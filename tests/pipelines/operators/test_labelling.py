@@ -8,7 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from agentmill.pipelines.operators.labelling import Labelling, Relation
+from agentmill.pipelines.operators.labelling import Labelling
+from agentmill.pipelines.operators.step_effect import StepEffect
+from agentmill.pipelines.operators.tool_need import ToolNeed
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.records.verdict import Label, Selection, Verdict
 from agentmill.schemas.tables import Counts, Table
@@ -18,7 +20,6 @@ from tests.errors import user_error
 from tests.pipelines.engine.stages import bytes_of, dropped_of, rows_of, write_table
 from tests.pipelines.operators.steps import job, run, stage
 
-BY_BRANCHES = ["step_agreement", "step_effect"]
 OTHERS: dict[str, dict[str, Any]] = {
     "step_agreement": {"branches": "others"},
     "step_effect": {"branches": "others"},
@@ -96,7 +97,8 @@ def test_trajectories_that_are_not_chosen_are_dropped(operator: str, folder: Pat
 @pytest.mark.parametrize("operator", OTHERS)
 def test_others_that_all_belong_elsewhere_are_refused(operator: str, folder: Path) -> None:
     write_table(folder / "others", [[other(0, "nobody"), other(1, "nowhere")]], Trajectory)
-    with user_error("table-of-others", "others", "own") as caught:
+    code = "attempts-of-others" if operator == "tool_need" else "branches-of-others"
+    with user_error(code, "others", "own") as caught:
         run(folder, operator, "found", of="own", **OTHERS[operator])
     assert len(str(caught.value).splitlines()) == 2
 
@@ -132,13 +134,13 @@ def test_tables_of_other_records_are_refused(operator: str) -> None:
 
 def test_what_belongs_to_nothing_is_counted(folder: Path) -> None:
     inputs = {"of": [Table.open(folder / "own")], "branches": [Table.open(folder / "others")]}
-    assert Relation("branches", "parent_id", "trajectory_id").of_others(inputs) == 1
+    assert StepEffect.relation.of_others(inputs) == 1
     nameless = [msgspec.structs.replace(other(number), parent_id=None, task_id=None) for number in range(2)]
     write_table(folder / "others", [nameless], Trajectory)
     write_table(folder / "own", [[trajectory("a", task_id=None)]], Trajectory)
     inputs = {"of": [Table.open(folder / "own")], "attempts": [Table.open(folder / "others")]}
-    assert Relation("attempts", "task_id", "task_id").of_others(inputs) == 2, "no task is no task in common"
-    assert Relation("attempts", "task_id", "task_id").of_others({}) == 0
+    assert ToolNeed.relation.of_others(inputs) == 2, "no task is no task in common"
+    assert ToolNeed.relation.of_others({}) == 0
 
 
 def test_a_label_of_an_item_that_does_not_exist_breaks_the_contract(folder: Path) -> None:
