@@ -25,7 +25,7 @@ THOUGHT = {"description": "I look into the box, because the ball may well be in 
 
 def row(*content: Any, **fields: Any) -> Quality:
     made = trajectory(content=list(content), **fields)
-    return quality(made, lambda texts: sum(len(text.split()) for text in texts), lambda text: f"{len(text)}")
+    return quality(made, lambda texts: [len(text.split()) for text in texts], lambda text: f"{len(text)}")
 
 
 def thinking(*given: Any, **kwargs: Any) -> Any:

@@ -1,0 +1,63 @@
+"""The texts of training rows of any kind: read, and changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from agentmill.schemas.record_kinds import RECORD_KINDS
+from agentmill.schemas.records.record import Record
+
+TOKENS = ("tokens", "chosen_tokens", "rejected_tokens")
+"""The fields of rows that hold token ids."""
+
+UNCHANGED = frozenset(
+    {"row_id", "trajectory_id", "chosen_id", "rejected_id", "task_id", "environment_id", "split", "view", "role", "id"}
+    | {"tool_call_id"}
+)
+"""Fields of rows and messages that are ids or marks: other records refer to them."""
+
+def texts_of(row: Record) -> list[str]:
+    """All texts of a row, those of ids too; its parameters as JSON, in which publishing finds them."""
+    found: list[str] = []
+
+    def note(name: str, text: str) -> str:
+        del name
+        found.append(text)
+        return text
+
+    fields = msgspec.to_builtins(without_tokens(row))
+    parameters = fields.pop("view_parameters", {})
+    map_texts(fields, note)
+    return [*found, msgspec.json.encode(parameters).decode()]
+
+
+def without_tokens(row: Record) -> Record:
+    """``row`` without token ids; ``row`` itself if it has none."""
+    held = {name: [] for name in TOKENS if getattr(row, name, None)}
+    return msgspec.structs.replace(row, **held) if held else row
+
+
+def map_texts(value: Any, change: Callable[[str, str], str], name: str = "") -> Any:
+    """``value`` with each text in it changed; ``change`` gets the name of the field that the text is in, too."""
+    if isinstance(value, str):
+        return change(name, value)
+    if isinstance(value, dict):
+        return {key: map_texts(each, change, key) for key, each in value.items()}
+    return [map_texts(each, change, name) for each in value] if isinstance(value, list) else value
+
+
+def content_of(row: Record) -> list[str]:
+    """The texts of what a row says: of its messages or its text, without ids, roles, tools and parameters."""
+    found: list[str] = []
+
+    def note(name: str, text: str) -> str:
+        if name not in UNCHANGED:
+            found.append(text)
+        return text
+
+    for column in RECORD_KINDS[type(row).__name__].content:
+        map_texts(msgspec.to_builtins(getattr(row, column)), note)
+    return found
