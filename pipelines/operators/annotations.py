@@ -143,8 +143,8 @@ def check_counts(parameters: Operator, inputs: Inputs) -> None:
             continue
         if all(getattr(row, each.name) is None for table in tables for row in table.rows([each.name])):
             raise UserError(
-                f"`{each.parameter}`: {' and '.join(str(table.folder) for table in tables)} has no {each.name},"
-                f" so nothing would fulfil it\nmake the table with {COUNTED_WITH[each.name]}, or leave the condition out",
+                f"`{each.parameter}`: {' and '.join(str(table.folder) for table in tables)} has no {each.name}, so"
+                f" nothing would fulfil it\nmake the table with {COUNTED_WITH[each.name]}, or leave the condition out",
                 ErrorCode.ANNOTATION_MISSING,
             )
 

@@ -113,7 +113,8 @@ class QuotaValues:
             values = list(self._values(path, self._record))
         else:
             values = [self._known.get(each or "", ()) for each in _column(path, self._record, self._link())]
-        self.without |= {row for row, own in zip(_column(path, self._record, self._key), values, strict=True) if not own}
+        ids = _column(path, self._record, self._key)
+        self.without |= {row_id for row_id, own in zip(ids, values, strict=True) if not own}
         return values
 
     def check_found(self, ids: Sequence[str]) -> None:

@@ -19,6 +19,7 @@ UNCHANGED = frozenset(
 )
 """Fields of rows and messages that are ids or marks: other records refer to them."""
 
+
 def texts_of(row: Record) -> list[str]:
     """All texts of a row, those of ids too; its parameters as JSON, in which publishing finds them."""
     found: list[str] = []
@@ -36,8 +37,8 @@ def texts_of(row: Record) -> list[str]:
 
 def without_tokens(row: Record) -> Record:
     """``row`` without token ids; ``row`` itself if it has none."""
-    held = {name: [] for name in TOKENS if getattr(row, name, None)}
-    return msgspec.structs.replace(row, **held) if held else row
+    held: list[str] = [name for name in TOKENS if getattr(row, name, None)]
+    return msgspec.structs.replace(row, **{name: [] for name in held}) if held else row
 
 
 def map_texts(value: Any, change: Callable[[str, str], str], name: str = "") -> Any:

@@ -108,9 +108,7 @@ def joined(values: pl.Series) -> pl.DataFrame:
     """Tokens broken over lines, put together."""
     frame = matches(values, SPLIT_TOKEN)
     whole = frame.with_columns(pl.col("text").str.replace_all(BREAK, ""), source=pl.col("text"))
-    return whole.filter(
-        ~pl.col("text").str.contains(FEW_DIGITS)
-    )
+    return whole.filter(~pl.col("text").str.contains(FEW_DIGITS))
 
 
 def from_base64(run: str) -> str | None:

@@ -130,7 +130,9 @@ def test_rows_of_other_kinds(tmp_path: Path) -> None:
     assert pair.chosen[0].content == "Hello [EMAIL_ADDRESS_1]"
     assert pair.rejected[0].content == "Hello [EMAIL_ADDRESS_2]"
     assert (pair.chosen_tokens, pair.view_parameters) == ([], {"system_prompts": ["ask [EMAIL_ADDRESS_2]"]})
-    (unpaired,) = redact(tmp_path / "kto", UnpairedRow(row_id="u", prompt=say, completion=answers[1], label=True, **MADE))
+    (unpaired,) = redact(
+        tmp_path / "kto", UnpairedRow(row_id="u", prompt=say, completion=answers[1], label=True, **MADE)
+    )
     assert unpaired.completion[0].content == "Hello [EMAIL_ADDRESS_2]"
     (text,) = redact(tmp_path / "text", TextRow(row_id="x", text="call +49 30 1234 5678", **MADE))
     assert text.text == "call [PHONE_NUMBER_1]"
