@@ -12,11 +12,12 @@ made before they came in.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import pyarrow.compute as pc
 from pydantic import BeforeValidator, Field, model_validator
 
+from agentmill.pipelines.engine.operation import Blamed, RowOperation
 from agentmill.pipelines.operators.annotations import AnnotationIndex, check_annotation_needs, unasked_notes
 from agentmill.pipelines.operators.lineage import Lineage
 from agentmill.pipelines.operators.lookup import Shards, ids_of
@@ -35,6 +36,8 @@ from agentmill.schemas.views.annotations import Annotations
 from agentmill.schemas.views.view import Unused
 
 COLUMNS = ["item", "reason"]
+LEFT_OUT = "left_out."
+"""Before the code of a reason in the metrics of a table of selections: so many trajectories are not kept for it."""
 
 
 class Selections(Config):
@@ -121,6 +124,33 @@ def _decisions(folder: str, shards: Shards[Selection]) -> dict[str, str | None]:
         reason = None if row.kept else row.reason or f"selection {row.name!r}"
         reasons[row.trajectory_id] = reasons.get(row.trajectory_id) or reason
     return reasons
+
+
+class SelectionOperation(RowOperation[Trajectory, Selection]):
+    """One selection per trajectory; the manifest counts those kept, and those left out by the code of the reason."""
+
+    blamed: ClassVar[Blamed] = "curation"
+    chunk_rows: ClassVar[int] = 5_000
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, Trajectory, Selection)
+
+    def measures(self, output: Selection) -> Mapping[str, float]:
+        """How many were kept, and why others were not."""
+        return {"kept": 1} if output.kept else {"kept": 0, f"{LEFT_OUT}{reason_code(output.reason)}": 1}
+
+
+def reason_code(reason: str | None) -> str:
+    """The code of a reason, without the details that follow a colon."""
+    return (reason or "no reason").partition(":")[0]
+
+
+def selection_counts(manifest: Manifest) -> dict[str, Any]:
+    """How many trajectories a table of selections keeps, and how many not by reason; empty for other tables."""
+    if manifest.record != Selection.__name__:
+        return {}
+    reasons = {name.removeprefix(LEFT_OUT): int(n) for name, n in manifest.metrics.items() if name.startswith(LEFT_OUT)}
+    return {"kept": int(manifest.metrics.get("kept", 0)), "left_out": reasons}
 
 
 def kept_notes(manifest: Manifest) -> list[str]:

@@ -47,7 +47,10 @@ class Value(Record):
 
 
 class Selection(Record):
-    """A curation decision on one trajectory: kept or dropped, with the reason."""
+    """A curation decision on one trajectory: kept or left out, with the reason.
+
+    A reason is a code that is counted, alone or followed by a colon and details: ``duplicate: equal to a1b2``.
+    """
 
     trajectory_id: str
     name: str
