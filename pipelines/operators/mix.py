@@ -19,9 +19,9 @@ from agentmill.pipelines.mixture import Mixture, Pool, draw, largest, shares
 from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames, expect, tables_of
 from agentmill.pipelines.operators.quality import counter
 from agentmill.pipelines.operators.quotas import SIDE_ROLES, Quota, QuotaValues
-from agentmill.pipelines.operators.row_texts import content_of
-from agentmill.pipelines.operators.selection import FilterParameters, TrajectoryFilter, kept_notes
-from agentmill.pipelines.quality import Count, texts_of
+from agentmill.pipelines.operators.row_texts import copies_of, texts_to_count
+from agentmill.pipelines.operators.selection import FilterParameters, SelectionOperation, kept_notes
+from agentmill.pipelines.quality import Count
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError, near_match
 from agentmill.schemas.record_kinds import ANNOTATION_ROLES, RECORD_KINDS, TRAINING_ROWS
@@ -194,7 +194,8 @@ class Mix(FilterParameters):
         """The mixture."""
         del context
         self.check_inputs(inputs)
-        return Mixing(self, inputs)
+        plan = MixPlan(self, inputs)
+        return MixSelections(self.name, plan) if plan.record is Trajectory else MixRows(plan)
 
 
 class Drawn(msgspec.Struct, frozen=True):
@@ -204,26 +205,21 @@ class Drawn(msgspec.Struct, frozen=True):
     size: int
     copies: int = 0
     reason: str = "not_sampled"
-    detail: str = "enough rows were drawn"
+    detail: str = ""
 
 
-class Mixing(RowOperation[Record, Record]):
-    """The rows of the mixture, or one selection per trajectory. Every worker makes the same plan of all rows."""
-
-    blamed: ClassVar[Blamed] = "curation"
-    chunk_rows: ClassVar[int] = 5_000
+class MixPlan:
+    """What becomes of each row. Pickles as paths; every worker makes the same plan."""
 
     def __init__(self, parameters: Mix, inputs: Inputs) -> None:
         self._tables = tables_of(inputs, "from")
-        record: type[Record] = self._tables[0].record_type if self._tables else Trajectory
-        self._selects = record is Trajectory
-        super().__init__("mix", record, Selection if self._selects else record)
+        self.record: type[Record] = self._tables[0].record_type if self._tables else Trajectory
         self._parameters = parameters
-        self._choice: TrajectoryFilter | None = parameters.choice(inputs) if self._selects else None
-        self._quotas = [QuotaValues(quota, record, inputs) for quota in parameters.quotas]
+        self._choice = parameters.choice(inputs) if self.record is Trajectory else None
+        self._quotas = [QuotaValues(quota, self.record, inputs) for quota in parameters.quotas]
         self._drawn: dict[str, Drawn] = {}
 
-    def open(self) -> None:
+    def load(self) -> None:
         """Plan the mixture. Raises ``UserError`` for fewer rows than asked for, and for a field that no row has."""
         parameters, pool = self._parameters, Pool()
         self._drawn = {}
@@ -246,50 +242,31 @@ class Mixing(RowOperation[Record, Record]):
         parameters.check_short(mixture.sizes)
         self._note(pool, mixture)
 
-    def process(self, record: Record, unit: Unit) -> Iterable[Result]:
-        """The row so often as it was drawn, or the selection of a trajectory."""
-        (input_id,) = unit
-        drawn = self._drawn[input_id]
-        measures: dict[str, float] = {}
+    def of(self, row_id: str) -> Drawn:
+        """What becomes of a row, once the plan is loaded."""
+        return self._drawn[row_id]
+
+    def measures(self, row_id: str) -> dict[str, float]:
+        """Rows, tokens and repeats of a row, and the quotas that do not bound it."""
+        drawn, measures = self._drawn[row_id], dict[str, float]()
         if drawn.copies:
             measures[f"{MIXED}{drawn.table}"] = drawn.copies
             if self._parameters.tokenizer is not None:
                 measures[f"{TOKENS}{drawn.table}"] = drawn.copies * drawn.size
         if drawn.copies > 1:
             measures["repeats"] = drawn.copies - 1
-        for quota in self._quotas:
-            if input_id in quota.without:
-                measures[f"without.{quota.by}"] = 1
-        if self._choice is not None:
-            reason = None if drawn.copies else drawn.reason if drawn.reason != "quota" else drawn.detail
-            kept = Selection(trajectory_id=input_id, name=self._parameters.name, kept=reason is None, reason=reason)
-            measures.update(self._choice.measures(input_id))
-            return [Result(input_id=input_id, outputs=[kept], measures=measures)]
-        if not drawn.copies:
-            dropped = Dropped(
-                input_id=input_id,
-                stage=self.name,
-                reason=drawn.reason,
-                blamed="curation",
-                detail=drawn.detail,
-                input={key_of(self.reads): input_id},
-            )
-            return [Result(input_id=input_id, dropped=dropped, measures=measures)]
-        return [Result(input_id=input_id, outputs=list(repeated(record, drawn.copies)), measures=measures)]
-
-    def measures(self, output: Record) -> Mapping[str, float]:
-        """How many trajectories were kept."""
-        return {"kept": int(output.kept)} if isinstance(output, Selection) else {}
+        measures.update({f"without.{quota.by}": 1 for quota in self._quotas if row_id in quota.without})
+        return measures | (self._choice.measures(row_id) if self._choice is not None else {})
 
     def _read(self, pool: Pool, number: int, table: Table, count: Count | None) -> None:
         """Add the rows of a table that are chosen at all to the pool."""
-        name, key = self._parameters.from_[number], key_of(self.reads)
+        name, key = self._parameters.from_[number], key_of(self.record)
         for path in table.shards():
             stop.check()
-            ids = read_columns(path, self.reads, [key])[key].to_pylist()
+            ids = read_columns(path, self.record, [key])[key].to_pylist()
             sizes = [1] * len(ids)
             if count is not None:
-                sizes = [sum(count(texts)) for texts in map(texts_in, read_shard(path, self.reads))]
+                sizes = [sum(count(texts)) for texts in map(texts_to_count, read_shard(path, self.record))]
             values = [quota.values_in(path) for quota in self._quotas]
             for row, (row_id, size) in enumerate(zip(ids, sizes, strict=True)):
                 if self._choice is not None:
@@ -308,21 +285,61 @@ class Mixing(RowOperation[Record, Record]):
             full = mixture.full.get(row)
             drawn = Drawn(name, size, copies)
             if full is not None:
-                drawn = Drawn(name, size, reason="quota", detail=f"quota {self._quotas[full[0]].by}={full[1]}")
+                drawn = Drawn(name, size, reason="quota", detail=f"{self._quotas[full[0]].by}={full[1]}")
             self._drawn[row_id] = same.setdefault(drawn, drawn)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_drawn": {}}
 
 
-def repeated(record: Record, copies: int) -> Iterator[Record]:
-    """A row ``copies`` times; the ids of all but the first end in ``~2``, ``~3`` and so on."""
-    yield record
-    row: Any = record
-    for number in range(2, copies + 1):
-        yield msgspec.structs.replace(row, row_id=f"{row.row_id}~{number}")
+class MixRows(RowOperation[Record, Record]):
+    """Each row so often as it was drawn; one that was not is dropped (``not_sampled``, ``quota``)."""
+
+    blamed: ClassVar[Blamed] = "curation"
+    chunk_rows: ClassVar[int] = 5_000
+
+    def __init__(self, plan: MixPlan) -> None:
+        super().__init__("mix", plan.record, plan.record)
+        self._plan = plan
+
+    def open(self) -> None:
+        """Load the plan."""
+        self._plan.load()
+
+    def process(self, record: Record, unit: Unit) -> Iterable[Result]:
+        """The row, or its copies."""
+        (input_id,) = unit
+        drawn, measures = self._plan.of(input_id), self._plan.measures(input_id)
+        if drawn.copies:
+            return [Result(input_id=input_id, outputs=list(copies_of(record, drawn.copies)), measures=measures)]
+        dropped = Dropped(
+            input_id=input_id,
+            stage=self.name,
+            reason=drawn.reason,
+            blamed="curation",
+            detail=drawn.detail,
+            input={key_of(self.reads): input_id},
+        )
+        return [Result(input_id=input_id, dropped=dropped, measures=measures)]
 
 
-def texts_in(record: Record) -> list[str]:
-    """The texts by which tokens are counted: all of a trajectory, as ``quality`` counts; the content of a row."""
-    return list(texts_of(record)) if isinstance(record, Trajectory) else content_of(record)
+class MixSelections(SelectionOperation):
+    """One selection per trajectory."""
+
+    def __init__(self, name: str, plan: MixPlan) -> None:
+        super().__init__("mix")
+        self._selection = name
+        self._plan = plan
+
+    def open(self) -> None:
+        """Load the plan."""
+        self._plan.load()
+
+    def process(self, record: Trajectory, unit: Unit) -> Iterable[Result]:
+        """The selection of a trajectory."""
+        drawn = self._plan.of(record.trajectory_id)
+        reason = None if drawn.copies else ": ".join(filter(None, (drawn.reason, drawn.detail)))
+        selection = Selection(
+            trajectory_id=record.trajectory_id, name=self._selection, kept=reason is None, reason=reason
+        )
+        return [Result(input_id=unit[0], outputs=[selection], measures=self._plan.measures(record.trajectory_id))]

@@ -1,14 +1,16 @@
-"""The texts of training rows of any kind: read, and changed."""
+"""Training rows of any kind: their texts, read and changed, and copies of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
 
+from agentmill.pipelines.quality import texts_of as trajectory_texts
 from agentmill.schemas.record_kinds import RECORD_KINDS
 from agentmill.schemas.records.record import Record
+from agentmill.schemas.records.trajectory import Trajectory
 
 TOKENS = ("tokens", "chosen_tokens", "rejected_tokens")
 """The fields of rows that hold token ids."""
@@ -50,8 +52,13 @@ def map_texts(value: Any, change: Callable[[str, str], str], name: str = "") -> 
     return [map_texts(each, change, name) for each in value] if isinstance(value, list) else value
 
 
-def content_of(row: Record) -> list[str]:
-    """The texts of what a row says: of its messages or its text, without ids, roles, tools and parameters."""
+def texts_to_count(record: Record) -> list[str]:
+    """The texts by which tokens are counted: all of a trajectory, as ``quality`` counts; what a row says.
+
+    Of a row these are the texts of its messages, or its text, without ids, tools and parameters.
+    """
+    if isinstance(record, Trajectory):
+        return list(trajectory_texts(record))
     found: list[str] = []
 
     def note(name: str, text: str) -> str:
@@ -59,6 +66,14 @@ def content_of(row: Record) -> list[str]:
             found.append(text)
         return text
 
-    for column in RECORD_KINDS[type(row).__name__].content:
-        map_texts(msgspec.to_builtins(getattr(row, column)), note)
+    for column in RECORD_KINDS[type(record).__name__].content:
+        map_texts(msgspec.to_builtins(getattr(record, column)), note)
     return found
+
+
+def copies_of(record: Record, number: int) -> Iterator[Record]:
+    """A row ``number`` times; the ids of all but the first end in ``~2``, ``~3`` and so on."""
+    yield record
+    row: Any = record
+    for copy in range(2, number + 1):
+        yield msgspec.structs.replace(row, row_id=f"{row.row_id}~{copy}")

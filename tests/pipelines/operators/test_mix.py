@@ -97,7 +97,7 @@ def test_quotas(tmp_path: Path) -> None:
     write(tmp_path)
     manifest = mix(tmp_path, quotas=[{"by": "environment_id", "at_most": 3}])
     assert by_table(tmp_path) == {"a": 6, "c": 100}
-    assert dropped(tmp_path) == {"quota: quota environment_id=e0": 2, "quota: quota environment_id=e1": 2}
+    assert dropped(tmp_path) == {"quota: environment_id=e0": 2, "quota: environment_id=e1": 2}
     assert manifest.metrics["without.environment_id"] == 100
     mix(tmp_path, "share", size=104, quotas=[{"by": "environment_id", "share": 0.02}])
     assert by_table(tmp_path, "share") == {"a": 4, "c": 100}
@@ -116,12 +116,12 @@ def test_quotas_by_fields_of_other_tables(tmp_path: Path) -> None:
     given = {"from": "agent", "environments": "environments"}
     run(tmp_path, "mix", "families", **given, quotas=[{"by": "environment.family", "at_most": 1}])
     assert dropped(tmp_path, "families") == {
-        "quota: quota environment.family=pddl": 3,
-        "quota: quota environment.family=toolbox": 3,
+        "quota: environment.family=pddl": 3,
+        "quota: environment.family=toolbox": 3,
     }
     given = {"from": "agent", "trajectories": "runs"}
     run(tmp_path, "mix", "sources", **given, quotas=[{"by": "trajectory.source.dataset", "at_most": 2}])
-    assert dropped(tmp_path, "sources") == {"quota: quota trajectory.source.dataset=d": 6}
+    assert dropped(tmp_path, "sources") == {"quota: trajectory.source.dataset=d": 6}
 
 
 def test_sizes_in_tokens(tmp_path: Path) -> None:
@@ -155,12 +155,13 @@ def test_a_selection_of_trajectories(tmp_path: Path) -> None:
     assert Counter(each.reason for each in found) == {None: 8, "not_sampled": 8, "not_selected": 4}
     assert manifest.counts == Counts(read=20, used=20, dropped=0, written=20)
     assert (manifest.metrics["kept"], manifest.metrics["not_in_selections"]) == (8, 10)
+    assert (manifest.metrics["left_out.not_sampled"], manifest.metrics["left_out.not_selected"]) == (8, 4)
     quotas = [{"by": "source.dataset", "at_most": 3}]
     run(tmp_path, "mix", "few", **{**given, "quotas": quotas})
     few = rows_of(tmp_path / "few")
     assert Counter(each.trajectory_id[:4] for each in few if each.kept) == {"ours": 3, "chat": 3}
     reasons = Counter(each.reason for each in few if not each.kept)
-    assert reasons == {"not_selected": 4, "quota source.dataset=x": 3, "quota source.dataset=y": 7} or (
+    assert reasons == {"not_selected": 4, "quota: source.dataset=x": 3, "quota: source.dataset=y": 7} or (
         reasons["not_sampled"] == 10
     )
 
