@@ -256,7 +256,7 @@ class MixPlan:
         if drawn.copies > 1:
             measures["repeats"] = drawn.copies - 1
         measures.update({f"without.{quota.by}": 1 for quota in self._quotas if row_id in quota.without})
-        return measures | (self._choice.measures(row_id) if self._choice is not None else {})
+        return {**measures, **({} if self._choice is None else self._choice.measures(row_id))}
 
     def _read(self, pool: Pool, number: int, table: Table, count: Count | None) -> None:
         """Add the rows of a table that are chosen at all to the pool."""
