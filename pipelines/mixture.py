@@ -61,7 +61,9 @@ class Mixture(msgspec.Struct, frozen=True):
 
 def shares(weights: Mapping[str, float], size: int) -> dict[str, int]:
     """``size`` divided by ``weights``, which sum to 1, by largest remainders; of equal ones the first name gains."""
-    exact = {name: weight * size for name, weight in weights.items()}
+    # The sum is 1 but for rounding, which would count in a mixture of millions.
+    total = math.fsum(weights.values())
+    exact = {name: weight / total * size for name, weight in weights.items()}
     found = {name: math.floor(each + 1e-9) for name, each in exact.items()}
     by_remainder = sorted(exact, key=lambda name: (round(found[name] - exact[name], 9), name))
     for name in by_remainder[: size - sum(found.values())]:

@@ -217,12 +217,13 @@ class MixPlan:
         self._parameters = parameters
         self._choice = parameters.choice(inputs) if self.record is Trajectory else None
         self._quotas = [QuotaValues(quota, self.record, inputs) for quota in parameters.quotas]
-        self._drawn: dict[str, Drawn] = {}
+        self.drawn: dict[str, Drawn] = {}
+        """What becomes of each row by its id, once the plan is loaded."""
 
     def load(self) -> None:
         """Plan the mixture. Raises ``UserError`` for fewer rows than asked for, and for a field that no row has."""
         parameters, pool = self._parameters, Pool()
-        self._drawn = {}
+        self.drawn = {}
         if self._choice is not None:
             self._choice.load()
         for quota in self._quotas:
@@ -242,13 +243,9 @@ class MixPlan:
         parameters.check_short(mixture.sizes)
         self._note(pool, mixture)
 
-    def of(self, row_id: str) -> Drawn:
-        """What becomes of a row, once the plan is loaded."""
-        return self._drawn[row_id]
-
     def measures(self, row_id: str) -> dict[str, float]:
         """Rows, tokens and repeats of a row, and the quotas that do not bound it."""
-        drawn, measures = self._drawn[row_id], dict[str, float]()
+        drawn, measures = self.drawn[row_id], dict[str, float]()
         if drawn.copies:
             measures[f"{MIXED}{drawn.table}"] = drawn.copies
             if self._parameters.tokenizer is not None:
@@ -273,7 +270,7 @@ class MixPlan:
                     try:
                         self._choice.annotations(row_id)
                     except Unused as error:
-                        self._drawn[row_id] = Drawn(name, size, reason=error.reason)
+                        self.drawn[row_id] = Drawn(name, size, reason=error.reason)
                         continue
                 own = [(quota, value) for quota, found in enumerate(values) for value in found[row]]
                 pool.add(row_id, number, size, own)
@@ -286,10 +283,10 @@ class MixPlan:
             drawn = Drawn(name, size, copies)
             if full is not None:
                 drawn = Drawn(name, size, reason="quota", detail=f"{self._quotas[full[0]].by}={full[1]}")
-            self._drawn[row_id] = same.setdefault(drawn, drawn)
+            self.drawn[row_id] = same.setdefault(drawn, drawn)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_drawn": {}}
+        return {**self.__dict__, "drawn": {}}
 
 
 class MixRows(RowOperation[Record, Record]):
@@ -309,9 +306,10 @@ class MixRows(RowOperation[Record, Record]):
     def process(self, record: Record, unit: Unit) -> Iterable[Result]:
         """The row, or its copies."""
         (input_id,) = unit
-        drawn, measures = self._plan.of(input_id), self._plan.measures(input_id)
+        drawn, measures = self._plan.drawn[input_id], self._plan.measures(input_id)
         if drawn.copies:
-            return [Result(input_id=input_id, outputs=list(copies_of(record, drawn.copies)), measures=measures)]
+            copies = copies_of(record, drawn.copies, self._plan.drawn)
+            return [Result(input_id=input_id, outputs=list(copies), measures=measures)]
         dropped = Dropped(
             input_id=input_id,
             stage=self.name,
@@ -337,7 +335,7 @@ class MixSelections(SelectionOperation):
 
     def process(self, record: Trajectory, unit: Unit) -> Iterable[Result]:
         """The selection of a trajectory."""
-        drawn = self._plan.of(record.trajectory_id)
+        drawn = self._plan.drawn[record.trajectory_id]
         reason = None if drawn.copies else ": ".join(filter(None, (drawn.reason, drawn.detail)))
         selection = Selection(
             trajectory_id=record.trajectory_id, name=self._selection, kept=reason is None, reason=reason

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import itertools
+from collections.abc import Callable, Container, Iterator
 from typing import Any
 
 import msgspec
@@ -71,9 +72,10 @@ def texts_to_count(record: Record) -> list[str]:
     return found
 
 
-def copies_of(record: Record, number: int) -> Iterator[Record]:
-    """A row ``number`` times; the ids of all but the first end in ``~2``, ``~3`` and so on."""
+def copies_of(record: Record, number: int, taken: Container[str]) -> Iterator[Record]:
+    """A row ``number`` times; the ids of all but the first end in ``~2``, ``~3`` and so on, but for those ``taken``."""
     yield record
     row: Any = record
-    for copy in range(2, number + 1):
-        yield msgspec.structs.replace(row, row_id=f"{row.row_id}~{copy}")
+    ids = (f"{row.row_id}~{copy}" for copy in itertools.count(2))
+    free = (row_id for row_id in ids if row_id not in taken)
+    yield from (msgspec.structs.replace(row, row_id=row_id) for row_id in itertools.islice(free, number - 1))

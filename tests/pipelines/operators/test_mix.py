@@ -93,6 +93,13 @@ def test_repeats_have_ids_of_their_own_and_are_counted(tmp_path: Path) -> None:
     assert made["a000~2"].messages == made["a000"].messages
 
 
+def test_copies_in_a_mixture_of_mixtures_have_ids_of_their_own(tmp_path: Path) -> None:
+    write_table(tmp_path / "agent", [[row("a"), row("b")]], SftRow)
+    run(tmp_path, "mix", "once", **{"from": "agent", "size": 4, "repeat": 2})
+    run(tmp_path, "mix", "again", **{"from": "once", "size": 8, "repeat": 2})
+    assert ids(tmp_path, "again") == ["a", "a~2", "a~2~2", "a~3", "b", "b~2", "b~2~2", "b~3"]
+
+
 def test_quotas(tmp_path: Path) -> None:
     write(tmp_path)
     manifest = mix(tmp_path, quotas=[{"by": "environment_id", "at_most": 3}])
