@@ -19,8 +19,8 @@ from agentmill.synthesis.policies.cost import LEDGER, StepSpending, dollars, rea
 class StageSummary(msgspec.Struct, frozen=True, kw_only=True):
     """One stage. ``read = used + dropped``; ``reasons`` says why inputs were dropped; ``where`` is its folder.
 
-    ``notes`` are lines for people, such as warnings. ``kept`` and, by reason, ``left_out`` count the trajectories on
-    which a step decided that selects; ``kept`` is ``None`` for other steps.
+    ``notes`` are lines for people, such as warnings. ``kept`` and, by reason, ``left_out`` count the trajectories or
+    tasks on which a step decided that selects; ``kept`` is ``None`` for other steps.
     ``tokens`` and ``cost_usd`` (US dollars, by the prices given) are those of all requests that the step has made to
     models, in all attempts; ``None`` if it made none, and of ``cost_usd`` if no price is known.
     """
@@ -142,7 +142,7 @@ SELECTION_COLUMNS = ["selection", "operator", "read", "kept", "left out", "why"]
 
 
 def selection_rows(summary: Summary) -> list[Row]:
-    """A row for each step that selects: trajectories read, kept and left out, the most frequent reasons first."""
+    """A row for each step that selects: records read, kept and left out, the most frequent reasons first."""
     return [
         [name, stage.operator, stage.read, stage.kept, sum(stage.left_out.values()), reasons_text(stage.left_out)]
         for name, stage in summary.stages.items()

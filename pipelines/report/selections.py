@@ -30,37 +30,45 @@ FIFTHS = 5
 
 GROUPS = ("environment", "difficulty", "outcome")
 
+IDS: Mapping[str, str] = {"Selection": "trajectory_id", "TaskSelection": "task_id"}
+"""The records of selections, and the column with the id of what they select."""
+
 
 def selections_section(run: Run) -> Section:
     """What each step that selects keeps and leaves out, by reason, and by environment, difficulty and outcome."""
     rows = selection_rows(run.summary())
     if not rows:
-        return Section(anchor="selections", title="Selections", words=["This run selects no trajectories."])
+        return Section(
+            anchor="selections", title="Selections", words=["This run selects no trajectories and no tasks."]
+        )
     words = [
-        "A selection decides on each trajectory that it reads and changes none. Each is shown on its own; a step that "
-        "names several takes what all of them keep."
+        "A selection decides on each trajectory or task that it reads and changes none. Each is shown on its own; a "
+        "step that names several takes what all of them keep."
     ]
-    alt = "A bar for each selection: trajectories kept, then those left out; numbers as in the table of selections."
+    alt = "A bar for each selection: what it keeps, then what it leaves out; numbers as in the table of selections."
     bars = [Bars(str(row[0]), [number(row[3]), number(row[4])], f"{row[3]:,} of {row[2]:,}") for row in rows]
-    pictures = parts_of(bars, ["kept", "left out"], "trajectories", MOST_BARS, "Trajectories that selections keep", alt)
+    title = "Trajectories and tasks that selections keep"
+    pictures = parts_of(bars, ["kept", "left out"], "trajectories or tasks", MOST_BARS, title, alt)
     sheets = [Sheet("Selections", SELECTION_COLUMNS, rows)]
     found = list(group_rows(run))
     if found:
-        columns = ["selection", "by", "value", "trajectories", "kept", "share kept", "why others are left out"]
+        columns = ["selection", "by", "value", "trajectories or tasks", "kept", "share kept", "why others are left out"]
         sheets.append(Sheet("Selections by environment, difficulty and outcome", columns, found))
     return Section(anchor="selections", title="Selections", words=words, pictures=pictures, sheets=sheets)
 
 
 def group_rows(run: Run) -> Iterator[Row]:
-    """A row for each selection, property of trajectories, and value. Raises ``UserError`` for a damaged shard."""
+    """A row for each selection, property of what it selects, and value. Raises ``UserError`` for a damaged shard."""
     stages = {stage.name: stage for stage in run.stages if stage.summary is not None}
-    selections = [(name, each) for name, stage in stages.items() for each in stage.tables if each.record == "Selection"]
+    selections = [(name, each) for name, stage in stages.items() for each in stage.tables if each.record in IDS]
     sources = [*run.tables, *elsewhere(run)]
-    known = trajectories(sources)
+    known_tasks = tasks(sources)
+    known = {"Selection": trajectories(sources, known_tasks), "TaskSelection": known_tasks}
     environments = [each for each in sources if each.record == "EnvironmentSpec"]
     for name, source in selections:
-        decided = decisions(source).join(known, on="id", how="left").with_columns(pl.col(GROUPS).fill_null(UNKNOWN))
-        for group in GROUPS:
+        decided = decisions(source).join(known[source.record], on="id", how="left")
+        decided = decided.with_columns(pl.col(group).fill_null(UNKNOWN) for group in GROUPS if group in decided.columns)
+        for group in (each for each in GROUPS if each in decided.columns):
             counted = decided.group_by(group, "kept", "reason").len().rows()
             names = environment_names(decided, environments) if group == "environment" else {}
             yield from rows_of(name, group, counted, names)
@@ -85,19 +93,18 @@ def rows_of(
 
 
 def decisions(source: Source) -> pl.DataFrame:
-    """The decisions of a table on whole trajectories: id (hash), kept, and the code of the reason."""
-    columns = {"trajectory_id": "trajectory_id", "kept": "kept", "reason": "reason", "item": "item"}
+    """The decisions of a table on tasks or whole trajectories: id (hash), kept, and the code of the reason."""
+    columns = {"id": IDS[source.record], "kept": "kept", "reason": "reason", "item": "item"}
     code = pl.col("reason").fill_null("no reason").str.split(":").list.first()
     found = [
-        frame.filter(pl.col("item").is_null()).select(pl.col("trajectory_id").hash().alias("id"), "kept", code)
+        frame.filter(pl.col("item").is_null()).select(pl.col("id").hash(), "kept", code)
         for frame in frames(source.table, columns)
     ]
     return pl.concat(found) if found else empty({"id": pl.UInt64, "kept": pl.Boolean, "reason": pl.String})
 
 
-def trajectories(sources: Iterable[Source]) -> pl.DataFrame:
+def trajectories(sources: Iterable[Source], known_tasks: pl.DataFrame) -> pl.DataFrame:
     """Environment, outcome and difficulty of the trajectories in these tables, by id (hash); each id once."""
-    sources = list(sources)
     columns = {
         "trajectory_id": "trajectory_id",
         "task_id": "task_id",
@@ -112,20 +119,23 @@ def trajectories(sources: Iterable[Source]) -> pl.DataFrame:
     ]
     if not found:
         return empty({"id": pl.UInt64, **dict.fromkeys(GROUPS, pl.String)})
-    return pl.concat(found).unique("id").join(difficulties(sources), on="task_id", how="left")
+    difficulties = known_tasks.select(pl.col("id").alias("task_id"), "difficulty")
+    return pl.concat(found).unique("id").join(difficulties, on="task_id", how="left")
 
 
-def difficulties(sources: Iterable[Source]) -> pl.DataFrame:
-    """The class of difficulty of the tasks in these tables, by task id (hash); each id once."""
+def tasks(sources: Iterable[Source]) -> pl.DataFrame:
+    """Environment and class of difficulty of the tasks in these tables, by id (hash); each id once."""
     place = (pl.col("level").clip(0, 1) * FIFTHS).floor().clip(0, FIFTHS - 1)
     label = pl.format("{} to {}", (place / FIFTHS).round(1), ((place + 1) / FIFTHS).round(1))
+    columns = {"id": "task_id", "environment": "environment_id", "level": "difficulty.level"}
     found = [
-        frame.drop_nulls("level").select(pl.col("task_id").hash(), label.alias("difficulty"))
+        frame.select(pl.col("id").hash(), "environment", label.alias("difficulty"))
         for source in sources
         if source.record == "Task"
-        for frame in frames(source.table, {"task_id": "task_id", "level": "difficulty.level"})
+        for frame in frames(source.table, columns)
     ]
-    return pl.concat(found).unique("task_id") if found else empty({"task_id": pl.UInt64, "difficulty": pl.String})
+    schema = {"id": pl.UInt64, "environment": pl.String, "difficulty": pl.String}
+    return pl.concat(found).unique("id") if found else empty(schema)
 
 
 def environment_names(decided: pl.DataFrame, environments: Iterable[Source]) -> dict[str, str]:

@@ -1,6 +1,7 @@
 """Annotations of trajectories: tables of their own, keyed by (trajectory id, item, name).
 
-``item`` is an index into ``Trajectory.content``, or ``None`` for the whole trajectory.
+``item`` is an index into ``Trajectory.content``, or ``None`` for the whole trajectory. Selections of tasks have the
+task id instead.
 """
 
 from __future__ import annotations
@@ -59,6 +60,16 @@ class Selection(Record):
     score: float | None = None
     item: int | None = None
     weight: float = 1.0
+
+
+class TaskSelection(Record):
+    """A curation decision on one task: kept or not, with the reason and the score that decided."""
+
+    task_id: str
+    name: str
+    kept: bool
+    reason: str | None = None
+    score: float | None = None
 
 
 class Node(Record):

@@ -10,7 +10,7 @@ from agentmill.pipelines.report.page import write_report
 from agentmill.pipelines.report.selections import UNKNOWN, group_rows, selections_section
 from agentmill.pipelines.runs.run import read_run
 from agentmill.schemas.records.task import Difficulty
-from agentmill.schemas.records.verdict import Selection
+from agentmill.schemas.records.verdict import Selection, TaskSelection
 from tests.builders import spec, task
 from tests.pipelines.report.example_run import run_of, write_recipe, write_table
 
@@ -77,15 +77,33 @@ def test_selections_of_steps_are_not_counted_as_trajectories(folder: Path) -> No
     assert [row[3] for row in rows] == [1, 1, 1]
 
 
+def test_selections_of_tasks_by_environment_and_difficulty(folder: Path) -> None:
+    reasons = {"a1": None, "a2": "too_easy", "a3": "too_hard", "gone": "too_easy"}
+    rows = [
+        TaskSelection(task_id=name, name="band", kept=reason is None, reason=reason) for name, reason in reasons.items()
+    ]
+    write_table(folder / "picked", rows, kept=1, **{"left_out.too_easy": 2, "left_out.too_hard": 1})
+    found = {(row[1], row[2]): row[3:] for row in group_rows(read_run(folder)) if row[0] == "picked"}
+    assert found == {
+        ("environment", "boxes (pddl) env1"): [3, 1, "33.3 %", "too_easy 1, too_hard 1"],
+        ("environment", "all others"): [1, 0, "0.0 %", "too_easy 1"],
+        ("difficulty", "0.0 to 0.2"): [2, 1, "50.0 %", "too_easy 1"],
+        ("difficulty", "0.8 to 1.0"): [1, 0, "0.0 %", "too_hard 1"],
+        ("difficulty", UNKNOWN): [1, 0, "0.0 %", "too_easy 1"],
+    }
+    (selections, _) = selections_section(read_run(folder)).sheets
+    assert selections.rows[1] == ["picked", "pick", 4, 1, 3, "too_easy 2, too_hard 1"]
+
+
 def test_the_page_shows_them(folder: Path) -> None:
     write_report(folder, folder.parent / "report.html")
     page = (folder.parent / "report.html").read_text("utf-8")
-    assert "Trajectories that selections keep" in page
+    assert "Trajectories and tasks that selections keep" in page
     assert "duplicate 2, not_first 1" in page
 
 
 def test_a_run_without_selections_says_so(tmp_path: Path) -> None:
     root = write_recipe(tmp_path / "run", STEPS, data={"explored": "nowhere"})
     section = selections_section(read_run(root))
-    assert section.words == ["This run selects no trajectories."]
+    assert section.words == ["This run selects no trajectories and no tasks."]
     assert not section.sheets
