@@ -173,12 +173,12 @@ def test_sensitive_data_are_counted_where_asked(tmp_path: Path) -> None:
 
 
 def test_windows_of_length_language_and_refusals(tmp_path: Path) -> None:
-    said = "I will first look for the ball in the kitchen, and then bring it to the box by the door."
+    english = "I will first look for the ball in the kitchen, and then bring it to the box by the door."
     german = "Ich werde zuerst in der Küche nach dem Ball suchen und ihn danach zur Kiste bringen."
     messages = {
-        "a": said,
+        "a": english,
         "b": german,
-        "c": said + f" {said}" * 9,
+        "c": english + f" {english}" * 9,
         "d": REFUSAL + " It would harm people, as I see it.",
     }
     runs = [trajectory(name, content=[agent_message(text)]) for name, text in messages.items()]

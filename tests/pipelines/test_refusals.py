@@ -1,4 +1,4 @@
-"""Refusals are told from reports that something did not work."""
+"""Refusals are distinguished from reports that something did not work."""
 
 from __future__ import annotations
 

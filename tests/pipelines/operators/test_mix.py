@@ -1,4 +1,4 @@
-"""``mix``: rows and selections by weights and quotas, and what is said where there are too few."""
+"""``mix``: rows and selections by weights and quotas, and the messages where there are too few."""
 
 from __future__ import annotations
 
