@@ -48,6 +48,7 @@ KNOWN: dict[str, tuple[dict[str, Any], dict[str, list[str]]]] = {
         {"policy": "p", "tasks": "t", "environments": "e", "from": "x", "where": "all"},
         {"tasks": ["Task"], "environments": ["EnvironmentSpec"], "from": ["Trajectory"]},
     ),
+    "mix": ({"from": "x"}, {"from": ["Trajectory"]}),
     "multi_agent": (
         {
             "policy": "p",
@@ -62,6 +63,7 @@ KNOWN: dict[str, tuple[dict[str, Any], dict[str, list[str]]]] = {
     "pick": ({"of": "x"}, {"of": ["Trajectory"]}),
     "quality": ({"of": "x"}, {"of": ["Trajectory"]}),
     "propose": ({"of": "e"}, {"of": ["EnvironmentSpec"]}),
+    "redact": ({"from": "x"}, {"from": ["SftRow"]}),
     "revise": (
         {"policy": "p", "tasks": "t", "environments": "e", "attempts": 2},
         {"tasks": ["Task"], "environments": ["EnvironmentSpec"]},
