@@ -84,6 +84,8 @@ class ErrorCode(StrEnum):
     ANNOTATION_MISSING = "annotation-missing", "A step asks for a verdict, label or value that no table holds."
     SELECTION_OF_STEPS = "selection-of-steps", "A table selects steps where whole trajectories are expected."
     SELECTION_OF_OTHERS = "selection-of-others", "A table selects none of the trajectories that are read."
+    BRANCHES_OF_OTHERS = "branches-of-others", "A table has no branch of the trajectories that are read."
+    BRANCHES_UNFIT = "branches-unfit", "Branches were continued in a way that does not fit what is searched in them."
     BRANCHES_TOO_SHORT = "branches-too-short", "Branches of one turn are given where whole episodes are expected."
     FIELD_MISSING = "field-missing", "A profile names a field or an option that no record has."
     ORDER_NOT_SORTABLE = "order-not-sortable", "The rows of a record have an order that is neither a number nor a time."

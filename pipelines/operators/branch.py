@@ -27,6 +27,7 @@ from agentmill.synthesis.rollouts.parameters import EpisodeParameters
 from agentmill.synthesis.rollouts.step import imagined
 from agentmill.synthesis.rollouts.strategy import Exploration
 from agentmill.synthesis.strategies.branch import Branch as BranchStrategy
+from agentmill.synthesis.strategies.inject import Inject as InjectStrategy
 
 
 class Branch(FilterParameters, Acting, BranchStrategy):
@@ -72,7 +73,7 @@ class Branching(Rollout):
     def __init__(
         self,
         name: str,
-        strategy: BranchStrategy,
+        strategy: BranchStrategy | InjectStrategy,
         tables: SideTables,
         actors: Actors,
         window: int,
@@ -90,7 +91,7 @@ class Branching(Rollout):
     def units(self, record: Any) -> list[Unit]:
         """One unit per branch; if they are to be distinct, one for those of each turn."""
         units = super().units(record)
-        together = self._branching.k if self._branching.distinct else 1
+        together = self._branching.together
         groups = (units[start : start + together] for start in range(0, len(units), together))
         return [Unit(chain(*group), group[0].data) for group in groups]
 
