@@ -28,7 +28,7 @@ WINDOW = 64
 """Episodes in flight where no model acts."""
 
 
-class Inject(FilterParameters, Acting, InjectStrategy):
+class Inject(FilterParameters, InjectStrategy, Acting):
     """k trajectories with one wrong turn each, made from successes, and labels that say which turn it is."""
 
     primary: ClassVar[str] = "of"

@@ -35,6 +35,8 @@ from agentmill.schemas.views.annotations import Annotations
 from agentmill.schemas.views.view import Unused
 
 COLUMNS = ["item", "reason"]
+NO_ITEM = "annotations_of_no_item"
+"""The count of annotations that name an item beyond the end of their trajectory."""
 
 
 class Selections(Config):
@@ -184,9 +186,10 @@ class FilterParameters(Operator):
             yield AnnotationNeed(f"where: {self.where}", "verdict", self.verdict)
 
     def notes(self, manifest: Manifest) -> list[str]:
-        """A warning for tables of annotations that nothing asks."""
-        del manifest
-        return unasked_notes(self)
+        """Warnings for tables of annotations that nothing asks, and for annotations of items that do not exist."""
+        misplaced = manifest.metrics.get(NO_ITEM, 0)
+        text = "verdicts, labels or values name items that their trajectories do not have, and were not used"
+        return [*unasked_notes(self), *([f"warning: {misplaced:,.0f} {text}"] if misplaced else [])]
 
     def names_of(self, field: str) -> list[str]:
         """As ``Operator.names_of``; ``selections`` is a mapping."""
@@ -224,10 +227,12 @@ class TrajectoryFilter:
         if self._selected is not None:
             self._selected.load()
 
-    def measures(self, trajectory_id: str) -> Mapping[str, float]:
-        """Counts a trajectory that stays because no table of selections knows it; for the manifest."""
+    def measures(self, trajectory_id: str, items: int | None = None) -> Mapping[str, float]:
+        """Counts a trajectory that stays because no table of selections knows it, and, with the number of its
+        ``items``, annotations of items that it does not have; for the manifest."""
         unknown = self._selected is not None and not self._selected.knows(trajectory_id)
-        return {"not_in_selections": 1} if unknown else {}
+        misplaced = 0 if items is None else self._index.of(trajectory_id).outside(items)
+        return {**({"not_in_selections": 1} if unknown else {}), **({NO_ITEM: misplaced} if misplaced else {})}
 
     def with_inherited(self, trajectory: Trajectory, annotations: Annotations, lineage: Lineage) -> Annotations:
         """``annotations`` with the annotations of the steps that the trajectory copied where they were taken first."""

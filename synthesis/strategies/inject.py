@@ -141,7 +141,8 @@ class Recorded:
 
     async def act(self, conversation: Conversation) -> Turn:
         """Raises ``PolicyError`` (``no_model``): it has no turns of its own."""
-        raise PolicyError("no_model", f"nobody acts in {conversation.episode_id} but the record")
+        del conversation
+        raise PolicyError("no_model", "only recorded turns are taken here, and no model was given")
 
     async def close(self) -> None:
         """Nothing is held."""
