@@ -17,6 +17,7 @@ from agentmill.pipelines.operators.rollout import Acting
 from agentmill.pipelines.operators.rollout_operation import Actors, Rollout, SideTables
 from agentmill.pipelines.operators.selection import FilterParameters, TrajectoryFilter
 from agentmill.schemas.record_kinds import ANNOTATION_ROLES
+from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.views.annotations import Annotations
 from agentmill.schemas.views.roles import several_agents
@@ -55,6 +56,12 @@ class Branch(FilterParameters, Acting, BranchStrategy):
         expect(reads, "tasks", "Task")
         self.check_filter_needs(reads)
         return super().writes(reads)
+
+    def provenance_config(self, context: StepContext) -> JsonObject:
+        """As ``FilterParameters.provenance_config``, without ``edits`` where nothing else is done than to replace."""
+        config = super().provenance_config(context)
+        # Tables that were made before there were edits are found again.
+        return {name: value for name, value in config.items() if name != "edits" or value != ["replace"]}
 
     def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
         """The branches."""

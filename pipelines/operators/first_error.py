@@ -31,7 +31,6 @@ from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNam
 from agentmill.pipelines.operators.selection import FilterParameters, TrajectoryFilter, left_out
 from agentmill.pipelines.operators.step_estimates import BranchResult, branch_results, unfinished
 from agentmill.pipelines.operators.verify import LABELS, unscored_notes, verdict_measures
-from agentmill.pipelines.recipes.summary import percent
 from agentmill.schemas.conditions import AnnotationNeed
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
@@ -180,10 +179,7 @@ def _folders(tables: Sequence[Table]) -> str:
     return " and ".join(str(table.folder) for table in tables)
 
 
-MISPLACED = {
-    "branches_of_no_step": "branches begin at a turn that is",
-    "verdicts_of_no_step": "verdicts are of an item",
-}
+MISPLACED = {"branches_of_no_step": "branches", "verdicts_of_no_step": "verdicts"}
 """Counts of what names a step that its trajectory does not have, and how a warning calls it."""
 
 
@@ -369,6 +365,6 @@ def agreement_note(metrics: Mapping[str, float]) -> str:
     neither = int(metrics["steps_compared"]) - same - 2 * differ
     table = Confusion(same, differ, differ, neither)
     return (
-        f"branches and judge name the same step in {same:,} of {compared:,} trajectories ({percent(same / compared)}); "
+        f"branches and judge name the same step in {same:,} of {compared:,} trajectories ({same / compared:.1%}); "
         f"kappa over {table.n:,} steps {kappa_text(kappa(table))}"
     )

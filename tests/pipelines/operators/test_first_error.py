@@ -188,8 +188,8 @@ def test_copied_steps_are_judged_where_they_were_taken(ruin: Path) -> None:
 @pytest.mark.parametrize(
     ("wrong", "reason", "note"),
     [
-        ([2, 3], None, "in 1 of 1 trajectories (100.0 %); kappa over 6 steps 1.00"),
-        ([3], "disagree", "in 0 of 1 trajectories (0.0 %); kappa over 6 steps -0.20"),
+        ([2, 3], None, "in 1 of 1 trajectories (100.0%); kappa over 6 steps 1.00"),
+        ([3], "disagree", "in 0 of 1 trajectories (0.0%); kappa over 6 steps -0.20"),
         ([], "one_unknown", "both name a step in no trajectory"),
     ],
 )
