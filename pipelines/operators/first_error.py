@@ -115,11 +115,10 @@ class FirstError(FilterParameters):
         tables = tables_of(inputs, "branches")
         for table in tables:
             _check_search(table, self.search)
-        of, foreign = tables_of(inputs, "of"), _of_others(inputs)
         written = sum(table.manifest.counts.written for table in tables)
-        if written and foreign == written:
+        if written and _of_others(inputs) == written:
             raise UserError(
-                f"the branches in {_folders(tables)} are of other trajectories than those in {_folders(of)}\n"
+                f"no row of {_folders(tables)} is a branch of a trajectory in {_folders(tables_of(inputs, 'of'))}\n"
                 "name the branches that were made of these",
                 ErrorCode.BRANCHES_OF_OTHERS,
             )
@@ -127,7 +126,7 @@ class FirstError(FilterParameters):
     def notes(self, manifest: Manifest) -> list[str]:
         """What is not known, what was not used, and how far branches and judge agree."""
         foreign = manifest.metrics.get(OF_OTHERS, 0)
-        others = [f"{foreign:,.0f} branches are of trajectories in none of these tables"] if foreign else []
+        others = [f"{foreign:,.0f} rows are no branches of these trajectories, and were not used"] if foreign else []
         misplaced = [
             f"warning: {manifest.metrics[key]:,.0f} {text} name no step of their trajectory, and were not used"
             for key, text in MISPLACED.items()
@@ -167,12 +166,15 @@ def _check_search(table: Table, search: Search) -> None:
 
 
 def _of_others(inputs: Inputs) -> int:
-    """How many branches have a parent that is in none of the tables of trajectories."""
+    """How many rows are no branch of a trajectory in the tables of trajectories."""
     of = [chunk for table in tables_of(inputs, "of") for chunk in ids_of(table).chunks]
     known = pa.chunked_array(of, pa.large_string()).combine_chunks()
-    paths = [path for table in tables_of(inputs, "branches") for path in table.shards()]
-    parents = [read_columns(path, Trajectory, ["parent_id"])["parent_id"] for path in paths]
-    return sum(len(each) - (pc.sum(pc.is_in(each, known)).as_py() or 0) for each in parents)
+    others = 0
+    for path in (path for table in tables_of(inputs, "branches") for path in table.shards()):
+        rows = read_columns(path, Trajectory, ["parent_id", "branch_turn"])
+        branches = pc.and_(pc.is_in(rows["parent_id"], known), pc.is_valid(rows["branch_turn"]))
+        others += len(rows) - (pc.sum(branches).as_py() or 0)
+    return others
 
 
 def _folders(tables: Sequence[Table]) -> str:
@@ -305,7 +307,7 @@ class Locating(RowOperation[Trajectory, Verdict]):
         return {"labels": 1}
 
     def summed(self, metrics: Mapping[str, float]) -> Mapping[str, float]:
-        """With the branches of trajectories that are not read, which no row could count."""
+        """With the rows that are no branches of the trajectories, which none of these could count."""
         return {**metrics, OF_OTHERS: self._foreign} if self._foreign else metrics
 
     @property

@@ -12,7 +12,8 @@ from agentmill.pipelines.engine.operation import AnyOperation, Result, Unit
 from agentmill.pipelines.operators.branch import Branching
 from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames, expect
 from agentmill.pipelines.operators.rollout import Acting
-from agentmill.pipelines.operators.selection import FilterParameters
+from agentmill.pipelines.operators.rollout_operation import Actors, SideTables
+from agentmill.pipelines.operators.selection import FilterParameters, TrajectoryFilter
 from agentmill.pipelines.operators.verify import LABELS
 from agentmill.schemas.record_kinds import ANNOTATION_ROLES
 from agentmill.schemas.records.manifest import Manifest
@@ -28,6 +29,7 @@ WINDOW = 64
 """Episodes in flight where no model acts."""
 
 
+# The strategy before ``Acting``: its default of ``max_invalid`` is the one that holds.
 class Inject(FilterParameters, InjectStrategy, Acting):
     """k trajectories with one wrong turn each, made from successes, and labels that say which turn it is."""
 
@@ -46,6 +48,9 @@ class Inject(FilterParameters, InjectStrategy, Acting):
     def _who_goes_on(self) -> Self:
         if (self.then == "actor") != (self.policy is not None):
             raise ValueError("`policy` goes with `then: actor`; give both or none")
+        given = next((key for key in ("temperature", "max_tokens") if getattr(self, key) is not None), None)
+        if self.policy is None and given is not None:
+            raise ValueError(f"`{given}` goes with `then: actor`; no model is asked where recorded turns follow")
         return self
 
     def draws(self) -> tuple[str, int]:
@@ -81,10 +86,19 @@ class Inject(FilterParameters, InjectStrategy, Acting):
 class Injecting(Branching):
     """One input per trajectory with an error. One that is no success is dropped as one input."""
 
-    def __init__(self, *given: Any) -> None:
-        *branching, self._called = given
-        super().__init__(*branching)
+    def __init__(
+        self,
+        name: str,
+        strategy: InjectStrategy,
+        tables: SideTables,
+        actors: Actors,
+        window: int,
+        choice: TrajectoryFilter,
+        labels: str,
+    ) -> None:
+        super().__init__(name, strategy, tables, actors, window, choice)
         self.sides = (LABELS,)
+        self._label = labels
 
     async def open(self) -> None:
         """As ``Branching.open``; where no model goes on, the record is the actor."""
@@ -119,7 +133,7 @@ class Injecting(Branching):
             label
             for made in result.outputs
             for label in step_labels(
-                made, made.extra[INJECTED]["turn"], made.extra[INJECTED]["kind"], self._called, INJECTED
+                made, made.extra[INJECTED]["turn"], made.extra[INJECTED]["kind"], self._label, INJECTED
             )
         ]
         return {LABELS: labels} if labels else {}

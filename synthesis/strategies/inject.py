@@ -130,7 +130,7 @@ def _own(wrong: WrongTurn) -> list[AnyAction]:
 
 
 class Recorded:
-    """Stands for the agent of episodes in which only recorded actions are taken, where no model is given."""
+    """The agent of episodes in which only recorded actions are taken, where no model is given."""
 
     def __init__(self) -> None:
         self.name = "recorded"

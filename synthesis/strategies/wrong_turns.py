@@ -47,9 +47,11 @@ class Moment:
         self.turn = turn
         self.actions = recorded[turn]
         self._environment = environment
-        answers = [item for item in parent.content if item.turn == turn and not isinstance(item, Action)]
+        own = (item for item in parent.content if item.turn == turn and not isinstance(item, Action))
+        # Feedback and marks of a shortened context are no answers of the environment, and have no state.
+        answers = [item for item in own if item.state_digest is not None]
         self._answered = [getattr(item, "content", None) for item in answers]
-        self._state = next((item.state_digest for item in reversed(answers) if item.state_digest is not None), None)
+        self._state = answers[-1].state_digest if answers else None
         with environment_at_fault():
             self.admissible = environment.admissible()
 

@@ -1,4 +1,4 @@
-"""``first_error``: known answers of injected errors, of a world in closed form, of judges, and what nobody knows."""
+"""``first_error``: known answers of injected errors and of gambler's ruin, judges, and what nobody knows."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def corrected(folder: Path, name: str, of: str, **parameters: Any) -> None:
 
 @pytest.fixture
 def ruin(tmp_path: Path) -> Iterator[Path]:
-    """A run of gambler's ruin that is lost, one that is won, and the corrections of both by the expert."""
+    """A failure and a success of gambler's ruin, and the corrections of both by the expert."""
     write_table(tmp_path / "tasks", [[ruin_task(2, 4), ruin_task(3, 4)]], Task)
     write_table(tmp_path / "environments", [[SPEC]], EnvironmentSpec)
     with registered():
@@ -50,13 +50,13 @@ def ruin(tmp_path: Path) -> Iterator[Path]:
         yield tmp_path
 
 
-def lost(folder: Path) -> Trajectory:
+def failed(folder: Path) -> Trajectory:
     [row] = [row for row in rows_of(folder / "tried") if row.outcome.status == "failure"]
     return row
 
 
 def judged(folder: Path, name: str, row: Trajectory, wrong: Sequence[int], unknown: Sequence[int] = ()) -> None:
-    """Verdicts on the steps of a run: those of some turns did not pass, of others nothing is known."""
+    """Verdicts on the steps of a trajectory: those of some turns did not pass, of others nothing is known."""
     found = []
     for turn, item in first_actions(row.content).items():
         passed = None if turn in unknown else turn not in wrong
@@ -94,7 +94,7 @@ def test_errors_that_flip_the_outcome_are_found_where_they_were_made(family: str
 def test_the_earliest_correction_that_succeeds_names_the_error(ruin: Path) -> None:
     step = job(ruin, "first_error", "found", of="tried", by="counterfactual", branches="fixed")
     manifest = step.run()
-    row = lost(ruin)
+    row = failed(ruin)
     verdicts = {verdict.trajectory_id: verdict for verdict in rows_of(ruin / "found")}
     verdict = verdicts.pop(row.trajectory_id)
     fixes = {each.trajectory_id: each for each in rows_of(ruin / "fixed") if each.parent_id == row.trajectory_id}
@@ -155,32 +155,32 @@ def test_the_last_turn_from_which_an_expert_succeeds(tmp_path: Path) -> None:
 
 
 def test_the_first_step_that_a_judge_failed(ruin: Path) -> None:
-    judged(ruin, "steps", lost(ruin), wrong=[3, 5], unknown=[1])
+    judged(ruin, "steps", failed(ruin), wrong=[3, 5], unknown=[1])
     on = {"of": "tried", "by": "judge", "verdicts": "steps"}
     run(ruin, "first_error", "found", **on)
     verdicts = {verdict.trajectory_id: verdict for verdict in rows_of(ruin / "found")}
-    verdict = verdicts[lost(ruin).trajectory_id]
+    verdict = verdicts[failed(ruin).trajectory_id]
     assert verdict.evidence == {
         "turn": 3,
-        "item": first_actions(lost(ruin).content)[3],
+        "item": first_actions(failed(ruin).content)[3],
         "turns": 6,
         "verdict": "step_judge",
         "steps_judged": 5,
     }
-    judged(ruin, "all_right", lost(ruin), wrong=[])
+    judged(ruin, "all_right", failed(ruin), wrong=[])
     run(ruin, "first_error", "right", **{**on, "verdicts": "all_right"})
     assert sorted(str(v.reason) for v in rows_of(ruin / "right")) == ["none_failed", "success"]
-    judged(ruin, "silent", lost(ruin), wrong=[], unknown=range(1, 7))
+    judged(ruin, "silent", failed(ruin), wrong=[], unknown=range(1, 7))
     run(ruin, "first_error", "nothing", **{**on, "verdicts": "silent"})
     assert sorted(str(v.reason) for v in rows_of(ruin / "nothing")) == ["no_verdicts", "success"]
 
 
 def test_copied_steps_are_judged_where_they_were_taken(ruin: Path) -> None:
-    """A branch of the lost run that copies its turns 1 to 4, of which the judge failed the third."""
+    """A branch of the failure that copies its turns 1 to 5, of which the judge failed the third."""
     run(ruin, "branch", "resumed", actor("0.0", policy="gambler"), policy="p", of="tried", turns="last", **ON)
-    judged(ruin, "steps", lost(ruin), wrong=[3])
+    judged(ruin, "steps", failed(ruin), wrong=[3])
     run(ruin, "first_error", "found", of=["tried", "resumed"], by="judge", verdicts="steps")
-    branch = next(row for row in rows_of(ruin / "resumed") if row.parent_id == lost(ruin).trajectory_id)
+    branch = next(row for row in rows_of(ruin / "resumed") if row.parent_id == failed(ruin).trajectory_id)
     [verdict] = [v for v in rows_of(ruin / "found") if v.trajectory_id == branch.trajectory_id]
     assert (verdict.evidence["turn"], verdict.evidence["steps_judged"]) == (3, 5)
 
@@ -194,10 +194,10 @@ def test_copied_steps_are_judged_where_they_were_taken(ruin: Path) -> None:
     ],
 )
 def test_both_agree_or_nothing_is_known(wrong: list[int], reason: str | None, note: str, ruin: Path) -> None:
-    judged(ruin, "steps", lost(ruin), wrong=wrong)
+    judged(ruin, "steps", failed(ruin), wrong=wrong)
     step = job(ruin, "first_error", "found", of="tried", by="both", branches="fixed", verdicts="steps")
     manifest = step.run()
-    verdict = {v.trajectory_id: v for v in rows_of(ruin / "found")}[lost(ruin).trajectory_id]
+    verdict = {v.trajectory_id: v for v in rows_of(ruin / "found")}[failed(ruin).trajectory_id]
     assert verdict.reason == reason
     assert verdict.evidence["counterfactual"]["turn"] == 2
     assert verdict.evidence["judge"].get("turn") == (wrong[0] if wrong else None)
@@ -207,7 +207,7 @@ def test_both_agree_or_nothing_is_known(wrong: list[int], reason: str | None, no
 
 
 def test_what_nobody_knows_is_unscored_with_the_reason(ruin: Path) -> None:
-    row = lost(ruin)
+    row = failed(ruin)
     unknown = msgspec.structs.replace(row, trajectory_id="unknown", outcome=Outcome())
     alone = msgspec.structs.replace(row, trajectory_id="alone")
     write_table(ruin / "more", [[unknown, alone]], Trajectory)
@@ -228,12 +228,12 @@ def test_what_nobody_knows_is_unscored_with_the_reason(ruin: Path) -> None:
 
 
 def test_branches_and_verdicts_of_others_and_of_steps_that_do_not_exist(ruin: Path) -> None:
-    row = lost(ruin)
+    row = failed(ruin)
     fix = next(each for each in rows_of(ruin / "fixed") if each.parent_id == row.trajectory_id)
     strange = [
         msgspec.structs.replace(fix, trajectory_id="beyond", branch_turn=99),
         msgspec.structs.replace(fix, trajectory_id="foreign", parent_id="nobody"),
-        msgspec.structs.replace(fix, trajectory_id="root", parent_id=None, branch_turn=None),
+        msgspec.structs.replace(fix, trajectory_id="revised", branch_turn=None),
     ]
     write_table(ruin / "strange", [strange], Trajectory)
     judged(ruin, "steps", row, wrong=[2])
@@ -246,7 +246,7 @@ def test_branches_and_verdicts_of_others_and_of_steps_that_do_not_exist(ruin: Pa
     counted = {name: manifest.metrics[name] for name in manifest.metrics if "_of_" in name}
     assert counted == {"branches_of_others": 2, "branches_of_no_step": 1, "verdicts_of_no_step": 2}
     notes = step.parameters.notes(manifest)
-    assert "2 branches are of trajectories in none of these tables" in notes
+    assert "2 rows are no branches of these trajectories, and were not used" in notes
     assert "warning: 1 branches name no step of their trajectory, and were not used" in notes
     assert "warning: 2 verdicts name no step of their trajectory, and were not used" in notes
     write_table(ruin / "foreign", [strange[1:]], Trajectory)
@@ -308,7 +308,7 @@ def test_mistakes_are_found_before_anything_runs(given: dict[str, Any], words: t
 
 
 def test_both_needs_a_table_that_may_hold_the_verdict_on_steps(ruin: Path) -> None:
-    judged(ruin, "steps", lost(ruin), wrong=[2])
+    judged(ruin, "steps", failed(ruin), wrong=[2])
     with user_error("wrong-record-type", "verdicts"):
         job(ruin, "first_error", "c", of="tried", by="judge", verdicts="tried")
     with user_error("wrong-record-type", "branches"):

@@ -36,7 +36,7 @@ def ruin(tmp_path: Path) -> Iterator[Path]:
     write_table(tmp_path / "environments", [[SPEC]], EnvironmentSpec)
     with registered():
         run(tmp_path, "sample", "won", actor("1.0"), policy="p", **ON)
-        run(tmp_path, "sample", "lost", actor("0.0"), policy="p", **ON)
+        run(tmp_path, "sample", "failed", actor("0.0"), policy="p", **ON)
         yield tmp_path
 
 
@@ -96,11 +96,11 @@ def test_each_trajectory_has_one_error_whose_label_is_true(family: str, scaffold
 
 def test_only_successes_of_ours_that_were_played_get_an_error(ruin: Path) -> None:
     answer = {"turns": [{"action": "right", "observation": "One more."}] * 4, "ending": {"status": "success"}}
-    run(ruin, "imagine", "told", actor(json.dumps(answer), policy="sayer"), policy="p", **ON)
+    run(ruin, "imagine", "imagined", actor(json.dumps(answer), policy="sayer"), policy="p", **ON)
     foreign = trajectory("foreign", task_id="ruin-2-5", generation=None)
     homeless = msgspec.structs.replace(rows_of(ruin / "won")[0], trajectory_id="homeless", task_id="nowhere")
     write_table(ruin / "strange", [[foreign, homeless]], Trajectory)
-    made = run(ruin, "inject", "bad", of=["won", "lost", "told", "strange"], errors=["other_action"], k=2, **ON)
+    made = run(ruin, "inject", "bad", of=["won", "failed", "imagined", "strange"], errors=["other_action"], k=2, **ON)
     reasons = {"not_a_success": 4, "imagined": 4, "not_generated": 1, "no_task": 1, "no_error_applies": 1}
     assert made.reasons == reasons
     assert made.counts == Counts(read=18, used=7, dropped=11, written=7)
@@ -109,12 +109,12 @@ def test_only_successes_of_ours_that_were_played_get_an_error(ruin: Path) -> Non
 
 
 def test_verdicts_choose_and_a_second_run_changes_nothing(ruin: Path) -> None:
-    run(ruin, "check_outcome", "verdicts", of=["won", "lost"], **ON)
-    step = {"of": ["won", "lost"], "verdicts": "verdicts", "where": "success", "errors": ["other_action"], **ON}
+    run(ruin, "check_outcome", "verdicts", of=["won", "failed"], **ON)
+    step = {"of": ["won", "failed"], "verdicts": "verdicts", "where": "success", "errors": ["other_action"], **ON}
     made = run(ruin, "inject", "bad", **step)
     assert (made.counts, made.reasons) == (Counts(read=8, used=4, dropped=4, written=4), {"not_success": 4})
     assert job(ruin, "inject", "bad", **step).finished()
-    run(ruin, "inject", "again", **{**step, "of": ["lost", "won"]})
+    run(ruin, "inject", "again", **{**step, "of": ["failed", "won"]})
     for side in ("", "labels"):
         again, bad = (sorted(map(str, rows_of(ruin / table / side))) for table in ("again", "bad"))
         assert again == bad, "the order of tables decides nothing"
@@ -168,6 +168,7 @@ def test_labels_of_items_that_do_not_exist_are_counted_and_warned_of(ruin: Path)
     [
         ({"then": "actor"}, ("rule-broken", "policy", "then: actor")),
         ({"policy": "p"}, ("rule-broken", "policy", "then: actor")),
+        ({"temperature": 0.5}, ("rule-broken", "temperature", "then: actor")),
         ({"where": "success"}, ("rule-broken", "where: success", "verdicts")),
         ({"turns": "all"}, ("unknown-key", "turns")),
     ],

@@ -37,7 +37,7 @@ async def lost(*turns: str) -> Trajectory:
 
 
 async def cut(*turns: str) -> Trajectory:
-    """A run that ends after these turns."""
+    """A trajectory of just these turns."""
     return await only(Sample(max_turns=len(turns)), exploration(actor=says(*turns)))
 
 

@@ -65,7 +65,7 @@ def texts(turns: list[WrongTurn]) -> list[tuple[str, list[str], int]]:
         (1, "argument", []),
     ],
 )
-async def test_each_kind_in_a_world_of_two_commands(turn: int, kind: ErrorKind, wanted: list[Any]) -> None:
+async def test_each_kind_where_there_are_two_commands(turn: int, kind: ErrorKind, wanted: list[Any]) -> None:
     found = await moment(turn)
     assert texts(every(found, kind)) == wanted
 
