@@ -4,7 +4,7 @@
   in branches that corrected each turn. A correction is one edit of what was recorded (``edits`` of ``branch``), after
   which the recorded turns follow: so it costs three replays a turn and no model. Where an expert goes on instead,
   the earliest turn says nothing, since from a good state an expert always succeeds; there it is the last turn from
-  which it still does (``search: last``), after which the episode was lost. That finds errors that cannot be undone.
+  which it still does (``search: last``). That finds errors that cannot be undone.
 * ``judge``: the first step that a judge failed, as the agent itself does in Agent-R (arXiv:2501.11425).
 * ``both``: where these two agree.
 
@@ -13,7 +13,7 @@ Views leave out what follows the error by the labels ``before``, ``first_error``
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
@@ -22,21 +22,29 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field, model_validator
 
-from agentmill.pipelines.calibration import Confusion, kappa, kappa_text
 from agentmill.pipelines.engine.operation import AnyOperation, Blamed, Result, RowOperation, Unit
 from agentmill.pipelines.operators.annotations import AnnotationIndex
+from agentmill.pipelines.operators.error_search import (
+    Correction,
+    Corrections,
+    Located,
+    Search,
+    agreed,
+    agreement_note,
+    located_by_judge,
+)
 from agentmill.pipelines.operators.lineage import Lineage
 from agentmill.pipelines.operators.lookup import ids_of
 from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames, expect, tables_of
+from agentmill.pipelines.operators.rollout import EXPERT
 from agentmill.pipelines.operators.selection import FilterParameters, TrajectoryFilter, left_out
-from agentmill.pipelines.operators.step_estimates import BranchResult, branch_results, unfinished
+from agentmill.pipelines.operators.step_estimates import unfinished
 from agentmill.pipelines.operators.verify import LABELS, unscored_notes, verdict_measures
 from agentmill.schemas.conditions import AnnotationNeed
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.record_kinds import ANNOTATION_ROLES
 from agentmill.schemas.records.manifest import Manifest
-from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.records.verdict import Verdict
 from agentmill.schemas.tables import Table, read_columns
@@ -46,10 +54,8 @@ from agentmill.synthesis.step_values import Step, step_labels, steps_of
 
 FIRST_ERROR = "first_error"
 OF_OTHERS = "branches_of_others"
-EXPERT = "expert"
 
 By = Literal["counterfactual", "judge", "both"]
-Search = Literal["earliest", "last"]
 
 OWN: Mapping[str, Sequence[By]] = {
     "branches": ("counterfactual", "both"),
@@ -139,7 +145,8 @@ class FirstError(FilterParameters):
         """The verdicts and the labels."""
         del context
         self.check_inputs(inputs)
-        corrections = Corrections(tables_of(inputs, "branches"), self, AnnotationIndex(inputs))
+        wanted = Correction(self.search, self.least, self.score, self.pass_at)
+        corrections = Corrections(tables_of(inputs, "branches"), wanted, AnnotationIndex(inputs))
         lineage = Lineage(tables_of(inputs, "of")) if self.by != "counterfactual" else None
         return Locating(self, self.choice(inputs), corrections, lineage, _of_others(inputs))
 
@@ -183,74 +190,6 @@ def _folders(tables: Sequence[Table]) -> str:
 
 MISPLACED = {"branches_of_no_step": "branches", "verdicts_of_no_step": "verdicts"}
 """Counts of what names a step that its trajectory does not have, and how a warning calls it."""
-
-
-class Located(msgspec.Struct, frozen=True):
-    """The step of the first error, or the ``reason`` why it is not known; ``misplaced`` records name no step."""
-
-    step: Step | None
-    reason: str | None
-    evidence: JsonObject
-    misplaced: int = 0
-
-
-class Corrections:
-    """Results of branches by trajectory and turn. Pickles as paths; each worker loads it once."""
-
-    def __init__(self, tables: Iterable[Table], parameters: FirstError, index: AnnotationIndex) -> None:
-        self._paths = [str(path) for table in tables for path in table.shards()]
-        self._parameters = parameters
-        self._index = index
-        self._results: dict[str, dict[int, list[BranchResult]]] = {}
-
-    def load(self) -> None:
-        """Read the branches. Raises ``UserError``, as ``branch_results``."""
-        self._index.load()
-        self._results = defaultdict(lambda: defaultdict(list))
-        for branch in branch_results(self._paths, self._parameters.score, self._index):
-            self._results[branch.parent_id][branch.turn].append(branch)
-
-    def locate(self, trajectory: Trajectory, steps: Sequence[Step]) -> Located:
-        """The first error by the corrections of a trajectory."""
-        results = self._results.get(trajectory.trajectory_id, {})
-        by_turn = {step.turn: step for step in steps}
-        misplaced = sum(len(found) for turn, found in results.items() if turn not in by_turn)
-        every = [branch for turn, found in results.items() if turn in by_turn for branch in found]
-        scored = [branch for branch in every if branch.score is not None]
-        succeeded: dict[int, list[str]] = defaultdict(list)
-        for branch in scored:
-            if branch.score is not None and branch.score >= self._parameters.pass_at:
-                succeeded[branch.turn].append(branch.branch_id)
-        turns = sorted(turn for turn, ids in succeeded.items() if len(ids) >= self._parameters.least)
-        tried: JsonObject = {
-            "search": self._parameters.search,
-            "turns_tried": len({branch.turn for branch in scored}),
-            "branches_tried": len(scored),
-        }
-        if not turns:
-            reason = "none_succeeds" if scored else "branches_unscored" if every else "no_branches"
-            return Located(None, reason, tried, misplaced)
-        turn = turns[0 if self._parameters.search == "earliest" else -1]
-        return Located(by_turn[turn], None, {**tried, "branches": sorted(succeeded[turn])}, misplaced)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_results": {}}
-
-
-def located_by_judge(steps: Sequence[Step], annotations: Annotations, name: str) -> Located:
-    """The first step whose verdict of this name did not pass."""
-    items = {step.item for step in steps}
-    misplaced = sum(
-        1 for item, other in annotations.verdicts if other == name and item is not None and item not in items
-    )
-    judged = [(step, annotations.verdict(name, step.item)) for step in steps]
-    known = [(step, verdict) for step, verdict in judged if verdict is not None and verdict.passed is not None]
-    failed = [step for step, verdict in known if verdict.passed is False]
-    misplaced = sum(item is not None and item not in items for item, other in annotations.verdicts if other == name)
-    evidence: JsonObject = {"verdict": name, "steps_judged": len(known)}
-    if not failed:
-        return Located(None, "none_failed" if known else "no_verdicts", evidence, misplaced)
-    return Located(failed[0], None, evidence, misplaced)
 
 
 class Locating(RowOperation[Trajectory, Verdict]):
@@ -342,31 +281,3 @@ class Locating(RowOperation[Trajectory, Verdict]):
         return msgspec.structs.replace(
             blank, status="scored", score=before / len(steps), passed=False, evidence={**where, **evidence}
         )
-
-
-def agreed(located: Mapping[str, Located], steps: int, counts: Counter[str]) -> Located:
-    """The step that all ways found; ``counts`` gets the cells of their agreement, over trajectories and steps."""
-    evidence: JsonObject = {
-        way: {**found.evidence, **({"reason": found.reason} if found.step is None else {"turn": found.step.turn})}
-        for way, found in located.items()
-    }
-    one, other = (found.step for found in located.values())
-    if one is None or other is None:
-        return Located(None, "one_unknown" if one is not other else "both_unknown", evidence)
-    same = one == other
-    counts.update({"compared": 1, "agree": int(same), "steps_compared": steps})
-    return Located(one, None, evidence) if same else Located(None, "disagree", evidence)
-
-
-def agreement_note(metrics: Mapping[str, float]) -> str:
-    """How often branches and judge name the same step, and kappa of which steps both name."""
-    compared, same = int(metrics.get("compared", 0)), int(metrics.get("agree", 0))
-    if not compared:
-        return "branches and judge both name a step in no trajectory, so there is nothing to compare"
-    differ = compared - same
-    neither = int(metrics["steps_compared"]) - same - 2 * differ
-    table = Confusion(same, differ, differ, neither)
-    return (
-        f"branches and judge name the same step in {same:,} of {compared:,} trajectories ({same / compared:.1%}); "
-        f"kappa over {table.n:,} steps {kappa_text(kappa(table))}"
-    )
