@@ -1,0 +1,315 @@
+"""``decontaminate``: trajectories or tasks that are in a benchmark are left out, with what matched as evidence.
+
+Every worker reads the benchmarks, and the tables once through to know which features are common, so that the result
+does not depend on which rows the step takes, nor on the order of tables. Memory of a worker is that of the index:
+24 bytes for each run of words and each action of the benchmarks, some 10 kB for an entry, besides one row group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from pydantic import Field, model_validator
+
+from agentmill.pipelines.benchmark_entries import COLUMNS, BenchmarkFields, entry_of, file_entries, sample_of
+from agentmill.pipelines.contamination import BenchmarkIndex, Entry, Match, Sample, Test
+from agentmill.pipelines.engine import stop
+from agentmill.pipelines.engine.operation import AnyOperation, Blamed, Result, RowOperation, Unit
+from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames, expect, tables_of
+from agentmill.pipelines.operators.selection import FilterParameters, TrajectoryFilter, kept_notes
+from agentmill.pipelines.operators.trajectory_index import stream
+from agentmill.pipelines.sources import hub
+from agentmill.pipelines.sources.files import RawFile, find
+from agentmill.schemas.error_codes import ErrorCode
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.ids import file_sha256
+from agentmill.schemas.record_kinds import ANNOTATION_ROLES
+from agentmill.schemas.records.manifest import Manifest
+from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.records.task import Task
+from agentmill.schemas.records.trajectory import Trajectory
+from agentmill.schemas.records.verdict import Dropped, Selection, Verdict
+from agentmill.schemas.tables import Table, read_shard
+from agentmill.schemas.views.view import Unused
+
+JUDGE = "decontaminate"
+VERDICTS = "verdicts"
+CONTAMINATED = "contaminated."
+NOT_COMPARED = "not_compared."
+"""Before a test: rows that it found, and rows that it had nothing to compare of."""
+
+THRESHOLDS: tuple[Test, ...] = ("instruction", "answer", "actions", "renamed")
+"""The tests with a threshold, which are fields."""
+
+SHOWN_SHARE = 0.5
+"""A benchmark that finds more than this share of the rows is hardly one of other data."""
+
+
+def _share(default: float, what: str) -> Any:
+    return Field(default=default, gt=0, le=1, description=f"least share of {what}; null: not compared")
+
+
+class Decontaminate(FilterParameters):
+    """A selection per trajectory: left out if it is in a benchmark by task, words, answers, actions or renamed.
+
+    Tasks may be given instead of trajectories: those that are in a benchmark are dropped.
+    """
+
+    primary: ClassVar[str] = "of"
+    verb: ClassVar[str | None] = "curate"
+    table_roles: ClassVar[Sequence[str]] = ("of", "against", *ANNOTATION_ROLES)
+    sides: ClassVar[Sequence[str]] = (VERDICTS,)
+    incidental: ClassVar[Sequence[str]] = ("benchmarks",)
+
+    of: TableNames = Field(description="tables of trajectories, or of tasks")
+    against: TableNames | None = Field(default=None, description="benchmarks as tables, of tasks or of trajectories")
+    benchmarks: list[str] = Field(
+        default=[], description="benchmarks as files, here or on the Hub: .jsonl, .json, .csv, .parquet"
+    )
+    fields: BenchmarkFields = Field(default=BenchmarkFields(), description="what the rows of these files are called")
+    same_task: bool = Field(default=True, description="compare the ids of tasks")
+    instruction: float | None = _share(0.5, "the 13-grams of an instruction that is in the prompt")
+    answer: float | None = _share(0.5, "the 13-grams of the answers that agent or environment say")
+    actions: float | None = _share(0.9, "the actions with arguments that are done in the same order")
+    renamed: float | None = _share(0.8, "instruction and actions that are the same but for names")
+    common: int = Field(
+        default=10, ge=1, description="what comes with more different instructions is common, and no evidence"
+    )
+    name: str = Field(default="decontaminate", min_length=1, description="what the selection and verdicts are called")
+
+    @model_validator(mode="after")
+    def _something_to_compare(self) -> Decontaminate:
+        if not self.against and not self.benchmarks:
+            raise ValueError("expected `against` (tables) or `benchmarks` (files) to compare with")
+        if not self.benchmarks and "fields" in self.model_fields_set:
+            raise ValueError("`fields` names fields of files; give `benchmarks`, or leave it out")
+        if not self.thresholds():
+            raise ValueError("every test is switched off, so nothing would be found; leave one of them on")
+        return self
+
+    def thresholds(self) -> dict[Test, float]:
+        """The least score of each test that is made."""
+        given: dict[Test, float | None] = {test: getattr(self, test) for test in THRESHOLDS}
+        same: dict[Test, float] = {"task": 1.0} if self.same_task else {}
+        return {**same, **{test: value for test, value in given.items() if value is not None}}
+
+    def writes(self, reads: Mapping[str, Sequence[str]]) -> str:
+        """Selections, of trajectories; or tasks. Raises ``UserError``, also for files that are no benchmark."""
+        record = expect(reads, "of", "Trajectory", "Task")
+        for each in sorted(set(reads.get("against", ()))):
+            expect({"against": [each]}, "against", "Trajectory", "Task")
+        self.check_filter_needs(reads)
+        if record == "Task":
+            asked = next((role for role in (*ANNOTATION_ROLES, "where") if role in self.model_fields_set), None)
+            if asked is not None:
+                raise UserError(
+                    f"`{asked}` chooses trajectories, and `of` holds tasks; leave it out", ErrorCode.KEY_NOT_FOR_THIS
+                )
+        for _ in self.entries_of_files(local_only=True):
+            pass
+        return "Selection" if record == "Trajectory" else "Task"
+
+    def annotations(self) -> Sequence[str]:
+        """Its selections and verdicts."""
+        return [self.name]
+
+    def pinned(self, revisions: MutableMapping[str, str]) -> Self:
+        """The same with every address on the Hub at a commit, that of the run's first start."""
+        return self.model_copy(update={"benchmarks": [hub.pinned(each, revisions) for each in self.benchmarks]})
+
+    def provenance_config(self, context: StepContext) -> JsonObject:
+        """As ``FilterParameters.provenance_config``, with the files by what is in them."""
+        files = [
+            each if hub.is_address(each) else [file_sha256(Path(f.path)) for f in _found(each)]
+            for each in self.benchmarks
+        ]
+        return {**super().provenance_config(context), "benchmarks": files}
+
+    def check_inputs(self, inputs: Inputs) -> None:
+        """Raises ``UserError`` for a benchmark without rows, and for one that is the data themselves."""
+        data = {table.folder.resolve(): table for table in tables_of(inputs, "of")}
+        for table in tables_of(inputs, "against"):
+            if table.folder.resolve() in data:
+                raise UserError(
+                    f"{table.folder} is in `of` and in `against`, so every row would be in the benchmark\n"
+                    "name a table of other tasks or trajectories in `against`",
+                    ErrorCode.GIVEN_TWICE,
+                )
+            if not table.manifest.counts.written:
+                raise UserError(
+                    f"{table.folder} holds no rows, so nothing can be compared with it\n"
+                    "name a table with rows in `against`, or leave it out",
+                    ErrorCode.NO_RECORDS,
+                )
+
+    def entries_of_files(self, local_only: bool = False) -> Iterator[Entry]:
+        """The entries of ``benchmarks``. Raises ``UserError`` as ``file_entries`` does."""
+        for pattern in self.benchmarks:
+            if not (local_only and hub.is_address(pattern)):
+                for file in _found(pattern):
+                    yield from _entries(file, self.fields.model_dump_json())
+
+    def notes(self, manifest: Manifest) -> list[str]:
+        """Warnings where nothing is kept, most is found, or a test has nothing to compare, too."""
+        found, read = manifest.metrics, manifest.counts.used + manifest.counts.dropped
+        compared = read - found.get("not_chosen", 0)
+        notes = [*super().notes(manifest), *(kept_notes(manifest) if manifest.record == "Selection" else [])]
+        contaminated = sum(n for name, n in found.items() if name.startswith(CONTAMINATED))
+        if contaminated > SHOWN_SHARE * compared:
+            notes.append(
+                f"warning: {contaminated:,.0f} of {compared:,.0f} rows are in the benchmarks; are these other data"
+                " than `of`? If so, see the evidence, and raise the thresholds of the tests that find too much"
+            )
+        silent = [test for test in self.thresholds() if compared and found.get(f"{NOT_COMPARED}{test}") == compared]
+        if silent:
+            notes.append(
+                f"warning: {', '.join(silent)}: the benchmarks, or all of {compared:,.0f} rows, have nothing that could"
+                " be compared; give it in `fields`, or set the test to null"
+            )
+        return notes
+
+    def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
+        """The selections, or the tasks that stay."""
+        del context
+        of_tasks = tables_of(inputs, "of")[0].record_type is Task
+        return Decontamination(self, inputs, None if of_tasks else self.choice(inputs))
+
+
+@lru_cache(maxsize=64)
+def _entries(file: RawFile, fields: str) -> list[Entry]:
+    return list(file_entries(file, BenchmarkFields.model_validate_json(fields)))
+
+
+def _found(pattern: str) -> list[RawFile]:
+    return find([pattern])
+
+
+class Decontamination(RowOperation[Any, Any]):
+    """A selection and a verdict per trajectory; of tasks those that are in no benchmark, as they are.
+
+    ``score`` of a selection, and of a failed verdict, is the share of the entry that was found.
+    """
+
+    blamed: ClassVar[Blamed] = "curation"
+    chunk_rows: ClassVar[int] = 5_000
+    sides = (VERDICTS,)
+
+    def __init__(self, parameters: Decontaminate, inputs: Inputs, choice: TrajectoryFilter | None) -> None:
+        tasks = choice is None
+        super().__init__(JUDGE, Task if tasks else Trajectory, Task if tasks else Selection)
+        self._parameters = parameters
+        self._choice = choice
+        self._of = tables_of(inputs, "of")
+        self._against = tables_of(inputs, "against")
+        self._index: BenchmarkIndex | None = None
+
+    def open(self) -> None:
+        """Read the benchmarks, and count what is common. Raises ``UserError`` for what cannot be read."""
+        if self._choice is not None:
+            self._choice.load()
+        entries = [*self._parameters.entries_of_files()]
+        for table in self._against:
+            entries += [entry_of(table.manifest.table, record) for record in _records(table)]
+        # Of entries that match equally the first is named, whatever the order of the tables.
+        entries.sort(key=lambda each: (each.benchmark, each.entry_id, each.instruction))
+        index = BenchmarkIndex(entries, self._parameters.thresholds(), self._parameters.common)
+        for table in self._of:
+            for record in _records(table):
+                stop.check()
+                index.observe(sample_of(record))
+        index.close()
+        self._index = index
+        self._silent = {test for test, n in index.comparable().items() if not n}
+
+    def process(self, record: Trajectory | Task, unit: Unit) -> Iterable[Result]:
+        """The selection and the verdict of a trajectory, or the task."""
+        assert self._index is not None
+        measures: dict[str, float] = {}
+        if isinstance(record, Trajectory) and self._choice is not None:
+            measures.update(self._choice.measures(record.trajectory_id))
+            try:
+                self._choice.annotations(record.trajectory_id)
+            except Unused as error:
+                return [self._result(unit[0], record, error.reason, None, {**measures, "not_chosen": 1})]
+        sample = sample_of(record)
+        matches = self._index.match(sample)
+        for test in self._parameters.thresholds():
+            if test in self._silent or not _has(sample, test):
+                measures[f"{NOT_COMPARED}{test}"] = 1
+        if not matches:
+            return [self._result(unit[0], record, None, self._verdict(record, [], sample), measures)]
+        first = matches[0]
+        entry = self._index.entries[first.entry]
+        reason = f"contaminated: {entry.benchmark}/{entry.entry_id}, {first.test} {first.score:.2f}"
+        measures[f"{CONTAMINATED}{first.test}"] = 1
+        return [self._result(unit[0], record, reason, self._verdict(record, matches, sample), measures)]
+
+    def measures(self, output: Any) -> Mapping[str, float]:
+        """How many were kept."""
+        return {"kept": int(output.kept) if isinstance(output, Selection) else 1}
+
+    def _verdict(self, record: Trajectory | Task, matches: Sequence[Match], sample: Sample) -> Verdict | None:
+        if isinstance(record, Task) or self._index is None:
+            return None
+        return Verdict(
+            trajectory_id=record.trajectory_id,
+            name=self._parameters.name,
+            status="scored",
+            judge=JUDGE,
+            score=matches[0].score if matches else 0.0,
+            passed=not matches,
+            evidence={"matches": [self._index.evidence(each, sample) for each in matches]} if matches else {},
+        )
+
+    def _result(
+        self, input_id: str, record: Any, reason: str | None, verdict: Verdict | None, measures: Mapping[str, float]
+    ) -> Result:
+        if isinstance(record, Task):
+            if reason is None:
+                return Result(input_id=input_id, outputs=[record], measures=measures)
+            where = {"task_id": record.task_id}
+            letter = Dropped(
+                input_id=input_id,
+                stage=self.name,
+                reason="contaminated",
+                blamed=self.blamed,
+                detail=reason,
+                input=where,
+            )
+            return Result(input_id=input_id, dropped=letter, measures=measures)
+        selection = Selection(
+            trajectory_id=record.trajectory_id,
+            name=self._parameters.name,
+            kept=reason is None,
+            reason=reason,
+            score=verdict.score if verdict is not None and reason is not None else None,
+        )
+        sides = {} if verdict is None else {VERDICTS: [verdict]}
+        return Result(input_id=input_id, outputs=[selection], sides=sides, measures=measures)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_index": None}
+
+
+def _has(sample: Sample, test: Test) -> bool:
+    """Whether a sample has what a test compares."""
+    compared: Mapping[Test, Any] = {
+        "task": sample.task_id,
+        "instruction": sample.prompt,
+        "answer": sample.shown,
+        "actions": sample.acts,
+        "renamed": sample.asked,
+    }
+    return bool(compared[test])
+
+
+def _records(table: Table) -> Iterator[Any]:
+    """The rows of a table of tasks or trajectories, of trajectories with the columns that are compared."""
+    if table.record_type is Trajectory:
+        yield from (trajectory for _, trajectory in stream(table.shards(), COLUMNS))
+    else:
+        for path in table.shards():
+            yield from read_shard(path, Task)
