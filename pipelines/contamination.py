@@ -140,8 +140,11 @@ class BenchmarkIndex:
 
     def close(self) -> None:
         """Settle what is common."""
-        for index in (self._asked, self._answers, self._actions, *self._forms):
-            index.close()
+        self._asked.close()
+        self._answers.close()
+        self._actions.close()
+        for form in self._forms:
+            form.close()
 
     def comparable(self) -> dict[Test, int]:
         """How many entries, or different instructions, each test can compare; known after ``close``."""
@@ -173,8 +176,8 @@ class BenchmarkIndex:
             words = self._asked.found(entry.instruction, sample.prompt) or " ".join(entry.instruction.split())
             found["words"] = words[:EXCERPT]
         elif match.test == "answer":
-            words = (self._answers.found(text, sample.shown) for text in entry.answers)
-            found["words"] = next(filter(None, words), "")[:EXCERPT]
+            stretches = (self._answers.found(text, sample.shown) for text in entry.answers)
+            found["words"] = next(filter(None, stretches), "")[:EXCERPT]
         elif match.test == "actions":
             shared = common_subsequence(entry.acts, sample.acts)
             found["actions"] = "; ".join(str(entry.acts[place]) for place in shared)[:EXCERPT]

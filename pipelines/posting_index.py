@@ -89,7 +89,7 @@ class Postings:
         if not len(self._features) or not len(wanted):
             return np.empty(0, dtype=np.int64)
         places = np.minimum(np.searchsorted(self._features, wanted), len(self._features) - 1)
-        known = places[self._features[places] == wanted]
+        known: Numbers = places[self._features[places] == wanted]
         return known[~self._common[known]] if rare else known
 
     def _count(self, limit: int) -> None:

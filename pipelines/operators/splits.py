@@ -67,16 +67,16 @@ def assign_groups(sizes: Mapping[str, int], shares: Mapping[str, float], seed: i
     found: dict[str, str] = {}
     order = sorted(sizes, key=lambda group: (-sizes[group], derive_seed("split", seed, group), group))
     for place, group in enumerate(order):
-        empty = [name for name in shares if name not in found.values()] if len(order) - place <= len(shares) else []
-        # Where only so many groups are left as there are empty splits, each gets one.
-        names = empty if len(empty) == len(order) - place else list(shares)
+        empty = shares.keys() - set(found.values())
+        # Where only so many groups are left as there are empty splits, each of these gets one.
+        names = [name for name in shares if len(order) - place > len(empty) or name in empty]
         found[group] = max(names, key=lambda name: lacks[name])
         lacks[found[group]] -= sizes[group]
     left = [name for name in shares if name not in found.values()]
     if left:
+        named = ", ".join(left)
         raise UserError(
-            f"{len(sizes)} groups of {total:,} trajectories cannot fill {len(shares)} splits: {', '.join(left)} is empty"
-            "\n"
+            f"{len(sizes)} groups of {total:,} trajectories cannot fill {len(shares)} splits: {named} would be empty\n"
             "name fewer splits in `shares`, split by something finer, or give more trajectories",
             ErrorCode.SPLIT_EMPTY,
         )

@@ -20,6 +20,9 @@ KINDS: dict[str, RawKind] = {
 }
 """The kind of a file, by its suffix."""
 
+IN_FOLDERS = KINDS.keys() - {".csv"}
+"""The suffixes of files that are read where only their folder is named: a CSV file there is often about the others."""
+
 
 class RawSlice(Record):
     """Rows next to each other in one file: from byte ``start`` to ``stop`` of JSON lines, else rows of the file.

@@ -36,6 +36,7 @@ KNOWN: dict[str, tuple[dict[str, Any], dict[str, list[str]]]] = {
     ),
     "check_tokens": ({"of": "x", "tokenizer": "m"}, {"of": ["Trajectory"]}),
     "combine": ({"of": "x", "scores": [{"score": "reward"}]}, {"of": ["Trajectory"]}),
+    "decontaminate": ({"of": "x", "against": "t"}, {"of": ["Trajectory"], "against": ["Task"]}),
     "dedup": ({"of": "x", "near": 0.8}, {"of": ["Trajectory"]}),
     "evolve": ({"of": "t", "environments": "e"}, {"of": ["Task"], "environments": ["EnvironmentSpec"]}),
     "expert": ({"tasks": "t", "environments": "e"}, {"tasks": ["Task"], "environments": ["EnvironmentSpec"]}),
@@ -63,6 +64,7 @@ KNOWN: dict[str, tuple[dict[str, Any], dict[str, list[str]]]] = {
         {"tasks": ["Task"], "environments": ["EnvironmentSpec"]},
     ),
     "spec_env": ({}, {}),
+    "split": ({"of": "x"}, {"of": ["Trajectory"]}),
     "step_value": ({"of": "x", "method": "broadcast"}, {"of": ["Trajectory"]}),
     "wrap_env": ({"of": "e", "twins": 2}, {"of": ["EnvironmentSpec"]}),
     **{
