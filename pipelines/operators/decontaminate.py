@@ -174,7 +174,7 @@ class Decontaminate(FilterParameters):
     def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
         """The selections, or the tasks that stay."""
         del context
-        of_tasks = tables_of(inputs, "of")[0].record_type is Task
+        of_tasks = any(table.record_type is Task for table in tables_of(inputs, "of"))
         return Decontamination(self, inputs, None if of_tasks else self.choice(inputs))
 
 

@@ -114,11 +114,14 @@ def _lines(path: str, start: int, stop: int) -> Iterator[RawRow]:
 def _csv_rows(path: str) -> Iterator[RawRow]:
     """The rows below the header as objects of texts; a row with more or fewer cells than it cannot be read."""
     with opened(path) as file, io.TextIOWrapper(file, encoding="utf-8-sig", newline="") as lines:
-        rows = csv.reader(lines, strict=True)
-        header = next(rows, [])
-        for number, cells in enumerate(filter(None, rows)):
-            fault = "" if len(cells) == len(header) else f"{len(cells)} cells under a header of {len(header)}"
-            yield RawRow(msgspec.json.encode(dict(zip(header, cells, strict=False))), number, number + 1, fault)
+        try:
+            rows = csv.reader(lines, strict=True)
+            header = next(rows, [])
+            for number, cells in enumerate(filter(None, rows)):
+                fault = "" if len(cells) == len(header) else f"{len(cells)} cells under a header of {len(header)}"
+                yield RawRow(msgspec.json.encode(dict(zip(header, cells, strict=False))), number, number + 1, fault)
+        except (csv.Error, UnicodeDecodeError) as error:
+            raise UserError(f"{path} cannot be read as CSV in UTF-8: {error}", ErrorCode.DAMAGED_FILE) from error
 
 
 def _documents(path: str) -> list[bytes]:
