@@ -52,7 +52,7 @@ def sample_of(record: Trajectory | Task) -> Sample:
     """What is compared of a trajectory or a task."""
     if isinstance(record, Task):
         return entry_of("", record).sample()
-    agent = [item for item in record.content if acts(item)]
+    agent = _agent_actions(record)
     first = min((item.turn for item in agent if item.turn), default=1)
     asked = [item for item in record.content if isinstance(item, TextObservation) and item.source == "user"]
     before = [item for item in record.content if not isinstance(item, Action) and item.turn < first]
@@ -72,10 +72,8 @@ def entry_of(benchmark: str, record: Trajectory | Task) -> Entry:
     if isinstance(record, Task):
         gold, entry_id, instruction = record.gold or [], record.task_id, record.instruction
     else:
-        gold, entry_id = (
-            [item for item in record.content if isinstance(item, Action) and acts(item)],
-            record.trajectory_id,
-        )
+        gold, entry_id = _agent_actions(record), record.trajectory_id
+
         users = (item for item in record.content if isinstance(item, TextObservation) and item.source == "user")
         instruction = next(users, TextObservation(content="", source="user")).content
     return Entry(
@@ -86,6 +84,10 @@ def entry_of(benchmark: str, record: Trajectory | Task) -> Entry:
         answers=tuple(text for action in gold for text in texts_in(action)),
         acts=_compared(gold),
     )
+
+
+def _agent_actions(record: Trajectory) -> list[AnyAction]:
+    return [item for item in record.content if isinstance(item, AnyAction) and acts(item)]
 
 
 def _compared(actions: Iterable[AnyAction]) -> tuple[Act, ...]:

@@ -235,9 +235,8 @@ class Splitting(RowOperation[Trajectory, Selection]):
         group, known = self._group(record)
         split = self._splits[group]
         measures |= {f"{ROWS}{split}": 1, **({} if known else {"without_group": 1})}
-        reason, share = (None, None) if split == self._parameters.keep else (f"split {split}", None)
-        if reason is None:
-            reason, share = self._leak(record, measures)
+        kept = split == self._parameters.keep
+        reason, share = self._leak(record, measures) if kept else (f"split {split}", None)
         label = Label(
             trajectory_id=record.trajectory_id,
             name=self._parameters.name,

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from agentmill.pipelines.contamination import LEAST_VALUES
 from agentmill.schemas.records.task import Task
 from agentmill.schemas.records.trajectory import ApiAction, TextObservation, Trajectory
 from tests.pipelines.engine.stages import rows_of, write_table
@@ -27,6 +28,12 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     expert = {"tasks": "tasks", "environments": "specs", "policy": "gold", "scaffold": "tools"}
     run(folder, "expert", "solved", {"actor": model()}, **expert)
     return folder
+
+
+def arguments(trajectory: Trajectory) -> int:
+    """How many arguments the calls have; an empty text is none."""
+    calls = [item.kwargs for item in trajectory.content if isinstance(item, ApiAction)]
+    return sum(value != "" for kwargs in calls for value in kwargs.values())
 
 
 def with_texts(trajectory: Trajectory, text: Callable[[str], str]) -> Trajectory:
@@ -72,7 +79,8 @@ def test_planted_leaks(
 ) -> None:
     solved: list[Trajectory] = rows_of(made / "solved")
     held = set(sorted({str(each.environment_id) for each in solved})[:3])
-    bench = [each for each in solved if each.environment_id in held]
+    # A solution with fewer arguments is equal by chance.
+    bench = [each for each in solved if each.environment_id in held and arguments(each) >= LEAST_VALUES]
     data = [each for each in solved if each.environment_id not in held]
     leaks = [
         msgspec.structs.replace(change(each), trajectory_id=f"leak{number}", task_id=f"leak{number}")
