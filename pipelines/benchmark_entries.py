@@ -22,6 +22,7 @@ from agentmill.schemas.records.task import Task
 from agentmill.schemas.records.trajectory import (
     Action,
     AnyAction,
+    AnyItem,
     ApiAction,
     MessageAction,
     TextObservation,
@@ -54,13 +55,15 @@ def sample_of(record: Trajectory | Task) -> Sample:
         return entry_of("", record).sample()
     agent = _agent_actions(record)
     first = min((item.turn for item in agent if item.turn), default=1)
-    asked = [item for item in record.content if isinstance(item, TextObservation) and item.source == "user"]
-    before = [item for item in record.content if not isinstance(item, Action) and item.turn < first]
-    others = [item for item in record.content if item not in asked]
-    prompt = msgspec.structs.replace(record, content=[*asked, *(item for item in before if item not in asked)])
+    asked, before, others = list[AnyItem](), list[AnyItem](), list[AnyItem]()
+    for item in record.content:
+        (asked if _asks(item) else others).append(item)
+        if not isinstance(item, Action) and item.turn < first:
+            before += [] if _asks(item) else [item]
+    prompt = msgspec.structs.replace(record, content=[*asked, *before])
     return Sample(
         task_id=record.task_id,
-        asked=tuple(item.content for item in asked),
+        asked=tuple(item.content for item in asked if isinstance(item, TextObservation)),
         prompt=tuple(filter(None, texts_of(prompt))),
         shown=tuple(filter(None, texts_of(msgspec.structs.replace(record, content=others, system_prompt=None)))),
         acts=_compared(agent),
@@ -74,8 +77,8 @@ def entry_of(benchmark: str, record: Trajectory | Task) -> Entry:
     else:
         gold, entry_id = _agent_actions(record), record.trajectory_id
 
-        users = (item for item in record.content if isinstance(item, TextObservation) and item.source == "user")
-        instruction = next(users, TextObservation(content="", source="user")).content
+        asked = (item.content for item in record.content if isinstance(item, TextObservation) and _asks(item))
+        instruction = next(asked, "")
     return Entry(
         benchmark=benchmark,
         entry_id=entry_id,
@@ -84,6 +87,10 @@ def entry_of(benchmark: str, record: Trajectory | Task) -> Entry:
         answers=tuple(text for action in gold for text in texts_in(action)),
         acts=_compared(gold),
     )
+
+
+def _asks(item: AnyItem) -> bool:
+    return isinstance(item, TextObservation) and item.source == "user"
 
 
 def _agent_actions(record: Trajectory) -> list[AnyAction]:

@@ -10,16 +10,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 from pydantic import Field, model_validator
 
 from agentmill.pipelines.benchmark_entries import COLUMNS, BenchmarkFields, entry_of, file_entries, sample_of
-from agentmill.pipelines.contamination import BenchmarkIndex, Entry, Match, Sample, Test
+from agentmill.pipelines.contamination import BenchmarkIndex, Entry, Sample, Test
 from agentmill.pipelines.engine import stop
 from agentmill.pipelines.engine.operation import AnyOperation, Blamed, Result, RowOperation, Unit
 from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames, expect, tables_of
-from agentmill.pipelines.operators.selection import FilterParameters, TrajectoryFilter, kept_notes
+from agentmill.pipelines.operators.selection import (
+    FilterParameters,
+    TrajectoryFilter,
+    kept_notes,
+    selection_measures,
+)
+from agentmill.pipelines.operators.selection_tables import Selected
 from agentmill.pipelines.operators.trajectory_index import stream
 from agentmill.pipelines.sources import hub
 from agentmill.pipelines.sources.files import RawFile, find
@@ -28,15 +34,16 @@ from agentmill.schemas.errors import UserError
 from agentmill.schemas.ids import file_sha256
 from agentmill.schemas.record_kinds import ANNOTATION_ROLES
 from agentmill.schemas.records.manifest import Manifest
-from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.records.record import JsonObject, Record
 from agentmill.schemas.records.task import Task
 from agentmill.schemas.records.trajectory import Trajectory
-from agentmill.schemas.records.verdict import Dropped, Selection, Verdict
+from agentmill.schemas.records.verdict import Selection, TaskSelection, Verdict
 from agentmill.schemas.tables import Table, read_shard
 from agentmill.schemas.views.view import Unused
 
 JUDGE = "decontaminate"
 VERDICTS = "verdicts"
+COMPARED = "compared"
 CONTAMINATED = "contaminated."
 NOT_COMPARED = "not_compared."
 """Before a test: rows that it found, and rows that it had nothing to compare of."""
@@ -55,7 +62,7 @@ def _share(default: float, what: str) -> Any:
 class Decontaminate(FilterParameters):
     """A selection per trajectory: left out if it is in a benchmark by task, words, answers, actions or renamed.
 
-    Tasks may be given instead of trajectories: those that are in a benchmark are dropped.
+    Tasks may be given instead of trajectories; the selections are then of tasks.
     """
 
     primary: ClassVar[str] = "of"
@@ -97,20 +104,21 @@ class Decontaminate(FilterParameters):
         return {**same, **{test: value for test, value in given.items() if value is not None}}
 
     def writes(self, reads: Mapping[str, Sequence[str]]) -> str:
-        """Selections, of trajectories; or tasks. Raises ``UserError``, also for files that are no benchmark."""
+        """Selections, of trajectories or tasks. Raises ``UserError``, also for files that are no benchmark."""
         record = expect(reads, "of", "Trajectory", "Task")
         for each in sorted(set(reads.get("against", ()))):
             expect({"against": [each]}, "against", "Trajectory", "Task")
         self.check_filter_needs(reads)
         if record == "Task":
-            asked = next((role for role in (*ANNOTATION_ROLES, "where") if role in self.model_fields_set), None)
+            roles = {*ANNOTATION_ROLES, "where"} - {"selections"}
+            asked = next((role for role in sorted(roles) if role in self.model_fields_set), None)
             if asked is not None:
                 raise UserError(
                     f"`{asked}` chooses trajectories, and `of` holds tasks; leave it out", ErrorCode.KEY_NOT_FOR_THIS
                 )
         for _ in self.entries_of_files(local_only=True):
             pass
-        return "Selection" if record == "Trajectory" else "Task"
+        return (TaskSelection if record == Task.__name__ else Selection).__name__
 
     def annotations(self) -> Sequence[str]:
         """Its selections and verdicts."""
@@ -154,9 +162,8 @@ class Decontaminate(FilterParameters):
 
     def notes(self, manifest: Manifest) -> list[str]:
         """Warnings where nothing is kept, most is found, or a test has nothing to compare, too."""
-        found, read = manifest.metrics, manifest.counts.used + manifest.counts.dropped
-        compared = read - found.get("not_chosen", 0)
-        notes = [*super().notes(manifest), *(kept_notes(manifest) if manifest.record == "Selection" else [])]
+        found, compared = manifest.metrics, manifest.metrics.get(COMPARED, 0)
+        notes = [*super().notes(manifest), *kept_notes(manifest)]
         contaminated = sum(n for name, n in found.items() if name.startswith(CONTAMINATED))
         if contaminated > SHOWN_SHARE * compared:
             notes.append(
@@ -172,10 +179,12 @@ class Decontaminate(FilterParameters):
         return notes
 
     def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
-        """The selections, or the tasks that stay."""
+        """The selections."""
         del context
-        of_tasks = any(table.record_type is Task for table in tables_of(inputs, "of"))
-        return Decontamination(self, inputs, None if of_tasks else self.choice(inputs))
+        of = tables_of(inputs, "of")
+        if any(table.record_type is Task for table in of):
+            return TaskDecontamination(self, inputs, self.selected(inputs, of, TaskSelection))
+        return TrajectoryDecontamination(self, inputs, self.choice(inputs))
 
 
 @lru_cache(maxsize=64)
@@ -187,29 +196,26 @@ def _found(pattern: str) -> list[RawFile]:
     return find([pattern])
 
 
-class Decontamination(RowOperation[Any, Any]):
-    """A selection and a verdict per trajectory; of tasks those that are in no benchmark, as they are.
+S = TypeVar("S", Trajectory, Task)
 
-    ``score`` of a selection, and of a failed verdict, is the share of the entry that was found.
-    """
+
+class Decontamination(RowOperation[S, Any]):
+    """A selection for each trajectory or task; ``score`` is the share of the entry that was found."""
 
     blamed: ClassVar[Blamed] = "curation"
     chunk_rows: ClassVar[int] = 5_000
     sides = (VERDICTS,)
 
-    def __init__(self, parameters: Decontaminate, inputs: Inputs, choice: TrajectoryFilter | None) -> None:
-        tasks = choice is None
-        super().__init__(JUDGE, Task if tasks else Trajectory, Task if tasks else Selection)
+    def __init__(self, parameters: Decontaminate, inputs: Inputs, reads: type[S], writes: type[Record]) -> None:
+        super().__init__(JUDGE, reads, writes)
         self._parameters = parameters
-        self._choice = choice
         self._of = tables_of(inputs, "of")
         self._against = tables_of(inputs, "against")
         self._index: BenchmarkIndex | None = None
+        self._silent: set[Test] = set()
 
     def open(self) -> None:
         """Read the benchmarks, and count what is common. Raises ``UserError`` for what cannot be read."""
-        if self._choice is not None:
-            self._choice.load()
         entries = [*self._parameters.entries_of_files()]
         for table in self._against:
             entries += [entry_of(table.manifest.table, record) for record in _records(table)]
@@ -224,74 +230,116 @@ class Decontamination(RowOperation[Any, Any]):
         self._index = index
         self._silent = {test for test, n in index.comparable().items() if not n}
 
-    def process(self, record: Trajectory | Task, unit: Unit) -> Iterable[Result]:
-        """The selection and the verdict of a trajectory, or the task."""
+    def process(self, record: S, unit: Unit) -> Iterable[Result]:
+        """The selection, and the verdict on a trajectory that is compared."""
         assert self._index is not None
-        measures: dict[str, float] = {}
-        if isinstance(record, Trajectory) and self._choice is not None:
-            measures.update(self._choice.measures(record.trajectory_id))
-            try:
-                self._choice.annotations(record.trajectory_id)
-            except Unused as error:
-                return [self._result(unit[0], record, error.reason, None, {**measures, "not_chosen": 1})]
+        measures, refusal = self.chosen(record)
+        if refusal is not None:
+            return [Result(input_id=unit[0], outputs=[self.selection(record, refusal, None)], measures=measures)]
         sample = sample_of(record)
         matches = self._index.match(sample)
-        for test in self._parameters.thresholds():
-            if test in self._silent or not _has(sample, test):
-                measures[f"{NOT_COMPARED}{test}"] = 1
-        if not matches:
-            return [self._result(unit[0], record, None, self._verdict(record, [], sample), measures)]
-        first = matches[0]
-        entry = self._index.entries[first.entry]
-        reason = f"contaminated: {entry.benchmark}/{entry.entry_id}, {first.test} {first.score:.2f}"
-        measures[f"{CONTAMINATED}{first.test}"] = 1
-        return [self._result(unit[0], record, reason, self._verdict(record, matches, sample), measures)]
+        missing = [test for test in self._parameters.thresholds() if test in self._silent or not _has(sample, test)]
+        measures = {**measures, COMPARED: 1, **{f"{NOT_COMPARED}{test}": 1 for test in missing}}
+        reason, share = None, None
+        if matches:
+            test, share = matches[0].test, matches[0].score
+            entry = self._index.entries[matches[0].entry]
+            reason = f"contaminated: {entry.benchmark}/{entry.entry_id}, {test} {share:.2f}"
+            measures[f"{CONTAMINATED}{test}"] = 1
+        evidence: JsonObject = {"matches": [self._index.evidence(each, sample) for each in matches]} if matches else {}
+        verdicts = self.verdicts(record, share, evidence)
+        sides = {VERDICTS: verdicts} if verdicts else {}
+        return [
+            Result(input_id=unit[0], outputs=[self.selection(record, reason, share)], sides=sides, measures=measures)
+        ]
 
     def measures(self, output: Any) -> Mapping[str, float]:
-        """How many were kept."""
-        return {"kept": int(output.kept) if isinstance(output, Selection) else 1}
+        """As ``selection_measures``."""
+        return selection_measures(output)
 
-    def _verdict(self, record: Trajectory | Task, matches: Sequence[Match], sample: Sample) -> Verdict | None:
-        if isinstance(record, Task) or self._index is None:
-            return None
-        return Verdict(
-            trajectory_id=record.trajectory_id,
-            name=self._parameters.name,
-            status="scored",
-            judge=JUDGE,
-            score=matches[0].score if matches else 0.0,
-            passed=not matches,
-            evidence={"matches": [self._index.evidence(each, sample) for each in matches]} if matches else {},
-        )
+    def chosen(self, record: S) -> tuple[Mapping[str, float], str | None]:
+        """Figures of the choice of a record, and why it is not compared, if it is not."""
+        raise NotImplementedError
 
-    def _result(
-        self, input_id: str, record: Any, reason: str | None, verdict: Verdict | None, measures: Mapping[str, float]
-    ) -> Result:
-        if isinstance(record, Task):
-            if reason is None:
-                return Result(input_id=input_id, outputs=[record], measures=measures)
-            where = {"task_id": record.task_id}
-            letter = Dropped(
-                input_id=input_id,
-                stage=self.name,
-                reason="contaminated",
-                blamed=self.blamed,
-                detail=reason,
-                input=where,
-            )
-            return Result(input_id=input_id, dropped=letter, measures=measures)
-        selection = Selection(
-            trajectory_id=record.trajectory_id,
-            name=self._parameters.name,
-            kept=reason is None,
-            reason=reason,
-            score=verdict.score if verdict is not None and reason is not None else None,
-        )
-        sides = {} if verdict is None else {VERDICTS: [verdict]}
-        return Result(input_id=input_id, outputs=[selection], sides=sides, measures=measures)
+    def selection(self, record: S, reason: str | None, share: float | None) -> Selection | TaskSelection:
+        """The selection of a record, kept without a ``reason``."""
+        raise NotImplementedError
+
+    def verdicts(self, record: S, share: float | None, evidence: JsonObject) -> list[Verdict]:
+        """The verdict on a record, of which ``share`` of an entry was found; none on a task."""
+        del record, share, evidence
+        return []
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_index": None}
+
+
+class TrajectoryDecontamination(Decontamination[Trajectory]):
+    """Selections of trajectories, and verdicts with the evidence."""
+
+    def __init__(self, parameters: Decontaminate, inputs: Inputs, choice: TrajectoryFilter) -> None:
+        super().__init__(parameters, inputs, Trajectory, Selection)
+        self._choice = choice
+
+    def open(self) -> None:
+        """As ``Decontamination.open``, with the choice."""
+        self._choice.load()
+        super().open()
+
+    def chosen(self, record: Trajectory) -> tuple[Mapping[str, float], str | None]:
+        """As ``Decontamination.chosen``."""
+        measures = self._choice.measures(record.trajectory_id)
+        try:
+            self._choice.annotations(record.trajectory_id)
+        except Unused as error:
+            return measures, error.reason
+        return measures, None
+
+    def selection(self, record: Trajectory, reason: str | None, share: float | None) -> Selection:
+        """As ``Decontamination.selection``."""
+        name, kept = self._parameters.name, reason is None
+        return Selection(trajectory_id=record.trajectory_id, name=name, kept=kept, reason=reason, score=share)
+
+    def verdicts(self, record: Trajectory, share: float | None, evidence: JsonObject) -> list[Verdict]:
+        """As ``Decontamination.verdicts``."""
+        name, score = self._parameters.name, share or 0.0
+        return [
+            Verdict(
+                trajectory_id=record.trajectory_id,
+                name=name,
+                status="scored",
+                judge=JUDGE,
+                score=score,
+                passed=share is None,
+                evidence=evidence,
+            )
+        ]
+
+
+class TaskDecontamination(Decontamination[Task]):
+    """Selections of tasks."""
+
+    def __init__(self, parameters: Decontaminate, inputs: Inputs, selected: Selected | None) -> None:
+        super().__init__(parameters, inputs, Task, TaskSelection)
+        self._selected = selected
+
+    def open(self) -> None:
+        """As ``Decontamination.open``, with the selections."""
+        if self._selected is not None:
+            self._selected.load()
+        super().open()
+
+    def chosen(self, record: Task) -> tuple[Mapping[str, float], str | None]:
+        """As ``Decontamination.chosen``."""
+        if self._selected is None:
+            return {}, None
+        refusal = self._selected.refusal(record.task_id)
+        return self._selected.measures(record.task_id), None if refusal is None else refusal.reason
+
+    def selection(self, record: Task, reason: str | None, share: float | None) -> TaskSelection:
+        """As ``Decontamination.selection``."""
+        name, kept = self._parameters.name, reason is None
+        return TaskSelection(task_id=record.task_id, name=name, kept=kept, reason=reason, score=share)
 
 
 def _has(sample: Sample, test: Test) -> bool:

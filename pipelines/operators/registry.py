@@ -62,6 +62,7 @@ OPERATORS = Operators(
         "combine": "agentmill.pipelines.operators.combine:Combine",
         "decontaminate": "agentmill.pipelines.operators.decontaminate:Decontaminate",
         "dedup": "agentmill.pipelines.operators.dedup:Dedup",
+        "difficulty_band": "agentmill.pipelines.operators.difficulty_band:DifficultyBand",
         "evaluate": "agentmill.pipelines.operators.evaluate:Evaluate",
         "evolve": "agentmill.pipelines.operators.evolve:Evolve",
         "expert": "agentmill.pipelines.operators.rollout:Expert",

@@ -19,10 +19,10 @@ from agentmill.pipelines.benchmark_entries import COLUMNS, entry_of, sample_of
 from agentmill.pipelines.canonical_form import form_of, names_in
 from agentmill.pipelines.contamination import BenchmarkIndex, Entry, Test
 from agentmill.pipelines.engine import stop
-from agentmill.pipelines.engine.operation import AnyOperation, Blamed, Result, RowOperation, Unit
+from agentmill.pipelines.engine.operation import AnyOperation, Result, Unit
 from agentmill.pipelines.operators.lookup import Lookup
 from agentmill.pipelines.operators.operator import Inputs, Name, StepContext, TableNames, expect, tables_of
-from agentmill.pipelines.operators.selection import FilterParameters, TrajectoryFilter
+from agentmill.pipelines.operators.selection import FilterParameters, SelectionOperation, TrajectoryFilter
 from agentmill.pipelines.operators.splits import assign_groups
 from agentmill.pipelines.operators.trajectory_index import stream
 from agentmill.schemas.error_codes import ErrorCode
@@ -184,15 +184,13 @@ class Grouping:
         return digest("template", form) if form else None
 
 
-class Splitting(RowOperation[Trajectory, Selection]):
+class Splitting(SelectionOperation):
     """One selection per trajectory, and a label with its split. ``score`` is what of a leak was found."""
 
-    blamed: ClassVar[Blamed] = "curation"
-    chunk_rows: ClassVar[int] = 5_000
     sides = (LABELS,)
 
     def __init__(self, parameters: Split, inputs: Inputs, choice: TrajectoryFilter) -> None:
-        super().__init__("split", Trajectory, Selection)
+        super().__init__("split")
         self._parameters = parameters
         self._choice = choice
         self._grouping = Grouping(parameters.by, inputs)
@@ -231,12 +229,12 @@ class Splitting(RowOperation[Trajectory, Selection]):
             self._choice.annotations(record.trajectory_id)
         except Unused as error:
             selection = self._selection(record, error.reason, None)
-            return [Result(input_id=unit[0], outputs=[selection], measures={**measures, "not_chosen": 1})]
+            return [Result(input_id=unit[0], outputs=[selection], measures=measures)]
         group, known = self._group(record)
         split = self._splits[group]
         measures |= {f"{ROWS}{split}": 1, **({} if known else {"without_group": 1})}
         kept = split == self._parameters.keep
-        reason, share = self._leak(record, measures) if kept else (f"split {split}", None)
+        reason, share = self._leak(record, measures) if kept else (f"split: {split}", None)
         label = Label(
             trajectory_id=record.trajectory_id,
             name=self._parameters.name,
@@ -246,10 +244,6 @@ class Splitting(RowOperation[Trajectory, Selection]):
         )
         selection = self._selection(record, reason, share)
         return [Result(input_id=unit[0], outputs=[selection], sides={LABELS: [label]}, measures=measures)]
-
-    def measures(self, output: Selection) -> Mapping[str, float]:
-        """How many were kept."""
-        return {"kept": int(output.kept)}
 
     def _leak(self, record: Trajectory, measures: dict[str, float]) -> tuple[str | None, float | None]:
         """Why a trajectory of the kept split is left out, and the share; notes in ``measures`` what it shares."""

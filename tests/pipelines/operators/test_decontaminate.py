@@ -12,11 +12,11 @@ import pytest
 from agentmill.pipelines.operators.decontaminate import THRESHOLDS
 from agentmill.schemas.records.task import Task
 from agentmill.schemas.records.trajectory import Trajectory
-from agentmill.schemas.records.verdict import Selection
+from agentmill.schemas.records.verdict import Selection, TaskSelection
 from agentmill.schemas.tables import Counts, Manifest
 from tests.builders import agent_message, called, instruction, seen, task, trajectory
 from tests.errors import user_error
-from tests.pipelines.engine.stages import dropped_of, rows_of, write_table
+from tests.pipelines.engine.stages import rows_of, write_table
 from tests.pipelines.operators.steps import job, run
 
 ASKED = "Book the cheapest flight from Oslo to Rome on Friday for Ada Lovelace and pay it with her company card."
@@ -56,7 +56,9 @@ def found(folder: Path, name: str = "clean", **parameters: Any) -> dict[str, str
     rows, metrics = rows_of(folder / name), manifest.metrics
     assert manifest.counts == Counts(read=len(rows), used=len(rows), dropped=0, written=len(rows))
     contaminated = sum(n for metric, n in metrics.items() if metric.startswith("contaminated."))
-    assert metrics.get("kept", 0) + contaminated + metrics.get("not_chosen", 0) == len(rows)
+    assert metrics.get("left_out.contaminated", 0) == contaminated
+    assert metrics["compared"] == metrics.get("kept", 0) + contaminated
+    assert len(rows) == metrics["compared"] + metrics.get("left_out.not_selected", 0)
     assert all(row.kept is (row.reason is None) is (row.score is None) for row in rows if row.reason != "not_selected")
     return {row.trajectory_id: row.reason for row in rows if not row.kept}
 
@@ -197,16 +199,17 @@ def test_benchmark_files(kind: str, tmp_path: Path) -> None:
     }
 
 
-def test_tasks_are_dropped_or_stay_as_they_are(tmp_path: Path) -> None:
+def test_selections_of_tasks(tmp_path: Path) -> None:
     rows = [task("t1", instruction=ASKED), task("t2", instruction="Open the door.", gold=[called("open", door=1)])]
-    write_table(tmp_path / "tasks", [rows], Task)
+    write_table(tmp_path / "tasks", [[*rows, task("t3", instruction=ASKED)]], Task)
+    write_table(tmp_path / "chosen", [[TaskSelection(task_id="t3", name="f", kept=False)]], TaskSelection)
     write(tmp_path)
-    manifest = run(tmp_path, "decontaminate", "clean", of="tasks", against="bench")
-    assert manifest.counts == Counts(read=2, used=1, dropped=1, written=1)
-    assert manifest.reasons == {"contaminated": 1}
-    assert rows_of(tmp_path / "clean") == rows[1:]
-    (letter,) = dropped_of(tmp_path / "clean")
-    assert letter.detail == "contaminated: bench/b1, instruction 1.00"
+    run(tmp_path, "decontaminate", "clean", of="tasks", against="bench", selections="chosen")
+    assert {row.task_id: (row.kept, row.reason, row.score) for row in rows_of(tmp_path / "clean")} == {
+        "t1": (False, "contaminated: bench/b1, instruction 1.00", 1.0),
+        "t2": (True, None, None),
+        "t3": (False, "not_selected", None),
+    }
 
 
 def test_selections_decide_first_and_change_nothing_else(tmp_path: Path) -> None:

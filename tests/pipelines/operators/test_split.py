@@ -57,7 +57,7 @@ def test_a_task_is_in_one_split(tmp_path: Path) -> None:
     assert all(found[f"{number}-0"] == found[f"{number}-1"] for number in range(50))
     assert kept(tmp_path) == {name for name, split in found.items() if split == "train"}
     reasons = Counter(row.reason for row in rows_of(tmp_path / "splits") if not row.kept)
-    assert reasons == {"split dev": 10, "split test": 10}
+    assert reasons == {"split: dev": 10, "split: test": 10}
     made(tmp_path, "other", shares=shares, keep="test")
     assert labels(tmp_path, "other") == found
     assert kept(tmp_path, "other") == {name for name, split in found.items() if split == "test"}
@@ -115,7 +115,7 @@ def test_what_is_not_chosen_is_in_no_split(tmp_path: Path) -> None:
     write_table(tmp_path / "chosen", [chosen], Selection)
     manifest = made(tmp_path, selections="chosen", shares=HALVES)
     assert Counter(labels(tmp_path).values()) == {"train": 2, "test": 2}
-    assert manifest.metrics["not_chosen"] == 6
+    assert manifest.metrics["left_out.not_selected"] == 6
     assert manifest.metrics["kept"] == 2
 
 
