@@ -131,7 +131,8 @@ class BenchmarkIndex:
 
     def observe(self, sample: Sample) -> None:
         """Count the features of a sample, to know which are common."""
-        key = text_key(sample.asked)
+        # What a user says later differs between attempts at one task.
+        key = text_key(sample.asked[:1])
         self._asked.observe(sample.prompt, key)
         self._answers.observe(sample.shown, key)
         self._actions.observe(action_features(sample.acts), key)

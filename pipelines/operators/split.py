@@ -196,15 +196,15 @@ class Splitting(SelectionOperation):
         self._grouping = Grouping(parameters.by, inputs)
         self._shards = [path for table in tables_of(inputs, "of") for path in table.shards()]
         self._splits: dict[str, str] = {}
+        self._environments: set[str] = set()
         self._index: BenchmarkIndex | None = None
 
     def open(self) -> None:
         """Assign the groups. Raises ``UserError`` for tables that cannot be read, and where a split is empty."""
         self._choice.load()
         self._grouping.load()
-        sizes = Counter(self._group(each)[0] for each in self._chosen())
+        sizes = Counter(self._group(each)[0] for each in self._chosen(content=self._parameters.by == "template"))
         self._splits = assign_groups(sizes, self._parameters.shares, self._parameters.seed) if sizes else {}
-        self._environments: set[str | None] = set()
         if self._parameters.leaks == "off":
             return
         entries: dict[str, Entry] = {}
@@ -214,7 +214,8 @@ class Splitting(SelectionOperation):
                 entry = entry_of(split, each)
                 # Attempts at one task are one entry.
                 entries.setdefault(digest(entry.task_id, entry.instruction), entry)
-                self._environments.add(self._grouping.environment_of(each))
+                if (environment := self._grouping.environment_of(each)) is not None:
+                    self._environments.add(environment)
         ordered = sorted(entries.values(), key=lambda each: (each.benchmark, each.entry_id))
         index = BenchmarkIndex(ordered, NEAR, COMMON)
         for each in self._chosen():
@@ -249,7 +250,7 @@ class Splitting(SelectionOperation):
         """Why a trajectory of the kept split is left out, and the share; notes in ``measures`` what it shares."""
         if self._index is None:
             return None, None
-        if self._grouping.environment_of(record) in self._environments - {None}:
+        if self._grouping.environment_of(record) in self._environments:
             measures[f"{LEAKS}environment"] = 1
         matches = self._index.match(sample_of(record))
         for match in matches:
@@ -269,8 +270,9 @@ class Splitting(SelectionOperation):
         found = self._grouping.of(record)
         return (record.trajectory_id, False) if found is None else (found, True)
 
-    def _chosen(self) -> Iterator[Trajectory]:
-        for _, trajectory in stream(self._shards, [*COLUMNS, "environment_id"]):
+    def _chosen(self, content: bool = True) -> Iterator[Trajectory]:
+        columns = [name for name in (*COLUMNS, "environment_id") if content or name != "content"]
+        for _, trajectory in stream(self._shards, columns):
             stop.check()
             try:
                 self._choice.annotations(trajectory.trajectory_id)

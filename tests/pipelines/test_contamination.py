@@ -84,6 +84,12 @@ def test_two_common_actions_in_a_row_may_be_rare() -> None:
     assert not index(entry(acts=solution), samples=together, common=5).match(Sample(acts=solution))
 
 
+def test_what_a_user_says_later_makes_no_other_instruction() -> None:
+    solution = acts("ax by cz")
+    attempts = [Sample(asked=("Do it.", f"{n}"), acts=solution) for n in range(30)]
+    assert index(entry(acts=solution), samples=attempts, common=5).match(attempts[0])
+
+
 def test_an_instruction_without_actions_is_compared_by_form() -> None:
     asked = (
         "{} has {} apples and buys twice as many pears as the friend who lives next door; how many fruits are there?"
