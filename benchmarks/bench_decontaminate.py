@@ -171,11 +171,12 @@ def planted(kind: str, trajectory: Trajectory, task: Task, number: int) -> Traje
 
 
 class Found(NamedTuple):
-    """How many leaks there are, can be compared and are found; of how many others some are found, or are equal."""
+    """Leaks and how many are found, the same of those that can be compared, and how many others are found, or equal."""
 
     leaks: int = 0
-    comparable: int = 0
     found: int = 0
+    comparable: int = 0
+    found_comparable: int = 0
     others: int = 0
     wrong: int = 0
     equal: int = 0
@@ -186,8 +187,8 @@ class Found(NamedTuple):
     def __str__(self) -> str:
         return (
             f"{self.found:>4} of {self.leaks:>4} ({self.found / self.leaks:6.1%}; of {self.comparable:>4} comparable "
-            f"{self.found / max(1, self.comparable):7.1%})   {self.wrong:>3} of {self.others:>5} other tasks "
-            f"({self.wrong / self.others:.2%}; {self.equal} equal)"
+            f"{self.found_comparable / max(1, self.comparable):6.1%})   {self.wrong:>3} of {self.others:>5} other "
+            f"tasks ({self.wrong / self.others:.2%}; {self.equal} equal)"
         )
 
 
@@ -212,10 +213,13 @@ def measure(folder: Path, kind: str, given: str, seed: int) -> Found:
     out = {row.trajectory_id for row in Table.open(place / "clean").rows() if not row.kept}
     known = {asked(each) for each in bench}
     others = [each for each in data if asked(each) not in known]
+    enough = [kind == "verbatim" or arguments(tasks[each.task_id]) >= LEAST_VALUES for each in bench]
+    found = [each.trajectory_id in out for each in leaks]
     return Found(
         leaks=len(leaks),
-        comparable=sum(kind == "verbatim" or arguments(tasks[each.task_id]) >= LEAST_VALUES for each in bench),
-        found=sum(each.trajectory_id in out for each in leaks),
+        found=sum(found),
+        comparable=sum(enough),
+        found_comparable=sum(each and other for each, other in zip(found, enough, strict=True)),
         others=len(others),
         wrong=sum(each.trajectory_id in out for each in others),
         equal=len(data) - len(others),
@@ -281,7 +285,7 @@ def main() -> int:
     reached = True
     for kind, bar in BARS.items():
         total = totals[kind]
-        reached &= total.found >= bar * total.comparable and total.wrong <= FALSE_POSITIVES * total.others
+        reached &= total.found_comparable >= bar * total.comparable and total.wrong <= FALSE_POSITIVES * total.others
         print(f"all      {kind:<34} {total}   bar {bar:.0%}, {FALSE_POSITIVES:.0%}")
     return 0 if reached else 1
 

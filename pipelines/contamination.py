@@ -47,8 +47,8 @@ FORM_WORDS = 5
 FORM_ACTIONS = 3
 """Actions of a run in canonical form."""
 
-LEAST_FORM_WORDS = 13
-"""Words besides names that the instruction of an entry without actions needs to be compared by form."""
+LEAST_FORM = WORDS
+"""Words besides names, and arguments of actions, that an entry needs to be compared by form: as many as a run has."""
 
 LEAST_VALUES = 3
 """Arguments that actions need, in those that are not common, to be no coincidence."""
@@ -337,9 +337,9 @@ def _values(acts: Iterable[Act]) -> int:
 
 def _is_specific(sample: Sample, form: Sequence[bytes]) -> bool:
     """Whether an equal form is no coincidence."""
-    if sample.acts:
-        return len(sample.acts) > 1 and _values(sample.acts) >= LEAST_VALUES
-    return sum(word != NAME.encode() for word in form) >= LEAST_FORM_WORDS
+    if len(sample.acts) == 1:
+        return False
+    return sum(word != NAME.encode() for word in form) + _values(sample.acts) >= LEAST_FORM
 
 
 def _first(pairs: Iterable[tuple[K, int]]) -> dict[K, int]:

@@ -50,7 +50,11 @@ NOT_COMPARED = "not_compared."
 """Before a test: rows that it found, and rows that it had nothing to compare of."""
 
 THRESHOLDS: tuple[Test, ...] = ("instruction", "answer", "actions", "renamed")
-"""The tests with a threshold, which are fields."""
+"""The tests with a threshold, which are fields.
+
+The share of an instruction or an answer from which on it counts is that of Llama 2 (Touvron et al. 2023,
+arXiv:2307.09288, appendix A.6), where a sample is dirty if 80 % of its tokens are in n-grams of the training data.
+"""
 
 SUSPICIOUS_SHARE = 0.5
 """A benchmark that finds more than this share of the rows is hardly one of other data."""
@@ -79,8 +83,8 @@ class Decontaminate(FilterParameters):
     )
     fields: BenchmarkFields = Field(default=BenchmarkFields(), description="what the rows of these files are called")
     same_task: bool = Field(default=True, description="compare the ids of tasks")
-    instruction: float | None = _share(0.5, "the 13-grams of an instruction that is in the prompt")
-    answer: float | None = _share(0.5, "the 13-grams of the answers that agent or environment say")
+    instruction: float | None = _share(0.8, "the 13-grams of an instruction that is in the prompt")
+    answer: float | None = _share(0.8, "the 13-grams of the answers that agent or environment say")
     actions: float | None = _share(0.9, "the actions with arguments that are done in the same order")
     renamed: float | None = _share(0.8, "instruction and actions that are the same but for names")
     common: int = Field(

@@ -42,7 +42,7 @@ ROWS = "split."
 LEAKS = "leaks."
 """Before the name of a split: its trajectories; before what is shared: those kept that share it with another split."""
 
-NEAR: Mapping[Test, float] = {"task": 1.0, "instruction": 0.5}
+NEAR: Mapping[Test, float] = {"task": 1.0, "instruction": 0.8}
 """What is compared between splits, and from which share on it is reported."""
 
 COMMON = 10

@@ -163,10 +163,18 @@ def test_renamed_entities(tmp_path: Path) -> None:
 def test_instances_of_a_template_are_different_tasks(tmp_path: Path) -> None:
     names = ["Ann", "Bo", "Cy", "Di", "Eve", "Fay", "Gus", "Hal", "Ivy", "Jon", "Kim", "Lou"]
     gold = {name: [called("find_user", name=name), called("add_points", id=ord(name[0]), n=3)] for name in names}
-    rows = [solved(name, f"Add points to the account of user {name}.", gold[name]) for name in names]
+    rows = [
+        solved(name, f"Please add some points to the loyalty account of user {name} today.", gold[name])
+        for name in names
+    ]
     write(tmp_path, *rows[1:], against=[task("b1", instruction=rows[0].content[0].content, gold=gold["Ann"])])  # type: ignore[union-attr]
     assert found(tmp_path) == {}
     assert len(found(tmp_path, "rare", common=20)) == 11
+    # So short a form is equal by chance.
+    short = [solved(name, f"Add points to {name}.", gold[name]) for name in names[:2]]
+    bench = [task("b1", instruction="Add points to Ann.", gold=gold["Ann"])]
+    write(tmp_path / "short", short[1], against=bench)
+    assert found(tmp_path / "short") == {}
 
 
 def test_the_id_of_a_task(tmp_path: Path) -> None:
