@@ -1,6 +1,6 @@
 """``decontaminate`` on planted leaks: how many are found, and how many other tasks are taken for one.
 
-    PYTHONPATH=. .venv/bin/python benchmarks/bench_decontaminate.py [--environments 60] [--seed 11]
+    PYTHONPATH=. .venv/bin/python benchmarks/bench_decontaminate.py [--environments 60] [--seed 12]
 
 Tasks of the families pddl, toolbox and codegym are synthesized and solved by their planners. A quarter of the
 environments is the benchmark, the trajectories of the others are the data, and all thresholds are the defaults. A leak
@@ -265,7 +265,7 @@ def main() -> int:
     """Measure, print, and tell by the exit status whether every bar is reached."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--environments", type=int, default=60)
-    parser.add_argument("--seed", type=int, default=11)
+    parser.add_argument("--seed", type=int, default=12)
     given = parser.parse_args()
     print(describe())
     totals: dict[str, Found] = dict.fromkeys(BARS, Found())

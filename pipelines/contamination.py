@@ -264,7 +264,9 @@ class FormIndex:
 
     def _form(self, sample: Sample) -> list[bytes]:
         names = names_in(sample.acts)
-        return [word.encode() for text in sample.asked for word in form_of(text, names, self._keep)]
+        return [
+            word.encode(errors="surrogatepass") for text in sample.asked for word in form_of(text, names, self._keep)
+        ]
 
     def _moves_of(self, sample: Sample) -> list[int]:
         return moves_of(sample.acts, FORM_ACTIONS, self._keep)

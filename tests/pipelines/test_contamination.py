@@ -106,3 +106,10 @@ def test_an_instruction_without_actions_is_compared_by_form() -> None:
 def test_what_is_empty_matches_nothing(sample: Sample) -> None:
     assert index(entry(), entry(2, instruction="?", answers=("",))).match(sample) == []
     assert index().match(sample) == []
+
+
+def test_half_a_surrogate_pair_is_a_character() -> None:
+    odd = Entry(
+        benchmark="b", entry_id="1", instruction="Take it \ud800 now.", acts=(Act("go", ("\ud800", "a"), True),)
+    )
+    assert [match.test for match in index(odd).match(odd.sample())] == ["instruction"]
