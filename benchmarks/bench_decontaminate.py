@@ -1,6 +1,6 @@
 """``decontaminate`` on planted leaks: how many are found, and how many other tasks are taken for one.
 
-    PYTHONPATH=. .venv/bin/python benchmarks/bench_decontaminate.py [--environments 60] [--seed 12]
+    PYTHONPATH=. .venv/bin/python benchmarks/bench_decontaminate.py [--environments 60] [--seeds 11 12]
 
 Tasks of the families pddl, toolbox and codegym are synthesized and solved by their planners. A quarter of the
 environments is the benchmark, the trajectories of the others are the data, and all thresholds are the defaults. A leak
@@ -265,28 +265,32 @@ def main() -> int:
     """Measure, print, and tell by the exit status whether every bar is reached."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--environments", type=int, default=60)
-    parser.add_argument("--seed", type=int, default=12)
+    parser.add_argument(
+        "--seeds", type=int, nargs="+", default=[11, 12], help="of environments; bars are of all together"
+    )
     given = parser.parse_args()
     print(describe())
     totals: dict[str, Found] = dict.fromkeys(BARS, Found())
-    with tempfile.TemporaryDirectory() as place:
-        for family in FAMILIES:
-            (Path(place) / family).mkdir()
-            synthesize(Path(place) / family, family, given.environments, given.seed)
-        for family, against in AGAINST:
-            for kind in BARS:
-                found = measure(Path(place) / family, kind, against, given.seed)
-                # Once for each family: pddl as the surface that its agent writes.
-                if (family, against) != ("pddl", "tasks"):
-                    totals[kind] += found
-                print(f"{family:<8} against {against:<13} {kind:<12} {found}", flush=True)
-        if samples := os.environ.get("AGENTMILL_SAMPLES"):
+    for seed in given.seeds:
+        with tempfile.TemporaryDirectory() as place:
+            for family in FAMILIES:
+                (Path(place) / family).mkdir()
+                synthesize(Path(place) / family, family, given.environments, seed)
+            for family, against in AGAINST:
+                for kind in BARS:
+                    found = measure(Path(place) / family, kind, against, seed)
+                    # Once for each family: pddl as the surface that its agent writes.
+                    if (family, against) != ("pddl", "tasks"):
+                        totals[kind] += found
+                    print(f"{seed} {family:<8} against {against:<13} {kind:<12} {found}", flush=True)
+    if samples := os.environ.get("AGENTMILL_SAMPLES"):
+        with tempfile.TemporaryDirectory() as place:
             print("\n".join(published(Path(place), Path(samples))))
     reached = True
     for kind, bar in BARS.items():
         total = totals[kind]
         reached &= total.found_comparable >= bar * total.comparable and total.wrong <= FALSE_POSITIVES * total.others
-        print(f"all      {kind:<34} {total}   bar {bar:.0%}, {FALSE_POSITIVES:.0%}")
+        print(f"all         {kind:<34} {total}   bar {bar:.0%}, {FALSE_POSITIVES:.0%}")
     return 0 if reached else 1
 
 
