@@ -36,6 +36,7 @@ KNOWN: dict[str, tuple[dict[str, Any], dict[str, list[str]]]] = {
     ),
     "check_tokens": ({"of": "x", "tokenizer": "m"}, {"of": ["Trajectory"]}),
     "combine": ({"of": "x", "scores": [{"score": "reward"}]}, {"of": ["Trajectory"]}),
+    "decontaminate": ({"of": "x", "against": "t"}, {"of": ["Trajectory"], "against": ["Task"]}),
     "dedup": ({"of": "x", "near": 0.8}, {"of": ["Trajectory"]}),
     "difficulty_band": (
         {"of": "t", "attempts": "x", "at_least": 0.2},
@@ -77,6 +78,7 @@ KNOWN: dict[str, tuple[dict[str, Any], dict[str, list[str]]]] = {
         {"tasks": ["Task"], "environments": ["EnvironmentSpec"]},
     ),
     "spec_env": ({}, {}),
+    "split": ({"of": "x"}, {"of": ["Trajectory"]}),
     "step_agreement": ({"of": "x", "branches": "b"}, {"of": ["Trajectory"], "branches": ["Trajectory"]}),
     "step_effect": ({"of": "x", "branches": "b"}, {"of": ["Trajectory"], "branches": ["Trajectory"]}),
     "step_value": ({"of": "x", "method": "broadcast"}, {"of": ["Trajectory"]}),
