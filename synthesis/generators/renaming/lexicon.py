@@ -73,7 +73,8 @@ def base_of(word: str) -> str:
     if word.endswith(("ss", "us", "is")) or not word.endswith("s") or len(word) < 4:
         return word
     guesses = [f"{word[:-3]}y"] if word.endswith("ies") else []
-    guesses += [word[:-1], word[:-2]] if word.endswith(("ses", "zes")) else [word[:-2], word[:-1]]
+    with_e = word.endswith(("ses", "zes")) and not word.endswith("sses")
+    guesses += [word[:-1], word[:-2]] if with_e else [word[:-2], word[:-1]]
     return next((guess for guess in guesses if _regular(guess)[1] == word), word)
 
 
