@@ -47,8 +47,11 @@ class Wrapping(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
     def note(self) -> JsonObject:
         """The wrapping as the JSON object that a lineage holds of it, without what is not used."""
-        noted: JsonObject = msgspec.to_builtins(self)
-        return noted
+        # By value: msgspec omits defaults by identity, and what was read or pickled is equal, not the same.
+        unused = Wrapping()
+        return {
+            name: value for name in self.__struct_fields__ if (value := getattr(self, name)) != getattr(unused, name)
+        }
 
 
 class Wrapper(msgspec.Struct, frozen=True):

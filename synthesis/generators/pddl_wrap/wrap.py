@@ -24,6 +24,7 @@ from agentmill.synthesis.generators.renaming.renaming import (
     Renaming,
     action_words,
     chosen,
+    rename_call,
     renaming_of,
     texts_in,
     words_of,
@@ -122,10 +123,7 @@ def rename_action(action: AnyAction, renaming: Renaming) -> AnyAction:
     """A call or a command with its names mapped."""
     if isinstance(action, MessageAction):
         return msgspec.structs.replace(action, content=renaming.text(action.content))
-    if not isinstance(action, ApiAction):
-        return action
-    kwargs = {renaming.name(name): renaming.value(value) for name, value in action.kwargs.items()}
-    return msgspec.structs.replace(action, function=renaming.name(action.function), kwargs=kwargs)
+    return rename_call(action, renaming) if isinstance(action, ApiAction) else action
 
 
 def _objects(domain: Domain, scheme: ProblemScheme) -> Iterator[str]:
@@ -215,10 +213,10 @@ def _rename_wording(wording: Parameters, renaming: Renaming) -> JsonObject:
 
 
 def _rename_scheme(scheme: ProblemScheme, domain: Domain, renaming: Renaming) -> JsonObject:
-    given: JsonObject = msgspec.to_builtins(scheme)
+    given: JsonObject = msgspec.json.decode(msgspec.json.encode(scheme))
 
     def field(name: str, value: object) -> object:
-        if name in _NO_NAMES or not isinstance(value, str | tuple | list):
+        if name in _NO_NAMES or not isinstance(value, str | list):
             return value
         return renaming.name(value) if isinstance(value, str) else [renaming.name(str(each)) for each in value]
 
@@ -226,7 +224,7 @@ def _rename_scheme(scheme: ProblemScheme, domain: Domain, renaming: Renaming) ->
     return {
         **given,
         "objects": {
-            _kind(kind, renaming): {"count": pool.count, "names": [renaming.text(name) for name in pool.names]}
+            _kind(kind, renaming): {"count": [*pool.count], "names": [renaming.text(name) for name in pool.names]}
             for kind, pool in scheme.objects.items()
         },
         "start": [{name: field(name, value) for name, value in rule.items()} for rule in given["start"]],

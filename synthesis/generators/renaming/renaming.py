@@ -20,6 +20,7 @@ import msgspec
 from agentmill.schemas.ids import derive_seed
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.task import Lineage
+from agentmill.schemas.records.trajectory import ApiAction
 from agentmill.synthesis.generators.renaming.lexicon import article, base_of, forms, invented, lexicon
 
 Style = Literal["words", "symbols"]
@@ -75,7 +76,7 @@ class Renaming(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=Tru
 
     def note(self) -> JsonObject:
         """The renaming as the JSON object that a lineage holds of it."""
-        noted: JsonObject = msgspec.to_builtins(self)
+        noted: JsonObject = msgspec.json.decode(msgspec.json.encode(self))
         return noted
 
     @cached_property
@@ -111,6 +112,15 @@ def words_of(names: Iterable[str]) -> set[str]:
         for found in _WORDS.finditer(name)
         if found[0].lower() not in kept and (len(found[0]) > 1 or name[found.end() : found.end() + 1].isdigit())
     }
+
+
+def rename_call(call: ApiAction, renaming: Renaming, fixed: Collection[str] = ()) -> ApiAction:
+    """A call with its tool, its arguments and their texts mapped; a ``fixed`` tool keeps its names."""
+    kept = call.function in fixed
+    kwargs = {name if kept else renaming.name(name): renaming.value(value) for name, value in call.kwargs.items()}
+    return msgspec.structs.replace(
+        call, function=call.function if kept else renaming.name(call.function), kwargs=kwargs
+    )
 
 
 def action_words(names: Iterable[str], things: set[str]) -> set[str]:

@@ -16,7 +16,8 @@ import msgspec
 from agentmill.schemas.ids import digest
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.task import Lineage, Task
-from agentmill.schemas.records.trajectory import AnyAction, ApiAction
+from agentmill.schemas.records.trajectory import AnyAction, ApiAction, MessageAction
+from agentmill.synthesis.environments.toolbox.calls import Unreadable, read_command, write_command
 from agentmill.synthesis.environments.toolbox.changes import Changes, new_row
 from agentmill.synthesis.environments.toolbox.database import FUNCTIONS
 from agentmill.synthesis.environments.toolbox.goal import Goal
@@ -29,6 +30,7 @@ from agentmill.synthesis.generators.renaming.renaming import (
     Style,
     action_words,
     chosen,
+    rename_call,
     renaming_of,
     texts_in,
     words_of,
@@ -101,7 +103,7 @@ def rename_task(task: Task, renaming: Renaming) -> Task:
     return msgspec.structs.replace(
         task,
         instruction=request.text() if as_requested else renaming.text(task.instruction),
-        initial_state={**task.initial_state, "request": msgspec.to_builtins(request)}
+        initial_state={**task.initial_state, "request": plain(request)}
         if "request" in task.initial_state
         else task.initial_state,
         goal=plain(msgspec.structs.replace(_renamed(bare, renaming), states=states)),
@@ -111,14 +113,14 @@ def rename_task(task: Task, renaming: Renaming) -> Task:
 
 
 def rename_action(action: AnyAction, renaming: Renaming) -> AnyAction:
-    """A call with its tool, arguments and texts mapped; the tools that every toolbox has keep their names."""
-    if not isinstance(action, ApiAction):
-        return action
-    fixed = action.function in BUILT_IN
-    kwargs = {name if fixed else renaming.text(name): renaming.value(each) for name, each in action.kwargs.items()}
-    return msgspec.structs.replace(
-        action, function=action.function if fixed else renaming.text(action.function), kwargs=kwargs
-    )
+    """A call, as such or as text, mapped; the tools that every toolbox has keep their names."""
+    if isinstance(action, MessageAction):
+        try:
+            call = rename_call(read_command(action.content), renaming, BUILT_IN)
+        except Unreadable:
+            return msgspec.structs.replace(action, content=renaming.text(action.content))
+        return msgspec.structs.replace(action, content=write_command(call.function, call.kwargs))
+    return rename_call(action, renaming, BUILT_IN) if isinstance(action, ApiAction) else action
 
 
 def _structure(toolbox: Toolbox) -> Iterator[str]:

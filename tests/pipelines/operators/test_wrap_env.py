@@ -73,6 +73,51 @@ def test_worlds_without_wrappers_are_kept_as_dropped(tmp_path: Path) -> None:
     assert "family pddl have no wrappers" in dropped_of(tmp_path / "wrapped")[0].detail
 
 
+def test_environments_and_tasks_of_several_families_are_renamed(worlds: Path, tmp_path: Path) -> None:
+    for name in ("tasks", "environments"):
+        (tmp_path / f"toolbox_{name}").symlink_to(worlds / name)
+    run(tmp_path, "spec_env", "pddl_environments", family="pddl", n=2)
+    run(tmp_path, "propose", "pddl_tasks", of="pddl_environments", n=2)
+    run(tmp_path, "spec_env", "others", family="codegym", n=1)
+    environments, tasks = ["toolbox_environments", "pddl_environments"], ["toolbox_tasks", "pddl_tasks"]
+    manifest = run(tmp_path, "wrap_env", "renamed", of=[*environments, "others"], rename="words")
+    n = sum(len(rows_of(tmp_path / name)) for name in environments)
+    assert (manifest.counts.read, manifest.counts.written, manifest.reasons) == (n + 1, n, {"no_wrapper": 1})
+    assert "family codegym" in dropped_of(tmp_path / "renamed")[0].detail
+    manifest = run(tmp_path, "wrap_env", "renamed_tasks", of=tasks, environments="renamed")
+    made = rows_of(tmp_path / "renamed_tasks")
+    assert len(made) == manifest.counts.read == sum(len(rows_of(tmp_path / name)) for name in tasks)
+    by_id = {spec.environment_id: spec for spec in rows_of(tmp_path / "renamed")}
+    assert {by_id[task.environment_id].family for task in made} == {"pddl", "toolbox"}
+    twins = run(tmp_path, "wrap_env", "twins", of=environments, rename="symbols", twins=1)
+    assert twins.reasons == {"no_wrapper": 2}
+    # The expert acts under either names with the same success: the names are all that differs.
+    for suffix, of, where in (("base", tasks, environments), ("other", "renamed_tasks", "renamed")):
+        experts = {"actor": model("expert")}
+        given = {"policy": "planner", "tasks": of, "environments": where}
+        run(tmp_path, "expert", f"played_{suffix}", experts, scaffold="tools", **given)
+        run(tmp_path, "check_outcome", f"verdicts_{suffix}", of=f"played_{suffix}", tasks=of, environments=where)
+        verdicts = rows_of(tmp_path / f"verdicts_{suffix}")
+        assert (len(verdicts), all(verdict.passed for verdict in verdicts)) == (len(made), True)
+
+
+def test_tasks_of_environments_that_were_not_wrapped_are_dropped(worlds: Path, tmp_path: Path) -> None:
+    for name in ("tasks", "environments"):
+        (tmp_path / name).symlink_to(worlds / name)
+    manifest = run(tmp_path, "wrap_env", "wrapped", of="tasks", environments="environments")
+    assert manifest.reasons == {"world_error": len(rows_of(tmp_path / "tasks"))}
+    assert "no wrapped environment" in dropped_of(tmp_path / "wrapped")[0].detail
+
+
+def test_renaming_again_with_another_seed_gives_another_table(worlds: Path, tmp_path: Path) -> None:
+    (tmp_path / "environments").symlink_to(worlds / "environments")
+    for name, seed in (("one", 1), ("two", 2), ("same", 1)):
+        run(tmp_path, "wrap_env", name, of="environments", rename="words", seed=seed)
+    sources = {name: [spec.source for spec in rows_of(tmp_path / name)] for name in ("one", "two", "same")}
+    assert sources["one"] == sources["same"]
+    assert not {*sources["one"]} & {*sources["two"]}
+
+
 def test_a_task_whose_world_was_not_wrapped_is_dropped(worlds: Path, tmp_path: Path) -> None:
     for name in ("tasks", "environments"):
         (tmp_path / name).symlink_to(worlds / name)
@@ -96,6 +141,10 @@ def test_a_world_that_was_wrapped_twice_leaves_open_which_one_is_meant(worlds: P
         ({"of": "environments"}, ("key-not-for-this", "twins: 3")),
         ({"of": "tasks"}, ("needs-another-key", "environments")),
         ({"of": "tasks", "environments": "environments", "twins": 2}, ("needs-another-key", "environments", "tasks")),
+        ({"of": "tasks", "environments": "environments", "rename": "words"}, ("needs-another-key", "environments")),
+        ({"of": "environments", "rename": "word"}, ("invalid-value", "rename", "'word'", "words")),
+        ({"of": "environments", "rename": "symbols", "names": "action"}, ("invalid-value", "names", "actions")),
+        ({"of": "environments", "hints": True, "names": "actions"}, ("rule-broken", "names", "rename: words")),
     ],
 )
 def test_what_is_missing_is_said(parameters: dict[str, object], expected: tuple[str, ...], worlds: Path) -> None:

@@ -95,7 +95,7 @@ def test_environments_are_the_same_up_to_names(pairs: list[Pair]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("pair", "style"), zip(EXAMPLES, STYLES, strict=True), ids=[spec.environment_id for spec, _ in EXAMPLES]
+    ("pair", "style"), [*zip(EXAMPLES, STYLES, strict=True)], ids=[spec.environment_id for spec, _ in EXAMPLES]
 )
 def test_renamed_examples_conform(pair: Pair, style: Style) -> None:
     spec, task = renamed(pair, Wrapping(rename=style))

@@ -47,7 +47,7 @@ LIBRARY: Pair = (LIBRARY_SPEC, LIBRARY_TASK)
 
 @pytest.fixture
 async def pairs() -> list[Pair]:
-    found = [(spec, task) for spec in SPECS async for task in ToolboxTaskGenerator().propose(spec, 3, 0)]
+    found = [(spec, task) for spec in SPECS async for task in ToolboxTaskGenerator().propose(spec, 2, 0)]
     return [*[(spec, task) for spec, task in found if isinstance(task, Task)], LIBRARY]
 
 
@@ -66,9 +66,9 @@ def renamed(pair: Pair, wrapping: Wrapping, seed: int = 0) -> Pair:
 
 @pytest.mark.parametrize("wrapping", GROUPED, ids=lambda each: f"{each.rename}-{each.names}")
 def test_random_walks_come_to_the_same(pairs: list[Pair], wrapping: Wrapping) -> None:
-    legal = [walk(pair, renamed(pair, wrapping), rename_action, seed, 12) for pair in pairs for seed in range(3)]
-    assert len(legal) >= 40
-    assert sum(legal) > 150
+    legal = [walk(pair, renamed(pair, wrapping), rename_action, seed, 8) for pair in pairs for seed in range(3)]
+    assert len(legal) >= 30
+    assert sum(legal) > 100
 
 
 @pytest.mark.parametrize("style", STYLES)
@@ -79,12 +79,11 @@ def test_solutions_hold_and_nothing_remains_of_the_old_names(pairs: list[Pair], 
         old = {form for word in renaming_of(spec.lineage).words for form in forms(word)}
         assert remaining(old, new, own) == set()
         toolbox = read_toolbox(pair[0].source)
-        named = [tool.name for tool in toolbox.tools] + [
-            each.name for tool in toolbox.tools for each in tool.parameters
-        ]
+        named = [each.name for tool in toolbox.tools for each in (tool, *tool.parameters)]
         named += [column.name for table in toolbox.tables for column in table.columns]
         assert {word.lower() for word in words_of([*named, *(table.noun for table in toolbox.tables)])} <= old
-        assert rejection(admit_task(task, spec)[0]) is None
+        found = [rejection(admit_task(each, of)[0]) for of, each in (pair, new)]
+        assert (found[0] and found[0].name) == (found[1] and found[1].name)
         assert (task.max_turns, task.structure_digest) == (pair[1].max_turns, pair[1].structure_digest)
         for each, between in zip(task.gold or [], pair[1].gold or [], strict=True):
             assert each == rename_action(between, renaming_of(spec.lineage))
@@ -242,9 +241,8 @@ def test_references_to_new_rows_are_made_anew() -> None:
         lend, name="lend_noted", writes=(*lend.writes, "INSERT INTO notes (loan_id) VALUES (:new_id)")
     )
     toolbox = and_tool(noting)
-    toolbox = msgspec.structs.replace(
-        toolbox, tables=(*toolbox.tables, notes), rows={**toolbox.rows, "notes": [(1, 1)]}
-    )
+    rows = {**toolbox.rows, "notes": [(1, 1)]}
+    toolbox = msgspec.structs.replace(toolbox, tables=(*toolbox.tables, notes), rows=rows)
     task = msgspec.structs.replace(
         LIBRARY_TASK,
         goal={},
@@ -262,9 +260,7 @@ def test_references_to_new_rows_are_made_anew() -> None:
     wanted = msgspec.structs.replace(task, goal={"states": [{"inserted": inserted, "updated": updated}]})
     spec, renamed_task = renamed((spec_of(toolbox), wanted), Wrapping(rename="words"))
     assert "new loans" not in json.dumps(renamed_task.goal)
-    assert [finding for finding in admit_task(renamed_task, spec)[0].checks if finding.name == "gold_rejected"][
-        0
-    ].passed
+    assert {check.name: check.passed for check in admit_task(renamed_task, spec)[0].checks}["gold_rejected"]
 
 
 def test_what_cannot_be_renamed_says_why() -> None:
