@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.errors import user_error
+from tests.pipelines.cli.tables import COMPARE, agentmill, write_environments, write_recipe
 from tests.pipelines.engine.stages import bytes_of, dropped_of, rows_of
 from tests.pipelines.operators.steps import job, model, run
 
@@ -99,6 +102,28 @@ def test_environments_and_tasks_of_several_families_are_renamed(worlds: Path, tm
         run(tmp_path, "check_outcome", f"verdicts_{suffix}", of=f"played_{suffix}", tasks=of, environments=where)
         verdicts = rows_of(tmp_path / f"verdicts_{suffix}")
         assert (len(verdicts), all(verdict.passed for verdict in verdicts)) == (len(made), True)
+
+
+def test_models_are_evaluated_under_base_and_other_names(tmp_path: Path) -> None:
+    write_environments(tmp_path)
+    renamed = {"environments": "renamed", "tasks": "renamed_tasks"}
+    steps: list[dict[str, Any]] = [
+        {"operator": "wrap_env", "of": "environments", "rename": "words", "as": "renamed"},
+        {"operator": "wrap_env", "of": "tasks", "environments": "renamed", "as": "renamed_tasks"},
+        {**COMPARE, "constrained": []},
+        {**COMPARE, "constrained": [], **renamed, "as": "robustness"},
+    ]
+    assert agentmill("run", write_recipe(tmp_path, *steps)) == 0
+    found = {
+        name: json.loads((tmp_path / "run" / name / "evaluation.json").read_bytes())["splits"]
+        for name in ("evaluation", "robustness")
+    }
+    rates = {
+        name: {(split, model): models[model]["success_rate"] for split, models in splits.items() for model in models}
+        for name, splits in found.items()
+    }
+    assert rates["evaluation"] == rates["robustness"]
+    assert {(model, rate) for (_, model), rate in rates["robustness"].items()} == {("base", 0.0), ("tuned", 1.0)}
 
 
 def test_tasks_of_environments_that_were_not_wrapped_are_dropped(worlds: Path, tmp_path: Path) -> None:
