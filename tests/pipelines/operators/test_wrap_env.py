@@ -119,7 +119,7 @@ def test_models_are_evaluated_under_base_and_other_names(tmp_path: Path) -> None
         for name in ("evaluation", "robustness")
     }
     rates = {
-        name: {(split, model): models[model]["success_rate"] for split, models in splits.items() for model in models}
+        name: {(split, model): models[model]["success"] for split, models in splits.items() for model in models}
         for name, splits in found.items()
     }
     assert rates["evaluation"] == rates["robustness"]
