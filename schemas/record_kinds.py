@@ -12,7 +12,17 @@ from agentmill.schemas.records.record import Record
 from agentmill.schemas.records.rows import PreferenceRow, PromptRow, ScorerRow, SftRow, TextRow, UnpairedRow
 from agentmill.schemas.records.task import EnvironmentSpec, Inspiration, Task
 from agentmill.schemas.records.trajectory import Trajectory
-from agentmill.schemas.records.verdict import Dropped, Image, Label, Node, Quality, Selection, Value, Verdict
+from agentmill.schemas.records.verdict import (
+    Dropped,
+    Image,
+    Label,
+    Node,
+    Quality,
+    Selection,
+    TaskSelection,
+    Value,
+    Verdict,
+)
 
 ViewKind = Literal["verdict", "label", "value", "selection", "row"]
 
@@ -53,6 +63,7 @@ _KINDS = (
     RecordKind(type=Label, key=None, role="labels", shown="label"),
     RecordKind(type=Value, key=None, role="values", shown="value"),
     RecordKind(type=Selection, key=None, role="selections", shown="selection"),
+    RecordKind(type=TaskSelection, key="task_id"),
     RecordKind(type=Node, key="node_id"),
     RecordKind(type=Quality, key="trajectory_id", role="quality"),
     RecordKind(type=Dropped, key="input_id"),
@@ -61,6 +72,9 @@ _KINDS = (
 
 RECORD_KINDS: Mapping[str, RecordKind] = {kind.type.__name__: kind for kind in _KINDS}
 """All records that a table may hold, by name, in the order in which publishing shows them."""
+
+TRAINING_ROWS: Sequence[str] = [name for name, kind in RECORD_KINDS.items() if kind.key == "row_id"]
+"""The records that are training rows."""
 
 ANNOTATION_ROLES: Mapping[str, str] = {kind.role: name for name, kind in RECORD_KINDS.items() if kind.role is not None}
 """The records of annotations, by the role in which steps name their tables."""

@@ -37,6 +37,10 @@ KNOWN: dict[str, tuple[dict[str, Any], dict[str, list[str]]]] = {
     "check_tokens": ({"of": "x", "tokenizer": "m"}, {"of": ["Trajectory"]}),
     "combine": ({"of": "x", "scores": [{"score": "reward"}]}, {"of": ["Trajectory"]}),
     "dedup": ({"of": "x", "near": 0.8}, {"of": ["Trajectory"]}),
+    "difficulty_band": (
+        {"of": "t", "attempts": "x", "at_least": 0.2},
+        {"of": ["Task"], "attempts": ["Trajectory"]},
+    ),
     "evolve": ({"of": "t", "environments": "e"}, {"of": ["Task"], "environments": ["EnvironmentSpec"]}),
     "expert": ({"tasks": "t", "environments": "e"}, {"tasks": ["Task"], "environments": ["EnvironmentSpec"]}),
     "filter": ({"of": "x", "where": [{"field": "split", "equals": "train"}]}, {"of": ["Trajectory"]}),
@@ -44,6 +48,7 @@ KNOWN: dict[str, tuple[dict[str, Any], dict[str, list[str]]]] = {
         {"policy": "p", "tasks": "t", "environments": "e", "from": "x", "where": "all"},
         {"tasks": ["Task"], "environments": ["EnvironmentSpec"], "from": ["Trajectory"]},
     ),
+    "mix": ({"from": "x"}, {"from": ["Trajectory"]}),
     "multi_agent": (
         {
             "policy": "p",
@@ -58,12 +63,19 @@ KNOWN: dict[str, tuple[dict[str, Any], dict[str, list[str]]]] = {
     "pick": ({"of": "x"}, {"of": ["Trajectory"]}),
     "quality": ({"of": "x"}, {"of": ["Trajectory"]}),
     "propose": ({"of": "e"}, {"of": ["EnvironmentSpec"]}),
+    "redact": ({"from": "x"}, {"from": ["SftRow"]}),
     "revise": (
         {"policy": "p", "tasks": "t", "environments": "e", "attempts": 2},
         {"tasks": ["Task"], "environments": ["EnvironmentSpec"]},
     ),
     "spec_env": ({}, {}),
+    "step_agreement": ({"of": "x", "branches": "b"}, {"of": ["Trajectory"], "branches": ["Trajectory"]}),
+    "step_effect": ({"of": "x", "branches": "b"}, {"of": ["Trajectory"], "branches": ["Trajectory"]}),
     "step_value": ({"of": "x", "method": "broadcast"}, {"of": ["Trajectory"]}),
+    "tool_need": (
+        {"of": "x", "attempts": "a", "verdicts": "v", "score": "passed:answer_match"},
+        {"of": ["Trajectory"], "attempts": ["Trajectory"], "verdicts": ["Verdict"]},
+    ),
     "wrap_env": ({"of": "e", "twins": 2}, {"of": ["EnvironmentSpec"]}),
     **{
         name: (
@@ -107,7 +119,13 @@ def test_it_writes_a_known_record_from_what_it_reads(name: str) -> None:
 
 @pytest.mark.parametrize("name", STAGES)
 def test_it_declares_the_names_of_the_annotations_that_it_writes(name: str) -> None:
-    writes_annotations = known(name).writes(KNOWN[name][1]) in ("Verdict", "Label", "Value", "Selection")
+    writes_annotations = known(name).writes(KNOWN[name][1]) in (
+        "Verdict",
+        "Label",
+        "Value",
+        "Selection",
+        "TaskSelection",
+    )
     assert bool(known(name).annotations()) is writes_annotations
 
 
