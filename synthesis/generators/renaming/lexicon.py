@@ -16,6 +16,9 @@ _SHORT = re.compile(r"[^aeiou]*[aeiou][^aeiouwxy]")
 """Words of one syllable that double their last letter before -ed and -ing."""
 _STARTS, _MIDDLES, _ENDS = "bdfgklmnprtvz", "dklmnrtz", "xzvq"
 """Consonants of invented words. No English word ends as they do."""
+_VOWELS = "aiou"
+_PER_LENGTH = 5_000
+"""So many invented words are drawn before they become a syllable longer."""
 _SOUNDS_LIKE_YOU = ("uni", "use", "usa", "eu")
 
 
@@ -79,16 +82,16 @@ def base_of(word: str) -> str:
 
 
 def invented(chance: random.Random) -> Iterator[str]:
-    """Words that do not exist, in an order that ``chance`` decides; some may come twice."""
-    vowels = "aiou"
-    while True:
-        yield "".join(chance.choice(letters) for letters in (_STARTS, vowels, _MIDDLES, vowels, _ENDS))
+    """Words that do not exist, without end, in an order that ``chance`` decides; some may come twice."""
+    for number in itertools.count():
+        # There are 6,656 of two syllables, and data may hold more words than that.
+        longer = (_MIDDLES, _VOWELS) * (1 + number // _PER_LENGTH)
+        yield "".join(chance.choice(letters) for letters in (_STARTS, _VOWELS, *longer, _ENDS))
 
 
 def all_invented() -> Iterator[str]:
-    """Every word that ``invented`` may give."""
-    vowels = "aiou"
-    return map("".join, itertools.product(_STARTS, vowels, _MIDDLES, vowels, _ENDS))
+    """Every word of two syllables that ``invented`` may give."""
+    return map("".join, itertools.product(_STARTS, _VOWELS, _MIDDLES, _VOWELS, _ENDS))
 
 
 def article(word: str) -> str:

@@ -169,7 +169,7 @@ def chosen(
     taken = {word.lower() for text in texts for word in _WORDS.findall(text)} | {*base.forms, *base.forms.values()}
     taken |= {form for word in bases for form in forms(word)}
     chance = random.Random(derive_seed("rename", style, seed))
-    unsaid = invented(chance)
+    endless = invented(chance)
     neutral = chance.sample(lexicon().neutral, len(lexicon().neutral)) if style == "words" else []
 
     def fits(word: str) -> bool:
@@ -177,7 +177,7 @@ def chosen(
 
     def fresh(synonyms: list[str], *, proper: bool = False) -> str:
         # A chain, since `yield from` would close the endless one when it is left.
-        new = next(filter(fits, itertools.chain(synonyms, [] if proper else neutral, unsaid)))
+        new = next(filter(fits, itertools.chain(synonyms, [] if proper else neutral, endless)))
         taken.update(forms(new))
         return new
 

@@ -185,6 +185,18 @@ def test_words_without_a_synonym_get_plain_words_and_proper_names_invented_ones(
     assert {*lexicon().neutral} < {*many.words.values()}
 
 
+def test_there_is_no_end_of_names() -> None:
+    words = {
+        f"q{one}{two}{three}{four}"
+        for one in "abcdefghij"
+        for two in "klmnopqrst"
+        for three in "abcdefghij"
+        for four in "klmnopqrst"
+    }
+    new = chosen(words, "symbols", [], 0).words
+    assert len({*new.values()}) == len(new) == 10_000
+
+
 def test_symbols_say_nothing() -> None:
     assert {*chosen({"book", "find", "Ida"}, "symbols", [], 3).words.values()} <= {*all_invented()}
 
