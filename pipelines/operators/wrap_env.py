@@ -19,7 +19,7 @@ from agentmill.schemas.records.task import EnvironmentSpec, Task
 from agentmill.synthesis.environments.environment import EnvError
 from agentmill.synthesis.generators.generator import GenerationError
 from agentmill.synthesis.generators.pddl_wrap import wrap as pddl
-from agentmill.synthesis.generators.renaming.renaming import Names, Style
+from agentmill.synthesis.generators.renaming.renaming import Names, Style, renaming_of
 from agentmill.synthesis.generators.toolbox_wrap import wrap as toolbox
 from agentmill.synthesis.generators.wrapping import NOTE, Wrapper, Wrapping
 
@@ -131,7 +131,9 @@ class EnvironmentWrapping(RowOperation[EnvironmentSpec, EnvironmentSpec]):
         made = wrapper.environment(record, self._wrapping, self._seed)
         if isinstance(made, GenerationError):
             return [Result(input_id=unit[0], dropped=dead_letter(made, unit[0], self, {}))]
-        return [Result(input_id=unit[0], outputs=[made])]
+        kept = renaming_of(made.lineage).kept
+        measures = {"names_kept": float(len(kept))} if self._wrapping.rename is not None else {}
+        return [Result(input_id=unit[0], outputs=[made], measures=measures)]
 
 
 class TaskWrapping(RowOperation[Task, Task]):

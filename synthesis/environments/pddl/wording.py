@@ -3,7 +3,7 @@
 Parameters of a spec of family ``pddl``, all by lower-case name:
 
 * ``predicate_text``: a sentence for every predicate, ``"{0} is at {1}"``, without a full stop;
-* ``denial_text``: what is said where a predicate does not hold; where it has none, ``predicate_text`` with "not";
+* ``denial_text``: the sentence where a predicate does not hold; by default ``predicate_text`` with "not";
 * ``action_text``: a command for every action with a place for each parameter, ``"move {0} to {1}"``;
 * ``rules``: what the agent reads of the environment and of every command; written from the domain where it is absent;
 * ``hidden_predicates``: names of predicates that observations leave out (refusals still name them).

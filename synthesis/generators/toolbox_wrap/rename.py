@@ -24,6 +24,7 @@ from agentmill.synthesis.environments.toolbox.goal import Goal
 from agentmill.synthesis.environments.toolbox.structure import SQL_TOKEN, SQL_WORDS
 from agentmill.synthesis.environments.toolbox.toolbox import BUILT_IN, NEW_ID, Toolbox, Value
 from agentmill.synthesis.environments.toolbox.user import Request
+from agentmill.synthesis.generators.renaming.lexicon import base_of
 from agentmill.synthesis.generators.renaming.renaming import (
     Names,
     Renaming,
@@ -53,9 +54,10 @@ def toolbox_renaming(toolbox: Toolbox, lineage: Lineage | None, style: Style, na
     words = words_of(objects) if names != "actions" else set()
     if names != "objects":
         words |= action_words(tools, words_of(structure))
-    compared = {word.lower() for word in words_of(_compared_values(toolbox))}
+    # By base form, as a word is renamed in all its forms.
+    compared = {base_of(word.lower()) for word in words_of(_compared_values(toolbox))}
     texts = [*texts_in(msgspec.to_builtins(toolbox)), *renaming_of(lineage).words]
-    renaming = chosen({word for word in words if word.lower() not in compared}, style, texts, seed)
+    renaming = chosen({word for word in words if base_of(word.lower()) not in compared}, style, texts, seed)
     return renaming.with_kept([*(tools if names != "objects" else ()), *(objects if names != "actions" else ())])
 
 

@@ -6,12 +6,15 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from agentmill.pipelines.engine.chunks import seed_table
 from tests.errors import user_error
 from tests.pipelines.cli.tables import COMPARE, agentmill, write_environments, write_recipe
 from tests.pipelines.engine.stages import bytes_of, dropped_of, rows_of
 from tests.pipelines.operators.steps import job, model, run
+from tests.synthesis.environments.examples import WAREHOUSE_SPEC
 
 WRAPPERS = {"twins": 2, "hidden": 1, "faults": 0.2, "hints": True}
 
@@ -86,6 +89,8 @@ def test_environments_and_tasks_of_several_families_are_renamed(worlds: Path, tm
     manifest = run(tmp_path, "wrap_env", "renamed", of=[*environments, "others"], rename="words")
     n = sum(len(rows_of(tmp_path / name)) for name in environments)
     assert (manifest.counts.read, manifest.counts.written, manifest.reasons) == (n + 1, n, {"no_wrapper": 1})
+    kept = [spec.lineage.notes["renaming"].get("kept", []) for spec in rows_of(tmp_path / "renamed")]
+    assert manifest.metrics["names_kept"] == sum(map(len, kept))
     assert "family codegym" in dropped_of(tmp_path / "renamed")[0].detail
     manifest = run(tmp_path, "wrap_env", "renamed_tasks", of=tasks, environments="renamed")
     made = rows_of(tmp_path / "renamed_tasks")
@@ -119,11 +124,19 @@ def test_models_are_evaluated_under_base_and_other_names(tmp_path: Path) -> None
         for name in ("evaluation", "robustness")
     }
     rates = {
-        name: {(split, model): models[model]["success"] for split, models in splits.items() for model in models}
+        name: {(split, model): of[model]["success"] for split, of in splits.items() for model in ("base", "tuned")}
         for name, splits in found.items()
     }
     assert rates["evaluation"] == rates["robustness"]
     assert {(model, rate) for (_, model), rate in rates["robustness"].items()} == {("base", 0.0), ("tuned", 1.0)}
+
+
+def test_names_that_cannot_be_changed_are_counted(tmp_path: Path) -> None:
+    source = WAREHOUSE_SPEC.source.replace("depot", "last")
+    seed_table(tmp_path / "environments", [msgspec.structs.replace(WAREHOUSE_SPEC, source=source)])
+    assert run(tmp_path, "wrap_env", "renamed", of="environments", rename="words").metrics["names_kept"] == 1
+    (spec,) = rows_of(tmp_path / "renamed")
+    assert spec.lineage.notes["renaming"]["kept"] == ["last"]
 
 
 def test_tasks_of_environments_that_were_not_wrapped_are_dropped(worlds: Path, tmp_path: Path) -> None:

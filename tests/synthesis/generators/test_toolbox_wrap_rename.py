@@ -191,7 +191,7 @@ def test_renamed_twice_no_old_name_comes_back() -> None:
 
 def test_values_that_are_compared_by_their_letters_keep_their_names() -> None:
     tool = Tool(
-        name="list_books",
+        name="list_stone",
         description="Lists all books.",
         returns="SELECT title, copies FROM books ORDER BY title",
         columns={"title": "books.title", "copies": "books.copies"},
