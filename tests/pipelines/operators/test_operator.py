@@ -44,6 +44,14 @@ KNOWN: dict[str, tuple[dict[str, Any], dict[str, list[str]]]] = {
     "evolve": ({"of": "t", "environments": "e"}, {"of": ["Task"], "environments": ["EnvironmentSpec"]}),
     "expert": ({"tasks": "t", "environments": "e"}, {"tasks": ["Task"], "environments": ["EnvironmentSpec"]}),
     "filter": ({"of": "x", "where": [{"field": "split", "equals": "train"}]}, {"of": ["Trajectory"]}),
+    "first_error": (
+        {"of": "x", "by": "counterfactual", "branches": "y"},
+        {"of": ["Trajectory"], "branches": ["Trajectory"]},
+    ),
+    "inject": (
+        {"of": "x", "tasks": "t", "environments": "e"},
+        {"of": ["Trajectory"], "tasks": ["Task"], "environments": ["EnvironmentSpec"]},
+    ),
     "memory": (
         {"policy": "p", "tasks": "t", "environments": "e", "from": "x", "where": "all"},
         {"tasks": ["Task"], "environments": ["EnvironmentSpec"], "from": ["Trajectory"]},
