@@ -2,7 +2,7 @@
 
 With ``sample`` and any scorer before it this is best-of-n, with ``where: success`` rejection sampling of one per task.
 ``by: vote`` is self-consistency (Wang et al., arXiv:2203.11171): those with the most frequent answer of their task,
-where ``score`` may weigh the votes.
+where ``score`` may weigh the votes. ``by: random`` with ``like`` is the random control of any selector.
 """
 
 from __future__ import annotations
@@ -18,7 +18,18 @@ from pydantic import Field, model_validator
 from agentmill.pipelines.engine import stop
 from agentmill.pipelines.engine.operation import AnyOperation, Blamed, Result, RowOperation, Unit
 from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames, expect, tables_of
+from agentmill.pipelines.operators.properties import FieldProperty
+from agentmill.pipelines.operators.random_control import (
+    ALL,
+    DRAWN_FROM,
+    KEPT_BY_BOTH,
+    NOT_IN_LIKE,
+    RandomControl,
+    check_like,
+    control_notes,
+)
 from agentmill.pipelines.operators.selection import FilterParameters, TrajectoryFilter, kept_notes
+from agentmill.pipelines.operators.splits import random_key
 from agentmill.pipelines.operators.trajectory_index import TrajectoryIndex
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
@@ -33,11 +44,14 @@ from agentmill.synthesis.verifiers.action_pattern import ActionPattern
 from agentmill.synthesis.verifiers.answer_match import answer_key, answer_of
 from agentmill.synthesis.verifiers.verifier import ROUNDING
 
-By = Literal["first", "best", "shortest", "cheapest", "vote"]
+By = Literal["first", "best", "shortest", "cheapest", "vote", "random"]
 Ties = Literal["drop", "first"]
 
 VOTING = ("answer", "ties")
 """The parameters that only ``by: vote`` has."""
+
+RANDOM = ("like", "per", "seed")
+"""The parameters that only ``by: random`` has."""
 
 
 class Pick(FilterParameters):
@@ -45,12 +59,12 @@ class Pick(FilterParameters):
 
     primary: ClassVar[str] = "of"
     verb: ClassVar[str | None] = "curate"
-    table_roles: ClassVar[Sequence[str]] = ("of", *ANNOTATION_ROLES)
+    table_roles: ClassVar[Sequence[str]] = ("of", *ANNOTATION_ROLES, "like")
 
     of: TableNames = Field(description="tables of trajectories")
     by: By = Field(
         default="best",
-        description="by score, by turns, by completion tokens, the first, or the most frequent answer; then by attempt",
+        description="by score, turns, completion tokens, the first, the most frequent answer; then by attempt; random",
     )
     k: int = Field(default=1, ge=1, description="how many stay per task")
     score: Criterion = Field(
@@ -61,6 +75,17 @@ class Pick(FilterParameters):
         default=None, description="of vote: the action that answers, as {tool: submit}; by default the agent's last one"
     )
     ties: Ties = Field(default="drop", description="of vote: what happens where several answers are the most frequent")
+    like: TableNames | None = Field(
+        default=None,
+        description="of random: tables of selections; of all trajectories that they list, as many as they keep",
+    )
+    per: FieldProperty | Literal["all"] = Field(
+        default=ALL,
+        description="of like: the number is kept in all, or for each task, environment, outcome, dataset, or field",
+    )
+    seed: int | None = Field(
+        default=None, ge=0, lt=2**63, description="of random: by default derived from that of the run"
+    )
     name: str = Field(default="pick", description="what the selection is called")
 
     @model_validator(mode="after")
@@ -69,9 +94,14 @@ class Pick(FilterParameters):
             raise ValueError(
                 f"`score: {self.score}` decides which is best; `by: {self.by}` asks no score, so leave it out"
             )
-        given = next((name for name in VOTING if name in self.model_fields_set), None)
-        if self.by != "vote" and given is not None:
-            raise ValueError(f"`{given}` goes with `by: vote`; `by: {self.by}` compares no answers, so leave it out")
+        for by, names, why in (("vote", VOTING, "compares no answers"), ("random", RANDOM, "draws nothing")):
+            given = next((name for name in names if name in self.model_fields_set), None)
+            if self.by != by and given is not None:
+                raise ValueError(f"`{given}` goes with `by: {by}`; `by: {self.by}` {why}, so leave it out")
+        if self.like and "k" in self.model_fields_set:
+            raise ValueError(f"`like` decides how many are kept, and `k: {self.k}` would, too; give one of them")
+        if not self.like and "per" in self.model_fields_set:
+            raise ValueError(f"`per: {self.per}` needs `like`; without it `k` of each task are kept")
         return self
 
     @property
@@ -83,27 +113,39 @@ class Pick(FilterParameters):
         """Selections, of trajectories."""
         expect(reads, "of", "Trajectory")
         self.check_filter_needs(reads)
+        if self.like:
+            expect(reads, "like", "Selection")
         return "Selection"
 
     def annotations(self) -> Sequence[str]:
         """Its selections."""
         return [self.name]
 
+    def check_inputs(self, inputs: Inputs) -> None:
+        """Raises ``UserError`` for tables in ``like`` that hold no selections, or others than of these trajectories."""
+        check_like(tables_of(inputs, "like"), tables_of(inputs, "of"))
+
     def notes(self, manifest: Manifest) -> list[str]:
-        """A warning where nothing is kept, too."""
-        return [*super().notes(manifest), *kept_notes(manifest)]
+        """A warning where nothing is kept, too; of a control, how it differs from the selection."""
+        control = control_notes(manifest) if self.like else []
+        return [*super().notes(manifest), *kept_notes(manifest), *control]
 
     def provenance_config(self, context: StepContext) -> JsonObject:
         """As ``FilterParameters.provenance_config``, without the parameters that nothing here asks."""
-        config = super().provenance_config(context)
+        config = {**super().provenance_config(context), "seed": self._seed(context)}
         # Tables that were made before there was a vote are found again; a vote without weights asks no score.
-        unused = VOTING if self.by != "vote" else () if self.weighs_votes else ("score",)
+        unused = {*(VOTING if self.by != "vote" else () if self.weighs_votes else ("score",))}
+        unused |= {*(RANDOM if self.by != "random" else () if self.like else ("per",))}
         return {name: value for name, value in config.items() if name not in unused}
 
     def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
         """The selections."""
-        del context
-        return Picking(self, self.choice(inputs), TrajectoryIndex(tables_of(inputs, "of")))
+        like, of = tables_of(inputs, "like"), tables_of(inputs, "of")
+        control = RandomControl(like, self.per) if like else None
+        return Picking(self, self.choice(inputs), TrajectoryIndex(of), self._seed(context), control)
+
+    def _seed(self, context: StepContext) -> int:
+        return context.seed if self.seed is None else self.seed
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -125,49 +167,83 @@ class Picking(RowOperation[Trajectory, Selection]):
     blamed: ClassVar[Blamed] = "curation"
     chunk_rows: ClassVar[int] = 5_000
 
-    def __init__(self, parameters: Pick, choice: TrajectoryFilter, contents: TrajectoryIndex) -> None:
+    def __init__(
+        self,
+        parameters: Pick,
+        choice: TrajectoryFilter,
+        contents: TrajectoryIndex,
+        seed: int,
+        control: RandomControl | None,
+    ) -> None:
         super().__init__("pick", Trajectory, Selection)
         self._parameters = parameters
         self._choice = choice
         self._contents = contents
+        self._seed = seed
+        self._control = control
         self._selections: dict[str, Selection] = {}
 
     def open(self) -> None:
         """Rank the trajectories of each task. Raises ``UserError`` for tables that cannot be read."""
         self._choice.load()
         self._selections = {}
-        tasks: dict[str, list[Candidate]] = defaultdict(list)
+        if self._control is not None:
+            self._control.load()
+        groups: dict[str, list[Candidate]] = defaultdict(list)
         for trajectory in self._contents.scan():
             # Reading through the tables may take minutes, in which nothing else notices an interrupt.
             stop.check()
+            if self._control is not None and not self._control.add(trajectory):
+                continue
             try:
                 annotations = self._choice.annotations(trajectory.trajectory_id)
             except Unused as error:
                 self._select(trajectory.trajectory_id, error.reason, None)
                 continue
-            tasks[trajectory.task_id or trajectory.trajectory_id].append(self._candidate(trajectory, annotations))
-        for candidates in tasks.values():
-            if self._parameters.by == "vote":
-                for each, reason, share in count_votes(candidates, self._parameters.k, self._parameters.ties):
-                    self._select(each.trajectory_id, reason, share)
-                continue
-            for rank, each in enumerate(ranked(candidates)):
-                reason = None if rank < self._parameters.k else f"not_{self._parameters.by}"
-                self._select(each.trajectory_id, "unscored" if each.key is None else reason, each.score)
+            groups[self._group(trajectory)].append(self._candidate(trajectory, annotations))
+        kept: Mapping[str, int] = dict.fromkeys(groups, self._parameters.k)
+        if self._control is not None:
+            kept = self._control.numbers({group: len(candidates) for group, candidates in groups.items()})
+        for group, candidates in groups.items():
+            self._rank(candidates, kept[group])
 
     def process(self, record: Trajectory, unit: Unit) -> Iterable[Result]:
-        """The selection of a trajectory."""
-        selection, measures = self._selections[record.trajectory_id], self._choice.measures(record.trajectory_id)
+        """The selection of a trajectory; none of one that ``like`` does not list."""
+        name, control = record.trajectory_id, self._control
+        selection, measures = self._selections.get(name), dict(self._choice.measures(name))
+        if control is not None and selection is None:
+            return [Result(input_id=unit[0], measures={**measures, NOT_IN_LIKE: 1})]
+        assert selection is not None
+        if control is not None and selection.reason in (None, "not_random"):
+            measures |= {DRAWN_FROM: 1, KEPT_BY_BOTH: int(selection.kept and control.keeps(name))}
         return [Result(input_id=unit[0], outputs=[selection], measures=measures)]
 
     def measures(self, output: Selection) -> Mapping[str, float]:
         """How many were kept."""
         return {"kept": int(output.kept)}
 
+    def _group(self, trajectory: Trajectory) -> str:
+        """Equal for trajectories of which some are picked."""
+        if self._control is not None:
+            return self._control.stratum(trajectory)
+        return trajectory.task_id or trajectory.trajectory_id
+
+    def _rank(self, candidates: Sequence[Candidate], k: int) -> None:
+        """Select the first ``k`` of a group."""
+        if self._parameters.by == "vote":
+            for each, reason, share in count_votes(candidates, k, self._parameters.ties):
+                self._select(each.trajectory_id, reason, share)
+            return
+        for rank, each in enumerate(ranked(candidates)):
+            reason = None if rank < k else f"not_{self._parameters.by}"
+            self._select(each.trajectory_id, "unscored" if each.key is None else reason, each.score)
+
     def _candidate(self, trajectory: Trajectory, annotations: Annotations) -> Candidate:
         name, by = trajectory.trajectory_id, self._parameters.by
         if by == "vote":
             return self._voter(trajectory, annotations)
+        if by == "random":
+            return Candidate(name, float(random_key(name, self._seed)), None, 0)
         if by == "best":
             found = score(self._parameters.score, trajectory, annotations)
             return Candidate(name, None if found is None else -found, found, trajectory.attempt)

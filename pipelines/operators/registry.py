@@ -73,6 +73,7 @@ OPERATORS = Operators(
         "propose": "agentmill.pipelines.operators.propose:Propose",
         "quality": "agentmill.pipelines.operators.quality:Quality",
         "revise": "agentmill.pipelines.operators.revise:Revise",
+        "select_diverse": "agentmill.pipelines.operators.select_diverse:SelectDiverse",
         "spec_env": "agentmill.pipelines.operators.spec_env:SpecEnv",
         "step_value": "agentmill.pipelines.operators.step_value:StepValue",
         "train_dpo": "agentmill.pipelines.operators.train:TrainDpo",

@@ -93,6 +93,10 @@ class Selected:
         """Whether any of the tables selects or drops it."""
         return trajectory_id in self._reasons
 
+    def keeps(self, trajectory_id: str) -> bool:
+        """Whether the tables select it, and keep it."""
+        return self.knows(trajectory_id) and self._reasons[trajectory_id] is None
+
     def check(self, trajectory_id: str) -> None:
         """Raises ``Unused`` for a trajectory that is not kept."""
         if not self.knows(trajectory_id):
@@ -234,6 +238,10 @@ class TrajectoryFilter:
         for ancestor_id, end in lineage.sources(trajectory):
             annotations = annotations.with_inherited(self._index.of(ancestor_id), end)
         return annotations
+
+    def all_annotations(self, trajectory_id: str) -> Annotations:
+        """The annotations of a trajectory, chosen or not."""
+        return self._index.of(trajectory_id)
 
     def annotations(self, trajectory_id: str) -> Annotations:
         """The annotations of a trajectory that is chosen. Raises ``Unused`` for one that is left out."""

@@ -62,6 +62,7 @@ KNOWN: dict[str, tuple[dict[str, Any], dict[str, list[str]]]] = {
         {"policy": "p", "tasks": "t", "environments": "e", "attempts": 2},
         {"tasks": ["Task"], "environments": ["EnvironmentSpec"]},
     ),
+    "select_diverse": ({"of": "x", "size": 78}, {"of": ["Trajectory"]}),
     "spec_env": ({}, {}),
     "step_value": ({"of": "x", "method": "broadcast"}, {"of": ["Trajectory"]}),
     "wrap_env": ({"of": "e", "twins": 2}, {"of": ["EnvironmentSpec"]}),
