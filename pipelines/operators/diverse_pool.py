@@ -1,4 +1,4 @@
-"""The trajectories that ``select_diverse`` chooses from: what is kept of each, and the choice."""
+"""The trajectories that ``select_diverse`` chooses from: what is held of each, and what is decided."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Method(msgspec.Struct, frozen=True):
     seed: int
 
 
-class Choice(msgspec.Struct, frozen=True):
+class Decisions(msgspec.Struct, frozen=True):
     """What was decided of each trajectory of a pool; ``ids`` are sorted, and the others in their order.
 
     ``shares`` are of all features, by weight: what a chosen one adds to those chosen before it, and another would add
@@ -111,7 +111,7 @@ class Pool:
         for quota, own in zip(self._quotas, values, strict=True):
             quota.add(own)
 
-    def choose(self, size: int, method: Method) -> Choice:
+    def choose(self, size: int, method: Method) -> Decisions:
         """The choice of ``size`` trajectories; fewer where no more fit into the quotas."""
         features, quality = self._sketches.features(), self._quality()
         order = np.array(sorted(range(len(self)), key=lambda row: (-quality[row], self._ids[row])), dtype=np.int64)
@@ -144,7 +144,9 @@ class Pool:
         span = high / 2 - low / 2
         return np.where(np.isfinite(scores) & (span > 0), (scores / 2 - low / 2) / (span or 1.0), 1.0)
 
-    def _decide(self, features: Features, by_id: Numbers, chosen: Sequence[int], otherwise: str, seed: int) -> Choice:
+    def _decide(
+        self, features: Features, by_id: Numbers, chosen: Sequence[int], otherwise: str, seed: int
+    ) -> Decisions:
         """The choice with reasons, and a random one of as many."""
         shares, coverage = new_shares(features, chosen)
         random = heapq.nsmallest(len(chosen), range(len(self)), key=lambda row: self._random_key(row, seed))
@@ -157,7 +159,7 @@ class Pool:
             value = full(self._quotas, row)
             reason = f"quota {value}" if value is not None else otherwise if found[row] else "covered"
             codes.append(reasons.setdefault(reason, len(reasons)))
-        return Choice(
+        return Decisions(
             ids=[self._ids[row] for row in by_id],
             chosen=frozenset(self._ids[row] for row in chosen),
             reasons=list(reasons),

@@ -18,7 +18,7 @@ from agentmill.pipelines.diversity import SketchTable
 from agentmill.pipelines.engine import stop
 from agentmill.pipelines.engine.operation import AnyOperation, Blamed, Result, RowOperation, Unit
 from agentmill.pipelines.operators.dedup import On, tokens_of
-from agentmill.pipelines.operators.diverse_pool import Choice, Method, Pool
+from agentmill.pipelines.operators.diverse_pool import Decisions, Method, Pool
 from agentmill.pipelines.operators.lookup import ids_of
 from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames, expect, tables_of
 from agentmill.pipelines.operators.properties import FIELDS, ROLES, AbsenceCheck, Properties, Property
@@ -214,7 +214,7 @@ class Diversification(RowOperation[Trajectory, Selection]):
         self._rows = sum(table.manifest.counts.written for table in tables)
         self._accepted = accepted
         self._seed = seed
-        self._choice = Choice()
+        self._decisions = Decisions()
         self._counted: list[str] = []
 
     def open(self) -> None:
@@ -239,8 +239,8 @@ class Diversification(RowOperation[Trajectory, Selection]):
             )
         clusters = (given.clusters or given.size) if given.method == "clusters" else None
         weight = 0.0 if given.score is None else given.quality_weight
-        self._choice = pool.choose(given.size, Method(clusters, weight, self._seed))
-        if (fitting := len(self._choice.chosen)) < given.size:
+        self._decisions = pool.choose(given.size, Method(clusters, weight, self._seed))
+        if (fitting := len(self._decisions.chosen)) < given.size:
             named = ", ".join(each.by for each in given.quotas)
             raise UserError(
                 f"select_diverse: `size: {given.size}`, and the `quotas` of {named} let {fitting} of {len(pool):,}"
@@ -261,8 +261,8 @@ class Diversification(RowOperation[Trajectory, Selection]):
             measures |= {"not_chosen": 1, "accepted_not_chosen": int(accepted)}
         else:
             reason, share = "unscored", None
-            if name in self._choice:
-                reason, share = self._choice.reason(name), self._choice.share(name)
+            if name in self._decisions:
+                reason, share = self._decisions.reason(name), self._decisions.share(name)
                 measures |= self._measures(record, reason is None, share, accepted)
         selection = Selection(
             trajectory_id=name, name=self._parameters.name, kept=reason is None, reason=reason, score=share
@@ -282,10 +282,10 @@ class Diversification(RowOperation[Trajectory, Selection]):
         """The figures of a trajectory that may be chosen."""
         found: dict[str, float] = {
             "coverage": share if kept else 0.0,
-            "coverage_random": self._choice.random_shares.get(record.trajectory_id, 0.0),
+            "coverage_random": self._decisions.random_shares.get(record.trajectory_id, 0.0),
             "accepted": int(accepted),
             "kept_covered": int(kept and not accepted and not share),
-            "nothing_to_cover": int(record.trajectory_id in self._choice.empty),
+            "nothing_to_cover": int(record.trajectory_id in self._decisions.empty),
         }
         for by in self._counted:
             for value in self._properties.values(by, record):
@@ -324,7 +324,7 @@ class Diversification(RowOperation[Trajectory, Selection]):
         return list(dict.fromkeys([*named, *(path.partition(".")[0] for path in paths)]))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_choice": Choice(), "_counted": []}
+        return {**self.__dict__, "_decisions": Decisions(), "_counted": []}
 
 
 def check_size(size: int, available: int, rows: int, but: str = "") -> None:
