@@ -157,7 +157,7 @@ class Pool:
         codes = array("i")
         for row in by_id.tolist():
             value = full(self._quotas, row)
-            reason = f"quota {value}" if value is not None else otherwise if found[row] else "covered"
+            reason = f"quota: {value}" if value is not None else otherwise if found[row] else "covered"
             codes.append(reasons.setdefault(reason, len(reasons)))
         return Decisions(
             ids=[self._ids[row] for row in by_id],

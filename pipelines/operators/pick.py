@@ -16,19 +16,11 @@ import msgspec
 from pydantic import Field, model_validator
 
 from agentmill.pipelines.engine import stop
-from agentmill.pipelines.engine.operation import AnyOperation, Blamed, Result, RowOperation, Unit
+from agentmill.pipelines.engine.operation import AnyOperation, Result, Unit
 from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames, expect, tables_of
 from agentmill.pipelines.operators.properties import FieldProperty
-from agentmill.pipelines.operators.random_control import (
-    ALL,
-    DRAWN_FROM,
-    KEPT_BY_BOTH,
-    NOT_IN_LIKE,
-    RandomControl,
-    check_like,
-    control_notes,
-)
-from agentmill.pipelines.operators.selection import FilterParameters, TrajectoryFilter, kept_notes
+from agentmill.pipelines.operators.random_control import ALL, RandomControl, check_like, control_notes
+from agentmill.pipelines.operators.selection import FilterParameters, SelectionOperation, TrajectoryFilter, kept_notes
 from agentmill.pipelines.operators.splits import random_key
 from agentmill.pipelines.operators.trajectory_index import TrajectoryIndex
 from agentmill.schemas.error_codes import ErrorCode
@@ -55,13 +47,16 @@ RANDOM = ("like", "per", "seed")
 
 
 class Pick(FilterParameters):
-    """A selection per trajectory: kept are the first k of each task in some order, of those that are chosen at all."""
+    """A selection per trajectory: kept are the first k of each task in some order, of those that are chosen at all.
+
+    With ``like`` as many are kept as another table keeps, of tasks, too.
+    """
 
     primary: ClassVar[str] = "of"
     verb: ClassVar[str | None] = "curate"
     table_roles: ClassVar[Sequence[str]] = ("of", *ANNOTATION_ROLES, "like")
 
-    of: TableNames = Field(description="tables of trajectories")
+    of: TableNames = Field(description="tables of trajectories; with like, also of tasks")
     by: By = Field(
         default="best",
         description="by score, turns, completion tokens, the first, the most frequent answer; then by attempt; random",
@@ -76,12 +71,10 @@ class Pick(FilterParameters):
     )
     ties: Ties = Field(default="drop", description="of vote: what happens where several answers are the most frequent")
     like: TableNames | None = Field(
-        default=None,
-        description="of random: tables of selections; of all trajectories that they list, as many as they keep",
+        default=None, description="of random: tables of selections; of all that they list, as many as they keep"
     )
     per: FieldProperty | Literal["all"] = Field(
-        default=ALL,
-        description="of like: the number is kept in all, or for each task, environment, outcome, dataset, or field",
+        default=ALL, description="of like: as many in all, or of each task, environment, outcome, dataset, or field"
     )
     seed: int | None = Field(
         default=None, ge=0, lt=2**63, description="of random: by default derived from that of the run"
@@ -110,25 +103,36 @@ class Pick(FilterParameters):
         return self.by == "vote" and "score" in self.model_fields_set
 
     def writes(self, reads: Mapping[str, Sequence[str]]) -> str:
-        """Selections, of trajectories."""
-        expect(reads, "of", "Trajectory")
+        """Selections, of trajectories, or with ``like`` of tasks."""
+        if not self.like:
+            expect(reads, "of", "Trajectory")
         self.check_filter_needs(reads)
-        if self.like:
-            expect(reads, "like", "Selection")
-        return "Selection"
+        if not self.like:
+            return "Selection"
+        of = expect(reads, "of", "Trajectory", "Task")
+        if of == "Trajectory":
+            expect(reads, "like", "Selection", "TaskSelection")
+            return "Selection"
+        annotated = next((role for role in ANNOTATION_ROLES if role != "selections" and role in reads), None)
+        if annotated is not None:
+            raise UserError(
+                f"`{annotated}` are of trajectories, and `of` holds tasks; leave them out", ErrorCode.KEY_NOT_FOR_THIS
+            )
+        for role in ("like", *(["selections"] if "selections" in reads else [])):
+            expect(reads, role, "TaskSelection")
+        return "TaskSelection"
 
     def annotations(self) -> Sequence[str]:
         """Its selections."""
         return [self.name]
 
     def check_inputs(self, inputs: Inputs) -> None:
-        """Raises ``UserError`` for tables in ``like`` that hold no selections, or others than of these trajectories."""
+        """Raises ``UserError`` for tables in ``like`` that hold no selections, or such of other records."""
         check_like(tables_of(inputs, "like"), tables_of(inputs, "of"))
 
     def notes(self, manifest: Manifest) -> list[str]:
         """A warning where nothing is kept, too; of a control, how it differs from the selection."""
-        control = control_notes(manifest) if self.like else []
-        return [*super().notes(manifest), *kept_notes(manifest), *control]
+        return [*super().notes(manifest), *kept_notes(manifest), *(control_notes(manifest) if self.like else [])]
 
     def provenance_config(self, context: StepContext) -> JsonObject:
         """As ``FilterParameters.provenance_config``, without the parameters that nothing here asks."""
@@ -140,9 +144,10 @@ class Pick(FilterParameters):
 
     def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
         """The selections."""
-        like, of = tables_of(inputs, "like"), tables_of(inputs, "of")
-        control = RandomControl(like, self.per) if like else None
-        return Picking(self, self.choice(inputs), TrajectoryIndex(of), self._seed(context), control)
+        of, like, seed = tables_of(inputs, "of"), tables_of(inputs, "like"), self._seed(context)
+        if like:
+            return RandomControl(self.name, like, of, self.choice(inputs), self.per, seed)
+        return Picking(self, self.choice(inputs), TrajectoryIndex(of), seed)
 
     def _seed(self, context: StepContext) -> int:
         return context.seed if self.seed is None else self.seed
@@ -161,82 +166,44 @@ class Candidate(msgspec.Struct, frozen=True):
     answer: str | None = None
 
 
-class Picking(RowOperation[Trajectory, Selection]):
+class Picking(SelectionOperation):
     """One selection per trajectory. Every worker reads through the tables once and ranks all of them."""
 
-    blamed: ClassVar[Blamed] = "curation"
-    chunk_rows: ClassVar[int] = 5_000
-
-    def __init__(
-        self,
-        parameters: Pick,
-        choice: TrajectoryFilter,
-        contents: TrajectoryIndex,
-        seed: int,
-        control: RandomControl | None,
-    ) -> None:
-        super().__init__("pick", Trajectory, Selection)
+    def __init__(self, parameters: Pick, choice: TrajectoryFilter, contents: TrajectoryIndex, seed: int) -> None:
+        super().__init__("pick")
         self._parameters = parameters
+        self._seed = seed
         self._choice = choice
         self._contents = contents
-        self._seed = seed
-        self._control = control
         self._selections: dict[str, Selection] = {}
 
     def open(self) -> None:
         """Rank the trajectories of each task. Raises ``UserError`` for tables that cannot be read."""
         self._choice.load()
         self._selections = {}
-        if self._control is not None:
-            self._control.load()
-        groups: dict[str, list[Candidate]] = defaultdict(list)
+        tasks: dict[str, list[Candidate]] = defaultdict(list)
         for trajectory in self._contents.scan():
             # Reading through the tables may take minutes, in which nothing else notices an interrupt.
             stop.check()
-            if self._control is not None and not self._control.add(trajectory):
-                continue
             try:
                 annotations = self._choice.annotations(trajectory.trajectory_id)
             except Unused as error:
                 self._select(trajectory.trajectory_id, error.reason, None)
                 continue
-            groups[self._group(trajectory)].append(self._candidate(trajectory, annotations))
-        kept: Mapping[str, int] = dict.fromkeys(groups, self._parameters.k)
-        if self._control is not None:
-            kept = self._control.numbers({group: len(candidates) for group, candidates in groups.items()})
-        for group, candidates in groups.items():
-            self._rank(candidates, kept[group])
+            tasks[trajectory.task_id or trajectory.trajectory_id].append(self._candidate(trajectory, annotations))
+        for candidates in tasks.values():
+            if self._parameters.by == "vote":
+                for each, reason, share in count_votes(candidates, self._parameters.k, self._parameters.ties):
+                    self._select(each.trajectory_id, reason, share)
+                continue
+            for rank, each in enumerate(ranked(candidates)):
+                reason = None if rank < self._parameters.k else f"not_{self._parameters.by}"
+                self._select(each.trajectory_id, "unscored" if each.key is None else reason, each.score)
 
     def process(self, record: Trajectory, unit: Unit) -> Iterable[Result]:
-        """The selection of a trajectory; none of one that ``like`` does not list."""
-        name, control = record.trajectory_id, self._control
-        selection, measures = self._selections.get(name), dict(self._choice.measures(name))
-        if control is not None and selection is None:
-            return [Result(input_id=unit[0], measures={**measures, NOT_IN_LIKE: 1})]
-        assert selection is not None
-        if control is not None and selection.reason in (None, "not_random"):
-            measures |= {DRAWN_FROM: 1, KEPT_BY_BOTH: int(selection.kept and control.keeps(name))}
+        """The selection of a trajectory."""
+        selection, measures = self._selections[record.trajectory_id], self._choice.measures(record.trajectory_id)
         return [Result(input_id=unit[0], outputs=[selection], measures=measures)]
-
-    def measures(self, output: Selection) -> Mapping[str, float]:
-        """How many were kept."""
-        return {"kept": int(output.kept)}
-
-    def _group(self, trajectory: Trajectory) -> str:
-        """Equal for trajectories of which some are picked."""
-        if self._control is not None:
-            return self._control.stratum(trajectory)
-        return trajectory.task_id or trajectory.trajectory_id
-
-    def _rank(self, candidates: Sequence[Candidate], k: int) -> None:
-        """Select the first ``k`` of a group."""
-        if self._parameters.by == "vote":
-            for each, reason, share in count_votes(candidates, k, self._parameters.ties):
-                self._select(each.trajectory_id, reason, share)
-            return
-        for rank, each in enumerate(ranked(candidates)):
-            reason = None if rank < k else f"not_{self._parameters.by}"
-            self._select(each.trajectory_id, "unscored" if each.key is None else reason, each.score)
 
     def _candidate(self, trajectory: Trajectory, annotations: Annotations) -> Candidate:
         name, by = trajectory.trajectory_id, self._parameters.by

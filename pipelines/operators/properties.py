@@ -18,6 +18,7 @@ from agentmill.schemas.arrow.layout import field_type
 from agentmill.schemas.conditions import value_at
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError, near_match
+from agentmill.schemas.records.record import Record
 from agentmill.schemas.records.task import EnvironmentSpec, Task
 from agentmill.schemas.records.trajectory import Trajectory
 
@@ -76,19 +77,19 @@ class Properties:
 
 
 class AbsenceCheck:
-    """Finds properties that no trajectory has; ``step`` and ``parameter`` are for its message."""
+    """Finds properties that no record has; ``step`` and ``parameter`` are for its message."""
 
     def __init__(self, step: str, parameter: str) -> None:
         self._start = f"{step}: `{parameter}"
         self._seen: set[str] = set()
         self._others: dict[str, Counter[str]] = {}
 
-    def note(self, name: str, trajectory: Trajectory, values: Sequence[str]) -> None:
-        """Take note of the ``values`` that a trajectory has of a property."""
+    def note(self, name: str, record: Record, values: Sequence[str]) -> None:
+        """Take note of the ``values`` that a record has of a property."""
         if values:
             self._seen.add(name)
         elif name not in self._seen:
-            self._others.setdefault(name, Counter()).update(_present(name, trajectory))
+            self._others.setdefault(name, Counter()).update(_present(name, record))
 
     def check(self) -> None:
         """Raises ``UserError`` for a property that was noted, and never with a value."""
@@ -96,24 +97,24 @@ class AbsenceCheck:
             if name not in self._seen:
                 table = f" by the tables of `{ROLES[name]}`" if name in ROLES else ""
                 raise UserError(
-                    f"{self._start}: {name}`: none of the trajectories has a value of it{table}\n"
+                    f"{self._start}: {name}`: no record has a value of it{table}\n"
                     f"some have: {', '.join(others) or 'no property at all'}.{near_match(name, others)}",
                     ErrorCode.FIELD_MISSING,
                 )
 
 
-def field_values(name: str, trajectory: Trajectory) -> tuple[str, ...]:
-    """The values of a ``FieldProperty``, as texts; empty where it is null."""
-    found: Any = value_at(trajectory, FIELDS.get(name, name))
+def field_values(name: str, record: Record) -> tuple[str, ...]:
+    """The values of a ``FieldProperty``, as texts; empty where it is null, or a task has no such field."""
+    found: Any = value_at(record, FIELDS.get(name, name))
     values = found if isinstance(found, list) else [found]
     return tuple(dict.fromkeys(_text(each) for each in values if each is not None))
 
 
-def _present(name: str, trajectory: Trajectory) -> Iterator[str]:
-    """The properties that a trajectory has, with those next to the field ``name`` in an open mapping."""
-    yield from (each for each in FIELDS if field_values(each, trajectory))
+def _present(name: str, record: Record) -> Iterator[str]:
+    """The properties that a record has, with those next to the field ``name`` in an open mapping."""
+    yield from (each for each in FIELDS if field_values(each, record))
     above, _, _ = name.rpartition(".")
-    mapping = value_at(trajectory, above) if above else None
+    mapping = value_at(record, above) if above else None
     if isinstance(mapping, dict):
         yield from (f"{above}.{key}" for key in mapping)
 

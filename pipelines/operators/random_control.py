@@ -1,110 +1,184 @@
-"""The random control of a selector: of the trajectories that a table of selections decides on, as many at random.
+"""The random control of a selector: of the records that a table of selections decides on, as many at random.
 
-Whatever wrote the table (filter, dedup, pick, select_diverse …), the control differs from it only in which trajectories
-are kept. What a selection brings is the difference between training on the one and on the other.
+Whatever wrote the table (filter, dedup, pick, difficulty_band …), the control differs from it only in which records are
+kept. What a selection brings is the difference between training on the one and on the other.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any
+import heapq
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from agentmill.pipelines.engine import stop
+from agentmill.pipelines.engine.operation import Blamed, Result, RowOperation, Unit, identity, key_of
 from agentmill.pipelines.operators.lookup import ids_of
-from agentmill.pipelines.operators.properties import AbsenceCheck, FieldProperty, field_values
-from agentmill.pipelines.operators.selection import Selected, Selections
+from agentmill.pipelines.operators.properties import FIELDS, AbsenceCheck, FieldProperty, field_values
+from agentmill.pipelines.operators.selection import TrajectoryFilter, selection_measures
+from agentmill.pipelines.operators.selection_tables import Selected, Selections, check_overlap
+from agentmill.pipelines.operators.splits import random_key
+from agentmill.pipelines.operators.trajectory_index import stream
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.manifest import Manifest
+from agentmill.schemas.records.task import Task
 from agentmill.schemas.records.trajectory import Trajectory
-from agentmill.schemas.tables import Table
+from agentmill.schemas.records.verdict import Selection, TaskSelection
+from agentmill.schemas.tables import Table, read_shard
+from agentmill.schemas.views.view import Unused
 
 ALL = "all"
 """``per`` of a control that has only the whole number in common with the selection."""
 
+NOT_DRAWN = "not_random"
+"""The reason of those that may be drawn, and are not."""
+
 NOT_IN_LIKE, DRAWN_FROM, KEPT_BY_BOTH = "not_in_like", "drawn_from", "kept_by_both"
-"""Counts: trajectories that the selection does not know, those that may be drawn, and kept ones that it keeps, too."""
+"""Counts: records that the selection does not know, those that may be drawn, and kept ones that it keeps, too."""
 
 
-class RandomControl:
-    """How many trajectories a selection keeps, by stratum. Pickles as paths; each worker loads it once.
+class RandomControl(RowOperation[Task | Trajectory, Selection | TaskSelection]):
+    """One selection per record that the tables ``like`` decide on; of the others none.
 
-    A stratum is a value of the property ``per``; trajectories without a value are one, too.
+    As many are kept as ``like`` keeps, in each stratum: records with one value of the property ``per``, or without any.
+    Every worker reads ids and this property of all records once.
     """
 
-    def __init__(self, tables: Sequence[Table], per: FieldProperty) -> None:
-        # As a step does that has these tables as its ``selections``.
-        self._selected = Selected(tables, Selections(all=[table.folder.name for table in tables]))
+    blamed: ClassVar[Blamed] = "curation"
+    chunk_rows: ClassVar[int] = 5_000
+
+    def __init__(
+        self,
+        name: str,
+        like: Sequence[Table],
+        of: Sequence[Table],
+        choice: TrajectoryFilter,
+        per: FieldProperty,
+        seed: int,
+    ) -> None:
+        self._tasks = any(table.manifest.record == Task.__name__ for table in of)
+        super().__init__("pick", Task if self._tasks else Trajectory, TaskSelection if self._tasks else Selection)
+        self._selection = name
+        # As in a step that has these tables as its ``selections``.
+        self._like = Selected(like, Selections(all=[table.folder.name for table in like]), of)
+        self._shards = [path for table in of for path in table.shards()]
+        self._choice = choice
         self._per = per
-        self._forget()
+        self._seed = seed
+        self._drawn: frozenset[str] = frozenset()
 
-    def load(self) -> None:
-        """Read the tables. Raises ``UserError`` for one that cannot be read, contradicts itself or selects steps."""
-        self._forget()
-        self._selected.load()
+    def open(self) -> None:
+        """Draw the records.
 
-    def add(self, trajectory: Trajectory) -> bool:
-        """Count a trajectory. Whether the selection decides on it; one that it does not know is no part of this."""
-        if not self._selected.knows(trajectory.trajectory_id):
-            return False
-        if self._per != ALL:
-            self._absence.note(self._per, trajectory, field_values(self._per, trajectory))
-        self._kept[self.stratum(trajectory)] += self.keeps(trajectory.trajectory_id)
-        return True
-
-    def stratum(self, trajectory: Trajectory) -> str:
-        """What the trajectory is drawn together with."""
-        return "" if self._per == ALL else ", ".join(field_values(self._per, trajectory))
-
-    def keeps(self, trajectory_id: str) -> bool:
-        """Whether the selection keeps it."""
-        return self._selected.keeps(trajectory_id)
-
-    def numbers(self, drawn_from: Mapping[str, int]) -> Mapping[str, int]:
-        """How many of each stratum the control keeps, once all trajectories were added.
-
-        ``drawn_from`` are the numbers of trajectories that it may keep. Raises ``UserError`` where they are fewer, and
-        for a property that no trajectory has.
+        Raises ``UserError`` for tables that cannot be read, for a property that no record has, and where fewer may be
+        drawn than ``like`` keeps.
         """
-        self._absence.check()
-        for stratum, kept in self._kept.items():
-            left = drawn_from.get(stratum, 0)
-            if left < kept:
-                where = "" if self._per == ALL else f" with {self._per} {stratum or 'unknown'}"
-                raise UserError(
-                    f"pick: `like` keeps {kept:,} trajectories{where}, and `where` and `selections` leave {left:,} to"
-                    " draw from\nleave out what excludes the others, or make the table of `like` with it, too",
-                    ErrorCode.TOO_FEW_ROWS,
-                )
-        return self._kept
+        self._like.load()
+        self._choice.load()
+        absence, kept = AbsenceCheck("pick", "per"), Counter[str]()
+        candidates: dict[str, list[tuple[int, str]]] = defaultdict(list)
+        for record in self._records():
+            stop.check()
+            name = identity(record)
+            if not self._like.knows(name):
+                continue
+            values = () if self._per == ALL else field_values(self._per, record)
+            if self._per != ALL:
+                absence.note(self._per, record, values)
+            stratum = ", ".join(values)
+            kept[stratum] += self._is_kept_by_like(name)
+            if self._excluded(name) is None:
+                candidates[stratum].append((random_key(name, self._seed), name))
+        absence.check()
+        for stratum, n in kept.items():
+            self._check_left(stratum, n, len(candidates[stratum]))
+        self._drawn = frozenset(
+            name for each, own in candidates.items() for _, name in heapq.nsmallest(kept[each], own)
+        )
 
-    def _forget(self) -> None:
-        self._kept: Counter[str] = Counter()
-        self._absence = AbsenceCheck("pick", "per")
+    def process(self, record: Task | Trajectory, unit: Unit) -> Iterable[Result]:
+        """The selection of a record; none of one that ``like`` does not list."""
+        name = identity(record)
+        measures = dict(self._choice.measures(name))
+        if not self._like.knows(name):
+            return [Result(input_id=unit[0], measures={**measures, NOT_IN_LIKE: 1})]
+        reason, kept = self._excluded(name), name in self._drawn
+        if reason is None:
+            measures |= {DRAWN_FROM: 1, KEPT_BY_BOTH: int(kept and self._is_kept_by_like(name))}
+        reason = reason or (None if kept else NOT_DRAWN)
+        selection: Selection | TaskSelection
+        if self._tasks:
+            selection = TaskSelection(task_id=name, name=self._selection, kept=kept, reason=reason)
+        else:
+            selection = Selection(trajectory_id=name, name=self._selection, kept=kept, reason=reason)
+        return [Result(input_id=unit[0], outputs=[selection], measures=measures)]
+
+    def measures(self, output: Selection | TaskSelection) -> Mapping[str, float]:
+        """As ``selection_measures``."""
+        return selection_measures(output)
+
+    def _records(self) -> Iterator[Task | Trajectory]:
+        """All records, with ids and the property alone."""
+        field = FIELDS.get(self._per, self._per).partition(".")[0]
+        if self._tasks:
+            for path in self._shards:
+                yield from read_shard(path, Task, [])
+            return
+        named = [path.partition(".")[0] for path in FIELDS.values()]
+        columns = ["trajectory_id", *named, *([] if self._per == ALL else [field])]
+        for _, trajectory in stream(self._shards, list(dict.fromkeys(columns))):
+            yield trajectory
+
+    def _is_kept_by_like(self, name: str) -> bool:
+        return self._like.refusal(name) is None
+
+    def _excluded(self, name: str) -> str | None:
+        """Why a record may not be drawn, by ``where`` and ``selections``."""
+        try:
+            self._choice.annotations(name)
+        except Unused as error:
+            return error.reason
+        return None
+
+    def _check_left(self, stratum: str, kept: int, left: int) -> None:
+        """Raises ``UserError`` where fewer are left to draw from than are kept."""
+        if left < kept:
+            where = "" if self._per == ALL else f" with {self._per} {stratum or 'unknown'}"
+            raise UserError(
+                f"pick: `like` keeps {kept:,}{where}, and `where` and `selections` leave {left:,} to draw from\n"
+                "leave out what excludes the others, or make the table of `like` with it, too",
+                ErrorCode.TOO_FEW_ROWS,
+            )
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_kept": Counter(), "_absence": AbsenceCheck("pick", "per")}
+        return {**self.__dict__, "_drawn": frozenset()}
 
 
-def check_like(tables: Sequence[Table], trajectories: Sequence[Table]) -> None:
-    """Raises ``UserError`` for tables without selections, and for one that selects trajectories that are not there."""
-    held = pa.chunked_array([chunk for each in trajectories for chunk in ids_of(each).chunks], pa.large_string())
-    for table in tables:
-        ids = ids_of(table)
-        if not len(ids) and len(held):
+def check_like(like: Sequence[Table], of: Sequence[Table]) -> None:
+    """Raises ``UserError`` for tables without selections, and for one that selects records that are not there.
+
+    Of trajectories, a selection of tasks may know some without any.
+    """
+    for table in like:
+        ids, key = ids_of(table), key_of(table.record_type)
+        if not len(ids):
             raise UserError(
-                f"{table.folder} holds no selections, so there is no number of trajectories to draw\n"
-                "name a table that filter, pick, dedup or another selector wrote of these trajectories",
+                f"{table.folder} holds no selections, so there is no number to draw\n"
+                "name a table that filter, pick, dedup or another selector wrote of these records",
                 ErrorCode.NO_RECORDS,
             )
-        others = len(ids) - pc.sum(pc.is_in(ids, held.combine_chunks()), min_count=0).as_py()
+        if key != key_of(of[0].record_type):
+            check_overlap([table], of)
+            continue
+        held = pa.chunked_array([chunk for each in of for chunk in ids_of(each).chunks], pa.large_string())
+        others = len(ids) - (pc.sum(pc.is_in(ids, held.combine_chunks())).as_py() or 0)
         if others:
-            folders = " and ".join(str(each.folder) for each in trajectories)
             raise UserError(
-                f"{table.folder} selects {others:,} trajectories that are not in {folders}\n"
+                f"{table.folder} selects {others:,} records that are not in {' and '.join(str(t.folder) for t in of)}\n"
                 "name in `of` all tables that the selection was made of; a control of a part has another size",
                 ErrorCode.SELECTION_OF_OTHERS,
             )
@@ -114,6 +188,6 @@ def control_notes(manifest: Manifest) -> list[str]:
     """How much a control has in common with the selection; a warning where it could not differ."""
     kept, drawn_from = manifest.metrics.get("kept", 0), manifest.metrics.get(DRAWN_FROM, 0)
     if kept and kept == drawn_from:
-        return [f"warning: the selection keeps all {kept:,.0f} trajectories that may be drawn, so its control is equal"]
+        return [f"warning: the selection keeps all {kept:,.0f} that may be drawn, so its control is equal"]
     both = manifest.metrics.get(KEPT_BY_BOTH, 0)
     return [f"control: {kept:,.0f} of {drawn_from:,.0f} at random, {both:,.0f} of them kept by the selection, too"]

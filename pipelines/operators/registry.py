@@ -61,6 +61,7 @@ OPERATORS = Operators(
         "check_tokens": "agentmill.pipelines.operators.check_tokens:CheckTokens",
         "combine": "agentmill.pipelines.operators.combine:Combine",
         "dedup": "agentmill.pipelines.operators.dedup:Dedup",
+        "difficulty_band": "agentmill.pipelines.operators.difficulty_band:DifficultyBand",
         "evaluate": "agentmill.pipelines.operators.evaluate:Evaluate",
         "evolve": "agentmill.pipelines.operators.evolve:Evolve",
         "expert": "agentmill.pipelines.operators.rollout:Expert",

@@ -16,13 +16,13 @@ from pydantic import Field, model_validator
 
 from agentmill.pipelines.diversity import SketchTable
 from agentmill.pipelines.engine import stop
-from agentmill.pipelines.engine.operation import AnyOperation, Blamed, Result, RowOperation, Unit
+from agentmill.pipelines.engine.operation import AnyOperation, Result, Unit
 from agentmill.pipelines.operators.dedup import On, tokens_of
 from agentmill.pipelines.operators.diverse_pool import Decisions, Method, Pool
 from agentmill.pipelines.operators.lookup import ids_of
 from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames, expect, tables_of
 from agentmill.pipelines.operators.properties import FIELDS, ROLES, AbsenceCheck, Properties, Property
-from agentmill.pipelines.operators.selection import FilterParameters, TrajectoryFilter, kept_notes
+from agentmill.pipelines.operators.selection import FilterParameters, SelectionOperation, TrajectoryFilter, kept_notes
 from agentmill.pipelines.operators.trajectory_index import stream
 from agentmill.pipelines.quotas import Quota
 from agentmill.schemas.conditions import Condition
@@ -191,11 +191,8 @@ WARNINGS: Mapping[str, str] = {
 """Counts that are warned of."""
 
 
-class Diversification(RowOperation[Trajectory, Selection]):
+class Diversification(SelectionOperation):
     """One selection per trajectory. ``score`` is the share of all features that it adds, by weight."""
-
-    blamed: ClassVar[Blamed] = "curation"
-    chunk_rows: ClassVar[int] = 5_000
 
     def __init__(
         self,
@@ -206,7 +203,7 @@ class Diversification(RowOperation[Trajectory, Selection]):
         accepted: frozenset[str],
         seed: int,
     ) -> None:
-        super().__init__("select_diverse", Trajectory, Selection)
+        super().__init__("select_diverse")
         self._parameters = parameters
         self._filter = choice
         self._properties = properties
@@ -258,7 +255,7 @@ class Diversification(RowOperation[Trajectory, Selection]):
             self._filter.annotations(name)
         except Unused as error:
             reason = error.reason
-            measures |= {"not_chosen": 1, "accepted_not_chosen": int(accepted)}
+            measures["accepted_not_chosen"] = int(accepted)
         else:
             reason, share = "unscored", None
             if name in self._decisions:
@@ -268,10 +265,6 @@ class Diversification(RowOperation[Trajectory, Selection]):
             trajectory_id=name, name=self._parameters.name, kept=reason is None, reason=reason, score=share
         )
         return [Result(input_id=unit[0], outputs=[selection], measures=measures)]
-
-    def measures(self, output: Selection) -> Mapping[str, float]:
-        """How many were kept, and left out because they have no score."""
-        return {"kept": int(output.kept), "unscored": int(output.reason == "unscored")}
 
     def summed(self, metrics: Mapping[str, float]) -> Mapping[str, float]:
         """Shares of features without the digits that adding them up has left."""

@@ -13,10 +13,11 @@ from scipy.stats import chisquare
 
 from agentmill.pipelines.operators.operator import StepContext
 from agentmill.pipelines.operators.splits import random_key
+from agentmill.schemas.records.task import Task
 from agentmill.schemas.records.trajectory import Trajectory
-from agentmill.schemas.records.verdict import Selection
+from agentmill.schemas.records.verdict import Selection, TaskSelection, Verdict
 from agentmill.schemas.tables import Counts, Manifest
-from tests.builders import outcome, trajectory
+from tests.builders import outcome, task, trajectory, verdict
 from tests.errors import user_error
 from tests.pipelines.engine.stages import rows_of, write_table
 from tests.pipelines.operators.steps import job, run, stage
@@ -58,8 +59,8 @@ def test_k_of_each_task_by_the_seed_alone(runs: Path) -> None:
     kept, manifest = drawn(runs, k=2, seed=3)
     assert manifest.counts == Counts(read=24, used=24, dropped=0, written=24)
     expected = set()
-    for task in range(6):
-        names = [f"r{number:02d}" for number in range(4 * task, 4 * task + 4)]
+    for number in range(6):
+        names = [f"r{each:02d}" for each in range(4 * number, 4 * number + 4)]
         expected |= set(sorted(names, key=lambda name: random_key(name, 3))[:2])
     assert kept == expected
     assert drawn(runs, "again", k=2, seed=3)[0] == kept
@@ -134,7 +135,7 @@ def test_where_and_selections_decide_first(runs: Path) -> None:
     assert len(kept) == len(KEPT)
     assert kept <= {f"r{number:02d}" for number in range(12)}
     assert manifest.metrics["drawn_from"] == 12
-    with user_error("too-few-rows", "`like` keeps 1 trajectories with task t5", "leave 0"):
+    with user_error("too-few-rows", "`like` keeps 1 with task t5", "leave 0"):
         drawn(runs, "tasks", like="picked", selections="filtered", per="task")
 
 
@@ -145,7 +146,7 @@ def test_notes(runs: Path) -> None:
     assert step.notes(manifest) == [f"control: 7 of 24 at random, {both} of them kept by the selection, too"]
     write_table(runs / "every", [selections(*(row.trajectory_id for row in ROWS))], Selection)
     (note,) = step.notes(drawn(runs, "equal", like="every")[1])
-    assert note.startswith("warning: the selection keeps all 24 trajectories")
+    assert note.startswith("warning: the selection keeps all 24 that may be drawn")
     write_table(runs / "none", [selections()], Selection)
     assert "none of 24 trajectories is kept" in step.notes(drawn(runs, "empty", like="none")[1])[0]
 
@@ -171,8 +172,8 @@ def test_a_selection_of_others_or_of_nothing_is_refused(runs: Path) -> None:
     write_table(runs / "mixed", [selections("x0", "r00", of=[*ROWS, *others])], Selection)
     write_table(runs / "empty", [], Selection)
     for name, code, words in (
-        ("others", "selection-of-others", "selects 3 trajectories"),
-        ("mixed", "selection-of-others", "selects 3 trajectories"),
+        ("others", "selection-of-others", "selects 3 records"),
+        ("mixed", "selection-of-others", "selects 3 records"),
         ("empty", "no-records", "no selections"),
     ):
         step = job(runs, "pick", "control", of="runs", by="random", like=name)
@@ -182,6 +183,61 @@ def test_a_selection_of_others_or_of_nothing_is_refused(runs: Path) -> None:
     good.parameters.check_inputs(good.inputs)
     with user_error("wrong-record-type", "like"):
         job(runs, "pick", "control", of="runs", by="random", like="runs")
+
+
+TASKS = [task(f"t{number}", environment_id=f"e{number % 2}") for number in range(8)]
+
+
+def task_selections(*kept: int, of: int = 8) -> list[TaskSelection]:
+    return [TaskSelection(task_id=f"t{number}", name="band", kept=number in kept) for number in range(of)]
+
+
+def test_tasks_have_a_control_too(tmp_path: Path) -> None:
+    write_table(tmp_path / "tasks", [TASKS[:3], TASKS[3:]], Task)
+    write_table(tmp_path / "band", [task_selections(0, 2, 4, 7)], TaskSelection)
+    found = [drawn_tasks(tmp_path, f"control{seed}", seed=seed) for seed in range(3)]
+    for kept, _ in found:
+        assert sorted(int(name[1:]) % 2 for name in kept) == [0, 0, 0, 1]
+    assert len({frozenset(kept) for kept, _ in found}) > 1
+    write_table(tmp_path / "few", [task_selections(0, 2, 4, 6, 7)], TaskSelection)
+    kept, manifest = drawn_tasks(tmp_path, "less", seed=1, selections="few")
+    assert kept == {"t7"} | (kept & {"t0", "t2", "t4", "t6"})
+    assert (len(kept), manifest.metrics["left_out.not_selected"], manifest.metrics["drawn_from"]) == (4, 3, 5)
+    with user_error("field-missing", "per: outcome", "task, environment"):
+        drawn_tasks(tmp_path, "outcomes", per="outcome")
+
+
+def drawn_tasks(folder: Path, name: str, **parameters: Any) -> tuple[set[str], Manifest]:
+    manifest = run(
+        folder, "pick", name, **{"of": "tasks", "by": "random", "like": "band", "per": "environment", **parameters}
+    )
+    assert manifest.record == "TaskSelection"
+    return {row.task_id for row in rows_of(folder / name) if row.kept}, manifest
+
+
+def test_a_selection_of_tasks_has_a_control_of_trajectories(runs: Path) -> None:
+    write_table(runs / "band", [task_selections(0, 1, 6)], TaskSelection)
+    step = job(runs, "pick", "control", of="runs", by="random", like="band")
+    step.parameters.check_inputs(step.inputs)
+    kept, manifest = drawn(runs, like="band", seed=1)
+    # Four trajectories of each of two tasks; the others have none.
+    assert (len(kept), manifest.counts.written) == (8, 24)
+    assert len({int(name[1:]) // 4 for name in kept}) > 2
+
+
+def test_tasks_take_nothing_that_is_of_trajectories(runs: Path) -> None:
+    write_table(runs / "tasks", [TASKS], Task)
+    write_table(runs / "band", [task_selections(1)], TaskSelection)
+    write_table(runs / "verdicts", [[verdict("r00")]], Verdict)
+    of = {"of": "tasks", "by": "random"}
+    with user_error("wrong-record-type", "like holds Selection"):
+        job(runs, "pick", "control", **of, like="picked")
+    with user_error("wrong-record-type", "selections holds Selection"):
+        job(runs, "pick", "control", **of, like="band", selections="picked")
+    with user_error("key-not-for-this", "`verdicts`"):
+        job(runs, "pick", "control", **of, like="band", verdicts="verdicts", where="success")
+    with user_error("wrong-record-type", "of holds Task"):
+        job(runs, "pick", "control", **of)
 
 
 def test_a_stratum_that_no_trajectory_has_is_refused(runs: Path) -> None:

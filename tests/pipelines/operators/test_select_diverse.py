@@ -136,7 +136,7 @@ def test_scores_prefer_the_better_ones_and_leave_out_unscored_ones(runs: Path) -
         "b2": None,
         "c1": "unscored",
     }
-    assert manifest.metrics["unscored"] == 1
+    assert manifest.metrics["left_out.unscored"] == 1
     assert kept(runs, size=2, name="light", verdicts="judged", score="verdict:j", quality_weight=0.1) == {"a2", "b1"}
     with user_error("too-few-rows", "`size: 6`", "the 5 of 6", "at most 5"):
         run(runs, "select_diverse", "all", of="runs", size=6, verdicts="judged", score="verdict:j")
@@ -149,14 +149,14 @@ def test_scores_prefer_the_better_ones_and_leave_out_unscored_ones(runs: Path) -
             [{"by": "environment", "at_most": 1}],
             3,
             {"a1", "b2", "c1"},
-            {"quota environment=home", "quota environment=shop"},
+            {"quota: environment=home", "quota: environment=shop"},
         ),
-        (QUOTA_TASK, 4, {"a1", "a3", "b1", "c1"}, {"quota task=t1", "quota task=t3"}),
-        ([{"by": "outcome", "at_most": 1}], 2, {"a1", "a2"}, {"quota outcome=success"}),
-        ([{"by": "environment"}], 3, {"a1", "b2", "c1"}, {"quota environment=home", "quota environment=shop"}),
-        ([{"by": "environment"}], 4, {"a1", "b1", "a3", "c1"}, {"quota environment=home", "quota environment=shop"}),
+        (QUOTA_TASK, 4, {"a1", "a3", "b1", "c1"}, {"quota: task=t1", "quota: task=t3"}),
+        ([{"by": "outcome", "at_most": 1}], 2, {"a1", "a2"}, {"quota: outcome=success"}),
+        ([{"by": "environment"}], 3, {"a1", "b2", "c1"}, {"quota: environment=home", "quota: environment=shop"}),
+        ([{"by": "environment"}], 4, {"a1", "b1", "a3", "c1"}, {"quota: environment=home", "quota: environment=shop"}),
         ([{"by": "environment", "at_most": 2}, {"by": "task", "at_most": 1}], 4, {"a1", "b1", "a3", "c1"}, None),
-        ([{"by": "extra.level", "at_most": 1}], 2, {"a1", "c1"}, {"quota no extra.level"}),
+        ([{"by": "extra.level", "at_most": 1}], 2, {"a1", "c1"}, {"quota: no extra.level"}),
     ],
 )
 def test_quotas_are_exact(
@@ -191,7 +191,7 @@ def test_quotas_by_family_skill_and_dataset(runs: Path) -> None:
     write_table(runs / "tasks", [tasks], Task)
     assert kept(runs, size=2, quotas=[{"by": "family"}], environments="specs") == {"a1", "c1"}
     found, manifest = chosen(runs, name="s", size=2, quotas=[{"by": "skill", "at_most": 1}], tasks="tasks")
-    assert found["b1"][0] == "quota skill=b"
+    assert found["b1"][0] == "quota: skill=b"
     assert {name for name, (reason, _) in found.items() if reason is None} == {"a1", "c1"}
     assert (manifest.metrics["kept.skill=a"], manifest.metrics["kept.skill=b"]) == (1, 1)
     rows = [run_of_source(dataset, None, name) for name, dataset in (("x", "d1"), ("y", "d1"), ("z", "d2"))]
@@ -224,7 +224,7 @@ def test_accepted_ids_of_a_file(runs: Path) -> None:
     found, manifest = chosen(runs, size=2, accept_ids=str(file), selections="filtered")
     assert {name for name, (reason, _) in found.items() if reason is None} == {"b2", "a1"}
     assert found["c1"] == ("not_selected", None)
-    assert (manifest.metrics["accepted_not_chosen"], manifest.metrics["not_chosen"]) == (1, 1)
+    assert (manifest.metrics["accepted_not_chosen"], manifest.metrics["left_out.not_selected"]) == (1, 1)
     step = job(runs, "select_diverse", "few", of="runs", size=2, accept_ids=str(file))
     assert "1 accepted trajectories are not kept" in "".join(step.parameters.notes(manifest))
     first = step.parameters.provenance_config(StepContext())
@@ -252,7 +252,7 @@ def test_clusters_give_one_of_each(runs: Path) -> None:
     # The largest cluster goes first in the second round, too.
     found, _ = chosen(runs, name="four", size=4, clusters=3, method="clusters", quotas=QUOTA_TASK, **best)
     assert {name for name, (reason, _) in found.items() if reason is None} == {"a3", "b2", "c1", "a2"}
-    assert (found["a1"][0], found["b1"][0]) == ("quota task=t1", "quota task=t3")
+    assert (found["a1"][0], found["b1"][0]) == ("quota: task=t1", "quota: task=t3")
 
 
 def test_where_and_selections_decide_first(runs: Path) -> None:
@@ -261,7 +261,7 @@ def test_where_and_selections_decide_first(runs: Path) -> None:
     found, manifest = chosen(runs, size=2, selections="filtered")
     assert found["a1"] == ("not_selected", None)
     assert {name for name, (reason, _) in found.items() if reason is None} == {"a2", "b1"}
-    assert (manifest.metrics["not_chosen"], manifest.metrics["not_in_selections"]) == (1, 1)
+    assert (manifest.metrics["left_out.not_selected"], manifest.metrics["not_in_selections"]) == (1, 1)
 
 
 @pytest.mark.parametrize("method", ["coverage", "clusters"])
