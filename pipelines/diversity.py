@@ -23,6 +23,7 @@ import numpy.typing as npt
 from agentmill.pipelines.duplicates import BATCH_TOKENS, shingles
 from agentmill.pipelines.quotas import Quota, full, take
 
+Hashes = npt.NDArray[np.uint32]
 Numbers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
@@ -89,7 +90,7 @@ class SketchTable:
         counts, known = [np.zeros(1, dtype=np.int64)], 1
         for kind in range(len(self._sizes)):
             columns = slice(kind * self._width, (kind + 1) * self._width)
-            values = np.unique(hashes[:, columns])
+            values = _distinct(hashes[:, columns])
             values = values[values > 0]
             own = np.zeros(len(values), dtype=np.int64)
             for start in range(0, len(hashes), ROWS_AT_ONCE):
@@ -108,7 +109,7 @@ class SketchTable:
             hashes, offsets = shingles([tokens for _, tokens in batch], size)
             folded = (hashes >> np.uint64(32)).astype(np.uint32)
             for (row, _), start, end in zip(batch, offsets[:-1], offsets[1:], strict=True):
-                lowest = np.unique(folded[start:end])[: self._width]
+                lowest = _distinct(folded[start:end])[: self._width]
                 self._hashes[row, kind * self._width : kind * self._width + len(lowest)] = lowest
             batch.clear()
         self._tokens = 0
@@ -254,3 +255,9 @@ def cluster(features: Features, order: Numbers, clusters: int, seed: int) -> tup
         labels[order[block]] = own
         cosines[order[block]] = rows[block].multiply(centres[own]).sum(axis=1).A1
     return labels, cosines
+
+
+def _distinct(hashes: Hashes) -> Hashes:
+    """The different ones, sorted, (n,). ``np.unique`` may take a hash table, and then four times the memory."""
+    ordered = np.sort(hashes, axis=None)
+    return ordered[np.concatenate([[True], ordered[1:] != ordered[:-1]])] if len(ordered) else ordered
