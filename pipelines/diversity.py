@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from agentmill.pipelines.duplicates import BATCH_TOKENS, shingles
-from agentmill.pipelines.quotas import Quota, full, take
+from agentmill.pipelines.quota_counts import QuotaCount, full, take
 
 Hashes = npt.NDArray[np.uint32]
 Numbers = npt.NDArray[np.int64]
@@ -160,7 +160,7 @@ def new_shares(features: Features, rows: Iterable[int]) -> tuple[dict[int, float
 
 
 def choose_by_coverage(
-    coverage: Coverage, order: Numbers, quotas: Sequence[Quota], accepted: Sequence[int], size: int
+    coverage: Coverage, order: Numbers, quotas: Sequence[QuotaCount], accepted: Sequence[int], size: int
 ) -> Iterator[int]:
     """At most ``size`` trajectories: those ``accepted``, then always the one that adds most, within the quotas.
 
@@ -202,7 +202,7 @@ def choose_by_coverage(
 
 
 def choose_by_clusters(
-    labels: Numbers, merits: Numbers, order: Numbers, quotas: Sequence[Quota], accepted: Sequence[int], size: int
+    labels: Numbers, merits: Numbers, order: Numbers, quotas: Sequence[QuotaCount], accepted: Sequence[int], size: int
 ) -> Iterator[int]:
     """At most ``size`` trajectories: those ``accepted``, then the best of each cluster, the second best, and so on.
 

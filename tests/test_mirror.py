@@ -67,6 +67,8 @@ ELSEWHERE = {
         "engine/test_runner.py": "engine/errors",
         "engine/test_window.py": "engine/async_dofn engine/shard",
         "operators/test_annotations.py": "operators/step_estimates",
+        "operators/test_evaluate.py": "operators/agent",
+        "operators/test_mix.py": "operators/quotas operators/row_texts",
         "operators/test_operator.py": "operators/registry",
         "operators/test_propose.py": "operators/admit operators/evolve",
         "operators/test_select_diverse.py": "operators/diverse_pool",

@@ -24,6 +24,7 @@ from agentmill.schemas.views.view import Unused
 from agentmill.synthesis.environments.environment import EnvError
 from agentmill.synthesis.policies.policy import PolicyError, Unreachable
 from agentmill.synthesis.rollouts.parameters import EpisodeParameters
+from agentmill.synthesis.rollouts.scaffold import CLOSED_BOOK
 from agentmill.synthesis.rollouts.step import imagined
 from agentmill.synthesis.rollouts.strategy import Exploration
 from agentmill.synthesis.strategies.branch import Branch as BranchStrategy
@@ -135,6 +136,8 @@ class Branching(Rollout):
             return several
         if any(map(imagined, record.content)):
             return Unused("imagined", "a model made up what the environment answered, so no state of it is known")
+        if record.generation.scaffold == CLOSED_BOOK:
+            return Unused(CLOSED_BOOK, "it is an answer without tools, so no state of an environment precedes it")
         if self._branching.constrain == "admissible" and record.generation.scaffold != "text":
             return Unused("not_text", "it was played with tools, and `constrain: admissible` chooses among commands")
         if not self._branching.points(record, annotations):

@@ -23,11 +23,15 @@ from agentmill.pipelines.diversity import (
     new_shares,
 )
 from agentmill.pipelines.engine import stop
-from agentmill.pipelines.operators.splits import random_key
-from agentmill.pipelines.quotas import Quota, full
+from agentmill.pipelines.quota_counts import QuotaCount, full
+from agentmill.schemas.ids import random_key
 
 QUALITY_SCALE, MERIT_SCALE = 1_000, 1_000_000
 """Quality is counted in so many steps, since gains are integers; and so is what is best of a cluster."""
+
+
+MOST_COUNTED = 100
+"""Values of a field that are counted in the manifest; of a field with more of them none is."""
 
 
 class Method(msgspec.Struct, frozen=True):
@@ -46,6 +50,7 @@ class Decisions(msgspec.Struct, frozen=True):
 
     ``shares`` are of all features, by weight: what a chosen one adds to those chosen before it, and another would add
     to all that are chosen. ``random_shares`` are those of a random choice of as many, by id. ``empty`` have no feature.
+    ``values`` are those of quotas that chosen ones have, as ``split=train``.
     """
 
     ids: Sequence[str] = ()
@@ -55,6 +60,7 @@ class Decisions(msgspec.Struct, frozen=True):
     shares: Sequence[float] = ()
     random_shares: dict[str, float] = {}
     empty: frozenset[str] = frozenset()
+    values: dict[str, list[str]] = {}
 
     def __contains__(self, trajectory_id: str) -> bool:
         place = bisect_left(self.ids, trajectory_id)
@@ -74,16 +80,16 @@ class Decisions(msgspec.Struct, frozen=True):
 class Pool:
     """The trajectories to choose from, with their ``sketches`` and their values for ``quotas``."""
 
-    def __init__(self, sketches: SketchTable, quotas: Sequence[Quota]) -> None:
+    def __init__(self, sketches: SketchTable, quotas: Sequence[QuotaCount]) -> None:
         self._sketches = sketches
         self._quotas = quotas
-        self._ids: list[str] = []
+        self.ids: list[str] = []
         self._scores = array("d")
         self._accepted: set[int] = set()
         self._empty: set[str] = set()
 
     def __len__(self) -> int:
-        return len(self._ids)
+        return len(self.ids)
 
     @property
     def accepted(self) -> int:
@@ -103,8 +109,8 @@ class Pool:
         One without a score has the best, as all have where there are no scores.
         """
         if accepted:
-            self._accepted.add(len(self._ids))
-        self._ids.append(trajectory_id)
+            self._accepted.add(len(self.ids))
+        self.ids.append(trajectory_id)
         self._scores.append(math.inf if score is None else score)
         if not self._sketches.add(tokens):
             self._empty.add(trajectory_id)
@@ -114,8 +120,8 @@ class Pool:
     def choose(self, size: int, method: Method) -> Decisions:
         """The choice of ``size`` trajectories; fewer where no more fit into the quotas."""
         features, quality = self._sketches.features(), self._quality()
-        order = np.array(sorted(range(len(self)), key=lambda row: (-quality[row], self._ids[row])), dtype=np.int64)
-        by_id = np.array(sorted(range(len(self)), key=self._ids.__getitem__), dtype=np.int64)
+        order = np.array(sorted(range(len(self)), key=lambda row: (-quality[row], self.ids[row])), dtype=np.int64)
+        by_id = np.array(sorted(range(len(self)), key=self.ids.__getitem__), dtype=np.int64)
         accepted = [row for row in order.tolist() if row in self._accepted]
         for quota in self._quotas:
             quota.start(size, accepted)
@@ -160,14 +166,20 @@ class Pool:
             reason = f"quota: {value}" if value is not None else otherwise if found[row] else "covered"
             codes.append(reasons.setdefault(reason, len(reasons)))
         return Decisions(
-            ids=[self._ids[row] for row in by_id],
-            chosen=frozenset(self._ids[row] for row in chosen),
+            ids=[self.ids[row] for row in by_id],
+            chosen=frozenset(self.ids[row] for row in chosen),
             reasons=list(reasons),
             codes=codes,
             shares=array("d", found[by_id]),
-            random_shares={self._ids[row]: share for row, share in random_shares.items()},
+            random_shares={self.ids[row]: share for row, share in random_shares.items()},
             empty=frozenset(self._empty),
+            values={self.ids[row]: self._values_of(row) for row in chosen},
         )
 
+    def _values_of(self, row: int) -> list[str]:
+        """The values of a trajectory; not of quotas with too many of them to count."""
+        few = (quota for quota in self._quotas if quota.distinct <= MOST_COUNTED)
+        return [value for quota in few for value in quota.of(row)]
+
     def _random_key(self, row: int, seed: int) -> tuple[int, str]:
-        return random_key(self._ids[row], seed), self._ids[row]
+        return random_key(self.ids[row], seed), self.ids[row]

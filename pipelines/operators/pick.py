@@ -18,14 +18,13 @@ from pydantic import Field, model_validator
 from agentmill.pipelines.engine import stop
 from agentmill.pipelines.engine.operation import AnyOperation, Result, Unit
 from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames, expect, tables_of
-from agentmill.pipelines.operators.properties import FieldProperty
-from agentmill.pipelines.operators.random_control import ALL, RandomControl, check_like, control_notes
+from agentmill.pipelines.operators.random_control import ALL, RandomControl, check_like, control_notes, stratum_of
 from agentmill.pipelines.operators.selection import FilterParameters, SelectionOperation, TrajectoryFilter, kept_notes
-from agentmill.pipelines.operators.splits import random_key
 from agentmill.pipelines.operators.trajectory_index import TrajectoryIndex
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
-from agentmill.schemas.record_kinds import ANNOTATION_ROLES
+from agentmill.schemas.ids import random_key
+from agentmill.schemas.record_kinds import ANNOTATION_ROLES, RECORD_KINDS
 from agentmill.schemas.records.manifest import Manifest
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.trajectory import Action, Trajectory
@@ -73,8 +72,8 @@ class Pick(FilterParameters):
     like: TableNames | None = Field(
         default=None, description="of random: tables of selections; of all that they list, as many as they keep"
     )
-    per: FieldProperty | Literal["all"] = Field(
-        default=ALL, description="of like: as many in all, or of each task, environment, outcome, dataset, or field"
+    per: str = Field(
+        default=ALL, description="of like: as many in all, or of each value of a field, such as environment_id"
     )
     seed: int | None = Field(
         default=None, ge=0, lt=2**63, description="of random: by default derived from that of the run"
@@ -110,6 +109,14 @@ class Pick(FilterParameters):
         if not self.like:
             return "Selection"
         of = expect(reads, "of", "Trajectory", "Task")
+        if self.per != ALL:
+            stratum = stratum_of(self.per)
+            stratum.check(RECORD_KINDS[of].type)
+            if stratum.role is not None:
+                raise UserError(
+                    f"`per: {self.per}` is a field of another table; expected one of the {of} itself, or `{ALL}`",
+                    ErrorCode.KEY_NOT_FOR_THIS,
+                )
         if of == "Trajectory":
             expect(reads, "like", "Selection", "TaskSelection")
             return "Selection"

@@ -17,18 +17,17 @@ import pyarrow.compute as pc
 from agentmill.pipelines.engine import stop
 from agentmill.pipelines.engine.operation import Blamed, Result, RowOperation, Unit, identity, key_of
 from agentmill.pipelines.operators.lookup import ids_of
-from agentmill.pipelines.operators.properties import FIELDS, AbsenceCheck, FieldProperty, field_values
+from agentmill.pipelines.operators.quotas import Quota, QuotaValues
 from agentmill.pipelines.operators.selection import TrajectoryFilter, selection_measures
 from agentmill.pipelines.operators.selection_tables import Selected, Selections, check_overlap
-from agentmill.pipelines.operators.splits import random_key
-from agentmill.pipelines.operators.trajectory_index import stream
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
+from agentmill.schemas.ids import random_key
 from agentmill.schemas.records.manifest import Manifest
 from agentmill.schemas.records.task import Task
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.records.verdict import Selection, TaskSelection
-from agentmill.schemas.tables import Table, read_shard
+from agentmill.schemas.tables import Table, read_columns
 from agentmill.schemas.views.view import Unused
 
 ALL = "all"
@@ -44,21 +43,15 @@ NOT_IN_LIKE, DRAWN_FROM, KEPT_BY_BOTH = "not_in_like", "drawn_from", "kept_by_bo
 class RandomControl(RowOperation[Task | Trajectory, Selection | TaskSelection]):
     """One selection per record that the tables ``like`` decide on; of the others none.
 
-    As many are kept as ``like`` keeps, in each stratum: records with one value of the property ``per``, or without any.
-    Every worker reads ids and this property of all records once.
+    As many are kept as ``like`` keeps, in each stratum: records with one value of the field ``per``, or without any.
+    Every worker reads ids and this field of all records once.
     """
 
     blamed: ClassVar[Blamed] = "curation"
     chunk_rows: ClassVar[int] = 5_000
 
     def __init__(
-        self,
-        name: str,
-        like: Sequence[Table],
-        of: Sequence[Table],
-        choice: TrajectoryFilter,
-        per: FieldProperty,
-        seed: int,
+        self, name: str, like: Sequence[Table], of: Sequence[Table], choice: TrajectoryFilter, per: str, seed: int
     ) -> None:
         self._tasks = any(table.manifest.record == Task.__name__ for table in of)
         super().__init__("pick", Task if self._tasks else Trajectory, TaskSelection if self._tasks else Selection)
@@ -67,33 +60,29 @@ class RandomControl(RowOperation[Task | Trajectory, Selection | TaskSelection]):
         self._like = Selected(like, Selections(all=[table.folder.name for table in like]), of)
         self._shards = [path for table in of for path in table.shards()]
         self._choice = choice
-        self._per = per
+        self._per = None if per == ALL else QuotaValues(stratum_of(per), self.reads, {}, "pick: `per`")
         self._seed = seed
         self._drawn: frozenset[str] = frozenset()
 
     def open(self) -> None:
         """Draw the records.
 
-        Raises ``UserError`` for tables that cannot be read, for a property that no record has, and where fewer may be
+        Raises ``UserError`` for tables that cannot be read, for a field that no record has, and where fewer may be
         drawn than ``like`` keeps.
         """
         self._like.load()
         self._choice.load()
-        absence, kept = AbsenceCheck("pick", "per"), Counter[str]()
-        candidates: dict[str, list[tuple[int, str]]] = defaultdict(list)
-        for record in self._records():
-            stop.check()
-            name = identity(record)
+        listed, kept = list[str](), Counter[tuple[str, ...]]()
+        candidates: dict[tuple[str, ...], list[tuple[int, str]]] = defaultdict(list)
+        for name, stratum in self._strata():
             if not self._like.knows(name):
                 continue
-            values = () if self._per == ALL else field_values(self._per, record)
-            if self._per != ALL:
-                absence.note(self._per, record, values)
-            stratum = ", ".join(values)
+            listed.append(name)
             kept[stratum] += self._is_kept_by_like(name)
             if self._excluded(name) is None:
                 candidates[stratum].append((random_key(name, self._seed), name))
-        absence.check()
+        if self._per is not None:
+            self._per.check_found(listed)
         for stratum, n in kept.items():
             self._check_left(stratum, n, len(candidates[stratum]))
         self._drawn = frozenset(
@@ -121,17 +110,14 @@ class RandomControl(RowOperation[Task | Trajectory, Selection | TaskSelection]):
         """As ``selection_measures``."""
         return selection_measures(output)
 
-    def _records(self) -> Iterator[Task | Trajectory]:
-        """All records, with ids and the property alone."""
-        field = FIELDS.get(self._per, self._per).partition(".")[0]
-        if self._tasks:
-            for path in self._shards:
-                yield from read_shard(path, Task, [])
-            return
-        named = [path.partition(".")[0] for path in FIELDS.values()]
-        columns = ["trajectory_id", *named, *([] if self._per == ALL else [field])]
-        for _, trajectory in stream(self._shards, list(dict.fromkeys(columns))):
-            yield trajectory
+    def _strata(self) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """The id of each record, and its values of ``per``."""
+        key = key_of(self.reads)
+        for path in self._shards:
+            # Reading through the tables may take minutes, in which nothing else notices an interrupt.
+            stop.check()
+            ids = read_columns(path, self.reads, [key])[key].to_pylist()
+            yield from zip(ids, [()] * len(ids) if self._per is None else self._per.values_in(path), strict=True)
 
     def _is_kept_by_like(self, name: str) -> bool:
         return self._like.refusal(name) is None
@@ -144,18 +130,23 @@ class RandomControl(RowOperation[Task | Trajectory, Selection | TaskSelection]):
             return error.reason
         return None
 
-    def _check_left(self, stratum: str, kept: int, left: int) -> None:
+    def _check_left(self, stratum: tuple[str, ...], kept: int, left: int) -> None:
         """Raises ``UserError`` where fewer are left to draw from than are kept."""
         if left < kept:
-            where = "" if self._per == ALL else f" with {self._per} {stratum or 'unknown'}"
+            where = "" if self._per is None else f" with {self._per.by} {', '.join(stratum) or 'unknown'}"
             raise UserError(
                 f"pick: `like` keeps {kept:,}{where}, and `where` and `selections` leave {left:,} to draw from\n"
                 "leave out what excludes the others, or make the table of `like` with it, too",
-                ErrorCode.TOO_FEW_ROWS,
+                ErrorCode.ROWS_TOO_FEW,
             )
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_drawn": frozenset()}
+
+
+def stratum_of(per: str) -> Quota:
+    """The field by which ``per`` divides records, as a quota."""
+    return Quota(by=per, at_most=1)
 
 
 def check_like(like: Sequence[Table], of: Sequence[Table]) -> None:

@@ -21,12 +21,11 @@ from agentmill.pipelines.operators.dedup import On, tokens_of
 from agentmill.pipelines.operators.diverse_pool import Decisions, Method, Pool
 from agentmill.pipelines.operators.lookup import ids_of
 from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames, expect, tables_of
-from agentmill.pipelines.operators.properties import FIELDS, ROLES, AbsenceCheck, Properties, Property
+from agentmill.pipelines.operators.quotas import LISTS, Quota, QuotaValues, check_quotas
 from agentmill.pipelines.operators.selection import FilterParameters, SelectionOperation, TrajectoryFilter, kept_notes
 from agentmill.pipelines.operators.trajectory_index import stream
-from agentmill.pipelines.quotas import Quota
+from agentmill.pipelines.quota_counts import QuotaCount
 from agentmill.schemas.conditions import Condition
-from agentmill.schemas.config import Config
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError, near_match
 from agentmill.schemas.ids import digest
@@ -43,21 +42,22 @@ from agentmill.schemas.views.view import Unused
 FEATURES: Mapping[On, int] = {"tools": 2, "actions": 1, "text": 3, "states": 1}
 """Tokens of a feature: bigrams of tools, single actions and states, three words in a row."""
 
-MOST_COUNTED = 100
-"""Values of a quota that the manifest counts; of a property with more of them it counts none."""
 
-
-class ValueQuota(Config):
-    """How many trajectories of each value of a property are chosen."""
-
-    by: Property = Field(description="task, environment, family, skill, dataset, outcome, or a field as extra.topic")
-    at_most: int | None = Field(default=None, ge=1, description="of each value; by default equal shares of size")
+class ValueQuota(Quota):
+    """How many trajectories of each value of a field are chosen; without a bound, equal shares of ``size``."""
 
     @model_validator(mode="after")
-    def _one_value_to_share(self) -> ValueQuota:
-        if self.by == "skill" and self.at_most is None:
-            raise ValueError("a task has several skills, so there are no equal shares; give `at_most`")
+    def _one_bound(self) -> ValueQuota:
+        if self.at_most is not None and self.share is not None:
+            raise ValueError(f"the quota by {self.by} has `at_most` and `share`; give one of them")
+        if self.is_equal and self.field in LISTS:
+            raise ValueError(f"{self.by} has several values, so there are no equal shares; give `at_most` or `share`")
         return self
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether all values have equal shares."""
+        return self.at_most is None and self.share is None
 
 
 class SelectDiverse(FilterParameters):
@@ -68,8 +68,10 @@ class SelectDiverse(FilterParameters):
     table_roles: ClassVar[Sequence[str]] = ("of", "tasks", "environments", *ANNOTATION_ROLES)
 
     of: TableNames = Field(description="tables of trajectories")
-    tasks: TableNames | None = Field(default=None, description="tables of tasks, for a quota by skill")
-    environments: TableNames | None = Field(default=None, description="tables of environments, for one by family")
+    tasks: TableNames | None = Field(default=None, description="tables of tasks, for quotas by task.FIELD")
+    environments: TableNames | None = Field(
+        default=None, description="tables of environments, for quotas by environment.FIELD"
+    )
     size: int = Field(ge=1, description="how many are kept")
     features: list[On] = Field(
         default=["tools", "text"],
@@ -80,7 +82,9 @@ class SelectDiverse(FilterParameters):
         default="coverage", description="the most features that others have, too; or the best of each cluster"
     )
     clusters: int | None = Field(default=None, ge=2, description="of method clusters: their number; by default size")
-    quotas: list[ValueQuota] = Field(default=[], description="how many of each task, environment, outcome …")
+    quotas: list[ValueQuota] = Field(
+        default=[], description="the most for each value of a field, or by default equal shares; all hold together"
+    )
     score: Criterion | None = Field(
         default=None, description="better ones are preferred by this; unscored ones left out"
     )
@@ -118,16 +122,7 @@ class SelectDiverse(FilterParameters):
     def writes(self, reads: Mapping[str, Sequence[str]]) -> str:
         """Selections, of trajectories. Raises ``UserError`` for a quota without its table, and a file without ids."""
         expect(reads, "of", "Trajectory")
-        for role, record in (("tasks", "Task"), ("environments", "EnvironmentSpec")):
-            quota = next((each.by for each in self.quotas if ROLES.get(each.by) == role), None)
-            if quota is not None and role not in reads:
-                raise UserError(f"`quotas: {{by: {quota}}}` needs `{role}`", ErrorCode.NEEDS_ANOTHER_KEY)
-            if role in reads:
-                expect(reads, role, record)
-                if quota is None:
-                    raise UserError(
-                        f"`{role}` is named, and no quota asks it; leave it out", ErrorCode.KEY_NOT_FOR_THIS
-                    )
+        check_quotas(self.quotas, "Trajectory", reads)
         self.check_filter_needs(reads)
         self._accepted_ids()
         return "Selection"
@@ -172,9 +167,9 @@ class SelectDiverse(FilterParameters):
 
     def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
         """The selections."""
-        choice, properties = self.choice(inputs), Properties(inputs)
+        values = [QuotaValues(each, Trajectory, inputs, "select_diverse: `quotas`") for each in self.quotas]
         ids = frozenset(self._accepted_ids())
-        return Diversification(self, choice, properties, tables_of(inputs, "of"), ids, self._seed(context))
+        return Diversification(self, self.choice(inputs), values, tables_of(inputs, "of"), ids, self._seed(context))
 
     def _seed(self, context: StepContext) -> int:
         return context.seed if self.seed is None else self.seed
@@ -198,7 +193,7 @@ class Diversification(SelectionOperation):
         self,
         parameters: SelectDiverse,
         choice: TrajectoryFilter,
-        properties: Properties,
+        values: Sequence[QuotaValues],
         tables: Sequence[Table],
         accepted: frozenset[str],
         seed: int,
@@ -206,13 +201,12 @@ class Diversification(SelectionOperation):
         super().__init__("select_diverse")
         self._parameters = parameters
         self._filter = choice
-        self._properties = properties
+        self._values = values
         self._shards = [path for table in tables for path in table.shards()]
         self._rows = sum(table.manifest.counts.written for table in tables)
         self._accepted = accepted
         self._seed = seed
         self._decisions = Decisions()
-        self._counted: list[str] = []
 
     def open(self) -> None:
         """Choose the trajectories.
@@ -222,8 +216,9 @@ class Diversification(SelectionOperation):
         """
         given = self._parameters
         self._filter.load()
-        self._properties.load()
-        quotas = [Quota(each.by, each.at_most) for each in given.quotas]
+        for own in self._values:
+            own.load()
+        quotas = [QuotaCount(each.by, None if each.is_equal else each.cap(given.size)) for each in given.quotas]
         sketches = SketchTable(self._rows, [FEATURES[kind] for kind in given.features], given.most_features)
         pool = Pool(sketches, quotas)
         self._read(pool)
@@ -232,7 +227,7 @@ class Diversification(SelectionOperation):
             raise UserError(
                 f"select_diverse: {pool.accepted} trajectories are accepted, and `size` is {given.size}\n"
                 f"give a `size` of {pool.accepted} or more, or accept fewer",
-                ErrorCode.TOO_FEW_ROWS,
+                ErrorCode.ROWS_TOO_FEW,
             )
         clusters = (given.clusters or given.size) if given.method == "clusters" else None
         weight = 0.0 if given.score is None else given.quality_weight
@@ -242,9 +237,8 @@ class Diversification(SelectionOperation):
             raise UserError(
                 f"select_diverse: `size: {given.size}`, and the `quotas` of {named} let {fitting} of {len(pool):,}"
                 f" trajectories in\ngive a `size` of at most {fitting}, or larger quotas",
-                ErrorCode.TOO_FEW_ROWS,
+                ErrorCode.ROWS_TOO_FEW,
             )
-        self._counted = [quota.by for quota in quotas if len(quota.values) <= MOST_COUNTED]
 
     def process(self, record: Trajectory, unit: Unit) -> Iterable[Result]:
         """The selection of a trajectory."""
@@ -280,30 +274,29 @@ class Diversification(SelectionOperation):
             "kept_covered": int(kept and not accepted and not share),
             "nothing_to_cover": int(record.trajectory_id in self._decisions.empty),
         }
-        for by in self._counted:
-            for value in self._properties.values(by, record):
-                found[f"kept.{by}={value}"] = int(kept)
-        return found
+        if kept:
+            found |= {f"kept.{value}": 1 for value in self._decisions.values.get(record.trajectory_id, ())}
+        return {**found, **{f"without.{own.by}": 1 for own in self._values if record.trajectory_id in own.without}}
 
     def _read(self, pool: Pool) -> None:
         """Take every trajectory that may be chosen into the pool. Raises ``UserError``, as ``open``."""
-        given, absence = self._parameters, AbsenceCheck("select_diverse", "quotas")
-        for _, trajectory in stream(self._shards, self._columns()):
-            stop.check()
-            try:
-                annotations = self._filter.annotations(trajectory.trajectory_id)
-            except Unused:
-                continue
-            accepted = self._is_accepted(trajectory, annotations)
-            found = None if given.score is None else score(given.score, trajectory, annotations)
-            if given.score is not None and found is None and not accepted:
-                continue
-            values = [self._properties.values(each.by, trajectory) for each in given.quotas]
-            for each, own in zip(given.quotas, values, strict=True):
-                absence.note(each.by, trajectory, own)
-            tokens = [tokens_of(kind, trajectory) for kind in given.features]
-            pool.add(trajectory.trajectory_id, tokens, found, values, accepted)
-        absence.check()
+        given = self._parameters
+        for path in self._shards:
+            values = [own.values_in(path) for own in self._values]
+            for row, trajectory in stream([path], self._columns()):
+                stop.check()
+                try:
+                    annotations = self._filter.annotations(trajectory.trajectory_id)
+                except Unused:
+                    continue
+                accepted = self._is_accepted(trajectory, annotations)
+                found = None if given.score is None else score(given.score, trajectory, annotations)
+                if given.score is not None and found is None and not accepted:
+                    continue
+                tokens = [tokens_of(kind, trajectory) for kind in given.features]
+                pool.add(trajectory.trajectory_id, tokens, found, [own[row] for own in values], accepted)
+        for own in self._values:
+            own.check_found(pool.ids)
 
     def _is_accepted(self, trajectory: Trajectory, annotations: Annotations) -> bool:
         conditions = self._parameters.accept
@@ -311,13 +304,11 @@ class Diversification(SelectionOperation):
         return fulfilled or trajectory.trajectory_id in self._accepted
 
     def _columns(self) -> list[str]:
-        paths = [FIELDS.get(each.by, each.by) for each in self._parameters.quotas if each.by not in ROLES]
-        paths += [each.field for each in self._parameters.accept if each.field is not None]
-        named = ["trajectory_id", "content", "system_prompt", "task_id", "environment_id", "outcome", "source"]
-        return list(dict.fromkeys([*named, *(path.partition(".")[0] for path in paths)]))
+        fields = [each.field.partition(".")[0] for each in self._parameters.accept if each.field is not None]
+        return list(dict.fromkeys(["trajectory_id", "content", "system_prompt", "outcome", *fields]))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_decisions": Decisions(), "_counted": []}
+        return {**self.__dict__, "_decisions": Decisions()}
 
 
 def check_size(size: int, available: int, rows: int) -> None:
@@ -328,7 +319,7 @@ def check_size(size: int, available: int, rows: int) -> None:
         raise UserError(
             f"select_diverse: `size: {size}` asks for more than the {available:,}{of} trajectories that may be chosen\n"
             f"give {smaller}more trajectories, of which `where`, `selections` and `score` leave enough",
-            ErrorCode.TOO_FEW_ROWS,
+            ErrorCode.ROWS_TOO_FEW,
         )
 
 

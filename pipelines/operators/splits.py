@@ -37,11 +37,6 @@ def chosen(identifier: str, share: float) -> bool:
     return derive_seed("share", identifier) < share * 2**31
 
 
-def random_key(identifier: str, seed: int) -> int:
-    """The place of the thing of that id in a random order, which no order of tables changes."""
-    return derive_seed("random", seed, identifier)
-
-
 def check_chosen(tables: Sequence[Table], splits: Sequence[str | None], share: float) -> None:
     """Raises ``UserError`` for one of ``splits`` of which ``share`` chooses no row; ``None`` is all of them."""
     found: Counter[str | None] = Counter()

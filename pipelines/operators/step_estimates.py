@@ -62,21 +62,20 @@ class Continuations:
                 branch = Trajectory(
                     trajectory_id=row["trajectory_id"], content=[], outcome=msgspec.convert(row["outcome"], Outcome)
                 )
-                if branch.trajectory_id in seen:
-                    raise UserError(
-                        f"branch {branch.trajectory_id} is given twice, again in {path}: give it once",
-                        ErrorCode.RECORD_TWICE,
-                    )
-                seen.add(branch.trajectory_id)
+                note_once(seen, branch.trajectory_id, path)
                 if branch.outcome.reason == DEPTH:
                     raise unfinished(path)
                 result = score(self._criterion, branch, self._index.of(branch.trajectory_id))
                 if row["branch_turn"] is not None and result is not None:
                     self._results[row["parent_id"]][row["branch_turn"]].append(result)
 
+    def results(self, trajectory_id: str) -> Mapping[int, Sequence[float]]:
+        """The scores of the branches of a trajectory, by the turn that they begin with."""
+        return self._results.get(trajectory_id, {})
+
     def estimates(self, trajectory: Trajectory, steps: Sequence[Step], annotations: Annotations) -> Estimates:
         """As ``Source``."""
-        results = self._results.get(trajectory.trajectory_id, {})
+        results = self.results(trajectory.trajectory_id)
         return continued(steps, results, score(self._criterion, trajectory, annotations))
 
     def __getstate__(self) -> dict[str, Any]:
@@ -174,6 +173,22 @@ class Broadcast:
         """As ``Source``."""
         found = returns(steps, result_of(self._criterion, trajectory, annotations), self._discount)
         return {step.item: Estimate(value, 1) for step, value in zip(steps, found, strict=True)}
+
+
+def note_once(seen: set[str], trajectory_id: str, path: object) -> None:
+    """Add an id to those ``seen``. Raises ``UserError`` where it is there already: a sample would count twice."""
+    if trajectory_id in seen:
+        raise UserError(
+            f"trajectory {trajectory_id} is given twice, again in {path}: give it once", ErrorCode.RECORD_TWICE
+        )
+    seen.add(trajectory_id)
+
+
+def check_finished(branches: Iterable[Table]) -> None:
+    """Raises ``UserError`` for branches that were not played to their end."""
+    for table in branches:
+        if table.manifest.config.get("depth") == 1:
+            raise unfinished(str(table.folder))
 
 
 def unfinished(where: str) -> UserError:

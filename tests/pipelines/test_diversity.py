@@ -19,7 +19,7 @@ from agentmill.pipelines.diversity import (
     cluster,
     new_shares,
 )
-from agentmill.pipelines.quotas import Quota
+from agentmill.pipelines.quota_counts import QuotaCount
 
 BOUND = 1 - 1 / math.e
 
@@ -38,7 +38,7 @@ def value(made: Features, rows: Sequence[int]) -> int:
 
 
 def greedy(
-    made: Features, size: int, quotas: Sequence[Quota] = (), accepted: Sequence[int] = (), quality: object = None
+    made: Features, size: int, quotas: Sequence[QuotaCount] = (), accepted: Sequence[int] = (), quality: object = None
 ) -> list[int]:
     for quota in quotas:
         quota.start(size, accepted)
@@ -112,7 +112,7 @@ def test_with_a_quota_it_has_half_of_the_best_and_the_quota_holds() -> None:
     for _ in range(40):
         sets = [" ".join(chance.sample("abcdefgh", chance.randrange(1, 5))) for _ in range(8)]
         rooms = [chance.choice("xyz") for _ in sets]
-        quota = Quota("room", 1)
+        quota = QuotaCount("room", 1)
         for room in rooms:
             quota.add([room])
         size = len(set(rooms))

@@ -48,6 +48,7 @@ KNOWN: dict[str, tuple[dict[str, Any], dict[str, list[str]]]] = {
         {"policy": "p", "tasks": "t", "environments": "e", "from": "x", "where": "all"},
         {"tasks": ["Task"], "environments": ["EnvironmentSpec"], "from": ["Trajectory"]},
     ),
+    "mix": ({"from": "x"}, {"from": ["Trajectory"]}),
     "multi_agent": (
         {
             "policy": "p",
@@ -62,13 +63,20 @@ KNOWN: dict[str, tuple[dict[str, Any], dict[str, list[str]]]] = {
     "pick": ({"of": "x"}, {"of": ["Trajectory"]}),
     "quality": ({"of": "x"}, {"of": ["Trajectory"]}),
     "propose": ({"of": "e"}, {"of": ["EnvironmentSpec"]}),
+    "redact": ({"from": "x"}, {"from": ["SftRow"]}),
     "revise": (
         {"policy": "p", "tasks": "t", "environments": "e", "attempts": 2},
         {"tasks": ["Task"], "environments": ["EnvironmentSpec"]},
     ),
     "select_diverse": ({"of": "x", "size": 78}, {"of": ["Trajectory"]}),
     "spec_env": ({}, {}),
+    "step_agreement": ({"of": "x", "branches": "b"}, {"of": ["Trajectory"], "branches": ["Trajectory"]}),
+    "step_effect": ({"of": "x", "branches": "b"}, {"of": ["Trajectory"], "branches": ["Trajectory"]}),
     "step_value": ({"of": "x", "method": "broadcast"}, {"of": ["Trajectory"]}),
+    "tool_need": (
+        {"of": "x", "attempts": "a", "verdicts": "v", "score": "passed:answer_match"},
+        {"of": ["Trajectory"], "attempts": ["Trajectory"], "verdicts": ["Verdict"]},
+    ),
     "wrap_env": ({"of": "e", "twins": 2}, {"of": ["EnvironmentSpec"]}),
     **{
         name: (

@@ -12,7 +12,7 @@ import pytest
 from scipy.stats import chisquare
 
 from agentmill.pipelines.operators.operator import StepContext
-from agentmill.pipelines.operators.splits import random_key
+from agentmill.schemas.ids import random_key
 from agentmill.schemas.records.task import Task
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.records.verdict import Selection, TaskSelection, Verdict
@@ -72,9 +72,9 @@ def test_k_of_each_task_by_the_seed_alone(runs: Path) -> None:
     ("per", "key"),
     [
         ("all", lambda row: None),
-        ("task", lambda row: row.task_id),
-        ("environment", lambda row: row.environment_id),
-        ("outcome", lambda row: row.outcome.status),
+        ("task_id", lambda row: row.task_id),
+        ("environment_id", lambda row: row.environment_id),
+        ("outcome.status", lambda row: row.outcome.status),
         ("attempt", lambda row: row.attempt),
     ],
 )
@@ -111,7 +111,7 @@ def test_tables_shards_and_their_order_do_not_matter(tmp_path: Path) -> None:
         write_table(folder / "first", [chosen[:7]], Selection)
         write_table(folder / "second", [chosen[7:]], Selection)
         of = ["runs", "more"] if number % 2 else ["more", "runs"]
-        found.append(drawn(folder, of=of, like=["first", "second"], per="environment", seed=1)[0])
+        found.append(drawn(folder, of=of, like=["first", "second"], per="environment_id", seed=1)[0])
     assert found[0] == found[1] == found[2]
 
 
@@ -135,8 +135,8 @@ def test_where_and_selections_decide_first(runs: Path) -> None:
     assert len(kept) == len(KEPT)
     assert kept <= {f"r{number:02d}" for number in range(12)}
     assert manifest.metrics["drawn_from"] == 12
-    with user_error("too-few-rows", "`like` keeps 1 with task t5", "leave 0"):
-        drawn(runs, "tasks", like="picked", selections="filtered", per="task")
+    with user_error("rows-too-few", "`like` keeps 1 with task_id t5", "leave 0"):
+        drawn(runs, "tasks", like="picked", selections="filtered", per="task_id")
 
 
 def test_notes(runs: Path) -> None:
@@ -156,7 +156,7 @@ def test_running_again_does_nothing_and_the_seed_of_the_run_counts(runs: Path) -
     given = {"of": "runs", "by": "random", "like": "picked"}
     assert job(runs, "pick", "control", **given).finished() == first
     with user_error("made-differently"):
-        job(runs, "pick", "control", **given, per="task").finished()
+        job(runs, "pick", "control", **given, per="task_id").finished()
     write_table(runs / "changed", [selections("r00")], Selection)
     with user_error("made-differently"):
         job(runs, "pick", "control", **{**given, "like": "changed"}).finished()
@@ -203,13 +203,13 @@ def test_tasks_have_a_control_too(tmp_path: Path) -> None:
     kept, manifest = drawn_tasks(tmp_path, "less", seed=1, selections="few")
     assert kept == {"t7"} | (kept & {"t0", "t2", "t4", "t6"})
     assert (len(kept), manifest.metrics["left_out.not_selected"], manifest.metrics["drawn_from"]) == (4, 3, 5)
-    with user_error("field-missing", "per: outcome", "task, environment"):
-        drawn_tasks(tmp_path, "outcomes", per="outcome")
+    with user_error("field-missing", "Task has no field 'outcome'"):
+        drawn_tasks(tmp_path, "outcomes", per="outcome.status")
 
 
 def drawn_tasks(folder: Path, name: str, **parameters: Any) -> tuple[set[str], Manifest]:
     manifest = run(
-        folder, "pick", name, **{"of": "tasks", "by": "random", "like": "band", "per": "environment", **parameters}
+        folder, "pick", name, **{"of": "tasks", "by": "random", "like": "band", "per": "environment_id", **parameters}
     )
     assert manifest.record == "TaskSelection"
     return {row.task_id for row in rows_of(folder / name) if row.kept}, manifest
@@ -241,8 +241,12 @@ def test_tasks_take_nothing_that_is_of_trajectories(runs: Path) -> None:
 
 
 def test_a_stratum_that_no_trajectory_has_is_refused(runs: Path) -> None:
-    with user_error("field-missing", "per: dataset", "task, environment, outcome"):
-        drawn(runs, like="picked", per="dataset")
+    with user_error("field-missing", "pick: `per`", "none of 24 rows has a value of source.dataset"):
+        drawn(runs, like="picked", per="source.dataset")
+    with user_error("field-missing", "Did you mean 'environment_id'?"):
+        drawn(runs, like="picked", per="enviroment_id")
+    with user_error("key-not-for-this", "`per: environment.family`"):
+        drawn(runs, like="picked", per="environment.family")
 
 
 @pytest.mark.parametrize(
@@ -250,9 +254,8 @@ def test_a_stratum_that_no_trajectory_has_is_refused(runs: Path) -> None:
     [
         ({"like": "picked"}, ("`like`", "by: random", "by: best")),
         ({"seed": 1}, ("`seed`", "by: random")),
-        ({"by": "random", "per": "task"}, ("`per: task` needs `like`",)),
+        ({"by": "random", "per": "task_id"}, ("`per: task_id` needs `like`",)),
         ({"by": "random", "like": "picked", "k": 2}, ("`like`", "`k: 2`")),
-        ({"by": "random", "like": "picked", "per": "enviroment"}, ("per", "Did you mean 'environment'?")),
         ({"by": "random", "score": "reward"}, ("score",)),
     ],
 )

@@ -36,7 +36,8 @@ ROWS = (
 )
 """Bigrams op, pe, en of two or three; sh, hu, ut; mi, ix: weights 3 + 3 + 2, 2 + 2 + 1, 1 + 1."""
 
-QUOTA_TASK = [{"by": "task", "at_most": 1}]
+FULL = {"quota: environment_id=home", "quota: environment_id=shop"}
+QUOTA_TASK = [{"by": "task_id", "at_most": 1}]
 
 
 def write(folder: Path, *rows: Trajectory, name: str = "runs") -> None:
@@ -138,7 +139,7 @@ def test_scores_prefer_the_better_ones_and_leave_out_unscored_ones(runs: Path) -
     }
     assert manifest.metrics["left_out.unscored"] == 1
     assert kept(runs, size=2, name="light", verdicts="judged", score="verdict:j", quality_weight=0.1) == {"a2", "b1"}
-    with user_error("too-few-rows", "`size: 6`", "the 5 of 6", "at most 5"):
+    with user_error("rows-too-few", "`size: 6`", "the 5 of 6", "at most 5"):
         run(runs, "select_diverse", "all", of="runs", size=6, verdicts="judged", score="verdict:j")
 
 
@@ -146,17 +147,28 @@ def test_scores_prefer_the_better_ones_and_leave_out_unscored_ones(runs: Path) -
     ("quotas", "size", "names", "reasons"),
     [
         (
-            [{"by": "environment", "at_most": 1}],
+            [{"by": "environment_id", "at_most": 1}],
             3,
             {"a1", "b2", "c1"},
-            {"quota: environment=home", "quota: environment=shop"},
+            FULL,
         ),
-        (QUOTA_TASK, 4, {"a1", "a3", "b1", "c1"}, {"quota: task=t1", "quota: task=t3"}),
-        ([{"by": "outcome", "at_most": 1}], 2, {"a1", "a2"}, {"quota: outcome=success"}),
-        ([{"by": "environment"}], 3, {"a1", "b2", "c1"}, {"quota: environment=home", "quota: environment=shop"}),
-        ([{"by": "environment"}], 4, {"a1", "b1", "a3", "c1"}, {"quota: environment=home", "quota: environment=shop"}),
-        ([{"by": "environment", "at_most": 2}, {"by": "task", "at_most": 1}], 4, {"a1", "b1", "a3", "c1"}, None),
-        ([{"by": "extra.level", "at_most": 1}], 2, {"a1", "c1"}, {"quota: no extra.level"}),
+        (QUOTA_TASK, 4, {"a1", "a3", "b1", "c1"}, {"quota: task_id=t1", "quota: task_id=t3"}),
+        ([{"by": "outcome.status", "at_most": 1}], 2, {"a1", "a2"}, {"quota: outcome.status=success"}),
+        (
+            [{"by": "environment_id"}],
+            3,
+            {"a1", "b2", "c1"},
+            FULL,
+        ),
+        (
+            [{"by": "environment_id"}],
+            4,
+            {"a1", "b1", "a3", "c1"},
+            FULL,
+        ),
+        ([{"by": "environment_id", "at_most": 2}, {"by": "task_id", "at_most": 1}], 4, {"a1", "b1", "a3", "c1"}, None),
+        ([{"by": "extra.level", "at_most": 1}], 3, {"a1", "b1", "c1"}, set()),
+        ([{"by": "outcome.status", "share": 0.5}], 2, {"a1", "a2"}, {"quota: outcome.status=success"}),
     ],
 )
 def test_quotas_are_exact(
@@ -173,12 +185,12 @@ def test_quotas_are_exact(
     assert {name for name, (reason, _) in found.items() if reason is None} == names
     quota_reasons = {reason for reason, _ in found.values() if reason is not None and reason.startswith("quota")}
     assert quota_reasons == reasons if reasons is not None else quota_reasons
-    if quotas == [{"by": "environment"}] and size == 4:
+    if quotas == [{"by": "environment_id"}] and size == 4:
         counted = {name: n for name, n in manifest.metrics.items() if name.startswith("kept.")}
         assert sorted(counted.items()) == [
-            ("kept.environment=home", 2),
-            ("kept.environment=lab", 1),
-            ("kept.environment=shop", 1),
+            ("kept.environment_id=home", 2),
+            ("kept.environment_id=lab", 1),
+            ("kept.environment_id=shop", 1),
         ]
 
 
@@ -189,14 +201,14 @@ def test_quotas_by_family_skill_and_dataset(runs: Path) -> None:
     ]
     write_table(runs / "specs", [specs], EnvironmentSpec)
     write_table(runs / "tasks", [tasks], Task)
-    assert kept(runs, size=2, quotas=[{"by": "family"}], environments="specs") == {"a1", "c1"}
-    found, manifest = chosen(runs, name="s", size=2, quotas=[{"by": "skill", "at_most": 1}], tasks="tasks")
-    assert found["b1"][0] == "quota: skill=b"
+    assert kept(runs, size=2, quotas=[{"by": "environment.family"}], environments="specs") == {"a1", "c1"}
+    found, manifest = chosen(runs, name="s", size=2, quotas=[{"by": "task.skills", "at_most": 1}], tasks="tasks")
+    assert found["b1"][0] == "quota: task.skills=b"
     assert {name for name, (reason, _) in found.items() if reason is None} == {"a1", "c1"}
-    assert (manifest.metrics["kept.skill=a"], manifest.metrics["kept.skill=b"]) == (1, 1)
+    assert (manifest.metrics["kept.task.skills=a"], manifest.metrics["kept.task.skills=b"]) == (1, 1)
     rows = [run_of_source(dataset, None, name) for name, dataset in (("x", "d1"), ("y", "d1"), ("z", "d2"))]
     write(runs, *rows, name="sources")
-    assert kept(runs, 3, name="d", of="sources", size=2, quotas=[{"by": "dataset", "at_most": 1}]) == {"x", "z"}
+    assert kept(runs, 3, name="d", of="sources", size=2, quotas=[{"by": "source.dataset", "at_most": 1}]) == {"x", "z"}
 
 
 def test_accepted_ones_are_kept_and_count(runs: Path) -> None:
@@ -210,9 +222,9 @@ def test_accepted_ones_are_kept_and_count(runs: Path) -> None:
     assert found["a3"] == (None, pytest.approx(6 / 15))
     assert {name for name, (reason, _) in found.items() if reason is None} == {"a3", "c1", "b1"}
     assert manifest.metrics["accepted"] == 2
-    quota = [{"by": "environment", "at_most": 1}]
+    quota = [{"by": "environment_id", "at_most": 1}]
     assert kept(runs, name="q", size=3, quotas=quota, **accept) == {"a3", "c1", "b1"}
-    with user_error("too-few-rows", "2 trajectories are accepted", "`size` is 1"):
+    with user_error("rows-too-few", "2 trajectories are accepted", "`size` is 1"):
         run(runs, "select_diverse", "one", of="runs", size=1, **accept)
 
 
@@ -252,7 +264,7 @@ def test_clusters_give_one_of_each(runs: Path) -> None:
     # The largest cluster goes first in the second round, too.
     found, _ = chosen(runs, name="four", size=4, clusters=3, method="clusters", quotas=QUOTA_TASK, **best)
     assert {name for name, (reason, _) in found.items() if reason is None} == {"a3", "b2", "c1", "a2"}
-    assert (found["a1"][0], found["b1"][0]) == ("quota: task=t1", "quota: task=t3")
+    assert (found["a1"][0], found["b1"][0]) == ("quota: task_id=t1", "quota: task_id=t3")
 
 
 def test_where_and_selections_decide_first(runs: Path) -> None:
@@ -278,7 +290,7 @@ def test_tables_shards_and_their_order_do_not_matter(method: str, tmp_path: Path
         write(folder, *shuffled[:cut])
         write(folder, *shuffled[cut:], name="more")
         of = ["runs", "more"] if number % 2 else ["more", "runs"]
-        found.append(chosen(folder, 40, of=of, size=8, method=method, quotas=[{"by": "environment"}])[0])
+        found.append(chosen(folder, 40, of=of, size=8, method=method, quotas=[{"by": "environment_id"}])[0])
     assert found[0] == found[1] == found[2]
     assert sum(reason is None for reason, _ in found[0].values()) == 8
 
@@ -305,21 +317,21 @@ def test_what_has_no_features_is_chosen_last(tmp_path: Path) -> None:
 def test_more_than_there_are_is_refused(runs: Path) -> None:
     step = job(runs, "select_diverse", "few", of="runs", size=7)
     for refused in (lambda: step.parameters.check_inputs(step.inputs), step.run):
-        with user_error("too-few-rows", "`size: 7`", "the 6 trajectories", "at most 6"):
+        with user_error("rows-too-few", "`size: 7`", "the 6 trajectories", "at most 6"):
             refused()
     write(runs, name="nothing")
     empty = job(runs, "select_diverse", "none", of="nothing", size=1)
-    with user_error("too-few-rows", "the 0 trajectories"):
+    with user_error("rows-too-few", "the 0 trajectories"):
         empty.parameters.check_inputs(empty.inputs)
-    with user_error("too-few-rows", "`size: 5`", "environment", "let 3 of 6", "at most 3"):
-        run(runs, "select_diverse", "q", of="runs", size=5, quotas=[{"by": "environment", "at_most": 1}])
+    with user_error("rows-too-few", "`size: 5`", "environment_id", "let 3 of 6", "at most 3"):
+        run(runs, "select_diverse", "q", of="runs", size=5, quotas=[{"by": "environment_id", "at_most": 1}])
 
 
 @pytest.mark.parametrize(
     ("by", "words"),
     [
-        ("dataset", ("quotas: dataset", "task, environment, outcome")),
-        ("extra.levle", ("quotas: extra.levle", "extra.level", "Did you mean 'extra.level'?")),
+        ("source.dataset", ("`quotas`", "none of 2 rows has a value of source.dataset")),
+        ("extra.levle", ("value of extra.levle", "Did you mean 'extra.level'?")),
     ],
 )
 def test_a_quota_on_what_no_trajectory_has_is_refused(by: str, words: tuple[str, ...], tmp_path: Path) -> None:
@@ -338,9 +350,9 @@ def test_a_quota_on_what_no_trajectory_has_is_refused(by: str, words: tuple[str,
         ({"quality_weight": 0.2}, "rule-broken", "needs `score`"),
         ({"clusters": 4}, "rule-broken", "needs `method: clusters`"),
         ({"method": "clusters", "size": 1}, "rule-broken", "one cluster"),
-        ({"quotas": [{"by": "enviroment"}]}, "rule-broken", "Did you mean 'environment'?"),
-        ({"quotas": [{"by": "skill"}]}, "rule-broken", "give `at_most`"),
-        ({"quotas": [{"by": "task"}, {"by": "task"}]}, "rule-broken", "'task' twice"),
+        ({"quotas": [{"by": "task.skills"}]}, "rule-broken", "give `at_most`"),
+        ({"quotas": [{"by": "task_id", "at_most": 1, "share": 0.5}]}, "rule-broken", "one of them"),
+        ({"quotas": [{"by": "task_id"}, {"by": "task_id"}]}, "rule-broken", "'task_id' twice"),
         ({"score": "best"}, "rule-broken", "no score"),
     ],
 )
@@ -352,11 +364,12 @@ def test_mistakes(parameters: dict[str, Any], code: str, words: str) -> None:
 @pytest.mark.parametrize(
     ("parameters", "code", "words"),
     [
-        ({"quotas": [{"by": "family"}]}, "needs-another-key", "environments"),
-        ({"quotas": [{"by": "skill", "at_most": 1}]}, "needs-another-key", "tasks"),
+        ({"quotas": [{"by": "environment.family"}]}, "needs-another-key", "environments"),
+        ({"quotas": [{"by": "task.skills", "at_most": 1}]}, "needs-another-key", "tasks"),
         ({"score": "verdict:judge"}, "needs-another-key", "verdicts"),
         ({"accept": [{"label": "ok", "equals": "yes"}]}, "needs-another-key", "labels"),
         ({"tasks": "runs"}, "wrong-record-type", "tasks"),
+        ({"quotas": [{"by": "environment_ids"}]}, "field-missing", "Did you mean 'environment_id'?"),
     ],
 )
 def test_tables_that_are_missing_or_wrong(parameters: dict[str, Any], code: str, words: str, runs: Path) -> None:
@@ -366,7 +379,7 @@ def test_tables_that_are_missing_or_wrong(parameters: dict[str, Any], code: str,
 
 def test_a_table_that_no_quota_asks_is_refused(runs: Path) -> None:
     write_table(runs / "tasks", [[task("t1")]], Task)
-    with user_error("key-not-for-this", "`tasks`"):
+    with user_error("key-not-for-this", "no quota asks `tasks`"):
         job(runs, "select_diverse", "few", of="runs", size=2, tasks="tasks")
 
 

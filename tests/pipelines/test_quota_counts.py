@@ -8,11 +8,11 @@ import random
 import numpy as np
 import pytest
 
-from agentmill.pipelines.quotas import Quota, equal_shares, full, take
+from agentmill.pipelines.quota_counts import QuotaCount, equal_shares, full, take
 
 
-def quota(*values: str, at_most: int | None = None) -> Quota:
-    made = Quota("room", at_most)
+def quota(*values: str, at_most: int | None = None) -> QuotaCount:
+    made = QuotaCount("room", at_most)
     for each in values:
         made.add(each.split())
     return made
@@ -25,7 +25,9 @@ def test_a_value_is_full_after_so_many() -> None:
     room.take(0)
     assert [room.full(row) for row in range(5)] == ["room=hall", "room=hall", None, None, "room=hall"]
     room.take(3)
-    assert room.full(3) == "no room"
+    # One without a value is not bounded.
+    assert room.full(3) is None
+    assert (room.of(3), room.of(4), room.distinct) == ([], ["room=hall", "room=kitchen"], 2)
     room.start(9, [])
     assert room.full(0) is None
 
