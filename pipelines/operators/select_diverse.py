@@ -2,7 +2,7 @@
 
 Small sets that were chosen well may teach as much as large ones (LIMI has 78 rows, arXiv:2509.17567). Memory of a
 worker, besides one row group: an id and a sketch of at most ``most_features`` features of each trajectory; with 128 of
-them 0.6 kB per trajectory while tables are read, and 3 kB while some are chosen. Every worker chooses for itself.
+them 0.6 kB per trajectory while tables are read, and up to 3 kB later. Every worker chooses for itself.
 """
 
 from __future__ import annotations
