@@ -11,9 +11,10 @@ import math
 from array import array
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
-from hashlib import blake2b
 
 import msgspec
+
+from agentmill.schemas.ids import random_key
 
 Value = tuple[int, Hashable]
 """(number of the quota, value of its field)"""
@@ -39,13 +40,7 @@ class Pool:
 
     def order(self, seed: int) -> list[int]:
         """The rows in the order in which they are drawn."""
-
-        def priority(row: int) -> tuple[bytes, str]:
-            # A keyed digest, so that ids that follow each other are drawn as any others.
-            digest = blake2b(self.ids[row].encode(), digest_size=8, key=seed.to_bytes(8, "big")).digest()
-            return digest, self.ids[row]
-
-        return sorted(range(len(self.ids)), key=priority)
+        return sorted(range(len(self.ids)), key=lambda row: (random_key(self.ids[row], seed), self.ids[row]))
 
 
 class Mixture(msgspec.Struct, frozen=True):

@@ -72,6 +72,7 @@ ELSEWHERE = {
         "operators/test_first_error.py": "operators/error_search",
         "operators/test_operator.py": "operators/registry",
         "operators/test_propose.py": "operators/admit operators/evolve",
+        "operators/test_select_diverse.py": "operators/diverse_pool",
         "operators/test_selection.py": "operators/filter",
         "publish/test_card.py": "publish/facts publish/scan publish/text_columns",
         "publish/test_push.py": "publish/difference",

@@ -18,13 +18,13 @@ from agentmill.pipelines.engine.operation import AnyOperation, Blamed, Result, R
 from agentmill.pipelines.mixture import Mixture, Pool, draw, largest, shares
 from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames, expect, tables_of
 from agentmill.pipelines.operators.quality import counter
-from agentmill.pipelines.operators.quotas import SIDE_ROLES, Quota, QuotaValues
+from agentmill.pipelines.operators.quotas import SIDE_ROLES, Quota, QuotaValues, check_quotas
 from agentmill.pipelines.operators.row_texts import copies_of, texts_to_count
 from agentmill.pipelines.operators.selection import FilterParameters, SelectionOperation, kept_notes
 from agentmill.pipelines.quality import Count
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError, near_match
-from agentmill.schemas.record_kinds import ANNOTATION_ROLES, RECORD_KINDS, TRAINING_ROWS
+from agentmill.schemas.record_kinds import ANNOTATION_ROLES, TRAINING_ROWS
 from agentmill.schemas.records.manifest import Manifest
 from agentmill.schemas.records.record import Record
 from agentmill.schemas.records.trajectory import Trajectory
@@ -119,19 +119,7 @@ class Mix(FilterParameters):
                     "filter the trajectories in the step that makes rows of them",
                     ErrorCode.KEY_NOT_FOR_THIS,
                 )
-        for quota in self.quotas:
-            quota.check(RECORD_KINDS[record].type)
-        for role, wanted in SIDE_ROLES.items():
-            asked = next((quota for quota in self.quotas if quota.role == role), None)
-            if asked is not None and role not in reads:
-                raise UserError(f"the quota by {asked.by} needs `{role}`", ErrorCode.NEEDS_ANOTHER_KEY)
-            if role in reads:
-                expect(reads, role, wanted.__name__)
-                if asked is None:
-                    raise UserError(
-                        f"no quota asks `{role}`\nleave it out, or give a quota by {role.removesuffix('s')}.FIELD",
-                        ErrorCode.KEY_NOT_FOR_THIS,
-                    )
+        check_quotas(self.quotas, record, reads)
         return "Selection" if record == "Trajectory" else record
 
     def annotations(self) -> Sequence[str]:

@@ -1,4 +1,4 @@
-"""Quotas of a mixture: at most so many rows, or such a share, for each value of a field.
+"""Quotas of a mixture or a selection: at most so many rows, or such a share, for each value of a field.
 
 A field is one of the row itself, or of its task, its environment or its trajectory in another table:
 ``environment_id``, ``task.skills``, ``environment.family``, ``trajectory.source.dataset``.
@@ -14,11 +14,11 @@ from typing import Any
 import msgspec
 from pydantic import Field, model_validator
 
-from agentmill.pipelines.operators.operator import Inputs, tables_of
+from agentmill.pipelines.operators.operator import Inputs, expect, tables_of
 from agentmill.schemas.arrow.layout import field_type, layout
 from agentmill.schemas.config import Config
 from agentmill.schemas.error_codes import ErrorCode
-from agentmill.schemas.errors import UserError
+from agentmill.schemas.errors import UserError, near_match
 from agentmill.schemas.record_kinds import RECORD_KINDS
 from agentmill.schemas.records.record import Record
 from agentmill.schemas.records.rows import PreferenceRow
@@ -83,11 +83,33 @@ class Quota(Config):
             raise UserError(f"quotas: {error}\n{fields}", ErrorCode.FIELD_MISSING) from error
 
 
-class QuotaValues:
-    """The values that rows have in the field of a quota. Pickles as paths; each worker loads other tables once."""
+def check_quotas(quotas: Sequence[Quota], record: str, reads: Mapping[str, Sequence[str]]) -> None:
+    """Raises ``UserError`` for a field that ``record`` has not, and for a table that is missing, or that none asks."""
+    for quota in quotas:
+        quota.check(RECORD_KINDS[record].type)
+    for role, wanted in SIDE_ROLES.items():
+        asked = next((quota for quota in quotas if quota.role == role), None)
+        if asked is not None and role not in reads:
+            raise UserError(f"the quota by {asked.by} needs `{role}`", ErrorCode.NEEDS_ANOTHER_KEY)
+        if role in reads:
+            expect(reads, role, wanted.__name__)
+            if asked is None:
+                raise UserError(
+                    f"no quota asks `{role}`\nleave it out, or give a quota by {role.removesuffix('s')}.FIELD",
+                    ErrorCode.KEY_NOT_FOR_THIS,
+                )
 
-    def __init__(self, quota: Quota, record: type[Record], inputs: Inputs) -> None:
+
+class QuotaValues:
+    """The values that rows have in the field of a quota. Pickles as paths; each worker loads other tables once.
+
+    ``parameter`` is what names the field, with its step, for messages.
+    """
+
+    def __init__(self, quota: Quota, record: type[Record], inputs: Inputs, parameter: str = "mix: `quotas`") -> None:
         self.by = quota.by
+        self._parameter = parameter
+        self._others: set[str] = set()
         self.without: set[str] = set()
         """The rows without any value, which no quota bounds."""
         self._field = quota.field
@@ -100,7 +122,7 @@ class QuotaValues:
 
     def load(self) -> None:
         """Read the field of the other tables, if it is one of theirs."""
-        self.without, self._known = set(), {}
+        self.without, self._known, self._others = set(), {}, set()
         for path in self._paths:
             assert self._owner is not None
             key = str(RECORD_KINDS[self._owner.__name__].key)
@@ -121,8 +143,8 @@ class QuotaValues:
         """Raises ``UserError`` if none of the rows has a value: a quota that bounds nothing is a mistake."""
         if ids and self.without.issuperset(ids):
             raise UserError(
-                f"mix: none of {len(ids):,} rows has a value of {self.by}, so the quota by it bounds nothing\n"
-                "leave the quota out, or name a field that the rows have",
+                f"{self._parameter}: none of {len(ids):,} rows has a value of {self.by}, so it has no effect\n"
+                f"leave it out, or name a field that the rows have.{near_match(self.by, self._others)}",
                 ErrorCode.FIELD_MISSING,
             )
 
@@ -139,12 +161,14 @@ class QuotaValues:
             for part in rest:
                 # Open fields are JSON text in their column.
                 found = msgspec.json.decode(found) if isinstance(found, str) else found
+                if isinstance(found, dict) and part not in found:
+                    self._others |= {self.by.removesuffix(part) + name for name in found}
                 found = found.get(part) if isinstance(found, dict) else None
             found = found if isinstance(found, list) else [found]
             yield tuple(_as_text(each) for each in found if each is not None)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_known": {}, "without": set()}
+        return {**self.__dict__, "_known": {}, "_others": set(), "without": set()}
 
 
 def _column(path: Path, record: type[Record], name: str) -> list[Any]:

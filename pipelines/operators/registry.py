@@ -79,6 +79,7 @@ OPERATORS = Operators(
         "quality": "agentmill.pipelines.operators.quality:Quality",
         "redact": "agentmill.pipelines.operators.redact:Redact",
         "revise": "agentmill.pipelines.operators.revise:Revise",
+        "select_diverse": "agentmill.pipelines.operators.select_diverse:SelectDiverse",
         "spec_env": "agentmill.pipelines.operators.spec_env:SpecEnv",
         "split": "agentmill.pipelines.operators.split:Split",
         "step_agreement": "agentmill.pipelines.operators.step_agreement:StepAgreement",

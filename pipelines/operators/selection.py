@@ -200,6 +200,10 @@ class TrajectoryFilter:
             annotations = annotations.with_inherited(self._index.of(ancestor_id), end)
         return annotations
 
+    def all_annotations(self, trajectory_id: str) -> Annotations:
+        """The annotations of a trajectory, chosen or not."""
+        return self._index.of(trajectory_id)
+
     def annotations(self, trajectory_id: str) -> Annotations:
         """The annotations of a trajectory that is chosen. Raises ``Unused`` for one that is left out."""
         annotations = self._index.of(trajectory_id)

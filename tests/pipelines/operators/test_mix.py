@@ -275,7 +275,7 @@ def test_what_does_not_go_with_the_tables(parameters: dict[str, Any], reads: str
 
 def test_a_quota_on_a_field_that_no_row_has(tmp_path: Path) -> None:
     write(tmp_path)
-    with user_error("field-missing", "none of 110 rows has a value of task_id"):
+    with user_error("field-missing", "mix: `quotas`", "none of 110 rows has a value of task_id"):
         mix(tmp_path, quotas=[{"by": "task_id", "at_most": 1}])
 
 

@@ -77,6 +77,7 @@ KNOWN: dict[str, tuple[dict[str, Any], dict[str, list[str]]]] = {
         {"policy": "p", "tasks": "t", "environments": "e", "attempts": 2},
         {"tasks": ["Task"], "environments": ["EnvironmentSpec"]},
     ),
+    "select_diverse": ({"of": "x", "size": 78}, {"of": ["Trajectory"]}),
     "spec_env": ({}, {}),
     "split": ({"of": "x"}, {"of": ["Trajectory"]}),
     "step_agreement": ({"of": "x", "branches": "b"}, {"of": ["Trajectory"], "branches": ["Trajectory"]}),
