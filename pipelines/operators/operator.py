@@ -69,6 +69,9 @@ class Operator(Config):
     model_roles: ClassVar[Mapping[str, str]] = {}
     """The roles of the models it uses, and the fields that name them."""
 
+    scorer_roles: ClassVar[Sequence[str]] = ()
+    """The roles of models that score text; all others write it."""
+
     sides: ClassVar[Sequence[str]] = ()
     """Tables that it writes besides its own: entries of ``SIDES``, which later steps know as ``NAME/SIDE``."""
 

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from agentmill.pipelines.serving.chat_template import BY_MARK, BY_MODEL_TYPE, chat_template, check_template, tool_parser
+from agentmill.pipelines.serving.chat_template import BY_MARK, BY_MODEL_TYPE, check_template, tool_parser
 from agentmill.pipelines.serving.models import ModelConfig, ServerConfig
 from agentmill.pipelines.serving.servers import plans_of
 from agentmill.pipelines.serving.vllm_command import vllm_command
+from agentmill.schemas.models import chat_template
 from tests.errors import user_error
 
 
