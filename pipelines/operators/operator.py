@@ -168,6 +168,8 @@ class Operator(Config):
         hidden = {*self.table_roles, *self.incidental, *self.model_roles.values(), *chain(*sampling.values())}
         parameters = self.model_dump(mode="json", by_alias=True, exclude=hidden)
         models = {role: context.models[role].identity(given) for role, given in sampling.items()}
+        for role in models.keys() & set(self.scorer_roles):
+            del models[role]["sampling"]  # it samples nothing
         return {**parameters, **({"models": models} if models else {})}
 
     def sampling(self, role: str) -> JsonObject:

@@ -305,12 +305,11 @@ class Planner:
             )
         base = self._declared_or_trained(training.model, step.where)
         scores = training.makes == REWARD_MODEL
+        learned = base.trained(str(base.model if training.keeps_adapter else step.folder), scores)
         if training.keeps_adapter:
-            self._adapters |= set() if scores else {step.name}
-            learned = serving(base, {**base.server.lora, step.name: str(step.folder)}, step.name)
-        else:
-            learned = base.trained(str(step.folder), scores)
+            learned = serving(learned, {**learned.server.lora, step.name: str(step.folder)}, step.name)
         if not scores:
+            self._adapters |= {step.name} if training.keeps_adapter else set()
             self._models[training.model.partition("@")[0]][LAST] = learned
         self._models[name] = {BASE: learned}
 
@@ -355,7 +354,7 @@ def check_kinds(step: Step) -> None:
         elif step.models[role].scores and not may_score:
             raise UserError(
                 f"model {name!r} is a reward model, which scores text and cannot act as `{role}`\n"
-                "name a model that writes; reward models are for the step scorer, and for tree_search with value: scorer",
+                "name a model that writes; reward models are for the step scorer and tree_search (value: scorer)",
                 ErrorCode.MODEL_OF_WRONG_KIND,
             )
 

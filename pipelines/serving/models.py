@@ -362,8 +362,14 @@ def check_scorer(config: ModelConfig, name: str) -> None:
             "expected policy: vllm with a reward model, or the name of a train_reward step before this one",
             ErrorCode.MODEL_OF_WRONG_KIND,
         )
+    if config.adapter is not None:
+        raise UserError(
+            f"model {name!r} is an adapter and cannot score\n"
+            "train it without lora.merge: false, or make a whole model of it with agentmill merge",
+            ErrorCode.MODEL_OF_WRONG_KIND,
+        )
     given = [f"server.{each}" for each in OF_SERVED_WRITERS if getattr(config.server, each)]
-    unused = [*sorted({"adapter", "extra_body", "sampling"} & config.given()), *given]
+    unused = [*sorted({"extra_body", "sampling"} & config.given()), *given]
     if unused:
         raise UserError(
             f"model {name!r} scores and writes nothing, so it has no `{unused[0]}`; leave it out",

@@ -42,7 +42,7 @@ class ScorerVerifier(ModelVerifier):
 
     @model_validator(mode="after")
     def _steps_to_join(self) -> ScorerVerifier:
-        if self.rows == "trajectory" and "whole" in self.model_fields_set:
+        if self.rows == "trajectory" and self.whole != "last":
             raise ValueError("`whole` goes with `rows: step`; a trajectory that is scored once has one score")
         return self
 
