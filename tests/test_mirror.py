@@ -79,7 +79,6 @@ ELSEWHERE = {
         "serving/test_models.py": "serving/vllm_command",
         "serving/test_servers.py": "processes/identity processes/supervise serving/server_process",
         "sources/test_reading.py": "sources/files sources/planning",
-        "test_quality.py": "operators/quality",
         "view/test_build.py": "view/annotations view/js_shards view/runs view/sources",
     },
 }

@@ -21,7 +21,7 @@ from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.records.verdict import Verdict
 from agentmill.synthesis.policies import make_policies
 from agentmill.synthesis.policies.policy import Policy, PolicySettings, exhausted
-from agentmill.synthesis.rollouts.call_budget import Budget, meter, tokens_of
+from agentmill.synthesis.rollouts.call_budget import Budget, metered_policy, tokens_of
 from agentmill.synthesis.verifiers.judging import Judge, Panel, judge_name
 from agentmill.synthesis.verifiers.verifier import ModelVerifier, findings
 
@@ -83,7 +83,7 @@ class ScoredVerify(ModelVerify):
 
     def settings(self, models: Mapping[str, ServedModel]) -> dict[str, PolicySettings]:
         """How the reward model is asked."""
-        return {SCORER: models[SCORER].scorer_settings(self.tokenizer)}
+        return {role: model.scorer_settings(self.tokenizer) for role, model in models.items()}
 
 
 class JudgedVerify(ModelVerify):
@@ -183,7 +183,7 @@ class Judging(AsyncOperation[Trajectory, Verdict]):
         if task is None and self._tasks is not None:
             return [no_task(self.name, input_id, record)]
         budget = self._budgets[input_id] = Budget(None, None)
-        judges = [Judge(judge_name(each), meter(each, role, budget)) for role, each in self._policies.items()]
+        judges = [Judge(judge_name(each), metered_policy(each, role, budget)) for role, each in self._policies.items()]
         found = findings(self._verifier, record, await self._verifier.judge(task, record, Panel(judges, self._seed)))
         del self._budgets[input_id]
         sides = {LABELS: found.labels} if found.labels else {}

@@ -75,7 +75,7 @@ def tokens_of(usage: Usage) -> dict[str, float]:
 
 def metered(exploration: Exploration, budget: Budget) -> Exploration:
     """``exploration`` with policies whose calls ``budget`` counts."""
-    policies = {role: meter(policy, role, budget) for role, policy in exploration.policies.items()}
+    policies = {role: metered_policy(policy, role, budget) for role, policy in exploration.policies.items()}
     return msgspec.structs.replace(exploration, policies=policies)
 
 
@@ -115,6 +115,6 @@ class MeteredScorer(Metered):
         return score
 
 
-def meter(policy: Policy, role: str, budget: Budget) -> Metered:
+def metered_policy(policy: Policy, role: str, budget: Budget) -> Metered:
     """A policy whose calls ``budget`` counts; one that scores still does."""
     return MeteredScorer(policy, policy, role, budget) if isinstance(policy, Scorer) else Metered(policy, role, budget)

@@ -156,6 +156,14 @@ def test_a_server_that_writes_ends_the_step(runs: Path) -> None:
         made(job(runs, "scorer", "scores", scorer(), **GIVEN), writing)
 
 
+def test_a_reward_model_of_ours_brings_its_tokenizer() -> None:
+    managed = ServedModel.of(ModelConfig(policy="vllm", model=str(tiny_model()), sampling={"temperature": 0.5}))
+    settings = managed.scorer_settings()
+    assert (settings.tokenizer, settings.sampling, settings.revision) == (str(tiny_model()), {}, managed.revision)
+    assert managed.scorer_settings("elsewhere").tokenizer == "elsewhere"
+    assert managed.settings({}).tokenizer is None
+
+
 MANAGED = {"policy": "vllm", "model": str(tiny_model())}
 REMOTE = {"policy": "vllm", "model": "m", "endpoints": ["http://x/v1"]}
 

@@ -15,7 +15,7 @@ from agentmill.schemas.records.rows import Message
 from agentmill.synthesis.policies import make_policies, make_policy
 from agentmill.synthesis.policies.policy import ContextOverflow, Conversation, PolicyError, PolicySettings, Rejected
 from agentmill.synthesis.policies.reward_model import RewardModel, Shown, read_score, scorer_of, trained_on
-from agentmill.synthesis.rollouts.call_budget import Budget, BudgetSpent, meter
+from agentmill.synthesis.rollouts.call_budget import Budget, BudgetSpent, metered_policy
 from tests.builders import agent_message, instruction, seen, trajectory
 from tests.errors import user_error
 from tests.fake_openai import MODEL, FakeOpenAi, Reply, overflow, raw, score, status
@@ -135,7 +135,7 @@ async def test_it_writes_nothing() -> None:
 async def test_a_budget_counts_scores() -> None:
     async with served(score(1)) as (model, _):
         budget = Budget(1, None)
-        metered = scorer_of(meter(model, "scorer", budget))
+        metered = scorer_of(metered_policy(model, "scorer", budget))
         assert metered.shown is model.shown
         await metered.score("e1", QUESTION, None)
         with pytest.raises(BudgetSpent):
@@ -147,7 +147,7 @@ async def test_a_budget_counts_scores() -> None:
 def test_a_policy_that_writes_is_no_scorer() -> None:
     policies = make_policies({"actor": PolicySettings(policy="scripted", turns=["go"])})
     with pytest.raises(PolicyError, match="no_scorer"):
-        scorer_of(meter(policies["actor"], "actor", Budget(None, None)))
+        scorer_of(metered_policy(policies["actor"], "actor", Budget(None, None)))
 
 
 def trained(folder: Path, *views: tuple[str, dict[str, Any]]) -> Path:
