@@ -35,8 +35,8 @@ class Operators(Registry["type[Operator]"]):
 
             if not issubclass(loaded, ModelVerifier):
                 return verify.operator_of(loaded)
-            base = judged_verify.ScoredVerify if loaded.scored else judged_verify.JudgedVerify
-            return verify.operator_of(loaded, base)
+            asking = judged_verify.ScoredVerify if loaded.scored else judged_verify.JudgedVerify
+            return verify.operator_of(loaded, asking)
         if self[name] == STRATEGIES.get(name):
             from agentmill.pipelines.operators import rollout
 
