@@ -12,7 +12,17 @@ from agentmill.schemas.records.record import Record
 from agentmill.schemas.records.rows import PreferenceRow, PromptRow, ScorerRow, SftRow, TextRow, UnpairedRow
 from agentmill.schemas.records.task import EnvironmentSpec, Inspiration, Task
 from agentmill.schemas.records.trajectory import Trajectory
-from agentmill.schemas.records.verdict import Dropped, Image, Label, Node, Quality, Selection, Value, Verdict
+from agentmill.schemas.records.verdict import (
+    Dropped,
+    Image,
+    Label,
+    Node,
+    Quality,
+    Selection,
+    TaskSelection,
+    Value,
+    Verdict,
+)
 
 ViewKind = Literal["verdict", "label", "value", "selection", "row"]
 
@@ -53,6 +63,7 @@ _KINDS = (
     RecordKind(type=Label, key=None, role="labels", shown="label"),
     RecordKind(type=Value, key=None, role="values", shown="value"),
     RecordKind(type=Selection, key=None, role="selections", shown="selection"),
+    RecordKind(type=TaskSelection, key="task_id"),
     RecordKind(type=Node, key="node_id"),
     RecordKind(type=Quality, key="trajectory_id", role="quality"),
     RecordKind(type=Dropped, key="input_id"),

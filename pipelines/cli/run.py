@@ -15,11 +15,13 @@ from agentmill.pipelines.recipes.precheck import check_dry
 from agentmill.pipelines.recipes.runner import RETRY_ABOVE, SUMMARY, RunResult, run_plan
 from agentmill.pipelines.recipes.summary import (
     MEASURE_COLUMNS,
+    SELECTION_COLUMNS,
     Summary,
     evaluation_lines,
     measure_rows,
     next_commands,
     note_lines,
+    selection_rows,
     spending_of,
     stage_columns,
     stage_rows,
@@ -136,6 +138,9 @@ def show_finish(finish: RunResult) -> None:
     if not finish.made:
         log(f"nothing to do: all {len(summary.stages)} steps of {summary.name} were done before")
     table(f"{summary.name} (seed {summary.seed})", stage_columns(summary), [*stage_rows(summary), *total_rows(summary)])
+    if selections := selection_rows(summary):
+        say()
+        table("selections", SELECTION_COLUMNS, selections)
     for line in [*note_lines(summary), *summary.spending_notes]:
         say(line)
     if summary.evaluation:

@@ -20,10 +20,10 @@ from pydantic import Field, model_validator
 
 from agentmill.pipelines.duplicates import Groups, Linker, ShingleFile, SignatureTable, similarities, words_of
 from agentmill.pipelines.engine import stop
-from agentmill.pipelines.engine.operation import AnyOperation, Blamed, Result, RowOperation, Unit
+from agentmill.pipelines.engine.operation import AnyOperation, Result, Unit
 from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames, expect, tables_of
 from agentmill.pipelines.operators.pick import turns
-from agentmill.pipelines.operators.selection import FilterParameters, TrajectoryFilter, kept_notes
+from agentmill.pipelines.operators.selection import FilterParameters, SelectionOperation, TrajectoryFilter, kept_notes
 from agentmill.pipelines.operators.trajectory_index import stream
 from agentmill.pipelines.quality import texts_of
 from agentmill.schemas.ids import digest
@@ -124,9 +124,9 @@ class Duplicate(msgspec.Struct, frozen=True):
     def reason(self, near: float | None) -> str:
         """The reason of its selection. A member of a group may be less similar to the one kept than to another."""
         if self.similarity is None or near is None:
-            return f"duplicate of {self.kept}, equal"
+            return f"duplicate: equal to {self.kept}"
         through = " through others" if self.similarity < near else ""
-        return f"duplicate of {self.kept}{through}, Jaccard {self.similarity:.2f}"
+        return f"near_duplicate: of {self.kept}{through}, Jaccard {self.similarity:.2f}"
 
 
 class Census:
@@ -169,14 +169,11 @@ class Census:
                     yield each, first
 
 
-class Deduplication(RowOperation[Trajectory, Selection]):
+class Deduplication(SelectionOperation):
     """One selection per trajectory. ``score`` is the similarity to the one that is kept, 1 if they are equal."""
 
-    blamed: ClassVar[Blamed] = "curation"
-    chunk_rows: ClassVar[int] = 5_000
-
     def __init__(self, parameters: Dedup, choice: TrajectoryFilter, tables: Sequence[Table]) -> None:
-        super().__init__("dedup", Trajectory, Selection)
+        super().__init__("dedup")
         self._parameters = parameters
         self._size = parameters.shingle or SHINGLE[parameters.on]
         self._choice = choice
@@ -221,10 +218,8 @@ class Deduplication(RowOperation[Trajectory, Selection]):
             self._choice.annotations(name)
         except Unused as error:
             reason = error.reason
-            measures["not_chosen"] = 1
         else:
             if (found := self._duplicates.get(name)) is not None:
-                measures["equal" if found.similarity is None else "near"] = 1
                 reason = found.reason(self._parameters.near)
                 similarity = 1.0 if found.similarity is None else found.similarity
             elif name in self._empty:
@@ -235,10 +230,6 @@ class Deduplication(RowOperation[Trajectory, Selection]):
             trajectory_id=name, name=self._parameters.name, kept=reason is None, reason=reason, score=similarity
         )
         return [Result(input_id=unit[0], outputs=[selection], measures=measures)]
-
-    def measures(self, output: Selection) -> Mapping[str, float]:
-        """How many were kept."""
-        return {"kept": int(output.kept)}
 
     def _read(self, census: Census, table: SignatureTable | None) -> None:
         """Take every trajectory that is chosen into ``census``, and the signature of each new content."""

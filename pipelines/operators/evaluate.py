@@ -136,6 +136,7 @@ class Evaluate(TaskStep):
         """Every split needs tasks to play; a constrained model needs environments that list admissible actions."""
         check_constrained(self, inputs)
         check_chosen(inputs[TASKS], self.splits, self.share)
+        self._any_agent().check_inputs(inputs)
 
     def run(
         self, inputs: Inputs, models: Mapping[str, ModelConfig], context: StepContext, run: RunContext

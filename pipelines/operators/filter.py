@@ -7,10 +7,10 @@ from typing import Any, ClassVar, cast
 
 from pydantic import Field
 
-from agentmill.pipelines.engine.operation import AnyOperation, Blamed, Result, RowOperation, Unit
+from agentmill.pipelines.engine.operation import AnyOperation, Result, Unit
 from agentmill.pipelines.operators.annotations import COLUMNS, AnnotationIndex, check_annotation_needs, unasked_notes
 from agentmill.pipelines.operators.operator import Inputs, Operator, StepContext, TableNames, expect
-from agentmill.pipelines.operators.selection import kept_notes
+from agentmill.pipelines.operators.selection import SelectionOperation, kept_notes
 from agentmill.schemas.conditions import Condition
 from agentmill.schemas.errors import nearest
 from agentmill.schemas.record_kinds import ANNOTATION_ROLES
@@ -61,14 +61,11 @@ class Filter(Operator):
         return Filtering(self.name, self.where, AnnotationIndex(inputs))
 
 
-class Filtering(RowOperation[Trajectory, Selection]):
+class Filtering(SelectionOperation):
     """One selection per trajectory. ``score`` is empty: a condition holds or does not."""
 
-    blamed: ClassVar[Blamed] = "curation"
-    chunk_rows: ClassVar[int] = 5_000
-
     def __init__(self, selection: str, conditions: Sequence[Condition], index: AnnotationIndex) -> None:
-        super().__init__("filter", Trajectory, Selection)
+        super().__init__("filter")
         self._selection = selection
         self._conditions = list(conditions)
         self._index = index
@@ -88,10 +85,6 @@ class Filtering(RowOperation[Trajectory, Selection]):
             reason=None if failed is None else str(failed),
         )
         return [Result(input_id=unit[0], outputs=[selection], measures=dict(_absent(self._conditions, record)))]
-
-    def measures(self, output: Selection) -> Mapping[str, float]:
-        """How many were kept."""
-        return {"kept": int(output.kept)}
 
 
 def absent_notes(conditions: Sequence[Condition], manifest: Manifest) -> list[str]:

@@ -21,15 +21,13 @@ from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.records.verdict import Verdict
 from agentmill.synthesis.policies import make_policies
 from agentmill.synthesis.policies.policy import Policy, PolicySettings, exhausted
+from agentmill.synthesis.policies.reward_model import SCORER
 from agentmill.synthesis.rollouts.call_budget import Budget, metered_policy, tokens_of
 from agentmill.synthesis.verifiers.judging import Judge, Panel, judge_name
 from agentmill.synthesis.verifiers.verifier import ModelVerifier, findings
 
 ROLE = "judge"
 """Judges have the roles ``judge1``, ``judge2`` …, in the order of the recipe."""
-
-
-SCORER = "scorer"
 
 
 class ModelVerify(Verify):

@@ -95,9 +95,9 @@ class Lookup(Generic[R]):
         return {**self.__dict__, "_records": {}}
 
 
-def ids_of(table: Table) -> pa.ChunkedArray:
-    """The ids of a table's records; of annotations, those of the trajectories."""
-    key = key_of(table.record_type)
+def ids_of(table: Table, column: str | None = None) -> pa.ChunkedArray:
+    """The ids of a table's records, by default their own; of annotations, those of the trajectories."""
+    key = column or key_of(table.record_type)
     columns = [read_columns(path, table.record_type, [key])[key] for path in table.shards()]
     return pa.chunked_array([chunk for column in columns for chunk in column.chunks], pa.large_string())
 

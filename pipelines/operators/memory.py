@@ -14,8 +14,11 @@ from agentmill.pipelines.operators.rollout import Episodes
 from agentmill.pipelines.operators.rollout_operation import Actors, Rollout, SideTables
 from agentmill.pipelines.operators.selection import FilterParameters, TrajectoryFilter, Where
 from agentmill.pipelines.operators.trajectory_index import TrajectoryIndex
+from agentmill.schemas.error_codes import ErrorCode
+from agentmill.schemas.errors import UserError
 from agentmill.schemas.record_kinds import ANNOTATION_ROLES
 from agentmill.schemas.records.trajectory import Trajectory
+from agentmill.schemas.records.verdict import Selection
 from agentmill.schemas.views.view import Unused
 from agentmill.synthesis.rollouts.parameters import EpisodeParameters
 from agentmill.synthesis.rollouts.retrieval import Library, Retrieval, card_of
@@ -23,7 +26,13 @@ from agentmill.synthesis.rollouts.strategy import Exploration, Strategy
 from agentmill.synthesis.strategies.memory import Memory as MemoryStrategy
 from agentmill.synthesis.strategies.simulate import Imagine as ImagineStrategy
 
-OF_EXAMPLES = (*Retrieval.model_fields, *ANNOTATION_ROLES, "where", "verdict")
+OF_EXAMPLES = (
+    *Retrieval.model_fields,
+    *(role for role in ANNOTATION_ROLES if role != "selections"),
+    "where",
+    "verdict",
+)
+"""The parameters of ``imagine`` that need ``from``; selections may be of the tasks."""
 
 
 class Memory(FilterParameters, Episodes, MemoryStrategy):
@@ -132,6 +141,12 @@ class Imagine(FilterParameters, Episodes, ImagineStrategy):
         """Trajectories, from tasks."""
         if "from" in reads:
             expect(reads, "from", "Trajectory")
+        elif Selection.__name__ in reads.get("selections", ()):
+            raise UserError(
+                "`selections` of trajectories goes with `from`, the tables of earlier runs\n"
+                "give `from`, or name selections of tasks, as difficulty_band makes them",
+                ErrorCode.NEEDS_ANOTHER_KEY,
+            )
         self.check_filter_needs(reads)
         return super().writes(reads)
 

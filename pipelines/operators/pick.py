@@ -16,9 +16,9 @@ import msgspec
 from pydantic import Field, model_validator
 
 from agentmill.pipelines.engine import stop
-from agentmill.pipelines.engine.operation import AnyOperation, Blamed, Result, RowOperation, Unit
+from agentmill.pipelines.engine.operation import AnyOperation, Result, Unit
 from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames, expect, tables_of
-from agentmill.pipelines.operators.selection import FilterParameters, TrajectoryFilter, kept_notes
+from agentmill.pipelines.operators.selection import FilterParameters, SelectionOperation, TrajectoryFilter, kept_notes
 from agentmill.pipelines.operators.trajectory_index import TrajectoryIndex
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
@@ -119,14 +119,11 @@ class Candidate(msgspec.Struct, frozen=True):
     answer: str | None = None
 
 
-class Picking(RowOperation[Trajectory, Selection]):
+class Picking(SelectionOperation):
     """One selection per trajectory. Every worker reads through the tables once and ranks all of them."""
 
-    blamed: ClassVar[Blamed] = "curation"
-    chunk_rows: ClassVar[int] = 5_000
-
     def __init__(self, parameters: Pick, choice: TrajectoryFilter, contents: TrajectoryIndex) -> None:
-        super().__init__("pick", Trajectory, Selection)
+        super().__init__("pick")
         self._parameters = parameters
         self._choice = choice
         self._contents = contents
@@ -159,10 +156,6 @@ class Picking(RowOperation[Trajectory, Selection]):
         """The selection of a trajectory."""
         selection, measures = self._selections[record.trajectory_id], self._choice.measures(record.trajectory_id)
         return [Result(input_id=unit[0], outputs=[selection], measures=measures)]
-
-    def measures(self, output: Selection) -> Mapping[str, float]:
-        """How many were kept."""
-        return {"kept": int(output.kept)}
 
     def _candidate(self, trajectory: Trajectory, annotations: Annotations) -> Candidate:
         name, by = trajectory.trajectory_id, self._parameters.by

@@ -35,7 +35,7 @@ class Operators(Registry["type[Operator]"]):
 
             if not issubclass(loaded, ModelVerifier):
                 return verify.operator_of(loaded)
-            asking = judged_verify.ScoredVerify if loaded.scored else judged_verify.JudgedVerify
+            asking = judged_verify.ScoredVerify if loaded.asks_scorer else judged_verify.JudgedVerify
             return verify.operator_of(loaded, asking)
         if self[name] == STRATEGIES.get(name):
             from agentmill.pipelines.operators import rollout
@@ -63,6 +63,7 @@ OPERATORS = Operators(
         "check_tokens": "agentmill.pipelines.operators.check_tokens:CheckTokens",
         "combine": "agentmill.pipelines.operators.combine:Combine",
         "dedup": "agentmill.pipelines.operators.dedup:Dedup",
+        "difficulty_band": "agentmill.pipelines.operators.difficulty_band:DifficultyBand",
         "evaluate": "agentmill.pipelines.operators.evaluate:Evaluate",
         "evolve": "agentmill.pipelines.operators.evolve:Evolve",
         "expert": "agentmill.pipelines.operators.rollout:Expert",

@@ -24,7 +24,7 @@ class Revise(Episodes, ReviseStrategy):
     """New attempts at tasks after feedback on earlier ones, or episodes in which invalid actions are corrected."""
 
     strategy_type: ClassVar[type[EpisodeParameters]] = ReviseStrategy
-    table_roles: ClassVar[Sequence[str]] = ("tasks", "of", "environments")
+    table_roles: ClassVar[Sequence[str]] = ("tasks", "of", "environments", "selections")
     model_roles: ClassVar[Mapping[str, str]] = {**Episodes.model_roles, "critic": "critic"}
 
     of: TableNames | None = Field(

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self, cast
 
+import msgspec
 from pydantic import Field, create_model, model_validator
 
 from agentmill.pipelines.engine.operation import AnyOperation
@@ -13,6 +14,7 @@ from agentmill.pipelines.operators.annotations import check_constrained
 from agentmill.pipelines.operators.lookup import Lookup
 from agentmill.pipelines.operators.operator import Inputs, Operator, StepContext, TableNames, expect, tables_of
 from agentmill.pipelines.operators.rollout_operation import NODES, Actors, Rollout, SideTables
+from agentmill.pipelines.operators.selection import SelectionParameters
 from agentmill.pipelines.operators.splits import check_chosen
 from agentmill.pipelines.serving.models import ModelConfig, check_tokenizer_known
 from agentmill.pipelines.serving.served_model import ServedModel
@@ -21,15 +23,17 @@ from agentmill.schemas.errors import UserError, near_match
 from agentmill.schemas.records.manifest import Manifest
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.task import EnvironmentSpec, Task
+from agentmill.schemas.records.verdict import TaskSelection
 from agentmill.schemas.views.view import Unused
 from agentmill.synthesis.policies.policy import PolicySettings
+from agentmill.synthesis.policies.reward_model import SCORER
 from agentmill.synthesis.rollouts.parameters import EpisodeParameters
 from agentmill.synthesis.rollouts.roles import NotInTask
 from agentmill.synthesis.rollouts.step import ACTOR
 from agentmill.synthesis.rollouts.strategy import Strategy
 from agentmill.synthesis.strategies.multi_agent import MultiAgent as MultiAgentStrategy
 from agentmill.synthesis.strategies.sample import Sample
-from agentmill.synthesis.strategies.search.search import CRITIC, SCORER
+from agentmill.synthesis.strategies.search.search import CRITIC
 from agentmill.synthesis.strategies.tree_search import UNSCORED
 from agentmill.synthesis.strategies.tree_search import TreeSearch as TreeSearchStrategy
 
@@ -153,19 +157,31 @@ class Acting(EpisodeParameters, Operator):
         return context.seed if self.seed is None else self.seed
 
 
-class Episodes(Acting):
+class Episodes(SelectionParameters, Acting):
     """Episodes of tasks. ``operator_of`` makes an operator of any strategy."""
 
     primary: ClassVar[str] = "tasks"
     verb: ClassVar[str | None] = "rollout"
-    table_roles: ClassVar[Sequence[str]] = ("tasks", "environments")
+    table_roles: ClassVar[Sequence[str]] = ("tasks", "environments", "selections")
+    selectable: ClassVar[Sequence[str]] = (TaskSelection.__name__,)
 
     tasks: TableNames = Field(description="tables of tasks")
 
     def writes(self, reads: Mapping[str, Sequence[str]]) -> str:
         """Trajectories, from tasks."""
         expect(reads, "tasks", "Task")
+        self.check_selections(reads)
         return super().writes(reads)
+
+    def check_inputs(self, inputs: Inputs) -> None:
+        """As ``Acting.check_inputs``; selections of tasks must be of these."""
+        super().check_inputs(inputs)
+        self.selected(inputs, inputs["tasks"], TaskSelection)
+
+    def side_tables(self, inputs: Inputs) -> SideTables:
+        """With what decides which tasks are played, too."""
+        selected = self.selected(inputs, tables_of(inputs, "tasks"), TaskSelection)
+        return msgspec.structs.replace(super().side_tables(inputs), selected=selected)
 
     def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
         """The episodes."""

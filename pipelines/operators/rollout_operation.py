@@ -12,6 +12,7 @@ import msgspec
 
 from agentmill.pipelines.engine.operation import AsyncOperation, Blamed, Result, Unit, identity
 from agentmill.pipelines.operators.lookup import Lookup
+from agentmill.pipelines.operators.selection_tables import Selected
 from agentmill.pipelines.operators.splits import chosen
 from agentmill.schemas.records.record import Record
 from agentmill.schemas.records.task import EnvironmentSpec, Task
@@ -47,16 +48,26 @@ class Actors(Record):
 
 
 class SideTables(msgspec.Struct, frozen=True, kw_only=True):
-    """What the records of a rollout refer to: environments, and the ``tasks`` of trajectories."""
+    """What the records of a rollout refer to: environments, and the ``tasks`` of trajectories.
+
+    ``selected`` decides which tasks are played.
+    """
 
     environments: Lookup[EnvironmentSpec]
     tasks: Lookup[Task] | None = None
+    selected: Selected | None = None
 
     def load(self) -> None:
         """Read all of it. Raises ``UserError``."""
         self.environments.load()
         if self.tasks is not None:
             self.tasks.load()
+        if self.selected is not None:
+            self.selected.load()
+
+    def not_selected(self, record: Task | Trajectory) -> Unused | None:
+        """Why a record is not selected; ``None`` for one that is. Raises ``UserError`` as ``load``."""
+        return None if self.selected is None else self.selected.refusal(identity(record))
 
     def task(self, record: Task | Trajectory) -> Task | None:
         """The task of a record, if it is known."""
@@ -111,8 +122,10 @@ class Rollout(AsyncOperation[Task | Trajectory, Trajectory]):
         return exhausted(self._policies.values())
 
     def count(self, record: Task | Trajectory) -> int:
-        """Pieces of a record that is wanted; one that will be refused is one, too."""
-        return max(1, self._strategy.count(record)) if self.wanted(record) else 0
+        """Pieces of a record that is wanted; one that is not selected, or will be refused, is one, too."""
+        if not self.wanted(record):
+            return 0
+        return 1 if self._tables.not_selected(record) else max(1, self._strategy.count(record))
 
     def wanted(self, record: Task | Trajectory) -> bool:
         """Whether a task, or that of a trajectory, is among those to be played."""
@@ -138,7 +151,7 @@ class Rollout(AsyncOperation[Task | Trajectory, Trajectory]):
         """One unit per piece, with its exploration; pieces that cannot be begun are numbered."""
         if not self.count(record):
             return []
-        refused = self.refused(record)
+        refused = self._tables.not_selected(record) or self.refused(record)
         if refused is not None:
             return [Unit([identity(record)], refused)]
         exploration = self._exploration(record)
@@ -151,7 +164,11 @@ class Rollout(AsyncOperation[Task | Trajectory, Trajectory]):
         (trajectory_id,) = unit
         if isinstance(unit.data, Unused):
             letter = Dropped(
-                input_id=trajectory_id, stage=self.name, reason=unit.data.reason, blamed="input", detail=str(unit.data)
+                input_id=trajectory_id,
+                stage=self.name,
+                reason=unit.data.reason,
+                blamed="curation" if unit.data.reason == "not_selected" else "input",
+                detail=str(unit.data),
             )
             return [Result(input_id=trajectory_id, dropped=letter)]
         if unit.data is None:
@@ -163,7 +180,10 @@ class Rollout(AsyncOperation[Task | Trajectory, Trajectory]):
         del self._budgets[trajectory_id]
         trajectories = [each for each in found if isinstance(each, Trajectory)]
         nodes = [each for each in found if isinstance(each, Node)]
-        return [Result(input_id=trajectory_id, outputs=trajectories, sides={NODES: nodes} if nodes else {})]
+        sides = {NODES: nodes} if nodes else {}
+        selected = self._tables.selected
+        measures = {} if selected is None else selected.measures(identity(record))
+        return [Result(input_id=trajectory_id, outputs=trajectories, sides=sides, measures=measures)]
 
     def dropped_measures(self, unit: Unit) -> Mapping[str, float]:
         """Tokens and costs of a piece that is dropped, as ``lost_…``."""

@@ -1,162 +1,133 @@
-"""``selections`` of a step: which trajectories the tables of selections keep, one table or several together.
-
-selections: picked                                      # what the table keeps
-selections: [deduped, picked]                           # what each of the tables keeps that knows the trajectory
-selections: {any: [short, solved]}                      # what one of them keeps
-selections: {all: [deduped, picked], strict: true}      # and nothing that no table knows
-
-A trajectory that no table knows stays, unless ``strict``: seeds of another source are not lost by a selection that was
-made before they came in.
-"""
+"""Operators that select, and operators that take what others selected: their parameters, results and counts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Literal
 
-import pyarrow.compute as pc
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 
+from agentmill.pipelines.engine.operation import Blamed, RowOperation
 from agentmill.pipelines.operators.annotations import AnnotationIndex, check_annotation_needs, unasked_notes
 from agentmill.pipelines.operators.lineage import Lineage
-from agentmill.pipelines.operators.lookup import Shards, ids_of
 from agentmill.pipelines.operators.operator import Inputs, Operator, StepContext, TableNames, expect, tables_of
+from agentmill.pipelines.operators.selection_tables import Selected, SelectionTables, check_overlap
 from agentmill.schemas.conditions import AnnotationNeed
-from agentmill.schemas.config import Config
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.record_kinds import ANNOTATION_ROLES
 from agentmill.schemas.records.manifest import Manifest
-from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.records.record import JsonObject, Record
 from agentmill.schemas.records.trajectory import Trajectory
-from agentmill.schemas.records.verdict import Dropped, Selection
+from agentmill.schemas.records.verdict import Dropped, Selection, TaskSelection
 from agentmill.schemas.tables import Table
 from agentmill.schemas.views.annotations import Annotations
 from agentmill.schemas.views.view import Unused
 
-COLUMNS = ["item", "reason"]
+LEFT_OUT = "left_out."
+"""Before the code of a reason in the metrics of a table of selections: so many records are not kept for it."""
 
 
-class Selections(Config):
-    """Tables of selections and how they go together: ``all`` that know a trajectory keep it, or ``any`` of them."""
+class SelectionOperation(RowOperation[Trajectory, Selection]):
+    """One selection per trajectory; the manifest counts those kept, and those left out by the code of the reason."""
 
-    all: TableNames | None = Field(default=None, description="each table that knows a trajectory must keep it")
-    any: TableNames | None = Field(default=None, description="one table that keeps a trajectory is enough")
-    strict: bool = Field(default=False, description="what no table knows is dropped; otherwise it stays")
+    blamed: ClassVar[Blamed] = "curation"
+    chunk_rows: ClassVar[int] = 5_000
 
-    @model_validator(mode="after")
-    def _one_list(self) -> Selections:
-        if (self.all is None) == (self.any is None):
-            raise ValueError("expected one of `all` and `any`, for example {any: [short, solved]}")
-        return self
+    def __init__(self, name: str) -> None:
+        super().__init__(name, Trajectory, Selection)
 
-    @property
-    def names(self) -> list[str]:
-        """The tables."""
-        return list(self.all or self.any or ())
-
-    def rule(self) -> JsonObject:
-        """How the tables go together, without their names."""
-        return {"keep": "all" if self.any is None else "any", "strict": self.strict}
+    def measures(self, output: Selection) -> Mapping[str, float]:
+        """As ``selection_measures``."""
+        return selection_measures(output)
 
 
-def _as_mapping(value: Any) -> Any:
-    return {"all": value} if isinstance(value, str | list) else value
+def selection_measures(output: Selection | TaskSelection) -> Mapping[str, float]:
+    """How many were kept, and why others were not."""
+    return {"kept": 1} if output.kept else {"kept": 0, f"{LEFT_OUT}{reason_code(output.reason)}": 1}
 
 
-SelectionTables = Annotated[Selections, BeforeValidator(_as_mapping)]
-"""``Selections``; the name of a table, or a list of them, is short for ``all``."""
+def reason_code(reason: str | None) -> str:
+    """The code of a reason, without the details that follow a colon."""
+    return (reason or "no reason").partition(":")[0]
 
 
-class Selected:
-    """What tables of selections decide. Pickles as paths; each worker loads it once."""
-
-    def __init__(self, tables: Iterable[Table], given: Selections) -> None:
-        self._tables = [(str(table.folder), Shards([table], Selection, COLUMNS)) for table in tables]
-        self._any = given.any is not None
-        self._strict = given.strict
-        self._reasons: dict[str, str | None] = {}
-
-    def load(self) -> None:
-        """Read the tables. Raises ``UserError`` for one that cannot be read, contradicts itself or selects steps."""
-        self._reasons = {}
-        for folder, shards in self._tables:
-            for trajectory_id, reason in _decisions(folder, shards).items():
-                if not self._decided(trajectory_id):
-                    self._reasons[trajectory_id] = reason
-
-    def _decided(self, trajectory_id: str) -> bool:
-        """Whether no further table changes the decision: under ``any`` one that keeps, under ``all`` one that drops."""
-        return self.knows(trajectory_id) and (self._reasons[trajectory_id] is None) is self._any
-
-    def knows(self, trajectory_id: str) -> bool:
-        """Whether any of the tables selects or drops it."""
-        return trajectory_id in self._reasons
-
-    def check(self, trajectory_id: str) -> None:
-        """Raises ``Unused`` for a trajectory that is not kept."""
-        if not self.knows(trajectory_id):
-            if self._strict:
-                raise Unused("not_selected", "no selection knows it (strict: true)")
-            return
-        reason = self._reasons[trajectory_id]
-        if reason is not None:
-            raise Unused("not_selected", reason)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_reasons": {}}
-
-
-def _decisions(folder: str, shards: Shards[Selection]) -> dict[str, str | None]:
-    """Why a table does not keep a trajectory, ``None`` where it does. Selections of several names must all keep it."""
-    rows: dict[tuple[str, str], Selection] = {}
-    reasons: dict[str, str | None] = {}
-    for row in shards:
-        if row.item is not None:
-            raise UserError(
-                f"{folder} selects steps (item {row.item}); expected selections of whole trajectories",
-                ErrorCode.SELECTION_OF_STEPS,
-            )
-        shards.put(rows, (row.trajectory_id, row.name), row, f"{row.name!r} of trajectory {row.trajectory_id}")
-        reason = None if row.kept else row.reason or f"selection {row.name!r}"
-        reasons[row.trajectory_id] = reasons.get(row.trajectory_id) or reason
-    return reasons
+def selection_counts(manifest: Manifest) -> dict[str, Any]:
+    """How many records a table of selections keeps, and how many not by reason; empty for other tables."""
+    if manifest.record not in (Selection.__name__, TaskSelection.__name__):
+        return {}
+    reasons = {name.removeprefix(LEFT_OUT): int(n) for name, n in manifest.metrics.items() if name.startswith(LEFT_OUT)}
+    return {"kept": int(manifest.metrics.get("kept", 0)), "left_out": reasons}
 
 
 def kept_notes(manifest: Manifest) -> list[str]:
     """A warning where a table of selections keeps nothing."""
     if not manifest.counts.written or manifest.metrics.get("kept", 0):
         return []
-    return [f"warning: none of {manifest.counts.written:,} trajectories is kept; the reasons are in the table"]
+    things = "tasks" if manifest.record == TaskSelection.__name__ else "trajectories"
+    return [f"warning: none of {manifest.counts.written:,} {things} is kept; the reasons are in the table"]
 
 
-def check_overlap(selections: Sequence[Table], trajectories: Sequence[Table]) -> None:
-    """Raises ``UserError`` for a table of selections that knows none of the trajectories, and so would do nothing."""
-    known = [ids_of(table) for table in trajectories]
-    for table in selections:
-        ids = ids_of(table).combine_chunks()
-        if any(map(len, known)) and len(ids) and not any(pc.any(pc.is_in(own, ids)).as_py() for own in known):
-            folders = " and ".join(str(each.folder) for each in trajectories)
+class SelectionParameters(Operator):
+    """Parameters of an operator that takes some of its records, by tables of selections."""
+
+    selectable: ClassVar[Sequence[str]] = (Selection.__name__, TaskSelection.__name__)
+    """The records that its tables of selections may hold."""
+
+    selections: SelectionTables | None = Field(
+        default=None,
+        description="tables of selections of trajectories or of tasks; each that knows one must keep it, or {any: […]}",
+    )
+
+    def check_selections(self, reads: Mapping[str, Sequence[str]]) -> None:
+        """Raises ``UserError`` for tables of ``selections`` that are no selections of what this step reads."""
+        wrong = sorted({*reads.get("selections", ())} - {*self.selectable})
+        if wrong:
+            hint = "name tables that filter, pick, dedup or difficulty_band made"
+            if Selection.__name__ not in self.selectable:
+                hint = "name selections of tasks, as difficulty_band makes them; others are for steps on trajectories"
             raise UserError(
-                f"{table.folder} selects none of the trajectories in {folders}, but others\n"
-                "name the selections that were made of these, or leave `selections` out",
-                ErrorCode.SELECTION_OF_OTHERS,
+                f"selections holds {' and '.join(wrong)} records, expected {' or '.join(self.selectable)}\n{hint}",
+                ErrorCode.WRONG_RECORD_TYPE,
             )
+
+    def names_of(self, field: str) -> list[str]:
+        """As ``Operator.names_of``; ``selections`` is a mapping."""
+        if field == "selections":
+            return [] if self.selections is None else self.selections.names
+        return super().names_of(field)
+
+    def provenance_config(self, context: StepContext) -> JsonObject:
+        """As ``Operator.provenance_config``, with how selections go together."""
+        rule = {} if self.selections is None else {"selections": self.selections.rule()}
+        return {**super().provenance_config(context), **rule}
+
+    def selected(self, inputs: Inputs, of: Sequence[Table], *records: type[Record]) -> Selected | None:
+        """What the selections that are ``records`` decide about the rows of the tables ``of``; ``None`` without any.
+
+        Raises ``UserError`` for a table that selects others only.
+        """
+        names = {record.__name__ for record in records}
+        tables = [table for table in tables_of(inputs, "selections") if table.manifest.record in names]
+        if self.selections is None or not tables:
+            return None
+        check_overlap(tables, of)
+        return Selected(tables, self.selections, of)
 
 
 Where = Literal["all", "success", "failure"]
 
 
-class FilterParameters(Operator):
+class FilterParameters(SelectionParameters):
     """Parameters of a stage that takes some trajectories of its tables."""
+
+    # Of a rollout that reads trajectories, too, which alone would take selections of tasks only.
+    selectable: ClassVar[Sequence[str]] = SelectionParameters.selectable
 
     verdicts: TableNames | None = Field(default=None, description="tables of verdicts on them, for where")
     labels: TableNames | None = Field(default=None, description="tables of labels of them or their steps")
     values: TableNames | None = Field(default=None, description="tables of values of them or their steps")
     quality: TableNames | None = Field(default=None, description="tables of counts of them, made by quality")
-    selections: SelectionTables | None = Field(
-        default=None, description="tables of selections of them; each that knows one must keep it, or {any: […]}"
-    )
     where: Where = Field(default="all", description="which trajectories, by the verdict")
     verdict: str = Field(
         default="check_outcome", description="the verdict that where asks: whether it passed, not its score"
@@ -173,8 +144,9 @@ class FilterParameters(Operator):
     def check_filter_needs(self, reads: Mapping[str, Sequence[str]]) -> None:
         """Raises ``UserError`` for tables that do not say what their role promises, and for a role that is missing."""
         for role, record in ANNOTATION_ROLES.items():
-            if role in reads:
+            if role in reads and role != "selections":
                 expect(reads, role, record)
+        self.check_selections(reads)
         check_annotation_needs(self, reads)
 
     def annotation_needs(self) -> Iterator[AnnotationNeed]:
@@ -188,24 +160,12 @@ class FilterParameters(Operator):
         del manifest
         return unasked_notes(self)
 
-    def names_of(self, field: str) -> list[str]:
-        """As ``Operator.names_of``; ``selections`` is a mapping."""
-        if field == "selections":
-            return [] if self.selections is None else self.selections.names
-        return super().names_of(field)
-
-    def provenance_config(self, context: StepContext) -> JsonObject:
-        """As ``Operator.provenance_config``, with how selections go together."""
-        rule = {} if self.selections is None else {"selections": self.selections.rule()}
-        return {**super().provenance_config(context), **rule}
-
     def choice(self, inputs: Inputs) -> TrajectoryFilter:
         """Which trajectories are taken. Raises ``UserError`` for selections that are all of other trajectories."""
-        selected = None
-        if self.selections is not None:
-            selections = tables_of(inputs, "selections")
-            check_overlap(selections, [*tables_of(inputs, "of"), *tables_of(inputs, "from")])
-            selected = Selected(selections, self.selections)
+        trajectories = [*tables_of(inputs, "of"), *tables_of(inputs, "from")]
+        # Selections of tasks say which ones a rollout plays, and nothing of the trajectories that it reads besides.
+        records = (Selection,) if self.primary == "tasks" else (Selection, TaskSelection)
+        selected = self.selected(inputs, trajectories, *records)
         return TrajectoryFilter(self.where, self.verdict, AnnotationIndex(inputs), selected)
 
 
@@ -226,8 +186,7 @@ class TrajectoryFilter:
 
     def measures(self, trajectory_id: str) -> Mapping[str, float]:
         """Counts a trajectory that stays because no table of selections knows it; for the manifest."""
-        unknown = self._selected is not None and not self._selected.knows(trajectory_id)
-        return {"not_in_selections": 1} if unknown else {}
+        return {} if self._selected is None else self._selected.measures(trajectory_id)
 
     def with_inherited(self, trajectory: Trajectory, annotations: Annotations, lineage: Lineage) -> Annotations:
         """``annotations`` with the annotations of the steps that the trajectory copied where they were taken first."""
@@ -238,8 +197,8 @@ class TrajectoryFilter:
     def annotations(self, trajectory_id: str) -> Annotations:
         """The annotations of a trajectory that is chosen. Raises ``Unused`` for one that is left out."""
         annotations = self._index.of(trajectory_id)
-        if self._selected is not None:
-            self._selected.check(trajectory_id)
+        if self._selected is not None and (refusal := self._selected.refusal(trajectory_id)):
+            raise refusal
         if self._where == "all":
             return annotations
         verdict = annotations.verdict(self._verdict)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from agentmill.schemas.arrow.convert import from_arrow
-from agentmill.schemas.arrow.layout import VERSION_COLUMN
+from agentmill.schemas.arrow.layout import VERSION_COLUMN, arrow_schema
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.trajectory import Trajectory
@@ -24,6 +24,8 @@ GROUPS_HELD = 8
 
 ROWS_AT_ONCE = 256
 """Records that are decoded together while reading through."""
+
+CONTENT = "content"
 
 
 class TrajectoryIndex:
@@ -75,8 +77,9 @@ def stream(
 ) -> Iterator[tuple[int, Trajectory]]:
     """The trajectories of some shards with their numbers from 0, in order, with some columns alone.
 
-    With ``wanted``, sorted numbers, only these are decoded, and row groups without any are not read. Nothing is kept
-    but one row group. Raises ``UserError`` for a damaged file.
+    Without ``content`` among the columns, which is by far the largest, it is empty. With ``wanted``, sorted numbers,
+    only these are decoded, and row groups without any are not read. Nothing is kept but one row group. Raises
+    ``UserError`` for a damaged file.
     """
     start = 0
     for path in paths:
@@ -104,9 +107,14 @@ def _group_sizes(path: Path) -> list[int]:
 def _read_group(path: Path, group: int, columns: Sequence[str] | None = None) -> pa.Table:
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            return file.read_row_group(group, columns)
+            table = file.read_row_group(group, columns)
     except (pa.ArrowException, OSError) as error:
         raise _unreadable(path, error) from error
+    if columns is None or CONTENT in columns:
+        return table
+    # No trajectory can be decoded without the column.
+    field = arrow_schema(Trajectory).field(CONTENT)
+    return table.append_column(field, pa.array([[]] * len(table), field.type))
 
 
 def _records(path: Path, table: pa.Table) -> list[Trajectory]:

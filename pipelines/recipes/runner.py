@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -11,6 +12,7 @@ from agentmill.pipelines.engine.progress import StageProgress
 from agentmill.pipelines.operators.annotations import Names, check_names, names_in
 from agentmill.pipelines.operators.operator import Inputs
 from agentmill.pipelines.operators.run_context import RunContext
+from agentmill.pipelines.operators.selection import selection_counts
 from agentmill.pipelines.operators.task_step import TaskStep
 from agentmill.pipelines.processes.identity import locked
 from agentmill.pipelines.recipes.grammar import read_recipe
@@ -125,30 +127,17 @@ class RecipeRunner:
         if isinstance(step.parameters, TaskStep):
             result = step.parameters.run(inputs, step.models, step.context, self._context)
             self._evaluation = result.evaluation or self._evaluation
-            self._note(step, result.counts, result.reasons, result.seconds, None, result.notes)
+            self._note(step, result.counts, result.reasons, seconds=result.seconds, notes=result.notes)
             return
         manifest = self._context.make(step.parameters, inputs, step.models, step.context, step.min_used)
         refuse_few(step.name, Table(step.folder, manifest), step.min_used)
         notes = [*step.parameters.notes(manifest), *unused_notes(manifest)]
-        self._note(step, manifest.counts, manifest.reasons, manifest.seconds, manifest.record, notes)
+        about = {"seconds": manifest.seconds, "record": manifest.record, **selection_counts(manifest)}
+        self._note(step, manifest.counts, manifest.reasons, notes=notes, **about)
 
-    def _note(
-        self,
-        step: Step,
-        counts: Counts,
-        reasons: Mapping[str, int],
-        seconds: float,
-        record: str | None,
-        notes: Sequence[str],
-    ) -> None:
+    def _note(self, step: Step, counts: Counts, reasons: Mapping[str, int], **about: Any) -> None:
         self._stages[step.name] = StageSummary.of(
-            counts,
-            operator=step.context.operator,
-            seconds=seconds,
-            where=str(step.folder),
-            record=record,
-            reasons=dict(reasons),
-            notes=list(notes),
+            counts, operator=step.context.operator, where=str(step.folder), reasons=dict(reasons), **about
         )
 
     def summary(self) -> Summary:

@@ -19,7 +19,8 @@ from agentmill.synthesis.policies.cost import LEDGER, StepSpending, dollars, rea
 class StageSummary(msgspec.Struct, frozen=True, kw_only=True):
     """One stage. ``read = used + dropped``; ``reasons`` says why inputs were dropped; ``where`` is its folder.
 
-    ``notes`` are lines for people, such as warnings.
+    ``notes`` are lines for people, such as warnings. ``kept`` and, by reason, ``left_out`` count the trajectories or
+    tasks on which a step decided that selects; ``kept`` is ``None`` for other steps.
     ``tokens`` and ``cost_usd`` (US dollars, by the prices given) are those of all requests that the step has made to
     models, in all attempts; ``None`` if it made none, and of ``cost_usd`` if no price is known.
     """
@@ -34,6 +35,8 @@ class StageSummary(msgspec.Struct, frozen=True, kw_only=True):
     record: str | None = None
     reasons: dict[str, int] = {}
     notes: list[str] = []
+    kept: int | None = None
+    left_out: dict[str, int] = {}
     tokens: int | None = None
     cost_usd: float | None = None
 
@@ -133,6 +136,24 @@ def stage_rows(summary: Summary) -> list[Row]:
         row: Row = [name, stage.operator, *counts, round(stage.seconds, 1), stage.tokens, stage.cost_usd]
         rows.append(row[:width])
     return rows
+
+
+SELECTION_COLUMNS = ["selection", "operator", "read", "kept", "left out", "why"]
+
+
+def selection_rows(summary: Summary) -> list[Row]:
+    """A row for each step that selects: records read, kept and left out, the most frequent reasons first."""
+    return [
+        [name, stage.operator, stage.read, stage.kept, sum(stage.left_out.values()), reasons_text(stage.left_out)]
+        for name, stage in summary.stages.items()
+        if stage.kept is not None
+    ]
+
+
+def reasons_text(reasons: Mapping[str, int]) -> str:
+    """Reasons with their numbers, the most frequent first."""
+    ordered = sorted(reasons.items(), key=lambda each: (-each[1], each[0]))
+    return ", ".join(f"{reason} {n:,}" for reason, n in ordered)
 
 
 def note_lines(summary: Summary) -> list[str]:

@@ -13,6 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from agentmill.pipelines.report.comparison import comparison_section
 from agentmill.pipelines.report.contents import lengths_section, sources_of, success_section, tables_of, tasks_section
 from agentmill.pipelines.report.drawing import Section, drawing
+from agentmill.pipelines.report.selections import selections_section
 from agentmill.pipelines.report.stages import cost_section, dropped_section, kept_section, line_section
 from agentmill.pipelines.report.tallies import episodes, judged, tasks
 from agentmill.pipelines.runs.run import STALE, Run, State, read_run
@@ -98,6 +99,7 @@ def sections(run: Run) -> list[Section]:
     return [
         line_section(run),
         kept_section(run),
+        selections_section(run),
         tasks_section([tasks(each) for each in sources_of(run, "Task")]),
         lengths_section(played),
         success_section(run, played, verdicts),

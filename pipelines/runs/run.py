@@ -14,6 +14,7 @@ from agentmill.pipelines.engine.provenance import Provenance
 from agentmill.pipelines.evaluation import Measures, PairedDifference
 from agentmill.pipelines.operators import audit_judge
 from agentmill.pipelines.operators.evaluate import DIFFERENCE, RESULT, sum_counts, sum_reasons
+from agentmill.pipelines.operators.selection import selection_counts
 from agentmill.pipelines.operators.train import RECORD, TRAININGS, Report
 from agentmill.pipelines.recipes.grammar import Recipe, read_recipe
 from agentmill.pipelines.recipes.outline import Planned, planned
@@ -203,6 +204,7 @@ def stage_at(run: Path, step: Planned, own: list[Source]) -> Stage:
             where=str(folder),
             record=manifest.record,
             reasons=manifest.reasons,
+            **selection_counts(manifest),
         )
         return Stage(step=step, state="done", tables=own, summary=summary)
     if (folder / RECORD).is_file():

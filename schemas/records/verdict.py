@@ -1,6 +1,7 @@
 """Annotations of trajectories: tables of their own, keyed by (trajectory id, item, name).
 
-``item`` is an index into ``Trajectory.content``, or ``None`` for the whole trajectory.
+``item`` is an index into ``Trajectory.content``, or ``None`` for the whole trajectory. Selections of tasks have the
+task id instead.
 """
 
 from __future__ import annotations
@@ -47,7 +48,10 @@ class Value(Record):
 
 
 class Selection(Record):
-    """A curation decision on one trajectory: kept or dropped, with the reason."""
+    """A curation decision on one trajectory: kept or left out, with the reason.
+
+    A reason is a code that is counted, alone or followed by a colon and details: ``duplicate: equal to a1b2``.
+    """
 
     trajectory_id: str
     name: str
@@ -56,6 +60,16 @@ class Selection(Record):
     score: float | None = None
     item: int | None = None
     weight: float = 1.0
+
+
+class TaskSelection(Record):
+    """A curation decision on one task: kept or not, with the reason and the score that decided."""
+
+    task_id: str
+    name: str
+    kept: bool
+    reason: str | None = None
+    score: float | None = None
 
 
 class Node(Record):

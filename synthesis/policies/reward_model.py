@@ -32,6 +32,9 @@ from agentmill.synthesis.policies.completion import Api
 from agentmill.synthesis.policies.model_client import ModelClient
 from agentmill.synthesis.policies.policy import ContextOverflow, Conversation, PolicyError, PolicySettings
 
+SCORER = "scorer"
+"""The role of a reward model in a step."""
+
 TEMPLATE, MALFORMED = "template", "malformed"
 """The reasons of a conversation that the chat template of the model cannot show, and of an answer that is no score."""
 

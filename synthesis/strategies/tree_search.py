@@ -16,7 +16,7 @@ from pydantic import Field, model_validator
 from agentmill.schemas.ids import digest
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.records.verdict import Node
-from agentmill.synthesis.policies.reward_model import scorer_of
+from agentmill.synthesis.policies.reward_model import SCORER, scorer_of
 from agentmill.synthesis.rollouts.call_budget import Budget, BudgetSpent, metered
 from agentmill.synthesis.rollouts.episode import EpisodePlan, begin
 from agentmill.synthesis.rollouts.llm_calls import identity_of
@@ -26,13 +26,12 @@ from agentmill.synthesis.rollouts.strategy import Exploration
 from agentmill.synthesis.strategies.search.methods import SOLVED, beam, best_first, mcts
 from agentmill.synthesis.strategies.search.search import (
     CRITIC,
-    SCORER,
     Estimate,
     Growing,
     LeafName,
     ReturnName,
-    Scorings,
     Search,
+    StateScores,
     ValueName,
     estimate,
     harvest,
@@ -135,8 +134,8 @@ class TreeSearch(Attempts):
         if self.value == CRITIC:
             return partial(estimate, exploration.policies[CRITIC])
         if self.value == SCORER:
-            scorings = Scorings(scorer_of(exploration.policies[SCORER]), self.score_from, self.score_to)
-            return lambda episode, _: scorings.estimate(episode)
+            scores = StateScores(scorer_of(exploration.policies[SCORER]), self.score_from, self.score_to)
+            return lambda episode, _: scores.estimate(episode)
         return None
 
     def _growing(self) -> Growing:
@@ -153,8 +152,8 @@ class TreeSearch(Attempts):
         critic = exploration.policies[self.value] if self.value in (CRITIC, SCORER) else None
         judge = None if critic is None else identity_of(critic, exploration.entries.get(self.value))
         # Neither decides what a tree is: one counts trees, the other only ends a search.
-        unsaid = {"k", "episode_timeout_s"}
+        excluded = {"k", "episode_timeout_s"}
         # Trees without a scorer keep the ids that they had before there were any.
-        unsaid |= set() if self.value == SCORER else {"score_from", "score_to"}
-        identity = digest(self.model_dump(mode="json", exclude=unsaid), judge)
+        excluded |= set() if self.value == SCORER else {"score_from", "score_to"}
+        identity = digest(self.model_dump(mode="json", exclude=excluded), judge)
         return self.plan(exploration, "tree_search", identity, attempt=attempt)

@@ -30,7 +30,7 @@ Whole = Literal["last", "min", "mean"]
 class ScorerVerifier(ModelVerifier):
     """The score of a reward model, as train_reward makes it: of each trajectory, or of its steps."""
 
-    scored: ClassVar[bool] = True
+    asks_scorer: ClassVar[bool] = True
 
     name: str = "scorer"
     rows: Per = Field(default="trajectory", description="score the trajectory once, or after each of its own steps")

@@ -26,7 +26,7 @@ from agentmill.synthesis.rollouts.step import environment_at_fault
 from agentmill.synthesis.strategies.branch import history
 from agentmill.synthesis.strategies.search.tree import PriorName, SearchNode, logprob_of, set_priors
 
-CRITIC, SCORER = "critic", "scorer"
+CRITIC = "critic"
 HIGHEST = 10.0
 
 _SCALE = r"(?:\s*\(?(?:from\s+)?\d+\s*(?:-|–|to)\s*\d+\)?(?=\s*:|\s*is\b))?(?:\s+is\b)?"
@@ -66,7 +66,7 @@ def read_score(text: str) -> float | None:
     return score / HIGHEST if score is not None and 0 <= score <= HIGHEST else None
 
 
-class Scorings(msgspec.Struct, frozen=True):
+class StateScores(msgspec.Struct, frozen=True):
     """The scores of a reward model as values of states, in [0, 1].
 
     The score ``low`` becomes 0 and ``high`` 1, and what is outside is clipped; without them it is the logistic function

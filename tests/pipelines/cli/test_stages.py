@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from agentmill.pipelines.cli.stage import VERBS, operators_of
@@ -98,6 +100,17 @@ def test_curate(made: Path, tmp_path: Path) -> None:
     assert agentmill(*command("curate", tmp_path), *given) == 0
     selections: list[Selection] = list(Table.open(tmp_path / "run/selections").rows())
     assert [row.kept for row in selections] == [True, True]
+
+
+def test_curate_shows_what_is_kept_and_why_the_rest_is_not(
+    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [*places(made, "verdicts", trajectories="demonstrations"), "steps.0.where.0.passed=false"]
+    assert agentmill(*command("curate", tmp_path), *given) == 0
+    assert re.search(r"selection +operator +read +kept +left out +why", capsys.readouterr().out)
+    assert agentmill(*command("curate", tmp_path), *given, "--json") == 0
+    stage = msgspec.json.decode(capsys.readouterr().out)["summary"]["stages"]["selections"]
+    assert (stage["kept"], stage["left_out"]) == (0, {"check_outcome": 2})
 
 
 def test_evaluate(made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -53,13 +53,13 @@ def dropped(folder: Path, name: str = "unique", **parameters: Any) -> dict[str, 
     metrics = manifest.metrics
     assert manifest.counts == Counts(read=len(rows), used=len(rows), dropped=0, written=len(rows))
     assert all(row.kept is (row.reason is None) for row in rows)
-    assert sum(metrics.get(name, 0) for name in ("kept", "equal", "near", "not_chosen")) == len(rows)
+    assert metrics["kept"] + sum(n for name, n in metrics.items() if name.startswith("left_out.")) == len(rows)
     return {row.trajectory_id: row.reason for row in rows if not row.kept}
 
 
 def test_equal_texts(tmp_path: Path) -> None:
     write(tmp_path, text("c"), text("a"), text("b", 1), text("d", system_prompt="Another."), text("e", task_id="t2"))
-    assert dropped(tmp_path) == {"c": "duplicate of a, equal", "e": "duplicate of a, equal"}
+    assert dropped(tmp_path) == {"c": "duplicate: equal to a", "e": "duplicate: equal to a"}
     assert {row.trajectory_id: row.score for row in rows_of(tmp_path / "unique")} == {
         "a": None,
         "b": None,
@@ -72,7 +72,7 @@ def test_equal_texts(tmp_path: Path) -> None:
 def test_near_duplicates_by_text(tmp_path: Path) -> None:
     # 196 shingles each: 176 / 216 for b, 171 / 221 for c, and nothing that b and c share that a lacks.
     write(tmp_path, text("a"), text("b", 20), text("c", 25), text("d", 200))
-    assert dropped(tmp_path, near=0.8) == {"b": "duplicate of a, Jaccard 0.81"}
+    assert dropped(tmp_path, near=0.8) == {"b": "near_duplicate: of a, Jaccard 0.81"}
     (row,) = [row for row in rows_of(tmp_path / "unique") if row.trajectory_id == "b"]
     assert row.score == pytest.approx(176 / 216)
 
@@ -82,7 +82,7 @@ def test_the_system_prompt_makes_no_near_duplicates(tmp_path: Path) -> None:
     write(tmp_path, *(trajectory(name, content=[instruction(f"{name} {name}")], system_prompt=prompt) for name in "ab"))
     assert dropped(tmp_path, near=0.5) == {}
     write(tmp_path / "two", text("a"), text("b", system_prompt="Another."))
-    assert dropped(tmp_path / "two", near=0.5) == {"b": "duplicate of a, Jaccard 1.00"}
+    assert dropped(tmp_path / "two", near=0.5) == {"b": "near_duplicate: of a, Jaccard 1.00"}
 
 
 def test_by_actions(tmp_path: Path) -> None:
@@ -94,17 +94,17 @@ def test_by_actions(tmp_path: Path) -> None:
         acted("c", *places[:19], 30),  # 18 / 20: 18 shingles shared, one of each alone
         acted("d", *reversed(places)),
     )
-    assert dropped(tmp_path, "exact", on="actions") == {"b": "duplicate of a, equal"}
+    assert dropped(tmp_path, "exact", on="actions") == {"b": "duplicate: equal to a"}
     assert dropped(tmp_path, on="actions", near=0.85) == {
-        "b": "duplicate of a, equal",
-        "c": "duplicate of a, Jaccard 0.90",
+        "b": "duplicate: equal to a",
+        "c": "near_duplicate: of a, Jaccard 0.90",
     }
     assert set(dropped(tmp_path, "sets", on="actions", near=0.8, shingle=1)) == {"b", "c", "d"}
 
 
 def test_by_states(tmp_path: Path) -> None:
     write(tmp_path, acted("a", 1, 2, 3), acted("b", 1, 2, 3), acted("c", 1, 3, 2), text("d"), text("e"))
-    assert dropped(tmp_path, on="states") == {"b": "duplicate of a, equal"}
+    assert dropped(tmp_path, on="states") == {"b": "duplicate: equal to a"}
 
 
 def test_actions_are_compared_by_what_they_do() -> None:
@@ -129,7 +129,7 @@ def test_within_a_task(tmp_path: Path) -> None:
     write(tmp_path, *rows, text("e", task_id=None))
     assert set(dropped(tmp_path, "all", near=0.8)) == {"b", "c", "d", "e"}
     (reason,) = dropped(tmp_path, within="task", near=0.8).values()
-    assert reason.startswith("duplicate of b, Jaccard 0.9")
+    assert reason.startswith("near_duplicate: of b, Jaccard 0.9")
     scores = [row.score for row in rows_of(tmp_path / "unique") if row.score is not None]
     assert scores == [pytest.approx(191 / 201, abs=4 * 0.014)]  # an estimate, since it is far from the threshold
     write(tmp_path / "none", text("a", task_id=None), text("b", task_id=None))
@@ -161,7 +161,8 @@ def test_which_is_kept(parameters: dict[str, Any], kept: str, tmp_path: Path) ->
     write_table(tmp_path / "verdicts", [verdicts], Verdict)
     found = dropped(tmp_path, near=0.8, **parameters)
     assert set(found) == {*"abcde"} - {kept}
-    assert all(reason.startswith(f"duplicate of {kept}, ") for reason in found.values())
+    of_kept = (f"duplicate: equal to {kept}", f"near_duplicate: of {kept}, Jaccard ")
+    assert all(reason.startswith(of_kept) for reason in found.values())
 
 
 def test_a_chain_is_one_group(tmp_path: Path) -> None:
@@ -170,8 +171,8 @@ def test_a_chain_is_one_group(tmp_path: Path) -> None:
 
     write(tmp_path, window("a", 0), window("b", 8), window("c", 16))  # 88 / 104, and 80 / 112 for the ends
     assert dropped(tmp_path, near=0.8) == {
-        "b": "duplicate of a, Jaccard 0.85",
-        "c": "duplicate of a through others, Jaccard 0.71",
+        "b": "near_duplicate: of a, Jaccard 0.85",
+        "c": "near_duplicate: of a through others, Jaccard 0.71",
     }
 
 
@@ -208,7 +209,7 @@ def test_selections_decide_first(tmp_path: Path) -> None:
     write_table(tmp_path / "chosen", [chosen], Selection)
     assert dropped(tmp_path, near=0.8, selections="chosen") == {
         "a": "not_selected",
-        "c": "duplicate of b, Jaccard 0.98",
+        "c": "near_duplicate: of b, Jaccard 0.98",
     }
 
 

@@ -68,9 +68,11 @@ def test_every_parameter_of_sample_is_taken() -> None:
     set_by_the_step = {"policy", "tasks", "environments", "split", "share", "constrain"}
     context = {"context": "fold", "summarizer": "writer", "keep_turns": 1, "context_tokens": 9}
     given = {"scaffold": "tools", "max_turns": 3, "max_invalid": 2, "episode_timeout_s": 5.0, "k": 2, "seed": 1}
-    given = {**given, **context, "temperature": 0.3, "max_tokens": 9, "window": 1}
+    given = {**given, **context, "temperature": 0.3, "max_tokens": 9, "window": 1, "selections": {"any": ["s"]}}
     assert set(given) == set(OPERATORS.load("sample").model_fields) - set_by_the_step
     stage = agent(**given)
+    assert stage.tables()["selections"] == ["s"]
+    del given["selections"]
     assert {name: getattr(stage, name) for name in given} == given
     assert agent(constrain="admissible").constrain == "admissible"
 

@@ -32,7 +32,7 @@ def models_of(verifier: type[Verifier]) -> dict[str, str]:
     """The models that a step of this verifier needs."""
     if not issubclass(verifier, ModelVerifier):
         return {}
-    return {"scorer" if verifier.scored else "judges": "m"}
+    return {"scorer" if verifier.asks_scorer else "judges": "m"}
 
 
 KNOWN: dict[str, tuple[dict[str, Any], dict[str, list[str]]]] = {
@@ -46,6 +46,10 @@ KNOWN: dict[str, tuple[dict[str, Any], dict[str, list[str]]]] = {
     "check_tokens": ({"of": "x", "tokenizer": "m"}, {"of": ["Trajectory"]}),
     "combine": ({"of": "x", "scores": [{"score": "reward"}]}, {"of": ["Trajectory"]}),
     "dedup": ({"of": "x", "near": 0.8}, {"of": ["Trajectory"]}),
+    "difficulty_band": (
+        {"of": "t", "attempts": "x", "at_least": 0.2},
+        {"of": ["Task"], "attempts": ["Trajectory"]},
+    ),
     "evolve": ({"of": "t", "environments": "e"}, {"of": ["Task"], "environments": ["EnvironmentSpec"]}),
     "expert": ({"tasks": "t", "environments": "e"}, {"tasks": ["Task"], "environments": ["EnvironmentSpec"]}),
     "filter": ({"of": "x", "where": [{"field": "split", "equals": "train"}]}, {"of": ["Trajectory"]}),
@@ -116,7 +120,13 @@ def test_it_writes_a_known_record_from_what_it_reads(name: str) -> None:
 
 @pytest.mark.parametrize("name", STAGES)
 def test_it_declares_the_names_of_the_annotations_that_it_writes(name: str) -> None:
-    writes_annotations = known(name).writes(KNOWN[name][1]) in ("Verdict", "Label", "Value", "Selection")
+    writes_annotations = known(name).writes(KNOWN[name][1]) in (
+        "Verdict",
+        "Label",
+        "Value",
+        "Selection",
+        "TaskSelection",
+    )
     assert bool(known(name).annotations()) is writes_annotations
 
 

@@ -294,7 +294,7 @@ def test_best_of_n_succeeds_as_often_as_it_must(tmp_path: Path) -> None:
         run(tmp_path, "sample", "tried", {"actor": model("gambler", turns=["0.5"])}, policy="p", k=n, **on)
         run(tmp_path, "check_outcome", "verdicts", of="tried", **on)
         best = {"of": "tried", "verdicts": "verdicts", "score": "verdict:check_outcome"}
-        assert run(tmp_path, "pick", "best", **best).metrics == {"kept": tasks}
+        assert run(tmp_path, "pick", "best", **best).metrics == {"kept": tasks, "left_out.not_best": tasks * (n - 1)}
         rows = run(
             tmp_path, "sft", "rows", **{"from": "tried"}, selections="best", verdicts="verdicts", where="success"
         )

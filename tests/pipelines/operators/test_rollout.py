@@ -319,7 +319,7 @@ def test_a_filter_keeps_its_reasons(world: Path) -> None:
     where = [{"verdict": "check_outcome", "passed": True}, {"field": "split", "equals": "train"}]
     manifest = run(world, "filter", "chosen", of="trajectories", verdicts="verdicts", where=where)
     assert manifest.counts == Counts(read=4, used=4, dropped=0, written=4)
-    assert manifest.metrics == {"kept": 1.0}
+    assert manifest.metrics == {"kept": 1.0, "left_out.check_outcome": 3.0}
     kept = {row.trajectory_id: (row.kept, row.reason) for row in rows_of(world / "chosen")}
     assert kept["t0"] == (True, None)
     assert kept["t1"] == kept["t2"] == kept["t3"] == (False, "check_outcome")

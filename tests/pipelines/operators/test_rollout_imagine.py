@@ -185,7 +185,6 @@ def test_what_broke_off_goes_on_and_ends_the_same(world: Path, monkeypatch: pyte
     ("parameters", "message"),
     [
         ({"shots": 2}, ("rule-broken", "shots", "from")),
-        ({"selections": "s"}, ("rule-broken", "selections", "from")),
         ({"verdict": "judge"}, ("rule-broken", "verdict: judge", "where: success")),
         ({"verdicts": "v", "where": "success", "verdict": "judge"}, ("rule-broken", "verdicts", "from")),
         ({"max_invalid": 3}, ("rule-broken", "max_invalid")),

@@ -110,7 +110,7 @@ def test_seeds_that_no_selection_knows_stay(folder: Path) -> None:
     assert manifest.reasons == {"not_selected": 4}
     assert manifest.metrics == {"not_in_selections": 2}
     picked = run(folder, "pick", "picked", of=["seeds", "runs"], selections={"any": ["a", "b"]}, k=9)
-    assert picked.metrics == {"kept": 6, "not_in_selections": 2}
+    assert picked.metrics == {"kept": 6, "left_out.not_selected": 2, "not_in_selections": 2}
 
 
 def test_a_step_takes_what_the_selections_of_its_steps_keep_in_common(folder: Path) -> None:

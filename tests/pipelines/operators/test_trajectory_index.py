@@ -117,3 +117,11 @@ def test_groups_without_any_are_not_read(tables: list[Table], monkeypatch: pytes
     assert not read
     ((number, _),) = contents.stream(shards, ["trajectory_id", "content"], np.array([len(RUNS) - 1]))
     assert (number, read) == (len(RUNS) - 1, shards[-1:])
+
+
+def test_content_that_is_not_wanted_is_empty(tables: list[Table]) -> None:
+    shards = [path for table in tables for path in table.shards()]
+    without = [run for _, run in contents.stream(shards, ["trajectory_id", "task_id"])]
+    assert [(run.trajectory_id, run.task_id, run.content) for run in without] == [
+        (run.trajectory_id, run.task_id, []) for run in RUNS
+    ]

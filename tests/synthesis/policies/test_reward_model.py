@@ -89,7 +89,7 @@ async def test_what_is_no_score_has_a_reason(reply: Reply, reason: str, detail: 
     assert caught.value.reason == reason
 
 
-async def test_what_is_too_long_is_told_from_a_server_that_refuses_all() -> None:
+async def test_a_server_that_refuses_all_is_not_taken_for_a_full_context() -> None:
     async with served(lambda body: overflow() if len(body["input"][0]) > 1 else score(1)) as (model, server):
         with pytest.raises(ContextOverflow, match="maximum context length"):
             await model.score("e1", QUESTION, None)

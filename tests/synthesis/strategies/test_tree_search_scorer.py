@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from agentmill.schemas.records.rows import Message
 from agentmill.synthesis.policies.policy import ContextOverflow, PolicyError
-from agentmill.synthesis.strategies.search.search import Scorings
+from agentmill.synthesis.strategies.search.search import StateScores
 from agentmill.synthesis.strategies.tree_search import TreeSearch
 from tests.decision_environment import Chooser, decision_task
 from tests.synthesis.strategies.searching import DEEP, exploration, search
@@ -53,13 +53,13 @@ async def test_scores_are_rescaled_and_clipped() -> None:
     found = await search(decision_task(DEEP), None, None, scorer=Scoring(by_path), **parameters)
     estimates = [found.by_place[place].extra["estimate"] for place in ("a", "b", "ba", "bb")]
     assert estimates == [0.0, 1.0, pytest.approx(8 / 9), 0.0]
-    less = Scorings(Scoring(by_path), 3.5, -1.0)
+    less = StateScores(Scoring(by_path), 3.5, -1.0)
     assert [less.value(score) for score in (4.0, 3.5, -1.0, -2.0)] == [0.0, 0.0, 1.0, 1.0]
 
 
 @pytest.mark.parametrize(("score", "value"), [(-1e4, 0.0), (0.0, 0.5), (1e4, 1.0)])
 def test_no_score_is_too_large_for_the_logistic_function(score: float, value: float) -> None:
-    assert Scorings(Scoring(by_path), None, None).value(score) == value
+    assert StateScores(Scoring(by_path), None, None).value(score) == value
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def made(verifier: str, **more: Any) -> Verifier:
 
 async def found_by(verifier: Verifier, given: Task | None, record: Trajectory) -> Findings:
     """What it finds; judges approve of all, and scorers count messages."""
-    if isinstance(verifier, ModelVerifier) and verifier.scored:
+    if isinstance(verifier, ModelVerifier) and verifier.asks_scorer:
         return findings(verifier, record, await verifier.judge(given, record, panel(Scoring(len))))
     if isinstance(verifier, ModelVerifier):
         return findings(verifier, record, await verifier.judge(given, record, panel(Judging(approving))))
