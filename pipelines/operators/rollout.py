@@ -34,7 +34,7 @@ from agentmill.synthesis.rollouts.strategy import Strategy
 from agentmill.synthesis.strategies.multi_agent import MultiAgent as MultiAgentStrategy
 from agentmill.synthesis.strategies.sample import Sample
 from agentmill.synthesis.strategies.search.search import CRITIC
-from agentmill.synthesis.strategies.tree_search import UNSCORED
+from agentmill.synthesis.strategies.tree_search import CLIPPED, UNSCORED
 from agentmill.synthesis.strategies.tree_search import TreeSearch as TreeSearchStrategy
 
 EXPERT = "expert"
@@ -303,11 +303,18 @@ class TreeSearch(Episodes, TreeSearchStrategy):
         return ("branching", self.branching) if self.branching > 1 else super().draws()
 
     def notes(self, manifest: Manifest) -> list[str]:
-        """A warning where critic or scorer left states without a value."""
-        unscored, nodes = manifest.metrics.get(f"tree_{UNSCORED}", 0), manifest.metrics.get("nodes", 0)
-        if not unscored:
-            return []
-        return [f"warning: the {self.value} gave no score that can be used for {unscored:,.0f} of {nodes:,.0f} states"]
+        """Warnings where critic or scorer left states without a value, and where scores were clipped."""
+        unscored, clipped, nodes = (
+            manifest.metrics.get(name, 0) for name in (f"tree_{UNSCORED}", f"tree_{CLIPPED}", "nodes")
+        )
+        found = [
+            (
+                unscored,
+                f"warning: the {self.value} gave no score that can be used for {unscored:,.0f} of {nodes:,.0f} states",
+            ),
+            (clipped, f"warning: {clipped:,.0f} scores lie outside of `score_from` and `score_to`"),
+        ]
+        return [line for n, line in found if n]
 
     def window_of(self, context: StepContext) -> int:
         """As many trees as keep the servers as busy as episodes would: each tree asks for several turns at once."""

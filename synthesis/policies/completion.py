@@ -225,8 +225,8 @@ class Api(msgspec.Struct, frozen=True, kw_only=True):
     """What requests of one kind look like. ``advice`` is what to do where the server refuses the key or the model.
 
     ``estimate``: about what a body will cost; ``kind_of``: equal for bodies that differ in the conversation alone;
-    ``short_request`` and ``same_parameters``: as short a request as can be, without the parameters of a body and with them.
-    ``versioned``: its path is below the ``/v1`` of a base URL.
+    ``short_request`` and ``same_parameters``: as short a request as can be, without the parameters of a body and with
+    them. ``versioned``: its path is below the ``/v1`` of a base URL.
     """
 
     path: str

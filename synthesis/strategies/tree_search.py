@@ -41,6 +41,9 @@ from agentmill.synthesis.strategies.search.tree import PriorName, SelectionName
 UNSCORED = "unscored_nodes"
 """The cost of a tree that counts the states to which its critic or scorer gave no value."""
 
+CLIPPED = "clipped_scores"
+"""The cost of a tree that counts the scores outside of ``score_from`` and ``score_to``."""
+
 MethodName = Literal["mcts", "best_first", "beam"]
 
 
@@ -100,14 +103,16 @@ class TreeSearch(Attempts):
         environment = exploration.make_environment()
         try:
             episode = self.episode(plan, environment, counted, begin(plan, environment))
-            search = Search(self._growing(), episode, environment, self._estimate(counted), budget)
+            scores = self._scores(counted)
+            search = Search(self._growing(), episode, environment, self._estimate(counted, scores), budget)
             stopped = await self._searched(search, exploration)
             if search.satisfied:
                 stopped = SOLVED
             elif budget.spent:
                 stopped = "budget"
             unscored = {UNSCORED: search.unscored} if search.unscored else {}
-            about = {"stopped": stopped, "costs": {**budget.costs(), **unscored}}
+            clipped = {CLIPPED: scores.clipped} if scores is not None and scores.clipped else {}
+            about = {"stopped": stopped, "costs": {**budget.costs(), **unscored, **clipped}}
             for found in harvest(search, self.leaves, about):
                 yield found
         finally:
@@ -129,14 +134,17 @@ class TreeSearch(Attempts):
             return best_first(search, self.iterations)
         return beam(search, self.width)
 
-    def _estimate(self, exploration: Exploration) -> Estimate | None:
+    def _scores(self, exploration: Exploration) -> StateScores | None:
+        """The scores of the reward model, if it gives values to states."""
+        if self.value != SCORER:
+            return None
+        return StateScores(scorer_of(exploration.policies[SCORER]), self.score_from, self.score_to)
+
+    def _estimate(self, exploration: Exploration, scores: StateScores | None) -> Estimate | None:
         """What gives values to states, if they are not rolled out or checked."""
-        if self.value == CRITIC:
-            return partial(estimate, exploration.policies[CRITIC])
-        if self.value == SCORER:
-            scores = StateScores(scorer_of(exploration.policies[SCORER]), self.score_from, self.score_to)
+        if scores is not None:
             return lambda episode, _: scores.estimate(episode)
-        return None
+        return partial(estimate, exploration.policies[CRITIC]) if self.value == CRITIC else None
 
     def _growing(self) -> Growing:
         return Growing(

@@ -15,6 +15,7 @@ from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.trajectory import TextObservation, Trajectory, Usage
 from agentmill.schemas.records.verdict import Node
 from agentmill.schemas.views.pairing import done
+from agentmill.schemas.views.view import Unused
 from agentmill.synthesis.environments.environment import Check, Environment
 from agentmill.synthesis.policies.policy import ContextOverflow, Policy, Turn
 from agentmill.synthesis.policies.reward_model import Score, Scorer, score_of
@@ -66,19 +67,21 @@ def read_score(text: str) -> float | None:
     return score / HIGHEST if score is not None and 0 <= score <= HIGHEST else None
 
 
-class StateScores(msgspec.Struct, frozen=True):
+class StateScores(msgspec.Struct):
     """The scores of a reward model as values of states, in [0, 1].
 
     The score ``low`` becomes 0 and ``high`` 1, and what is outside is clipped; without them it is the logistic function
     of the score: under the model of Bradley and Terry the chance that the state is preferred to one with the score 0.
+    ``clipped`` counts the scores that were clipped.
     """
 
     scorer: Scorer
     low: float | None
     high: float | None
+    clipped: int = 0
 
     async def estimate(self, episode: Episode) -> float | None:
-        """The value of a run so far; ``None`` where the model gives none: it is too long, or cannot be shown.
+        """The value of an episode so far; ``None`` where the model gives none: it is too long, or cannot be shown.
 
         Raises ``PolicyError`` where the model cannot be asked, or the budget is spent.
         """
@@ -89,19 +92,24 @@ class StateScores(msgspec.Struct, frozen=True):
             system_prompt=frame.system_prompt,
             tools=frame.tools,
         )
-        found = await score_of(self.scorer, seen, self.scorer.shown.conversation(seen))
+        try:
+            found = await score_of(self.scorer, seen, self.scorer.shown.conversation(seen))
+        except Unused:
+            return None
         return self.value(found.value) if isinstance(found, Score) else None
 
     def value(self, score: float) -> float:
         """The value of a score."""
         if self.low is not None and self.high is not None:
-            return min(1.0, max(0.0, (score - self.low) / (self.high - self.low)))
+            place = (score - self.low) / (self.high - self.low)
+            self.clipped += not 0 <= place <= 1
+            return min(1.0, max(0.0, place))
         # In this form neither end overflows.
         return 0.5 * (1.0 + math.tanh(0.5 * score))
 
 
 Estimate = Callable[[Episode, int], Awaitable[float | None]]
-"""The value of a run so far, given a seed; ``None`` where there is none."""
+"""The value of an episode so far, given a seed; ``None`` where there is none."""
 
 ValueName = Literal["rollout", "environment", "critic", "scorer"]
 ReturnName = Literal["success", "progress", "reward"]

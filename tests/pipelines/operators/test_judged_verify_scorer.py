@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tokenizers import Tokenizer
 
@@ -221,6 +222,12 @@ def test_a_tree_search_asks_its_scorer(tmp_path: Path, chooser: dict[str, Served
     assert estimates == [0.378, 0.622], "the logistic function of -0.5 and 0.5"
     assert {each.content[2].content for each in rows_of(tmp_path / "trees")} == {"b"}
     assert "sampling" not in manifest.config["models"]["scorer"]
+    found = {"tree_unscored_nodes": 2, "tree_clipped_scores": 1, "nodes": 9}
+    assert step.parameters.notes(msgspec.structs.replace(manifest, metrics=found)) == [
+        "warning: the scorer gave no score that can be used for 2 of 9 states",
+        "warning: 1 scores lie outside of `score_from` and `score_to`",
+    ]
+    assert step.parameters.notes(manifest) == []
     for wrong in ({"value": "scorer"}, {"scorer": "judging"}, {"tokenizer": "x"}):
         with user_error("rule-broken", "scorer"):
             stage("tree_search", **on, **wrong)

@@ -10,7 +10,9 @@ import pytest
 from pydantic import ValidationError
 
 from agentmill.schemas.records.rows import Message
+from agentmill.schemas.views.dialogue import Dialogue
 from agentmill.synthesis.policies.policy import ContextOverflow, PolicyError
+from agentmill.synthesis.policies.reward_model import Shown
 from agentmill.synthesis.strategies.search.search import StateScores
 from agentmill.synthesis.strategies.tree_search import TreeSearch
 from tests.decision_environment import Chooser, decision_task
@@ -53,6 +55,7 @@ async def test_scores_are_rescaled_and_clipped() -> None:
     found = await search(decision_task(DEEP), None, None, scorer=Scoring(by_path), **parameters)
     estimates = [found.by_place[place].extra["estimate"] for place in ("a", "b", "ba", "bb")]
     assert estimates == [0.0, 1.0, pytest.approx(8 / 9), 0.0]
+    assert found.root.extra["costs"]["clipped_scores"] == 2, "those of a and b"
     less = StateScores(Scoring(by_path), 3.5, -1.0)
     assert [less.value(score) for score in (4.0, 3.5, -1.0, -2.0)] == [0.0, 0.0, 1.0, 1.0]
 
@@ -74,6 +77,12 @@ async def test_a_state_without_a_score_leaves_the_tree_whole(method: str, error:
     assert found.by_place["b"].extra["unscored"] is True
     assert found.root.extra["costs"]["unscored_nodes"] == 1
     assert found.runs
+
+
+async def test_states_that_the_view_of_the_training_does_not_show_have_no_value() -> None:
+    scorer = Scoring(by_path, Shown(Dialogue(role="planner")))
+    found = await search(decision_task(DEEP), None, None, scorer=scorer, value="scorer", method="beam", branching=8)
+    assert (found.by_place["b"].extra["unscored"], scorer.scored) == (True, [])
 
 
 async def test_a_scorer_that_cannot_be_asked_ends_the_tree() -> None:
