@@ -120,6 +120,10 @@ class RowOperation(Operation[In, Out]):
     def close(self) -> None:
         """Free what ``open`` made."""
 
+    def begin_chunk(self, records: Sequence[In]) -> None:
+        """Look at the records of a chunk before ``process`` gets them, for what is cheaper done for all together."""
+        del records
+
     def process(self, record: In, unit: Unit) -> Iterable[Result]:
         """One result for each id of ``unit``. An exception drops all of them; a ``UserError`` ends the stage."""
         raise NotImplementedError

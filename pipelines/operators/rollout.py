@@ -76,7 +76,16 @@ class Acting(EpisodeParameters, Operator):
         return "Trajectory"
 
     def check_models(self, models: Mapping[str, ModelConfig]) -> None:
-        """Raises ``UserError`` where the draws of a model on one prompt would all be the same."""
+        """Raises ``UserError`` where the draws of a model on one prompt would all be the same.
+
+        Also for an expert that is to answer without tools: it knows actions, and no words.
+        """
+        if isinstance(self, Sample) and self.tools == "none" and models["actor"].policy == EXPERT:
+            raise UserError(
+                f"`tools: none` asks for an answer in words, and the expert {self.policy!r} has none: "
+                "name a model as `policy`",
+                ErrorCode.KEY_NOT_FOR_THIS,
+            )
         parameter, n = self.draws()
         sampled = [
             {**config.sampling.model_dump(), **self.sampling(role)}

@@ -128,7 +128,8 @@ class Export(RowOperation[Trajectory, Record]):
             rows = rows_of(self._view, record, annotations)
         except Unused as error:
             return [Result(input_id=input_id, dropped=left_out(input_id, self.name, record, error))]
-        return [Result(input_id=input_id, outputs=rows, measures=self._choice.measures(record.trajectory_id))]
+        measures = self._choice.measures(record.trajectory_id, len(record.content))
+        return [Result(input_id=input_id, outputs=rows, measures=measures)]
 
     def measures(self, output: Record) -> Mapping[str, float]:
         """Rows of splits other than ``train``."""
@@ -183,7 +184,8 @@ class Pairing(RowOperation[Trajectory, Record]):
             raise lost
         pairs = self._pairs.get(record.trajectory_id, ())
         rows = [self._view.make_row(pair, record, self._contents.get(pair.rejected.trajectory_id)) for pair in pairs]
-        return [Result(input_id=input_id, outputs=rows, measures=self._choice.measures(record.trajectory_id))]
+        measures = self._choice.measures(record.trajectory_id, len(record.content))
+        return [Result(input_id=input_id, outputs=rows, measures=measures)]
 
     def measures(self, output: Record) -> Mapping[str, float]:
         """Rows of splits other than ``train``."""

@@ -11,7 +11,7 @@ import polars as pl
 from agentmill.pipelines.publish.bundle import Bundle
 from agentmill.pipelines.publish.licences import SourceCount, conflicts
 from agentmill.pipelines.publish.scan import Finding, Scan
-from agentmill.pipelines.publish.sensitive import PATH, sensitive_in
+from agentmill.pipelines.sensitive.patterns import PATH, sensitive_in
 from agentmill.schemas.records.manifest import MANIFEST_NAME
 
 Level = Literal["passed", "note", "refused"]

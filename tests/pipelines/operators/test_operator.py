@@ -53,10 +53,19 @@ KNOWN: dict[str, tuple[dict[str, Any], dict[str, list[str]]]] = {
     "evolve": ({"of": "t", "environments": "e"}, {"of": ["Task"], "environments": ["EnvironmentSpec"]}),
     "expert": ({"tasks": "t", "environments": "e"}, {"tasks": ["Task"], "environments": ["EnvironmentSpec"]}),
     "filter": ({"of": "x", "where": [{"field": "split", "equals": "train"}]}, {"of": ["Trajectory"]}),
+    "first_error": (
+        {"of": "x", "by": "counterfactual", "branches": "y"},
+        {"of": ["Trajectory"], "branches": ["Trajectory"]},
+    ),
+    "inject": (
+        {"of": "x", "tasks": "t", "environments": "e"},
+        {"of": ["Trajectory"], "tasks": ["Task"], "environments": ["EnvironmentSpec"]},
+    ),
     "memory": (
         {"policy": "p", "tasks": "t", "environments": "e", "from": "x", "where": "all"},
         {"tasks": ["Task"], "environments": ["EnvironmentSpec"], "from": ["Trajectory"]},
     ),
+    "mix": ({"from": "x"}, {"from": ["Trajectory"]}),
     "multi_agent": (
         {
             "policy": "p",
@@ -71,12 +80,19 @@ KNOWN: dict[str, tuple[dict[str, Any], dict[str, list[str]]]] = {
     "pick": ({"of": "x"}, {"of": ["Trajectory"]}),
     "quality": ({"of": "x"}, {"of": ["Trajectory"]}),
     "propose": ({"of": "e"}, {"of": ["EnvironmentSpec"]}),
+    "redact": ({"from": "x"}, {"from": ["SftRow"]}),
     "revise": (
         {"policy": "p", "tasks": "t", "environments": "e", "attempts": 2},
         {"tasks": ["Task"], "environments": ["EnvironmentSpec"]},
     ),
     "spec_env": ({}, {}),
+    "step_agreement": ({"of": "x", "branches": "b"}, {"of": ["Trajectory"], "branches": ["Trajectory"]}),
+    "step_effect": ({"of": "x", "branches": "b"}, {"of": ["Trajectory"], "branches": ["Trajectory"]}),
     "step_value": ({"of": "x", "method": "broadcast"}, {"of": ["Trajectory"]}),
+    "tool_need": (
+        {"of": "x", "attempts": "a", "verdicts": "v", "score": "passed:answer_match"},
+        {"of": ["Trajectory"], "attempts": ["Trajectory"], "verdicts": ["Verdict"]},
+    ),
     "wrap_env": ({"of": "e", "twins": 2}, {"of": ["EnvironmentSpec"]}),
     **{
         name: (
