@@ -33,8 +33,10 @@ class Operators(Registry["type[Operator]"]):
             from agentmill.pipelines.operators import judged_verify, verify
             from agentmill.synthesis.verifiers.verifier import ModelVerifier
 
-            judged = issubclass(loaded, ModelVerifier)
-            return verify.operator_of(loaded, judged_verify.JudgedVerify if judged else verify.Verify)
+            if not issubclass(loaded, ModelVerifier):
+                return verify.operator_of(loaded)
+            asking = judged_verify.ScoredVerify if loaded.asks_scorer else judged_verify.JudgedVerify
+            return verify.operator_of(loaded, asking)
         if self[name] == STRATEGIES.get(name):
             from agentmill.pipelines.operators import rollout
 

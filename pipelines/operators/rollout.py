@@ -16,7 +16,8 @@ from agentmill.pipelines.operators.operator import Inputs, Operator, StepContext
 from agentmill.pipelines.operators.rollout_operation import NODES, Actors, Rollout, SideTables
 from agentmill.pipelines.operators.selection import SelectionParameters
 from agentmill.pipelines.operators.splits import check_chosen
-from agentmill.pipelines.serving.models import ModelConfig
+from agentmill.pipelines.serving.models import ModelConfig, check_tokenizer_known
+from agentmill.pipelines.serving.served_model import ServedModel
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError, near_match
 from agentmill.schemas.records.manifest import Manifest
@@ -24,20 +25,23 @@ from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.task import EnvironmentSpec, Task
 from agentmill.schemas.records.verdict import TaskSelection
 from agentmill.schemas.views.view import Unused
+from agentmill.synthesis.policies.policy import PolicySettings
+from agentmill.synthesis.policies.reward_model import SCORER
 from agentmill.synthesis.rollouts.parameters import EpisodeParameters
 from agentmill.synthesis.rollouts.roles import NotInTask
 from agentmill.synthesis.rollouts.step import ACTOR
 from agentmill.synthesis.rollouts.strategy import Strategy
 from agentmill.synthesis.strategies.multi_agent import MultiAgent as MultiAgentStrategy
 from agentmill.synthesis.strategies.sample import Sample
-from agentmill.synthesis.strategies.tree_search import UNSCORED
+from agentmill.synthesis.strategies.search.search import CRITIC
+from agentmill.synthesis.strategies.tree_search import CLIPPED, UNSCORED
 from agentmill.synthesis.strategies.tree_search import TreeSearch as TreeSearchStrategy
 
 EXPERT = "expert"
 SAMPLED = ("openai", "vllm")
 """The policies whose turns are sampled."""
 
-HELPERS = ("summarizer", "critic")
+HELPERS = ("summarizer", CRITIC, SCORER)
 """Roles that take no turn."""
 
 
@@ -133,12 +137,16 @@ class Acting(EpisodeParameters, Operator):
     def actors(self, context: StepContext) -> Actors:
         """Who acts on what."""
         return Actors(
-            policies={role: model.settings(self.sampling(role)) for role, model in context.models.items()},
+            policies={role: self.settings(role, model) for role, model in context.models.items()},
             split=self.split,
             share=self.share,
             seed=self._seed(context),
             round=context.round,
         )
+
+    def settings(self, role: str, model: ServedModel) -> PolicySettings:
+        """How a model is asked in its role."""
+        return model.settings(self.sampling(role))
 
     def strategy(self) -> Strategy:
         """The strategy with its parameters."""
@@ -264,28 +272,58 @@ class TreeSearch(Episodes, TreeSearchStrategy):
     """Search trees: the runs that end in them, and a table of nodes with visits, Q and priors."""
 
     strategy_type: ClassVar[type[EpisodeParameters]] = TreeSearchStrategy
-    model_roles: ClassVar[Mapping[str, str]] = {**Acting.model_roles, "critic": "critic"}
+    model_roles: ClassVar[Mapping[str, str]] = {**Acting.model_roles, CRITIC: CRITIC, SCORER: SCORER}
+    scorer_roles: ClassVar[Sequence[str]] = (SCORER,)
+    tokenizers: ClassVar[Sequence[str]] = ("tokenizer",)
     sides: ClassVar[Sequence[str]] = (NODES,)
 
     critic: str | None = Field(default=None, description="the model that scores states, for value: critic")
+    scorer: str | None = Field(
+        default=None,
+        description="the reward model that scores states, for value: scorer: an entry of models, or the name of a step "
+        "that trained it",
+    )
+    tokenizer: str | None = Field(
+        default=None, description="folder with the tokenizer of a scorer behind endpoints; else that of the model"
+    )
     window: int | None = Field(default=None, ge=1, description="trees in flight per worker")
 
     @model_validator(mode="after")
-    def _a_critic_to_ask(self) -> Self:
-        if (self.critic is None) == (self.value == "critic"):
-            raise ValueError("`critic` names the model for `value: critic`; give both or none")
+    def _a_model_to_ask(self) -> Self:
+        for role, model in ((CRITIC, self.critic), (SCORER, self.scorer)):
+            if (model is None) == (self.value == role):
+                raise ValueError(f"`{role}` names the model for `value: {role}`; give both or none")
+        if self.tokenizer is not None and self.scorer is None:
+            raise ValueError("`tokenizer` is that of a `scorer`; leave it out")
         return self
+
+    def check_models(self, models: Mapping[str, ModelConfig]) -> None:
+        """As ``Acting.check_models``. Raises ``UserError`` where it is not clear what tokens the scorer reads."""
+        super().check_models(models)
+        if SCORER in models:
+            check_tokenizer_known(models[SCORER], self.tokenizer)
+
+    def settings(self, role: str, model: ServedModel) -> PolicySettings:
+        """As ``Acting.settings``; a scorer is sent tokens."""
+        return model.scorer_settings(self.tokenizer) if role == SCORER else super().settings(role, model)
 
     def draws(self) -> tuple[str, int]:
         """The turns from one state, or else trees."""
         return ("branching", self.branching) if self.branching > 1 else super().draws()
 
     def notes(self, manifest: Manifest) -> list[str]:
-        """A warning where the critic left states without a score."""
-        unscored, nodes = manifest.metrics.get(f"tree_{UNSCORED}", 0), manifest.metrics.get("nodes", 0)
-        if not unscored:
-            return []
-        return [f"warning: the critic gave no score that can be read for {unscored:,.0f} of {nodes:,.0f} states"]
+        """Warnings where critic or scorer left states without a value, and where scores were clipped."""
+        unscored, clipped, nodes = (
+            manifest.metrics.get(name, 0) for name in (f"tree_{UNSCORED}", f"tree_{CLIPPED}", "nodes")
+        )
+        found = [
+            (
+                unscored,
+                f"warning: the {self.value} gave no score that can be used for {unscored:,.0f} of {nodes:,.0f} states",
+            ),
+            (clipped, f"warning: {clipped:,.0f} scores lie outside of `score_from` and `score_to`"),
+        ]
+        return [line for n, line in found if n]
 
     def window_of(self, context: StepContext) -> int:
         """As many trees as keep the servers as busy as episodes would: each tree asks for several turns at once."""

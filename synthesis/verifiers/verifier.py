@@ -145,6 +145,9 @@ def listed_at(task: Task | None, path: str) -> list[Any]:
 class ModelVerifier(Verifier):
     """A verifier that asks models, which the step names as ``judges``; ``judge`` takes the place of ``verify``."""
 
+    asks_scorer: ClassVar[bool] = False
+    """Whether it asks one reward model, which the step names as ``scorer``, and no judges."""
+
     def asks_models(self) -> bool:
         """Whether it asks models at all, with these parameters."""
         return True
