@@ -38,7 +38,7 @@ _CODES = {
 
 def mistake_code(error: ValidationError) -> ErrorCode:
     """The code of the first mistake, which is the one that ``explain`` shows."""
-    mistake = error.errors(include_url=False)[0]
+    mistake = first_mistake(error)
     # A validator can raise only ValueError, so a UserError with its own code is the cause of one.
     cause = getattr(mistake.get("ctx", {}).get("error"), "__cause__", None)
     return cause.code if isinstance(cause, UserError) else _CODES.get(mistake["type"], ErrorCode.INVALID_VALUE)
@@ -46,9 +46,15 @@ def mistake_code(error: ValidationError) -> ErrorCode:
 
 def explain(error: ValidationError, config_type: type[BaseModel]) -> str:
     """The first mistake with the nearest match, and how many more there are."""
+    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+    return _mistake(first_mistake(error), config_type) + more
+
+
+def first_mistake(error: ValidationError) -> ErrorDetails:
+    """The mistake to show first. A key that is not known goes before one that is missing: it may be the same key."""
     mistakes = error.errors(include_url=False, include_context=True)
-    more = f" (and {len(mistakes) - 1} more)" if len(mistakes) > 1 else ""
-    return _mistake(mistakes[0], config_type) + more
+    unknown = (each for each in mistakes if each["type"] == "extra_forbidden")
+    return next(unknown, mistakes[0]) if mistakes[0]["type"] == "missing" else mistakes[0]
 
 
 def _mistake(mistake: ErrorDetails, config_type: type[BaseModel]) -> str:

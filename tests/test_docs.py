@@ -19,7 +19,8 @@ from ruamel.yaml import YAML
 from agentmill.pipelines.cli.main import COMMANDS, agentmill
 from agentmill.pipelines.engine.runner import RunnerConfig
 from agentmill.pipelines.operators.registry import OPERATORS
-from agentmill.pipelines.recipes.grammar import Recipe
+from agentmill.pipelines.recipes.grammar import Fork, Iterate, Recipe
+from agentmill.pipelines.recipes.short_forms import CONTROLS, ITERATE, every_step, long_form, written_out
 from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.schemas.config import validate
 from agentmill.schemas.error_codes import ErrorCode
@@ -56,8 +57,14 @@ def parsed(arguments: list[str]) -> None:
 
 
 def steps_of(given: Any) -> Iterator[dict[str, Any]]:
-    for step in given.get("steps", []) if isinstance(given, dict) else given:
-        yield dict(step)
+    """The steps of a recipe, of a list, or of a loop, in long form; loops and forks are checked themselves."""
+    alone = isinstance(given, dict) and given.get("operator") in CONTROLS
+    steps = [given] if alone else given.get("steps", []) if isinstance(given, dict) else given
+    for step in every_step([long_form(step) for step in steps]):
+        if step["operator"] in CONTROLS:
+            validate(Iterate if step["operator"] == ITERATE else Fork, step, step["operator"])
+        else:
+            yield dict(step)
 
 
 @pytest.mark.parametrize("text", blocks("yaml"))
@@ -70,6 +77,8 @@ def test_the_recipes_of_the_documents_are_valid(text: str) -> None:
     if isinstance(given, dict) and set(given) == {"runner"}:
         validate(RunnerConfig, given["runner"], "runner").beam_options()
         return
+    if isinstance(given, dict) and "name" in given and "steps" in given:
+        given = written_out(given, ROOT)
     if isinstance(given, dict) and "name" in given:
         validate(Recipe, {"run_dir": "runs/x", **given}, "recipe")
     if isinstance(given, dict) and "operator" not in given and "steps" not in given and "models" not in given:

@@ -69,6 +69,7 @@ ELSEWHERE = {
         "operators/test_annotations.py": "operators/step_estimates",
         "operators/test_evaluate.py": "operators/agent",
         "operators/test_mix.py": "operators/quotas operators/row_texts",
+        "operators/test_first_error.py": "operators/error_search",
         "operators/test_operator.py": "operators/registry",
         "operators/test_propose.py": "operators/admit operators/evolve",
         "operators/test_select_diverse.py": "operators/diverse_pool",

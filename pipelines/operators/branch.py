@@ -17,6 +17,7 @@ from agentmill.pipelines.operators.rollout import Acting
 from agentmill.pipelines.operators.rollout_operation import Actors, Rollout, SideTables
 from agentmill.pipelines.operators.selection import FilterParameters, TrajectoryFilter
 from agentmill.schemas.record_kinds import ANNOTATION_ROLES
+from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.views.annotations import Annotations
 from agentmill.schemas.views.roles import several_agents
@@ -28,6 +29,7 @@ from agentmill.synthesis.rollouts.scaffold import CLOSED_BOOK
 from agentmill.synthesis.rollouts.step import imagined
 from agentmill.synthesis.rollouts.strategy import Exploration
 from agentmill.synthesis.strategies.branch import Branch as BranchStrategy
+from agentmill.synthesis.strategies.inject import Inject as InjectStrategy
 
 
 class Branch(FilterParameters, Acting, BranchStrategy):
@@ -56,6 +58,12 @@ class Branch(FilterParameters, Acting, BranchStrategy):
         self.check_filter_needs(reads)
         return super().writes(reads)
 
+    def provenance_config(self, context: StepContext) -> JsonObject:
+        """As ``FilterParameters.provenance_config``, without ``edits`` where nothing else is done than to replace."""
+        config = super().provenance_config(context)
+        # Tables that were made before there were edits are found again.
+        return {name: value for name, value in config.items() if name != "edits" or value != ["replace"]}
+
     def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
         """The branches."""
         strategy, tables = self.strategy(), self.side_tables(inputs)
@@ -73,7 +81,7 @@ class Branching(Rollout):
     def __init__(
         self,
         name: str,
-        strategy: BranchStrategy,
+        strategy: BranchStrategy | InjectStrategy,
         tables: SideTables,
         actors: Actors,
         window: int,
@@ -91,7 +99,7 @@ class Branching(Rollout):
     def units(self, record: Any) -> list[Unit]:
         """One unit per branch; if they are to be distinct, one for those of each turn."""
         units = super().units(record)
-        together = self._branching.k if self._branching.distinct else 1
+        together = self._branching.together
         groups = (units[start : start + together] for start in range(0, len(units), together))
         return [Unit(chain(*group), group[0].data) for group in groups]
 

@@ -17,19 +17,25 @@ it; the output of a training is a model by its own name, too. ``iterate`` repeat
 ``round-0k/`` and a name means its newest output. ``fork`` runs routes that all start from what is there before it:
 ``{operator: fork, routes: {long: […], short: […]}}``; route ``long`` writes into ``long/``, and after the fork
 ``long/NAME`` is its output and ``ROLE@long`` its model. All of it is checked here, before anything starts.
+
+In and after an ``iterate``, ``NAME@2`` is the output of its second round, ``NAME@previous`` that of the round before
+and ``NAME@all`` the outputs of all rounds so far; ``ROLE@round-02`` is the model that round 2 trained from it, and
+``ROLE@best`` that of the best round by ``until``. Short forms are in ``agentmill.pipelines.recipes.short_forms``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeGuard
 
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
 from agentmill.pipelines.engine.runner import RunnerConfig
 from agentmill.pipelines.operators.operator import Name
+from agentmill.pipelines.recipes.short_forms import inner_steps, written_out
+from agentmill.pipelines.recipes.stopping import Until
 from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.schemas.config import Config, override, read_yaml, validate
 from agentmill.schemas.error_codes import ErrorCode
@@ -37,68 +43,158 @@ from agentmill.schemas.errors import UserError, near_match
 
 ROUND_NAME = re.compile(r"round-\d+")
 """What the folders of rounds are called."""
-ITERATE = "iterate"
 OF_A_STEP = ("operator", "as", "min_used")
 """What a step has besides the parameters of its operator."""
 
-FORK = "fork"
+ALL, PREVIOUS, BEST = "all", "previous", "best"
+"""After the name of a table: all rounds so far, the round before. After that of a model: the best round."""
 Steps = Annotated[list[dict[str, Any]], Field(min_length=1)]
 
 
+class Paper(Config):
+    """The publication that a recipe follows: ``differs`` says in what it does not, ``outcome`` what was measured."""
+
+    title: str
+    arxiv: Annotated[str | None, Field(pattern=r"^\d{4}\.\d{4,5}$")] = None
+    url: str | None = None
+    differs: list[str] = []
+    outcome: str | None = None
+
+
 class Recipe(Config):
-    """A recipe as written, with ``run_dir`` filled in."""
+    """A recipe as written, with ``run_dir`` filled in and its short forms written out.
+
+    ``include`` and ``defaults`` are short forms, so nothing is left of them here.
+    """
 
     name: Name
+    paper: Paper | None = None
     run_dir: str
     seed: int = 0
     runner: RunnerConfig = RunnerConfig()
     models: dict[Name, ModelConfig] = {}
     data: dict[Name, str] = {}
+    include: list[str] = []
+    defaults: dict[str, Any] = {}
     steps: Steps
+    # No field: the order of the keys in the file, in which a run keeps them.
+    _order: list[str] = PrivateAttr([])
+
+    @property
+    def order(self) -> list[str]:
+        """The keys in the order in which they were written."""
+        return self._order
+
+    def ordered(self, keys: Sequence[str]) -> Recipe:
+        """The same, whose keys were written in this order."""
+        self._order = list(keys)
+        return self
 
 
 class Iterate(Config):
-    """The control step that repeats ``steps``."""
+    """The control step that repeats ``steps``; with ``as``, its rounds are in a folder of that name."""
 
     operator: Literal["iterate"]
+    as_: Name | None = Field(None, alias="as")
     rounds: Annotated[int, Field(ge=1, le=99)]
+    until: Until | None = None
     steps: Steps
+
+    @property
+    def prefix(self) -> str:
+        """What is before the names of its rounds."""
+        return "" if self.as_ is None else f"{self.as_}/"
 
 
 class Fork(Config):
     """The control step that runs ``routes`` side by side: none knows of what another makes."""
 
     operator: Literal["fork"]
+    as_: Name | None = Field(None, alias="as")
     routes: Annotated[dict[Name, Steps], Field(min_length=2)]
 
 
 def read_recipe(path: Path, overrides: Sequence[str]) -> Recipe:
-    """Read, override and check the outer part of a recipe; ``agentmill.pipelines.recipes.plan`` resolves its steps."""
+    """Read, override, write out and check the outer part of a recipe.
+
+    ``agentmill.pipelines.recipes.plan`` resolves its steps. Overrides of steps come last, so that they change those of
+    included files and what defaults gave.
+    """
     data = read_yaml(path)
-    data = override(data, [by_position(each, data) for each in overrides])
+    of_steps = [each for each in overrides if each.partition("=")[0].partition(".")[0] == "steps"]
+    data = override(data, [each for each in overrides if each not in of_steps])
+    data = written_out(data, path.parent)
+    data = override(data, [by_position(each, data) for each in of_steps])
     if "run_dir" not in data and isinstance(data.get("name"), str):
         data = {**data, "run_dir": f"runs/{data['name']}"}
-    return validate(Recipe, data, str(path))
+    return validate(Recipe, data, str(path)).ordered([*data])
 
 
 def by_position(assignment: str, data: dict[str, Any]) -> str:
-    """``steps.NAME.key=value`` as ``steps.POSITION.key=value``, where NAME is what a step's output is called."""
-    match = re.fullmatch(r"((?:.*\.)?steps)\.((?!\d+[.=])[A-Za-z0-9][^.=]*)([.=].*)", assignment, re.DOTALL)
-    steps = data.get("steps")
-    if match is None or match[1] != "steps" or not isinstance(steps, list):
-        return assignment
-    names = [output_name(step) for step in steps if isinstance(step, dict)]
-    if match[2] not in names:
-        raise UserError(
-            f"{assignment}: no step is called {match[2]!r}; steps: {', '.join(names)}.{near_match(match[2], names)}",
-            ErrorCode.UNKNOWN_NAME,
-        )
-    return f"steps.{names.index(match[2])}{match[3]}"
+    """``steps.NAME.key=value`` as ``steps.POSITION.key=value``, where NAME is what a step's output is called.
+
+    A step within an ``iterate`` or a ``fork`` may be named directly, if no other has its name. Raises ``UserError``.
+    """
+    path, equals, value = assignment.partition("=")
+    parts, node = ["steps"], data.get("steps")
+    for part in path.split(".")[1:]:
+        if is_steps(node) and not part.isdecimal():
+            places = places_of(part, node)
+            if len(places) != 1:
+                names = sorted(name for _, name in named_steps(node))
+                what = "no step is called" if not places else "several steps are called"
+                raise UserError(
+                    f"{assignment}: {what} {part!r}; steps: {', '.join(names)}.{near_match(part, names)}",
+                    ErrorCode.UNKNOWN_NAME,
+                )
+            found = places[0]
+        else:
+            found = [part]
+        for each in found:
+            parts.append(each)
+            node = child(node, each)
+    return f"{'.'.join(parts)}{equals}{value}"
+
+
+def is_steps(node: Any) -> TypeGuard[list[Any]]:
+    """Whether something is a list of steps."""
+    return isinstance(node, list) and any(isinstance(each, dict) and "operator" in each for each in node)
+
+
+def child(node: Any, part: str) -> Any:
+    """What is at a key or an index; ``None`` where there is nothing."""
+    if isinstance(node, dict):
+        return node.get(part)
+    if isinstance(node, list) and part.isdecimal() and int(part) < len(node):
+        return node[int(part)]
+    return None
+
+
+def places_of(name: str, steps: list[Any]) -> list[list[str]]:
+    """The paths of the steps of this name in a list of steps; those in the list itself go before those inside."""
+    found = [path for path, each in named_steps(steps) if each == name]
+    outer = [path for path in found if len(path) == 1]
+    return outer or found
+
+
+def named_steps(steps: list[Any]) -> Iterator[tuple[list[str], str]]:
+    """The path and the name of each step in a list, and of those within control steps."""
+    for position, step in enumerate(steps):
+        if not isinstance(step, dict):
+            continue
+        yield [str(position)], output_name(step)
+        for path, inner in inner_steps(step):
+            yield from (([str(position), *path, *rest], name) for rest, name in named_steps(inner))
 
 
 def output_name(step: dict[str, Any]) -> str:
     """What a step's output is called: ``as``, or else its operator."""
     return str(step.get("as") or step.get("operator"))
+
+
+def round_name(number: int) -> str:
+    """The folder of a round, and the version of the models that it trains."""
+    return f"round-{number:02d}"
 
 
 def one_of(given: str, known: Iterable[str], what: str, where: str) -> str:

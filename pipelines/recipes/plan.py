@@ -5,6 +5,7 @@ Planning starts nothing and writes nothing; what it lets through can only fail f
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,21 +18,26 @@ from agentmill.pipelines.operators.operator import NAME, Operator, StepContext
 from agentmill.pipelines.operators.registry import OPERATORS
 from agentmill.pipelines.operators.train import MODEL, Training
 from agentmill.pipelines.recipes.grammar import (
-    FORK,
-    ITERATE,
+    ALL,
+    BEST,
     OF_A_STEP,
+    PREVIOUS,
     ROUND_NAME,
     Fork,
     Iterate,
     Recipe,
+    named_steps,
     one_of,
     output_name,
+    round_name,
 )
+from agentmill.pipelines.recipes.short_forms import FORK, ITERATE
+from agentmill.pipelines.recipes.stopping import Decision, decide
 from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.pipelines.sources.hub import pinned
 from agentmill.schemas.config import validate
 from agentmill.schemas.error_codes import ErrorCode
-from agentmill.schemas.errors import UserError
+from agentmill.schemas.errors import UserError, near_match
 from agentmill.schemas.ids import derive_seed
 from agentmill.schemas.tables import Table
 from agentmill.synthesis.environments import check_admissible
@@ -125,6 +131,8 @@ class Planner:
         self.data = {name: output.folder for name, output in self._outputs.items()}
         self._models = {name: {BASE: model.named(name)} for name, model in recipe.models.items()}
         self._will_be_trained: set[str] = set()
+        self._in_the_loop: set[str] = set()
+        self._versions_named = set(re.findall(r"@([a-z]+(?:-[0-9]+)?)", msgspec.json.encode(recipe.steps).decode()))
         self._adapters: set[str] = set()
         self._taken: set[str] = {*RESERVED, *recipe.data}
 
@@ -144,10 +152,43 @@ class Planner:
         if place.round:
             raise UserError(f"{place.where}: iterate inside of iterate is not possible", ErrorCode.STEPS_NESTED)
         iterate = validate(Iterate, given, place.where)
+        if iterate.as_ is not None:
+            self._name(iterate.as_, place)
+        folders = [f"{iterate.prefix}{round_name(number)}" for number in range(1, iterate.rounds + 1)]
+        decision = self._decision(iterate, folders, place)
         self._will_be_trained = {str(step["model"]).partition("@")[0] for step in iterate.steps if "model" in step}
-        for number in range(1, iterate.rounds + 1):
-            yield from self.expand(iterate.steps, place.below("steps", f"round-{number:02d}", number))
+        self._in_the_loop = {name for _, name in named_steps(iterate.steps)}
+        self._forget_rounds()
+        ended = len(decision.values) if decision.stops else iterate.rounds
+        for number, folder in enumerate(folders[:ended], 1):
+            yield from self.expand(iterate.steps, place.below("steps", folder, number))
+        if iterate.until is not None:
+            self._note_best(decision.best)
         self._will_be_trained = set()
+        self._in_the_loop = set()
+
+    def _decision(self, iterate: Iterate, folders: Sequence[str], place: Place) -> Decision:
+        """Whether the loop has ended early, and its best round. Raises ``UserError`` if no evaluation tells."""
+        if iterate.until is None:
+            return Decision([], None, False)
+        evaluations = [output_name(step) for step in iterate.steps if step.get("operator") == "evaluate"]
+        one_of(iterate.until.step, evaluations, "evaluate step of this loop in `until.metric`:", place.where)
+        return decide(iterate.until, [self.run_dir / f"{place.prefix}{folder}" for folder in folders])
+
+    def _forget_rounds(self) -> None:
+        """Tables of an earlier loop are called by their newest only, where this loop makes some of the same name."""
+        self._outputs = {
+            name: made
+            for name, made in self._outputs.items()
+            if "@" not in name or name.partition("@")[0].partition("/")[0] not in self._in_the_loop
+        }
+
+    def _note_best(self, best: int | None) -> None:
+        """After a loop ``@best`` is the model of its best round; before it is known, which is no matter, its last."""
+        for versions in (self._models[name] for name in self._will_be_trained if name in self._models):
+            version = LAST if best is None else round_name(best)
+            if version in versions:
+                versions[BEST] = versions[version]
 
     def _routes(self, given: dict[str, Any], place: Place) -> Iterator[Step]:
         """The steps of a ``fork``; what its routes make is known afterwards by the name of the route."""
@@ -160,7 +201,7 @@ class Planner:
         before, models_before = self._outputs, self._models
         after, models_after = dict(before), {name: dict(known) for name, known in models_before.items()}
         for route, steps in fork.routes.items():
-            if route in (BASE, LAST):
+            if route in (BASE, LAST, BEST) or ROUND_NAME.fullmatch(route):
                 raise UserError(
                     f"{place.where}: a route cannot be called {route!r}, which is a version of a model",
                     ErrorCode.NAME_TAKEN,
@@ -182,11 +223,13 @@ class Planner:
     def _step(self, given: dict[str, Any], place: Place) -> Step:
         """One step; what it makes is known to the steps after it."""
         if not isinstance(given.get("operator"), str):
+            near = near_match(str(next(iter(given), "")), [*OPERATORS, ITERATE, FORK])
             raise UserError(
-                f"{place.where}: a step needs an operator, for example operator: sample", ErrorCode.MISSING_KEY
+                f"{place.where}: a step needs an operator, for example {{sample: explored, …}}.{near}",
+                ErrorCode.MISSING_KEY,
             )
         operator = one_of(given["operator"], [*OPERATORS, ITERATE, FORK], "operator", place.where)
-        where = f"{place.where} ({operator})"
+        where = f"{place.prefix}{output_name(given)} ({operator}, {place.where})"
         name = self._name(output_name(given), msgspec.structs.replace(place, where=where))
         own = {key: value for key, value in given.items() if key not in OF_A_STEP}
         parameters: Operator = validate(OPERATORS.load(operator), own, where)
@@ -205,7 +248,7 @@ class Planner:
                 seed=derive_seed("step", self.recipe.seed, name),
                 round=place.round,
             ),
-            inputs={role: [self._output(each, where) for each in names] for role, names in parameters.tables().items()},
+            inputs={role: self._tables(role, names, where, place) for role, names in parameters.tables().items()},
             models={role: self._model(reference, where) for role, reference in parameters.policies().items()},
             min_used=share_of(given, where),
         )
@@ -240,9 +283,44 @@ class Planner:
         self._taken.add(full)
         return full
 
-    def _output(self, name: str, where: str) -> Output:
-        """What ``name`` refers to: the newest output of that name, or an entry of ``data``."""
-        return self._outputs[one_of(name, self._outputs, "table", where)]
+    def _tables(self, role: str, names: Sequence[str], where: str, place: Place) -> list[Output]:
+        """What the names of a role refer to. Raises ``UserError`` for one that is not known, and if there is none."""
+        found = [output for name in names for output in self._named(name, where, place)]
+        if not found:
+            raise UserError(
+                f"{where}: `{role}: {', '.join(names)}` is no table in round {place.round}, which has none before it\n"
+                f"name another table with it, for example {role}: [seeds, {names[0]}]",
+                ErrorCode.UNKNOWN_NAME,
+            )
+        return found
+
+    def _named(self, name: str, where: str, place: Place) -> list[Output]:
+        """What a name refers to: the newest output of that name, an entry of ``data``, or outputs of some rounds."""
+        base, at, version = name.partition("@")
+        rounds = self._rounds_of(base)
+        if not at:
+            return [self._outputs[one_of(base, self._whole(), "table", where)]]
+        if not rounds and base not in self._in_the_loop:
+            one_of(base, self._whole(), "table", where)
+            raise UserError(
+                f"{where}: {name!r} names a round, and no iterate makes {base!r}; write {base}",
+                ErrorCode.UNKNOWN_NAME,
+            )
+        if version == ALL:
+            return list(rounds.values())
+        if version == PREVIOUS and place.round:
+            return [rounds[place.round - 1]] if place.round - 1 in rounds else []
+        known = [*map(str, rounds), ALL, *([PREVIOUS] if place.round else [])]
+        return [rounds[int(one_of(version.removeprefix("round-").lstrip("0"), known, f"round of {base!r}", where))]]
+
+    def _whole(self) -> list[str]:
+        """The names of all tables, without those of rounds."""
+        return [name for name in self._outputs if "@" not in name]
+
+    def _rounds_of(self, name: str) -> dict[int, Output]:
+        """The outputs of that name by round."""
+        start = f"{name}@"
+        return {int(each.removeprefix(start)): made for each, made in self._outputs.items() if each.startswith(start)}
 
     def _model(self, reference: str, where: str) -> ModelConfig:
         """The model that ``reference`` names, with the adapters that are served with it."""
@@ -255,7 +333,7 @@ class Planner:
         """
         name, _, version = reference.partition("@")
         known = self._models[one_of(name, self._models, "model", where)]
-        version = one_of(version or BASE, {**known, LAST: None}, "version of a model", where)
+        version = one_of(version or BASE, {**known, LAST: None}, f"version of the model {name!r}:", where)
         if version in known:
             return known[version]
         if name in self._will_be_trained:
@@ -283,11 +361,12 @@ class Planner:
             raise UserError(f"{step.where}: {error}", error.code) from error
         annotations = step.parameters.annotations()
         names = None if annotations is None else frozenset(annotations)
-        self._outputs[name] = Output(
-            name, step.folder, record, names, families if record == "EnvironmentSpec" else None
-        )
-        for side in step.parameters.sides:
-            self._outputs[f"{name}/{side}"] = Output(f"{name}/{side}", step.folder / side, SIDES[side].__name__)
+        families = families if record == "EnvironmentSpec" else None
+        sides = [Output(f"{name}/{side}", step.folder / side, SIDES[side].__name__) for side in step.parameters.sides]
+        for each in [Output(name, step.folder, record, names, families), *sides]:
+            self._outputs[each.name] = each
+            if step.context.round:
+                self._outputs[f"{each.name}@{step.context.round}"] = each
         if isinstance(step.parameters, Training):
             check_trainable(step)
         if isinstance(step.parameters, Training) and record == MODEL:
@@ -306,7 +385,11 @@ class Planner:
             learned = serving(base, {**base.server.lora, step.name: str(step.folder)}, step.name)
         else:
             learned = base.model_copy(update={"model": str(step.folder)})
-        self._models[training.model.partition("@")[0]][LAST] = learned
+        versions = self._models[training.model.partition("@")[0]]
+        versions[LAST] = learned
+        # Adapters that can be named are served, so a round is noted only where the recipe names it.
+        if step.context.round and self._versions_named & {round_name(step.context.round), BEST}:
+            versions[round_name(step.context.round)] = learned
         self._models[name] = {BASE: learned}
 
     def _beside_adapters(self, config: ModelConfig) -> ModelConfig:

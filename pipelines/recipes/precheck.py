@@ -105,7 +105,7 @@ def needed(plan: Plan, steps: Sequence[Step]) -> dict[tuple[str, ...], tuple[str
     found: dict[tuple[str, ...], tuple[str, Need]] = {}
     for step in steps:
         for need in needs_of(step, trained):
-            found.setdefault(need.key, (f"{step.where}, {step.name}", need))
+            found.setdefault(need.key, (step.where, need))
     return found
 
 

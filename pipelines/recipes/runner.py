@@ -10,6 +10,7 @@ import msgspec
 
 from agentmill.pipelines.engine.progress import StageProgress
 from agentmill.pipelines.operators.annotations import Names, check_counts, check_names, names_in
+from agentmill.pipelines.operators.evaluate import Evaluate
 from agentmill.pipelines.operators.operator import Inputs
 from agentmill.pipelines.operators.run_context import RunContext
 from agentmill.pipelines.operators.selection import selection_counts
@@ -75,7 +76,7 @@ def run_plan(
         with RunContext(recipe_name, plan.run_dir, runner, progress, replace, changes, retry_above) as context:
             steps = RecipeRunner(plan, context)
             steps.check_inputs()
-            for step in plan.steps:
+            while (step := steps.next_step()) is not None:
                 steps.run(step)
         save(recipe, text)
         # Last: a run with a summary counts as finished.
@@ -104,11 +105,33 @@ class RecipeRunner:
         self._there = set(plan.data.values())
         self._waiting = list(plan.steps)
 
+    def next_step(self) -> Step | None:
+        """The first step that was not run; ``None`` at the end."""
+        return next((step for step in self._plan.steps if step.name not in self._stages), None)
+
     def run(self, step: Step) -> None:
         """Run a step, or find it done. Raises the errors of ``run_plan``."""
         self._make(step)
+        # An evaluation may end a loop, and which steps follow depends on it.
+        if isinstance(step.parameters, Evaluate):
+            self._plan_again()
         self._there |= {step.folder, *(step.folder / side for side in step.parameters.sides)}
         self.check_inputs()
+
+    def _plan_again(self) -> None:
+        """Go on by the plan that the evaluations so far give. Says which rounds are left out, or taken in again."""
+        before, plan = self._plan, make_plan(self._plan.recipe)
+        names, others = [[step.name for step in each.steps] for each in (before, plan)]
+        if names == others:
+            return
+        gone = sorted({name.rpartition("/")[0] for name in set(names) - set(others)})
+        more = sorted({name.rpartition("/")[0] for name in set(others) - set(names)})
+        if gone:
+            self._context.print_line(f"{', '.join(gone)}: not needed, since `until` has ended the loop")
+        if more:
+            self._context.print_line(f"{', '.join(more)}: needed after all, since `until` has not ended the loop")
+        self._plan = plan
+        self._waiting = [step for step in plan.steps if step.name not in self._stages]
 
     def check_inputs(self) -> None:
         """Let every step look at its tables once all of them are there. Raises ``UserError``."""
@@ -179,7 +202,12 @@ def resolved(plan: Plan) -> JsonObject:
     """The recipe with overrides and its run directory: it makes the same run from any place."""
     settled = {"name", "run_dir", "seed", "runner"}
     recipe = plan.recipe
-    return {**recipe.model_dump(mode="json", include=settled), **recipe.model_dump(mode="json", exclude_unset=True)}
+    given = recipe.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    whole = {**recipe.model_dump(mode="json", include=settled), **given}
+    # In the author's order; what was filled in comes after the name.
+    filled = [key for key in whole if key not in recipe.order]
+    order = [*recipe.order[:1], *filled, *recipe.order[1:]] if recipe.order else list(whole)
+    return {key: whole[key] for key in order}
 
 
 def save(path: Path, content: bytes) -> None:

@@ -115,7 +115,7 @@ def read_run(folder: Path) -> Run:
     recipe = read_recipe(folder / RECIPE, [])
     # Its presence is enough here; it is read so that a damaged one is an error.
     ended = (folder / SUMMARY).exists() and bool(decoded(folder / SUMMARY, Summary))
-    return Run(folder, recipe, stages_at(folder, planned(recipe)), ended)
+    return Run(folder, recipe, stages_at(folder, planned(recipe, folder)), ended)
 
 
 def refuse_other(folder: Path) -> None:

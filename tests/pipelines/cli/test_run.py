@@ -13,8 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from agentmill.pipelines.processes.identity import locked
+from agentmill.pipelines.recipes import stopping
 from agentmill.pipelines.recipes.summary import Summary
+from agentmill.pipelines.runs.run import read_run
 from agentmill.schemas.config import read_yaml
+from agentmill.schemas.records.record import SCHEMA_VERSION
 from agentmill.schemas.records.task import Task
 from agentmill.schemas.records.verdict import Verdict
 from agentmill.schemas.tables import Table
@@ -151,6 +154,30 @@ def test_iterate_writes_each_round_into_a_folder_of_its_own(tmp_path: Path) -> N
     assert exported == {row.trajectory_id for row in rounds[1]}
 
 
+def test_a_loop_ends_when_its_measure_falls_and_what_follows_takes_its_last_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The measures are given, since no model is trained here; all else is real."""
+    values = {"round-01": 0.5, "round-02": 0.25, "round-03": 1.0}
+    monkeypatch.setattr(stopping, "measured", lambda until, file: values[file.parent.parent.name])
+    write_environments(tmp_path)
+    compare = {**COMPARE, "models": {"planner": "planner"}, "constrained": []}
+    until = {"metric": "evaluation.success", "falls": 0.1}
+    loop = {"operator": "iterate", "rounds": 3, "until": until, "steps": [DEMONSTRATE, compare]}
+    every = {**EXPORT, "from": ["demonstrations@all"], "verdicts": None, "where": "all"}
+    recipe = write_recipe(tmp_path, loop, every)
+    assert agentmill("run", recipe) == 0
+    assert "round-03: not needed, since `until` has ended the loop" in capsys.readouterr().err
+    assert not (tmp_path / "run/round-03").exists()
+    assert Table.open(tmp_path / "run/rows").manifest.counts.read == 4
+    assert agentmill("run", recipe) == 0
+    assert "nothing to do: all 5 steps" in capsys.readouterr().err
+    assert read_run(tmp_path / "run").finished
+    values["round-02"] = 0.75
+    assert agentmill("run", recipe, "--replace") == 0
+    assert Table.open(tmp_path / "run/rows").manifest.counts.read == 6
+
+
 def test_fork_writes_each_route_into_a_folder_of_its_own(tmp_path: Path) -> None:
     write_environments(tmp_path)
     routes = {"wide": [{**DEMONSTRATE, "k": 2}], "narrow": [DEMONSTRATE]}
@@ -185,7 +212,9 @@ def test_a_split_without_tasks_is_told_before_the_steps_in_between(
     write_environments(tmp_path)
     recipe = write_recipe(tmp_path, DEMONSTRATE, {**COMPARE, "splits": ["held_out_tasks", "held_out_worlds"]})
     said = fails(capsys, "run", recipe)
-    assert said.startswith("steps.1 (evaluate): there are no tasks of split 'held_out_worlds' to play, with share: 1.0")
+    assert said.startswith(
+        "evaluation (evaluate, steps.1): there are no tasks of split 'held_out_worlds' to play, with share: 1.0"
+    )
     assert "train 2" in said
     assert not (tmp_path / "run/demonstrations").exists()
 
@@ -231,7 +260,9 @@ def test_an_empty_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
 def test_a_table_of_a_newer_schema_version(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_environments(tmp_path)
     manifest = tmp_path / "tasks/manifest.json"
-    manifest.write_text(manifest.read_text().replace('"schema_version": "1.0"', '"schema_version": "1.7"'))
+    manifest.write_text(
+        manifest.read_text().replace(f'"schema_version": "{SCHEMA_VERSION}"', '"schema_version": "1.7"')
+    )
     assert "written by schema 1.7, this agentmill reads up to" in fails(
         capsys, "run", write_recipe(tmp_path, DEMONSTRATE)
     )

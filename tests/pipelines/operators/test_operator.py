@@ -36,6 +36,7 @@ KNOWN: dict[str, tuple[dict[str, Any], dict[str, list[str]]]] = {
     ),
     "check_tokens": ({"of": "x", "tokenizer": "m"}, {"of": ["Trajectory"]}),
     "combine": ({"of": "x", "scores": [{"score": "reward"}]}, {"of": ["Trajectory"]}),
+    "decontaminate": ({"of": "x", "against": "t"}, {"of": ["Trajectory"], "against": ["Task"]}),
     "dedup": ({"of": "x", "near": 0.8}, {"of": ["Trajectory"]}),
     "difficulty_band": (
         {"of": "t", "attempts": "x", "at_least": 0.2},
@@ -44,6 +45,14 @@ KNOWN: dict[str, tuple[dict[str, Any], dict[str, list[str]]]] = {
     "evolve": ({"of": "t", "environments": "e"}, {"of": ["Task"], "environments": ["EnvironmentSpec"]}),
     "expert": ({"tasks": "t", "environments": "e"}, {"tasks": ["Task"], "environments": ["EnvironmentSpec"]}),
     "filter": ({"of": "x", "where": [{"field": "split", "equals": "train"}]}, {"of": ["Trajectory"]}),
+    "first_error": (
+        {"of": "x", "by": "counterfactual", "branches": "y"},
+        {"of": ["Trajectory"], "branches": ["Trajectory"]},
+    ),
+    "inject": (
+        {"of": "x", "tasks": "t", "environments": "e"},
+        {"of": ["Trajectory"], "tasks": ["Task"], "environments": ["EnvironmentSpec"]},
+    ),
     "memory": (
         {"policy": "p", "tasks": "t", "environments": "e", "from": "x", "where": "all"},
         {"tasks": ["Task"], "environments": ["EnvironmentSpec"], "from": ["Trajectory"]},
@@ -70,6 +79,7 @@ KNOWN: dict[str, tuple[dict[str, Any], dict[str, list[str]]]] = {
     ),
     "select_diverse": ({"of": "x", "size": 78}, {"of": ["Trajectory"]}),
     "spec_env": ({}, {}),
+    "split": ({"of": "x"}, {"of": ["Trajectory"]}),
     "step_agreement": ({"of": "x", "branches": "b"}, {"of": ["Trajectory"], "branches": ["Trajectory"]}),
     "step_effect": ({"of": "x", "branches": "b"}, {"of": ["Trajectory"], "branches": ["Trajectory"]}),
     "step_value": ({"of": "x", "method": "broadcast"}, {"of": ["Trajectory"]}),

@@ -301,3 +301,124 @@ def test_the_quickstart_is_a_valid_recipe() -> None:
     quickstart = Path(__file__).resolve().parents[3] / "configs/quickstart.yaml"
     names = [step.name for step in make_plan(read_recipe(quickstart, [])).steps]
     assert names[-2:] == ["tuned", "evaluation"]
+
+
+EXPLORE = {**SAMPLE, "policy": "actor"}
+LOOP = [{**SAMPLE, "policy": "actor@last"}, SFT, {**TRAIN, "model": "actor@last"}]
+
+
+def loop(*steps: dict[str, Any], rounds: int = 3, **parameters: Any) -> dict[str, Any]:
+    return {"operator": "iterate", "rounds": rounds, "steps": list(steps), **parameters}
+
+
+def folders_of(plan: Plan, step: str, role: str = "from") -> list[str]:
+    """The input tables of a step, by their places in the run."""
+    found = next(each for each in plan.steps if each.name == step)
+    return [str(output.folder.relative_to(plan.run_dir)) for output in found.inputs[role]]
+
+
+def test_tables_of_earlier_rounds_and_of_all(tmp_path: Path) -> None:
+    body = [{**SAMPLE, "policy": "actor"}, {**SFT, "from": ["explored@all"]}]
+    previous = {**SFT, "from": ["explored", "explored@previous"], "as": "pair"}
+    after = [
+        {**SFT, "from": ["explored@all"], "as": "every"},
+        {**SFT, "from": ["explored@1", "explored@round-03"], "as": "some"},
+    ]
+    plan = plan_of(tmp_path, [*WORLD, loop(*body, previous), *after])
+    assert folders_of(plan, "round-01/rows") == ["round-01/explored"]
+    assert folders_of(plan, "round-02/rows") == ["round-01/explored", "round-02/explored"]
+    assert folders_of(plan, "round-01/pair") == ["round-01/explored"]
+    assert folders_of(plan, "round-03/pair") == ["round-03/explored", "round-02/explored"]
+    assert folders_of(plan, "every") == [f"round-0{number}/explored" for number in (1, 2, 3)]
+    assert folders_of(plan, "some") == ["round-01/explored", "round-03/explored"]
+
+
+def test_rounds_of_a_loop_in_a_route_are_named_with_the_route(tmp_path: Path) -> None:
+    routes = {"a": [loop(EXPLORE)], "b": [{**SPEC_ENV, "as": "there"}]}
+    fork = {"operator": "fork", "routes": routes}
+    plan = plan_of(tmp_path, [*WORLD, fork, {**SFT, "from": ["a/explored@2"]}])
+    assert folders_of(plan, "rows") == ["a/round-02/explored"]
+
+
+def test_a_loop_with_a_name_is_a_folder_so_that_there_may_be_several(tmp_path: Path) -> None:
+    one, two = (
+        loop(EXPLORE, **{"as": "one"}),
+        loop(EXPLORE, rounds=1, **{"as": "two"}),
+    )
+    plan = plan_of(tmp_path, [*WORLD, one, two, {**SFT, "from": ["explored@all"]}])
+    assert [step.name for step in plan.steps][2:-1] == [
+        *(f"one/round-0{number}/explored" for number in (1, 2, 3)),
+        "two/round-01/explored",
+    ]
+    assert folders_of(plan, "rows") == ["two/round-01/explored"]
+
+
+def test_models_of_a_round_and_of_the_best_one(tmp_path: Path) -> None:
+    models = {"first": "actor@round-01", "best": "actor@best", "last": "actor@last"}
+    evaluation = {**EVALUATE, "models": {"now": "actor@last"}, "as": "evaluation"}
+    steps = [*WORLD, loop(*LOOP, evaluation, until={"metric": "evaluation.success"}), {**EVALUATE, "models": models}]
+    run = tmp_path / "run"
+
+    def found(plan: Plan) -> dict[str, str]:
+        return {name: str(Path(str(model.model)).relative_to(run)) for name, model in plan.steps[-1].models.items()}
+
+    before = plan_of(tmp_path, steps)
+    assert found(before) == {"first": "round-01/tuned", "best": "round-03/tuned", "last": "round-03/tuned"}
+    for number, success in enumerate((0.3, 0.1), 1):
+        folder = run / f"round-0{number}/evaluation"
+        folder.mkdir(parents=True)
+        (folder / "evaluation.json").write_text(f'{{"splits": {{"a": {{"now": {{"success": {success}}}}}}}}}')
+    stopped = plan_of(tmp_path, steps)
+    assert found(stopped) == {"first": "round-01/tuned", "best": "round-01/tuned", "last": "round-02/tuned"}
+    assert "round-03/explored" not in [step.name for step in stopped.steps]
+
+
+@pytest.mark.parametrize(
+    ("steps", "message"),
+    [
+        (
+            [loop(EXPLORE), {**SFT, "from": "explored@4"}],
+            ("unknown-name", "rows", "'4'", "1, 2, 3"),
+        ),
+        ([SAMPLE, {**SFT, "from": "explored@1"}], ("unknown-name", "rows", "explored@1", "no iterate")),
+        (
+            [loop(EXPLORE), {**SFT, "from": "exlored@all"}],
+            ("unknown-name", "exlored", "explored"),
+        ),
+        ([loop(EXPLORE), {**SFT, "from": "explored@previous"}], ("unknown-name", "previous")),
+        (
+            [loop(EXPLORE, {**SFT, "from": "explored@previous"})],
+            ("unknown-name", "round-01/rows", "seeds, explored@previous"),
+        ),
+        ([loop(*LOOP), {**EVALUATE, "models": {"a": "actor@round-04"}}], ("unknown-name", "round-04", "last")),
+        ([loop(*LOOP), {**EVALUATE, "models": {"a": "actor@best"}}], ("unknown-name", "best", "last")),
+        ([loop(*LOOP, until={"metric": "evaluation.success"})], ("unknown-name", "until.metric", "evaluation")),
+        ([loop(*LOOP, until={"metric": "rows.success"})], ("unknown-name", "until.metric", "'rows'")),
+        ([SAMPLE, {"operator": "sft", "form": "explored", "as": "rows"}], ("unknown-key", "rows", "'form'")),
+    ],
+)
+def test_mistakes_about_rounds(tmp_path: Path, steps: list[dict[str, Any]], message: tuple[str, ...]) -> None:
+    with user_error(*message):
+        plan_of(tmp_path, [*WORLD, *steps])
+
+
+def test_an_unknown_key_is_shown_before_one_that_is_missing(tmp_path: Path) -> None:
+    step = {"operator": "sample", "model": "actor", "tasks": "tasks", "environments": "environments"}
+    with user_error("unknown-key", "sample", "'model'"):
+        plan_of(tmp_path, [*WORLD, step])
+
+
+def test_steps_in_loops_and_routes_are_overridden_by_name(tmp_path: Path) -> None:
+    routes = {"a": [{**SAMPLE, "policy": "actor", "as": "tried"}], "b": [{**SPEC_ENV, "as": "there"}]}
+    steps = [*WORLD, loop(EXPLORE, **{"as": "looped"}), {"operator": "fork", "routes": routes}]
+    overrides = ["steps.looped.steps.explored.temperature=0.25", "steps.tried.k=4", "steps.fork.routes.b.there.n=9"]
+    found = {step.name: step.parameters for step in plan_of(tmp_path, steps, *overrides, "steps.explored.k=2").steps}
+    explored = found["looped/round-03/explored"]
+    assert (getattr(explored, "temperature", None), getattr(explored, "k", None)) == (0.25, 2)
+    assert getattr(found["a/tried"], "k", None) == 4
+    assert getattr(found["b/there"], "n", None) == 9
+    with user_error("unknown-name", "steps.explred.k=1", "explored"):
+        plan_of(tmp_path, steps, "steps.explred.k=1")
+    twice = [*WORLD, {"operator": "fork", "routes": {**routes, "c": routes["a"]}}]
+    with user_error("unknown-name", "several steps are called 'tried'"):
+        plan_of(tmp_path, twice, "steps.tried.k=1")

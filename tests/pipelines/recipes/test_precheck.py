@@ -53,7 +53,7 @@ def refused(plan: Plan) -> list[str]:
 
 def test_a_bundled_model_that_is_not_known(tmp_path: Path) -> None:
     (said,) = refused(plan_of(tmp_path, SAMPLE, policy="vllm", model="bundled:smollm2-135-instruct"))
-    assert said.startswith("steps.0 (sample), explored: there is no bundled model 'smollm2-135-instruct'; known: ")
+    assert said.startswith("explored (sample, steps.0): there is no bundled model 'smollm2-135-instruct'; known: ")
     assert said.endswith("Did you mean 'smollm2-135m-instruct'?")
 
 
@@ -78,12 +78,12 @@ def test_a_model_folder_without_a_chat_template_cannot_be_asked_and_is_trained_w
     folder = model_folder(tmp_path / "m", "config.json", "tokenizer.json", "model.safetensors")
     plan = plan_of(tmp_path, SAMPLE, ROWS, TRAIN, policy="vllm", model=str(folder))
     first, last = (line for line in refused(plan) if "no chat template" in line)
-    assert first.startswith("steps.0 (sample), explored: ")
-    assert last.startswith(f"steps.2 (train_sft), tuned: the model folder {folder} has no chat template")
+    assert first.startswith("explored (sample, steps.0): ")
+    assert last.startswith(f"tuned (train_sft, steps.2): the model folder {folder} has no chat template")
     shown, file = {**DEMONSTRATE, "as": "explored"}, tmp_path / "template.jinja"
     plan = plan_of(tmp_path, shown, ROWS, {**TRAIN, "chat_template": str(file)}, policy="vllm", model=str(folder))
     (said,) = refused(plan)
-    assert said.startswith(f"steps.2 (train_sft), tuned: chat_template: {file} is no file; expected `training` or")
+    assert said.startswith(f"tuned (train_sft, steps.2): chat_template: {file} is no file; expected `training` or")
     file.write_text("{{ messages }}", encoding="utf-8")
     check_run(plan)
 
@@ -94,7 +94,7 @@ def test_an_adapter_is_trained_with_the_template_that_it_is_served_with(tmp_path
     actor: dict[str, Any] = {"policy": "vllm", "model": str(tiny_model())}
     steps = [{**DEMONSTRATE, "as": "explored"}, ROWS, {**TRAIN, "lora": {"merge": False}, "chat_template": str(file)}]
     said, advice = refused(plan_of(tmp_path, *steps, **actor))
-    assert said.startswith(f"steps.2 (train_sft), tuned: chat_template: {file} is not what an adapter is served with")
+    assert said.startswith(f"tuned (train_sft, steps.2): chat_template: {file} is not what an adapter is served with")
     assert advice == "set lora.merge, or name the same file as `server.chat_template` of the model"
     check_run(plan_of(tmp_path, *steps, **actor, server={"chat_template": str(file)}))
     check_run(plan_of(tmp_path, *steps[:2], {**steps[2], "lora": {}}, **actor))
@@ -108,7 +108,7 @@ def test_environments_that_a_model_writes_are_tried_out_in_the_sandbox(
     monkeypatch.setattr(preflight, "sandbox", lambda: gone)
     write = {"operator": "spec_env", "backend": "llm", "family": family, "n": 1, "policy": "actor", "as": "written"}
     said, _ = refused(plan_of(tmp_path, write, policy="scripted", turns=["go"]))
-    assert said == "steps.0 (spec_env), written: these environments run code in a sandbox: no bubblewrap"
+    assert said == "written (spec_env, steps.0): these environments run code in a sandbox: no bubblewrap"
 
 
 def test_all_mistakes_are_said_with_the_names_of_their_steps_also_inside_iterate_and_fork(tmp_path: Path) -> None:
@@ -119,9 +119,9 @@ def test_all_mistakes_are_said_with_the_names_of_their_steps_also_inside_iterate
     fork = {"operator": "fork", "routes": {"a": [tokens], "b": [{**tokens, "tokenizer": "else"}]}}
     plan = plan_of(tmp_path, other, loop, fork, policy="vllm", model=str(tmp_path / "missing"))
     first, second, third = (line for line in refused(plan) if "nowhere" in line or "missing" in line or "else" in line)
-    assert first.startswith("steps.1.steps.0 (sample), round-01/explored: the model folder")
-    assert second.startswith("steps.2.routes.a.0 (check_tokens), a/check_tokens: tokenizer: there is no")
-    assert third.startswith("steps.2.routes.b.0 (check_tokens), b/check_tokens: tokenizer: there is no else/")
+    assert first.startswith("round-01/explored (sample, steps.1.steps.0): the model folder")
+    assert second.startswith("a/check_tokens (check_tokens, steps.2.routes.a.0): tokenizer: there is no")
+    assert third.startswith("b/check_tokens (check_tokens, steps.2.routes.b.0): tokenizer: there is no else/")
 
 
 def test_a_model_that_a_step_trains_is_not_looked_for(tmp_path: Path) -> None:
@@ -137,9 +137,9 @@ def test_a_missing_extra_stops_a_run_and_is_a_warning_of_a_dry_run(
     shown = {**DEMONSTRATE, "as": "explored"}
     plan = plan_of(tmp_path, shown, ROWS, TRAIN, policy="vllm", model="bundled:smollm2-135m-instruct")
     lines = refused(plan)
-    assert lines[0].startswith("steps.0 (expert), explored: the Python module 'unified_planning' is not installed")
+    assert lines[0].startswith("explored (expert, steps.0): the Python module 'unified_planning' is not installed")
     assert lines[1] == "install it with: pip install 'agentmill[envs-pddl]'"
-    assert lines[2].startswith("steps.2 (train_sft), tuned: the Python module 'torch' is not installed")
+    assert lines[2].startswith("tuned (train_sft, steps.2): the Python module 'torch' is not installed")
     assert "\n".join(check_dry(plan).missing).splitlines() == lines
 
 
@@ -153,7 +153,7 @@ def test_the_sandbox_is_needed_by_families_that_run_code(tmp_path: Path, monkeyp
     gone = Finding(name="sandbox", state="missing", detail="no bubblewrap", advice="install it")
     monkeypatch.setattr(preflight, "sandbox", lambda: gone)
     plan = plan_of(tmp_path, SAMPLE, family="codegym", policy="scripted", turns=["go"])
-    said = ["steps.0 (sample), explored: these environments run code in a sandbox: no bubblewrap", "install it"]
+    said = ["explored (sample, steps.0): these environments run code in a sandbox: no bubblewrap", "install it"]
     assert refused(plan) == said
     assert check_dry(plan).missing == ["\n".join(said)]
     check_run(plan_of(tmp_path / "other", SAMPLE, family="toolbox", policy="scripted", turns=["go"]))
@@ -164,21 +164,21 @@ def test_an_endpoint_must_answer_and_serve_the_model(tmp_path: Path) -> None:
         url = server.url
         check_run(plan_of(tmp_path, SAMPLE, policy="openai", model=MODEL, endpoints=[url]))
         (said,) = refused(plan_of(tmp_path, SAMPLE, policy="openai", model="other", endpoints=[url]))
-    assert said.startswith(f"steps.0 (sample), explored: the endpoint {url} does not serve 'other'")
+    assert said.startswith(f"explored (sample, steps.0): the endpoint {url} does not serve 'other'")
 
 
 def test_an_endpoint_that_does_not_answer_is_not_asked_by_a_dry_run(tmp_path: Path) -> None:
     url = f"http://127.0.0.1:{free_ports(1)[0]}/v1"
     plan = plan_of(tmp_path, SAMPLE, policy="openai", model="m", endpoints=[url])
     assert f"the endpoint {url} cannot be reached" in refused(plan)[0]
-    assert check_dry(plan).unchecked == [f"steps.0 (sample), explored: {url} serves m"]
+    assert check_dry(plan).unchecked == [f"explored (sample, steps.0): {url} serves m"]
 
 
 def test_a_key_that_is_not_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(KEY, raising=False)
     actor = {"policy": "openai", "model": "m", "endpoints": ["http://127.0.0.1:9/v1"], "api_key_variable": KEY}
     (said,) = refused(plan_of(tmp_path, SAMPLE, **actor))
-    assert said.startswith(f"steps.0 (sample), explored: the environment variable {KEY!r}")
+    assert said.startswith(f"explored (sample, steps.0): the environment variable {KEY!r}")
 
 
 def test_an_endpoint_is_asked_with_the_headers_of_its_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,7 +192,7 @@ def test_an_endpoint_is_asked_with_the_headers_of_its_model(tmp_path: Path, monk
     assert seen == [{"api-key": "hidden", "X-Title": "mill"}]
     monkeypatch.delenv(KEY)
     (said,) = refused(plan)
-    assert said.startswith(f"steps.0 (sample), explored: the environment variable {KEY!r}, named by the header")
+    assert said.startswith(f"explored (sample, steps.0): the environment variable {KEY!r}, named by the header")
     assert check_dry(plan).missing == [said]
     assert len(seen) == 1, "an endpoint is not asked without the headers that it wants"
 
@@ -211,10 +211,10 @@ def test_a_run_that_is_refused_leaves_nothing(tmp_path: Path, capsys: pytest.Cap
     models = {"planner": {"policy": "expert"}, "actor": actor}
     recipe = write_recipe(tmp_path, DEMONSTRATE, SAMPLE, models=models)
     assert agentmill("run", recipe) == 2
-    assert "steps.1 (sample), explored: the endpoint" in capsys.readouterr().err
+    assert "explored (sample, steps.1): the endpoint" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
     assert agentmill("run", recipe, "--dry-run") == 0
-    assert f"not checked: steps.1 (sample), explored: {url} serves m" in capsys.readouterr().err
+    assert f"not checked: explored (sample, steps.1): {url} serves m" in capsys.readouterr().err
 
 
 def test_a_finished_step_needs_no_endpoint(tmp_path: Path) -> None:
@@ -273,4 +273,4 @@ def test_the_sandbox_is_needed_by_verifiers_that_run_code(
         check_run(plan)
         return
     name = verifier["operator"]
-    assert refused(plan)[0] == f"steps.1 ({name}), judged: this step runs code in a sandbox: no bubblewrap"
+    assert refused(plan)[0] == f"judged ({name}, steps.1): this step runs code in a sandbox: no bubblewrap"

@@ -20,7 +20,7 @@ from tests.pipelines.report.example_run import BODY, STEPS, compare, run_of, wri
 
 
 def reads_of(root: Path) -> dict[str, list[str]]:
-    return {step.name: step.reads for step in planned(read_recipe(root / "recipe.yaml", []))}
+    return {step.name: step.reads for step in planned(read_recipe(root / "recipe.yaml", []), root)}
 
 
 def test_steps_read_what_the_plan_of_the_run_would_give_them(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_routes_are_known_by_their_names_after_a_fork(tmp_path: Path) -> None:
 def test_tables_from_elsewhere_and_operators_from_elsewhere(tmp_path: Path) -> None:
     steps = [{**BODY[0], "policy": "actor"}, {"operator": "of_a_plug_in", "of": "explored", "as": "other"}]
     root = write_recipe(tmp_path, steps, data={"tasks": "/gone/tasks", "worlds": "/gone/worlds"})
-    explored, other = planned(read_recipe(root / "recipe.yaml", []))
+    explored, other = planned(read_recipe(root / "recipe.yaml", []), root)
     assert (explored.reads, explored.data) == ([], ["tasks", "worlds"])
     assert (other.name, other.operator, other.reads) == ("other", "of_a_plug_in", [])
 
@@ -147,7 +147,7 @@ def test_a_table_is_of_the_step_with_the_longest_name(tmp_path: Path) -> None:
 
 def test_rounds_and_groups_are_those_of_the_plan(tmp_path: Path) -> None:
     fork = {"operator": "fork", "routes": {"a-round-1": [{**STEPS[2], "steps": BODY[:2]}], "b": BODY[:1]}}
-    steps = planned(read_recipe(write_recipe(tmp_path, [*STEPS[:2], fork]) / "recipe.yaml", []))
+    steps = planned(read_recipe(write_recipe(tmp_path, [*STEPS[:2], fork]) / "recipe.yaml", []), tmp_path)
     assert [(step.name, step.group, step.round) for step in steps[1:]] == [
         ("tasks", "tasks", 0),
         ("a-round-1/round-01/explored", "a-round-1/explored", 1),

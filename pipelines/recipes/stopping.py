@@ -1,0 +1,124 @@
+"""When an ``iterate`` ends before its last round, and which of its rounds is the best.
+
+Whether it ends is a function of the evaluations that its rounds have left on the disk, so a run that is started again
+comes to the same decision, and no state is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from pydantic import Field, model_validator
+
+from agentmill.pipelines.operators.evaluate import DIFFERENCE, RESULT
+from agentmill.schemas.config import Config
+from agentmill.schemas.error_codes import ErrorCode
+from agentmill.schemas.errors import UserError, near_match
+
+LESS_IS_BETTER = ("invalid_action_rate", "loop_rate", "truncation_rate")
+MEASURES = ("success", *LESS_IS_BETTER)
+"""What may be watched."""
+
+
+class Until(Config):
+    """Ends an ``iterate`` once a measure of an ``evaluate`` step in it gets worse.
+
+    The measure of a round is the mean over ``split``, or over all splits, of the model named ``model``, or the last
+    one of the step. The loop ends when it has been worse than the best so far by more than ``falls`` for ``patience``
+    rounds in a row. Choose ``split`` so that it is none that results are reported on.
+    """
+
+    metric: str = Field(pattern=r"^([A-Za-z0-9_-]+/)?[A-Za-z0-9_-]+\.[a-z_]+$", description="STEP.MEASURE")
+    falls: Annotated[float, Field(ge=0, le=1)] = 0.0
+    patience: Annotated[int, Field(ge=1)] = 1
+    split: str | None = None
+    model: str | None = None
+
+    @model_validator(mode="after")
+    def _a_measure(self) -> Until:
+        if self.measure not in MEASURES:
+            raise ValueError(
+                f"unknown measure {self.measure!r}; known: {', '.join(MEASURES)}.{near_match(self.measure, MEASURES)}"
+            )
+        return self
+
+    @property
+    def step(self) -> str:
+        """The step whose evaluation is watched."""
+        return self.metric.rpartition(".")[0].rpartition("/")[2]
+
+    @property
+    def measure(self) -> str:
+        """What of it is watched."""
+        return self.metric.rpartition(".")[2]
+
+    def worse(self, value: float, than: float) -> bool:
+        """Whether ``value`` is worse by more than ``falls``."""
+        loss = value - than if self.measure in LESS_IS_BETTER else than - value
+        # Shares of a few tasks are equal but for rounding.
+        return loss > self.falls + 1e-9
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """What the evaluations so far say: the measure of each finished round, the best round, and whether to stop.
+
+    ``best`` is ``None`` before the first evaluation.
+    """
+
+    values: Sequence[float]
+    best: int | None
+    stops: bool
+
+
+def decide(until: Until, folders: Sequence[Path]) -> Decision:
+    """The decision after the rounds in ``folders``, in their order, as far as their evaluations are there.
+
+    Raises ``UserError`` for an evaluation without the split, the model or the measure that is watched.
+    """
+    values: list[float] = []
+    best: int | None = None
+    bad = 0
+    for number, folder in enumerate(folders, 1):
+        file = folder / until.step / RESULT
+        if not file.is_file():
+            break
+        values.append(measured(until, file))
+        if best is None or better(until, values[-1], values[best - 1]):
+            best = number
+        bad = bad + 1 if until.worse(values[-1], values[best - 1]) else 0
+        if bad >= until.patience:
+            return Decision(values, best, True)
+    return Decision(values, best, False)
+
+
+def better(until: Until, value: float, than: float) -> bool:
+    """Whether ``value`` is better at all; of equal rounds the first is the best."""
+    return value < than if until.measure in LESS_IS_BETTER else value > than
+
+
+def measured(until: Until, file: Path) -> float:
+    """The watched measure in an ``evaluation.json``. Raises ``UserError``."""
+    try:
+        splits: Mapping[str, Mapping[str, Any]] = msgspec.json.decode(file.read_bytes())["splits"]
+    except (msgspec.MsgspecError, UnicodeDecodeError, KeyError, TypeError) as error:
+        raise UserError(
+            f"{file} is damaged ({error}); remove it and run the recipe again", ErrorCode.DAMAGED_FILE
+        ) from error
+    names = list(splits) if until.split is None else [until.split]
+    values = []
+    for name in names:
+        models = {each: found for each, found in splits.get(name, {}).items() if each != DIFFERENCE}
+        known = sorted({each for found in splits.values() for each in found} - {DIFFERENCE})
+        model = until.model or next(reversed(models), None)
+        value = models.get(str(model), {}).get(until.measure)
+        if value is None:
+            raise UserError(
+                f"until: {file} has no {until.measure} of model {model!r} in split {name!r}\n"
+                f"it has the splits {', '.join(splits)} and the models {', '.join(known)}",
+                ErrorCode.UNKNOWN_NAME,
+            )
+        values.append(float(value))
+    return sum(values) / len(values)

@@ -1,0 +1,97 @@
+"""When a loop ends early, and its best round."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from agentmill.pipelines.recipes.stopping import Until, decide
+from agentmill.schemas.config import validate
+from tests.errors import user_error
+
+
+def rounds(folder: Path, values: Sequence[Mapping[str, Any]]) -> list[Path]:
+    """Folders of rounds with evaluations: of each round the splits, of which the values are those of two models."""
+    folders = [folder / f"round-{number:02d}" for number in range(1, 6)]
+    for place, splits in zip(folders, values, strict=False):
+        found = {
+            split: {
+                "base": {"success": 0.9},
+                "tuned": {"success": value, "loop_rate": 1 - value},
+                "paired_difference": {},
+            }
+            for split, value in splits.items()
+        }
+        (place / "evaluation").mkdir(parents=True)
+        (place / "evaluation/evaluation.json").write_bytes(msgspec.json.encode({"inputs": {}, "splits": found}))
+    return folders
+
+
+def until(**parameters: Any) -> Until:
+    return validate(Until, {"metric": "evaluation.success", **parameters}, "until")
+
+
+@pytest.mark.parametrize(
+    ("values", "parameters", "best", "stops"),
+    [
+        ([], {}, None, False),
+        ([0.2], {}, 1, False),
+        ([0.2, 0.4, 0.4], {}, 2, False),
+        ([0.2, 0.4, 0.3], {}, 2, True),
+        ([0.2, 0.4, 0.38], {"falls": 0.02}, 2, False),
+        ([0.2, 0.4, 0.37], {"falls": 0.02}, 2, True),
+        ([0.4, 0.3], {"patience": 2}, 1, False),
+        ([0.4, 0.3, 0.35], {"patience": 2}, 1, True),
+        ([0.4, 0.3, 0.5, 0.1], {"patience": 2}, 3, False),
+        ([0.2, 0.4, 0.3], {"metric": "loop/evaluation.loop_rate"}, 2, True),
+    ],
+)
+def test_a_loop_ends_when_the_measure_falls_below_the_best_so_far(
+    tmp_path: Path, values: list[float], parameters: dict[str, Any], best: int | None, stops: bool
+) -> None:
+    decision = decide(until(**parameters), rounds(tmp_path, [{"held_out": value} for value in values]))
+    assert (decision.best, decision.stops) == (best, stops)
+
+
+def test_rounds_after_the_end_do_not_count(tmp_path: Path) -> None:
+    decision = decide(until(), rounds(tmp_path, [{"a": 0.4}, {"a": 0.1}, {"a": 0.9}]))
+    assert (decision.values, decision.best) == ([0.4, 0.1], 1)
+
+
+def test_the_mean_over_splits_or_one_of_them_of_the_last_model_or_another(tmp_path: Path) -> None:
+    folders = rounds(tmp_path, [{"a": 0.2, "b": 0.6}])
+    assert decide(until(), folders).values == [pytest.approx(0.4)]
+    assert decide(until(split="b"), folders).values == [0.6]
+    assert decide(until(split="b", model="base"), folders).values == [0.9]
+
+
+@pytest.mark.parametrize("parameters", [{"split": "c"}, {"model": "other"}])
+def test_a_split_or_model_that_was_not_evaluated_is_refused(tmp_path: Path, parameters: dict[str, str]) -> None:
+    with user_error("unknown-name", "evaluation.json", "splits a and the models base, tuned"):
+        decide(until(**parameters), rounds(tmp_path, [{"a": 0.2}]))
+
+
+def test_a_damaged_evaluation_is_refused(tmp_path: Path) -> None:
+    folders = rounds(tmp_path, [{"a": 0.2}])
+    (folders[0] / "evaluation/evaluation.json").write_text("{")
+    with user_error("damaged-file", "evaluation.json"):
+        decide(until(), folders)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"metric": "evaluation.succes"}, ("rule-broken", "succes", "success")),
+        ({"metric": "success"}, ("invalid-value", "metric")),
+        ({"falls": -0.1}, ("invalid-value", "falls")),
+        ({"patience": 0}, ("invalid-value", "patience")),
+        ({"drops": 1}, ("unknown-key", "drops")),
+    ],
+)
+def test_mistakes(given: dict[str, Any], message: tuple[str, ...]) -> None:
+    with user_error(*message):
+        until(**given)
