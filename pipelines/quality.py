@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
 import msgspec
 import polars as pl
 
+from agentmill.pipelines.refusals import is_refusal
+from agentmill.pipelines.sensitive.findings import SORTS
+from agentmill.pipelines.sensitive.patterns import Sort
 from agentmill.schemas.ids import digest
 from agentmill.schemas.records.trajectory import (
     Action,
@@ -33,12 +36,15 @@ MOST_CHARACTERS = 4_000
 ADP_THOUGHT_SHARE = 0.8
 """Of the calls of a run, those with a thought that the Agent Data Protocol asks for (arXiv:2510.24702)."""
 
-Count = Callable[[Sequence[str]], int]
+Count = Callable[[Sequence[str]], list[int]]
+"""The number of tokens of each text."""
 Identify = Callable[[str], str]
 
 
-def quality(run: Trajectory, count_tokens: Count | None, identify: Identify) -> Quality:
-    """The row of one run; ``count_tokens`` is of all texts together, ``identify`` names the language of a text."""
+def quality(
+    run: Trajectory, count_tokens: Count | None, identify: Identify, sensitive: Mapping[Sort, int] | None = None
+) -> Quality:
+    """The row of one run; ``identify`` names the language of a text, ``sensitive`` counts what was found by sort."""
     calls = [item for item in run.content if isinstance(item, ApiAction | CodeAction)]
     tools = {tool.name: tool for tool in run.tools}
     named = [call for call in calls if isinstance(call, ApiAction)]
@@ -46,6 +52,9 @@ def quality(run: Trajectory, count_tokens: Count | None, identify: Identify) -> 
     messages = [item.content for item in run.content if isinstance(item, MessageAction)]
     text = " ".join(filter(None, [*thoughts, *messages]))
     texts = list(texts_of(run))
+    lengths = count_tokens(texts) if count_tokens is not None else None
+    refusals = list(map(is_refusal, messages))
+    found = {} if sensitive is None else {sort: sensitive.get(sort, 0) for sort in SORTS}
     return Quality(
         trajectory_id=run.trajectory_id,
         content_digest=digest([*texts, *(msgspec.to_builtins(call.kwargs) for call in named)]),
@@ -63,10 +72,16 @@ def quality(run: Trajectory, count_tokens: Count | None, identify: Identify) -> 
         characters=sum(map(len, texts)),
         starts_with_user=bool(run.content) and getattr(run.content[0], "source", None) == "user",
         has_system_prompt=bool(run.system_prompt),
-        tokens=count_tokens(texts) if count_tokens is not None else None,
+        tokens=None if lengths is None else sum(lengths),
         language=identify(text[:MOST_CHARACTERS]) if len(text) >= LEAST_CHARACTERS else None,
         code_languages=sorted({item.language for item in run.content if isinstance(item, CodeAction)}),
         status=run.outcome.status if run.outcome is not None else None,
+        longest_text=None if lengths is None else max(lengths, default=0),
+        refusals=sum(refusals),
+        refused=bool(refusals) and refusals[-1],
+        secrets=found.get("secret"),
+        personal=found.get("personal"),
+        paths=found.get("path"),
     )
 
 

@@ -145,10 +145,7 @@ class Condition(Config):
             return value and value.value
         if self.quality is not None:
             return getattr(annotations.quality, self.quality, None)
-        found: Any = row
-        for part in str(self.field).split("."):
-            found = found.get(part) if isinstance(found, dict) else getattr(found, part, None)
-        return found
+        return value_at(row, str(self.field))
 
     def _compares(self, value: Any) -> bool:
         given = self.model_fields_set
@@ -163,6 +160,14 @@ class Condition(Config):
             return False
         low = self.at_least is None or value >= self.at_least
         return low and (self.at_most is None or value <= self.at_most)
+
+
+def value_at(row: Record, path: str) -> Any:
+    """The value of a field, with dots; ``None`` where it is null, or an open mapping lacks it."""
+    found: Any = row
+    for part in path.split("."):
+        found = found.get(part) if isinstance(found, dict) else getattr(found, part, None)
+    return found
 
 
 def _same(value: Any, wanted: Any) -> bool:

@@ -39,6 +39,12 @@ def derive_seed(*parts: Any) -> int:
     return int.from_bytes(_sha256(parts).digest()[:4], "big") >> 1
 
 
+def random_key(identifier: str, seed: int) -> int:
+    """The place of the thing of that id in a random order, which no order of tables changes."""
+    # A keyed digest, so that ids that follow each other are drawn as any others.
+    return int.from_bytes(hashlib.blake2b(identifier.encode(), digest_size=8, key=seed.to_bytes(8, "big")).digest())
+
+
 def generated_id(
     task_id: str,
     policy: str,

@@ -73,6 +73,9 @@ _KINDS = (
 RECORD_KINDS: Mapping[str, RecordKind] = {kind.type.__name__: kind for kind in _KINDS}
 """All records that a table may hold, by name, in the order in which publishing shows them."""
 
+TRAINING_ROWS: Sequence[str] = [name for name, kind in RECORD_KINDS.items() if kind.key == "row_id"]
+"""The records that are training rows."""
+
 ANNOTATION_ROLES: Mapping[str, str] = {kind.role: name for name, kind in RECORD_KINDS.items() if kind.role is not None}
 """The records of annotations, by the role in which steps name their tables."""
 

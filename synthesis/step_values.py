@@ -19,7 +19,7 @@ from typing import Literal
 import msgspec
 
 from agentmill.schemas.records.trajectory import Trajectory
-from agentmill.schemas.records.verdict import Node
+from agentmill.schemas.records.verdict import Label, Node
 from agentmill.synthesis.strategies.branch import first_actions
 
 ScaleName = Literal["std", "none"]
@@ -64,6 +64,24 @@ def steps_of(trajectory: Trajectory) -> list[Step]:
             own=content[place].context_operation != "copied",
         )
         for turn, place in sorted(first_actions(content).items())
+    ]
+
+
+BEFORE, AFTER = "before", "after"
+"""The labels of steps before and after an erroneous one."""
+
+
+def step_labels(trajectory: Trajectory, turn: int, value: str, name: str, labeller: str) -> list[Label]:
+    """A label of each step: ``value`` for that of ``turn``, ``before`` and ``after`` for the others."""
+    return [
+        Label(
+            trajectory_id=trajectory.trajectory_id,
+            name=name,
+            value=value if step.turn == turn else BEFORE if step.turn < turn else AFTER,
+            labeller=labeller,
+            item=step.item,
+        )
+        for step in steps_of(trajectory)
     ]
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from agentmill.schemas.record_kinds import KEYS
 from agentmill.schemas.records.record import Record
-from agentmill.schemas.records.verdict import Dropped, Label, Node
+from agentmill.schemas.records.verdict import Dropped, Label, Node, Verdict
 
 Blamed = Literal["environment", "policy", "verifier", "generator", "format", "input", "curation"]
 In = TypeVar("In", bound=Record)
@@ -36,7 +36,7 @@ class Unit(tuple[str, ...]):
         return unit
 
 
-SIDES: Mapping[str, type[Record]] = {"nodes": Node, "labels": Label}
+SIDES: Mapping[str, type[Record]] = {"nodes": Node, "labels": Label, "verdicts": Verdict}
 """Tables that an operation may write besides its own. ``NAME/SIDE`` is their folder, and what later steps call them."""
 
 
@@ -119,6 +119,10 @@ class RowOperation(Operation[In, Out]):
 
     def close(self) -> None:
         """Free what ``open`` made."""
+
+    def begin_chunk(self, records: Sequence[In]) -> None:
+        """Look at the records of a chunk before ``process`` gets them, for what is cheaper done for all together."""
+        del records
 
     def process(self, record: In, unit: Unit) -> Iterable[Result]:
         """One result for each id of ``unit``. An exception drops all of them; a ``UserError`` ends the stage."""

@@ -77,7 +77,9 @@ class RowsFn(StageFn):
             self._rows_operation.open()
             self._open = True
         operation, shard = self._rows_operation, Shard(chunk, self._rows_operation)
-        for row, record in enumerate(read_chunk(chunk, operation.reads)):
+        records = read_chunk(chunk, operation.reads)
+        operation.begin_chunk(records)
+        for row, record in enumerate(records):
             stop.check()
             for unit in operation.units(record):
                 try:

@@ -14,6 +14,7 @@ from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError, near_match
 from agentmill.schemas.records.record import JsonObject
 from agentmill.synthesis.rollouts.parameters import Attempts
+from agentmill.synthesis.strategies.sample import Sample
 
 OPERATOR = "operator"
 DEFAULT = "sample"
@@ -73,4 +74,11 @@ def collect(given: Mapping[str, Any], own: Sequence[str]) -> JsonObject:
 def agent(rollout: Mapping[str, Any], **step: Any) -> Acting:
     """The rollout with the parameters that the ``step`` sets. Raises ``UserError`` for a mistake in one."""
     parameters = {key: value for key, value in rollout.items() if key != OPERATOR}
-    return validate(rollout_type(rollout[OPERATOR]), {**parameters, **step}, str(rollout[OPERATOR]))
+    made = validate(rollout_type(rollout[OPERATOR]), {**parameters, **step}, str(rollout[OPERATOR]))
+    if isinstance(made, Sample) and made.tools == "none":
+        raise UserError(
+            "`tools: none` gives answers that no environment gets, so `check_outcome` cannot score them;\n"
+            "leave it out here, or make the attempts with `sample` and compare them with `answer_match`",
+            ErrorCode.KEY_NOT_FOR_THIS,
+        )
+    return made

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from agentmill.pipelines.operators.lookup import Shards, distinct
 from agentmill.pipelines.operators.operator import Inputs, Operator, tables_of
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError, near_match
 from agentmill.schemas.record_kinds import ANNOTATION_ROLES, RECORD_KINDS
+from agentmill.schemas.records.verdict import Quality
 from agentmill.schemas.tables import Table
 from agentmill.schemas.views.annotations import NOTHING, Annotations
 from agentmill.synthesis.environments import check_admissible
@@ -18,9 +21,18 @@ COLUMNS: Mapping[str, list[str]] = {
     "verdicts": ["item", "score", "passed", "reason"],
     "labels": ["item", "reason"],
     "values": ["item"],
-    "quality": ["tokens", "language", "status"],
+    "quality": [
+        field.name for field in msgspec.structs.fields(Quality) if not field.required and field.name != "code_languages"
+    ],
 }
 """The columns that are read of the tables of a role; the evidence of verdicts, which may be long, is not."""
+
+COUNTED_WITH = {
+    **dict.fromkeys(("tokens", "longest_text"), "`tokenizer: FOLDER`"),
+    **dict.fromkeys(("secrets", "personal", "paths"), "`sensitive: true`"),
+    **dict.fromkeys(("refusals", "refused"), "`--replace`: an earlier version made it"),
+}
+"""What the step ``quality`` needs for a count that it does not always make."""
 
 ANNOTATIONS = [ANNOTATION_ROLES[role] for role in COLUMNS if role != "quality"]
 """The records that have a name and are asked for by it."""
@@ -119,6 +131,20 @@ def check_names(parameters: Operator, held: Mapping[str, Sequence[Names]]) -> No
             raise UserError(
                 f"`{each.parameter}` asks for the {each.kind} {each.name!r}, which no table of `{each.role}` holds\n"
                 f"{each.kind}s there: {', '.join(sorted(known)) or 'none'}.{near_match(each.name, known)}",
+                ErrorCode.ANNOTATION_MISSING,
+            )
+
+
+def check_counts(parameters: Operator, inputs: Inputs) -> None:
+    """Raises ``UserError`` where a condition asks for a count that the tables of ``quality`` were made without."""
+    tables = [table for table in tables_of(inputs, "quality") if table.manifest.counts.written]
+    for each in parameters.annotation_needs():
+        if each.kind != "quality" or each.name not in COUNTED_WITH or not tables:
+            continue
+        if all(getattr(row, each.name) is None for table in tables for row in table.rows([each.name])):
+            raise UserError(
+                f"`{each.parameter}`: {' and '.join(str(table.folder) for table in tables)} has no {each.name}, so"
+                f" nothing would fulfil it\nmake the table with {COUNTED_WITH[each.name]}, or leave the condition out",
                 ErrorCode.ANNOTATION_MISSING,
             )
 

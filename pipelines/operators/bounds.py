@@ -7,7 +7,7 @@ is computed from it is unknown, too. Repeated requests after faults of a server 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import msgspec
 
@@ -143,11 +143,17 @@ def asks(model: ModelConfig, calls: Most, sampling: JsonObject) -> Asked | None:
 
 
 def asked_of(
-    models: Mapping[str, ModelConfig], calls: Mapping[str, Most], sampling: Callable[[str], JsonObject]
+    models: Mapping[str, ModelConfig],
+    calls: Mapping[str, Most],
+    sampling: Callable[[str], JsonObject],
+    silent: Collection[str] = (),
 ) -> dict[str, Asked]:
-    """What is asked of the models by role; those that are asked nothing are left out."""
+    """What is asked of the models by role; those that are asked nothing are left out, and ``silent`` ones only read."""
     found = {role: asks(models[role], n, sampling(role)) for role, n in calls.items() if role in models and n != 0}
-    return {role: each for role, each in found.items() if each is not None}
+    asked = {role: each for role, each in found.items() if each is not None}
+    for role in asked.keys() & set(silent):
+        asked[role] = msgspec.structs.replace(asked[role], completion_tokens=0)
+    return asked
 
 
 def sum_asked(asked: Iterable[Asked]) -> Asked:

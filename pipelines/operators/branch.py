@@ -12,13 +12,13 @@ from pydantic import Field, model_validator
 
 from agentmill.pipelines.engine.errors import dead_letter
 from agentmill.pipelines.engine.operation import AnyOperation, Result, Unit
-from agentmill.pipelines.operators.bounds import Most, Rows, least, mapped, most, product
+from agentmill.pipelines.operators.bounds import Most, Rows, least, mapped, product
 from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames, expect
 from agentmill.pipelines.operators.rollout import Acting
 from agentmill.pipelines.operators.rollout_operation import Actors, Rollout, SideTables
 from agentmill.pipelines.operators.selection import FilterParameters, TrajectoryFilter
-from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.schemas.record_kinds import ANNOTATION_ROLES
+from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.views.annotations import Annotations
 from agentmill.schemas.views.roles import several_agents
@@ -26,9 +26,11 @@ from agentmill.schemas.views.view import Unused
 from agentmill.synthesis.environments.environment import EnvError
 from agentmill.synthesis.policies.policy import PolicyError, Unreachable
 from agentmill.synthesis.rollouts.parameters import EpisodeParameters
+from agentmill.synthesis.rollouts.scaffold import CLOSED_BOOK
 from agentmill.synthesis.rollouts.step import imagined
 from agentmill.synthesis.rollouts.strategy import Exploration
 from agentmill.synthesis.strategies.branch import Branch as BranchStrategy
+from agentmill.synthesis.strategies.inject import Inject as InjectStrategy
 
 
 class Branch(FilterParameters, Acting, BranchStrategy):
@@ -53,22 +55,20 @@ class Branch(FilterParameters, Acting, BranchStrategy):
     def pieces(self, rows: Mapping[str, Rows]) -> Most:
         """The branches of a trajectory with as many turns as it can have."""
         turns = rows["of"].turns
-        if self.turns in ("last", "first_error", "after_branch"):
-            return self.k
-        points = least(turns, self.n) if self.turns == "even" else turns
+        points = 1 if self.turns in ("last", "first_error", "after_branch") else turns
+        if self.turns == "even":
+            points = least(turns, self.n)
         if self.turns == "every":
             points = mapped(turns, lambda n: -(-n // (self.n or 1)))
-        return product(points, self.k)
-
-    def most_turns(self, rows: Mapping[str, Rows], actor: ModelConfig) -> Most:
-        """The turns that are repeated, and those after them; no plan bounds them from where another agent went."""
-        del actor
-        return most([rows["of"].turns, self.max_turns or rows["tasks"].turns])
+        return product(points, self.k, len(self.edits))
 
     def calls_of_piece(self, turns: Most) -> dict[str, Most]:
-        """The teacher takes the first turn, if there is one; what is recorded or given costs nothing."""
+        """The teacher takes the first turn, if there is one; a given one costs nothing.
+
+        Recorded turns cost nothing either, but the actor goes on where none is left.
+        """
         first = 0 if self.given is not None or self.teacher is not None else 1
-        more = 0 if self.depth == 1 or self.then == "recorded" else mapped(turns, lambda n: n - 1)
+        more = 0 if self.depth == 1 else mapped(turns, lambda n: n - 1)
         own = None if more is None else first + more
         return {"actor": own, "teacher": 1 if self.teacher is not None else 0, **self._summaries(turns)}
 
@@ -78,6 +78,12 @@ class Branch(FilterParameters, Acting, BranchStrategy):
         expect(reads, "tasks", "Task")
         self.check_filter_needs(reads)
         return super().writes(reads)
+
+    def provenance_config(self, context: StepContext) -> JsonObject:
+        """As ``FilterParameters.provenance_config``, without ``edits`` where nothing else is done than to replace."""
+        config = super().provenance_config(context)
+        # Tables that were made before there were edits are found again.
+        return {name: value for name, value in config.items() if name != "edits" or value != ["replace"]}
 
     def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
         """The branches."""
@@ -96,7 +102,7 @@ class Branching(Rollout):
     def __init__(
         self,
         name: str,
-        strategy: BranchStrategy,
+        strategy: BranchStrategy | InjectStrategy,
         tables: SideTables,
         actors: Actors,
         window: int,
@@ -114,7 +120,7 @@ class Branching(Rollout):
     def units(self, record: Any) -> list[Unit]:
         """One unit per branch; if they are to be distinct, one for those of each turn."""
         units = super().units(record)
-        together = self._branching.k if self._branching.distinct else 1
+        together = self._branching.together
         groups = (units[start : start + together] for start in range(0, len(units), together))
         return [Unit(chain(*group), group[0].data) for group in groups]
 
@@ -159,6 +165,8 @@ class Branching(Rollout):
             return several
         if any(map(imagined, record.content)):
             return Unused("imagined", "a model made up what the environment answered, so no state of it is known")
+        if record.generation.scaffold == CLOSED_BOOK:
+            return Unused(CLOSED_BOOK, "it is an answer without tools, so no state of an environment precedes it")
         if self._branching.constrain == "admissible" and record.generation.scaffold != "text":
             return Unused("not_text", "it was played with tools, and `constrain: admissible` chooses among commands")
         if not self._branching.points(record, annotations):

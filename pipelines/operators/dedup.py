@@ -36,8 +36,8 @@ from agentmill.schemas.views.annotations import Criterion, score
 from agentmill.schemas.views.view import Unused
 from agentmill.synthesis.rollouts.step import acts
 
-On = Literal["text", "actions", "states"]
-SHINGLE: Mapping[On, int] = {"text": 5, "actions": 2, "states": 2}
+On = Literal["text", "tools", "actions", "states"]
+SHINGLE: Mapping[On, int] = {"text": 5, "tools": 2, "actions": 2, "states": 2}
 """Tokens of a shingle: five words are seldom equal by chance; two actions, or states, keep their order.
 
 Of 20 actions, one that differs changes 2 of 19 shingles of two (similarity 0.81), and 5 of 16 of five (0.52).
@@ -57,7 +57,7 @@ class Dedup(FilterParameters):
     of: TableNames = Field(description="tables of trajectories")
     on: On = Field(
         default="text",
-        description="what is compared: all texts, the actions (tools and arguments), or the digests of states",
+        description="what is compared: all texts, names of tools, actions (tools with arguments), or digests of states",
     )
     near: float | None = Field(
         default=None,
@@ -66,7 +66,10 @@ class Dedup(FilterParameters):
         description="Jaccard similarity of shingles from which two are duplicates; null: only equal ones are",
     )
     shingle: int | None = Field(
-        default=None, ge=1, le=64, description="words, actions or states of a shingle; 5 words, 2 of the others"
+        default=None,
+        ge=1,
+        le=64,
+        description="tokens of a shingle: words, tools, actions or states; 5 words, 2 of the others",
     )
     prefer: Literal["first", "score", "shortest"] = Field(
         default="first",
@@ -281,16 +284,24 @@ class Deduplication(SelectionOperation):
 
 
 def tokens_of(on: On, trajectory: Trajectory) -> list[bytes]:
-    """What shingles are made of: words, actions in canonical form, or digests of states; empty if there are none.
+    """What shingles are made of: words, tools, actions in canonical form, or digests of states; empty without any.
 
     The words are those of all texts but the system prompt: it is the same for trajectories that have nothing else in
     common, and often the longest text of all.
     """
     if on == "text":
         return words_of(texts_of(msgspec.structs.replace(trajectory, system_prompt=None)))
+    if on == "tools":
+        called = (item for item in trajectory.content if acts(item))
+        return [_tool(item).encode() for item in called if isinstance(item, ApiAction | CodeAction)]
     if on == "actions":
         return [action_key(item) for item in trajectory.content if acts(item)]
     return [item.state_digest.encode() for item in trajectory.content if item.state_digest is not None]
+
+
+def _tool(item: ApiAction | CodeAction) -> str:
+    """The name of a tool; of code its language."""
+    return item.function if isinstance(item, ApiAction) else item.language
 
 
 def content_of(on: On, trajectory: Trajectory, tokens: Sequence[bytes]) -> bytes:

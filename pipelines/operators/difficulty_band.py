@@ -232,6 +232,11 @@ class Tally:
         self.unscored = 0
         self.not_selected = 0
 
+    def add_score(self, found: float | None) -> None:
+        """One more attempt; ``None`` is one without a score."""
+        self.scores.extend([] if found is None else [found])
+        self.unscored += found is None
+
     def rate(self) -> TaskRate:
         """The mean score, or the share of the most frequent answer."""
         n = len(self.scores) or self.votes.total()
@@ -276,9 +281,7 @@ class TaskRates:
             tally.votes.update([] if answer is None else [answer])
             tally.unscored += answer is None
             return
-        found = score(self._parameters.score, attempt, self._index.of(attempt.trajectory_id))
-        tally.scores.extend([] if found is None else [found])
-        tally.unscored += found is None
+        tally.add_score(score(self._parameters.score, attempt, self._index.of(attempt.trajectory_id)))
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_rates": {}}

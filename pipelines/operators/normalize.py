@@ -54,7 +54,7 @@ class Normalize(Operator, Profile):
 
     data: list[str] = Field(
         min_length=1,
-        description="files, folders, globs or hf://datasets/ORG/NAME[@REVISION][/PATH]: .jsonl, .json, .traj, .parquet",
+        description="files, folders, globs, hf://datasets/ORG/NAME[@REVISION][/PATH]: .jsonl .json .traj .csv .parquet",
     )
     config: str | None = Field(
         default=None, description="which configuration of a data set on the Hub; by default its only or default one"

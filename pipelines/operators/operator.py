@@ -70,6 +70,9 @@ class Operator(Config):
     model_roles: ClassVar[Mapping[str, str]] = {}
     """The roles of the models it uses, and the fields that name them."""
 
+    scorer_roles: ClassVar[Sequence[str]] = ()
+    """The roles of models that score text; all others write it."""
+
     sides: ClassVar[Sequence[str]] = ()
     """Tables that it writes besides its own: entries of ``SIDES``, which later steps know as ``NAME/SIDE``."""
 
@@ -178,6 +181,8 @@ class Operator(Config):
         hidden = {*self.table_roles, *self.incidental, *self.model_roles.values(), *chain(*sampling.values())}
         parameters = self.model_dump(mode="json", by_alias=True, exclude=hidden)
         models = {role: context.models[role].identity(given) for role, given in sampling.items()}
+        for role in models.keys() & set(self.scorer_roles):
+            del models[role]["sampling"]  # it samples nothing
         return {**parameters, **({"models": models} if models else {})}
 
     def sampling(self, role: str) -> JsonObject:

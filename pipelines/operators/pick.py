@@ -2,7 +2,7 @@
 
 With ``sample`` and any scorer before it this is best-of-n, with ``where: success`` rejection sampling of one per task.
 ``by: vote`` is self-consistency (Wang et al., arXiv:2203.11171): those with the most frequent answer of their task,
-where ``score`` may weigh the votes.
+where ``score`` may weigh the votes. ``by: random`` with ``like`` is the random control of any selector.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ from pydantic import Field, model_validator
 from agentmill.pipelines.engine import stop
 from agentmill.pipelines.engine.operation import AnyOperation, Result, Unit
 from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames, expect, tables_of
+from agentmill.pipelines.operators.random_control import ALL, RandomControl, check_like, control_notes, stratum_of
 from agentmill.pipelines.operators.selection import FilterParameters, SelectionOperation, TrajectoryFilter, kept_notes
 from agentmill.pipelines.operators.trajectory_index import TrajectoryIndex
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
-from agentmill.schemas.record_kinds import ANNOTATION_ROLES
+from agentmill.schemas.ids import random_key
+from agentmill.schemas.record_kinds import ANNOTATION_ROLES, RECORD_KINDS
 from agentmill.schemas.records.manifest import Manifest
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.trajectory import Action, Trajectory
@@ -33,24 +35,30 @@ from agentmill.synthesis.verifiers.action_pattern import ActionPattern
 from agentmill.synthesis.verifiers.answer_match import answer_key, answer_of
 from agentmill.synthesis.verifiers.verifier import ROUNDING
 
-By = Literal["first", "best", "shortest", "cheapest", "vote"]
+By = Literal["first", "best", "shortest", "cheapest", "vote", "random"]
 Ties = Literal["drop", "first"]
 
 VOTING = ("answer", "ties")
 """The parameters that only ``by: vote`` has."""
 
+RANDOM = ("like", "per", "seed")
+"""The parameters that only ``by: random`` has."""
+
 
 class Pick(FilterParameters):
-    """A selection per trajectory: kept are the first k of each task in some order, of those that are chosen at all."""
+    """A selection per trajectory: kept are the first k of each task in some order, of those that are chosen at all.
+
+    With ``like`` as many are kept as another table keeps, of tasks, too.
+    """
 
     primary: ClassVar[str] = "of"
     verb: ClassVar[str | None] = "curate"
-    table_roles: ClassVar[Sequence[str]] = ("of", *ANNOTATION_ROLES)
+    table_roles: ClassVar[Sequence[str]] = ("of", *ANNOTATION_ROLES, "like")
 
-    of: TableNames = Field(description="tables of trajectories")
+    of: TableNames = Field(description="tables of trajectories; with like, also of tasks")
     by: By = Field(
         default="best",
-        description="by score, by turns, by completion tokens, the first, or the most frequent answer; then by attempt",
+        description="by score, turns, completion tokens, the first, the most frequent answer; then by attempt; random",
     )
     k: int = Field(default=1, ge=1, description="how many stay per task")
     score: Criterion = Field(
@@ -61,6 +69,15 @@ class Pick(FilterParameters):
         default=None, description="of vote: the action that answers, as {tool: submit}; by default the agent's last one"
     )
     ties: Ties = Field(default="drop", description="of vote: what happens where several answers are the most frequent")
+    like: TableNames | None = Field(
+        default=None, description="of random: tables of selections; of all that they list, as many as they keep"
+    )
+    per: str = Field(
+        default=ALL, description="of like: as many in all, or of each value of a field, such as environment_id"
+    )
+    seed: int | None = Field(
+        default=None, ge=0, lt=2**63, description="of random: by default derived from that of the run"
+    )
     name: str = Field(default="pick", description="what the selection is called")
 
     @model_validator(mode="after")
@@ -69,9 +86,14 @@ class Pick(FilterParameters):
             raise ValueError(
                 f"`score: {self.score}` decides which is best; `by: {self.by}` asks no score, so leave it out"
             )
-        given = next((name for name in VOTING if name in self.model_fields_set), None)
-        if self.by != "vote" and given is not None:
-            raise ValueError(f"`{given}` goes with `by: vote`; `by: {self.by}` compares no answers, so leave it out")
+        for by, names, why in (("vote", VOTING, "compares no answers"), ("random", RANDOM, "draws nothing")):
+            given = next((name for name in names if name in self.model_fields_set), None)
+            if self.by != by and given is not None:
+                raise ValueError(f"`{given}` goes with `by: {by}`; `by: {self.by}` {why}, so leave it out")
+        if self.like and "k" in self.model_fields_set:
+            raise ValueError(f"`like` decides how many are kept, and `k: {self.k}` would, too; give one of them")
+        if not self.like and "per" in self.model_fields_set:
+            raise ValueError(f"`per: {self.per}` needs `like`; without it `k` of each task are kept")
         return self
 
     @property
@@ -80,30 +102,62 @@ class Pick(FilterParameters):
         return self.by == "vote" and "score" in self.model_fields_set
 
     def writes(self, reads: Mapping[str, Sequence[str]]) -> str:
-        """Selections, of trajectories."""
-        expect(reads, "of", "Trajectory")
+        """Selections, of trajectories, or with ``like`` of tasks."""
+        if not self.like:
+            expect(reads, "of", "Trajectory")
         self.check_filter_needs(reads)
-        return "Selection"
+        if not self.like:
+            return "Selection"
+        of = expect(reads, "of", "Trajectory", "Task")
+        if self.per != ALL:
+            stratum = stratum_of(self.per)
+            stratum.check(RECORD_KINDS[of].type)
+            if stratum.role is not None:
+                raise UserError(
+                    f"`per: {self.per}` is a field of another table; expected one of the {of} itself, or `{ALL}`",
+                    ErrorCode.KEY_NOT_FOR_THIS,
+                )
+        if of == "Trajectory":
+            expect(reads, "like", "Selection", "TaskSelection")
+            return "Selection"
+        annotated = next((role for role in ANNOTATION_ROLES if role != "selections" and role in reads), None)
+        if annotated is not None:
+            raise UserError(
+                f"`{annotated}` are of trajectories, and `of` holds tasks; leave them out", ErrorCode.KEY_NOT_FOR_THIS
+            )
+        for role in ("like", *(["selections"] if "selections" in reads else [])):
+            expect(reads, role, "TaskSelection")
+        return "TaskSelection"
 
     def annotations(self) -> Sequence[str]:
         """Its selections."""
         return [self.name]
 
+    def check_inputs(self, inputs: Inputs) -> None:
+        """Raises ``UserError`` for tables in ``like`` that hold no selections, or such of other records."""
+        check_like(tables_of(inputs, "like"), tables_of(inputs, "of"))
+
     def notes(self, manifest: Manifest) -> list[str]:
-        """A warning where nothing is kept, too."""
-        return [*super().notes(manifest), *kept_notes(manifest)]
+        """A warning where nothing is kept, too; of a control, how it differs from the selection."""
+        return [*super().notes(manifest), *kept_notes(manifest), *(control_notes(manifest) if self.like else [])]
 
     def provenance_config(self, context: StepContext) -> JsonObject:
         """As ``FilterParameters.provenance_config``, without the parameters that nothing here asks."""
-        config = super().provenance_config(context)
+        config = {**super().provenance_config(context), "seed": self._seed(context)}
         # Tables that were made before there was a vote are found again; a vote without weights asks no score.
-        unused = VOTING if self.by != "vote" else () if self.weighs_votes else ("score",)
+        unused = {*(VOTING if self.by != "vote" else () if self.weighs_votes else ("score",))}
+        unused |= {*(RANDOM if self.by != "random" else () if self.like else ("per",))}
         return {name: value for name, value in config.items() if name not in unused}
 
     def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
         """The selections."""
-        del context
-        return Picking(self, self.choice(inputs), TrajectoryIndex(tables_of(inputs, "of")))
+        of, like, seed = tables_of(inputs, "of"), tables_of(inputs, "like"), self._seed(context)
+        if like:
+            return RandomControl(self.name, like, of, self.choice(inputs), self.per, seed)
+        return Picking(self, self.choice(inputs), TrajectoryIndex(of), seed)
+
+    def _seed(self, context: StepContext) -> int:
+        return context.seed if self.seed is None else self.seed
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -122,9 +176,10 @@ class Candidate(msgspec.Struct, frozen=True):
 class Picking(SelectionOperation):
     """One selection per trajectory. Every worker reads through the tables once and ranks all of them."""
 
-    def __init__(self, parameters: Pick, choice: TrajectoryFilter, contents: TrajectoryIndex) -> None:
+    def __init__(self, parameters: Pick, choice: TrajectoryFilter, contents: TrajectoryIndex, seed: int) -> None:
         super().__init__("pick")
         self._parameters = parameters
+        self._seed = seed
         self._choice = choice
         self._contents = contents
         self._selections: dict[str, Selection] = {}
@@ -161,6 +216,8 @@ class Picking(SelectionOperation):
         name, by = trajectory.trajectory_id, self._parameters.by
         if by == "vote":
             return self._voter(trajectory, annotations)
+        if by == "random":
+            return Candidate(name, float(random_key(name, self._seed)), None, 0)
         if by == "best":
             found = score(self._parameters.score, trajectory, annotations)
             return Candidate(name, None if found is None else -found, found, trajectory.attempt)

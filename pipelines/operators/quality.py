@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
+import msgspec
 from pydantic import Field
 
 from agentmill.pipelines.engine.operation import AnyOperation, Blamed, Result, RowOperation, Unit
 from agentmill.pipelines.operators.operator import Inputs, Operator, StepContext, TableNames, expect
-from agentmill.pipelines.quality import Count, quality
-from agentmill.schemas.error_codes import ErrorCode
-from agentmill.schemas.errors import UserError
+from agentmill.pipelines.quality import Count, quality, texts_of
+from agentmill.pipelines.sensitive.findings import counts, findings
+from agentmill.pipelines.sensitive.patterns import Sort
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.records.verdict import Quality as QualityRow
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
+from agentmill.schemas.templates.folder_tokenizer import load_tokenizer
 
 
 class Quality(Operator):
-    """Counts of turns, calls, links, misfits, endings, lengths and languages, for each trajectory."""
+    """Counts of turns, calls, misfits, lengths, languages, refusals and sensitive data, for each trajectory."""
 
     primary: ClassVar[str] = "of"
     verb: ClassVar[str | None] = "curate"
@@ -31,6 +30,8 @@ class Quality(Operator):
     of: TableNames = Field(description="tables of trajectories")
     tokenizer: str | None = Field(default=None, description="folder with the tokenizer.json that counts tokens")
 
+    sensitive: bool = Field(default=False, description="count secrets, personal data and local paths, too")
+
     def writes(self, reads: Mapping[str, Sequence[str]]) -> str:
         """Rows of counts."""
         expect(reads, "of", "Trajectory")
@@ -39,7 +40,7 @@ class Quality(Operator):
     def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
         """The counting."""
         del inputs, context
-        return Counting(self.tokenizer)
+        return Counting(self.tokenizer, self.sensitive)
 
 
 class Counting(RowOperation[Trajectory, QualityRow]):
@@ -48,9 +49,11 @@ class Counting(RowOperation[Trajectory, QualityRow]):
     blamed: ClassVar[Blamed] = "curation"
     chunk_rows: ClassVar[int] = 5_000
 
-    def __init__(self, tokenizer: str | None) -> None:
+    def __init__(self, tokenizer: str | None, sensitive: bool) -> None:
         super().__init__("quality", Trajectory, QualityRow)
         self._tokenizer = tokenizer
+        self._sensitive = sensitive
+        self._found: dict[str, Counter[Sort]] = {}
 
     def open(self) -> None:
         """Load the tokenizer and the language identifier. Raises ``UserError``."""
@@ -59,33 +62,25 @@ class Counting(RowOperation[Trajectory, QualityRow]):
         self._identifier = LanguageIdentifier.from_model_file(MODEL_FILE)
         self._count = counter(self._tokenizer) if self._tokenizer is not None else None
 
+    def begin_chunk(self, records: Sequence[Trajectory]) -> None:
+        """Look for what is sensitive in all of them together."""
+        if self._sensitive:
+            texts = ([*texts_of(each), msgspec.json.encode(each.tools).decode()] for each in records)
+            found = map(counts, findings(texts))
+            self._found = {each.trajectory_id: own for each, own in zip(records, found, strict=True)}
+
     def process(self, record: Trajectory, unit: Unit) -> Iterable[Result]:
         """The counts of a trajectory."""
-        row = quality(record, self._count, lambda text: str(self._identifier.classify(text)[0]))
+        sensitive = self._found[record.trajectory_id] if self._sensitive else None
+        row = quality(record, self._count, lambda text: str(self._identifier.classify(text)[0]), sensitive)
         return [Result(input_id=unit[0], outputs=[row])]
 
 
 def counter(folder: str) -> Count:
-    """A function that counts the tokens of texts. Raises ``UserError`` if there is no tokenizer in ``folder``."""
+    """A function that counts the tokens of each text. Raises ``UserError`` if there is no tokenizer in ``folder``."""
     tokenizer = load_tokenizer(folder)
 
-    def count(texts: Sequence[str]) -> int:
-        return sum(len(each.ids) for each in tokenizer.encode_batch(list(texts), add_special_tokens=False))
+    def count(texts: Sequence[str]) -> list[int]:
+        return [len(each.ids) for each in tokenizer.encode_batch(list(texts), add_special_tokens=False)]
 
     return count
-
-
-def load_tokenizer(folder: str) -> Tokenizer:
-    """The tokenizer of a model. Raises ``UserError`` if there is none in ``folder``."""
-    from tokenizers import Tokenizer
-
-    path = Path(folder) / "tokenizer.json"
-    if not path.is_file():
-        raise UserError(
-            f"tokenizer: there is no {path}; expected the folder of a transformers model or tokenizer",
-            ErrorCode.TOKENIZER_MISSING,
-        )
-    tokenizer = Tokenizer.from_file(str(path))
-    # The file may set a truncation, and every count would end there.
-    tokenizer.no_truncation()
-    return tokenizer

@@ -33,8 +33,10 @@ class Operators(Registry["type[Operator]"]):
             from agentmill.pipelines.operators import judged_verify, verify
             from agentmill.synthesis.verifiers.verifier import ModelVerifier
 
-            judged = issubclass(loaded, ModelVerifier)
-            return verify.operator_of(loaded, judged_verify.JudgedVerify if judged else verify.Verify)
+            if not issubclass(loaded, ModelVerifier):
+                return verify.operator_of(loaded)
+            asking = judged_verify.ScoredVerify if loaded.asks_scorer else judged_verify.JudgedVerify
+            return verify.operator_of(loaded, asking)
         if self[name] == STRATEGIES.get(name):
             from agentmill.pipelines.operators import rollout
 
@@ -60,22 +62,32 @@ OPERATORS = Operators(
         "branch": "agentmill.pipelines.operators.branch:Branch",
         "check_tokens": "agentmill.pipelines.operators.check_tokens:CheckTokens",
         "combine": "agentmill.pipelines.operators.combine:Combine",
+        "decontaminate": "agentmill.pipelines.operators.decontaminate:Decontaminate",
         "dedup": "agentmill.pipelines.operators.dedup:Dedup",
         "difficulty_band": "agentmill.pipelines.operators.difficulty_band:DifficultyBand",
         "evaluate": "agentmill.pipelines.operators.evaluate:Evaluate",
         "evolve": "agentmill.pipelines.operators.evolve:Evolve",
         "expert": "agentmill.pipelines.operators.rollout:Expert",
         "filter": "agentmill.pipelines.operators.filter:Filter",
+        "first_error": "agentmill.pipelines.operators.first_error:FirstError",
         "imagine": "agentmill.pipelines.operators.memory:Imagine",
+        "inject": "agentmill.pipelines.operators.inject:Inject",
         "memory": "agentmill.pipelines.operators.memory:Memory",
+        "mix": "agentmill.pipelines.operators.mix:Mix",
         "multi_agent": "agentmill.pipelines.operators.multi_agent:MultiAgent",
         "normalize": "agentmill.pipelines.operators.normalize:Normalize",
         "pick": "agentmill.pipelines.operators.pick:Pick",
         "propose": "agentmill.pipelines.operators.propose:Propose",
         "quality": "agentmill.pipelines.operators.quality:Quality",
+        "redact": "agentmill.pipelines.operators.redact:Redact",
         "revise": "agentmill.pipelines.operators.revise:Revise",
+        "select_diverse": "agentmill.pipelines.operators.select_diverse:SelectDiverse",
         "spec_env": "agentmill.pipelines.operators.spec_env:SpecEnv",
+        "split": "agentmill.pipelines.operators.split:Split",
+        "step_agreement": "agentmill.pipelines.operators.step_agreement:StepAgreement",
+        "step_effect": "agentmill.pipelines.operators.step_effect:StepEffect",
         "step_value": "agentmill.pipelines.operators.step_value:StepValue",
+        "tool_need": "agentmill.pipelines.operators.tool_need:ToolNeed",
         "train_dpo": "agentmill.pipelines.operators.train:TrainDpo",
         "train_kto": "agentmill.pipelines.operators.train:TrainKto",
         "train_reward": "agentmill.pipelines.operators.train:TrainReward",

@@ -19,6 +19,7 @@ from agentmill.pipelines.operators.bounds import (
     for_words,
     least,
     mapped,
+    most,
     of_share,
     product,
 )
@@ -28,17 +29,21 @@ from agentmill.pipelines.operators.rollout_operation import Actors, Rollout, Sid
 from agentmill.pipelines.operators.selection import SelectionParameters
 from agentmill.pipelines.operators.splits import check_chosen
 from agentmill.pipelines.serving.models import SAMPLED, ModelConfig
+from agentmill.pipelines.serving.served_model import ServedModel
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.task import EnvironmentSpec, Task
 from agentmill.schemas.records.verdict import TaskSelection
+from agentmill.synthesis.policies.policy import PolicySettings
+from agentmill.synthesis.policies.reward_model import SCORER
 from agentmill.synthesis.rollouts.parameters import EpisodeParameters
 from agentmill.synthesis.rollouts.strategy import Strategy
 from agentmill.synthesis.strategies.sample import Sample
+from agentmill.synthesis.strategies.search.search import CRITIC
 
 EXPERT = "expert"
-HELPERS = ("summarizer", "critic")
+HELPERS = ("summarizer", CRITIC, SCORER)
 """Roles that take no turn."""
 
 
@@ -78,7 +83,16 @@ class Acting(EpisodeParameters, Operator):
         return "Trajectory"
 
     def check_models(self, models: Mapping[str, ModelConfig]) -> None:
-        """Raises ``UserError`` where the draws of a model on one prompt would all be the same."""
+        """Raises ``UserError`` where the draws of a model on one prompt would all be the same.
+
+        Also for an expert that is to answer without tools: it knows actions, and no words.
+        """
+        if isinstance(self, Sample) and self.tools == "none" and is_planner(models["actor"]):
+            raise UserError(
+                f"`tools: none` asks for an answer in words, and the expert {self.policy!r} has none: "
+                "name a model as `policy`",
+                ErrorCode.KEY_NOT_FOR_THIS,
+            )
         parameter, n = self.draws()
         sampled = [
             {**config.sampling.model_dump(), **self.sampling(role)}
@@ -102,7 +116,7 @@ class Acting(EpisodeParameters, Operator):
         """As ``Operator.bounds``: the pieces of each record that is played, each of so many episodes."""
         read = rows[self.primary]
         played = of_share(read.of_split(self.split), self.share)
-        turns = self.most_turns(rows, models["actor"])
+        turns = self.most_turns(rows, models.get("actor"))
         pieces, of_a_piece = self.pieces(rows), self.episodes_of_piece(turns)
         inputs, episodes = product(played, mapped(pieces, lambda n: max(1, n))), product(played, pieces, of_a_piece)
         splits = None if self.split is None or episodes is None else {self.split: episodes}
@@ -114,7 +128,7 @@ class Acting(EpisodeParameters, Operator):
             rows=msgspec.structs.replace(made, n=episodes),
             sides={side: Rows(n=product(inputs, self.side_rows(turns))) for side in self.sides},
             episodes=episodes,
-            asked=asked_of(models, calls, self.sampling),
+            asked=asked_of(models, calls, self.sampling, self.scorer_roles),
             factors={self.primary: played, "attempts": pieces, "episodes": of_a_piece, "turns": turns},
         )
 
@@ -145,11 +159,18 @@ class Acting(EpisodeParameters, Operator):
         calls = product(for_words(turns), self.keep_turns.bit_length() + 1)
         return {"actor" if self.summarizer is None else "summarizer": calls}
 
-    def most_turns(self, rows: Mapping[str, Rows], actor: ModelConfig) -> Most:
-        """The most turns of an episode: those that are given, those of the tasks, for an expert those of its plan."""
+    def most_turns(self, rows: Mapping[str, Rows], actor: ModelConfig | None) -> Most:
+        """The most turns of an episode: those that are given, those of the tasks, for a planner those of its plan.
+
+        Where another agent went no plan is known, and the turns of an episode that is gone on from are repeated.
+        """
+        if getattr(self, "tools", "all") == "none":
+            return 1
         tasks = rows["tasks"]
-        planned = tasks.plan if is_planner(actor) else None
-        return least(self.max_turns or tasks.turns, planned)
+        limit = self.max_turns or tasks.turns
+        if self.primary != "tasks":
+            return most([rows[self.primary].turns, limit])
+        return least(limit, tasks.plan if actor is not None and is_planner(actor) else None)
 
     def wants_admissible(self) -> str | None:
         """As ``Operator.wants_admissible``."""
@@ -184,12 +205,16 @@ class Acting(EpisodeParameters, Operator):
     def actors(self, context: StepContext) -> Actors:
         """Who acts on what."""
         return Actors(
-            policies={role: model.settings(self.sampling(role)) for role, model in context.models.items()},
+            policies={role: self.settings(role, model) for role, model in context.models.items()},
             split=self.split,
             share=self.share,
             seed=self._seed(context),
             round=context.round,
         )
+
+    def settings(self, role: str, model: ServedModel) -> PolicySettings:
+        """How a model is asked in its role."""
+        return model.settings(self.sampling(role))
 
     def strategy(self) -> Strategy:
         """The strategy with its parameters."""

@@ -24,6 +24,8 @@ from agentmill.schemas.tables import Table
 from agentmill.schemas.views.annotations import Annotations
 from agentmill.schemas.views.view import Unused
 
+NO_ITEM = "annotations_of_no_item"
+"""The count of annotations that name an item beyond the end of their trajectory."""
 LEFT_OUT = "left_out."
 """Before the code of a reason in the metrics of a table of selections: so many records are not kept for it."""
 
@@ -156,9 +158,10 @@ class FilterParameters(SelectionParameters):
             yield AnnotationNeed(f"where: {self.where}", "verdict", self.verdict)
 
     def notes(self, manifest: Manifest) -> list[str]:
-        """A warning for tables of annotations that nothing asks."""
-        del manifest
-        return unasked_notes(self)
+        """Warnings for tables of annotations that nothing asks, and for annotations of items that do not exist."""
+        misplaced = manifest.metrics.get(NO_ITEM, 0)
+        text = "verdicts, labels or values name items that their trajectories do not have, and were not used"
+        return [*unasked_notes(self), *([f"warning: {misplaced:,.0f} {text}"] if misplaced else [])]
 
     def choice(self, inputs: Inputs) -> TrajectoryFilter:
         """Which trajectories are taken. Raises ``UserError`` for selections that are all of other trajectories."""
@@ -184,15 +187,22 @@ class TrajectoryFilter:
         if self._selected is not None:
             self._selected.load()
 
-    def measures(self, trajectory_id: str) -> Mapping[str, float]:
-        """Counts a trajectory that stays because no table of selections knows it; for the manifest."""
-        return {} if self._selected is None else self._selected.measures(trajectory_id)
+    def measures(self, trajectory_id: str, items: int | None = None) -> Mapping[str, float]:
+        """Counts a trajectory that stays because no table of selections knows it, and, with the number of its
+        ``items``, annotations of items that it does not have; for the manifest."""
+        unknown = {} if self._selected is None else self._selected.measures(trajectory_id)
+        misplaced = 0 if items is None else self._index.of(trajectory_id).outside(items)
+        return {**unknown, **({NO_ITEM: misplaced} if misplaced else {})}
 
     def with_inherited(self, trajectory: Trajectory, annotations: Annotations, lineage: Lineage) -> Annotations:
         """``annotations`` with the annotations of the steps that the trajectory copied where they were taken first."""
         for ancestor_id, end in lineage.sources(trajectory):
             annotations = annotations.with_inherited(self._index.of(ancestor_id), end)
         return annotations
+
+    def all_annotations(self, trajectory_id: str) -> Annotations:
+        """The annotations of a trajectory, chosen or not."""
+        return self._index.of(trajectory_id)
 
     def annotations(self, trajectory_id: str) -> Annotations:
         """The annotations of a trajectory that is chosen. Raises ``Unused`` for one that is left out."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 from agentmill.schemas.error_codes import ErrorCode
@@ -54,3 +54,30 @@ def check_chosen(tables: Sequence[Table], splits: Sequence[str | None], share: f
                 "choose another split, a larger share, or make more tasks and environments, or hold more of them out",
                 ErrorCode.SPLIT_EMPTY,
             )
+
+
+def assign_groups(sizes: Mapping[str, int], shares: Mapping[str, float], seed: int) -> dict[str, str]:
+    """The split of each group, so that the splits have about these ``shares`` of all things; the same in any order.
+
+    The largest groups come first, each into the split that lacks the most; ``seed`` orders groups of one size. Raises
+    ``UserError`` where a split would be empty.
+    """
+    total = sum(sizes.values())
+    lacks = {name: share * total for name, share in shares.items()}
+    found: dict[str, str] = {}
+    order = sorted(sizes, key=lambda group: (-sizes[group], derive_seed("split", seed, group), group))
+    for place, group in enumerate(order):
+        empty = shares.keys() - set(found.values())
+        # Where only so many groups are left as there are empty splits, each of these gets one.
+        names = [name for name in shares if len(order) - place > len(empty) or name in empty]
+        found[group] = max(names, key=lambda name: lacks[name])
+        lacks[found[group]] -= sizes[group]
+    left = [name for name in shares if name not in found.values()]
+    if left:
+        named = ", ".join(left)
+        raise UserError(
+            f"{len(sizes)} groups of {total:,} trajectories cannot fill {len(shares)} splits: {named} would be empty\n"
+            "name fewer splits in `shares`, split by something finer, or give more trajectories",
+            ErrorCode.SPLIT_EMPTY,
+        )
+    return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -40,6 +40,34 @@ class Source(Protocol):
         """What is known of the steps of a trajectory. Raises ``Unused``."""
 
 
+class BranchResult(msgspec.Struct, frozen=True):
+    """What came of a branch of ``turn`` of ``parent_id``; ``score`` is ``None`` where that is not known."""
+
+    branch_id: str
+    parent_id: str
+    turn: int
+    score: float | None
+
+
+def branch_results(paths: Iterable[str], criterion: str, index: AnnotationIndex) -> Iterator[BranchResult]:
+    """The results of all branches in some shards, whose content is not read; other trajectories are passed over.
+
+    Raises ``UserError`` for a file that cannot be read, for a branch that is given twice, and for one that was cut off
+    after its first turn.
+    """
+    seen: set[str] = set()
+    for path in paths:
+        for row in read_columns(Path(path), Trajectory, OF_BRANCHES).to_pylist():
+            outcome = msgspec.convert(row["outcome"], Outcome)
+            branch = Trajectory(trajectory_id=row["trajectory_id"], content=[], outcome=outcome)
+            note_once(seen, branch.trajectory_id, path)
+            if outcome.reason == DEPTH:
+                raise unfinished(path)
+            if row["parent_id"] is not None and row["branch_turn"] is not None:
+                result = score(criterion, branch, index.of(branch.trajectory_id))
+                yield BranchResult(branch.trajectory_id, row["parent_id"], row["branch_turn"], result)
+
+
 class Continuations:
     """Results of branches, by the trajectory and the turn that they begin with. Their content is not read."""
 
@@ -50,33 +78,20 @@ class Continuations:
         self._results: dict[str, dict[int, list[float]]] = {}
 
     def load(self) -> None:
-        """As ``Source``; a branch without a score counts for nothing.
-
-        Raises ``UserError``, too, for a branch that is given twice, and for one that was cut off after its first turn.
-        """
+        """As ``Source``; a branch without a score counts for nothing. Raises as ``branch_results``, too."""
         self._index.load()
         self._results = defaultdict(lambda: defaultdict(list))
-        seen: set[str] = set()
-        for path in self._paths:
-            for row in read_columns(Path(path), Trajectory, OF_BRANCHES).to_pylist():
-                branch = Trajectory(
-                    trajectory_id=row["trajectory_id"], content=[], outcome=msgspec.convert(row["outcome"], Outcome)
-                )
-                if branch.trajectory_id in seen:
-                    raise UserError(
-                        f"branch {branch.trajectory_id} is given twice, again in {path}: give it once",
-                        ErrorCode.RECORD_TWICE,
-                    )
-                seen.add(branch.trajectory_id)
-                if branch.outcome.reason == DEPTH:
-                    raise unfinished(path)
-                result = score(self._criterion, branch, self._index.of(branch.trajectory_id))
-                if row["branch_turn"] is not None and result is not None:
-                    self._results[row["parent_id"]][row["branch_turn"]].append(result)
+        for branch in branch_results(self._paths, self._criterion, self._index):
+            if branch.score is not None:
+                self._results[branch.parent_id][branch.turn].append(branch.score)
+
+    def results(self, trajectory_id: str) -> Mapping[int, Sequence[float]]:
+        """The scores of the branches of a trajectory, by the turn that they begin with."""
+        return self._results.get(trajectory_id, {})
 
     def estimates(self, trajectory: Trajectory, steps: Sequence[Step], annotations: Annotations) -> Estimates:
         """As ``Source``."""
-        results = self._results.get(trajectory.trajectory_id, {})
+        results = self.results(trajectory.trajectory_id)
         return continued(steps, results, score(self._criterion, trajectory, annotations))
 
     def __getstate__(self) -> dict[str, Any]:
@@ -174,6 +189,22 @@ class Broadcast:
         """As ``Source``."""
         found = returns(steps, result_of(self._criterion, trajectory, annotations), self._discount)
         return {step.item: Estimate(value, 1) for step, value in zip(steps, found, strict=True)}
+
+
+def note_once(seen: set[str], trajectory_id: str, path: object) -> None:
+    """Add an id to those ``seen``. Raises ``UserError`` where it is there already: a sample would count twice."""
+    if trajectory_id in seen:
+        raise UserError(
+            f"trajectory {trajectory_id} is given twice, again in {path}: give it once", ErrorCode.RECORD_TWICE
+        )
+    seen.add(trajectory_id)
+
+
+def check_finished(branches: Iterable[Table]) -> None:
+    """Raises ``UserError`` for branches that were not played to their end."""
+    for table in branches:
+        if table.manifest.config.get("depth") == 1:
+            raise unfinished(str(table.folder))
 
 
 def unfinished(where: str) -> UserError:

@@ -19,7 +19,7 @@ from agentmill.pipelines.operators.step_estimates import (
     Source,
     StateGroups,
     Trees,
-    unfinished,
+    check_finished,
 )
 from agentmill.pipelines.operators.trajectory_index import TrajectoryIndex
 from agentmill.pipelines.serving.models import ModelConfig
@@ -96,9 +96,7 @@ class StepValue(FilterParameters):
 
     def check_inputs(self, inputs: Inputs) -> None:
         """See that the branches were played to their end. Raises ``UserError``."""
-        for table in tables_of(inputs, "branches"):
-            if table.manifest.config.get("depth") == 1:
-                raise unfinished(str(table.folder))
+        check_finished(tables_of(inputs, "branches"))
 
     def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
         """The values."""

@@ -44,7 +44,7 @@ MODEL = "Model"
 """What a training writes, in the place of the name of a record."""
 
 REWARD_MODEL = "RewardModel"
-"""What the training of a reward model writes: it scores text, so no later step can act with it."""
+"""What the training of a reward model writes: later steps score text with it, and none can act with it."""
 
 TRAININGS = "trainings"
 RECORD = TRAINING_RECORD

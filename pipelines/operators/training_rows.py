@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, ClassVar, cast
 
+import msgspec
 from pydantic import Field, create_model, model_validator
 
 from agentmill.pipelines.engine import stop
@@ -23,7 +24,7 @@ from agentmill.schemas.config import Config
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.record_kinds import ANNOTATION_ROLES
 from agentmill.schemas.records.manifest import Manifest
-from agentmill.schemas.records.record import Record
+from agentmill.schemas.records.record import JsonObject, Record
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.views import VIEWS, pairing
 from agentmill.schemas.views.pair_view import PairView
@@ -46,6 +47,14 @@ class Rows(FilterParameters):
     view_type: ClassVar[type[BaseView]]
 
     from_: TableNames = Field(alias="from", description="tables of trajectories")
+    split: str | None = Field(
+        default=None, min_length=1, description="the split of the rows; by default that of their trajectories"
+    )
+
+    def provenance_config(self, context: StepContext) -> JsonObject:
+        """As ``FilterParameters.provenance_config``; rows that keep their split are the same as ever."""
+        config = super().provenance_config(context)
+        return {name: value for name, value in config.items() if name != "split" or value is not None}
 
     def writes(self, reads: Mapping[str, Sequence[str]]) -> str:
         """The rows of the view, from trajectories."""
@@ -78,7 +87,7 @@ class Rows(FilterParameters):
         del context
         copies = getattr(self, "copied", "none") != "none"
         lineage = Lineage(tables_of(inputs, "from")) if copies else None
-        return Export(self.made_view(inputs), self.choice(inputs), lineage)
+        return Export(self.made_view(inputs), self.choice(inputs), self.split, lineage)
 
     def made_view(self, inputs: Inputs) -> Any:
         """The view, with the parameters that this step has of it."""
@@ -104,6 +113,11 @@ def operator_of(view_type: type[BaseView], base: type[Rows]) -> type[Rows]:
     return made
 
 
+def in_split(trajectory: Trajectory, split: str | None) -> Trajectory:
+    """A trajectory as one of this split, so that its rows are; as it is where none is given."""
+    return trajectory if split is None else msgspec.structs.replace(trajectory, split=split)
+
+
 def set_aside(row: Record) -> Mapping[str, float]:
     """One row of a split other than ``train``, to be counted in the manifest; nothing for other rows."""
     split = getattr(row, "split", None)
@@ -116,8 +130,11 @@ class Export(RowOperation[Trajectory, Record]):
     blamed: ClassVar[Blamed] = "curation"
     chunk_rows: ClassVar[int] = 5_000
 
-    def __init__(self, view: View, choice: TrajectoryFilter, lineage: Lineage | None = None) -> None:
+    def __init__(
+        self, view: View, choice: TrajectoryFilter, split: str | None = None, lineage: Lineage | None = None
+    ) -> None:
         super().__init__(view.name, Trajectory, view.record)
+        self._split = split
         self._view = view
         self._choice = choice
         self._lineage = lineage
@@ -135,10 +152,11 @@ class Export(RowOperation[Trajectory, Record]):
             annotations = self._choice.annotations(record.trajectory_id)
             if self._lineage is not None:
                 annotations = self._choice.with_inherited(record, annotations, self._lineage)
-            rows = rows_of(self._view, record, annotations)
+            rows = rows_of(self._view, in_split(record, self._split), annotations)
         except Unused as error:
             return [Result(input_id=input_id, dropped=left_out(input_id, self.name, record, error))]
-        return [Result(input_id=input_id, outputs=rows, measures=self._choice.measures(record.trajectory_id))]
+        measures = self._choice.measures(record.trajectory_id, len(record.content))
+        return [Result(input_id=input_id, outputs=rows, measures=measures)]
 
     def measures(self, output: Record) -> Mapping[str, float]:
         """Rows of splits other than ``train``."""
@@ -155,7 +173,8 @@ class Pairs(Rows):
     def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
         """The pairs."""
         del context
-        return Pairing(self.made_view(inputs), self.choice(inputs), TrajectoryIndex(tables_of(inputs, "from")))
+        contents = TrajectoryIndex(tables_of(inputs, "from"))
+        return Pairing(self.made_view(inputs), self.choice(inputs), contents, self.split)
 
 
 class Pairing(RowOperation[Trajectory, Record]):
@@ -164,8 +183,11 @@ class Pairing(RowOperation[Trajectory, Record]):
     blamed: ClassVar[Blamed] = "curation"
     chunk_rows: ClassVar[int] = 5_000
 
-    def __init__(self, view: PairView, choice: TrajectoryFilter, contents: TrajectoryIndex) -> None:
+    def __init__(
+        self, view: PairView, choice: TrajectoryFilter, contents: TrajectoryIndex, split: str | None = None
+    ) -> None:
         super().__init__(view.name, Trajectory, view.record)
+        self._split = split
         self._view = view
         self._choice = choice
         self._contents = contents
@@ -192,8 +214,10 @@ class Pairing(RowOperation[Trajectory, Record]):
         if lost is not None:
             raise lost
         pairs = self._pairs.get(record.trajectory_id, ())
-        rows = [self._view.make_row(pair, record, self._contents.get(pair.rejected.trajectory_id)) for pair in pairs]
-        return [Result(input_id=input_id, outputs=rows, measures=self._choice.measures(record.trajectory_id))]
+        chosen = in_split(record, self._split)
+        rows = [self._view.make_row(pair, chosen, self._contents.get(pair.rejected.trajectory_id)) for pair in pairs]
+        measures = self._choice.measures(record.trajectory_id, len(record.content))
+        return [Result(input_id=input_id, outputs=rows, measures=measures)]
 
     def measures(self, output: Record) -> Mapping[str, float]:
         """Rows of splits other than ``train``."""
@@ -223,7 +247,8 @@ class Families(Rows):
     def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
         """The rows."""
         del context
-        return Telling(self.made_view(inputs), self.choice(inputs), TrajectoryIndex(tables_of(inputs, "from")))
+        contents = TrajectoryIndex(tables_of(inputs, "from"))
+        return Telling(self.made_view(inputs), self.choice(inputs), contents, self.split)
 
 
 class Telling(RowOperation[Trajectory, Record]):
@@ -232,8 +257,11 @@ class Telling(RowOperation[Trajectory, Record]):
     blamed: ClassVar[Blamed] = "curation"
     chunk_rows: ClassVar[int] = 5_000
 
-    def __init__(self, view: FamilyView, choice: TrajectoryFilter, contents: TrajectoryIndex) -> None:
+    def __init__(
+        self, view: FamilyView, choice: TrajectoryFilter, contents: TrajectoryIndex, split: str | None = None
+    ) -> None:
         super().__init__(view.name, Trajectory, view.record)
+        self._split = split
         self._view = view
         self._choice = choice
         self._contents = contents
@@ -271,7 +299,7 @@ class Telling(RowOperation[Trajectory, Record]):
             except Unused as error:
                 made[trajectory_id] = error
                 continue
-            family.append(Relative(self._contents.get(trajectory_id), annotations))
+            family.append(Relative(in_split(self._contents.get(trajectory_id), self._split), annotations))
         return {**made, **self._view.make_rows(family)}
 
 

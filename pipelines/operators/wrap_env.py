@@ -1,4 +1,4 @@
-"""``wrap_env``: environments, or tasks of them, under harder or more helpful circumstances; solutions stay proved."""
+"""``wrap_env``: environments, or tasks of them, under other circumstances or other names; solutions stay proved."""
 
 from __future__ import annotations
 
@@ -20,9 +20,16 @@ from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.task import EnvironmentSpec, Task
 from agentmill.synthesis.environments.environment import EnvError
 from agentmill.synthesis.generators.generator import GenerationError
-from agentmill.synthesis.generators.toolbox_wrap.wrap import Wrapping, wrap_environment, wrap_task
+from agentmill.synthesis.generators.pddl_wrap import wrap as pddl
+from agentmill.synthesis.generators.renaming.renaming import Names, Style, renaming_of
+from agentmill.synthesis.generators.toolbox_wrap import wrap as toolbox
+from agentmill.synthesis.generators.wrapping import NOTE, Wrapper, Wrapping
 
-FAMILY = "toolbox"
+WRAPPERS = {
+    "pddl": Wrapper(pddl.wrap_environment, pddl.wrap_task),
+    "toolbox": Wrapper(toolbox.wrap_environment, toolbox.wrap_task),
+}
+"""The families whose environments can be wrapped."""
 
 
 class WrapEnv(Operator):
@@ -46,10 +53,22 @@ class WrapEnv(Operator):
     faults: float = Field(default=0.0, ge=0, lt=1, description="share of calls that fail the first time")
     hints: bool = Field(default=False, description="refusals say what would help")
     milestones: bool = Field(default=False, description="progress is rewarded, not the end alone")
+    rename: Style | None = Field(
+        default=None,
+        description="other names in all texts and data, mapped one to one: `words` are synonyms or plain words, "
+        "`symbols` words that do not exist",
+    )
+    names: Names = Field(
+        default="all",
+        description="which names `rename` changes: `actions` (tools, commands), `objects` (things, their kinds, "
+        "parameters, fields and values), or `all`, which in planning environments are also the words of predicates",
+    )
     seed: int | None = Field(default=None, description="by default derived from that of the run")
 
     @model_validator(mode="after")
-    def _a_person_with_something_to_tell(self) -> WrapEnv:
+    def _keys_that_need_another(self) -> WrapEnv:
+        if self.names != "all" and self.rename is None:
+            raise ValueError("`names` says what `rename` changes; give `rename: words` or `rename: symbols` too")
         if self.user == "person" and not self.hidden:
             raise ValueError("`user: person` needs `hidden`, the number of details that it gives only when asked")
         return self
@@ -95,7 +114,7 @@ class WrapEnv(Operator):
 
 def wrapped_id(spec: EnvironmentSpec) -> str:
     """The id of the environment that ``spec`` wraps; its own where it wraps none."""
-    wraps = spec.lineage is not None and "wrapping" in spec.lineage.notes
+    wraps = spec.lineage is not None and NOTE in spec.lineage.notes
     return spec.lineage.parents[0] if spec.lineage is not None and wraps else spec.environment_id
 
 
@@ -111,11 +130,17 @@ class EnvironmentWrapping(RowOperation[EnvironmentSpec, EnvironmentSpec]):
         self._seed = seed
 
     def process(self, record: EnvironmentSpec, unit: Unit) -> Iterable[Result]:
-        """The wrapped environment; only toolboxes can be wrapped."""
-        if record.family != FAMILY:
+        """The wrapped environment; only families of ``WRAPPERS`` can be wrapped."""
+        wrapper = WRAPPERS.get(record.family)
+        if wrapper is None:
             error = GenerationError("no_wrapper", f"environments of family {record.family} have no wrappers")
             return [Result(input_id=unit[0], dropped=dead_letter(error, unit[0], self, {}))]
-        return [Result(input_id=unit[0], outputs=[wrap_environment(record, self._wrapping, self._seed)])]
+        made = wrapper.environment(record, self._wrapping, self._seed)
+        if isinstance(made, GenerationError):
+            return [Result(input_id=unit[0], dropped=dead_letter(made, unit[0], self, {}))]
+        kept = renaming_of(made.lineage).kept
+        measures = {"names_kept": float(len(kept))} if self._wrapping.rename is not None else {}
+        return [Result(input_id=unit[0], outputs=[made], measures=measures)]
 
 
 class TaskWrapping(RowOperation[Task, Task]):
@@ -136,10 +161,11 @@ class TaskWrapping(RowOperation[Task, Task]):
     def process(self, record: Task, unit: Unit) -> Iterable[Result]:
         """The task in the wrapped environment, with a solution that is accepted there."""
         spec = self._environments.get(record.environment_id)
-        if spec is None or spec.lineage is None:
+        notes = spec.lineage.notes if spec is not None and spec.lineage is not None else {}
+        if spec is None or NOTE not in notes or spec.environment_id == record.environment_id:
             raise EnvError(f"no wrapped environment of {record.environment_id!r} in the tables of `environments`")
-        wrapping = msgspec.convert(spec.lineage.notes.get("wrapping", {}), Wrapping)
-        made = wrap_task(record, spec, wrapping, self._seed)
+        wrapping = msgspec.convert(notes[NOTE], Wrapping)
+        made = WRAPPERS[spec.family].task(record, spec, wrapping, self._seed)
         if isinstance(made, GenerationError):
             return [Result(input_id=unit[0], dropped=dead_letter(made, unit[0], self, {}))]
         return [Result(input_id=unit[0], outputs=[made])]

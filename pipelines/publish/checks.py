@@ -11,8 +11,9 @@ import polars as pl
 from agentmill.pipelines.publish.bundle import Bundle
 from agentmill.pipelines.publish.licences import SourceCount, conflicts
 from agentmill.pipelines.publish.scan import Finding, Scan
-from agentmill.pipelines.publish.sensitive import PATH, sensitive_in
+from agentmill.pipelines.sensitive.patterns import PATH, sensitive_in
 from agentmill.schemas.records.manifest import MANIFEST_NAME
+from agentmill.schemas.tables import Table
 
 Level = Literal["passed", "note", "refused"]
 HELD_OUT = {"held_out", "held_out_environments"}
@@ -63,7 +64,7 @@ def all_checks(
         local_paths(findings),
         licences(licence, sources),
         leaks(scans.values(), allowed),
-        decontamination(),
+        decontamination(bundle.origins),
         duplicates(scans),
     ]
 
@@ -187,9 +188,18 @@ def leaking(kind: str, splits: set[str]) -> bool:
     return bool(splits & HELD_OUT and splits - HELD_OUT)
 
 
-def decontamination() -> Check:
-    """No stage compares the data with benchmarks yet, so no manifest can tell of it."""
-    return Check("decontamination", "note", "no decontamination against benchmarks was run")
+def decontamination(origins: Iterable[Table]) -> Check:
+    """What the steps that compared the data with benchmarks left out; nothing is known of other comparisons."""
+    made = [table.manifest for table in origins if table.manifest.operator == "decontaminate"]
+    items = [
+        f"{each.table}: {sum(n for name, n in each.metrics.items() if name.startswith('contaminated.')):,.0f} of"
+        f" {each.counts.read:,} rows left out"
+        for each in made
+        if each.record != "Verdict"
+    ]
+    if not items:
+        return Check("decontamination", "note", "no decontamination against benchmarks was run")
+    return Check("decontamination", "passed", f"compared with benchmarks: {few(items)}", items)
 
 
 def duplicates(scans: Mapping[str, Scan]) -> Check:

@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from agentmill.pipelines.engine.operation import key_of
-from agentmill.pipelines.publish.sensitive import SHARD, Kind, Sort, sensitive_in
 from agentmill.pipelines.publish.text_columns import Rows, Texts, cells, texts
+from agentmill.pipelines.sensitive.patterns import SHARD, Kind, Sort, sensitive_in
 from agentmill.schemas.arrow.convert import check_schema
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError

@@ -16,7 +16,7 @@ from agentmill.pipelines.engine.operation import SIDES
 from agentmill.pipelines.operators.annotations import check_annotation_needs, check_names, families_in, names_in
 from agentmill.pipelines.operators.operator import NAME, Operator, StepContext
 from agentmill.pipelines.operators.registry import OPERATORS
-from agentmill.pipelines.operators.train import MODEL, Training
+from agentmill.pipelines.operators.train import REWARD_MODEL, Training
 from agentmill.pipelines.recipes.grammar import (
     ALL,
     BEST,
@@ -35,7 +35,7 @@ from agentmill.pipelines.recipes.parts import WHOLE, Part, left_out
 from agentmill.pipelines.recipes.short_forms import FORK, ITERATE
 from agentmill.pipelines.recipes.step import Output, Step
 from agentmill.pipelines.recipes.stopping import Decision, decide
-from agentmill.pipelines.serving.models import ModelConfig
+from agentmill.pipelines.serving.models import ModelConfig, check_scorer
 from agentmill.pipelines.sources.hub import pinned
 from agentmill.schemas.config import validate
 from agentmill.schemas.error_codes import ErrorCode
@@ -321,6 +321,7 @@ class Planner:
         reads = {role: [output.record for output in outputs] for role, outputs in step.inputs.items()}
         try:
             record = step.parameters.writes(reads)
+            check_kinds(step)
             step.parameters.check_models(step.models)
             check_annotation_needs(step.parameters, reads)
             check_names(
@@ -345,11 +346,13 @@ class Planner:
                 check_trainable(step)
             except UserError as error:
                 self.untrainable[step.name] = error
-            if record == MODEL:
-                self._note_training(step, step.parameters, name)
+            self._note_training(step, step.parameters, name)
 
     def _note_training(self, step: Step, training: Training, name: str) -> None:
-        """From now on what ``step`` makes is a model by its ``name``, and ``@last`` of the model that it trains."""
+        """From now on what ``step`` makes is a model by its ``name``, and ``@last`` of the model that it trains.
+
+        A reward model goes by the name of its step alone: it does not act in the place of what it was trained from.
+        """
         if name in self.recipe.models:
             raise UserError(
                 f"{step.where}: {name!r} is a model of the recipe; give what is trained another name (as: …)",
@@ -358,18 +361,26 @@ class Planner:
         base = self._declared_or_trained(training.model, step.where)
         if step.name in self.untrainable:
             # Where this training is left out, what cannot be trained acts in the place of the trained model, too.
-            learned = base
-        elif training.keeps_adapter:
-            self._adapters.add(step.name)
-            learned = serving(base, {**base.server.lora, step.name: str(step.folder)}, step.name)
-        else:
-            learned = base.model_copy(update={"model": str(step.folder)})
+            self._models[name] = {BASE: base}
+            if training.makes != REWARD_MODEL:
+                self._note_newest(step, training, base)
+            return
+        scores = training.makes == REWARD_MODEL
+        learned = base.trained(str(base.model if training.keeps_adapter else step.folder), scores)
+        if training.keeps_adapter:
+            learned = serving(learned, {**learned.server.lora, step.name: str(step.folder)}, step.name)
+        if not scores:
+            self._adapters |= {step.name} if training.keeps_adapter else set()
+            self._note_newest(step, training, learned)
+        self._models[name] = {BASE: learned}
+
+    def _note_newest(self, step: Step, training: Training, learned: ModelConfig) -> None:
+        """From now on ``learned`` is the newest model that is trained from what ``training`` starts from."""
         versions = self._models[training.model.partition("@")[0]]
         versions[LAST] = learned
         # Adapters that can be named are served, so a round is noted only where the recipe names it.
         if step.context.round and self._versions_named & {round_name(step.context.round), BEST}:
             versions[round_name(step.context.round)] = learned
-        self._models[name] = {BASE: learned}
 
     def _beside_adapters(self, config: ModelConfig) -> ModelConfig:
         """``config`` with all adapters of its model that can be named now, so that one server serves them all."""
@@ -399,6 +410,22 @@ def families_of(outputs: Sequence[Output]) -> frozenset[str] | None:
     """The families of all environments of some tables that are known; ``None`` if none is."""
     known = [each.families for each in outputs if each.families is not None]
     return frozenset[str]().union(*known) if known else None
+
+
+def check_kinds(step: Step) -> None:
+    """Raises ``UserError`` for a model that writes where one has to score, and for the reverse."""
+    parameters = step.parameters
+    # A reward model may be trained further as one.
+    may_score = isinstance(parameters, Training) and parameters.makes == REWARD_MODEL
+    for role, name in parameters.policies().items():
+        if role in parameters.scorer_roles:
+            check_scorer(step.models[role], name)
+        elif step.models[role].scores and not may_score:
+            raise UserError(
+                f"model {name!r} is a reward model, which scores text and cannot act as `{role}`\n"
+                "name a model that writes; reward models are for the step scorer and tree_search (value: scorer)",
+                ErrorCode.MODEL_OF_WRONG_KIND,
+            )
 
 
 def check_trainable(step: Step) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from agentmill.pipelines.engine.progress import StageProgress
-from agentmill.pipelines.operators.annotations import Names, check_names, names_in
+from agentmill.pipelines.operators.annotations import Names, check_counts, check_names, names_in
 from agentmill.pipelines.operators.evaluate import Evaluate
 from agentmill.pipelines.operators.operator import Inputs
 from agentmill.pipelines.operators.run_context import RunContext
@@ -157,6 +157,7 @@ class RecipeRunner:
             try:
                 inputs = opened(step)
                 check_names(step.parameters, held_names(step, inputs))
+                check_counts(step.parameters, inputs)
                 step.parameters.check_inputs(inputs)
             except UserError as error:
                 raise UserError(f"{step.where}: {error}", error.code) from error

@@ -11,7 +11,7 @@ from agentmill.pipelines.sources import hub
 from agentmill.pipelines.sources.reading import decoded, opened
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError, near_match
-from agentmill.schemas.records.raw_input import KINDS, RawKind
+from agentmill.schemas.records.raw_input import IN_FOLDERS, KINDS, RawKind
 
 LONGEST_FIRST_LINE = 1 << 24
 """Bytes of a JSON file that are looked at to find out whether it is JSON lines."""
@@ -100,7 +100,7 @@ def _on_hub(text: str, selection: hub.Selection) -> list[RawFile]:
 def _matches(pattern: str) -> list[Path]:
     path = Path(pattern)
     if path.is_dir():
-        return sorted(entry for entry in path.iterdir() if entry.suffix.lower() in KINDS)
+        return sorted(entry for entry in path.iterdir() if entry.suffix.lower() in IN_FOLDERS)
     if path.exists():
         return [path]
     return sorted(map(Path, glob.glob(pattern, recursive=True)))  # noqa: PTH207  a pattern may be absolute

@@ -21,7 +21,7 @@ from agentmill.schemas.errors import UserError, near_match
 from agentmill.schemas.hub import SCHEME, Address, hub_errors, is_address, parse, pin
 from agentmill.schemas.ids import digest
 from agentmill.schemas.records.manifest import write_atomically
-from agentmill.schemas.records.raw_input import KINDS, RawPart
+from agentmill.schemas.records.raw_input import IN_FOLDERS, RawPart
 from agentmill.schemas.records.record import JsonObject
 
 __all__ = ["Address", "Selection", "content", "data_files", "is_address", "opened", "parse", "pin", "pinned", "size"]
@@ -81,7 +81,7 @@ def _matches(address: Address) -> list[str]:
     files, path = _files(), str(address).removeprefix(SCHEME)
     if files.isdir(path):
         names = [each["name"] for each in files.ls(path) if each["type"] == "file"]
-        found = [each for each in names if PurePosixPath(each).suffix.lower() in KINDS]
+        found = [each for each in names if PurePosixPath(each).suffix.lower() in IN_FOLDERS]
     else:
         found = [path] if files.isfile(path) else [each for each in files.glob(path) if files.isfile(each)]
     found = [each for each in found if not PurePosixPath(each).name.startswith(".")]

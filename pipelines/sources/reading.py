@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import itertools
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -51,6 +54,8 @@ def rows_of(path: str, kind: RawKind) -> Iterator[RawRow]:
             yield RawRow(data, number, number + 1)
     elif kind == "document":
         yield RawRow(_content(path), 0, 1)
+    elif kind == "csv":
+        yield from _csv_rows(path)
     else:
         yield from _parquet_rows(path, 0, None)
 
@@ -61,6 +66,8 @@ def rows_in(slice_: RawSlice, kind: RawKind) -> Iterator[RawRow]:
         yield from _lines(slice_.path, slice_.start, slice_.stop)
     elif kind == "document":
         yield from rows_of(slice_.path, kind)
+    elif kind == "csv":
+        yield from itertools.islice(_csv_rows(slice_.path), slice_.start, slice_.stop)
     elif kind == "json":
         for number, data in enumerate(_documents(slice_.path)[slice_.start : slice_.stop]):
             yield RawRow(data, slice_.start + number, slice_.start + number + 1)
@@ -102,6 +109,19 @@ def _lines(path: str, start: int, stop: int) -> Iterator[RawRow]:
                 raise shorter(path)
             yield RawRow(line.removesuffix(b"\n"), start, start + len(line))
             start += len(line)
+
+
+def _csv_rows(path: str) -> Iterator[RawRow]:
+    """The rows below the header as objects of texts; a row with more or fewer cells than it cannot be read."""
+    with opened(path) as file, io.TextIOWrapper(file, encoding="utf-8-sig", newline="") as lines:
+        try:
+            rows = csv.reader(lines, strict=True)
+            header = next(rows, [])
+            for number, cells in enumerate(filter(None, rows)):
+                fault = "" if len(cells) == len(header) else f"{len(cells)} cells under a header of {len(header)}"
+                yield RawRow(msgspec.json.encode(dict(zip(header, cells, strict=False))), number, number + 1, fault)
+        except (csv.Error, UnicodeDecodeError) as error:
+            raise UserError(f"{path} cannot be read as CSV in UTF-8: {error}", ErrorCode.DAMAGED_FILE) from error
 
 
 def _documents(path: str) -> list[bytes]:

@@ -7,17 +7,21 @@ from typing import Literal
 
 from agentmill.schemas.records.record import Record
 
-RawKind = Literal["jsonl", "json", "document", "parquet"]
-"""JSON lines; one JSON document, a record or a list of them; one that is a record in any case; Parquet rows."""
+RawKind = Literal["jsonl", "json", "document", "csv", "parquet"]
+"""JSON lines; one JSON document, a record or a list; one that is a record in any case; CSV rows; Parquet rows."""
 
 KINDS: dict[str, RawKind] = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
     ".json": "json",
     ".traj": "json",
+    ".csv": "csv",
     ".parquet": "parquet",
 }
 """The kind of a file, by its suffix."""
+
+IN_FOLDERS = KINDS.keys() - {".csv"}
+"""The suffixes of files that are read where only their folder is named: a CSV file there is often about the others."""
 
 
 class RawSlice(Record):

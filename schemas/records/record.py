@@ -15,7 +15,7 @@ import msgspec
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 
-SCHEMA_VERSION = "1.0"
+SCHEMA_VERSION = "1.1"
 """Version of all records, ``major.minor``. A reader accepts every minor version up to its own of the same major."""
 
 JsonObject = dict[str, Any]

@@ -123,8 +123,10 @@ class Quality(Record):
     ``calls`` are tool calls and code. ``calls_unanswered`` have no observation that answers them; ``results_unlinked``
     are observations with the id of no call. ``calls_undeclared`` name no declared tool, ``calls_misfit`` have arguments
     that the declared tool does not take (both 0 where no tools are declared). ``content_digest`` is equal for runs that
-    say the same. ``tokens`` is the length of all texts under a tokenizer, ``language`` the ISO 639 code of what the
-    agent says, ``None`` where it says too little.
+    say the same. ``tokens`` is the length of all texts under a tokenizer, ``longest_text`` that of the longest one;
+    ``language`` is the ISO 639 code of what the agent says, ``None`` where it says too little. ``refusals`` are
+    messages of the agent that refuse to help, ``refused``: its last message is one. ``secrets``, ``personal`` and
+    ``paths`` are the different values that the scan of publishing finds. ``None`` is what was not counted.
     """
 
     trajectory_id: str
@@ -147,3 +149,9 @@ class Quality(Record):
     language: str | None = None
     code_languages: list[str] = []
     status: str | None = None
+    longest_text: int | None = None
+    refusals: int | None = None
+    refused: bool | None = None
+    secrets: int | None = None
+    personal: int | None = None
+    paths: int | None = None

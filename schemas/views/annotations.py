@@ -44,6 +44,11 @@ class Annotations(msgspec.Struct, frozen=True):
         """The value ``name`` at an item, or of the whole."""
         return self.values.get((item, name))
 
+    def outside(self, items: int) -> int:
+        """How many annotations name an item that a trajectory of so many items does not have."""
+        keys = (key for each in (self.verdicts, self.labels, self.values) for key in each)
+        return sum(item is not None and not 0 <= item < items for item, _ in keys)
+
     def with_inherited(self, parent: Annotations, end: int) -> Annotations:
         """This evidence and, on the items before ``end``, that of a parent they were copied from.
 

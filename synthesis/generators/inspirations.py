@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from agentmill.schemas.error_codes import ErrorCode
-from agentmill.schemas.errors import UserError, near_match
+from agentmill.schemas.errors import UserError
 from agentmill.schemas.ids import digest
 from agentmill.schemas.records.task import Inspiration
+from agentmill.schemas.text_file import read_text
 
 BUILT_IN = (
     "Plan the evening service of a small restaurant: every dish is washed, chopped and cooked before a guest eats it.",
@@ -50,21 +51,7 @@ def read_inspirations(path: Path) -> list[Inspiration]:
     """The texts of a file: of a ``.jsonl`` file each line (a text, or an object with ``text``), of any other each
     paragraph. Equal texts count once. Raises ``UserError`` for a file that cannot be read or holds none.
     """
-    try:
-        content = path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        siblings = [entry.name for entry in path.parent.glob("*") if entry.is_file()]
-        raise UserError(
-            f"there is no inspiration file {path}.{near_match(path.name, siblings)}", ErrorCode.NO_SUCH_FILE
-        ) from None
-    except UnicodeDecodeError as error:
-        raise UserError(
-            f"the inspiration file {path} is no UTF-8 text (byte {error.start})", ErrorCode.NOT_UTF8
-        ) from None
-    except OSError as error:
-        raise UserError(
-            f"the inspiration file {path} cannot be read: {error.strerror}", ErrorCode.NOT_READABLE
-        ) from None
+    content = read_text(path, "inspiration file")
     texts = _lines(content, path) if path.suffix == ".jsonl" else re.split(r"\n\s*\n", content)
     # A dict keeps the order of the file, which a set would not.
     found = {text.strip(): None for text in texts if text.strip()}

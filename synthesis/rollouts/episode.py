@@ -36,8 +36,11 @@ from agentmill.synthesis.rollouts.scaffold import Frame, frame, read
 from agentmill.synthesis.rollouts.step import carry_out, environment_at_fault, within
 
 
-def trajectory_of(episode: Episode, reason: str | None, check: Check) -> Trajectory:
-    """What was played until ``reason`` cut it short, or the environment ended it; its status is what ``check`` says."""
+def trajectory_of(episode: Episode, reason: str | None, check: Check | None) -> Trajectory:
+    """What was played until ``reason`` cut it short, or the environment ended it; its status is what ``check`` says.
+
+    Without a check nothing is known of how well it went: no reward, and the status ``unknown``.
+    """
     plan = episode.plan
     return Trajectory(
         trajectory_id=plan.trajectory_id,
@@ -50,8 +53,8 @@ def trajectory_of(episode: Episode, reason: str | None, check: Check) -> Traject
         system_prompt=episode.frame.system_prompt,
         tools=episode.frame.tools,
         outcome=Outcome(
-            status="success" if check.passed else "failure",
-            reward=episode.reward,
+            status="unknown" if check is None else "success" if check.passed else "failure",
+            reward=None if check is None else episode.reward,
             terminated=episode.terminated,
             truncated=reason is not None,
             reason=reason,
@@ -296,6 +299,23 @@ class Episode:
             error=transition.error,
             state_digest=digest,
         )
+
+
+class ClosedBookEpisode(Episode):
+    """An episode of one turn, whose words are the answer: the environment is neither shown nor acted upon.
+
+    Whether the answer is right is not known here, so the outcome has the status ``unknown`` and no reward.
+    """
+
+    def perform(self, actions: Sequence[AnyAction]) -> str | None:
+        """The turn ends the episode. A call of a tool that nobody offered is recorded, and not carried out."""
+        del actions
+        self.terminated = True
+        return None
+
+    def trajectory(self, reason: str | None, check: Check | None = None) -> Trajectory:
+        """What was answered."""
+        return trajectory_of(self, reason, check)
 
 
 def _invalid_at_the_end(content: Sequence[AnyItem]) -> int:

@@ -7,6 +7,8 @@
 * ``tools_hermes``, ``tools_function_xml``, ``tools_react``: tool calls that the agent writes as text, in a dialect that
   is read here. So a model acts, too, whose chat template knows no tools.
 
+``closed_book`` is none to choose: it marks episodes without tools (``sample`` with ``tools: none``).
+
 In environments of family ``interpreter`` a command is code. To plan first is a second role (``multi_agent``).
 """
 
@@ -27,6 +29,8 @@ from agentmill.synthesis.environments.environment import Environment
 from agentmill.synthesis.policies.policy import Turn
 
 ScaffoldName = Literal["text", "react", "tools", "tools_hermes", "tools_function_xml", "tools_react"]
+CLOSED_BOOK = "closed_book"
+CLOSED_BOOK_PROMPT = "Answer from what you know; there are no tools. Reply with the answer and nothing else."
 HOW = {
     "text": "Reply with one command and nothing else.",
     "react": "Think first, then write one command, alone in the last line.",

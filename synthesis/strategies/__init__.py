@@ -14,6 +14,7 @@ STRATEGIES: Registry[type[EpisodeParameters]] = Registry(
     {
         "branch": "agentmill.synthesis.strategies.branch:Branch",
         "imagine": "agentmill.synthesis.strategies.simulate:Imagine",
+        "inject": "agentmill.synthesis.strategies.inject:Inject",
         "memory": "agentmill.synthesis.strategies.memory:Memory",
         "multi_agent": "agentmill.synthesis.strategies.multi_agent:MultiAgent",
         "revise": "agentmill.synthesis.strategies.revise:Revise",

@@ -10,7 +10,7 @@ recorded environment, and compared with the states recorded.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -40,6 +40,10 @@ DEPTH = "depth"
 TEACHER = "teacher"
 GIVEN = "given"
 
+EditName = Literal["replace", "insert", "remove"]
+EDIT = "edit"
+"""The entry of ``extra`` that names the edit of a branch, unless it is ``replace``."""
+
 
 class Branch(EpisodeParameters):
     """``k`` branches from each of some turns of a trajectory.
@@ -50,8 +54,12 @@ class Branch(EpisodeParameters):
     ``depth: 1`` is one turn, ``end`` goes on to the end of the episode. A policy with the role ``teacher`` takes the
     turn at the branch point in the actor's place; so does ``given``, the value of a label of that step, where a table
     says what should have been done: a command, or with tools ``{"name": ..., "arguments": ...}``. Only turns with such
-    a label are branched from. ``then: recorded`` carries out the recorded actions after that turn. ``distinct`` needs
-    the earlier branches of the same turn in ``Exploration.earlier``, behind the parent.
+    a label are branched from. ``then: recorded`` carries out the recorded actions after that turn; where the episode
+    ended with that turn nothing is recorded, and the actor goes on. ``distinct`` needs the earlier branches of the same
+    turn in ``Exploration.earlier``, behind the parent.
+
+    ``edits`` are the counterfactuals of a turn before the recorded ones follow: the new turn in its place, the new turn
+    before it, or neither. They undo a wrong, a missing and a needless turn.
     """
 
     turns: Literal["all", "even", "every", "first_error", "last", "after_branch"] = Field(
@@ -75,6 +83,12 @@ class Branch(EpisodeParameters):
     then: Literal["actor", "recorded"] = Field(
         default="actor", description="who takes the turns after the first: the actor, or what was recorded is repeated"
     )
+    edits: list[EditName] = Field(
+        default=["replace"],
+        min_length=1,
+        description="of then: recorded: the new turn replaces the recorded one, is inserted before it, "
+        "or the recorded one is removed; a branch for each",
+    )
 
     @model_validator(mode="after")
     def _what_fits(self) -> Branch:
@@ -88,12 +102,25 @@ class Branch(EpisodeParameters):
             raise ValueError("`then: recorded` needs `depth: end`, since it goes on after the first turn")
         return self
 
+    @model_validator(mode="after")
+    def _edits_of_a_record(self) -> Branch:
+        if len(set(self.edits)) < len(self.edits):
+            raise ValueError(f"`edits` names one twice: {', '.join(self.edits)}")
+        if self.edits != ["replace"] and (self.then != "recorded" or self.k > 1):
+            raise ValueError("`edits` goes with `then: recorded` and `k: 1`: one branch for each edit of a turn")
+        return self
+
+    @property
+    def together(self) -> int:
+        """How many planned branches in a row must differ from each other."""
+        return self.k if self.distinct else 1
+
     def count(self, start: Task | Trajectory) -> int:
         """The branches of a trajectory, as far as it tells itself where they begin."""
         if not isinstance(start, Trajectory):
             return 0
         filtered = self.error is not None or self.given is not None
-        return self.k if filtered else len(self.points(start)) * self.k
+        return self.k if filtered else sum(1 for turn in self.points(start) for _ in self._attempts(start, turn))
 
     def points(self, trajectory: Trajectory, annotations: Annotations = NOTHING) -> list[int]:
         """The turns that are done anew, in order; none for a trajectory that has none of this kind, or is not ours."""
@@ -139,30 +166,30 @@ class Branch(EpisodeParameters):
         Raises ``ReplayDiverged``, and with ``distinct`` ``PolicyError`` (``equals_recorded``, ``equals_sibling``).
         """
         plan = exploration.plans_of(lambda: self._plans(exploration))[trajectory_id]
-        parent = exploration.earlier[0]
-        before = history(parent, plan.branch_turn or 0)
-        environment = exploration.make_environment()
-        try:
-            begin(plan, environment)
-            replay(environment, before)
-            # The parent's own: the copied turns were made under this prompt.
-            filtered = Frame(system_prompt=parent.system_prompt or "", tools=parent.tools)
-            episode = self.episode(plan, environment, exploration, before, filtered)
-            yield await run_episode(episode, self._play(episode, exploration, parent))
-        finally:
-            environment.close()
+        yield await play_branch(self, exploration, plan, lambda episode: self._play(episode, exploration))
 
-    async def _play(self, episode: Episode, exploration: Exploration, parent: Trajectory) -> str | None:
+    async def _play(self, episode: Episode, exploration: Exploration) -> str | None:
         if episode.turn >= episode.plan.max_turns:
             return "max_turns"
-        limit = await episode.take_turn(self._first(exploration, parent, episode.turn + 1))
+        parent, turn = exploration.earlier[0], episode.turn + 1
+        recorded, edit = recorded_turns(parent), episode.plan.extra.get(EDIT, "replace")
+        following = [number for number in sorted(recorded) if number > turn]
+        if edit == "remove":
+            limit = episode.execute(Turn(actions=recorded[following.pop(0)]))
+        else:
+            limit = await episode.take_turn(self._first(exploration, parent, turn))
+        if edit == "insert":
+            following.insert(0, turn)
         if self.distinct:
             demand_new(episode, parent, exploration.earlier[1:])
         if limit is not None or episode.terminated:
             return limit
         if self.depth == 1:
             return DEPTH
-        return await (_follow(episode, parent) if self.then == "recorded" else episode.play())
+        goes_on = not following and edit == "replace" and parent.outcome.terminated
+        if self.then == "actor" or goes_on:
+            return await episode.play()
+        return follow(episode, [recorded[number] for number in following])
 
     def _first(self, exploration: Exploration, parent: Trajectory, turn: int) -> Policy | None:
         """Who takes the first turn, if it is not the actor."""
@@ -177,8 +204,18 @@ class Branch(EpisodeParameters):
         for turn in self.points(parent, exploration.annotations):
             first = self._first(exploration, parent, turn)
             identity = f"{self.depth}:{self.then}:{first and identity_of(first, exploration.entries.get(TEACHER))}"
-            for attempt in range(self.k):
-                yield self.plan(exploration, "branch", identity, attempt=attempt, parent=parent, branch_turn=turn)
+            for edit, attempt in self._attempts(parent, turn):
+                extra: JsonObject = {} if edit == "replace" else {EDIT: edit}
+                known = f"{identity}:{edit}" if extra else identity
+                plan = self.plan(exploration, "branch", known, attempt=attempt, parent=parent, branch_turn=turn)
+                yield msgspec.structs.replace(plan, extra=extra)
+
+    def _attempts(self, parent: Trajectory, turn: int) -> Iterator[tuple[EditName, int]]:
+        """The branches from a turn. The last one is not removed: nothing would be left of the branch."""
+        last = max(first_actions(parent.content), default=0)
+        for edit in self.edits:
+            if edit != "remove" or turn < last:
+                yield from ((edit, attempt) for attempt in range(self.k))
 
 
 class Teaching:
@@ -265,18 +302,47 @@ def history(trajectory: Trajectory, turn: int) -> list[AnyItem]:
     ]
 
 
-async def _follow(episode: Episode, parent: Trajectory) -> str | None:
-    """Do what the parent did in the turns that follow, as far as it goes."""
+def recorded_turns(parent: Trajectory) -> dict[int, list[AnyAction]]:
+    """The actions of each turn, to be done once more: they carry no loss there."""
     recorded: dict[int, list[AnyAction]] = {}
     for item in parent.content:
-        if isinstance(item, Action) and acts(item) and item.turn > episode.turn:
+        if isinstance(item, Action) and acts(item) and item.turn > 0:
             # Without tokens: they were sampled after another past.
             copy = msgspec.structs.replace(item, context_operation="copied", tokens=None)
             recorded.setdefault(item.turn, []).append(copy)
-    for turn in sorted(recorded):
-        if turn > episode.plan.max_turns:
+    return recorded
+
+
+def follow(episode: Episode, turns: Sequence[list[AnyAction]]) -> str | None:
+    """Take recorded turns, as far as they go. Returns what cut the episode short, ``None`` if it ended."""
+    for actions in turns:
+        if episode.turn >= episode.plan.max_turns:
             return "max_turns"
-        limit = episode.execute(Turn(actions=recorded[turn]))
+        limit = episode.execute(Turn(actions=actions))
         if limit is not None or episode.terminated:
             return limit
     return "recording_ended"
+
+
+async def play_branch(
+    parameters: EpisodeParameters,
+    exploration: Exploration,
+    plan: EpisodePlan,
+    play: Callable[[Episode], Awaitable[str | None]],
+) -> Trajectory:
+    """The branch of ``plan``, from the state before its first own turn; ``play`` takes its turns.
+
+    Raises ``ReplayDiverged`` where the recorded actions do not lead there, and what ``play`` raises.
+    """
+    parent = exploration.earlier[0]
+    before = history(parent, plan.branch_turn or 0)
+    environment = exploration.make_environment()
+    try:
+        begin(plan, environment)
+        replay(environment, before)
+        # The parent's own: the copied turns were made under this prompt.
+        given = Frame(system_prompt=parent.system_prompt or "", tools=parent.tools)
+        episode = parameters.episode(plan, environment, exploration, before, given)
+        return await run_episode(episode, play(episode))
+    finally:
+        environment.close()

@@ -15,6 +15,7 @@ from agentmill.schemas.records.task import Task
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.records.verdict import Verdict
 from agentmill.synthesis.environments.environment import Environment
+from agentmill.synthesis.rollouts.scaffold import CLOSED_BOOK
 from agentmill.synthesis.rollouts.step import divergence, environment_at_fault
 from agentmill.synthesis.verifiers.verifier import Need, Verifier
 
@@ -31,8 +32,9 @@ class CheckOutcome(Verifier):
     ) -> Verdict:
         """``score`` is the share of the goal met; ``passed`` that all of it is.
 
-        ``unscored`` without an environment or for a trajectory that does not say how it was made; ``error`` where the
-        replay comes to another state than the one recorded. Raises ``EnvError`` if the environment breaks.
+        ``unscored`` without an environment, for a trajectory that does not say how it was made, and for an answer
+        without tools, which the environment never got; ``error`` where the replay comes to another state than the one
+        recorded. Raises ``EnvError`` if the environment breaks.
         """
         verdict = Verdict(
             trajectory_id=trajectory.trajectory_id, name=self.name, status="unscored", judge="environment"
@@ -41,6 +43,8 @@ class CheckOutcome(Verifier):
             return msgspec.structs.replace(verdict, reason="no_environment")
         if trajectory.generation is None:
             return msgspec.structs.replace(verdict, reason="not_generated")
+        if trajectory.generation.scaffold == CLOSED_BOOK:
+            return msgspec.structs.replace(verdict, reason=CLOSED_BOOK)
         with environment_at_fault():
             environment.reset(task, trajectory.generation.seed)
             difference = divergence(environment, trajectory.content)

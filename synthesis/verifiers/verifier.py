@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
 
 import msgspec
 from pydantic import Field
@@ -37,6 +37,19 @@ class VerifierError(Exception):
     """A verifier broke its contract; the trajectory is dropped, and ``reason`` says so."""
 
     reason = "bad_verdict"
+
+
+class Finder(Protocol):
+    """Whoever writes verdicts and labels: a verifier, or an operator that reads other trajectories as well."""
+
+    writes_labels: ClassVar[bool]
+
+    @property
+    def name(self) -> str:
+        """What its verdicts are called."""
+
+    def parts(self) -> Sequence[str]:
+        """What it has verdicts or labels on besides the whole, called ``NAME/PART``."""
 
 
 class Findings(msgspec.Struct, frozen=True):
@@ -132,6 +145,9 @@ def listed_at(task: Task | None, path: str) -> list[Any]:
 class ModelVerifier(Verifier):
     """A verifier that asks models, which the step names as ``judges``; ``judge`` takes the place of ``verify``."""
 
+    asks_scorer: ClassVar[bool] = False
+    """Whether it asks one reward model, which the step names as ``scorer``, and no judges."""
+
     def asks_models(self) -> bool:
         """Whether it asks models at all, with these parameters."""
         return True
@@ -146,7 +162,7 @@ class ModelVerifier(Verifier):
         raise NotImplementedError
 
 
-def findings(verifier: Verifier, trajectory: Trajectory, given: Verdict | Sequence[Finding]) -> Findings:
+def findings(verifier: Finder, trajectory: Trajectory, given: Verdict | Sequence[Finding]) -> Findings:
     """What a verifier ``given`` back. Raises ``VerifierError`` where it breaks the contract."""
     every = [given] if isinstance(given, Verdict | Label) else list(given)
     wrong = next((fault for each in every for fault in _faults(verifier, trajectory, each)), None)
@@ -165,7 +181,7 @@ def findings(verifier: Verifier, trajectory: Trajectory, given: Verdict | Sequen
     return Findings([*whole, *(each for each in verdicts if each is not whole[0])], labels)
 
 
-def _faults(verifier: Verifier, trajectory: Trajectory, finding: Finding) -> Iterator[str]:
+def _faults(verifier: Finder, trajectory: Trajectory, finding: Finding) -> Iterator[str]:
     known = {verifier.name, *(f"{verifier.name}/{part}" for part in verifier.parts())}
     if finding.trajectory_id != trajectory.trajectory_id:
         yield f"{finding.name!r} is about another trajectory, {finding.trajectory_id!r}"

@@ -9,7 +9,7 @@ from typing import Any
 import polars
 import pytest
 
-from agentmill.schemas.records.record import Record
+from agentmill.schemas.records.record import SCHEMA_VERSION, Record
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.tables import RECORDS, write_shard
 from tests.builders import tool_trajectory, trajectory
@@ -38,7 +38,7 @@ def test_polars_scans_it(record_type: type[Record], tmp_path: Path) -> None:
     record = example(record_type)
     frame = polars.scan_parquet(write(tmp_path, [record, record], record_type)).collect()
     assert frame.height == 2
-    assert frame["schema_version"].to_list() == ["1.0", "1.0"]
+    assert frame["schema_version"].to_list() == [SCHEMA_VERSION] * 2
     name = record.__struct_fields__[0]
     assert frame[name].to_list() == [getattr(record, name)] * 2
 

@@ -3,6 +3,7 @@
 Parameters of a spec of family ``pddl``, all by lower-case name:
 
 * ``predicate_text``: a sentence for every predicate, ``"{0} is at {1}"``, without a full stop;
+* ``denial_text``: the sentence where a predicate does not hold; by default ``predicate_text`` with "not";
 * ``action_text``: a command for every action with a place for each parameter, ``"move {0} to {1}"``;
 * ``rules``: what the agent reads of the environment and of every command; written from the domain where it is absent;
 * ``hidden_predicates``: names of predicates that observations leave out (refusals still name them).
@@ -29,6 +30,7 @@ class Parameters(msgspec.Struct, frozen=True):
 
     predicate_text: dict[str, str]
     action_text: dict[str, str]
+    denial_text: dict[str, str] = {}
     rules: str | None = None
     hidden_predicates: tuple[str, ...] = ()
 
@@ -55,6 +57,7 @@ class Wording:
         arities = {predicate.name: len(predicate.parameters) for predicate in domain.predicates}
         self._actions = {action.name: action for action in domain.actions}
         self._sentences = _templates("predicate_text", given.predicate_text, arities)
+        self._denials = _templates("denial_text", given.denial_text, arities, partial=True)
         action_arities = {name: len(action.parameters) for name, action in self._actions.items()}
         self._commands = _templates("action_text", given.action_text, action_arities)
         for name, template in self._commands.items():
@@ -68,6 +71,8 @@ class Wording:
 
     def sentence(self, atom: Atom, positive: bool = True) -> str:
         """An atom or its denial."""
+        if not positive and atom[0] in self._denials:
+            return self._denials[atom[0]].fill(atom[1:])
         sentence = self._sentences[atom[0]].fill(atom[1:])
         return sentence if positive else negated(sentence)
 
@@ -160,16 +165,18 @@ class Wording:
         )
 
 
-def _templates(key: str, texts: dict[str, str], arities: dict[str, int]) -> dict[str, Template]:
+def _templates(
+    key: str, texts: dict[str, str], arities: dict[str, int], *, partial: bool = False
+) -> dict[str, Template]:
     lower = {name.lower(): text for name, text in texts.items()}
     for name in arities:
-        if name not in lower:
+        if name not in lower and not partial:
             raise ValueError(f"{key} has no text for {name!r}")
     for name in lower:
         if name not in arities:
             raise ValueError(f"{key} has a text for {name!r}, which the domain has not.{near_match(name, arities)}")
     try:
-        return {name: Template(lower[name], arity) for name, arity in arities.items()}
+        return {name: Template(lower[name], arity) for name, arity in arities.items() if name in lower}
     except ValueError as error:
         raise ValueError(f"{key}: {error}") from error
 

@@ -66,6 +66,11 @@ def changes(toolbox: Toolbox, before: Contents, after: Contents) -> Changes:
     return Changes(updated, inserted, deleted)
 
 
+def new_row(table: str, fields: JsonObject) -> str:
+    """What a new row is called by those that refer to it; ``fields`` are its columns without the key."""
+    return f"new {table} {digest(fields)[:12]}"
+
+
 class _Names:
     """What keys are called: those that are new by the contents of their rows."""
 
@@ -96,7 +101,7 @@ class _Names:
         if place not in self._known:
             # Set before the row is looked at, which ends a circle of references.
             self._known[place] = str(value)
-            self._known[place] = f"new {references} {digest(self.fields(self._tables[references], row))[:12]}"
+            self._known[place] = new_row(references, self.fields(self._tables[references], row))
         return self._known[place]
 
 

@@ -8,7 +8,8 @@ from agentmill.synthesis.environments.pddl.structure import Structure
 from agentmill.synthesis.environments.toolbox.database import FUNCTIONS
 from agentmill.synthesis.environments.toolbox.toolbox import NEW_ID, Tool, Toolbox
 
-_TOKEN = re.compile(r"'(?:[^']|'')*'|\d+|:?\w+|[^\s\w]")
+SQL_TOKEN = re.compile(r"'(?:[^']|'')*'|\d+|:?\w+|[^\s\w]")
+"""A piece of SQL: a text, a number, a parameter with its colon, a name or a keyword, a sign."""
 _WORD = re.compile(r"[^\W\d]\w*")
 _DEFAULT_COUNT = "some"
 _KEYWORDS = (
@@ -17,7 +18,8 @@ _KEYWORDS = (
     "when then else end like glob between exists escape collate nocase cast integer text replace abort fail ignore "
     "default returning conflict do nothing nulls first last over partition"
 )
-_SQL = frozenset(_KEYWORDS.split())
+SQL_WORDS = frozenset(_KEYWORDS.split())
+"""The keywords of statements that a tool may hold, in small letters."""
 
 
 def toolbox_structure(toolbox: Toolbox) -> str:
@@ -64,7 +66,7 @@ def _statement(
     structure: Structure, here: tuple[str, str], kind: str, statement: str, tables: set[str], columns: set[str]
 ) -> None:
     shape, nodes = [], []
-    for token in _TOKEN.findall(statement):
+    for token in SQL_TOKEN.findall(statement):
         name = token.removeprefix(":")
         node: tuple[str, ...]
         if token.startswith(":"):
@@ -76,7 +78,7 @@ def _statement(
             node = ("name", token)
         elif token.startswith("'"):
             node = _named(structure, ("text", token), "text")
-        elif _WORD.fullmatch(token) and token.lower() not in _SQL | FUNCTIONS:
+        elif _WORD.fullmatch(token) and token.lower() not in SQL_WORDS | FUNCTIONS:
             node = _named(structure, (*here, "alias", token.lower()), "alias")
         else:
             shape.append(token.upper())

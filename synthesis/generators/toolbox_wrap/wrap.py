@@ -8,53 +8,93 @@ A request that the new policy forbids becomes a task to refuse it, with the rule
 from __future__ import annotations
 
 import random
-from typing import Literal
 
 import msgspec
 
 from agentmill.schemas.ids import derive_seed, digest
+from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.task import EnvironmentSpec, Lineage, Task
 from agentmill.schemas.records.trajectory import AnyAction, ApiAction
 from agentmill.synthesis.environments.toolbox.changes import Settings
 from agentmill.synthesis.environments.toolbox.environment import FAULT, ToolboxEnvironment
 from agentmill.synthesis.environments.toolbox.goal import Answer, Goal
+from agentmill.synthesis.environments.toolbox.lint import lint
 from agentmill.synthesis.environments.toolbox.structure import toolbox_structure
 from agentmill.synthesis.environments.toolbox.toolbox import ASK_USER, FINISH, Toolbox, read_toolbox, write_toolbox
 from agentmill.synthesis.environments.toolbox.user import Request, hideable
 from agentmill.synthesis.generators.generator import GenerationError
+from agentmill.synthesis.generators.renaming.renaming import NOTE as RENAMING
+from agentmill.synthesis.generators.renaming.renaming import renaming_of
 from agentmill.synthesis.generators.toolbox_tasks.live_toolbox import plain
 from agentmill.synthesis.generators.toolbox_wrap.policy import policy_words, with_policy
+from agentmill.synthesis.generators.toolbox_wrap.rename import rename_task, rename_toolbox, toolbox_renaming
 from agentmill.synthesis.generators.toolbox_wrap.twins import is_retired, with_distractors, with_twins
-
-OPERATOR = "wrap_env"
-
-
-class Wrapping(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What is put around a toolbox: tools with a twin, tools of another matter, the level of a policy (0: none), slots
-    that the user keeps back per task, the share of calls that fail once; hints with refusals, rewards on the way.
-
-    ``user``: what is kept back is answered by the tool ``ask_user``, or by a person, who finds it in ``goal.user``."""
-
-    twins: int = 0
-    distractors: int = 0
-    policy: int = 0
-    hidden: int = 0
-    faults: float = 0.0
-    hints: bool = False
-    milestones: bool = False
-    user: Literal["tool", "person"] = "tool"
-
-    @property
-    def asks(self) -> bool:
-        """Whether the agent asks by the tool ``ask_user``."""
-        return self.hidden > 0 and self.user == "tool"
+from agentmill.synthesis.generators.wrapping import (
+    NOTE,
+    OPERATOR,
+    Wrapping,
+    wrapped_environment_id,
+    wrapped_task_id,
+)
 
 
-def wrap_environment(spec: EnvironmentSpec, wrapping: Wrapping, seed: int) -> EnvironmentSpec:
+def wrap_environment(spec: EnvironmentSpec, wrapping: Wrapping, seed: int) -> EnvironmentSpec | GenerationError:
     """The wrapped toolbox; same spec, wrapping and seed, same result. Raises ``ToolboxError``."""
-    environment_id = _identity(spec.environment_id, wrapping, seed)
+    environment_id = wrapped_environment_id(spec.environment_id, wrapping, seed)
     chance = random.Random(derive_seed(OPERATOR, environment_id))
-    toolbox = read_toolbox(spec.source)
+    others = wrapping.without_rename()
+    toolbox, twins = _with_tools(read_toolbox(spec.source), others, chance)
+    notes: JsonObject = {NOTE: wrapping.note()}
+    parameters, structure = spec.parameters, spec.structure_digest
+    if others != Wrapping():
+        parameters = plain(Settings(wrapping.hints, wrapping.milestones, wrapping.faults, wrapping.asks))
+        structure = digest(toolbox_structure(toolbox), others.note())
+    else:
+        twins = spec.lineage.notes.get("twins", {}) if spec.lineage else {}
+    if wrapping.rename is not None:
+        # Last, so that what the other wrappers added is renamed as well.
+        renaming = toolbox_renaming(toolbox, spec.lineage, wrapping.rename, wrapping.names, seed)
+        sound, toolbox = _defect(toolbox) is None, rename_toolbox(toolbox, renaming)
+        twins = {renaming.text(tool): [renaming.text(twin) for twin in named] for tool, named in twins.items()}
+        notes[RENAMING] = renaming.note()
+        if sound and (defect := _defect(toolbox)) is not None:
+            return GenerationError("renaming_invalid", f"under other names the toolbox is broken: {defect}")
+    return msgspec.structs.replace(
+        spec,
+        environment_id=environment_id,
+        name=f"{spec.name}-wrapped",
+        source=write_toolbox(toolbox),
+        parameters=parameters,
+        structure_digest=structure,
+        admission=None,
+        lineage=Lineage(operator=OPERATOR, parents=[spec.environment_id], seed=seed, notes={**notes, "twins": twins}),
+    )
+
+
+def wrap_task(task: Task, wrapped: EnvironmentSpec, wrapping: Wrapping, seed: int) -> Task | GenerationError:
+    """``task`` in a wrapped toolbox, or why it has none there."""
+    task_id = wrapped_task_id(task.task_id, wrapped.environment_id)
+    lineage = Lineage(operator=OPERATOR, parents=[task.task_id], seed=seed)
+    # First, since what the other wrappers do is done in the renamed toolbox.
+    renamed = rename_task(task, renaming_of(wrapped.lineage)) if wrapping.rename is not None else task
+    others = wrapping.without_rename() != Wrapping()
+    changed = _harder(renamed, task_id, wrapped, wrapping, seed) if others else renamed
+    if isinstance(changed, GenerationError):
+        return changed
+    changed = msgspec.structs.replace(
+        changed, task_id=task_id, environment_id=wrapped.environment_id, admission=None, lineage=lineage
+    )
+    proved = _proved(changed, wrapped)
+    if isinstance(proved, GenerationError):
+        return proved
+    # Other names need no more turns; faults, questions and a policy do.
+    spare = 2 * len(proved.gold or []) if others else 0
+    longer = 2 * (len(proved.gold or []) - len(changed.gold or []))
+    return msgspec.structs.replace(proved, max_turns=task.max_turns + longer + spare)
+
+
+def _with_tools(toolbox: Toolbox, wrapping: Wrapping, chance: random.Random) -> tuple[Toolbox, dict[str, list[str]]]:
+    """The toolbox with what ``wrapping`` adds to it; and the twins of its tools."""
     twins: dict[str, list[str]] = {}
     if wrapping.twins:
         toolbox, twins = with_twins(toolbox, wrapping.twins, chance)
@@ -62,24 +102,14 @@ def wrap_environment(spec: EnvironmentSpec, wrapping: Wrapping, seed: int) -> En
         toolbox = with_policy(toolbox, wrapping.policy, chance)
     if wrapping.distractors:
         toolbox = with_distractors(toolbox, wrapping.distractors, chance)
-    settings = Settings(wrapping.hints, wrapping.milestones, wrapping.faults, wrapping.asks)
-    notes = {"wrapping": plain(wrapping), "twins": twins}
-    return msgspec.structs.replace(
-        spec,
-        environment_id=environment_id,
-        name=f"{spec.name}-wrapped",
-        source=write_toolbox(toolbox),
-        parameters=plain(settings),
-        structure_digest=digest(toolbox_structure(toolbox), wrapping),
-        admission=None,
-        lineage=Lineage(operator=OPERATOR, parents=[spec.environment_id], seed=seed, notes=notes),
-    )
+    return toolbox, twins
 
 
-def wrap_task(task: Task, wrapped: EnvironmentSpec, wrapping: Wrapping, seed: int) -> Task | GenerationError:
-    """``task`` in a wrapped toolbox, or why it has none there."""
+def _harder(
+    task: Task, task_id: str, wrapped: EnvironmentSpec, wrapping: Wrapping, seed: int
+) -> Task | GenerationError:
+    """Request, goal and solution of a task under a policy, with details kept back and traps to be avoided."""
     toolbox = read_toolbox(wrapped.source)
-    task_id = digest(OPERATOR, task.task_id, wrapped.environment_id)
     chance = random.Random(derive_seed(OPERATOR, task_id, seed))
     request = msgspec.convert(task.initial_state.get("request"), Request)
     goal = msgspec.convert(task.goal, Goal, str_keys=True)
@@ -96,19 +126,14 @@ def wrap_task(task: Task, wrapped: EnvironmentSpec, wrapping: Wrapping, seed: in
     asked = tuple(hidden) if wrapping.asks else ()
     user = msgspec.structs.replace(request, hidden=()).text() if wrapping.user == "person" else ""
     retired = tuple(twin for twin in _twins(wrapped) if is_retired(twin))
-    changed = msgspec.structs.replace(
+    return msgspec.structs.replace(
         task,
-        task_id=task_id,
-        environment_id=wrapped.environment_id,
         instruction=request.text(),
         initial_state={**task.initial_state, "request": plain(request)},
         goal=plain(msgspec.structs.replace(goal, asked=asked, forbidden=retired, user=user)),
         gold=[*asking, *gold],
         structure_digest=digest(task.structure_digest, wrapped.structure_digest, sorted(hidden)),
-        admission=None,
-        lineage=Lineage(operator=OPERATOR, parents=[task.task_id], seed=seed),
     )
-    return _proved(changed, wrapped)
 
 
 def _allowed(
@@ -173,9 +198,9 @@ def _proved(task: Task, wrapped: EnvironmentSpec) -> Task | GenerationError:
         environment.close()
     if not check.passed:
         return GenerationError("gold_rejected", f"not passed in the wrapped environment: {check.evidence}")
-    spare = len(played) - len(task.gold or [])
-    return msgspec.structs.replace(task, gold=played, max_turns=task.max_turns + 2 * (spare + len(played)))
+    return msgspec.structs.replace(task, gold=played)
 
 
-def _identity(environment_id: str, wrapping: Wrapping, seed: int) -> str:
-    return digest(OPERATOR, environment_id, plain(wrapping), seed)
+def _defect(toolbox: Toolbox) -> str | None:
+    """What is wrong with a toolbox, if anything."""
+    return next((defect for _, found in lint(toolbox) for defect in found), None)

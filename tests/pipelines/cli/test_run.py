@@ -17,6 +17,7 @@ from agentmill.pipelines.recipes import stopping
 from agentmill.pipelines.recipes.summary import Summary
 from agentmill.pipelines.runs.run import read_run
 from agentmill.schemas.config import read_yaml
+from agentmill.schemas.records.record import SCHEMA_VERSION
 from agentmill.schemas.records.task import Task
 from agentmill.schemas.records.verdict import Verdict
 from agentmill.schemas.tables import Table
@@ -211,7 +212,9 @@ def test_a_split_without_tasks_is_told_before_the_steps_in_between(
     write_environments(tmp_path)
     recipe = write_recipe(tmp_path, DEMONSTRATE, {**COMPARE, "splits": ["held_out_tasks", "held_out_worlds"]})
     said = fails(capsys, "run", recipe)
-    assert said.startswith("steps.1 (evaluate): there are no tasks of split 'held_out_worlds' to play, with share: 1.0")
+    assert said.startswith(
+        "evaluation (evaluate, steps.1): there are no tasks of split 'held_out_worlds' to play, with share: 1.0"
+    )
     assert "train 2" in said
     assert not (tmp_path / "run/demonstrations").exists()
 
@@ -257,7 +260,9 @@ def test_an_empty_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
 def test_a_table_of_a_newer_schema_version(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_environments(tmp_path)
     manifest = tmp_path / "tasks/manifest.json"
-    manifest.write_text(manifest.read_text().replace('"schema_version": "1.0"', '"schema_version": "1.7"'))
+    manifest.write_text(
+        manifest.read_text().replace(f'"schema_version": "{SCHEMA_VERSION}"', '"schema_version": "1.7"')
+    )
     assert "written by schema 1.7, this agentmill reads up to" in fails(
         capsys, "run", write_recipe(tmp_path, DEMONSTRATE)
     )

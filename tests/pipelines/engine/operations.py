@@ -82,6 +82,18 @@ class Slow(Shout):
         return super().process(record, unit)
 
 
+class Counted(Shout):
+    """``Shout`` that writes how many tasks its chunk has."""
+
+    chunk_rows: ClassVar[int] = 5
+
+    def begin_chunk(self, records: Any) -> None:
+        self.rows = len(records)
+
+    def process(self, record: Any, unit: Unit) -> Iterable[Result]:
+        return [Result(input_id=unit[0], outputs=[replaced(record, instruction=f"one of {self.rows}")])]
+
+
 class Distinct(UniqueOperation):
     """Keeps one task of each instruction, whatever its case."""
 

@@ -17,7 +17,7 @@ from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.task import Task
 from agentmill.schemas.tables import Counts, Table
 from tests.errors import user_error
-from tests.pipelines.engine.operations import Distinct, Explore, Shout
+from tests.pipelines.engine.operations import Counted, Distinct, Explore, Shout
 from tests.pipelines.engine.stages import bytes_of, dropped_of, order, rows_of, task, write_table
 
 
@@ -55,6 +55,12 @@ def test_dead_letters_name_the_party_at_fault_and_hold_the_input(tasks: Table, t
     assert letters["malformed"].input["history"] == [{"attempt": 1}]
     assert letters["world_error"].input["instruction"] == "do thing 3"
     assert {letter.stage for letter in letters.values()} == {"shout"}
+
+
+def test_an_operation_sees_the_records_of_a_chunk_before_it_works_on_them(tmp_path: Path) -> None:
+    table = write_table(tmp_path / "tasks", [[task(i) for i in range(7)], [task(7)]])
+    run_stage(order(Counted(), table, tmp_path / "out"))
+    assert [row.instruction for row in rows_of(tmp_path / "out")] == ["one of 3"] * 3 + ["one of 4"] * 4 + ["one of 1"]
 
 
 def test_one_chunk_is_one_shard_sorted_by_id(tmp_path: Path) -> None:

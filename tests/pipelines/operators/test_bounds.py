@@ -95,7 +95,7 @@ def test_a_tree_has_no_more_leaves_than_turns_that_were_drawn(
         ({"turns": "last", "depth": 1}, 1, 1),
         ({"turns": "even", "n": 3}, 3, 8),
         ({"turns": "every", "n": 3}, 3, 8),
-        ({"then": "recorded"}, 8, 1),
+        ({"then": "recorded", "edits": ["replace", "insert"]}, 16, 8),
     ],
 )
 def test_branches_follow_from_the_turns_of_what_is_branched_from(
@@ -137,7 +137,8 @@ def test_harder_variants_are_longer() -> None:
 def test_every_operator_declares_bounds_or_keeps_a_row_for_a_row() -> None:
     """Those that keep the default write at most one row for each of their input."""
     default = {name for name in OPERATORS if OPERATORS.load(name).bounds.__qualname__.partition(".")[0] == "Operator"}
-    assert default <= {"admit", "check_tokens", "combine", "dedup", "difficulty_band", "filter", "pick", "quality"}
+    selectors = {"decontaminate", "dedup", "difficulty_band", "filter", "pick", "select_diverse", "split"}
+    assert default <= {*selectors, "admit", "check_tokens", "combine", "first_error", "quality", "redact"}
 
 
 def test_generators_keep_to_what_they_are_planned_with() -> None:

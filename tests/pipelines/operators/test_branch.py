@@ -90,6 +90,12 @@ def test_no_branch_starts_from_a_state_that_a_model_made_up(world: Path) -> None
     assert (manifest.counts, manifest.reasons) == (Counts(read=8, used=4, dropped=4, written=4), {"imagined": 4})
 
 
+def test_no_branch_starts_from_an_answer_without_tools(world: Path) -> None:
+    run(world, "sample", "answers", actor("5", policy="sayer"), policy="p", tools="none", **ON)
+    manifest = run(world, "branch", "b", actor("1.0"), policy="p", of=["lost", "answers"], turns="last", **ON)
+    assert (manifest.counts, manifest.reasons) == (Counts(read=8, used=4, dropped=4, written=4), {"closed_book": 4})
+
+
 def test_a_world_that_changed_since_drops_each_branch(world: Path) -> None:
     write_table(world / "shifted", [[ruin_task(start, 5, drift=1) for start in (1, 2)]], Task)
     manifest = run(

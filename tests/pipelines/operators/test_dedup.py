@@ -107,6 +107,19 @@ def test_by_states(tmp_path: Path) -> None:
     assert dropped(tmp_path, on="states") == {"b": "duplicate: equal to a"}
 
 
+def test_by_tools(tmp_path: Path) -> None:
+    def calls(trajectory_id: str, *names: str) -> Trajectory:
+        content = [called(name, turn, f"{trajectory_id}{turn}", x=trajectory_id) for turn, name in enumerate(names, 1)]
+        return trajectory(trajectory_id, content=[instruction(trajectory_id), *content])
+
+    write(tmp_path, calls("a", *"xyxz"), calls("b", *"xyxz"), calls("c", *"xzxy"), calls("d", *"xyxzq"))
+    assert dropped(tmp_path, on="tools") == {"b": "duplicate: equal to a"}
+    # Bigrams xy yx xz, and zq.
+    assert set(dropped(tmp_path, "near", on="tools", near=0.7)) == {"b", "d"}
+    script = [CodeAction(language="sh", content="ls"), agent_message("Done."), called("x", 2)]
+    assert tokens_of("tools", trajectory(content=script)) == [b"sh", b"x"]
+
+
 def test_actions_are_compared_by_what_they_do() -> None:
     def tokens(*content: Any) -> list[bytes]:
         return tokens_of("actions", trajectory(content=list(content)))

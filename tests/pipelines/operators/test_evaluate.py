@@ -69,6 +69,7 @@ def test_every_parameter_of_sample_is_taken() -> None:
     context = {"context": "fold", "summarizer": "writer", "keep_turns": 1, "context_tokens": 9}
     given = {"scaffold": "tools", "max_turns": 3, "max_invalid": 2, "episode_timeout_s": 5.0, "k": 2, "seed": 1}
     given = {**given, **context, "temperature": 0.3, "max_tokens": 9, "window": 1, "selections": {"any": ["s"]}}
+    given = {**given, "tools": "all"}
     assert set(given) == set(OPERATORS.load("sample").model_fields) - set_by_the_step
     stage = agent(**given)
     assert stage.tables()["selections"] == ["s"]
@@ -148,6 +149,7 @@ def test_tables_of_the_rollout_are_inputs_of_the_step() -> None:
         ({"rollout": {"operator": "multi_agent"}}, ("missing-key", "roles")),
         ({"rollout": "sample"}, ("invalid-value", "sample")),
         ({"k": 0}, ("invalid-value", "1", "0")),
+        ({"tools": "none"}, ("key-not-for-this", "tools: none", "answer_match")),
         ({"context": "fold"}, ("rule-broken", "context: fold", "summarizer")),
         ({"constrain": "admissible", "constrained": ["tuned"]}, ("rule-broken", "constrained", "admissible")),
     ],

@@ -16,7 +16,7 @@ from agentmill.schemas.tables import RECORDS
 from agentmill.schemas.views import FAMILY_VIEWS, PAIR_VIEWS, VIEWS
 from agentmill.synthesis.strategies import STRATEGIES
 from agentmill.synthesis.verifiers import VERIFIERS
-from agentmill.synthesis.verifiers.verifier import ModelVerifier
+from agentmill.synthesis.verifiers.verifier import ModelVerifier, Verifier
 from tests.pipelines.operators.steps import model, stage
 from tests.synthesis.verifiers.known import PARAMETERS
 
@@ -26,6 +26,15 @@ EPISODES = (
     {"policy": "p", "tasks": "t", "environments": "e"},
     {"tasks": ["Task"], "environments": ["EnvironmentSpec"]},
 )
+
+
+def models_of(verifier: type[Verifier]) -> dict[str, str]:
+    """The models that a step of this verifier needs."""
+    if not issubclass(verifier, ModelVerifier):
+        return {}
+    return {"scorer" if verifier.asks_scorer else "judges": "m"}
+
+
 KNOWN: dict[str, tuple[dict[str, Any], dict[str, list[str]]]] = {
     **dict.fromkeys(STRATEGIES, EPISODES),
     **dict.fromkeys((*VIEWS, *PAIR_VIEWS, *FAMILY_VIEWS), ({"from": "x"}, {"from": ["Trajectory"]})),
@@ -36,6 +45,7 @@ KNOWN: dict[str, tuple[dict[str, Any], dict[str, list[str]]]] = {
     ),
     "check_tokens": ({"of": "x", "tokenizer": "m"}, {"of": ["Trajectory"]}),
     "combine": ({"of": "x", "scores": [{"score": "reward"}]}, {"of": ["Trajectory"]}),
+    "decontaminate": ({"of": "x", "against": "t"}, {"of": ["Trajectory"], "against": ["Task"]}),
     "dedup": ({"of": "x", "near": 0.8}, {"of": ["Trajectory"]}),
     "difficulty_band": (
         {"of": "t", "attempts": "x", "at_least": 0.2},
@@ -44,10 +54,19 @@ KNOWN: dict[str, tuple[dict[str, Any], dict[str, list[str]]]] = {
     "evolve": ({"of": "t", "environments": "e"}, {"of": ["Task"], "environments": ["EnvironmentSpec"]}),
     "expert": ({"tasks": "t", "environments": "e"}, {"tasks": ["Task"], "environments": ["EnvironmentSpec"]}),
     "filter": ({"of": "x", "where": [{"field": "split", "equals": "train"}]}, {"of": ["Trajectory"]}),
+    "first_error": (
+        {"of": "x", "by": "counterfactual", "branches": "y"},
+        {"of": ["Trajectory"], "branches": ["Trajectory"]},
+    ),
+    "inject": (
+        {"of": "x", "tasks": "t", "environments": "e"},
+        {"of": ["Trajectory"], "tasks": ["Task"], "environments": ["EnvironmentSpec"]},
+    ),
     "memory": (
         {"policy": "p", "tasks": "t", "environments": "e", "from": "x", "where": "all"},
         {"tasks": ["Task"], "environments": ["EnvironmentSpec"], "from": ["Trajectory"]},
     ),
+    "mix": ({"from": "x"}, {"from": ["Trajectory"]}),
     "multi_agent": (
         {
             "policy": "p",
@@ -62,12 +81,21 @@ KNOWN: dict[str, tuple[dict[str, Any], dict[str, list[str]]]] = {
     "pick": ({"of": "x"}, {"of": ["Trajectory"]}),
     "quality": ({"of": "x"}, {"of": ["Trajectory"]}),
     "propose": ({"of": "e"}, {"of": ["EnvironmentSpec"]}),
+    "redact": ({"from": "x"}, {"from": ["SftRow"]}),
     "revise": (
         {"policy": "p", "tasks": "t", "environments": "e", "attempts": 2},
         {"tasks": ["Task"], "environments": ["EnvironmentSpec"]},
     ),
+    "select_diverse": ({"of": "x", "size": 78}, {"of": ["Trajectory"]}),
     "spec_env": ({}, {}),
+    "split": ({"of": "x"}, {"of": ["Trajectory"]}),
+    "step_agreement": ({"of": "x", "branches": "b"}, {"of": ["Trajectory"], "branches": ["Trajectory"]}),
+    "step_effect": ({"of": "x", "branches": "b"}, {"of": ["Trajectory"], "branches": ["Trajectory"]}),
     "step_value": ({"of": "x", "method": "broadcast"}, {"of": ["Trajectory"]}),
+    "tool_need": (
+        {"of": "x", "attempts": "a", "verdicts": "v", "score": "passed:answer_match"},
+        {"of": ["Trajectory"], "attempts": ["Trajectory"], "verdicts": ["Verdict"]},
+    ),
     "wrap_env": ({"of": "e", "twins": 2}, {"of": ["EnvironmentSpec"]}),
     **{
         name: (
@@ -75,7 +103,7 @@ KNOWN: dict[str, tuple[dict[str, Any], dict[str, list[str]]]] = {
                 "of": "x",
                 **dict.fromkeys(VERIFIERS.load(name).needs, "y"),
                 **PARAMETERS.get(name, {}),
-                **({"judges": "m"} if issubclass(VERIFIERS.load(name), ModelVerifier) else {}),
+                **models_of(VERIFIERS.load(name)),
             },
             {"of": ["Trajectory"], **{need: [SIDE_TABLES[need][0]] for need in VERIFIERS.load(name).needs}},
         )

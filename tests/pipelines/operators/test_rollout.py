@@ -20,6 +20,7 @@ from agentmill.schemas.records.task import EnvironmentSpec, Task
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.records.verdict import Verdict
 from agentmill.schemas.tables import Counts
+from agentmill.synthesis.environments import ENVIRONMENTS
 from agentmill.synthesis.environments.pddl.environment import PddlEnvironment
 from agentmill.synthesis.rollouts import blocking_env as apart
 from agentmill.synthesis.rollouts.blocking_env import Pool
@@ -29,7 +30,7 @@ from tests.builders import trajectory, verdict
 from tests.errors import user_error
 from tests.fake_openai import FakeOpenAi
 from tests.pipelines.engine.stages import dropped_of, rows_of, write_table
-from tests.pipelines.operators.steps import job, model, run
+from tests.pipelines.operators.steps import job, model, run, stage
 
 ON = {"tasks": "tasks", "environments": "environments"}
 PLANNER = {"actor": model("expert")}
@@ -65,6 +66,29 @@ def test_admissible_actions_are_refused_where_a_family_does_not_list_them(family
         order.parameters.check_inputs(order.inputs)
     with user_error(*error):
         asyncio.run(order.parameters.operation(order.inputs, order.context).open())  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("family", sorted(ENVIRONMENTS))
+def test_tasks_of_every_family_can_be_answered_without_tools(family: str, tmp_path: Path) -> None:
+    examples = ENVIRONMENTS.load(family).examples()
+    write_table(
+        tmp_path / "environments", [list({spec.environment_id: spec for spec, _ in examples}.values())], EnvironmentSpec
+    )
+    write_table(tmp_path / "tasks", [[task for _, task in examples]], Task)
+    manifest = run(tmp_path, "sample", "answers", BABBLER, policy="p", tools="none", k=2, **ON)
+    assert manifest.counts == Counts(
+        read=2 * len(examples), used=2 * len(examples), dropped=0, written=manifest.counts.written
+    )
+    for row in rows_of(tmp_path / "answers"):
+        assert [getattr(item, "content", "") for item in row.content][1:] == ["dance"]
+        assert (row.tools, row.outcome.status) == ([], "unknown")
+
+
+def test_an_expert_has_no_words_to_answer_with() -> None:
+    step = stage("sample", policy="p", tools="none", **ON)
+    with user_error("key-not-for-this", "tools: none", "expert"):
+        step.check_models({"actor": PLANNER["actor"].config})
+    step.check_models({"actor": BABBLER["actor"].config})
 
 
 def test_admissible_actions_are_for_families_that_list_them(world: Path) -> None:

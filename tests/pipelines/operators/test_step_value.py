@@ -74,6 +74,9 @@ def test_monte_carlo_values_are_those_of_the_closed_form(ruin: Path) -> None:
         n = sum(value.n for value in values)
         mean, expected = sum(value.value * value.n for value in values) / n, win_probability(number, 5, P)
         assert abs(mean - expected) <= 3.29 * math.sqrt(expected * (1 - expected) / n), number
+        for value in values:
+            error = math.sqrt(expected * (1 - expected) / value.n)
+            assert abs(value.value - expected) <= 3.29 * error, (number, value)
     assert manifest.metrics["samples"] == 4 + 6 * 60
 
 

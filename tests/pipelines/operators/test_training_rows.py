@@ -9,14 +9,16 @@ import msgspec
 import pytest
 
 from agentmill.pipelines.engine.chunks import seed_table
+from agentmill.pipelines.operators.operator import StepContext
 from agentmill.pipelines.operators.registry import OPERATORS
 from agentmill.pipelines.operators.training_rows import Families, Pairs, Rows, class_weights
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.trajectory import Outcome
 from agentmill.schemas.tables import Table
 from agentmill.schemas.views import FAMILY_VIEWS, PAIR_VIEWS, VIEWS
-from tests.builders import agent_message, outcome, trajectory
+from tests.builders import agent_message, instruction, outcome, seen, trajectory
 from tests.errors import user_error
+from tests.pipelines.engine.stages import rows_of
 from tests.pipelines.operators.steps import run, stage
 
 ALL_VIEWS = [
@@ -119,3 +121,19 @@ def test_rows_of_tasks_that_were_set_aside_are_counted_and_warned_of(
     seed_table(tmp_path / "trained", runs[:4])
     clean = run(tmp_path, operator, "clean", **{"from": "trained"}, **parameters)
     assert stage(operator, **{"from": "trained"}, **parameters).notes(clean) == []
+
+
+@pytest.mark.parametrize(("operator", "parameters"), [("sft", {}), ("trajectory_pairs", {"score": "reward"})])
+def test_rows_of_a_given_split(operator: str, parameters: dict[str, Any], tmp_path: Path) -> None:
+    content = [instruction(), agent_message("go"), seen("done", 1)]
+    runs = [
+        trajectory(
+            f"t{number}", outcome=Outcome(reward=float(number)), content=[*content, agent_message(f"{number}", 2)]
+        )
+        for number in range(2)
+    ]
+    seed_table(tmp_path / "runs", runs)
+    run(tmp_path, operator, "rows", **{"from": "runs"}, split="test", **parameters)
+    assert {row.split for row in rows_of(tmp_path / "rows")} == {"test"}
+    config = stage(operator, **{"from": "runs"}, **parameters).provenance_config(StepContext())
+    assert "split" not in config

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
+from agentmill.pipelines.engine.chunks import seed_table
 from tests.errors import user_error
+from tests.pipelines.cli.tables import COMPARE, agentmill, write_environments, write_recipe
 from tests.pipelines.engine.stages import bytes_of, dropped_of, rows_of
 from tests.pipelines.operators.steps import job, model, run
+from tests.synthesis.environments.examples import WAREHOUSE_SPEC
 
 WRAPPERS = {"twins": 2, "hidden": 1, "faults": 0.2, "hints": True}
 
@@ -73,6 +79,83 @@ def test_worlds_without_wrappers_are_kept_as_dropped(tmp_path: Path) -> None:
     assert "family pddl have no wrappers" in dropped_of(tmp_path / "wrapped")[0].detail
 
 
+def test_environments_and_tasks_of_several_families_are_renamed(worlds: Path, tmp_path: Path) -> None:
+    for name in ("tasks", "environments"):
+        (tmp_path / f"toolbox_{name}").symlink_to(worlds / name)
+    run(tmp_path, "spec_env", "pddl_environments", family="pddl", n=2)
+    run(tmp_path, "propose", "pddl_tasks", of="pddl_environments", n=2)
+    run(tmp_path, "spec_env", "others", family="codegym", n=1)
+    environments, tasks = ["toolbox_environments", "pddl_environments"], ["toolbox_tasks", "pddl_tasks"]
+    manifest = run(tmp_path, "wrap_env", "renamed", of=[*environments, "others"], rename="words")
+    n = sum(len(rows_of(tmp_path / name)) for name in environments)
+    assert (manifest.counts.read, manifest.counts.written, manifest.reasons) == (n + 1, n, {"no_wrapper": 1})
+    kept = [spec.lineage.notes["renaming"].get("kept", []) for spec in rows_of(tmp_path / "renamed")]
+    assert manifest.metrics["names_kept"] == sum(map(len, kept))
+    assert "family codegym" in dropped_of(tmp_path / "renamed")[0].detail
+    manifest = run(tmp_path, "wrap_env", "renamed_tasks", of=tasks, environments="renamed")
+    made = rows_of(tmp_path / "renamed_tasks")
+    assert len(made) == manifest.counts.read == sum(len(rows_of(tmp_path / name)) for name in tasks)
+    by_id = {spec.environment_id: spec for spec in rows_of(tmp_path / "renamed")}
+    assert {by_id[task.environment_id].family for task in made} == {"pddl", "toolbox"}
+    twins = run(tmp_path, "wrap_env", "twins", of=environments, rename="symbols", twins=1)
+    assert twins.reasons == {"no_wrapper": 2}
+    # The expert acts under either names with the same success: the names are all that differs.
+    for suffix, of, where in (("base", tasks, environments), ("other", "renamed_tasks", "renamed")):
+        experts = {"actor": model("expert")}
+        given = {"policy": "planner", "tasks": of, "environments": where}
+        run(tmp_path, "expert", f"played_{suffix}", experts, scaffold="tools", **given)
+        run(tmp_path, "check_outcome", f"verdicts_{suffix}", of=f"played_{suffix}", tasks=of, environments=where)
+        verdicts = rows_of(tmp_path / f"verdicts_{suffix}")
+        assert (len(verdicts), all(verdict.passed for verdict in verdicts)) == (len(made), True)
+
+
+def test_models_are_evaluated_under_base_and_other_names(tmp_path: Path) -> None:
+    write_environments(tmp_path)
+    renamed = {"environments": "renamed", "tasks": "renamed_tasks"}
+    steps: list[dict[str, Any]] = [
+        {"operator": "wrap_env", "of": "environments", "rename": "words", "as": "renamed"},
+        {"operator": "wrap_env", "of": "tasks", "environments": "renamed", "as": "renamed_tasks"},
+        {**COMPARE, "constrained": []},
+        {**COMPARE, "constrained": [], **renamed, "as": "robustness"},
+    ]
+    assert agentmill("run", write_recipe(tmp_path, *steps)) == 0
+    found = {
+        name: json.loads((tmp_path / "run" / name / "evaluation.json").read_bytes())["splits"]
+        for name in ("evaluation", "robustness")
+    }
+    rates = {
+        name: {(split, model): of[model]["success"] for split, of in splits.items() for model in ("base", "tuned")}
+        for name, splits in found.items()
+    }
+    assert rates["evaluation"] == rates["robustness"]
+    assert {(model, rate) for (_, model), rate in rates["robustness"].items()} == {("base", 0.0), ("tuned", 1.0)}
+
+
+def test_names_that_cannot_be_changed_are_counted(tmp_path: Path) -> None:
+    source = WAREHOUSE_SPEC.source.replace("depot", "last")
+    seed_table(tmp_path / "environments", [msgspec.structs.replace(WAREHOUSE_SPEC, source=source)])
+    assert run(tmp_path, "wrap_env", "renamed", of="environments", rename="words").metrics["names_kept"] == 1
+    (spec,) = rows_of(tmp_path / "renamed")
+    assert spec.lineage.notes["renaming"]["kept"] == ["last"]
+
+
+def test_tasks_of_environments_that_were_not_wrapped_are_dropped(worlds: Path, tmp_path: Path) -> None:
+    for name in ("tasks", "environments"):
+        (tmp_path / name).symlink_to(worlds / name)
+    manifest = run(tmp_path, "wrap_env", "wrapped", of="tasks", environments="environments")
+    assert manifest.reasons == {"world_error": len(rows_of(tmp_path / "tasks"))}
+    assert "no wrapped environment" in dropped_of(tmp_path / "wrapped")[0].detail
+
+
+def test_renaming_again_with_another_seed_gives_another_table(worlds: Path, tmp_path: Path) -> None:
+    (tmp_path / "environments").symlink_to(worlds / "environments")
+    for name, seed in (("one", 1), ("two", 2), ("same", 1)):
+        run(tmp_path, "wrap_env", name, of="environments", rename="words", seed=seed)
+    sources = {name: [spec.source for spec in rows_of(tmp_path / name)] for name in ("one", "two", "same")}
+    assert sources["one"] == sources["same"]
+    assert not {*sources["one"]} & {*sources["two"]}
+
+
 def test_a_task_whose_world_was_not_wrapped_is_dropped(worlds: Path, tmp_path: Path) -> None:
     for name in ("tasks", "environments"):
         (tmp_path / name).symlink_to(worlds / name)
@@ -96,6 +179,10 @@ def test_a_world_that_was_wrapped_twice_leaves_open_which_one_is_meant(worlds: P
         ({"of": "environments"}, ("key-not-for-this", "twins: 3")),
         ({"of": "tasks"}, ("needs-another-key", "environments")),
         ({"of": "tasks", "environments": "environments", "twins": 2}, ("needs-another-key", "environments", "tasks")),
+        ({"of": "tasks", "environments": "environments", "rename": "words"}, ("needs-another-key", "environments")),
+        ({"of": "environments", "rename": "word"}, ("invalid-value", "rename", "'word'", "words")),
+        ({"of": "environments", "rename": "symbols", "names": "action"}, ("invalid-value", "names", "actions")),
+        ({"of": "environments", "hints": True, "names": "actions"}, ("rule-broken", "names", "rename: words")),
     ],
 )
 def test_what_is_missing_is_said(parameters: dict[str, object], expected: tuple[str, ...], worlds: Path) -> None:

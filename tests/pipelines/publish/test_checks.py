@@ -16,6 +16,7 @@ from agentmill.pipelines.publish.bundle import Bundle, Published
 from agentmill.pipelines.publish.checks import (
     Allowed,
     counts,
+    decontamination,
     in_files,
     leaks,
     local_paths,
@@ -262,3 +263,14 @@ def test_two_tables_are_not_one_configuration(tmp_path: Path) -> None:
     tables, surveys = [Published("a/b", table), Published("a.b", table)], {}
     with user_error("name-taken", "a/b", "a.b"):
         configs(tables, surveys)
+
+
+def test_decontamination_says_what_was_left_out(tmp_path: Path) -> None:
+    table = seed_table(tmp_path / "clean", [run("a", "x")])
+    assert decontamination([table]).level == "note"
+    metrics = {"contaminated.actions": 2, "contaminated.task": 1, "kept": 7}
+    manifest = msgspec.structs.replace(table.manifest, operator="decontaminate", metrics=metrics)
+    write_manifest(table.folder, manifest)
+    check = decontamination([Table.open(table.folder)])
+    assert check.level == "passed"
+    assert check.items == [f"{manifest.table}: 3 of {manifest.counts.read} rows left out"]

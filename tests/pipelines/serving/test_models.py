@@ -165,6 +165,20 @@ def test_the_context_is_the_models_own_within_reason(tmp_path: Path, config: str
     assert served_length(folder_with(tmp_path, config__json=config)) == length
 
 
+@pytest.mark.parametrize(("on_cpu", "dtype"), [(True, "float32"), (False, None)])
+def test_a_reward_model_is_served_to_score(
+    on_cpu: bool, dtype: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vllm_command, "on_cpu", lambda: on_cpu)
+    folder = folder_with(tmp_path, config__json='{"architectures": ["Qwen3ForSequenceClassification"]}')
+    command = vllm_command.vllm_command(folder, "rm", ServerConfig(arguments=["--x", "1"]), 2345)
+    options = dict(itertools.pairwise(command))
+    assert (options["--runner"], options.get("--dtype"), options["--served-model-name"]) == ("pooling", dtype, "rm")
+    assert {"--tool-call-parser", "--enable-auto-tool-choice", "--generation-config"}.isdisjoint(command)
+    assert ("--enforce-eager" in command) is on_cpu
+    assert command[-2:] == ["--x", "1"]
+
+
 def test_gpus_are_dealt_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vllm_command, "on_cpu", lambda: False)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7,8")

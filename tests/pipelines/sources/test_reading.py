@@ -46,6 +46,24 @@ def test_every_row_is_read_once_and_in_order(tmp_path: Path, kind: str, part_byt
     assert [record.row for record in records] == list(range(40))
 
 
+@pytest.mark.parametrize("part_bytes", [1, 10**6])
+def test_rows_of_csv_are_objects_of_texts(tmp_path: Path, part_bytes: int) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_bytes(b'\xef\xbb\xbfid,text\r\n007,"two\nlines, ""quoted"""\r\n\r\n8\r\n9,x\r\n')
+    records = read(path, part_bytes)
+    assert [json.loads(record.data) for record in records] == [
+        {"id": "007", "text": 'two\nlines, "quoted"'},
+        {"id": "8"},
+        {"id": "9", "text": "x"},
+    ]
+    assert [record.fault for record in records] == ["", "1 cells under a header of 2", ""]
+    write(tmp_path, "jsonl", ROWS)
+    assert len(read(tmp_path, part_bytes)) == len(ROWS)  # that of the folder is not read
+    path.write_bytes(b'a,b\n1,"2')
+    with user_error("damaged-file", "rows.csv"):
+        plan_parts(tuple(find([str(path)])), part_bytes)
+
+
 def test_rows_are_numbered_over_all_files_and_a_part_may_span_several(tmp_path: Path) -> None:
     for number in range(5):
         write(tmp_path, "jsonl", ROWS[number : number + 1], f"file{number}")
@@ -144,14 +162,14 @@ def test_a_document_that_is_no_json_is_one_record(tmp_path: Path) -> None:
     [
         ("nothing.jsonl", ("no file matches", "Did you mean 'nothings.jsonl'")),
         ("data.pkl", ("pickle", "JSON lines")),
-        ("data.csv", ("ends in .csv", ".parquet")),
+        ("data.txt", ("ends in .txt", ".parquet")),
         ("data.jsonl.gz", ("ends in .gz", "not compressed")),
         ("damaged.parquet", ("cannot be read as Parquet",)),
         ("*s.*", ("several kinds",)),
     ],
 )
 def test_files_that_cannot_be_read_are_told(tmp_path: Path, given: str, words: tuple[str, ...]) -> None:
-    for name in ("nothings.jsonl", "things.json", "data.pkl", "data.csv", "data.jsonl.gz", "damaged.parquet"):
+    for name in ("nothings.jsonl", "things.json", "data.pkl", "data.txt", "data.jsonl.gz", "damaged.parquet"):
         (tmp_path / name).write_bytes(b"x\n")
     with pytest.raises(UserError) as error:
         plan_parts(tuple(find([str(tmp_path / given)])), 10**6)

@@ -22,7 +22,8 @@ from agentmill.synthesis.generators.toolbox_procedural.generator import propose
 from agentmill.synthesis.generators.toolbox_tasks.generator import ToolboxTaskGenerator
 from agentmill.synthesis.generators.toolbox_wrap.policy import LEVELS, with_policy
 from agentmill.synthesis.generators.toolbox_wrap.twins import twin_kinds, with_twins
-from agentmill.synthesis.generators.toolbox_wrap.wrap import Wrapping, wrap_environment, wrap_task
+from agentmill.synthesis.generators.toolbox_wrap.wrap import wrap_environment, wrap_task
+from agentmill.synthesis.generators.wrapping import Wrapping
 from tests.synthesis.environments.toolbox.boxes import LIBRARY_TASK, call, spec_of
 from tests.synthesis.generators.environments import inspiration
 

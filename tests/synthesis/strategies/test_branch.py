@@ -36,6 +36,11 @@ async def lost(*turns: str) -> Trajectory:
     return await only(Sample(), exploration(actor=says(*(turns or WAY))))
 
 
+async def cut(*turns: str) -> Trajectory:
+    """A trajectory of just these turns."""
+    return await only(Sample(max_turns=len(turns)), exploration(actor=says(*turns)))
+
+
 async def test_continuations_estimate_the_known_value_of_each_state() -> None:
     """99.9 % intervals for 150 continuations from each of the states that a run passed."""
     n, p = 150, 0.6
@@ -115,6 +120,58 @@ async def test_a_correction_is_followed_by_the_actor_or_by_the_record() -> None:
     assert (replayed.outcome.status, replayed.outcome.reason) == ("failure", "recording_ended")
     verdict = await CheckOutcome().verify(ruin_task(), replayed, RuinEnvironment())
     assert (verdict.status, verdict.passed) == ("scored", False)
+
+
+async def test_edits_undo_a_wrong_a_missing_and_a_needless_turn() -> None:
+    """From 2 to 4 by the record but for one edit; 2, 3, refused, 2 is one turn short of it in each way."""
+    parent = await cut("right", "jump", "left")
+    strategy = Branch(then="recorded", edits=["replace", "insert", "remove"])
+    explored = exploration(earlier=(parent,), actor=gambler(0.0), teacher=gambler(1.0))
+    found = await explore(strategy, explored)
+    assert strategy.count(parent) == len(found) == 8
+    assert [(each.branch_turn, each.extra.get("edit", "replace"), *commands(each)) for each in found] == [
+        (1, "replace", "right", "*jump", "*left"),
+        (1, "insert", "right", "*right"),
+        (1, "remove", "*jump", "*left"),
+        (2, "replace", "*right", "right"),
+        (2, "insert", "*right", "right"),
+        (2, "remove", "*right", "*left"),
+        (3, "replace", "*right", "*jump", "right"),
+        (3, "insert", "*right", "*jump", "right"),
+    ]
+    assert [each.outcome.status for each in found] == [
+        *("failure", "success", "failure"),
+        *("success", "success", "failure"),
+        *("success", "success"),
+    ]
+    assert len({each.trajectory_id for each in found}) == 8
+    assert Branch(then="recorded").planned(explored)[0] == found[0].trajectory_id, "replacing is what branches were"
+
+
+async def test_a_removed_turn_leaves_the_next_one_which_has_to_differ() -> None:
+    parent = await cut("jump", "jump", "right")
+    explored = exploration(earlier=(parent,), actor=gambler(0.0))
+    strategy = Branch(then="recorded", edits=["remove"], distinct=True)
+    first, second = strategy.planned(explored)
+    with pytest.raises(PolicyError, match="equals_recorded"):
+        await only_of(strategy, explored, first)
+    assert commands(await only_of(strategy, explored, second)) == ["*jump", "*right"]
+
+
+async def only_of(strategy: Branch, explored: Any, trajectory_id: str) -> Trajectory:
+    [found] = [each async for each in strategy.explore(explored, trajectory_id)]
+    return found
+
+
+async def test_the_actor_goes_on_where_the_corrected_turn_had_ended_the_episode() -> None:
+    parent = await lost("left", "left")
+    assert parent.outcome.terminated
+    teacher = gambler(1.0)
+    *_, found = await explore(
+        Branch(then="recorded"), exploration(earlier=(parent,), actor=gambler(1.0), teacher=teacher)
+    )
+    assert commands(found) == ["*left", "right", "right", "right"]
+    assert (found.outcome.status, len(teacher.asked)) == ("success", 2)
 
 
 async def test_a_replay_that_comes_elsewhere_is_refused() -> None:

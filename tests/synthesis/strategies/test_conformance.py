@@ -19,6 +19,7 @@ from tests.synthesis.strategies.exploring import exploration, explore, library, 
 PARAMETERS: dict[str, dict[str, Any]] = {
     "branch": {"k": 2},
     "imagine": {"k": 2},
+    "inject": {"k": 2, "errors": ["other_action"]},
     "memory": {"k": 2, "held_out": False},
     "multi_agent": {"k": 2, "roles": [{"name": "planner"}, {"name": "actor", "acts": True, "max_actions": 2}]},
     "revise": {"attempts": 2},

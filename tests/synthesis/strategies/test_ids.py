@@ -10,6 +10,7 @@ from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.synthesis.rollouts.roles import Role
 from agentmill.synthesis.rollouts.strategy import Strategy
 from agentmill.synthesis.strategies.branch import Branch
+from agentmill.synthesis.strategies.inject import Inject
 from agentmill.synthesis.strategies.memory import Memory
 from agentmill.synthesis.strategies.multi_agent import MultiAgent
 from agentmill.synthesis.strategies.revise import Revise
@@ -28,6 +29,8 @@ BEST = {"pool": "best", "pool_size": 2}
     [
         *((Imagine, {}, each) for each in ({"scaffold": "tools"}, {"check": "world"}, {"mistakes": 1}, {"repairs": 1})),
         *((Imagine, {}, each) for each in ({"shots": 1}, {"max_turns": 3})),
+        *((Inject, {}, each) for each in ({"errors": ["omit"]}, {"then": "actor"}, {"max_invalid": 2})),
+        (Branch, {"then": "recorded", "turns": "last"}, {"edits": ["insert"]}),
         *((Memory, {}, each) for each in ({"scaffold": "tools"}, {"kind": "reflections"}, {"shots": 1})),
         *((Memory, {}, each) for each in ({"context": "notes"}, {"max_invalid": 2}, {"constrain": "admissible"})),
         *((Revise, BEST, {"aim": each}) for each in ("recombine", "refine")),
@@ -35,7 +38,8 @@ BEST = {"pool": "best", "pool_size": 2}
     ],
 )
 def test_each_parameter_changes_the_id(kind: type[Strategy], given: dict[str, Any], changed: dict[str, Any]) -> None:
-    made = exploration(actor=gambler(0.0), library=library(_run("one"), _run("two")))
+    earlier = (trajectory(task_id="t"),) if kind in (Branch, Inject) else ()
+    made = exploration(actor=gambler(0.0), earlier=earlier, library=library(_run("one"), _run("two")))
     one, other = (kind(**parameters).planned(made) for parameters in (given, {**given, **changed}))
     assert len(one) == len(other) == 1
     assert one != other

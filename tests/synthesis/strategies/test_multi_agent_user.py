@@ -15,7 +15,8 @@ from agentmill.schemas.views.view import rows_of
 from agentmill.synthesis.environments import make
 from agentmill.synthesis.environments.toolbox.examples import EXAMPLES
 from agentmill.synthesis.environments.toolbox.user import Request, reply
-from agentmill.synthesis.generators.toolbox_wrap.wrap import Wrapping, wrap_environment, wrap_task
+from agentmill.synthesis.generators.toolbox_wrap.wrap import wrap_environment, wrap_task
+from agentmill.synthesis.generators.wrapping import Wrapping
 from agentmill.synthesis.policies.policy import Conversation
 from tests.synthesis.strategies.talking import Speaker, heard, last, lines, own, secret, talk
 

@@ -234,6 +234,67 @@ async def test_the_environment_is_closed_whatever_happens() -> None:
     assert [world.closed for world in worlds] == [1]
 
 
+async def test_without_tools_an_agent_sees_the_instruction_alone_and_answers_once() -> None:
+    asked = []
+
+    def answering(conversation: Conversation) -> Turn:
+        asked.append(conversation)
+        return Turn(actions=[MessageAction(content="add 2")], usage=Usage(prompt_tokens=10, completion_tokens=2))
+
+    trajectory = await lived(scripted(script=answering), counting_task(2), tools="none")
+    [conversation] = asked
+    assert (conversation.tools, conversation.choices) == ([], None)
+    assert "add" not in conversation.system_prompt
+    assert conversation.content == (TextObservation(content="Count to 2.", source="user"),)
+    assert trajectory.content == [*conversation.content, MessageAction(content="add 2", turn=1)]
+    assert trajectory.system_prompt == conversation.system_prompt
+    outcome = trajectory.outcome
+    assert (outcome.status, outcome.reward, outcome.terminated, outcome.reason) == ("unknown", None, True, None)
+    assert trajectory.generation is not None
+    assert trajectory.generation.scaffold == "closed_book"
+    assert trajectory.usage == Usage(prompt_tokens=10, completion_tokens=2)
+
+
+async def test_without_tools_the_environment_is_neither_reset_nor_acted_upon_and_is_closed() -> None:
+    worlds: list[CounterEnvironment] = []
+
+    def make() -> CounterEnvironment:
+        worlds.append(CounterEnvironment())
+        return worlds[-1]
+
+    call = Turn(actions=[ApiAction(function="add", kwargs={"amount": 2})])
+    policies = {"actor": scripted(script=lambda _: call)}
+    # A goal below the start breaks a reset.
+    explored = Exploration(task=counting_task(-1), spec=SPEC, make_environment=make, policies=policies, seed=0)
+    [trajectory] = await explore(Sample(tools="none"), explored)
+    assert [(world.steps, world.closed) for world in worlds] == [(0, 1)]
+    assert len(trajectory.content) == 2
+
+
+async def test_without_tools_a_full_context_truncates() -> None:
+    def full(conversation: Conversation) -> Turn:
+        raise ContextOverflow("128 tokens")
+
+    trajectory = await lived(scripted(script=full), tools="none")
+    assert (trajectory.outcome.status, trajectory.outcome.reason) == ("unknown", "context_overflow")
+
+
+def test_attempts_without_tools_have_ids_of_their_own() -> None:
+    explored = exploration(scripted())
+    without = Sample(k=2, tools="none").planned(explored)
+    assert len({*without, *Sample(k=2).planned(explored)}) == 4
+    assert Sample(k=1, tools="none").planned(explored) == without[:1]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"scaffold": "tools"}, {"max_turns": 3}, {"max_invalid": 1}, {"context": "sliding_window"}],
+)
+def test_without_tools_what_governs_actions_is_refused(given: dict[str, object]) -> None:
+    with user_error("rule-broken", f"`{next(iter(given))}`", "tools: none"):
+        validate(Sample, {"tools": "none", **given}, "step sample")
+
+
 def test_mistakes_in_parameters_are_explained() -> None:
     with user_error("unknown-key", "'max_turn'", "max_turns"):
         validate(STRATEGIES.load("sample"), {"max_turn": 3}, "step sample")

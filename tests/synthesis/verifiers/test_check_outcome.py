@@ -91,6 +91,8 @@ async def test_nothing_is_said_where_nothing_can_be_replayed() -> None:
     assert (without.status, without.reason, without.score) == ("unscored", "no_environment", None)
     ingested = await judged(task, msgspec.structs.replace(trajectory, generation=None))
     assert (ingested.status, ingested.reason) == ("unscored", "not_generated")
+    answer = await judged(counting_task(0), await lived(counting_task(0), "0", tools="none"))
+    assert (answer.status, answer.reason, answer.passed) == ("unscored", "closed_book", None)
 
 
 async def test_a_world_that_breaks_on_replay_is_named() -> None:

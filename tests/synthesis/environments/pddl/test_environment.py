@@ -56,6 +56,12 @@ def test_a_step_tells_what_changed_and_denies_nothing_that_is_plain() -> None:
     assert told(environment, "let rob drop crate2 in aisle") == "Crate2 is in the aisle; rob is not busy."
 
 
+def test_denials_may_have_a_sentence_of_their_own() -> None:
+    environment = warehouse(denial_text={"busy": "{0} rests"})
+    told(environment, "let rob lift crate2 in dock")
+    assert told(environment, "let rob drop crate2 in dock") == "Crate2 is in the dock; rob rests."
+
+
 def test_a_change_that_cannot_be_seen_is_still_answered() -> None:
     environment = warehouse(hidden_predicates=["at"])
     assert told(environment, "send rob from dock to aisle") == "Done."

@@ -36,6 +36,7 @@ def test_a_broken_spec_is_the_worlds_fault(changes: dict[str, Any], expected: st
 PARAMETER_MISTAKES = {
     "place": ({"action_text": {**WAREHOUSE_SPEC.parameters["action_text"], "go": "go {0} {1}"}}, "lacks a place"),
     "unknown": ({"action_text": {**WAREHOUSE_SPEC.parameters["action_text"], "goo": "x"}}, "Did you mean 'go'"),
+    "denial": ({"denial_text": {"bussy": "{0} rests"}}, "Did you mean 'busy'"),
     "hidden": ({"hidden_predicates": ["bussy"]}, "Did you mean 'busy'"),
     "braces": ({"predicate_text": {**WAREHOUSE_SPEC.parameters["predicate_text"], "busy": "{r}"}}, "braces"),
 }

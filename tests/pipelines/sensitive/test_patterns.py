@@ -7,7 +7,7 @@ import json
 import polars as pl
 import pytest
 
-from agentmill.pipelines.publish.sensitive import (
+from agentmill.pipelines.sensitive.patterns import (
     EMAIL_ADDRESS,
     LOCAL_PATH,
     PATH,

@@ -55,7 +55,10 @@ LITERALS = _literals()
 
 
 def decoded(values: pl.Series) -> Iterator[tuple[str, pl.DataFrame]]:
-    """By encoding, what ``values`` hold in it: ``text``, and the ``place`` of the value that it came from."""
+    """By encoding, what ``values`` hold in it: ``text``, the ``place`` of the value that it came from, and ``source``.
+
+    ``source`` is what was decoded, as the value has it; null where the whole value was rewritten.
+    """
     runs = matches(values, BASE64_RUN)
     digits = matches(runs["text"], HEX_RUN)
     digits = digits.with_columns(runs["place"].gather(digits["place"]))
@@ -79,7 +82,9 @@ def candidates(values: pl.Series, pattern: str) -> pl.DataFrame:
 def rewritten(values: pl.Series, pattern: str, rewrite: Callable[[pl.Series], pl.Series]) -> pl.DataFrame:
     """The values that match ``pattern``, rewritten."""
     frame = candidates(values, pattern)
-    return frame.with_columns(rewrite(frame["text"]).alias("text")) if len(frame) else frame
+    if not len(frame):
+        return frame
+    return frame.with_columns(rewrite(frame["text"]).alias("text"), source=pl.lit(None, pl.String))
 
 
 def without_escapes(texts: pl.Series) -> pl.Series:
@@ -96,15 +101,14 @@ def matches(values: pl.Series, pattern: str) -> pl.DataFrame:
 def readable(runs: pl.DataFrame, decode: Callable[[str], str | None]) -> pl.DataFrame:
     """The ``runs`` that ``decode`` to text, decoded."""
     texts = pl.Series("text", [decode(each) for each in runs["text"]], pl.String)
-    return runs.with_columns(texts).drop_nulls("text")
+    return runs.with_columns(texts, source=pl.col("text")).drop_nulls("text")
 
 
 def joined(values: pl.Series) -> pl.DataFrame:
     """Tokens broken over lines, put together."""
     frame = matches(values, SPLIT_TOKEN)
-    return frame.with_columns(pl.col("text").str.replace_all(BREAK, "")).filter(
-        ~pl.col("text").str.contains(FEW_DIGITS)
-    )
+    whole = frame.with_columns(pl.col("text").str.replace_all(BREAK, ""), source=pl.col("text"))
+    return whole.filter(~pl.col("text").str.contains(FEW_DIGITS))
 
 
 def from_base64(run: str) -> str | None:

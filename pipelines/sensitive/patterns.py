@@ -13,13 +13,13 @@ Forms of more providers are in ``secret_rules.yaml``; ``encoded`` undoes encodin
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Literal
 
 import polars as pl
 
-from agentmill.pipelines.publish.encoded import SPLIT_LINES, decoded
+from agentmill.pipelines.sensitive.encoded import BASE64, HEX, SPLIT_LINES, decoded
 from agentmill.schemas.config import read_yaml
 
 Sort = Literal["secret", "personal", "path"]
@@ -87,6 +87,8 @@ RULES: Mapping[str, str] = {
 }
 """The same for more providers, from an open rule set; the file names its source and licence."""
 
+NOTHING = r"\A\z."
+"""Matches no text."""
 EXAMPLE = r"EXAMPLE|x{8}|X{8}|0{8}"
 """What issuers put into the keys of their own documentation, and others in the place of a key."""
 NO_TOKEN = r"^\D*$|(?i:your|example|placeholder|dummy)"
@@ -117,7 +119,7 @@ PHONE = rf"(?:^|[^A-Za-z0-9_+]|{ESCAPE})\+[1-9]\d{{0,2}}[ .-]\(?\d{{1,4}}\)?(?:[
 
 PATH = (
     rf"(?:^|[\s\"'=(\[,:]|{ESCAPE})(?:file://)?(?:\\*/|~\\*/)[\w.@+-]+(?:\\*/[\w.@+-]+)+"
-    r"|[A-Za-z]:\\+Users\\+\w"
+    r"|[A-Za-z]:\\+Users\\+\w[\w.@+\\-]*"
 )
 """An absolute path of two parts or more, or one in a home directory, as a value of a file of ours."""
 SHARD = r'"shard":"/'
@@ -143,65 +145,90 @@ A pattern that begins with no certain letter would slow its whole group down, so
 def sensitive_in(values: pl.Series, path: str | None = None) -> dict[Kind, pl.Series]:
     """For everything sensitive that occurs, which of ``values`` hold some (booleans).
 
-    ``path`` is how a local path is named there, ``PATH`` or ``SHARD``; without one these are not looked for.
+    ``path`` as for ``sensitive_matches``.
     """
-    found: dict[Kind, pl.Series] = {("secret", kind): mask for kind, mask in secrets_in(values).items()}
-    found |= {("personal", kind): mask for kind, mask in personal_in(values).items()}
-    if path is not None and (mask := values.str.contains(path)).any():
-        found["path", LOCAL_PATH] = mask
-    return found
+    return {kind: _mask(values, frame) for kind, frame in sensitive_matches(values, path)}
 
 
 def secrets_in(values: pl.Series) -> dict[str, pl.Series]:
-    """For every kind of secret that occurs, which of ``values`` hold one (booleans).
+    """For every kind of secret that occurs, which of ``values`` hold one (booleans)."""
+    return {kind: _mask(values, frame) for kind, frame in secret_matches(values)}
+
+
+def personal_in(values: pl.Series) -> dict[str, pl.Series]:
+    """For every kind of personal data that occurs, which of ``values`` hold some (booleans)."""
+    return {kind: _mask(values, frame) for kind, frame in personal_matches(values)}
+
+
+def sensitive_matches(values: pl.Series, path: str | None = None) -> Iterator[tuple[Kind, pl.DataFrame]]:
+    """For everything sensitive that occurs, its matches: ``place`` of the value, ``match``, and ``source``.
+
+    ``match`` includes what must be before and behind it. ``source`` is the text of the value that it was read from:
+    the match itself, what was decoded, or null where the whole value was rewritten. ``path`` is how a local path is
+    named there, ``PATH`` or ``SHARD``; without one these are not looked for.
+    """
+    yield from ((("secret", kind), frame) for kind, frame in secret_matches(values))
+    yield from ((("personal", kind), frame) for kind, frame in personal_matches(values))
+    if path is not None:
+        paths = matches_of(values, values.str.contains(path), path, NOTHING)
+        if len(paths):
+            yield ("path", LOCAL_PATH), paths
+
+
+def secret_matches(values: pl.Series) -> Iterator[tuple[str, pl.DataFrame]]:
+    """The matches of every kind of secret that occurs, as ``sensitive_matches`` has them.
 
     A kind that is found only after decoding is named with its encoding, such as ``github_token behind base64``.
     """
-    found = plain_secrets(values)
+    plain = dict(_plain_secrets(values))
+    yield from plain.items()
     for encoding, texts in decoded(values):
-        for kind, mask in plain_secrets(texts["text"]).items():
+        for kind, frame in _plain_secrets(texts["text"]):
             if encoding == SPLIT_LINES and kind in UNSPECIFIC:
                 continue
-            hidden = pl.repeat(False, len(values), eager=True).scatter(texts["place"].filter(mask).unique(), True)
-            if kind in found:
-                hidden &= ~found[kind]
-            if hidden.any():
-                found[f"{kind} behind {encoding}"] = hidden
-    return found
+            origin = frame["place"]
+            hidden = frame.with_columns(place=texts["place"].gather(origin), source=texts["source"].gather(origin))
+            # What is encoded apart is another secret; what is rewritten in its place may be the same one.
+            if kind in plain and encoding not in (BASE64, HEX):
+                hidden = hidden.join(plain[kind], on="place", how="anti")
+            if len(hidden):
+                yield f"{kind} behind {encoding}", hidden
 
 
-def plain_secrets(values: pl.Series) -> dict[str, pl.Series]:
-    """As ``secrets_in``, without decoding anything."""
-    found = {}
+def _plain_secrets(values: pl.Series) -> Iterator[tuple[str, pl.DataFrame]]:
+    """As ``secret_matches``, without decoding anything."""
     for patterns, any_of_them in _GROUPS:
         places = values.str.contains(any_of_them).arg_true()
         likely = values.gather(places)
         for kind, pattern in patterns.items() if len(likely) else ():
             but = f"{EXAMPLE}|{HARMLESS.get(kind, EXAMPLE)}"
             # Without START a pattern is sought by the letters that it begins with, which is many times as fast.
-            mask = holds(likely, likely.str.contains(pattern), f"{START}(?:{pattern})", but)
-            if mask.any():
-                found[kind] = pl.repeat(False, len(values), eager=True).scatter(places.filter(mask), True)
-    return found
+            found = matches_of(likely, likely.str.contains(pattern), f"{START}(?:{pattern})", but)
+            if len(found):
+                yield kind, found.with_columns(place=places.gather(found["place"]))
 
 
-def personal_in(values: pl.Series) -> dict[str, pl.Series]:
-    """For every kind of personal data that occurs, which of ``values`` hold some (booleans)."""
+def personal_matches(values: pl.Series) -> Iterator[tuple[str, pl.DataFrame]]:
+    """The matches of every kind of personal data that occurs, as ``sensitive_matches`` has them."""
     kinds = {EMAIL_ADDRESS: ("@", EMAIL, NOBODY), PHONE_NUMBER: ("+", PHONE, EXAMPLE)}
-    found = {
-        kind: holds(values, values.str.contains(literal, literal=True), pattern, but)
-        for kind, (literal, pattern, but) in kinds.items()
-    }
-    return {kind: mask for kind, mask in found.items() if mask.any()}
+    for kind, (literal, pattern, but) in kinds.items():
+        found = matches_of(values, values.str.contains(literal, literal=True), pattern, but)
+        if len(found):
+            yield kind, found
 
 
-def holds(values: pl.Series, candidates: pl.Series, pattern: str, but: str) -> pl.Series:
-    """Which of the ``candidates`` (booleans) among ``values`` hold a match of ``pattern`` that does not match ``but``.
+def matches_of(values: pl.Series, candidates: pl.Series, pattern: str, but: str) -> pl.DataFrame:
+    """The matches of ``pattern`` in the ``candidates`` (booleans) among ``values`` that do not match ``but``.
 
     The patterns are slow; what is cheap to see, such as that a text has no ``@``, is looked at before.
     """
-    if not candidates.any():
-        return candidates
-    frame = pl.DataFrame({"place": candidates.arg_true(), "match": values.filter(candidates).str.extract_all(pattern)})
-    real = frame.explode("match").filter(pl.col("match").is_not_null() & ~pl.col("match").str.contains(but))
-    return pl.repeat(False, len(values), eager=True).scatter(real.get_column("place").unique(), True)
+    found = values.filter(candidates)
+    matches = found.str.extract_all(pattern) if len(found) else pl.Series([], dtype=pl.List(pl.String))
+    frame = pl.DataFrame({"place": candidates.arg_true(), "match": matches}).explode("match")
+    real = frame.filter(pl.col("match").is_not_null() & ~pl.col("match").str.contains(but))
+    return real.with_columns(source=pl.col("match"))
+
+
+def _mask(values: pl.Series, frame: pl.DataFrame) -> pl.Series:
+    """Which of ``values`` have a match in ``frame`` (booleans)."""
+    return pl.repeat(False, len(values), eager=True).scatter(frame["place"].unique(), True)

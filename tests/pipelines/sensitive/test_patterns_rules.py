@@ -13,7 +13,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from agentmill.pipelines.publish.sensitive import RULES, SECRETS, secrets_in
+from agentmill.pipelines.sensitive.patterns import RULES, SECRETS, secrets_in
 
 chance = random.Random(7)
 LETTERS = string.ascii_letters + string.digits

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import polars as pl
 import pytest
 
-from agentmill.pipelines.publish.sensitive import secrets_in
+from agentmill.pipelines.sensitive.patterns import secrets_in
 
 TOKEN = "ghp_" + "aB3d" * 9
 SENTENCE = f"export GH={TOKEN} # keep"

@@ -1,0 +1,352 @@
+"""Contamination: whether a trajectory is, or holds, an entry of a benchmark, under its own names or under others.
+
+Five tests compare a sample (a trajectory or a task) with an entry. Each gives the share of the entry that is found,
+from 0 to 1:
+
+- ``task``: 1 if the id of the task is the same.
+- ``instruction``: runs of 13 words of the instruction in the prompt (the 13-grams of GPT-3, Brown et al. 2020,
+  arXiv:2005.14165, appendix C), or the whole instruction as a text or a line of the prompt.
+- ``answer``: runs of 13 words of the answers in what the agent and the environment say. A shorter one is no evidence.
+- ``actions``: the longest common subsequence of the actions that have arguments; a paraphrase does not change it.
+- ``renamed``: the lesser of the shares of runs of words and of runs of actions, in the canonical form that a consistent
+  renaming does not change (``agentmill.pipelines.canonical_form``).
+
+What many texts share is no evidence: as in GPT-3, a run or an action that comes with more than ``common`` different
+instructions, of data and benchmarks together, does not count. So the instances of a template, which differ in names
+alone and are different tasks, are no matches where there are many of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Literal, NamedTuple, TypeVar
+
+import msgspec
+
+from agentmill.pipelines.canonical_form import NAME, Act, form_of, moves_of, names_in, text_key
+from agentmill.pipelines.duplicates import words_of
+from agentmill.pipelines.posting_index import Postings, WordRuns, runs
+from agentmill.schemas.records.record import JsonObject
+
+K = TypeVar("K")
+
+Test = Literal["task", "instruction", "answer", "actions", "renamed"]
+TESTS: tuple[Test, ...] = ("task", "instruction", "answer", "actions", "renamed")
+"""The tests; the first that finds an entry is the reason."""
+
+WORDS = 13
+"""Words of a run."""
+
+LEAST_EQUAL_WORDS = 3
+"""Words of an instruction that is found as a whole: ``go on`` is none."""
+
+FORM_WORDS = 5
+"""Words of a run in canonical form, where names cut a text into short pieces."""
+
+FORM_ACTIONS = 3
+"""Actions of a run in canonical form."""
+
+LEAST_FORM = WORDS
+"""Words besides names, and arguments of actions, that an entry needs to be compared by form: as many as a run has."""
+
+LEAST_VALUES = 3
+"""Arguments that actions need, in those that are not common, to be no coincidence."""
+
+MOST_DETOUR = 2
+"""A sequence of actions that is longer than what it shares, times this, is not the same one with detours."""
+
+EXCERPT = 300
+"""Characters of what matched that are kept as evidence."""
+
+
+class Sample(msgspec.Struct, frozen=True, kw_only=True):
+    """What is compared of one trajectory or task.
+
+    ``asked`` are the texts of the user; ``prompt`` are these, the system prompt and what the environment showed before
+    the first action; ``shown`` are the texts of the agent and its environment. ``acts`` are those with arguments.
+    """
+
+    task_id: str | None = None
+    asked: tuple[str, ...] = ()
+    prompt: tuple[str, ...] = ()
+    shown: tuple[str, ...] = ()
+    acts: tuple[Act, ...] = ()
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """What is compared of one entry of a benchmark."""
+
+    benchmark: str
+    entry_id: str
+    task_id: str | None = None
+    instruction: str = ""
+    answers: tuple[str, ...] = ()
+    acts: tuple[Act, ...] = ()
+
+    def sample(self) -> Sample:
+        """The entry as one that asks this."""
+        asked = (self.instruction,)
+        return Sample(task_id=self.task_id, asked=asked, prompt=asked, shown=self.answers, acts=self.acts)
+
+
+class Match(NamedTuple):
+    """An entry, by its number, that a test found; ``score`` is the share of it."""
+
+    test: Test
+    entry: int
+    score: float
+
+
+class BenchmarkIndex:
+    """The entries of benchmarks by their features. ``thresholds`` are the least scores of the tests that are made.
+
+    First ``observe`` every sample, then ``close``, then ``match``; the order of samples does not matter.
+    """
+
+    def __init__(self, entries: Sequence[Entry], thresholds: Mapping[Test, float], common: int) -> None:
+        self.entries = entries
+        self._tests: dict[Test, Callable[[Sample], Mapping[int, float]]] = {
+            "task": self._same_task,
+            "instruction": self._same_instruction,
+            "answer": lambda sample: self._answers.shares(sample.shown),
+            "actions": self._same_actions,
+            "renamed": self._renamed,
+        }
+        self._thresholds = {test: thresholds[test] for test in TESTS if test in thresholds}
+        self._tasks = _first((each.task_id, place) for place, each in enumerate(entries) if each.task_id is not None)
+        long = [len(words_of([each.instruction])) >= LEAST_EQUAL_WORDS for each in entries]
+        self._equal = _first((text_key([each.instruction]), place) for place, each in enumerate(entries) if long[place])
+
+        def used(test: Test) -> Sequence[Entry]:
+            return entries if test in self._thresholds else ()
+
+        self._asked = WordRuns(([each.instruction] for each in used("instruction")), WORDS, common)
+        self._answers = WordRuns((each.answers for each in used("answer")), WORDS, common)
+        self._actions = Postings((action_features(each.acts) for each in used("actions")), common)
+        samples = [each.sample() for each in used("renamed")]
+        self._forms = [FormIndex(samples, common, keep_numbers) for keep_numbers in (True, False)]
+        for each in entries:
+            self.observe(each.sample())
+
+    def observe(self, sample: Sample) -> None:
+        """Count the features of a sample, to know which are common."""
+        # What a user says later differs between attempts at one task.
+        key = text_key(sample.asked[:1])
+        self._asked.observe(sample.prompt, key)
+        self._answers.observe(sample.shown, key)
+        self._actions.observe(action_features(sample.acts), key)
+        for form in self._forms:
+            form.observe(sample, key)
+
+    def close(self) -> None:
+        """Settle what is common."""
+        self._asked.close()
+        self._answers.close()
+        self._actions.close()
+        for form in self._forms:
+            form.close()
+
+    def comparable(self) -> dict[Test, int]:
+        """How many entries, or different instructions, each test can compare; known after ``close``."""
+        found: dict[Test, int] = {
+            "task": len(self._tasks),
+            "instruction": len(self._equal),
+            "answer": int((self._answers.totals() > 0).sum()),
+            "actions": sum(_values(each.acts) >= LEAST_VALUES for each in self.entries),
+            "renamed": len(set().union(*(form.comparable() for form in self._forms))),
+        }
+        return {test: found[test] for test in self._thresholds}
+
+    def match(self, sample: Sample) -> list[Match]:
+        """The best entry of each test that finds one, in the order of ``TESTS``; of equal ones the first entry."""
+        matches = []
+        for test, threshold in self._thresholds.items():
+            shares = self._tests[test](sample)
+            best = max(shares, key=lambda entry: (shares[entry], -entry), default=None)
+            if best is not None and shares[best] >= threshold:
+                matches.append(Match(test, best, shares[best]))
+        return matches
+
+    def evidence(self, match: Match, sample: Sample) -> JsonObject:
+        """What matched: the entry, and its words or actions that were found, or its form."""
+        entry = self.entries[match.entry]
+        found: JsonObject = {"test": match.test, "benchmark": entry.benchmark, "entry": entry.entry_id}
+        found["share"] = round(match.score, 4)
+        if match.test == "instruction":
+            words = self._asked.found(entry.instruction, sample.prompt) or " ".join(entry.instruction.split())
+            found["words"] = words[:EXCERPT]
+        elif match.test == "answer":
+            stretches = (self._answers.found(text, sample.shown) for text in entry.answers)
+            found["words"] = next(filter(None, stretches), "")[:EXCERPT]
+        elif match.test == "actions":
+            shared = common_subsequence(entry.acts, sample.acts)
+            found["actions"] = "; ".join(str(entry.acts[place]) for place in shared)[:EXCERPT]
+        elif match.test == "renamed":
+            form = form_of(entry.instruction, names_in(entry.acts), keep_numbers=False)
+            found["form"] = " ".join(form).replace(NAME, "_")[:EXCERPT]
+            found["actions"] = "; ".join(map(str, entry.acts))[:EXCERPT]
+        return found
+
+    def _same_task(self, sample: Sample) -> Mapping[int, float]:
+        place = None if sample.task_id is None else self._tasks.get(sample.task_id)
+        return {} if place is None else {place: 1.0}
+
+    def _same_instruction(self, sample: Sample) -> Mapping[int, float]:
+        # An instruction may be a line of a longer prompt.
+        lines = (line for text in sample.prompt for line in (text, *text.splitlines()))
+        equal = [self._equal.get(text_key([line])) for line in lines]
+        return {each: 1.0 for each in equal if each is not None} or self._asked.shares(sample.prompt)
+
+    def _same_actions(self, sample: Sample) -> Mapping[int, float]:
+        known = self._actions.known(action_features(sample.acts))
+        found = {}
+        for number in self._actions.shares(known):
+            acts = self.entries[number].acts
+            places = common_subsequence(acts, sample.acts)
+            # Each action may be common, and two in a row be not.
+            pieces = [acts[place : place + size] for place in places for size in (1, 2)]
+            rare = {act for piece in pieces if not known.isdisjoint(_piece_features(piece)) for act in piece}
+            if _values(rare) >= LEAST_VALUES and len(sample.acts) <= MOST_DETOUR * len(places):
+                found[number] = len(places) / len(acts)
+        return found
+
+    def _renamed(self, sample: Sample) -> Mapping[int, float]:
+        found: dict[int, float] = {}
+        for form in self._forms:
+            for number, share in form.shares(sample).items():
+                found[number] = max(share, found.get(number, 0.0))
+        return found
+
+
+class FormIndex:
+    """Entries by the canonical form of their instruction and actions, whose numbers are names or are kept."""
+
+    def __init__(self, samples: Sequence[Sample], common: int, keep_numbers: bool) -> None:
+        self._keep = keep_numbers
+        forms = [self._form(each) for each in samples]
+        self._acts = {number for number, each in enumerate(samples) if each.acts}
+        self._words = Postings((_form_runs(form) for form in forms), common)
+        self._moves = Postings((self._moves_of(each) for each in samples), common)
+        pairs = zip(samples, forms, strict=True)
+        self._specific = {number for number, (each, form) in enumerate(pairs) if form and _is_specific(each, form)}
+
+    def observe(self, sample: Sample, key: int) -> None:
+        """Note that the form of a sample comes with the instruction ``key``."""
+        if self._specific:
+            self._words.observe(_form_runs(self._form(sample)), key)
+            self._moves.observe(self._moves_of(sample), key)
+
+    def close(self) -> None:
+        """Settle which runs are common."""
+        self._words.close()
+        self._moves.close()
+
+    def comparable(self) -> set[int]:
+        """The entries whose form is specific, and not all common; known after ``close``."""
+        words, moves = self._words.totals(), self._moves.totals()
+        return {number for number in self._specific if (moves if number in self._acts else words)[number]}
+
+    def shares(self, sample: Sample) -> dict[int, float]:
+        """The share of each entry that a sample has: the least of those of words, of actions, and of rare ones."""
+        if not self._specific:
+            return {}
+        form, moves = _form_runs(self._form(sample)), self._moves_of(sample)
+        words, acts = self._words.shares(form, rare=False), self._moves.shares(moves, rare=False)
+        rare_words, rare_acts = self._words.shares(form), self._moves.shares(moves)
+        found = {}
+        for number in self._specific & words.keys():
+            if number not in self._acts:
+                found[number] = min(words[number], rare_words.get(number, 0.0))
+            elif number in rare_acts:
+                found[number] = min(words[number], acts[number], rare_acts[number])
+        return found
+
+    def _form(self, sample: Sample) -> list[bytes]:
+        names = names_in(sample.acts)
+        return [
+            word.encode(errors="surrogatepass") for text in sample.asked for word in form_of(text, names, self._keep)
+        ]
+
+    def _moves_of(self, sample: Sample) -> list[int]:
+        return moves_of(sample.acts, FORM_ACTIONS, self._keep)
+
+
+def _form_runs(form: Sequence[bytes]) -> list[int]:
+    """Runs of words in canonical form; a shorter form is one run."""
+    return runs([form], min(FORM_WORDS, len(form))).tolist() if form else []
+
+
+def action_features(acts: Sequence[Act]) -> list[int]:
+    """What a sequence of actions is found by: each action, its arguments alone, and each two in a row."""
+    alone = [feature for act in acts for feature in (act.exact(), *act.loose())]
+    return alone + [hash((first.exact(), second.exact())) % 2**64 for first, second in pairwise(acts)]
+
+
+def _piece_features(piece: Sequence[Act]) -> list[int]:
+    """What one action, or two in a row, are found by."""
+    return action_features(piece) if len(piece) == 1 else action_features(piece)[-1:]
+
+
+def common_subsequence(first: Sequence[Act], second: Sequence[Act]) -> list[int]:
+    """The places in ``first`` of a longest common subsequence of two sequences of actions.
+
+    Actions are equal if they are so exactly, or, where one is a call and the other a command, in their arguments. The
+    table of lengths is kept as one integer for each action of ``second`` (Hyyrö 2004, "Bit-parallel LCS-length
+    computation revisited").
+    """
+    exact: dict[int, int] = {}
+    loose: dict[tuple[bool, int], int] = {}
+    for place, act in enumerate(first):
+        exact[act.exact()] = exact.get(act.exact(), 0) | 1 << place
+        for key in act.loose():
+            loose[act.call, key] = loose.get((act.call, key), 0) | 1 << place
+    full, rows = (1 << len(first)) - 1, [(1 << len(first)) - 1]
+    equal = []
+    for act in second:
+        equal.append(exact.get(act.exact(), 0))
+        for key in act.loose():
+            equal[-1] |= loose.get((not act.call, key), 0)
+    for mask in equal:
+        row = rows[-1]
+        shared = row & mask
+        rows.append(((row + shared) | (row - shared)) & full)
+    return sorted(_walk_back(rows, equal, len(first)))
+
+
+def _walk_back(rows: Sequence[int], equal: Sequence[int], length: int) -> Iterator[int]:
+    """The places of a longest common subsequence, from its end."""
+    column, row = length, len(equal)
+    while column and row:
+        here, above = (_zeros(rows[number], column) for number in (row, row - 1))
+        if here == above:
+            row -= 1
+        elif here == _zeros(rows[row], column - 1):
+            column -= 1
+        else:
+            column, row = column - 1, row - 1
+            yield column
+
+
+def _zeros(row: int, column: int) -> int:
+    """How many of the lowest ``column`` bits are 0: the length of the subsequence so far."""
+    return column - (row & ((1 << column) - 1)).bit_count()
+
+
+def _values(acts: Iterable[Act]) -> int:
+    return sum(len(act.values) for act in set(acts))
+
+
+def _is_specific(sample: Sample, form: Sequence[bytes]) -> bool:
+    """Whether an equal form is no coincidence."""
+    if len(sample.acts) == 1:
+        return False
+    return sum(word != NAME.encode() for word in form) + _values(sample.acts) >= LEAST_FORM
+
+
+def _first(pairs: Iterable[tuple[K, int]]) -> dict[K, int]:
+    """The first number of each key."""
+    found: dict[K, int] = {}
+    for key, number in pairs:
+        found.setdefault(key, number)
+    return found

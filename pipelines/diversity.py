@@ -1,0 +1,263 @@
+"""Choosing a few diverse trajectories: sketches of features, greedy coverage, and clusters.
+
+A trajectory is a set of features, such as the bigrams of its tools, each hashed to 32 bits. A bottom-k sketch (Cohen
+and Kaplan, PODC 2007) keeps the features with the lowest hashes, so sets that share features keep the same ones, and
+memory is bounded. Two features share a number with a probability of 2^-32.
+
+``choose_by_coverage`` maximises sum(weight(f) * best quality among those chosen that have f) over the features f, where
+the weight is the number of trajectories that have f. This is monotone and submodular, so the greedy choice has at least
+1 - 1/e (63 %) of the highest value (Nemhauser, Wolsey and Fisher 1978), and 1/(p + 1) of it where each trajectory
+counts for p quotas (Fisher, Nemhauser and Wolsey 1978). Gains only shrink, so a stale one is an upper bound (lazy
+greedy, Minoux 1978). Gains are integers: no order of additions and no processor changes the choice.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from agentmill.pipelines.duplicates import BATCH_TOKENS, shingles
+from agentmill.pipelines.quota_counts import QuotaCount, full, take
+
+Hashes = npt.NDArray[np.uint32]
+Numbers = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+ROWS_AT_ONCE = 4_096
+"""Trajectories whose features are looked up together."""
+
+DIMENSIONS = 2_048
+"""Features are hashed to so many dimensions before they are clustered, or centres would have millions."""
+
+
+class Features(msgspec.Struct, frozen=True):
+    """The features of trajectories by number from 1, (trajectories, width); 0 where there are fewer.
+
+    ``counts`` are the numbers of trajectories that have each feature, ``weights`` the same scaled so that all kinds of
+    features weigh alike; both are 0 for number 0.
+    """
+
+    numbers: npt.NDArray[np.int32]
+    counts: Numbers
+    weights: Numbers
+
+    @property
+    def total(self) -> int:
+        """The weight of all features."""
+        return int(self.weights.sum())
+
+    def blocks(self) -> Iterator[slice]:
+        """Rows that are worked on together."""
+        return (slice(start, start + ROWS_AT_ONCE) for start in range(0, len(self.numbers), ROWS_AT_ONCE))
+
+
+class SketchTable:
+    """Sketches of trajectories, numbered as they are added. ``sizes`` are the tokens of a shingle by kind of feature.
+
+    Memory is four bytes for each of the ``width`` features of a trajectory, twice that in ``features``; the rest of
+    ``capacity`` is only reserved. The width is divided among the kinds.
+    """
+
+    def __init__(self, capacity: int, sizes: Sequence[int], width: int) -> None:
+        self._width = max(1, width // len(sizes))
+        self._sizes = list(sizes)
+        self._hashes = np.zeros((capacity, self._width * len(sizes)), dtype=np.uint32)
+        self._batches: list[list[tuple[int, Sequence[bytes]]]] = [[] for _ in sizes]
+        self._tokens = 0
+        self._filled = 0
+
+    def add(self, tokens: Sequence[Sequence[bytes]]) -> bool:
+        """Add a trajectory by its tokens of each kind. Whether it has any."""
+        for batch, each in zip(self._batches, tokens, strict=True):
+            if each:
+                batch.append((self._filled, each))
+        self._filled += 1
+        self._tokens += sum(map(len, tokens))
+        if self._tokens >= BATCH_TOKENS:
+            self._flush()
+        return any(tokens)
+
+    def features(self) -> Features:
+        """The features of all that were added; the table cannot be used any more."""
+        self._flush()
+        # Numbers take the place of hashes in the same memory.
+        hashes = self._hashes[: self._filled]
+        numbers = hashes.view(np.int32)
+        counts, known = [np.zeros(1, dtype=np.int64)], 1
+        for kind in range(len(self._sizes)):
+            columns = slice(kind * self._width, (kind + 1) * self._width)
+            values = _distinct(hashes[:, columns])
+            values = values[values > 0]
+            own = np.zeros(len(values), dtype=np.int64)
+            for start in range(0, len(hashes), ROWS_AT_ONCE):
+                block = hashes[start : start + ROWS_AT_ONCE, columns]
+                there, places = block > 0, np.searchsorted(values, block)
+                own += np.bincount(places[there], minlength=len(values))
+                numbers[start : start + ROWS_AT_ONCE, columns] = np.where(there, places + known, 0)
+            counts.append(own)
+            known += len(values)
+        most = max(int(each.sum()) for each in counts)
+        weights = [each * max(1, round(most / max(1, int(each.sum())))) for each in counts]
+        return Features(numbers, np.concatenate(counts), np.concatenate(weights))
+
+    def _flush(self) -> None:
+        for kind, (size, batch) in enumerate(zip(self._sizes, self._batches, strict=True)):
+            hashes, offsets = shingles([tokens for _, tokens in batch], size)
+            folded = (hashes >> np.uint64(32)).astype(np.uint32)
+            for (row, _), start, end in zip(batch, offsets[:-1], offsets[1:], strict=True):
+                lowest = _distinct(folded[start:end])[: self._width]
+                self._hashes[row, kind * self._width : kind * self._width + len(lowest)] = lowest
+            batch.clear()
+        self._tokens = 0
+
+
+class Coverage:
+    """How well each feature is covered by the trajectories that were added: the best quality among them.
+
+    ``quality`` (trajectories,) are integers of at least 0; ``None``: all are 1, and a feature is covered or not.
+    """
+
+    def __init__(self, features: Features, quality: Numbers | None = None) -> None:
+        self._features = features
+        self._quality = np.ones(len(features.numbers), dtype=np.int64) if quality is None else quality
+        self.reset()
+
+    def reset(self) -> None:
+        """Cover nothing."""
+        self._levels = np.zeros(len(self._features.weights), dtype=np.int64)
+
+    def gain(self, row: int) -> int:
+        """What a trajectory would add."""
+        own = self._features.numbers[row]
+        return int(self._features.weights[own] @ np.maximum(self._quality[row] - self._levels[own], 0))
+
+    def gains(self) -> Numbers:
+        """What each trajectory would add, (trajectories,)."""
+        found = np.empty(len(self._quality), dtype=np.int64)
+        for rows in self._features.blocks():
+            own = self._features.numbers[rows]
+            missing = np.maximum(self._quality[rows, None] - self._levels[own], 0)
+            found[rows] = (self._features.weights[own] * missing).sum(axis=1)
+        return found
+
+    def add(self, row: int) -> None:
+        """Add a trajectory."""
+        own = self._features.numbers[row]
+        self._levels[own] = np.maximum(self._levels[own], self._quality[row])
+
+
+def new_shares(features: Features, rows: Iterable[int]) -> tuple[dict[int, float], Coverage]:
+    """The share of all features, by weight, that each of ``rows`` adds to those before it, and what they cover."""
+    coverage, total, found = Coverage(features), max(1, features.total), dict[int, float]()
+    for row in rows:
+        found[row] = coverage.gain(row) / total
+        coverage.add(row)
+    return found, coverage
+
+
+def choose_by_coverage(
+    coverage: Coverage, order: Numbers, quotas: Sequence[QuotaCount], accepted: Sequence[int], size: int
+) -> Iterator[int]:
+    """At most ``size`` trajectories: those ``accepted``, then always the one that adds most, within the quotas.
+
+    Of equal ones the first in ``order`` (trajectories,) is chosen. Where nothing more is to be covered, all is covered
+    once more. Fewer than ``size`` come where no more fit into the quotas.
+    """
+    total = len(order)
+    waiting = np.flatnonzero(~np.isin(order, accepted))
+    for row in accepted:
+        coverage.add(row)
+        take(quotas, row)
+        yield row
+    left, covers = size - len(accepted), bool(accepted)
+    while left and len(waiting):
+        # One number for a gain and a place, the best one lowest: tuples would take four times the memory.
+        heap = (waiting - coverage.gains()[order[waiting]] * total).tolist()
+        heapq.heapify(heap)
+        while left and heap:
+            place = heap[0] % total
+            row = int(order[place])
+            if full(quotas, row) is not None:
+                heapq.heappop(heap)
+                continue
+            gain = coverage.gain(row)
+            if place - gain * total > heap[0]:
+                heapq.heapreplace(heap, place - gain * total)
+                continue
+            if not gain and covers:
+                break
+            heapq.heappop(heap)
+            covers = covers or gain > 0
+            left -= 1
+            coverage.add(row)
+            take(quotas, row)
+            yield row
+        waiting = np.array([key % total for key in heap], dtype=np.int64)
+        coverage.reset()
+        covers = False
+
+
+def choose_by_clusters(
+    labels: Numbers, merits: Numbers, order: Numbers, quotas: Sequence[QuotaCount], accepted: Sequence[int], size: int
+) -> Iterator[int]:
+    """At most ``size`` trajectories: those ``accepted``, then the best of each cluster, the second best, and so on.
+
+    ``labels`` and ``merits`` are (trajectories,); the largest cluster goes first. Accepted trajectories count for their
+    clusters. The rest is as in ``choose_by_coverage``.
+    """
+    sizes = np.bincount(labels)
+    first = np.ones(len(order), dtype=np.int64)
+    first[list(accepted)] = 0
+    within = order[np.lexsort((-merits[order], first[order], labels[order]))]
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    places = np.arange(len(order)) - starts[labels[within]]
+    others = within[np.lexsort((labels[within], -sizes[labels[within]], places))]
+    for row in accepted:
+        take(quotas, row)
+        yield row
+    left = size - len(accepted)
+    for row in others[first[others] == 1].tolist():
+        if not left:
+            return
+        if full(quotas, row) is None:
+            left -= 1
+            take(quotas, row)
+            yield row
+
+
+def cluster(features: Features, order: Numbers, clusters: int, seed: int) -> tuple[Numbers, Floats]:
+    """The cluster of each trajectory by k-means (Sculley 2010), and its cosine with the centre, (trajectories,) each.
+
+    Features are binary, weighed by their inverse document frequency, and hashed to ``DIMENSIONS``.
+    """
+    from scipy.sparse import csr_matrix
+    from sklearn.cluster import MiniBatchKMeans
+    from sklearn.preprocessing import normalize
+    from threadpoolctl import threadpool_limits
+
+    ordered = features.numbers[order]
+    there = ordered > 0
+    starts = np.concatenate([[0], np.cumsum(there.sum(axis=1))])
+    rarity = np.log((1 + len(order)) / (1 + features.counts)) + 1
+    values = rarity[ordered[there]].astype(np.float32)
+    rows = normalize(csr_matrix((values, ordered[there] % DIMENSIONS, starts), shape=(len(order), DIMENSIONS)))
+    # One thread: workers share the cores, and sums do not depend on their number.
+    with threadpool_limits(1):
+        model = MiniBatchKMeans(n_clusters=clusters, random_state=seed % 2**32, n_init=10).fit(rows)
+    centres = normalize(model.cluster_centers_)
+    labels, cosines = np.empty(len(order), dtype=np.int64), np.empty(len(order))
+    for block in features.blocks():
+        own = model.labels_[block]
+        labels[order[block]] = own
+        cosines[order[block]] = rows[block].multiply(centres[own]).sum(axis=1).A1
+    return labels, cosines
+
+
+def _distinct(hashes: Hashes) -> Hashes:
+    """The different ones, sorted, (n,). ``np.unique`` may take a hash table, and then four times the memory."""
+    ordered = np.sort(hashes, axis=None)
+    return ordered[np.concatenate([[True], ordered[1:] != ordered[:-1]])] if len(ordered) else ordered

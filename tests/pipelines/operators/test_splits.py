@@ -1,0 +1,38 @@
+"""Groups in splits: shares are met as well as the groups allow, whatever their order."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+
+from agentmill.pipelines.operators.splits import assign_groups
+from tests.errors import user_error
+
+SHARES = {"train": 0.8, "dev": 0.1, "test": 0.1}
+
+
+def sizes_of(found: dict[str, str], sizes: dict[str, int]) -> dict[str, int]:
+    counted: Counter[str] = Counter()
+    for group, split in found.items():
+        counted[split] += sizes[group]
+    return dict(counted)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_shares_are_met(seed: int) -> None:
+    sizes = {f"g{number}": 1 + number % 7 for number in range(140)}
+    found = assign_groups(sizes, SHARES, seed)
+    assert sizes_of(found, sizes) == {"train": 448, "dev": 56, "test": 56}
+    mixed = dict(random.Random(seed).sample(list(sizes.items()), len(sizes)))
+    assert assign_groups(mixed, SHARES, seed) == found
+    assert assign_groups(sizes, SHARES, seed + 1) != found
+
+
+def test_every_split_gets_a_group() -> None:
+    found = assign_groups({"a": 100, "b": 1, "c": 1}, SHARES, 0)
+    assert found["a"] == "train"
+    assert set(found.values()) == set(SHARES)
+    with user_error("split-empty", "2 groups", "3 splits"):
+        assign_groups({"a": 100, "b": 1}, SHARES, 0)
