@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import msgspec
 from pydantic import Field, model_validator
@@ -102,6 +102,18 @@ class Mix(FilterParameters):
         if self.short == "allow" and self.size is None:
             raise ValueError("`short: allow` needs `size`; without one nothing can fall short of it")
         return self
+
+    def naming_rounds(self, rounds: Mapping[str, Sequence[str]]) -> Self:
+        """As ``Operator.naming_rounds``; the rounds of a name share its weight equally."""
+        named = super().naming_rounds(rounds)
+        if self.weights is None:
+            return named
+        weights = {
+            each: weight / len(rounds.get(name, [name]))
+            for name, weight in self.weights.items()
+            for each in rounds.get(name, [name])
+        }
+        return named.model_copy(update={"weights": weights})
 
     def writes(self, reads: Mapping[str, Sequence[str]]) -> str:
         """Rows of the same kind; selections, of trajectories."""

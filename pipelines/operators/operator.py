@@ -100,6 +100,19 @@ class Operator(Config):
         """The tables that a field names."""
         return list(getattr(self, field) or ())
 
+    def naming_rounds(self, rounds: Mapping[str, Sequence[str]]) -> Self:
+        """The same operator with ``rounds``, names such as ``explored@all``, replaced by those of the tables they mean.
+
+        So names and tables are one to one.
+        """
+        named = {field: getattr(self, field) for field in self.table_roles}
+        changed = {
+            field: [each for name in names for each in rounds.get(name, [name])]
+            for field, names in named.items()
+            if isinstance(names, list)
+        }
+        return self.model_copy(update=changed)
+
     def policies(self) -> dict[str, str]:
         """The models it uses, by role, as the recipe calls them; roles that are not given are left out."""
         named = {role: getattr(self, field) for role, field in self.model_roles.items()}

@@ -47,14 +47,14 @@ class Rows(FilterParameters):
     view_type: ClassVar[type[BaseView]]
 
     from_: TableNames = Field(alias="from", description="tables of trajectories")
-    split: str | None = Field(
+    as_split: str | None = Field(
         default=None, min_length=1, description="the split of the rows; by default that of their trajectories"
     )
 
     def provenance_config(self, context: StepContext) -> JsonObject:
         """As ``FilterParameters.provenance_config``; rows that keep their split are the same as ever."""
         config = super().provenance_config(context)
-        return {name: value for name, value in config.items() if name != "split" or value is not None}
+        return {name: value for name, value in config.items() if name != "as_split" or value is not None}
 
     def writes(self, reads: Mapping[str, Sequence[str]]) -> str:
         """The rows of the view, from trajectories."""
@@ -87,7 +87,7 @@ class Rows(FilterParameters):
         del context
         copies = getattr(self, "copied", "none") != "none"
         lineage = Lineage(tables_of(inputs, "from")) if copies else None
-        return Export(self.made_view(inputs), self.choice(inputs), self.split, lineage)
+        return Export(self.made_view(inputs), self.choice(inputs), self.as_split, lineage)
 
     def made_view(self, inputs: Inputs) -> Any:
         """The view, with the parameters that this step has of it."""
@@ -174,7 +174,7 @@ class Pairs(Rows):
         """The pairs."""
         del context
         contents = TrajectoryIndex(tables_of(inputs, "from"))
-        return Pairing(self.made_view(inputs), self.choice(inputs), contents, self.split)
+        return Pairing(self.made_view(inputs), self.choice(inputs), contents, self.as_split)
 
 
 class Pairing(RowOperation[Trajectory, Record]):
@@ -248,7 +248,7 @@ class Families(Rows):
         """The rows."""
         del context
         contents = TrajectoryIndex(tables_of(inputs, "from"))
-        return Telling(self.made_view(inputs), self.choice(inputs), contents, self.split)
+        return Telling(self.made_view(inputs), self.choice(inputs), contents, self.as_split)
 
 
 class Telling(RowOperation[Trajectory, Record]):

@@ -45,6 +45,9 @@ from agentmill.schemas.tables import Table
 from agentmill.synthesis.environments import check_admissible
 
 BASE, LAST = "base", "last"
+OF_ROUNDS = (f"@{ALL}", f"@{PREVIOUS}")
+"""The ends of names that may mean several tables, or none."""
+
 REVISIONS = "revisions.json"
 """The file of a run directory with the revisions of what the run reads from elsewhere."""
 
@@ -210,9 +213,15 @@ class Planner:
             parameters = parameters.pinned(self.revisions)
         except UserError as error:
             raise UserError(f"{where}: {error}", error.code) from error
+        inputs = {role: self._tables(role, names, where, place) for role, names in parameters.tables().items()}
+        of_rounds = {name for names in parameters.tables().values() for name in names if name.endswith(OF_ROUNDS)}
         step = Step(
             where=where,
-            parameters=parameters,
+            parameters=parameters.naming_rounds(
+                {name: [each.name for each in self._named(name, where, place)] for name in sorted(of_rounds)}
+            )
+            if of_rounds
+            else parameters,
             context=StepContext(
                 operator=operator,
                 name=name,
@@ -221,7 +230,7 @@ class Planner:
                 seed=derive_seed("step", self.recipe.seed, name),
                 round=place.round,
             ),
-            inputs={role: self._tables(role, names, where, place) for role, names in parameters.tables().items()},
+            inputs=inputs,
             models={role: self._model(reference, where) for role, reference in parameters.policies().items()},
             min_used=share_of(given, where),
         )
@@ -340,7 +349,8 @@ class Planner:
         for each in [Output(name, step.folder, record, names, families), *sides]:
             self._outputs[each.name] = each
             if step.context.round:
-                self._outputs[f"{each.name}@{step.context.round}"] = each
+                of_round = f"{each.name}@{step.context.round}"
+                self._outputs[of_round] = msgspec.structs.replace(each, name=of_round)
         if isinstance(step.parameters, Training):
             try:
                 check_trainable(step)

@@ -333,6 +333,17 @@ def test_tables_of_earlier_rounds_and_of_all(tmp_path: Path) -> None:
     assert folders_of(plan, "some") == ["round-01/explored", "round-03/explored"]
 
 
+def test_a_mixture_of_all_rounds_has_a_name_and_a_weight_for_each(tmp_path: Path) -> None:
+    body = [{**EXPLORE}, SFT]
+    seeds = {**SFT, "from": "explored", "as": "seeds"}
+    mix = {"operator": "mix", "from": ["seeds", "rows@all"], "weights": {"seeds": 0.4, "rows@all": 0.6}, "as": "mixed"}
+    plan = plan_of(tmp_path, [*WORLD, loop(*body), seeds, mix])
+    assert folders_of(plan, "mixed") == ["seeds", *(f"round-0{number}/rows" for number in (1, 2, 3))]
+    weights = getattr(plan.steps[-1].parameters, "weights", None)
+    assert weights == pytest.approx({"seeds": 0.4, "rows@1": 0.2, "rows@2": 0.2, "rows@3": 0.2})
+    assert plan.steps[-1].parameters.tables()["from"] == list(weights or ())
+
+
 def test_rounds_of_a_loop_in_a_route_are_named_with_the_route(tmp_path: Path) -> None:
     routes = {"a": [loop(EXPLORE)], "b": [{**SPEC_ENV, "as": "there"}]}
     fork = {"operator": "fork", "routes": routes}

@@ -115,6 +115,34 @@ def test_a_default_that_names_a_table_holds_once_it_is_made(tmp_path: Path) -> N
     assert second["environments"] == "environments"
 
 
+def test_a_training_on_several_tables_is_a_mixture_first(tmp_path: Path) -> None:
+    train = {"train_sft": "tuned", "model": "actor", "rows": [{"table": "a", "weight": 1}, {"table": "b", "weight": 3}]}
+    steps = [{"iterate": "loop", "rounds": 1, "steps": [train]}]
+    (loop,) = written_out({"steps": steps}, tmp_path)["steps"]
+    assert loop["steps"] == [
+        {"operator": "mix", "as": "tuned_rows", "from": ["a", "b"], "weights": {"a": 0.25, "b": 0.75}},
+        {"operator": "train_sft", "as": "tuned", "model": "actor", "rows": "tuned_rows"},
+    ]
+    plain = written_out({"steps": [{"train_sft": "tuned", "rows": ["a", "b@all"]}]}, tmp_path)["steps"]
+    assert plain[0] == {"operator": "mix", "as": "tuned_rows", "from": ["a", "b@all"]}
+    one = {"operator": "train_sft", "rows": ["a"], "model": "actor"}
+    assert written_out({"steps": [one]}, tmp_path)["steps"] == [one]
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([{"table": "a", "weight": 0}, "b"], ("invalid-value", "rows", "weight")),
+        ([{"table": "a", "weigth": 1}, "b"], ("invalid-value", "rows", "weigth")),
+        (["a", 3], ("invalid-value", "rows", "3")),
+        (["a", {"table": "a"}], ("given-twice", "rows")),
+    ],
+)
+def test_rows_that_are_no_tables(tmp_path: Path, rows: list[Any], message: tuple[str, ...]) -> None:
+    with user_error(*message):
+        written_out({"steps": [{"train_sft": "tuned", "rows": rows}]}, tmp_path)
+
+
 def test_conditions_on_steps_are_no_steps(tmp_path: Path) -> None:
     step = {"operator": "sft", "from": "explored", "steps": [{"quality": "calls", "at_most": 3}], "as": "rows"}
     assert written_out({"steps": [step]}, tmp_path)["steps"] == [step]
