@@ -73,6 +73,8 @@ ELSEWHERE = {
         "operators/test_first_error.py": "operators/error_search",
         "operators/test_operator.py": "operators/registry",
         "operators/test_propose.py": "operators/admit operators/evolve",
+        "operators/test_rollout_multi_agent.py": "operators/multi_agent",
+        "operators/test_rollout_tree_search.py": "operators/tree_search",
         "operators/test_select_diverse.py": "operators/diverse_pool",
         "operators/test_selection.py": "operators/filter",
         "test_quality.py": "operators/quality",

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
+import msgspec
 from pydantic import Field, field_validator
 
 from agentmill.pipelines.engine.operation import AnyOperation, AsyncOperation, Blamed, Result, Unit
+from agentmill.pipelines.operators.bounds import Bounds, Rows, asked_of, product
 from agentmill.pipelines.operators.lookup import Lookup
 from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames
 from agentmill.pipelines.operators.verify import LABELS, Verify, no_task, verdict_measures
@@ -50,6 +52,19 @@ class ModelVerify(Verify):
     def seed_of(self, context: StepContext) -> int:
         """The seed that answers derive from."""
         return context.seed
+
+    def bounds(self, rows: Mapping[str, Rows], models: Mapping[str, ModelConfig]) -> Bounds:
+        """As ``Verify.bounds``, with what each model is asked of each trajectory."""
+        found, verifier = super().bounds(rows, models), self.model_verifier()
+        read, judges = rows["of"], self.policies()
+        answers = product(read.n, verifier.most_answers(read.turns, len(judges)))
+        return msgspec.structs.replace(
+            found,
+            # Verdicts or labels on single steps are as many as there are steps.
+            rows=Rows() if verifier.writes_labels else found.rows,
+            asked=asked_of(models, dict.fromkeys(judges, answers), self.sampling, self.scorer_roles),
+            factors={"of": read.n},
+        )
 
     def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
         """The verdicts."""

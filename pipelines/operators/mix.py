@@ -16,12 +16,15 @@ from pydantic import Field, model_validator
 from agentmill.pipelines.engine import stop
 from agentmill.pipelines.engine.operation import AnyOperation, Blamed, Result, RowOperation, Unit, key_of
 from agentmill.pipelines.mixture import Mixture, Pool, draw, largest, shares
+from agentmill.pipelines.operators.bounds import Bounds, product
+from agentmill.pipelines.operators.bounds import Rows as RowBounds
 from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames, expect, tables_of
 from agentmill.pipelines.operators.quality import counter
 from agentmill.pipelines.operators.quotas import SIDE_ROLES, Quota, QuotaValues, check_quotas
 from agentmill.pipelines.operators.row_texts import copies_of, texts_to_count
 from agentmill.pipelines.operators.selection import FilterParameters, SelectionOperation, kept_notes
 from agentmill.pipelines.quality import Count
+from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError, near_match
 from agentmill.schemas.record_kinds import ANNOTATION_ROLES, TRAINING_ROWS
@@ -133,6 +136,12 @@ class Mix(FilterParameters):
                 )
         check_quotas(self.quotas, record, reads)
         return "Selection" if record == "Trajectory" else record
+
+    def bounds(self, rows: Mapping[str, RowBounds], models: Mapping[str, ModelConfig]) -> Bounds:
+        """As ``Operator.bounds``: each row as often as it may come."""
+        del models
+        read = rows["from"].n
+        return Bounds(reads=read, rows=RowBounds(n=product(read, self.repeat)))
 
     def annotations(self) -> Sequence[str]:
         """Its selections."""

@@ -16,6 +16,7 @@ import msgspec
 from pydantic import BeforeValidator, Field
 
 from agentmill.pipelines.engine.operation import AnyOperation
+from agentmill.pipelines.operators.bounds import Bounds, Rows
 from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.pipelines.serving.served_model import ServedModel
 from agentmill.schemas.conditions import AnnotationNeed, annotation_needs
@@ -84,6 +85,9 @@ class Operator(Config):
     result: ClassVar[str] = MANIFEST_NAME
     """The file in its folder that is there when it is finished."""
 
+    counted: ClassVar[Sequence[str]] = ()
+    """The fields that say how many rows it makes, or how long it trains: a preview of a recipe lowers them."""
+
     incidental: ClassVar[Sequence[str]] = ()
     """Fields that change how fast the table is made, never what is in it."""
 
@@ -140,6 +144,15 @@ class Operator(Config):
     def runs_code(self) -> bool:
         """Whether the step itself, apart from environments, runs foreign code, for which it needs the sandbox."""
         return False
+
+    def bounds(self, rows: Mapping[str, Rows], models: Mapping[str, ModelConfig]) -> Bounds:
+        """What a step of it reads, writes and asks of ``models`` at most, given the ``rows`` of its inputs by role.
+
+        By default it writes a row for each row of its primary tables, and asks nothing.
+        """
+        del models
+        read = rows.get(self.primary, Rows())
+        return Bounds(reads=read.n, rows=read)
 
     def pinned(self, revisions: MutableMapping[str, str]) -> Self:
         """The same operator with whatever it names that may change elsewhere at one revision.

@@ -13,17 +13,20 @@ from pydantic import Field, create_model, model_validator
 
 from agentmill.pipelines.engine import stop
 from agentmill.pipelines.engine.operation import AnyOperation, Blamed, Result, RowOperation, Unit
+from agentmill.pipelines.operators.bounds import Bounds, product
+from agentmill.pipelines.operators.bounds import Rows as RowBounds
 from agentmill.pipelines.operators.lineage import Lineage
 from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames, expect, tables_of
 from agentmill.pipelines.operators.selection import FilterParameters, TrajectoryFilter, left_out
 from agentmill.pipelines.operators.trajectory_index import TrajectoryIndex
+from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.schemas.config import Config
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.record_kinds import ANNOTATION_ROLES
 from agentmill.schemas.records.manifest import Manifest
 from agentmill.schemas.records.record import JsonObject, Record
 from agentmill.schemas.records.trajectory import Trajectory
-from agentmill.schemas.views import pairing
+from agentmill.schemas.views import VIEWS, pairing
 from agentmill.schemas.views.pair_view import PairView
 from agentmill.schemas.views.tree_view import FamilyView, Made, Relative
 from agentmill.schemas.views.unpaired import Unpaired as UnpairedView
@@ -58,6 +61,13 @@ class Rows(FilterParameters):
         expect(reads, "from", "Trajectory")
         self.check_filter_needs(reads)
         return self.view_type.record.__name__
+
+    def bounds(self, rows: Mapping[str, RowBounds], models: Mapping[str, ModelConfig]) -> Bounds:
+        """As ``Operator.bounds``: how many pairs there are, or corrected turns, is not known before."""
+        del models
+        read, per = rows["from"], getattr(self, "rows", None)
+        known = {"trajectory": read.n, "step": product(read.n, read.turns)}
+        return Bounds(reads=read.n, rows=RowBounds(n=known.get(str(per)) if self.view_type.name in VIEWS else None))
 
     def notes(self, manifest: Manifest) -> list[str]:
         """A warning where rows come from tasks that were set aside: who trains on them cannot be evaluated there."""

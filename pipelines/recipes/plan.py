@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from agentmill.pipelines.engine.operation import SIDES
-from agentmill.pipelines.operators.annotations import Names, check_annotation_needs, check_names, families_in, names_in
+from agentmill.pipelines.operators.annotations import check_annotation_needs, check_names, families_in, names_in
 from agentmill.pipelines.operators.operator import NAME, Operator, StepContext
 from agentmill.pipelines.operators.registry import OPERATORS
 from agentmill.pipelines.operators.train import REWARD_MODEL, Training
@@ -31,7 +31,9 @@ from agentmill.pipelines.recipes.grammar import (
     output_name,
     round_name,
 )
+from agentmill.pipelines.recipes.parts import WHOLE, Part, left_out
 from agentmill.pipelines.recipes.short_forms import FORK, ITERATE
+from agentmill.pipelines.recipes.step import Output, Step
 from agentmill.pipelines.recipes.stopping import Decision, decide
 from agentmill.pipelines.serving.models import ModelConfig, check_scorer
 from agentmill.pipelines.sources.hub import pinned
@@ -53,48 +55,11 @@ RESERVED = ("logs", "trainings")
 """Folders of a run directory that belong to no step."""
 
 
-class Output(msgspec.Struct, frozen=True):
-    """A table that a step may read; ``record`` names the type of its rows.
-
-    ``names`` are those of the annotations it holds, ``families`` those of its environments; ``None``: not known yet.
-    """
-
-    name: str
-    folder: Path
-    record: str
-    names: Names = None
-    families: frozenset[str] | None = None
-
-
-class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """A step that is ready to run. ``where`` is its place in the recipe, for messages.
-
-    ``context.seed`` is what the step uses unless its parameters have one. ``min_used`` is the least share of its inputs
-    that it has to use.
-    """
-
-    where: str
-    parameters: Operator
-    context: StepContext
-    inputs: dict[str, list[Output]]
-    models: dict[str, ModelConfig]
-    min_used: float = 0.0
-
-    @property
-    def name(self) -> str:
-        """Its name in the run."""
-        return self.context.name
-
-    @property
-    def folder(self) -> Path:
-        """The folder of what it makes."""
-        return self.context.folder
-
-
 class Plan(msgspec.Struct, frozen=True):
     """A recipe and its steps in the order they run. ``revisions`` are of what it reads from elsewhere, by name.
 
-    ``data`` are the folders of the tables that were made before; those on the Hub are downloaded.
+    ``data`` are the folders of the tables that were made before; those on the Hub are downloaded. ``left_out`` are
+    the steps that are not run, with reasons: those that are not in ``part``.
     """
 
     recipe: Recipe
@@ -102,6 +67,8 @@ class Plan(msgspec.Struct, frozen=True):
     steps: list[Step]
     revisions: dict[str, str] = {}
     data: dict[str, Path] = {}
+    part: Part = WHOLE
+    left_out: dict[str, str] = {}
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -116,11 +83,15 @@ class Place(msgspec.Struct, frozen=True):
         return Place(f"{self.where}.{where}", f"{self.prefix}{part}/", self.round if round_ is None else round_)
 
 
-def make_plan(recipe: Recipe) -> Plan:
-    """The plan of ``recipe``. Raises ``UserError`` for the first mistake in it."""
+def make_plan(recipe: Recipe, part: Part = WHOLE) -> Plan:
+    """The plan of ``recipe``, of which ``part`` is run. Raises ``UserError`` for the first mistake in it."""
     planner = Planner(recipe)
     steps = list(planner.expand(recipe.steps, Place("steps")))
-    return Plan(recipe, planner.run_dir, steps, planner.revisions, planner.data)
+    without = left_out(steps, part)
+    for name, error in planner.untrainable.items():
+        if name not in without:
+            raise error
+    return Plan(recipe, planner.run_dir, steps, planner.revisions, planner.data, part, without)
 
 
 class Planner:
@@ -137,6 +108,8 @@ class Planner:
         self._in_the_loop: set[str] = set()
         self._versions_named = set(re.findall(r"@([a-z]+(?:-[0-9]+)?)", msgspec.json.encode(recipe.steps).decode()))
         self._adapters: set[str] = set()
+        self.untrainable: dict[str, UserError] = {}
+        """What is wrong with trainings of models that cannot be trained: they may be left out."""
         self._taken: set[str] = {*RESERVED, *recipe.data}
 
     def expand(self, steps: list[dict[str, Any]], place: Place) -> Iterator[Step]:
@@ -379,7 +352,10 @@ class Planner:
                 of_round = f"{each.name}@{step.context.round}"
                 self._outputs[of_round] = msgspec.structs.replace(each, name=of_round)
         if isinstance(step.parameters, Training):
-            check_trainable(step)
+            try:
+                check_trainable(step)
+            except UserError as error:
+                self.untrainable[step.name] = error
             self._note_training(step, step.parameters, name)
 
     def _note_training(self, step: Step, training: Training, name: str) -> None:
@@ -393,18 +369,28 @@ class Planner:
                 ErrorCode.NAME_TAKEN,
             )
         base = self._declared_or_trained(training.model, step.where)
+        if step.name in self.untrainable:
+            # Where this training is left out, what cannot be trained acts in the place of the trained model, too.
+            self._models[name] = {BASE: base}
+            if training.makes != REWARD_MODEL:
+                self._note_newest(step, training, base)
+            return
         scores = training.makes == REWARD_MODEL
         learned = base.trained(str(base.model if training.keeps_adapter else step.folder), scores)
         if training.keeps_adapter:
             learned = serving(learned, {**learned.server.lora, step.name: str(step.folder)}, step.name)
         if not scores:
             self._adapters |= {step.name} if training.keeps_adapter else set()
-            versions = self._models[training.model.partition("@")[0]]
-            versions[LAST] = learned
-            # Adapters that can be named are served, so a round is noted only where the recipe names it.
-            if step.context.round and self._versions_named & {round_name(step.context.round), BEST}:
-                versions[round_name(step.context.round)] = learned
+            self._note_newest(step, training, learned)
         self._models[name] = {BASE: learned}
+
+    def _note_newest(self, step: Step, training: Training, learned: ModelConfig) -> None:
+        """From now on ``learned`` is the newest model that is trained from what ``training`` starts from."""
+        versions = self._models[training.model.partition("@")[0]]
+        versions[LAST] = learned
+        # Adapters that can be named are served, so a round is noted only where the recipe names it.
+        if step.context.round and self._versions_named & {round_name(step.context.round), BEST}:
+            versions[round_name(step.context.round)] = learned
 
     def _beside_adapters(self, config: ModelConfig) -> ModelConfig:
         """``config`` with all adapters of its model that can be named now, so that one server serves them all."""
@@ -459,7 +445,11 @@ def check_trainable(step: Step) -> None:
         use = "be trained" if role == "model" else f"be a {role}"
         if not config.managed:
             expected = "expected policy: vllm with a model folder or bundled:…, and no endpoints"
-            raise UserError(f"{step.where}: model {name!r} cannot {use}; {expected}", ErrorCode.MODEL_OF_WRONG_KIND)
+            raise UserError(
+                f"{step.where}: model {name!r} cannot {use}; {expected}\n"
+                "to run everything but trainings and evaluations: agentmill run … --only data",
+                ErrorCode.MODEL_OF_WRONG_KIND,
+            )
         if config.adapter is not None:
             expected = "train it without lora.merge: false, or start from its base"
             raise UserError(

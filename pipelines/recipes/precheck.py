@@ -17,7 +17,8 @@ from agentmill.pipelines.doctor import sandbox
 from agentmill.pipelines.engine.provenance import check_ours
 from agentmill.pipelines.operators.task_step import TaskStep
 from agentmill.pipelines.operators.train import Training
-from agentmill.pipelines.recipes.plan import Plan, Step, families_of
+from agentmill.pipelines.recipes.plan import Plan, families_of
+from agentmill.pipelines.recipes.step import Step
 from agentmill.pipelines.serving.chat_template import check_template
 from agentmill.pipelines.serving.endpoints import Endpoint, check_endpoint
 from agentmill.pipelines.serving.models import BUNDLED, ModelConfig, check_model, model_path
@@ -77,7 +78,7 @@ def unfinished(plan: Plan, before: Mapping[str, Step] | None = None) -> list[Ste
     """The steps that have to be run; ``before`` as for ``check_run``."""
     anew: set[Path] = set()
     steps = []
-    for step in plan.steps:
+    for step in (step for step in plan.steps if step.name not in plan.left_out):
         done = (step.folder / step.parameters.result).exists()
         if done and before is not None:
             done = same(step, before.get(step.name)) and anew.isdisjoint(sources(step))

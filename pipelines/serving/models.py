@@ -25,6 +25,7 @@ from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.templates.process import read_template
 from agentmill.synthesis.policies import POLICIES
 from agentmill.synthesis.policies.cost import Budget, Prices
+from agentmill.synthesis.policies.mistakes import MISTAKES
 from agentmill.synthesis.policies.policy import FROM_ENVIRONMENT, PolicySettings
 from agentmill.synthesis.policies.rate_limit import Limits
 
@@ -51,12 +52,15 @@ OURS = frozenset({"model", "messages", "tools", "stream", "stream_options", "n"}
 OF_VLLM = frozenset({"seed", "logprobs", "return_token_ids", "structured_outputs"})
 
 OF_REQUESTS = frozenset({"endpoints", "api_key_variable", "turn_timeout_s", "patience_s", "max_retries"})
-OF_ONE_POLICY = {"turns": "scripted", "server": "vllm"}
+OF_ONE_POLICY = {"turns": "scripted", "server": "vllm", "mistakes": "expert"}
 OF_SERVED_WRITERS = ("chat_template", "lora", "tool_call_parser")
 """Settings of a server that say how its model writes, or is asked to."""
 
 BUILT_IN = ("expert", "openai", "scripted", "vllm")
 """Policies that are no plug-ins: what they do not use is refused."""
+
+SAMPLED = ("openai", "vllm")
+"""The policies whose turns are sampled from a model."""
 
 WEIGHTS = (".safetensors", ".bin", ".pt", ".gguf")
 TOKENIZERS = {"tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json", "tekken.json"}
@@ -162,7 +166,9 @@ class ModelConfig(Config):
     it may take to start again, and a provider that refuses for now up to ``limits.patience_s``. ``limits`` hold
     requests back as the provider wants it; ``budget`` is what the model may cost in a run. ``extra_body`` has
     parameters of a request that ``sampling`` has no name for, and ``headers`` those of HTTP, of which the value
-    ``env:NAME`` is read from the environment: a secret never is in a recipe.
+    ``env:NAME`` is read from the environment: a secret never is in a recipe. ``mistakes`` is the rate at which the
+    policy ``expert`` errs. ``context_window``, in tokens, is the most that a request to ``endpoints`` may hold, by
+    which ``agentmill plan`` counts.
     """
 
     policy: str
@@ -182,6 +188,8 @@ class ModelConfig(Config):
     prices: Prices | None = None
     budget: Budget | None = None
     turns: list[str] = []
+    mistakes: Annotated[float | None, Field(ge=0, le=1)] = None
+    context_window: Annotated[int | None, Field(ge=16)] = None
     # No fields: servers go by the fields, and two entries of one model share a server.
     _entry: str | None = PrivateAttr(None)
     _scores: bool | None = PrivateAttr(None)
@@ -224,7 +232,7 @@ class ModelConfig(Config):
 
     @model_validator(mode="after")
     def _complete(self) -> ModelConfig:
-        asked = self.policy in ("openai", "vllm")
+        asked = self.policy in SAMPLED
         given = self.given()
         unused = sorted({"extra_body", "headers", "limits", "prices", "sampling"} & given)
         unused += sorted(OF_REQUESTS & given) if self.policy in ("expert", "scripted") else []
@@ -238,13 +246,15 @@ class ModelConfig(Config):
         taken = sorted(OF_VLLM & self.extra_body.keys())
         if taken and self.policy == "vllm":
             raise ValueError(f"`extra_body.{taken[0]}` is set for each request by policy 'vllm'; leave it out")
-        if self.policy in ("openai", "vllm") and self.model is None:
+        if self.context_window is not None and not self.endpoints:
+            raise ValueError("`context_window` is for models behind `endpoints`; of ours it is `server.max_model_len`")
+        if self.policy in SAMPLED and self.model is None:
             raise ValueError(f"policy {self.policy!r} needs `model`")
         if self.policy == "openai" and not self.endpoints:
             raise ValueError("policy 'openai' needs `endpoints`, for example [http://127.0.0.1:8000/v1]")
         if self.adapter is not None and not self.endpoints and self.adapter not in self.server.lora:
             raise ValueError(f"adapter {self.adapter!r} is not in `server.lora`")
-        if self.budget is not None and self.policy not in ("openai", "vllm"):
+        if self.budget is not None and self.policy not in SAMPLED:
             raise ValueError(f"policy {self.policy!r} costs nothing, so it has no `budget`")
         if self.budget is not None and self.budget.usd is not None and self.prices is None:
             raise ValueError("`budget.usd` needs `prices`, for example prices: {input: 2.5, output: 10}")
@@ -324,7 +334,9 @@ class ModelConfig(Config):
 
         ``revision`` is that of the model folder; an adapter of ours adds its own.
         """
-        chosen = {**self.sampling.sent(sampling or {}), **self.extra_body}
+        chosen: JsonObject = {} if self.mistakes is None else {MISTAKES: self.mistakes}
+        if self.policy in SAMPLED:
+            chosen = {**self.sampling.sent(sampling or {}), **self.extra_body}
         return PolicySettings(
             policy=self.policy,
             entry=self.entry,
@@ -334,7 +346,7 @@ class ModelConfig(Config):
             endpoints=[endpoint.base_url for endpoint in endpoints],
             api_key_variable=self.api_key_variable,
             headers=self.headers,
-            sampling=chosen if self.policy in ("openai", "vllm") else {},
+            sampling=chosen,
             turn_timeout_s=self.turn_timeout_s,
             patience_s=max(self.patience_s, self.server.start_timeout_s) if self.managed else self.patience_s,
             max_retries=self.max_retries,

@@ -46,6 +46,11 @@ class ScorerVerifier(ModelVerifier):
             raise ValueError("`whole` goes with `rows: step`; a trajectory that is scored once has one score")
         return self
 
+    def most_answers(self, turns: int | None, judges: int) -> int | None:
+        """One score, or one after each turn."""
+        del judges
+        return 1 if self.rows == "trajectory" else turns
+
     async def judge(self, task: Task | None, trajectory: Trajectory, panel: Panel) -> list[Verdict]:
         """The score as the model gives it, without bounds. ``evidence`` has the model, tokens, and the digest of them.
 

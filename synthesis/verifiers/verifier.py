@@ -152,6 +152,11 @@ class ModelVerifier(Verifier):
         """Whether it asks models at all, with these parameters."""
         return True
 
+    def most_answers(self, turns: int | None, judges: int) -> int | None:
+        """The most answers that one of so many ``judges`` gives on a trajectory of so many turns; ``None``: unknown."""
+        del turns, judges
+        return None
+
     async def judge(self, task: Task | None, trajectory: Trajectory, panel: Panel) -> Verdict | Sequence[Finding]:
         """As ``verify``. Raises ``PolicyError`` where a judge cannot be asked; the trajectory is then dropped."""
         raise NotImplementedError

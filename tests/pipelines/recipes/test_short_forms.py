@@ -82,7 +82,7 @@ def test_a_short_recipe_makes_the_plan_of_its_long_form(recipe: Path, tmp_path: 
 def test_the_saved_recipe_is_whole_in_the_order_of_the_author_and_makes_the_same_plan(
     recipe: Path, tmp_path: Path
 ) -> None:
-    whole = resolved(make_plan(read_recipe(recipe, [])))
+    whole = resolved(read_recipe(recipe, []))
     assert [key for key in whole if key not in ("run_dir", "seed", "runner")] == ["name", "paper", "models", "steps"]
     assert whole["paper"]["differs"] == ["a smaller model"]
     (tmp_path / "else").mkdir()
