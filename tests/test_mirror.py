@@ -80,7 +80,7 @@ ELSEWHERE = {
         "test_quality.py": "operators/quality",
         "publish/test_card.py": "publish/facts publish/scan publish/text_columns",
         "publish/test_push.py": "publish/difference",
-        "recipes/test_plan.py": "recipes/grammar",
+        "recipes/test_plan.py": "recipes/grammar recipes/known_models recipes/known_tables",
         "report/test_page.py": "report/charts report/comparison report/drawing report/recipe_graph report/stages",
         "report/test_tallies.py": "report/contents",
         "serving/test_models.py": "serving/vllm_command",

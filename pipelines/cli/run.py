@@ -130,7 +130,7 @@ def run(
     seed=1, run_dir=runs/other, steps.3.n=4 or, by the name of a step's output, steps.tasks.n=4.
     """
     read = read_recipe(recipe, overrides)
-    plan = make_plan(read if preview is None else in_small(read, preview), part)
+    plan = make_plan(read if preview is None else in_small(read, preview, dry=dry_run), part)
     if dry_run:
         answer(planned(plan), show_plan, as_json)
     else:

@@ -30,8 +30,8 @@ CUT = (Task.__name__, Trajectory.__name__)
 """The tables of ``data`` that are cut; others are looked up by these, so they stay whole."""
 
 
-def preview(recipe: Recipe, n: int) -> Recipe:
-    """``recipe`` in small, in a run directory of its own.
+def preview(recipe: Recipe, n: int, *, dry: bool = False) -> Recipe:
+    """``recipe`` in small, in a run directory of its own; with ``dry`` no table is written, and ``data`` stay whole.
 
     Steps propose at most ``n`` environments, and ``n`` tasks for each; trainings take ``n`` optimizer steps; a
     ``share`` of tasks is all of them. Of ``data`` the first ``n`` trajectories are read, and the first ``n`` tasks of
@@ -39,7 +39,8 @@ def preview(recipe: Recipe, n: int) -> Recipe:
     """
     run_dir = f"{recipe.run_dir.rstrip('/')}{SUFFIX}"
     changes: dict[str, Any] = {"run_dir": run_dir, "steps": [small_step(step, n) for step in recipe.steps]}
-    changes["data"] = {name: small_table(name, path, Path(run_dir), n) for name, path in recipe.data.items()}
+    if not dry:
+        changes["data"] = {name: small_table(name, path, Path(run_dir), n) for name, path in recipe.data.items()}
     return recipe.model_copy(update=changes).ordered([*dict.fromkeys([*recipe.order, *changes])])
 
 

@@ -47,6 +47,7 @@ def test_tables_of_data_are_cut_and_those_that_are_looked_up_are_not(tmp_path: P
     assert small.data["environments"] == recipe.data["environments"]
     assert preview(recipe, 2).data == small.data, "the small tables are written once"
     assert preview(recipe, 20).data == recipe.data
+    assert preview(recipe, 2, dry=True).data == recipe.data
     seed_table(tmp_path / "runs", [trajectory(f"t{number}") for number in range(9)])
     read = recipe.model_copy(update={"data": {"runs": str(tmp_path / "runs")}})
     cut = Table.open(Path(preview(read, 3).data["runs"]))

@@ -233,3 +233,23 @@ def test_a_cpu_without_bfloat16_serves_in_float32(tmp_path: Path, flags: str, dt
     cpuinfo = tmp_path / "cpuinfo"
     cpuinfo.write_text(f"flags : {flags}\n")
     assert cpu_dtype(cpuinfo) == dtype
+
+
+def test_the_mistakes_of_an_expert_are_part_of_what_it_is() -> None:
+    plain, erring = (ServedModel.of(ModelConfig(policy="expert", mistakes=each)) for each in (None, 0.3))
+    assert plain.identity({"temperature": 0.5})["sampling"] == {}
+    assert erring.identity({"temperature": 0.5})["sampling"] == {"mistakes": 0.3}
+
+
+@pytest.mark.parametrize(
+    ("given", "code", "named"),
+    [
+        ({"policy": "openai", "model": "m", "endpoints": ["http://b/v1"], "mistakes": 0.3}, "rule-broken", "mistakes"),
+        ({"policy": "scripted", "mistakes": 0.3}, "rule-broken", "'expert'"),
+        ({"policy": "expert", "mistakes": 1.5}, "invalid-value", "1.5"),
+        ({"policy": "vllm", "model": "m", "context_window": 4096}, "rule-broken", "server.max_model_len"),
+    ],
+)
+def test_mistakes_and_context_windows_go_with_some_policies(given: dict[str, Any], code: str, named: str) -> None:
+    with user_error(code, named):
+        validate(ModelConfig, given, "models.actor")
