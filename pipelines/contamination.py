@@ -24,9 +24,10 @@ from typing import Literal, NamedTuple, TypeVar
 
 import msgspec
 
-from agentmill.pipelines.canonical_form import NAME, Act, form_of, moves_of, names_in, text_key
+from agentmill.pipelines.canonical_form import NAME, Act, form_of, hash_of, moves_of, names_in, pieces_of, text_key
 from agentmill.pipelines.duplicates import words_of
 from agentmill.pipelines.posting_index import Postings, WordRuns, runs
+from agentmill.pipelines.scene_form import SceneForm, scene_form
 from agentmill.schemas.records.record import JsonObject
 
 K = TypeVar("K")
@@ -65,6 +66,8 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
 
     ``asked`` are the texts of the user; ``prompt`` are these, the system prompt and what the environment showed before
     the first action; ``shown`` are the texts of the agent and its environment. ``acts`` are those with arguments.
+    ``scene`` is the state in the beginning: what the environment showed before the first action, or, if ``stated``,
+    the initial state of a task; one is not comparable with the other.
     """
 
     task_id: str | None = None
@@ -72,6 +75,8 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     prompt: tuple[str, ...] = ()
     shown: tuple[str, ...] = ()
     acts: tuple[Act, ...] = ()
+    scene: tuple[str, ...] = ()
+    stated: bool = False
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,11 +88,21 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     instruction: str = ""
     answers: tuple[str, ...] = ()
     acts: tuple[Act, ...] = ()
+    scene: tuple[str, ...] = ()
+    stated: bool = False
 
     def sample(self) -> Sample:
         """The entry as one that asks this."""
         asked = (self.instruction,)
-        return Sample(task_id=self.task_id, asked=asked, prompt=asked, shown=self.answers, acts=self.acts)
+        return Sample(
+            task_id=self.task_id,
+            asked=asked,
+            prompt=asked,
+            shown=self.answers,
+            acts=self.acts,
+            scene=self.scene,
+            stated=self.stated,
+        )
 
 
 class Match(NamedTuple):
@@ -105,7 +120,8 @@ class BenchmarkIndex:
     """
 
     def __init__(self, entries: Sequence[Entry], thresholds: Mapping[Test, float], common: int) -> None:
-        self.entries = entries
+        # Of the scenes the hashes are enough.
+        self.entries = [msgspec.structs.replace(each, scene=()) for each in entries]
         self._tests: dict[Test, Callable[[Sample], Mapping[int, float]]] = {
             "task": self._same_task,
             "instruction": self._same_instruction,
@@ -219,57 +235,107 @@ class BenchmarkIndex:
         return found
 
 
+class Form(NamedTuple):
+    """A sample in canonical form, as hashes.
+
+    ``words`` and ``moves`` are runs of words and of actions. ``whole`` are runs of actions whose names are those of
+    the instruction, each with all of the instruction, and ``placed`` are the same with all of the scene.
+    """
+
+    words: list[int]
+    moves: list[int]
+    whole: list[int]
+    facts: list[int]
+    placed: list[int]
+    specific: bool
+
+
 class FormIndex:
-    """Entries by the canonical form of their instruction and actions, whose numbers are names or are kept."""
+    """Entries by their canonical form, in which numbers are names or are kept."""
 
     def __init__(self, samples: Sequence[Sample], common: int, keep_numbers: bool) -> None:
         self._keep = keep_numbers
         forms = [self._form(each) for each in samples]
         self._acts = {number for number, each in enumerate(samples) if each.acts}
-        self._words = Postings((_form_runs(form) for form in forms), common)
-        self._moves = Postings((self._moves_of(each) for each in samples), common)
-        pairs = zip(samples, forms, strict=True)
-        self._specific = {number for number, (each, form) in enumerate(pairs) if form and _is_specific(each, form)}
+        self._scenes = {number: each.stated for number, each in enumerate(samples) if each.scene}
+        self._specific = {number for number, form in enumerate(forms) if form.specific}
+        self._words = Postings((form.words for form in forms), common)
+        self._moves = Postings((form.moves for form in forms), common)
+        self._whole = Postings((form.whole for form in forms), common)
+        self._facts = Postings(form.facts for form in forms)
+        self._placed = Postings((form.placed for form in forms), common)
 
     def observe(self, sample: Sample, key: int) -> None:
         """Note that the form of a sample comes with the instruction ``key``."""
         if self._specific:
-            self._words.observe(_form_runs(self._form(sample)), key)
-            self._moves.observe(self._moves_of(sample), key)
+            form = self._form(sample)
+            self._words.observe(form.words, key)
+            self._moves.observe(form.moves, key)
+            self._whole.observe(form.whole, key)
+            self._placed.observe(form.placed, key)
 
     def close(self) -> None:
-        """Settle which runs are common."""
-        self._words.close()
-        self._moves.close()
+        """Settle what is common."""
+        for each in (self._words, self._moves, self._whole, self._placed):
+            each.close()
 
     def comparable(self) -> set[int]:
         """The entries whose form is specific, and not all common; known after ``close``."""
         words, moves = self._words.totals(), self._moves.totals()
-        return {number for number in self._specific if (moves if number in self._acts else words)[number]}
+        whole, placed = self._whole.totals(), self._placed.totals()
+        return {
+            number
+            for number in self._specific
+            if (moves if number in self._acts else words)[number] or whole[number] or placed[number]
+        }
 
     def shares(self, sample: Sample) -> dict[int, float]:
-        """The share of each entry that a sample has: the least of those of words, of actions, and of rare ones."""
+        """The share of each entry that a sample has.
+
+        It is the least of those of words, of actions, of facts where both have a scene of one kind, and of what is
+        rare: of runs alone, or of runs with the whole instruction and scene.
+        """
         if not self._specific:
             return {}
-        form, moves = _form_runs(self._form(sample)), self._moves_of(sample)
-        words, acts = self._words.shares(form, rare=False), self._moves.shares(moves, rare=False)
-        rare_words, rare_acts = self._words.shares(form), self._moves.shares(moves)
+        form = self._form(sample)
+        words, acts = self._words.shares(form.words, rare=False), self._moves.shares(form.moves, rare=False)
+        facts, rare = self._facts.shares(form.facts), self._moves.shares(form.moves)
+        rare_words, whole, placed = (
+            self._words.shares(form.words),
+            self._whole.shares(form.whole),
+            self._placed.shares(form.placed),
+        )
         found = {}
         for number in self._specific & words.keys():
-            if number not in self._acts:
-                found[number] = min(words[number], rare_words.get(number, 0.0))
-            elif number in rare_acts:
-                found[number] = min(words[number], acts[number], rare_acts[number])
+            both = bool(sample.scene) and self._scenes.get(number) is sample.stated
+            alone, joint = rare if number in self._acts else rare_words, placed if both else whole
+            shares = [words[number], max(alone.get(number, 0.0), joint.get(number, 0.0))]
+            shares += [acts.get(number, 0.0)] if number in self._acts else []
+            found[number] = min(*shares, *([facts.get(number, 0.0)] if both else []))
         return found
 
-    def _form(self, sample: Sample) -> list[bytes]:
+    def _form(self, sample: Sample) -> Form:
         names = names_in(sample.acts)
-        return [
+        pieces = [piece for text in sample.asked[:1] for piece in pieces_of(text, names, self._keep)]
+        words = [
             word.encode(errors="surrogatepass") for text in sample.asked for word in form_of(text, names, self._keep)
         ]
-
-    def _moves_of(self, sample: Sample) -> list[int]:
-        return moves_of(sample.acts, FORM_ACTIONS, self._keep)
+        asked: dict[str, int] = {}
+        for word, name in pieces:
+            if word == NAME:
+                asked.setdefault(name, len(asked))
+        instruction = hash_of([asked[name] if word == NAME else word for word, name in pieces])
+        scene = scene_form(sample.scene, names, asked, self._keep)
+        told = moves_of(sample.acts, FORM_ACTIONS, self._keep, asked) or [0]
+        state = hash_of((sample.stated, scene.facts))
+        return Form(
+            words=_form_runs(words),
+            moves=moves_of(sample.acts, FORM_ACTIONS, self._keep),
+            whole=[hash_of((instruction, run)) for run in told],
+            facts=[hash_of((sample.stated, fact)) for fact in scene.facts],
+            placed=[hash_of((instruction, state, run)) for run in told] if sample.scene else [],
+            specific=bool(words) and _is_specific(sample, words, scene),
+        )
 
 
 def _form_runs(form: Sequence[bytes]) -> list[int]:
@@ -337,11 +403,11 @@ def _values(acts: Iterable[Act]) -> int:
     return sum(len(act.values) for act in set(acts))
 
 
-def _is_specific(sample: Sample, form: Sequence[bytes]) -> bool:
+def _is_specific(sample: Sample, form: Sequence[bytes], scene: SceneForm) -> bool:
     """Whether an equal form is no coincidence."""
-    if len(sample.acts) == 1:
+    if len(sample.acts) == 1 and scene.names < LEAST_VALUES:
         return False
-    return sum(word != NAME.encode() for word in form) + _values(sample.acts) >= LEAST_FORM
+    return sum(word != NAME.encode() for word in form) + _values(sample.acts) + scene.names >= LEAST_FORM
 
 
 def _first(pairs: Iterable[tuple[K, int]]) -> dict[K, int]:
