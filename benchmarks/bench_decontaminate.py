@@ -1,6 +1,6 @@
 """``decontaminate`` on planted leaks: how many are found, and how many other tasks are taken for one.
 
-    PYTHONPATH=. .venv/bin/python benchmarks/bench_decontaminate.py [--environments 60] [--seeds 11 12]
+    PYTHONPATH=. .venv/bin/python benchmarks/bench_decontaminate.py [--environments 60] [--seeds 13 14]
 
 Tasks of the families pddl, toolbox and codegym are synthesized and solved by their planners. A quarter of the
 environments is the benchmark, the trajectories of the others are the data, and all thresholds are the defaults. A leak
@@ -11,8 +11,10 @@ gold solution has calls, it is also the table of trajectories.
 
 Other tasks are the data. Those whose instruction is, word for word, one of the benchmark are leaks by the definition of
 the test and counted apart, as ``equal``. A leak without three arguments in its solution is too short for a
-comparison of actions, so two shares are given: of all leaks, and of those that can be compared. Records of published
+comparison of actions alone, so two shares are given: of all leaks, and of those that can be compared. Records of published
 data sets (``AGENTMILL_SAMPLES``) are compared with those of the other data sets, and their copies with themselves.
+
+The tests were developed on the seeds 11 and 12. The figures to report are of the default seeds, which were not used.
 """
 
 from __future__ import annotations
@@ -30,8 +32,8 @@ from typing import Any, NamedTuple
 import msgspec
 from machine import describe
 
-from agentmill.pipelines.contamination import LEAST_VALUES
 from agentmill.pipelines.duplicates import words_of
+from agentmill.pipelines.leak_features import LEAST_VALUES
 from agentmill.schemas.ids import digest
 from agentmill.schemas.records.task import Task
 from agentmill.schemas.records.trajectory import ApiAction, MessageAction, TextObservation, Trajectory
@@ -266,7 +268,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--environments", type=int, default=60)
     parser.add_argument(
-        "--seeds", type=int, nargs="+", default=[11, 12], help="of environments; bars are of all together"
+        "--seeds", type=int, nargs="+", default=[13, 14], help="of environments; bars are of all together"
     )
     given = parser.parse_args()
     print(describe())

@@ -10,7 +10,7 @@ import msgspec
 from pydantic import Field
 
 from agentmill.pipelines.canonical_form import Act, act_of, texts_in
-from agentmill.pipelines.contamination import Entry, Sample
+from agentmill.pipelines.leak_features import Entry, Sample
 from agentmill.pipelines.quality import texts_of
 from agentmill.pipelines.scene_form import statements_of
 from agentmill.pipelines.sources.files import RawFile

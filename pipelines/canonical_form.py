@@ -99,6 +99,13 @@ def names_in(acts: Iterable[Act]) -> frozenset[tuple[str, ...]]:
     return frozenset(words for words in found if 0 < len(words) <= NAME_WORDS)
 
 
+def labels_in(text: str) -> set[str]:
+    """Quoted texts and words with a digit, without case: the names that no wording of a text changes."""
+    quoted = {found[1:-1].casefold() for found in _QUOTED.findall(text)}
+    words = (word.casefold() for word in _TOKEN.findall(_QUOTED.sub(" ", text)))
+    return quoted | {word for word in words if any(map(str.isdigit, word))}
+
+
 def pieces_of(text: str, names: frozenset[tuple[str, ...]], keep_numbers: bool) -> list[tuple[str, str]]:
     """The words of a text without case, each with what it replaces: ``NAME`` for a name, of one word or of several."""
     quoted: list[str] = []

@@ -16,9 +16,10 @@ from typing import Any, ClassVar, Self, TypeVar
 from pydantic import Field, model_validator
 
 from agentmill.pipelines.benchmark_entries import COLUMNS, BenchmarkFields, entry_of, file_entries, sample_of
-from agentmill.pipelines.contamination import BenchmarkIndex, Entry, Sample, Test
+from agentmill.pipelines.contamination import BenchmarkIndex, Test
 from agentmill.pipelines.engine import stop
 from agentmill.pipelines.engine.operation import AnyOperation, Blamed, Result, RowOperation, Unit
+from agentmill.pipelines.leak_features import Entry, Sample
 from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames, expect, tables_of
 from agentmill.pipelines.operators.selection import (
     FilterParameters,
