@@ -11,8 +11,9 @@ gold solution has calls, it is also the table of trajectories.
 
 Other tasks are the data. Those whose instruction is, word for word, one of the benchmark are leaks by the definition of
 the test and counted apart, as ``equal``. A leak without three arguments in its solution is too short for a
-comparison of actions alone, so two shares are given: of all leaks, and of those that can be compared. Records of published
-data sets (``AGENTMILL_SAMPLES``) are compared with those of the other data sets, and their copies with themselves.
+comparison of actions alone, so two shares are given: of all leaks, and of those that can be compared. Records of
+published data sets (``AGENTMILL_SAMPLES``) are compared with those of the other data sets, and their copies with
+themselves.
 
 The tests were developed on the seeds 11 and 12. The figures to report are of the default seeds, which were not used.
 """
