@@ -29,14 +29,13 @@ from agentmill.pipelines.canonical_form import NAME, Act, form_of, names_in, tex
 from agentmill.pipelines.duplicates import words_of
 from agentmill.pipelines.form_index import FormIndex
 from agentmill.pipelines.leak_features import (
-    LEAST_VALUES,
     WORDS,
     Entry,
     Sample,
     action_features,
     piece_features,
     place_features,
-    values_of,
+    tells,
 )
 from agentmill.pipelines.posting_index import Postings, WordRuns
 from agentmill.schemas.records.record import JsonObject
@@ -125,7 +124,7 @@ class BenchmarkIndex:
             "instruction": len(self._equal),
             "answer": int((self._answers.totals() > 0).sum()),
             "actions": sum(
-                bool(each.acts) and (values_of(each.acts) >= LEAST_VALUES or placed > 0)
+                bool(each.acts) and (tells(each.acts) or placed > 0)
                 for each, placed in zip(self.entries, self._places.totals().tolist(), strict=False)
             ),
             "renamed": len(set().union(*(form.comparable() for form in self._forms))),
@@ -182,7 +181,7 @@ class BenchmarkIndex:
             # Each action may be common, and two in a row be not.
             pieces = [acts[place : place + size] for place in places for size in (1, 2)]
             rare = {act for piece in pieces if not known.isdisjoint(piece_features(piece)) for act in piece}
-            told = values_of(rare) >= LEAST_VALUES or number in placed
+            told = tells(rare) or number in placed
             if told and 0 < len(sample.acts) <= MOST_DETOUR * len(places):
                 found[number] = len(places) / len(acts)
         return found

@@ -85,6 +85,16 @@ def piece_features(piece: Sequence[Act]) -> list[int]:
     return action_features(piece) if len(piece) == 1 else action_features(piece)[-1:]
 
 
+def tells(acts: Iterable[Act]) -> bool:
+    """Whether equal actions are no coincidence: they have some arguments, and not only digits.
+
+    Digits are places in lists, which any solution counts up.
+    """
+    known = set(acts)
+    words = (value for act in known for value in act.values if len(value) > 1 or not value.isdigit())
+    return values_of(known) >= LEAST_VALUES and any(words)
+
+
 def values_of(acts: Iterable[Act]) -> int:
     """How many arguments actions have; those of equal actions count once."""
     return sum(len(act.values) for act in set(acts))

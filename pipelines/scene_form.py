@@ -21,7 +21,7 @@ from agentmill.pipelines.canonical_form import NAME, NAME_WORDS, hash_of, pieces
 ROUNDS = 2
 """Rounds of refinement: how far from a name a fact may be that tells it from others."""
 
-MOST_FACTS = 500
+MOST_FACTS = 200
 """Statements of a scene that are compared; what follows is not the state of a task."""
 
 _STATEMENT = re.compile(r"[;\n()]|[.!?](?=\s|$)")
@@ -48,7 +48,7 @@ def scene_form(
     for _ in range(ROUNDS):
         seen: dict[str, list[int]] = defaultdict(list)
         for fact in facts:
-            form = _coloured(fact, colours)
+            form = hash_of(_coloured(fact, colours))
             for place, (word, name) in enumerate(fact):
                 if word == NAME and name not in asked:
                     seen[name].append(hash_of((form, place)))

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from agentmill.pipelines.canonical_form import Act
-from agentmill.pipelines.leak_features import Entry, Sample, action_features, piece_features, place_features, values_of
+from agentmill.pipelines.leak_features import (
+    Entry,
+    Sample,
+    action_features,
+    piece_features,
+    place_features,
+    tells,
+    values_of,
+)
 
 LONG = "You are in the hall, and next to you there is a table with two lamps."
 
@@ -22,6 +30,12 @@ def test_features_of_actions() -> None:
     assert piece_features(acts) == action_features(acts)[-1:]
     assert piece_features(acts[:1]) == action_features(acts[:1])
     assert values_of([*acts, acts[1]]) == 3
+
+
+def test_digits_alone_tell_nothing() -> None:
+    assert not tells([Act("weigh", (str(place),), call=True) for place in range(9)])
+    assert tells([Act("weigh", (str(place),), call=True) for place in range(8, 11)])
+    assert not tells([Act("take", ("key", "hall"), call=True)] * 2)
 
 
 def test_a_place_is_a_scene_of_some_words_and_some_labels() -> None:
