@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 CPU_INDEX := https://download.pytorch.org/whl/cpu
 
-.PHONY: setup quickstart test test-latest-trl lint types soak bench docs clean
+.PHONY: setup quickstart recipes test test-latest-trl lint types soak bench docs clean
 
 setup: $(STAMP)
 
@@ -26,6 +26,9 @@ $(STAMP): pyproject.toml constraints.txt Makefile
 
 quickstart: setup
 	$(BIN)/agentmill run configs/quickstart.yaml
+
+recipes: setup
+	$(BIN)/python benchmarks/recipes.py
 
 test: setup lint types
 	$(BIN)/pytest -n auto

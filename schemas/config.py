@@ -36,6 +36,10 @@ _CODES = {
 }
 
 
+UNION_PART = re.compile(r"(literal|list|dict|function-\w+|constrained-\w+)\[")
+"""What pydantic calls a branch of a union in the place of a mistake."""
+
+
 def mistake_code(error: ValidationError) -> ErrorCode:
     """The code of the first mistake, which is the one that ``explain`` shows."""
     mistake = first_mistake(error)
@@ -58,7 +62,8 @@ def first_mistake(error: ValidationError) -> ErrorDetails:
 
 
 def _mistake(mistake: ErrorDetails, config_type: type[BaseModel]) -> str:
-    location = mistake["loc"]
+    # The branches of a union are no keys.
+    location = tuple(part for part in mistake["loc"] if not UNION_PART.match(str(part)))
     path = ".".join(map(str, location)) or "the configuration"
     given = mistake["input"]
     if mistake["type"] == "extra_forbidden":

@@ -8,11 +8,17 @@ from pathlib import Path
 
 import msgspec
 
+from agentmill.schemas.error_codes import ErrorCode
+from agentmill.schemas.errors import UserError
 from agentmill.schemas.ids import digest, file_sha256
 from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.templates.process import check_size, read_template
 
 TRAINING_RECORD = "training.json"
 """In the folder of a model that we tuned: how it was trained, with the time that it took."""
+
+CONFIG_BYTES = 2**26
+"""Of a model's configuration files; a large vocabulary of added tokens takes a few million."""
 
 
 def model_revision(folder: Path) -> str:
@@ -28,10 +34,49 @@ def model_revision(folder: Path) -> str:
 
 def context_length(folder: Path) -> int | None:
     """The longest sequence that the model was made for, in tokens, if its configuration says."""
-    config: JsonObject = msgspec.json.decode((folder / "config.json").read_bytes())
+    config = read_json(folder / "config.json")
     # Multimodal models have their settings for text in a part of their own.
     value = config.get("max_position_embeddings", config.get("text_config", {}).get("max_position_embeddings"))
     return value if isinstance(value, int) else None
+
+
+def is_reward_model(folder: Path) -> bool:
+    """Whether the model in ``folder`` scores a text, and does not continue it. Raises as ``read_json``."""
+    names = read_json(folder / "config.json").get("architectures") or ()
+    return any(str(name).endswith("ForSequenceClassification") for name in names)
+
+
+def chat_template(folder: Path) -> str:
+    """The template of a model folder; empty if there is none. Of several, that for tools, as vLLM chooses.
+
+    Raises ``UserError`` for one that is too long.
+    """
+    separate = folder / "chat_template.jinja"
+    if separate.is_file():
+        return read_template(separate)
+    held = (read_json(folder / name).get("chat_template") for name in ("tokenizer_config.json", "chat_template.json"))
+    found = next(filter(None, held), "")
+    if isinstance(found, list):
+        named = {str(each.get("name")): str(each.get("template")) for each in found}
+        found = named.get("tool_use") or named.get("default") or ""
+    check_size(str(found))
+    return str(found)
+
+
+def read_json(path: Path) -> JsonObject:
+    """A configuration file of a model; empty if there is none. Raises ``UserError`` for one that is damaged or huge."""
+    if not path.is_file():
+        return {}
+    if path.stat().st_size > CONFIG_BYTES:
+        raise UserError(
+            f"{path} has {path.stat().st_size:,} bytes; expected at most {CONFIG_BYTES:,}\n"
+            "get the model again, or another one",
+            ErrorCode.FILE_TOO_LARGE,
+        )
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=JsonObject)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise UserError(f"{path} is damaged ({error}); copy the model folder again", ErrorCode.DAMAGED_FILE) from error
 
 
 @dataclass(frozen=True)

@@ -63,6 +63,12 @@ def status(code: int, headers: dict[str, str] | None = None, message: str = "no"
     return Reply(status=code, body=json.dumps(body).encode(), headers=headers or {})
 
 
+def score(*values: float) -> Reply:
+    """What vLLM's ``/classify`` says of one text: the outputs of the model's head."""
+    data = [{"index": 0, "label": "LABEL_0", "probs": list(values), "num_classes": len(values)}]
+    return Reply(body=json.dumps({"id": "x", "object": "list", "created": 0, "model": MODEL, "data": data}).encode())
+
+
 def overflow(limit: int = 128) -> Reply:
     """What vLLM says when a prompt is too long."""
     said = (
@@ -108,6 +114,8 @@ class FakeOpenAi:
         self.listing_headers: dict[str, str] = {}
         self.asked: list[str] = []
         """The paths that were asked for by GET."""
+        self.posted: list[str] = []
+        """The paths that were posted to."""
         self._lock = threading.Lock()
         fake = self
 
@@ -208,6 +216,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        self.server_state.posted.append(self.path)
         self.server_state.headers.append({name.lower(): value for name, value in self.headers.items()})
         reply = self.server_state.reply_to(body, self.headers.get("authorization", "").removeprefix("Bearer "))
         if reply.hang_s:

@@ -24,6 +24,7 @@ ELSEWHERE = {
         "views/test_pair_view.py": "views/preference",
         "views/test_view.py": "views/conversation views/dialogue views/loss_mask",
         "../pipelines/operators/test_train.py": "training",
+        "../trainers/test_chat_template.py": "templates/renderer templates/shielding",
     },
     "synthesis/environments": {
         "codegym/test_environment.py": "codegym/drivers codegym/examples codegym/problem codegym/structure "
@@ -48,7 +49,7 @@ ELSEWHERE = {
         "../../pipelines/operators/test_spec_env.py": "inspirations",
     },
     "synthesis": {
-        "policies/test_openai.py": "policies/policy",
+        "policies/test_openai.py": "policies/model_client policies/policy",
         "sandbox/test_attacks.py": "sandbox/bubblewrap sandbox/inside sandbox/syscalls",
         "sandbox/test_session.py": "sandbox/backend sandbox/container sandbox/limits sandbox/pool",
         "strategies/test_sample.py": "rollouts/episode rollouts/llm_calls rollouts/parameters",
@@ -72,17 +73,19 @@ ELSEWHERE = {
         "operators/test_first_error.py": "operators/error_search",
         "operators/test_operator.py": "operators/registry",
         "operators/test_propose.py": "operators/admit operators/evolve",
+        "operators/test_rollout_multi_agent.py": "operators/multi_agent",
+        "operators/test_rollout_tree_search.py": "operators/tree_search",
         "operators/test_select_diverse.py": "operators/diverse_pool",
         "operators/test_selection.py": "operators/filter",
+        "test_quality.py": "operators/quality",
         "publish/test_card.py": "publish/facts publish/scan publish/text_columns",
         "publish/test_push.py": "publish/difference",
-        "recipes/test_plan.py": "recipes/grammar",
+        "recipes/test_plan.py": "recipes/grammar recipes/known_models recipes/known_tables",
         "report/test_page.py": "report/charts report/comparison report/drawing report/recipe_graph report/stages",
         "report/test_tallies.py": "report/contents",
         "serving/test_models.py": "serving/vllm_command",
         "serving/test_servers.py": "processes/identity processes/supervise serving/server_process",
         "sources/test_reading.py": "sources/files sources/planning",
-        "test_quality.py": "operators/quality",
         "view/test_build.py": "view/annotations view/js_shards view/runs view/sources",
     },
 }

@@ -19,7 +19,7 @@ from trl.trainer.reward_trainer import suppress_seqcls_warning
 
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError, near_match
-from agentmill.schemas.models import BUNDLED
+from agentmill.schemas.models import BUNDLED, is_reward_model
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.templates.process import check_size
 from agentmill.schemas.training import TRAINING_TEMPLATE, LoraConfig, template_text
@@ -56,13 +56,6 @@ def model_folder(model: str, scores: bool = False) -> Path:
         f"the model folder {model} {wrong}; expected a transformers model folder or {PREFIX}NAME.{hint}",
         ErrorCode.MODEL_MISSING,
     )
-
-
-def is_reward_model(folder: Path) -> bool:
-    """Whether the model in ``folder`` scores a text, and does not continue it."""
-    with load_errors(folder):
-        config: JsonObject = msgspec.json.decode((folder / "config.json").read_bytes())
-        return any(name.endswith("ForSequenceClassification") for name in config.get("architectures") or ())
 
 
 @contextmanager

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from agentmill.schemas.chat import to_template
 from agentmill.schemas.records.rows import Message, RowTokens, SampledTurn
 from agentmill.schemas.templates.rendering import TemplateError, unsaid
-from agentmill.trainers.chat_template import renderer, shield_control_tokens
+from agentmill.schemas.templates.shielding import shield_control_tokens
+from agentmill.trainers.chat_template import control_tokens, renderer
 from agentmill.trainers.tokenization import (
     IGNORED,
     Conversation,
@@ -46,7 +47,7 @@ def encode_row(row: Conversation, tokenizer: Any) -> list[tuple[Sequence[Message
         if places is not None:
             messages = with_loss_at(row.messages[: segment.turns[-1].message + 1], sampled)
             tools = msgspec.json.decode(row.tools) if row.tools else None
-            controls = shield_control_tokens(messages, tools, tokenizer).count
+            controls = shield_control_tokens(messages, tools, control_tokens(tokenizer)).count
             whole.append((messages, encode_segment(row.row_id, segment, messages, places, controls)))
             # A message has its loss once, though later segments show it again as context.
             rest -= sampled

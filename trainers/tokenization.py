@@ -17,13 +17,8 @@ from agentmill.schemas.chat import to_template
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.rows import Message, RowTokens
 from agentmill.schemas.templates.rendering import Render, Rendered, Segment, TemplateError, as_one, texts
-from agentmill.trainers.chat_template import (
-    ShieldedConversation,
-    chat_template,
-    renderer,
-    shield_control_tokens,
-    text_ids,
-)
+from agentmill.schemas.templates.shielding import ShieldedConversation, shield_control_tokens
+from agentmill.trainers.chat_template import chat_template, control_tokens, renderer, text_ids
 
 IGNORED = -100
 """The label of a token without loss."""
@@ -150,7 +145,7 @@ def _encoded(
         tools = msgspec.json.decode(functions) if functions else None
     except (msgspec.DecodeError, RecursionError) as error:
         raise RowError("damaged_tools", f"the tools of the row are no JSON: {error}") from error
-    shield = shield_control_tokens(messages, tools, tokenizer)
+    shield = shield_control_tokens(messages, tools, control_tokens(tokenizer))
     rendered = render(shield.messages, shield.tools, chat_template(tokenizer))
     result: list[tuple[Sequence[Message], Encoded]] = []
     for each in rendered if isinstance(rendered, list) else [rendered]:

@@ -14,7 +14,7 @@ from agentmill.pipelines.chaos.device import Device
 from agentmill.pipelines.chaos.faults import FAULTS, Scene, wake
 from agentmill.pipelines.operators.task_step import TaskStep
 from agentmill.pipelines.processes.identity import words_of
-from agentmill.pipelines.recipes.plan import Step
+from agentmill.pipelines.recipes.step import Step
 
 GRACE_S = 60.0
 """Workers of a launcher that was killed end within this time."""

@@ -5,19 +5,33 @@ from __future__ import annotations
 import click
 
 from agentmill.pipelines.operators.registry import KINDS, described
-from agentmill.pipelines.terminal.console import answer, answers, example, table
+from agentmill.pipelines.recipes.shipped import RecipeCard, recipe_cards
+from agentmill.pipelines.terminal.console import Row, answer, answers, example, say, table
+
+RECIPES = "recipes"
 
 
-@click.command(name="list", epilog=example("agentmill list", "agentmill list operators"))
+@click.command(name="list", epilog=example("agentmill list", "agentmill list operators", "agentmill list recipes"))
 @click.argument("kind", metavar="KIND", required=False)
-@answers(dict[str, dict[str, str]])
+@answers(dict[str, dict[str, str]], list[RecipeCard])
 def list_(kind: str | None, as_json: bool) -> None:
     """List what can be named in a recipe, with a line on each.
 
     KIND is one of operators, environments, generators, policies, strategies, verifiers, views, pair_views,
-    family_views, formats, dialects. Without KIND all of them are listed.
+    family_views, formats, dialects. Without KIND all of them are listed. With the KIND recipes it lists the recipes
+    that can be run by their names, with the paper that each follows and how far it was tried.
     """
+    if kind == RECIPES:
+        answer(recipe_cards(), show_recipes, as_json)
+        return
     answer({each: described(each) for each in ([kind] if kind else KINDS)}, show, as_json)
+
+
+def show_recipes(cards: list[RecipeCard]) -> None:
+    """Print the recipes for people."""
+    rows: list[Row] = [[card.name, card.paper or "-", card.steps, card.status] for card in cards]
+    table(RECIPES, ["name", "paper", "steps", "status"], rows)
+    say("status data: its data half was run without a model; whole: all of it was run; run one: agentmill run NAME")
 
 
 def show(found: dict[str, dict[str, str]]) -> None:

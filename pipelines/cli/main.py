@@ -108,6 +108,13 @@ COMMANDS = {
         "agentmill.pipelines.cli.report:report",
         "Sum up a run on one page: counts, success, models compared, costs.",
     ),
+    "plan": (
+        "agentmill.pipelines.cli.recipes:plan",
+        "Show what a recipe may take at most: episodes, calls, tokens, dollars.",
+    ),
+    "show": ("agentmill.pipelines.cli.recipes:show", "Show a recipe in its long form."),
+    "diff": ("agentmill.pipelines.cli.recipes:diff", "Show how two recipes differ, step by step."),
+    "new": ("agentmill.pipelines.cli.recipes:new", "Write a recipe to start from."),
     "list": ("agentmill.pipelines.cli.list:list_", "List what can be named in a recipe."),
     "check": ("agentmill.pipelines.cli.check:check", "Check a run or a table, or plug-ins against their contract."),
     "chaos": (

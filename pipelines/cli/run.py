@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import sys
+from collections.abc import Callable, Mapping
 from itertools import chain
 from pathlib import Path
+from typing import Any, Literal, TypeVar, cast
 
 import click
 import msgspec
 
 from agentmill.pipelines.recipes.grammar import read_recipe
+from agentmill.pipelines.recipes.parts import Part
 from agentmill.pipelines.recipes.plan import Plan, make_plan
 from agentmill.pipelines.recipes.precheck import check_dry
+from agentmill.pipelines.recipes.preview import preview as in_small
+from agentmill.pipelines.recipes.runner import RECIPE as RECIPE_FILE
 from agentmill.pipelines.recipes.runner import RETRY_ABOVE, SUMMARY, RunResult, run_plan
 from agentmill.pipelines.recipes.summary import (
     MEASURE_COLUMNS,
@@ -41,6 +47,34 @@ RETRY = click.option(
 )
 
 
+PREVIEW = click.option(
+    "--preview",
+    metavar="N",
+    type=click.IntRange(min=2),
+    help="Run the recipe in small, with N environments, tasks and inputs, into RUN-preview.",
+)
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def part_options(command: F) -> F:
+    """Give a command the options that choose a part of a recipe; it gets them as ``part``."""
+
+    @functools.wraps(command)
+    def with_part(*args: Any, only: Literal["data"] | None, until: str | None, skip: str | None, **others: Any) -> Any:
+        names = tuple(name.strip() for name in (skip or "").split(",") if name.strip())
+        return command(*args, part=Part(only=only, until=until, skip=names), **others)
+
+    only = "Leave out trainings, evaluations, and what depends on trained models."
+    options = (
+        click.option("--only", type=click.Choice(["data"]), help=only),
+        click.option("--until", metavar="STEP", help="Leave out all steps after this one."),
+        click.option("--skip", metavar="STEP[,STEP]", help="Leave out these steps; their tables are read if there."),
+    )
+    for option in reversed(options):
+        with_part = option(with_part)
+    return cast(F, with_part)
+
+
 class PlannedStep(msgspec.Struct, frozen=True, kw_only=True):
     """A step that a run would take: ``reads`` are the outputs and entries of ``data`` that it works on."""
 
@@ -52,7 +86,8 @@ class PlannedStep(msgspec.Struct, frozen=True, kw_only=True):
 class Planned(msgspec.Struct, frozen=True, kw_only=True):
     """What ``--dry-run`` tells of a recipe: all the steps of a run into ``run_dir``, in their order.
 
-    ``missing`` is what this machine lacks for them; ``unchecked`` is what only a run asks, over the network.
+    ``missing`` is what this machine lacks for them; ``unchecked`` is what only a run asks, over the network;
+    ``left_out`` are steps that would not be run, with reasons.
     """
 
     name: str
@@ -61,29 +96,41 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
     steps: list[PlannedStep]
     missing: list[str] = []
     unchecked: list[str] = []
+    left_out: dict[str, str] = {}
 
 
 @click.command(
     epilog=example(
         "agentmill run configs/quickstart.yaml --dry-run",
         "agentmill run configs/quickstart.yaml seed=1 run_dir=runs/seed-1",
+        "agentmill run eto --only data models.actor='{policy: expert, mistakes: 0.3}'",
     )
 )
 @click.argument("recipe", metavar="RECIPE", type=click.Path(path_type=Path))
 @OVERRIDES
 @REPLACE
 @RETRY
+@part_options
+@PREVIEW
 @click.option("--dry-run", is_flag=True, help="Check the recipe and list its steps; start nothing.")
 @answers(RunResult, Planned)
 def run(
-    recipe: Path, overrides: tuple[str, ...], replace: bool, retry_dropped: bool | None, dry_run: bool, as_json: bool
+    recipe: Path,
+    overrides: tuple[str, ...],
+    replace: bool,
+    retry_dropped: bool | None,
+    part: Part,
+    preview: int | None,
+    dry_run: bool,
+    as_json: bool,
 ) -> None:
-    """Run a recipe: a chain of stages in one YAML file.
+    """Run a recipe: a chain of stages in one YAML file, or one of agentmill list recipes by its name.
 
     What is finished is skipped, so the same command goes on after an interrupt. KEY=VALUE changes the recipe:
     seed=1, run_dir=runs/other, steps.3.n=4 or, by the name of a step's output, steps.tasks.n=4.
     """
-    plan = make_plan(read_recipe(recipe, overrides))
+    read = read_recipe(recipe, overrides)
+    plan = make_plan(read if preview is None else in_small(read, preview, dry=dry_run), part)
     if dry_run:
         answer(planned(plan), show_plan, as_json)
     else:
@@ -111,6 +158,7 @@ def planned(plan: Plan) -> Planned:
             reads=sorted({each.name for each in chain(*step.inputs.values())}),
         )
         for step in plan.steps
+        if step.name not in plan.left_out
     ]
     return Planned(
         name=plan.recipe.name,
@@ -119,6 +167,7 @@ def planned(plan: Plan) -> Planned:
         steps=steps,
         missing=found.missing,
         unchecked=found.unchecked,
+        left_out=plan.left_out,
     )
 
 
@@ -126,6 +175,7 @@ def show_plan(plan: Planned) -> None:
     """Print the steps of a plan."""
     rows = [[step.name, step.operator, ", ".join(step.reads) or "-"] for step in plan.steps]
     table(f"{plan.name}: {len(rows)} steps, into {plan.run_dir}", ["step", "operator", "reads"], rows)
+    say_left_out(plan.left_out)
     for line in plan.missing:
         log(f"warning: this machine cannot run it: {line}")
     for line in plan.unchecked:
@@ -135,7 +185,9 @@ def show_plan(plan: Planned) -> None:
 def show_finish(finish: RunResult) -> None:
     """Print what a run made, where it lies, and what to try next."""
     summary = finish.summary
-    if not finish.made:
+    if not finish.made and finish.left_out:
+        log(f"nothing to do: the {len(summary.stages)} steps that were asked for were done before")
+    elif not finish.made:
         log(f"nothing to do: all {len(summary.stages)} steps of {summary.name} were done before")
     table(f"{summary.name} (seed {summary.seed})", stage_columns(summary), [*stage_rows(summary), *total_rows(summary)])
     if selections := selection_rows(summary):
@@ -148,13 +200,28 @@ def show_finish(finish: RunResult) -> None:
         table("evaluation", MEASURE_COLUMNS, measure_rows(summary))
         for line in evaluation_lines(summary):
             say(line)
+    say_left_out(finish.left_out)
     say()
-    show_where(summary)
+    show_where(summary, is_whole=not finish.left_out)
 
 
-def show_where(summary: Summary) -> None:
+def say_left_out(left_out: Mapping[str, str]) -> None:
+    """Print the steps that are not run, those of one reason together."""
+    by_reason: dict[str, list[str]] = {}
+    for name, reason in left_out.items():
+        by_reason.setdefault(reason, []).append(name)
+    for reason, names in by_reason.items():
+        say(f"left out ({reason}): {', '.join(names)}")
+
+
+def show_where(summary: Summary, is_whole: bool) -> None:
     """Print where things lie, and the next commands."""
-    say(f"Everything is in {summary.run_dir}; tables in {summary.run_dir}/STAGE/data/*.parquet,")
-    say(f"this summary in {summary.run_dir}/{SUMMARY}. What to try next:")
+    where = f"Everything is in {summary.run_dir}; tables in {summary.run_dir}/STAGE/data/*.parquet"
+    if is_whole:
+        say(f"{where},")
+        say(f"this summary in {summary.run_dir}/{SUMMARY}. What to try next:")
+    else:
+        say(f"{where}.")
+        say(f"The run is not finished; the rest: agentmill run {summary.run_dir}/{RECIPE_FILE}. What to try next:")
     for command in next_commands(summary):
         say(f"  {command}")

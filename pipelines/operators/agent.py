@@ -7,7 +7,8 @@ from typing import Any
 
 from agentmill.pipelines.operators.memory import Imagine
 from agentmill.pipelines.operators.registry import OPERATORS
-from agentmill.pipelines.operators.rollout import Acting, TreeSearch
+from agentmill.pipelines.operators.rollout import Acting
+from agentmill.pipelines.operators.tree_search import TreeSearch
 from agentmill.schemas.config import validate
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError, near_match

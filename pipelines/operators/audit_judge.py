@@ -28,6 +28,7 @@ from agentmill.pipelines.calibration import (
     kappa,
     kappa_text,
 )
+from agentmill.pipelines.operators.bounds import Bounds, Rows
 from agentmill.pipelines.operators.lookup import Shards
 from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames, expect, tables_of
 from agentmill.pipelines.operators.run_context import RunContext
@@ -114,6 +115,11 @@ class AuditJudge(TaskStep):
         if self.trajectories:
             expect(reads, TRAJECTORIES, "Trajectory")
         return "Calibration"
+
+    def bounds(self, rows: Mapping[str, Rows], models: Mapping[str, ModelConfig]) -> Bounds:
+        """As ``Operator.bounds``: it writes no rows."""
+        del models
+        return Bounds(reads=rows[OF].n, rows=Rows(n=0))
 
     def annotation_needs(self) -> Iterator[AnnotationNeed]:
         """The names that are given, in the tables of their roles."""

@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 
 from agentmill.pipelines.engine.errors import dead_letter
 from agentmill.pipelines.engine.operation import AnyOperation, Result, Unit
+from agentmill.pipelines.operators.bounds import Most, Rows, least, mapped, product
 from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames, expect
 from agentmill.pipelines.operators.rollout import Acting
 from agentmill.pipelines.operators.rollout_operation import Actors, Rollout, SideTables
@@ -50,6 +51,26 @@ class Branch(FilterParameters, Acting, BranchStrategy):
         if self.given is not None and self.teacher is not None:
             raise ValueError("`given` and `teacher` exclude each other: both take the first turn")
         return self
+
+    def pieces(self, rows: Mapping[str, Rows]) -> Most:
+        """The branches of a trajectory with as many turns as it can have."""
+        turns = rows["of"].turns
+        points = 1 if self.turns in ("last", "first_error", "after_branch") else turns
+        if self.turns == "even":
+            points = least(turns, self.n)
+        if self.turns == "every":
+            points = mapped(turns, lambda n: -(-n // (self.n or 1)))
+        return product(points, self.k, len(self.edits))
+
+    def calls_of_piece(self, turns: Most) -> dict[str, Most]:
+        """The teacher takes the first turn, if there is one; a given one costs nothing.
+
+        Recorded turns cost nothing either, but the actor goes on where none is left.
+        """
+        first = 0 if self.given is not None or self.teacher is not None else 1
+        more = 0 if self.depth == 1 else mapped(turns, lambda n: n - 1)
+        own = None if more is None else first + more
+        return {"actor": own, "teacher": 1 if self.teacher is not None else 0, **self._summaries(turns)}
 
     def writes(self, reads: Mapping[str, Sequence[str]]) -> str:
         """Trajectories, from trajectories."""

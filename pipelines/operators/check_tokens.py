@@ -9,9 +9,9 @@ from pydantic import Field
 
 from agentmill.pipelines.engine.operation import AnyOperation, Blamed, Result, RowOperation, Unit
 from agentmill.pipelines.operators.operator import Inputs, Operator, StepContext, TableNames, expect
-from agentmill.pipelines.operators.quality import load_tokenizer
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.records.verdict import Verdict
+from agentmill.schemas.templates.folder_tokenizer import load_tokenizer
 from agentmill.synthesis.token_check import NAME, Codec, check_tokens
 
 

@@ -20,6 +20,7 @@ from pydantic import Field, model_validator
 from agentmill.pipelines.evaluation import METHOD, episodes_of, measure, paired_difference
 from agentmill.pipelines.operators.agent import DEFAULT, OPERATOR, agent, collect
 from agentmill.pipelines.operators.annotations import check_constrained
+from agentmill.pipelines.operators.bounds import Asked, Bounds, Rows, most, sum_asked, total
 from agentmill.pipelines.operators.operator import Inputs, Name, StepContext, TableNames, expect
 from agentmill.pipelines.operators.rollout import Acting
 from agentmill.pipelines.operators.run_context import RunContext
@@ -126,6 +127,23 @@ class Evaluate(TaskStep):
                 playing.check_models(self.roles(name, models))
             except UserError as error:
                 raise UserError(f"models.{name}: {error}", error.code) from error
+
+    def bounds(self, rows: Mapping[str, Rows], models: Mapping[str, ModelConfig]) -> Bounds:
+        """As ``Operator.bounds``: each model plays each split, and writes no table."""
+        found = [self._agent(play).bounds(rows, self.roles(play.model, models)) for play in self.runs()]
+        by_role: dict[str, list[Asked]] = {}
+        for play, bounds in zip(self.runs(), found, strict=True):
+            for role, asked in bounds.asked.items():
+                by_role.setdefault(play.model if role == ACTOR else f"rollout/{role}", []).append(asked)
+        asked_of_roles = {role: sum_asked(each) for role, each in by_role.items()}
+        reads, episodes = total(each.reads for each in found), total(each.episodes for each in found)
+        return Bounds(
+            reads=reads,
+            rows=Rows(n=0),
+            episodes=episodes,
+            asked=asked_of_roles,
+            factors={"episodes": episodes, "turns": most(each.rows.turns for each in found)},
+        )
 
     def wants_admissible(self) -> str | None:
         """As ``Operator.wants_admissible``, of ``constrained`` models or of the rollout."""

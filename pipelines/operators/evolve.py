@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, ClassVar, Literal
 
+import msgspec
 from pydantic import Field
 
 from agentmill.pipelines.engine.operation import AnyOperation, AsyncOperation, Blamed, Result, Unit
+from agentmill.pipelines.operators.bounds import Bounds, Rows, mapped
 from agentmill.pipelines.operators.lookup import Lookup
 from agentmill.pipelines.operators.operator import Inputs, Operator, StepContext, TableNames, expect, tables_of
 from agentmill.pipelines.operators.propose import gather, generator_for, result_of
+from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.task import EnvironmentSpec, Task
 from agentmill.synthesis.environments.environment import EnvError
-from agentmill.synthesis.generators.generator import TaskGenerator
+from agentmill.synthesis.generators.generator import MOST_LONGER, TaskGenerator, turns_of_plan
 
 Direction = Literal["easier", "harder"]
 
@@ -38,6 +41,14 @@ class Evolve(Operator):
         """Tasks, from tasks."""
         expect(reads, "environments", "EnvironmentSpec")
         return expect(reads, "of", "Task")
+
+    def bounds(self, rows: Mapping[str, Rows], models: Mapping[str, ModelConfig]) -> Bounds:
+        """As ``Operator.bounds``: the variants of each task, of which harder ones are longer."""
+        del models
+        made = rows["of"].times(self.n * len(set(self.directions)))
+        plan = mapped(made.plan, lambda actions: actions + MOST_LONGER)
+        longer = msgspec.structs.replace(made, plan=plan, turns=mapped(plan, turns_of_plan))
+        return Bounds(reads=made.n, rows=made if "harder" not in self.directions else longer)
 
     def provenance_config(self, context: StepContext) -> JsonObject:
         """As ``Operator.provenance_config``, with the seed that holds."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, cast
+from typing import Annotated, Any, ClassVar, cast
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from agentmill.pipelines.engine.operation import AnyOperation, Result, Unit
 from agentmill.pipelines.operators.annotations import COLUMNS, AnnotationIndex, check_annotation_needs, unasked_notes
@@ -23,6 +23,13 @@ NEAR = "near."
 """Before the field of a condition: trajectories that lack it, and, with the nearest field after it, have that."""
 
 
+def in_conditions(given: Any) -> Any:
+    """``success`` and ``failure`` as the condition that other steps mean by them."""
+    if given in ("success", "failure"):
+        return [{"verdict": "check_outcome", "passed": given == "success"}]
+    return given
+
+
 class Filter(Operator):
     """A selection per trajectory: kept if all conditions hold, else dropped for the first that does not."""
 
@@ -35,7 +42,10 @@ class Filter(Operator):
     labels: TableNames | None = Field(default=None, description="tables of labels of them")
     values: TableNames | None = Field(default=None, description="tables of values of them")
     quality: TableNames | None = Field(default=None, description="tables of counts of them, made by quality")
-    where: list[Condition] = Field(min_length=1, description="conditions on verdicts, labels and fields; all must hold")
+    where: Annotated[list[Condition], BeforeValidator(in_conditions)] = Field(
+        min_length=1,
+        description="success, failure, or conditions on verdicts, labels and fields, which must all hold",
+    )
     name: str = Field(default="filter", description="what the selection is called")
 
     def writes(self, reads: Mapping[str, Sequence[str]]) -> str:

@@ -9,6 +9,7 @@ import msgspec
 from pydantic import Field, model_validator
 
 from agentmill.pipelines.engine.operation import AnyOperation, Result, Unit
+from agentmill.pipelines.operators.bounds import Most
 from agentmill.pipelines.operators.branch import Branching
 from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames, expect
 from agentmill.pipelines.operators.rollout import Acting
@@ -52,6 +53,10 @@ class Inject(FilterParameters, InjectStrategy, Acting):
         if self.policy is None and given is not None:
             raise ValueError(f"`{given}` goes with `then: actor`; no model is asked where recorded turns follow")
         return self
+
+    def calls_of_piece(self, turns: Most) -> dict[str, Most]:
+        """The turns after the error, where a model takes them."""
+        return {"actor": turns if self.policy is not None else 0}
 
     def draws(self) -> tuple[str, int]:
         """Several trajectories of one differ in their errors, whoever goes on."""

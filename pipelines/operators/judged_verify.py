@@ -1,17 +1,20 @@
-"""Verification by models: the verdicts of judges, as many trajectories at a time as their servers take."""
+"""Verification by models, judges or a scorer: as many trajectories at a time as their servers take."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
+import msgspec
 from pydantic import Field, field_validator
 
 from agentmill.pipelines.engine.operation import AnyOperation, AsyncOperation, Blamed, Result, Unit
+from agentmill.pipelines.operators.bounds import Bounds, Rows, asked_of, product
 from agentmill.pipelines.operators.lookup import Lookup
 from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames
 from agentmill.pipelines.operators.verify import LABELS, Verify, no_task, verdict_measures
-from agentmill.pipelines.serving.models import ModelConfig
+from agentmill.pipelines.serving.models import ModelConfig, check_tokenizer_known
+from agentmill.pipelines.serving.served_model import ServedModel
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.record import JsonObject
@@ -20,7 +23,8 @@ from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.records.verdict import Verdict
 from agentmill.synthesis.policies import make_policies
 from agentmill.synthesis.policies.policy import Policy, PolicySettings, exhausted
-from agentmill.synthesis.rollouts.call_budget import Budget, Metered, tokens_of
+from agentmill.synthesis.policies.reward_model import SCORER
+from agentmill.synthesis.rollouts.call_budget import Budget, metered_policy, tokens_of
 from agentmill.synthesis.verifiers.judging import Judge, Panel, judge_name
 from agentmill.synthesis.verifiers.verifier import ModelVerifier, findings
 
@@ -28,16 +32,80 @@ ROLE = "judge"
 """Judges have the roles ``judge1``, ``judge2`` …, in the order of the recipe."""
 
 
-class JudgedVerify(Verify):
-    """Verdicts of models on each trajectory."""
+class ModelVerify(Verify):
+    """Verdicts on each trajectory by a verifier that asks models."""
 
     incidental: ClassVar[Sequence[str]] = ("window",)
+
+    window: int | None = Field(default=None, ge=1, description="trajectories in flight per worker")
+
+    def model_verifier(self) -> ModelVerifier:
+        """The verifier with its parameters."""
+        made = self.verifier()
+        assert isinstance(made, ModelVerifier)
+        return made
+
+    def settings(self, models: Mapping[str, ServedModel]) -> dict[str, PolicySettings]:
+        """How the models are asked, by role."""
+        return {role: model.settings(self.sampling(role)) for role, model in models.items()}
+
+    def seed_of(self, context: StepContext) -> int:
+        """The seed that answers derive from."""
+        return context.seed
+
+    def bounds(self, rows: Mapping[str, Rows], models: Mapping[str, ModelConfig]) -> Bounds:
+        """As ``Verify.bounds``, with what each model is asked of each trajectory."""
+        found, verifier = super().bounds(rows, models), self.model_verifier()
+        read, judges = rows["of"], self.policies()
+        answers = product(read.n, verifier.most_answers(read.turns, len(judges)))
+        return msgspec.structs.replace(
+            found,
+            # Verdicts or labels on single steps are as many as there are steps.
+            rows=Rows() if verifier.writes_labels else found.rows,
+            asked=asked_of(models, dict.fromkeys(judges, answers), self.sampling, self.scorer_roles),
+            factors={"of": read.n},
+        )
+
+    def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
+        """The verdicts."""
+        window = self.window or max((model.window for model in context.models.values()), default=1)
+        return Judging(
+            self.model_verifier(),
+            self.lookup(inputs, "tasks", Task),
+            self.settings(context.models),
+            self.seed_of(context),
+            window,
+        )
+
+
+class ScoredVerify(ModelVerify):
+    """The scores of a reward model."""
+
+    model_roles: ClassVar[Mapping[str, str]] = {SCORER: SCORER}
+    scorer_roles: ClassVar[Sequence[str]] = (SCORER,)
+    tokenizers: ClassVar[Sequence[str]] = ("tokenizer",)
+
+    scorer: str = Field(description="the reward model: an entry of models, or the name of a step that trained it")
+    tokenizer: str | None = Field(
+        default=None, description="folder with the tokenizer of a model behind endpoints; else that of the model"
+    )
+
+    def check_models(self, models: Mapping[str, ModelConfig]) -> None:
+        """Raises ``UserError`` where it is not clear what tokens the model reads."""
+        check_tokenizer_known(models[SCORER], self.tokenizer)
+
+    def settings(self, models: Mapping[str, ServedModel]) -> dict[str, PolicySettings]:
+        """How the reward model is asked."""
+        return {role: model.scorer_settings(self.tokenizer) for role, model in models.items()}
+
+
+class JudgedVerify(ModelVerify):
+    """Verdicts of models on each trajectory."""
 
     judges: TableNames | None = Field(default=None, description="the models that judge: one, or several as a jury")
     temperature: float = Field(default=0.0, ge=0, description="of the judges, before that of the model")
     max_tokens: int = Field(default=1024, ge=1, description="per answer, before that of the model")
     seed: int | None = Field(default=None, description="by default derived from that of the run")
-    window: int | None = Field(default=None, ge=1, description="trajectories in flight per worker")
 
     @field_validator("judges")
     @classmethod
@@ -49,12 +117,6 @@ class JudgedVerify(Verify):
     def policies(self) -> dict[str, str]:
         """The judges, by the place in the recipe."""
         return {f"{ROLE}{number}": name for number, name in enumerate(self.judges or (), 1)}
-
-    def model_verifier(self) -> ModelVerifier:
-        """The verifier with its parameters."""
-        made = self.verifier()
-        assert isinstance(made, ModelVerifier)
-        return made
 
     def writes(self, reads: Mapping[str, Sequence[str]]) -> str:
         """As ``Verify.writes``. Raises ``UserError``, also for judges that are missing, or that nothing is asked of."""
@@ -82,14 +144,11 @@ class JudgedVerify(Verify):
         """As ``Operator.provenance_config``, with the seed that holds."""
         given = super().provenance_config(context)
         given.pop("judges", None)  # they are among the models
-        return {**given, "seed": context.seed if self.seed is None else self.seed}
+        return {**given, "seed": self.seed_of(context)}
 
-    def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
-        """The verdicts."""
-        settings = {role: model.settings(self.sampling(role)) for role, model in context.models.items()}
-        seed = context.seed if self.seed is None else self.seed
-        window = self.window or max((model.window for model in context.models.values()), default=1)
-        return Judging(self.model_verifier(), self.lookup(inputs, "tasks", Task), settings, seed, window)
+    def seed_of(self, context: StepContext) -> int:
+        """The seed that is given, or that of the step."""
+        return context.seed if self.seed is None else self.seed
 
 
 class Judging(AsyncOperation[Trajectory, Verdict]):
@@ -137,7 +196,7 @@ class Judging(AsyncOperation[Trajectory, Verdict]):
         if task is None and self._tasks is not None:
             return [no_task(self.name, input_id, record)]
         budget = self._budgets[input_id] = Budget(None, None)
-        judges = [Judge(judge_name(each), Metered(each, role, budget)) for role, each in self._policies.items()]
+        judges = [Judge(judge_name(each), metered_policy(each, role, budget)) for role, each in self._policies.items()]
         found = findings(self._verifier, record, await self._verifier.judge(task, record, Panel(judges, self._seed)))
         del self._budgets[input_id]
         sides = {LABELS: found.labels} if found.labels else {}

@@ -14,10 +14,13 @@ import pyarrow.compute as pc
 from pydantic import Field
 
 from agentmill.pipelines.engine.operation import AnyOperation, Blamed, Result, RowOperation, Unit
+from agentmill.pipelines.operators.bounds import Bounds, mapped, product
+from agentmill.pipelines.operators.bounds import Rows as RowBounds
 from agentmill.pipelines.operators.lookup import ids_of
 from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames, expect, tables_of
 from agentmill.pipelines.operators.selection import FilterParameters, TrajectoryFilter, left_out
 from agentmill.pipelines.operators.verify import LABELS, unscored_notes, verdict_measures
+from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.record_kinds import ANNOTATION_ROLES
@@ -109,6 +112,12 @@ class Labeller(FilterParameters):
             expect(reads, role, "Trajectory")
         self.check_filter_needs(reads)
         return "Verdict"
+
+    def bounds(self, rows: Mapping[str, RowBounds], models: Mapping[str, ModelConfig]) -> Bounds:
+        """As ``Operator.bounds``: a verdict on the whole and on each turn."""
+        del models
+        read = rows["of"]
+        return Bounds(reads=read.n, rows=RowBounds(n=product(read.n, mapped(read.turns, lambda n: n + 1))))
 
     def annotations(self) -> Sequence[str]:
         """Its verdicts."""

@@ -9,6 +9,7 @@ import msgspec
 from pydantic import Field, model_validator
 
 from agentmill.pipelines.engine.operation import AnyOperation, Blamed
+from agentmill.pipelines.operators.bounds import Most, for_words
 from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames, expect, tables_of
 from agentmill.pipelines.operators.rollout import Episodes
 from agentmill.pipelines.operators.rollout_operation import Actors, Rollout, SideTables
@@ -149,6 +150,11 @@ class Imagine(FilterParameters, Episodes, ImagineStrategy):
             )
         self.check_filter_needs(reads)
         return super().writes(reads)
+
+    def calls_of_piece(self, turns: Most) -> dict[str, Most]:
+        """The writing of a run, and its repairs."""
+        del turns
+        return {"actor": for_words(1 + self.repairs)}
 
     def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
         """The runs."""

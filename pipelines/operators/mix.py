@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import msgspec
 from pydantic import Field, model_validator
@@ -16,12 +16,15 @@ from pydantic import Field, model_validator
 from agentmill.pipelines.engine import stop
 from agentmill.pipelines.engine.operation import AnyOperation, Blamed, Result, RowOperation, Unit, key_of
 from agentmill.pipelines.mixture import Mixture, Pool, draw, largest, shares
+from agentmill.pipelines.operators.bounds import Bounds, product
+from agentmill.pipelines.operators.bounds import Rows as RowBounds
 from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames, expect, tables_of
 from agentmill.pipelines.operators.quality import counter
 from agentmill.pipelines.operators.quotas import SIDE_ROLES, Quota, QuotaValues, check_quotas
 from agentmill.pipelines.operators.row_texts import copies_of, texts_to_count
 from agentmill.pipelines.operators.selection import FilterParameters, SelectionOperation, kept_notes
 from agentmill.pipelines.quality import Count
+from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError, near_match
 from agentmill.schemas.record_kinds import ANNOTATION_ROLES, TRAINING_ROWS
@@ -100,6 +103,18 @@ class Mix(FilterParameters):
             raise ValueError("`short: allow` needs `size`; without one nothing can fall short of it")
         return self
 
+    def naming_rounds(self, rounds: Mapping[str, Sequence[str]]) -> Self:
+        """As ``Operator.naming_rounds``; the rounds of a name share its weight equally."""
+        named = super().naming_rounds(rounds)
+        if self.weights is None:
+            return named
+        weights = {
+            each: weight / len(rounds.get(name, [name]))
+            for name, weight in self.weights.items()
+            for each in rounds.get(name, [name])
+        }
+        return named.model_copy(update={"weights": weights})
+
     def writes(self, reads: Mapping[str, Sequence[str]]) -> str:
         """Rows of the same kind; selections, of trajectories."""
         record = expect(reads, "from", "Trajectory", *TRAINING_ROWS)
@@ -122,15 +137,24 @@ class Mix(FilterParameters):
         check_quotas(self.quotas, record, reads)
         return "Selection" if record == "Trajectory" else record
 
+    def bounds(self, rows: Mapping[str, RowBounds], models: Mapping[str, ModelConfig]) -> Bounds:
+        """As ``Operator.bounds``: each row as often as it may come."""
+        del models
+        read = rows["from"].n
+        return Bounds(reads=read, rows=RowBounds(n=product(read, self.repeat)))
+
     def annotations(self) -> Sequence[str]:
         """Its selections."""
         return [self.name]
 
     def check_inputs(self, inputs: Inputs) -> None:
-        """Raises ``UserError`` for a table without rows, and for more rows than there are."""
+        """Raises ``UserError`` for a table without rows that has a share, and for more rows than there are.
+
+        Where all rows of all tables are taken, an empty one changes nothing, and is warned of.
+        """
         counts = [table.manifest.counts.written for table in tables_of(inputs, "from")]
         empty = [name for name, count in zip(self.from_, counts, strict=False) if not count]
-        if empty and self.short == "refuse":
+        if empty and self.short == "refuse" and (self.weights is not None or self.size is not None):
             raise UserError(
                 f"mix: {', '.join(empty)} holds no rows, so there is nothing of it to mix\n"
                 "leave the table out of `from`, or see why its step made nothing",
@@ -175,6 +199,8 @@ class Mix(FilterParameters):
         total, unit = sum(sizes), "rows" if self.tokenizer is None else "tokens"
         parts = (f"{name} {size:,} ({size / max(total, 1):.1%})" for name, size in zip(self.from_, sizes, strict=True))
         notes = [*super().notes(manifest), f"{total:,} {unit}: {', '.join(parts)}"]
+        without = [name for name, size in zip(self.from_, sizes, strict=True) if not size]
+        notes += [f"warning: nothing of {name} is in it" for name in without]
         notes += [f"warning: `size: {self.size}` asks for {each}; shares differ" for each in self.missing(sizes)]
         return [*notes, *(kept_notes(manifest) if manifest.record == "Selection" else ())]
 

@@ -9,7 +9,9 @@ from typing import ClassVar, Self
 from pydantic import Field
 
 from agentmill.pipelines.engine.operation import AnyOperation, Blamed, Result, RowOperation, Unit
+from agentmill.pipelines.operators.bounds import Bounds, Rows
 from agentmill.pipelines.operators.operator import Inputs, Operator, StepContext
+from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.pipelines.sources import hub
 from agentmill.pipelines.sources.files import RawFile, find
 from agentmill.pipelines.sources.hub import keep_plan, kept_plan
@@ -82,6 +84,11 @@ class Normalize(Operator, Profile):
         elif kept_plan(self._decisive()) is None:
             with hub_errors(", ".join(self._addresses())):
                 self._files()
+
+    def bounds(self, rows: Mapping[str, Rows], models: Mapping[str, ModelConfig]) -> Bounds:
+        """As ``Operator.bounds``: how many records the files hold is not known."""
+        del rows, models
+        return Bounds(reads=None, rows=Rows())
 
     def seeds(self, context: StepContext) -> list[Record]:
         """The parts of the files."""

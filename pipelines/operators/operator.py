@@ -16,6 +16,7 @@ import msgspec
 from pydantic import BeforeValidator, Field
 
 from agentmill.pipelines.engine.operation import AnyOperation
+from agentmill.pipelines.operators.bounds import Bounds, Rows
 from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.pipelines.serving.served_model import ServedModel
 from agentmill.schemas.conditions import AnnotationNeed, annotation_needs
@@ -69,6 +70,9 @@ class Operator(Config):
     model_roles: ClassVar[Mapping[str, str]] = {}
     """The roles of the models it uses, and the fields that name them."""
 
+    scorer_roles: ClassVar[Sequence[str]] = ()
+    """The roles of models that score text; all others write it."""
+
     sides: ClassVar[Sequence[str]] = ()
     """Tables that it writes besides its own: entries of ``SIDES``, which later steps know as ``NAME/SIDE``."""
 
@@ -81,6 +85,12 @@ class Operator(Config):
     result: ClassVar[str] = MANIFEST_NAME
     """The file in its folder that is there when it is finished."""
 
+    counted: ClassVar[Sequence[str]] = ()
+    """The fields that say how many rows it makes, or how long it trains: a preview of a recipe lowers them."""
+
+    defaults_taken: ClassVar[Sequence[str]] = ()
+    """Roles of tables that a default of the recipe fills though the operator can do without them."""
+
     incidental: ClassVar[Sequence[str]] = ()
     """Fields that change how fast the table is made, never what is in it."""
 
@@ -92,6 +102,19 @@ class Operator(Config):
     def names_of(self, field: str) -> list[str]:
         """The tables that a field names."""
         return list(getattr(self, field) or ())
+
+    def naming_rounds(self, rounds: Mapping[str, Sequence[str]]) -> Self:
+        """The same operator with ``rounds``, names such as ``explored@all``, replaced by those of the tables they mean.
+
+        So names and tables are one to one.
+        """
+        named = {field: getattr(self, field) for field in self.table_roles}
+        changed = {
+            field: [each for name in names for each in rounds.get(name, [name])]
+            for field, names in named.items()
+            if isinstance(names, list)
+        }
+        return self.model_copy(update=changed)
 
     def policies(self) -> dict[str, str]:
         """The models it uses, by role, as the recipe calls them; roles that are not given are left out."""
@@ -124,6 +147,15 @@ class Operator(Config):
     def runs_code(self) -> bool:
         """Whether the step itself, apart from environments, runs foreign code, for which it needs the sandbox."""
         return False
+
+    def bounds(self, rows: Mapping[str, Rows], models: Mapping[str, ModelConfig]) -> Bounds:
+        """What a step of it reads, writes and asks of ``models`` at most, given the ``rows`` of its inputs by role.
+
+        By default it writes a row for each row of its primary tables, and asks nothing.
+        """
+        del models
+        read = rows.get(self.primary, Rows())
+        return Bounds(reads=read.n, rows=read)
 
     def pinned(self, revisions: MutableMapping[str, str]) -> Self:
         """The same operator with whatever it names that may change elsewhere at one revision.
@@ -165,6 +197,8 @@ class Operator(Config):
         hidden = {*self.table_roles, *self.incidental, *self.model_roles.values(), *chain(*sampling.values())}
         parameters = self.model_dump(mode="json", by_alias=True, exclude=hidden)
         models = {role: context.models[role].identity(given) for role, given in sampling.items()}
+        for role in models.keys() & set(self.scorer_roles):
+            del models[role]["sampling"]  # it samples nothing
         return {**parameters, **({"models": models} if models else {})}
 
     def sampling(self, role: str) -> JsonObject:

@@ -10,16 +10,19 @@ from pydantic import Field, field_validator
 
 from agentmill.pipelines.engine.errors import dead_letter
 from agentmill.pipelines.engine.operation import AnyOperation, AsyncOperation, Blamed, Result, Unit
+from agentmill.pipelines.operators.bounds import Bounds, Most, Rows
 from agentmill.pipelines.operators.operator import Inputs, Operator, StepContext, TableNames, expect
+from agentmill.pipelines.operators.spec_env import HELD_OUT, TRAIN
 from agentmill.pipelines.operators.splits import check_held_out, falls_in
+from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.task import EnvironmentSpec, Task
 from agentmill.schemas.tables import Table, read_columns
 from agentmill.synthesis.generators import TASK_GENERATORS
-from agentmill.synthesis.generators.generator import GenerationError, TaskGenerator
+from agentmill.synthesis.generators.generator import GenerationError, TaskGenerator, turns_of_plan
 
-HELD_OUT = "held_out"
-"""The split of environments whose tasks are all held out."""
+HELD_OUT_TASKS, HELD_OUT_ENVIRONMENTS = "held_out_tasks", "held_out_environments"
+"""The splits of tasks that are set aside: of environments that are trained on, and of others."""
 
 
 class Propose(Operator):
@@ -28,6 +31,8 @@ class Propose(Operator):
     primary: ClassVar[str] = "of"
     verb: ClassVar[str | None] = "synthesize"
     table_roles: ClassVar[Sequence[str]] = ("of",)
+
+    counted: ClassVar[Sequence[str]] = ("n",)
 
     of: TableNames = Field(description="tables of environments")
     n: int = Field(default=8, ge=1, description="tasks per environment")
@@ -50,6 +55,20 @@ class Propose(Operator):
     def provenance_config(self, context: StepContext) -> JsonObject:
         """As ``Operator.provenance_config``, with the seed that holds."""
         return {**super().provenance_config(context), "seed": self._seed(context)}
+
+    def bounds(self, rows: Mapping[str, Rows], models: Mapping[str, ModelConfig]) -> Bounds:
+        """As ``Operator.bounds``: the tasks of each environment, in their splits."""
+        del models
+        read = rows["of"]
+        n: Most = None if read.n is None else read.n * self.n
+        splits: dict[str | None, int] | None = None
+        if read.splits is not None:
+            unseen = read.splits.get(HELD_OUT, 0) * self.n
+            others = sum(read.splits.values()) * self.n - unseen
+            aside = sum(falls_in(number, self.held_out) for number in range(others))
+            splits = {TRAIN: others - aside, HELD_OUT_TASKS: aside, HELD_OUT_ENVIRONMENTS: unseen}
+        plan = max(2, self.plan_length[1])
+        return Bounds(reads=n, rows=Rows(n=n, splits=splits, turns=turns_of_plan(plan), plan=plan))
 
     def check_inputs(self, inputs: Inputs) -> None:
         """A share that is held out must be one task or more, of all environments together."""
@@ -114,9 +133,9 @@ class Proposal(AsyncOperation[EnvironmentSpec, Task]):
 
     def _split(self, spec: EnvironmentSpec, number: int) -> str:
         if spec.split == HELD_OUT:
-            return "held_out_environments"
+            return HELD_OUT_ENVIRONMENTS
         held_out = self._held_out and falls_in(self._first[spec.environment_id] + number, self._held_out)
-        return "held_out_tasks" if held_out else "train"
+        return HELD_OUT_TASKS if held_out else TRAIN
 
 
 def generator_for(family: str, made: dict[str, TaskGenerator], options: Mapping[str, Any]) -> TaskGenerator:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import msgspec
 from pydantic import Field
@@ -15,13 +14,9 @@ from agentmill.pipelines.operators.operator import Inputs, Operator, StepContext
 from agentmill.pipelines.quality import Count, quality, texts_of
 from agentmill.pipelines.sensitive.findings import counts, findings
 from agentmill.pipelines.sensitive.patterns import Sort
-from agentmill.schemas.error_codes import ErrorCode
-from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.records.verdict import Quality as QualityRow
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
+from agentmill.schemas.templates.folder_tokenizer import load_tokenizer
 
 
 class Quality(Operator):
@@ -89,19 +84,3 @@ def counter(folder: str) -> Count:
         return [len(each.ids) for each in tokenizer.encode_batch(list(texts), add_special_tokens=False)]
 
     return count
-
-
-def load_tokenizer(folder: str) -> Tokenizer:
-    """The tokenizer of a model. Raises ``UserError`` if there is none in ``folder``."""
-    from tokenizers import Tokenizer
-
-    path = Path(folder) / "tokenizer.json"
-    if not path.is_file():
-        raise UserError(
-            f"tokenizer: there is no {path}; expected the folder of a transformers model or tokenizer",
-            ErrorCode.TOKENIZER_MISSING,
-        )
-    tokenizer = Tokenizer.from_file(str(path))
-    # The file may set a truncation, and every count would end there.
-    tokenizer.no_truncation()
-    return tokenizer

@@ -33,8 +33,10 @@ class Operators(Registry["type[Operator]"]):
             from agentmill.pipelines.operators import judged_verify, verify
             from agentmill.synthesis.verifiers.verifier import ModelVerifier
 
-            judged = issubclass(loaded, ModelVerifier)
-            return verify.operator_of(loaded, judged_verify.JudgedVerify if judged else verify.Verify)
+            if not issubclass(loaded, ModelVerifier):
+                return verify.operator_of(loaded)
+            asking = judged_verify.ScoredVerify if loaded.asks_scorer else judged_verify.JudgedVerify
+            return verify.operator_of(loaded, asking)
         if self[name] == STRATEGIES.get(name):
             from agentmill.pipelines.operators import rollout
 
@@ -72,7 +74,7 @@ OPERATORS = Operators(
         "inject": "agentmill.pipelines.operators.inject:Inject",
         "memory": "agentmill.pipelines.operators.memory:Memory",
         "mix": "agentmill.pipelines.operators.mix:Mix",
-        "multi_agent": "agentmill.pipelines.operators.rollout:MultiAgent",
+        "multi_agent": "agentmill.pipelines.operators.multi_agent:MultiAgent",
         "normalize": "agentmill.pipelines.operators.normalize:Normalize",
         "pick": "agentmill.pipelines.operators.pick:Pick",
         "propose": "agentmill.pipelines.operators.propose:Propose",
@@ -90,7 +92,7 @@ OPERATORS = Operators(
         "train_kto": "agentmill.pipelines.operators.train:TrainKto",
         "train_reward": "agentmill.pipelines.operators.train:TrainReward",
         "train_sft": "agentmill.pipelines.operators.train:TrainSft",
-        "tree_search": "agentmill.pipelines.operators.rollout:TreeSearch",
+        "tree_search": "agentmill.pipelines.operators.tree_search:TreeSearch",
         "unpaired": "agentmill.pipelines.operators.training_rows:Unpaired",
         "wrap_env": "agentmill.pipelines.operators.wrap_env:WrapEnv",
     },

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self
 from pydantic import Field, model_validator
 
 from agentmill.pipelines.engine.operation import AnyOperation
+from agentmill.pipelines.operators.bounds import Most, Rows, for_words, product
 from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames, expect, tables_of
 from agentmill.pipelines.operators.rollout import Episodes
 from agentmill.pipelines.operators.rollout_operation import Actors, Rollout, SideTables
@@ -47,6 +48,27 @@ class Revise(Episodes, ReviseStrategy):
     def draws(self) -> tuple[str, int]:
         """The episodes of level step; later attempts of level episode have another prompt."""
         return "attempts", self.attempts if self.level == "step" else 1
+
+    def pieces(self, rows: Mapping[str, Rows]) -> Most:
+        """One chain of attempts; on level step as many episodes."""
+        del rows
+        return self.attempts if self.level == "step" else 1
+
+    def episodes_of_piece(self, turns: Most) -> Most:
+        """The attempts of a chain."""
+        del turns
+        return 1 if self.level == "step" else self.attempts
+
+    def calls_of_piece(self, turns: Most) -> dict[str, Most]:
+        """With the feedback on each attempt, or on level step on each turn."""
+        attempts = self.episodes_of_piece(turns)
+        calls = {role: product(attempts, n) for role, n in super().calls_of_piece(turns).items()}
+        feedback = for_words(turns if self.level == "step" else attempts)
+        if self.feedback == "critic":
+            calls["critic"] = feedback
+        if self.feedback == "self":
+            calls["actor"] = None if calls["actor"] is None or feedback is None else calls["actor"] + feedback
+        return calls
 
     def writes(self, reads: Mapping[str, Sequence[str]]) -> str:
         """Trajectories, from tasks."""

@@ -4,41 +4,52 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Self, cast
+from typing import ClassVar, cast
 
 import msgspec
 from pydantic import Field, create_model, model_validator
 
 from agentmill.pipelines.engine.operation import AnyOperation
 from agentmill.pipelines.operators.annotations import check_constrained
+from agentmill.pipelines.operators.bounds import (
+    Bounds,
+    Most,
+    Rows,
+    asked_of,
+    for_words,
+    least,
+    mapped,
+    most,
+    of_share,
+    product,
+)
 from agentmill.pipelines.operators.lookup import Lookup
 from agentmill.pipelines.operators.operator import Inputs, Operator, StepContext, TableNames, expect, tables_of
-from agentmill.pipelines.operators.rollout_operation import NODES, Actors, Rollout, SideTables
+from agentmill.pipelines.operators.rollout_operation import Actors, Rollout, SideTables
 from agentmill.pipelines.operators.selection import SelectionParameters
 from agentmill.pipelines.operators.splits import check_chosen
-from agentmill.pipelines.serving.models import ModelConfig
+from agentmill.pipelines.serving.models import SAMPLED, ModelConfig
+from agentmill.pipelines.serving.served_model import ServedModel
 from agentmill.schemas.error_codes import ErrorCode
-from agentmill.schemas.errors import UserError, near_match
-from agentmill.schemas.records.manifest import Manifest
+from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.task import EnvironmentSpec, Task
 from agentmill.schemas.records.verdict import TaskSelection
-from agentmill.schemas.views.view import Unused
+from agentmill.synthesis.policies.policy import PolicySettings
+from agentmill.synthesis.policies.reward_model import SCORER
 from agentmill.synthesis.rollouts.parameters import EpisodeParameters
-from agentmill.synthesis.rollouts.roles import NotInTask
-from agentmill.synthesis.rollouts.step import ACTOR
 from agentmill.synthesis.rollouts.strategy import Strategy
-from agentmill.synthesis.strategies.multi_agent import MultiAgent as MultiAgentStrategy
 from agentmill.synthesis.strategies.sample import Sample
-from agentmill.synthesis.strategies.tree_search import UNSCORED
-from agentmill.synthesis.strategies.tree_search import TreeSearch as TreeSearchStrategy
+from agentmill.synthesis.strategies.search.search import CRITIC
 
 EXPERT = "expert"
-SAMPLED = ("openai", "vllm")
-"""The policies whose turns are sampled."""
-
-HELPERS = ("summarizer", "critic")
+HELPERS = ("summarizer", CRITIC, SCORER)
 """Roles that take no turn."""
+
+
+def is_planner(model: ModelConfig) -> bool:
+    """Whether a model is an expert that never errs: it keeps to its plan, and writes no words."""
+    return model.policy == EXPERT and model.mistakes is None
 
 
 class Acting(EpisodeParameters, Operator):
@@ -76,7 +87,7 @@ class Acting(EpisodeParameters, Operator):
 
         Also for an expert that is to answer without tools: it knows actions, and no words.
         """
-        if isinstance(self, Sample) and self.tools == "none" and models["actor"].policy == EXPERT:
+        if isinstance(self, Sample) and self.tools == "none" and is_planner(models["actor"]):
             raise UserError(
                 f"`tools: none` asks for an answer in words, and the expert {self.policy!r} has none: "
                 "name a model as `policy`",
@@ -101,6 +112,66 @@ class Acting(EpisodeParameters, Operator):
         """The parameter that lets a model act several times on the same prompt, and how often."""
         return "k", getattr(self, "k", 1)
 
+    def bounds(self, rows: Mapping[str, Rows], models: Mapping[str, ModelConfig]) -> Bounds:
+        """As ``Operator.bounds``: the pieces of each record that is played, each of so many episodes."""
+        read = rows[self.primary]
+        played = of_share(read.of_split(self.split), self.share)
+        turns = self.most_turns(rows, models.get("actor"))
+        pieces, of_a_piece = self.pieces(rows), self.episodes_of_piece(turns)
+        inputs, episodes = product(played, mapped(pieces, lambda n: max(1, n))), product(played, pieces, of_a_piece)
+        splits = None if self.split is None or episodes is None else {self.split: episodes}
+        per_record = msgspec.structs.replace(read.times(product(pieces, of_a_piece)), turns=turns, plan=None)
+        made = per_record if splits is None else msgspec.structs.replace(per_record, splits=splits)
+        calls = {role: product(played, pieces, n) for role, n in self.calls_of_piece(turns).items()}
+        return Bounds(
+            reads=inputs,
+            rows=msgspec.structs.replace(made, n=episodes),
+            sides={side: Rows(n=product(inputs, self.side_rows(turns))) for side in self.sides},
+            episodes=episodes,
+            asked=asked_of(models, calls, self.sampling, self.scorer_roles),
+            factors={self.primary: played, "attempts": pieces, "episodes": of_a_piece, "turns": turns},
+        )
+
+    def pieces(self, rows: Mapping[str, Rows]) -> Most:
+        """The most pieces that the strategy plans for one record."""
+        del rows
+        return int(getattr(self, "k", 1))
+
+    def episodes_of_piece(self, turns: Most) -> Most:
+        """The most episodes of one piece, each of so many ``turns``."""
+        del turns
+        return 1
+
+    def side_rows(self, turns: Most) -> Most:
+        """The most rows of a side table for one piece."""
+        del turns
+        return None
+
+    def calls_of_piece(self, turns: Most) -> dict[str, Most]:
+        """The most calls of models by role for one piece: a turn of an episode each, and what is summed up."""
+        return {"actor": turns, **self._summaries(turns)}
+
+    def _summaries(self, turns: Most) -> dict[str, Most]:
+        """The calls of who sums up turns, or writes notes, before each turn."""
+        if self.context not in ("fold", "notes"):
+            return {}
+        # A context that is still too long is summed up again with half as many turns left.
+        calls = product(for_words(turns), self.keep_turns.bit_length() + 1)
+        return {"actor" if self.summarizer is None else "summarizer": calls}
+
+    def most_turns(self, rows: Mapping[str, Rows], actor: ModelConfig | None) -> Most:
+        """The most turns of an episode: those that are given, those of the tasks, for a planner those of its plan.
+
+        Where another agent went no plan is known, and the turns of an episode that is gone on from are repeated.
+        """
+        if getattr(self, "tools", "all") == "none":
+            return 1
+        tasks = rows["tasks"]
+        limit = self.max_turns or tasks.turns
+        if self.primary != "tasks":
+            return most([rows[self.primary].turns, limit])
+        return least(limit, tasks.plan if actor is not None and is_planner(actor) else None)
+
     def wants_admissible(self) -> str | None:
         """As ``Operator.wants_admissible``."""
         return "constrain: admissible" if self.constrain == "admissible" else None
@@ -123,7 +194,9 @@ class Acting(EpisodeParameters, Operator):
 
         Raises ``UserError`` where nobody could write the notes.
         """
-        if self.context == "notes" and self.summarizer is None and context.models["actor"].config.policy == EXPERT:
+        # Where recorded turns follow, nobody acts.
+        actor = context.models.get("actor")
+        if self.context == "notes" and self.summarizer is None and actor is not None and is_planner(actor.config):
             raise UserError(
                 f"the expert {self.policy!r} acts and cannot write: name a `summarizer` for `context: notes`",
                 ErrorCode.NEEDS_ANOTHER_KEY,
@@ -133,12 +206,16 @@ class Acting(EpisodeParameters, Operator):
     def actors(self, context: StepContext) -> Actors:
         """Who acts on what."""
         return Actors(
-            policies={role: model.settings(self.sampling(role)) for role, model in context.models.items()},
+            policies={role: self.settings(role, model) for role, model in context.models.items()},
             split=self.split,
             share=self.share,
             seed=self._seed(context),
             round=context.round,
         )
+
+    def settings(self, role: str, model: ServedModel) -> PolicySettings:
+        """How a model is asked in its role."""
+        return model.settings(self.sampling(role))
 
     def strategy(self) -> Strategy:
         """The strategy with its parameters."""
@@ -209,85 +286,3 @@ class Expert(Episodes, Sample):
     strategy_type: ClassVar[type[EpisodeParameters]] = Sample
 
     policy: str = Field(default="expert", description="an entry of models whose policy is an expert")
-
-
-class MultiAgent(Episodes, MultiAgentStrategy):
-    """Episodes of several agents: planner and actor, actor and critic, agent and simulated user, specialists."""
-
-    strategy_type: ClassVar[type[EpisodeParameters]] = MultiAgentStrategy
-
-    policy: str = Field(description="the model that plays all roles without one in `models`")
-    models: dict[str, str] = Field(default={}, description="models of roles that have their own, by role")
-
-    @model_validator(mode="after")
-    def _known_roles(self) -> Self:
-        names = [role.name for role in self.roles]
-        for name in self.models:
-            if name == ACTOR:
-                raise ValueError(f"`models` names {name!r}, whose model is `policy`")
-            if name not in names:
-                known = ", ".join(names)
-                raise ValueError(f"`models` names {name!r}; the `roles` are {known}.{near_match(name, names)}")
-        return self
-
-    def policies(self) -> dict[str, str]:
-        """The models by role; those without one of their own are played by that of the actor."""
-        return {**super().policies(), **self.models}
-
-    def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
-        """The episodes."""
-        strategy, tables = self.strategy(), self.side_tables(inputs)
-        assert isinstance(strategy, MultiAgentStrategy)
-        return MultiAgentRollout(context.operator, strategy, tables, self.actors(context), self.window_of(context))
-
-
-class MultiAgentRollout(Rollout):
-    """As ``Rollout``; a task without what an agent should know in it is dropped as one input."""
-
-    def __init__(
-        self, name: str, strategy: MultiAgentStrategy, tables: SideTables, actors: Actors, window: int
-    ) -> None:
-        super().__init__(name, strategy, tables, actors, window)
-        self._roles = strategy.roles
-
-    def refused(self, record: Any) -> Unused | None:
-        """Also a task without what one of the agents should know."""
-        try:
-            for role in self._roles:
-                role.knowledge(record)
-        except NotInTask as error:
-            return Unused(error.reason, str(error))
-        return super().refused(record)
-
-
-class TreeSearch(Episodes, TreeSearchStrategy):
-    """Search trees: the runs that end in them, and a table of nodes with visits, Q and priors."""
-
-    strategy_type: ClassVar[type[EpisodeParameters]] = TreeSearchStrategy
-    model_roles: ClassVar[Mapping[str, str]] = {**Acting.model_roles, "critic": "critic"}
-    sides: ClassVar[Sequence[str]] = (NODES,)
-
-    critic: str | None = Field(default=None, description="the model that scores states, for value: critic")
-    window: int | None = Field(default=None, ge=1, description="trees in flight per worker")
-
-    @model_validator(mode="after")
-    def _a_critic_to_ask(self) -> Self:
-        if (self.critic is None) == (self.value == "critic"):
-            raise ValueError("`critic` names the model for `value: critic`; give both or none")
-        return self
-
-    def draws(self) -> tuple[str, int]:
-        """The turns from one state, or else trees."""
-        return ("branching", self.branching) if self.branching > 1 else super().draws()
-
-    def notes(self, manifest: Manifest) -> list[str]:
-        """A warning where the critic left states without a score."""
-        unscored, nodes = manifest.metrics.get(f"tree_{UNSCORED}", 0), manifest.metrics.get("nodes", 0)
-        if not unscored:
-            return []
-        return [f"warning: the critic gave no score that can be read for {unscored:,.0f} of {nodes:,.0f} states"]
-
-    def window_of(self, context: StepContext) -> int:
-        """As many trees as keep the servers as busy as episodes would: each tree asks for several turns at once."""
-        together = self.branching if self.window is None else 1
-        return max(1, super().window_of(context) // together)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from agentmill.pipelines.engine.operation import Blamed, RowOperation
 from agentmill.pipelines.operators.annotations import AnnotationIndex, check_annotation_needs, unasked_notes
 from agentmill.pipelines.operators.lineage import Lineage
 from agentmill.pipelines.operators.operator import Inputs, Operator, StepContext, TableNames, expect, tables_of
 from agentmill.pipelines.operators.selection_tables import Selected, SelectionTables, check_overlap
-from agentmill.schemas.conditions import AnnotationNeed
+from agentmill.schemas.conditions import AnnotationNeed, Condition
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.record_kinds import ANNOTATION_ROLES
@@ -117,7 +117,12 @@ class SelectionParameters(Operator):
         return Selected(tables, self.selections, of)
 
 
-Where = Literal["all", "success", "failure"]
+Where = Annotated[
+    Annotated[Literal["all", "success", "failure"], Tag("literal[where]")]
+    | Annotated[list[Condition], Tag("list[Condition]")],
+    # By what is given, so that a mistake in a condition is shown as one.
+    Discriminator(lambda given: "list[Condition]" if isinstance(given, list) else "literal[where]"),
+]
 
 
 class FilterParameters(SelectionParameters):
@@ -130,17 +135,30 @@ class FilterParameters(SelectionParameters):
     labels: TableNames | None = Field(default=None, description="tables of labels of them or their steps")
     values: TableNames | None = Field(default=None, description="tables of values of them or their steps")
     quality: TableNames | None = Field(default=None, description="tables of counts of them, made by quality")
-    where: Where = Field(default="all", description="which trajectories, by the verdict")
+    where: Where = Field(
+        default="all",
+        description="which trajectories: all, success or failure by the verdict, or conditions on annotations",
+    )
     verdict: str = Field(
         default="check_outcome", description="the verdict that where asks: whether it passed, not its score"
     )
 
     @model_validator(mode="after")
     def _verdicts_where_asked(self) -> FilterParameters:
-        if self.where != "all" and not self.verdicts:
-            raise ValueError(f"`where: {self.where}` needs `verdicts`")
-        if self.where == "all" and "verdict" in self.model_fields_set:
-            raise ValueError(f"`verdict: {self.verdict}` is asked by `where: success` or `failure`; `all` asks nothing")
+        if self.where in ("success", "failure"):
+            if not self.verdicts:
+                raise ValueError(f"`where: {self.where}` needs `verdicts`")
+            return self
+        if "verdict" in self.model_fields_set:
+            raise ValueError(f"`verdict: {self.verdict}` is asked by `where: success` or `failure` alone; leave it out")
+        field = next((each.field for each in self.where if isinstance(each, Condition) and each.field), None)
+        if field is not None:
+            raise ValueError(
+                f"`where` asks the field {field!r} here, and only annotations can be asked; select by fields in a step"
+                " `filter`, and name it in `selections`"
+            )
+        if self.where == []:
+            raise ValueError("`where` is empty; give conditions, or leave it out")
         return self
 
     def check_filter_needs(self, reads: Mapping[str, Sequence[str]]) -> None:
@@ -154,7 +172,7 @@ class FilterParameters(SelectionParameters):
     def annotation_needs(self) -> Iterator[AnnotationNeed]:
         """As ``Operator.annotation_needs``, with the verdict that ``where`` asks."""
         yield from super().annotation_needs()
-        if self.where != "all" and self.verdicts:
+        if isinstance(self.where, str) and self.where != "all" and self.verdicts:
             yield AnnotationNeed(f"where: {self.where}", "verdict", self.verdict)
 
     def notes(self, manifest: Manifest) -> list[str]:
@@ -170,6 +188,10 @@ class FilterParameters(SelectionParameters):
         records = (Selection,) if self.primary == "tasks" else (Selection, TaskSelection)
         selected = self.selected(inputs, trajectories, *records)
         return TrajectoryFilter(self.where, self.verdict, AnnotationIndex(inputs), selected)
+
+
+NO_FIELDS = Trajectory(trajectory_id="", content=[])
+"""What conditions on annotations alone are asked of."""
 
 
 class TrajectoryFilter:
@@ -210,6 +232,11 @@ class TrajectoryFilter:
         if self._selected is not None and (refusal := self._selected.refusal(trajectory_id)):
             raise refusal
         if self._where == "all":
+            return annotations
+        if isinstance(self._where, list):
+            failed = next((each for each in self._where if not each.holds(NO_FIELDS, annotations)), None)
+            if failed is not None:
+                raise Unused(str(failed), f"the condition on {failed} does not hold")
             return annotations
         verdict = annotations.verdict(self._verdict)
         if verdict is None or verdict.passed is None:

@@ -10,8 +10,10 @@ import msgspec
 from pydantic import Field, field_validator, model_validator
 
 from agentmill.pipelines.engine.operation import AnyOperation, AsyncOperation, Blamed, Result, Unit, identity
+from agentmill.pipelines.operators.bounds import Bounds, Rows, asked_of
 from agentmill.pipelines.operators.operator import Inputs, Operator, StepContext
 from agentmill.pipelines.operators.splits import check_held_out, falls_in
+from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.schemas.errors import UserError, near_match
 from agentmill.schemas.ids import derive_seed
 from agentmill.schemas.records.record import JsonObject, Record
@@ -22,6 +24,9 @@ from agentmill.synthesis.generators.inspirations import built_in, read_inspirati
 from agentmill.synthesis.policies import make_policy
 from agentmill.synthesis.policies.policy import Policy, PolicySettings, exhausted
 
+TRAIN, HELD_OUT = "train", "held_out"
+"""The splits of environments: those whose tasks are trained on, and those whose tasks are all held out."""
+
 
 class SpecEnv(Operator):
     """Environments proposed from inspiration texts, by a grammar or by a model."""
@@ -30,6 +35,7 @@ class SpecEnv(Operator):
     verb: ClassVar[str | None] = "synthesize"
     table_roles: ClassVar[Sequence[str]] = ()
     model_roles: ClassVar[Mapping[str, str]] = {"generator": "policy"}
+    counted: ClassVar[Sequence[str]] = ("n",)
     incidental: ClassVar[Sequence[str]] = ("inspiration", "window")
 
     family: str = Field(default="pddl", description="the family of the environments")
@@ -78,6 +84,17 @@ class SpecEnv(Operator):
         del reads
         return frozenset([self.family])
 
+    def bounds(self, rows: Mapping[str, Rows], models: Mapping[str, ModelConfig]) -> Bounds:
+        """As ``Operator.bounds``: each proposal is asked for once, and for each of its repairs."""
+        del rows
+        aside = sum(falls_in(number, self.held_out) for number in range(self.n))
+        calls = {"generator": self.n * (1 + self.repairs)}
+        return Bounds(
+            reads=self.n,
+            rows=Rows(n=self.n, splits={TRAIN: self.n - aside, HELD_OUT: aside}),
+            asked=asked_of(models, calls, self.sampling),
+        )
+
     def seeds(self, context: StepContext) -> list[Record]:
         """The inspirations, as many of them as are needed."""
         del context
@@ -114,7 +131,7 @@ class Proposals(msgspec.Struct, frozen=True, kw_only=True):
 
     def split(self, number: int) -> str:
         """The split of a proposal."""
-        return "held_out" if falls_in(number, self.held_out) else "train"
+        return HELD_OUT if falls_in(number, self.held_out) else TRAIN
 
 
 class Specification(AsyncOperation[Inspiration, EnvironmentSpec]):

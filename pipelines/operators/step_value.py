@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 
 from agentmill.pipelines.engine.operation import AnyOperation, Blamed, Result, RowOperation, Unit
 from agentmill.pipelines.operators.annotations import AnnotationIndex
+from agentmill.pipelines.operators.bounds import Bounds, Rows, product
 from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames, expect, tables_of
 from agentmill.pipelines.operators.selection import FilterParameters, TrajectoryFilter, left_out
 from agentmill.pipelines.operators.step_estimates import (
@@ -21,6 +22,7 @@ from agentmill.pipelines.operators.step_estimates import (
     check_finished,
 )
 from agentmill.pipelines.operators.trajectory_index import TrajectoryIndex
+from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.schemas.record_kinds import ANNOTATION_ROLES
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.records.verdict import Value
@@ -85,6 +87,12 @@ class StepValue(FilterParameters):
     def annotations(self) -> Sequence[str]:
         """Its values."""
         return [self.name]
+
+    def bounds(self, rows: Mapping[str, Rows], models: Mapping[str, ModelConfig]) -> Bounds:
+        """As ``Operator.bounds``: a value for each turn."""
+        del models
+        read = rows["of"]
+        return Bounds(reads=read.n, rows=Rows(n=product(read.n, read.turns)))
 
     def check_inputs(self, inputs: Inputs) -> None:
         """See that the branches were played to their end. Raises ``UserError``."""

@@ -15,6 +15,7 @@ import msgspec
 from pydantic import Field
 
 from agentmill.pipelines.engine.provenance import Provenance, changed, provenance
+from agentmill.pipelines.operators.bounds import Bounds, Rows
 from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames, expect
 from agentmill.pipelines.operators.run_context import RunContext
 from agentmill.pipelines.operators.task_step import StepResult, TaskStep
@@ -43,7 +44,7 @@ MODEL = "Model"
 """What a training writes, in the place of the name of a record."""
 
 REWARD_MODEL = "RewardModel"
-"""What the training of a reward model writes: it scores text, so no later step can act with it."""
+"""What the training of a reward model writes: later steps score text with it, and none can act with it."""
 
 TRAININGS = "trainings"
 RECORD = TRAINING_RECORD
@@ -62,6 +63,7 @@ class Training(TaskStep, TrainConfig):
     """What is written, in the place of the name of a record."""
 
     result: ClassVar[str] = RECORD
+    counted: ClassVar[Sequence[str]] = ("max_steps",)
     primary: ClassVar[str] = "rows"
     table_roles: ClassVar[Sequence[str]] = ("rows",)
     model_roles: ClassVar[Mapping[str, str]] = {"model": "model"}
@@ -78,6 +80,11 @@ class Training(TaskStep, TrainConfig):
         """A model."""
         expect(reads, "rows", *self.records)
         return self.makes
+
+    def bounds(self, rows: Mapping[str, Rows], models: Mapping[str, ModelConfig]) -> Bounds:
+        """As ``Operator.bounds``: it writes no rows, and asks nothing."""
+        del models
+        return Bounds(reads=rows["rows"].n, rows=Rows(n=0))
 
     def provenance_config(self, context: StepContext) -> JsonObject:
         """What is given, with the seed that holds and the models it uses."""

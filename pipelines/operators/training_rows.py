@@ -13,17 +13,20 @@ from pydantic import Field, create_model, model_validator
 
 from agentmill.pipelines.engine import stop
 from agentmill.pipelines.engine.operation import AnyOperation, Blamed, Result, RowOperation, Unit
+from agentmill.pipelines.operators.bounds import Bounds, product
+from agentmill.pipelines.operators.bounds import Rows as RowBounds
 from agentmill.pipelines.operators.lineage import Lineage
 from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames, expect, tables_of
 from agentmill.pipelines.operators.selection import FilterParameters, TrajectoryFilter, left_out
 from agentmill.pipelines.operators.trajectory_index import TrajectoryIndex
+from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.schemas.config import Config
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.record_kinds import ANNOTATION_ROLES
 from agentmill.schemas.records.manifest import Manifest
 from agentmill.schemas.records.record import JsonObject, Record
 from agentmill.schemas.records.trajectory import Trajectory
-from agentmill.schemas.views import pairing
+from agentmill.schemas.views import VIEWS, pairing
 from agentmill.schemas.views.pair_view import PairView
 from agentmill.schemas.views.tree_view import FamilyView, Made, Relative
 from agentmill.schemas.views.unpaired import Unpaired as UnpairedView
@@ -44,20 +47,27 @@ class Rows(FilterParameters):
     view_type: ClassVar[type[BaseView]]
 
     from_: TableNames = Field(alias="from", description="tables of trajectories")
-    split: str | None = Field(
+    as_split: str | None = Field(
         default=None, min_length=1, description="the split of the rows; by default that of their trajectories"
     )
 
     def provenance_config(self, context: StepContext) -> JsonObject:
         """As ``FilterParameters.provenance_config``; rows that keep their split are the same as ever."""
         config = super().provenance_config(context)
-        return {name: value for name, value in config.items() if name != "split" or value is not None}
+        return {name: value for name, value in config.items() if name != "as_split" or value is not None}
 
     def writes(self, reads: Mapping[str, Sequence[str]]) -> str:
         """The rows of the view, from trajectories."""
         expect(reads, "from", "Trajectory")
         self.check_filter_needs(reads)
         return self.view_type.record.__name__
+
+    def bounds(self, rows: Mapping[str, RowBounds], models: Mapping[str, ModelConfig]) -> Bounds:
+        """As ``Operator.bounds``: how many pairs there are, or corrected turns, is not known before."""
+        del models
+        read, per = rows["from"], getattr(self, "rows", None)
+        known = {"trajectory": read.n, "step": product(read.n, read.turns)}
+        return Bounds(reads=read.n, rows=RowBounds(n=known.get(str(per)) if self.view_type.name in VIEWS else None))
 
     def notes(self, manifest: Manifest) -> list[str]:
         """A warning where rows come from tasks that were set aside: who trains on them cannot be evaluated there."""
@@ -77,7 +87,7 @@ class Rows(FilterParameters):
         del context
         copies = getattr(self, "copied", "none") != "none"
         lineage = Lineage(tables_of(inputs, "from")) if copies else None
-        return Export(self.made_view(inputs), self.choice(inputs), self.split, lineage)
+        return Export(self.made_view(inputs), self.choice(inputs), self.as_split, lineage)
 
     def made_view(self, inputs: Inputs) -> Any:
         """The view, with the parameters that this step has of it."""
@@ -164,7 +174,7 @@ class Pairs(Rows):
         """The pairs."""
         del context
         contents = TrajectoryIndex(tables_of(inputs, "from"))
-        return Pairing(self.made_view(inputs), self.choice(inputs), contents, self.split)
+        return Pairing(self.made_view(inputs), self.choice(inputs), contents, self.as_split)
 
 
 class Pairing(RowOperation[Trajectory, Record]):
@@ -238,7 +248,7 @@ class Families(Rows):
         """The rows."""
         del context
         contents = TrajectoryIndex(tables_of(inputs, "from"))
-        return Telling(self.made_view(inputs), self.choice(inputs), contents, self.split)
+        return Telling(self.made_view(inputs), self.choice(inputs), contents, self.as_split)
 
 
 class Telling(RowOperation[Trajectory, Record]):

@@ -10,8 +10,10 @@ from typing import Any, ClassVar, TypeVar, cast
 from pydantic import Field, create_model
 
 from agentmill.pipelines.engine.operation import AnyOperation, Blamed, Result, RowOperation, Unit
+from agentmill.pipelines.operators.bounds import Bounds, Rows, mapped, product
 from agentmill.pipelines.operators.lookup import Lookup
 from agentmill.pipelines.operators.operator import Inputs, Operator, StepContext, TableNames, expect, tables_of
+from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.manifest import Manifest
@@ -65,6 +67,14 @@ class Verify(Operator):
         for need in self.verifier_type.needs:
             expect(reads, need, SIDE_TABLES[need][0])
         return "Verdict"
+
+    def bounds(self, rows: Mapping[str, Rows], models: Mapping[str, ModelConfig]) -> Bounds:
+        """As ``Operator.bounds``: a verdict on the whole, and one on each part."""
+        del models
+        read = rows["of"].n
+        on_steps = rows["of"].turns if getattr(self, "per_step", False) else 0
+        verdicts = product(read, mapped(on_steps, lambda n: n + len(self.annotations())))
+        return Bounds(reads=read, rows=Rows(n=verdicts), sides={side: Rows() for side in self.sides})
 
     def annotations(self) -> Sequence[str]:
         """Its verdicts: on the whole, and on what it checks apart."""

@@ -10,8 +10,10 @@ from pydantic import Field, model_validator
 
 from agentmill.pipelines.engine.errors import dead_letter
 from agentmill.pipelines.engine.operation import AnyOperation, Blamed, Result, RowOperation, Unit
+from agentmill.pipelines.operators.bounds import Bounds, Rows
 from agentmill.pipelines.operators.lookup import Lookup
 from agentmill.pipelines.operators.operator import Inputs, Operator, StepContext, TableNames, expect, tables_of
+from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.record import JsonObject
@@ -90,6 +92,11 @@ class WrapEnv(Operator):
     def provenance_config(self, context: StepContext) -> JsonObject:
         """As ``Operator.provenance_config``, with the seed that holds."""
         return {**super().provenance_config(context), "seed": self._seed(context)}
+
+    def bounds(self, rows: Mapping[str, Rows], models: Mapping[str, ModelConfig]) -> Bounds:
+        """As ``Operator.bounds``; how long the solution of a wrapped task is nobody knows before it is played."""
+        found = super().bounds(rows, models)
+        return msgspec.structs.replace(found, rows=msgspec.structs.replace(found.rows, turns=None, plan=None))
 
     def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
         """The wrapping of what the tables of ``of`` hold."""

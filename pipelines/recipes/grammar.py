@@ -34,6 +34,7 @@ from pydantic import Field, PrivateAttr
 
 from agentmill.pipelines.engine.runner import RunnerConfig
 from agentmill.pipelines.operators.operator import Name
+from agentmill.pipelines.recipes.shipped import recipe_file
 from agentmill.pipelines.recipes.short_forms import inner_steps, written_out
 from agentmill.pipelines.recipes.stopping import Until
 from agentmill.pipelines.serving.models import ModelConfig
@@ -115,11 +116,12 @@ class Fork(Config):
 
 
 def read_recipe(path: Path, overrides: Sequence[str]) -> Recipe:
-    """Read, override, write out and check the outer part of a recipe.
+    """Read, override, write out and check the outer part of a recipe: a file, or the name of a shipped one.
 
     ``agentmill.pipelines.recipes.plan`` resolves its steps. Overrides of steps come last, so that they change those of
     included files and what defaults gave.
     """
+    path = recipe_file(path)
     data = read_yaml(path)
     of_steps = [each for each in overrides if each.partition("=")[0].partition(".")[0] == "steps"]
     data = override(data, [each for each in overrides if each not in of_steps])

@@ -28,7 +28,7 @@ from agentmill.pipelines.recipes.grammar import (
     output_name,
     round_name,
 )
-from agentmill.pipelines.recipes.plan import LAST
+from agentmill.pipelines.recipes.known_models import LAST
 from agentmill.pipelines.recipes.short_forms import FORK, ITERATE
 from agentmill.pipelines.recipes.stopping import decide
 from agentmill.schemas.config import validate

@@ -5,7 +5,6 @@ Planning starts nothing and writes nothing; what it lets through can only fail f
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,36 +12,33 @@ from typing import Any
 import msgspec
 
 from agentmill.pipelines.engine.operation import SIDES
-from agentmill.pipelines.operators.annotations import Names, check_annotation_needs, check_names, families_in, names_in
+from agentmill.pipelines.operators.annotations import check_annotation_needs, check_names
 from agentmill.pipelines.operators.operator import NAME, Operator, StepContext
 from agentmill.pipelines.operators.registry import OPERATORS
-from agentmill.pipelines.operators.train import MODEL, Training
+from agentmill.pipelines.operators.train import Training
 from agentmill.pipelines.recipes.grammar import (
-    ALL,
     BEST,
     OF_A_STEP,
-    PREVIOUS,
     ROUND_NAME,
     Fork,
     Iterate,
     Recipe,
-    named_steps,
     one_of,
     output_name,
     round_name,
 )
+from agentmill.pipelines.recipes.known_models import BASE, LAST, KnownModels, check_kinds, check_trainable
+from agentmill.pipelines.recipes.known_tables import OF_ROUNDS, KnownTables, external
+from agentmill.pipelines.recipes.parts import WHOLE, Part, left_out
 from agentmill.pipelines.recipes.short_forms import FORK, ITERATE
+from agentmill.pipelines.recipes.step import Output, Step
 from agentmill.pipelines.recipes.stopping import Decision, decide
-from agentmill.pipelines.serving.models import ModelConfig
-from agentmill.pipelines.sources.hub import pinned
 from agentmill.schemas.config import validate
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError, near_match
 from agentmill.schemas.ids import derive_seed
-from agentmill.schemas.tables import Table
 from agentmill.synthesis.environments import check_admissible
 
-BASE, LAST = "base", "last"
 REVISIONS = "revisions.json"
 """The file of a run directory with the revisions of what the run reads from elsewhere."""
 
@@ -50,48 +46,11 @@ RESERVED = ("logs", "trainings")
 """Folders of a run directory that belong to no step."""
 
 
-class Output(msgspec.Struct, frozen=True):
-    """A table that a step may read; ``record`` names the type of its rows.
-
-    ``names`` are those of the annotations it holds, ``families`` those of its environments; ``None``: not known yet.
-    """
-
-    name: str
-    folder: Path
-    record: str
-    names: Names = None
-    families: frozenset[str] | None = None
-
-
-class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """A step that is ready to run. ``where`` is its place in the recipe, for messages.
-
-    ``context.seed`` is what the step uses unless its parameters have one. ``min_used`` is the least share of its inputs
-    that it has to use.
-    """
-
-    where: str
-    parameters: Operator
-    context: StepContext
-    inputs: dict[str, list[Output]]
-    models: dict[str, ModelConfig]
-    min_used: float = 0.0
-
-    @property
-    def name(self) -> str:
-        """Its name in the run."""
-        return self.context.name
-
-    @property
-    def folder(self) -> Path:
-        """The folder of what it makes."""
-        return self.context.folder
-
-
 class Plan(msgspec.Struct, frozen=True):
     """A recipe and its steps in the order they run. ``revisions`` are of what it reads from elsewhere, by name.
 
-    ``data`` are the folders of the tables that were made before; those on the Hub are downloaded.
+    ``data`` are the folders of the tables that were made before; those on the Hub are downloaded. ``left_out`` are
+    the steps that are not run, with reasons: those that are not in ``part``.
     """
 
     recipe: Recipe
@@ -99,6 +58,8 @@ class Plan(msgspec.Struct, frozen=True):
     steps: list[Step]
     revisions: dict[str, str] = {}
     data: dict[str, Path] = {}
+    part: Part = WHOLE
+    left_out: dict[str, str] = {}
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -113,11 +74,15 @@ class Place(msgspec.Struct, frozen=True):
         return Place(f"{self.where}.{where}", f"{self.prefix}{part}/", self.round if round_ is None else round_)
 
 
-def make_plan(recipe: Recipe) -> Plan:
-    """The plan of ``recipe``. Raises ``UserError`` for the first mistake in it."""
+def make_plan(recipe: Recipe, part: Part = WHOLE) -> Plan:
+    """The plan of ``recipe``, of which ``part`` is run. Raises ``UserError`` for the first mistake in it."""
     planner = Planner(recipe)
     steps = list(planner.expand(recipe.steps, Place("steps")))
-    return Plan(recipe, planner.run_dir, steps, planner.revisions, planner.data)
+    without = left_out(steps, part)
+    for name, error in planner.models.untrainable.items():
+        if name not in without:
+            raise error
+    return Plan(recipe, planner.run_dir, steps, planner.revisions, planner.data, part, without)
 
 
 class Planner:
@@ -127,13 +92,10 @@ class Planner:
         self.recipe = recipe
         self.run_dir = Path(recipe.run_dir)
         self.revisions = revisions_of(self.run_dir)
-        self._outputs = {name: external(name, path, self.revisions) for name, path in recipe.data.items()}
-        self.data = {name: output.folder for name, output in self._outputs.items()}
-        self._models = {name: {BASE: model.named(name)} for name, model in recipe.models.items()}
-        self._will_be_trained: set[str] = set()
-        self._in_the_loop: set[str] = set()
-        self._versions_named = set(re.findall(r"@([a-z]+(?:-[0-9]+)?)", msgspec.json.encode(recipe.steps).decode()))
-        self._adapters: set[str] = set()
+        made_elsewhere = {name: external(name, path, self.revisions) for name, path in recipe.data.items()}
+        self.data = {name: output.folder for name, output in made_elsewhere.items()}
+        self._tables = KnownTables(made_elsewhere)
+        self.models = KnownModels(recipe)
         self._taken: set[str] = {*RESERVED, *recipe.data}
 
     def expand(self, steps: list[dict[str, Any]], place: Place) -> Iterator[Step]:
@@ -156,16 +118,13 @@ class Planner:
             self._name(iterate.as_, place)
         folders = [f"{iterate.prefix}{round_name(number)}" for number in range(1, iterate.rounds + 1)]
         decision = self._decision(iterate, folders, place)
-        self._will_be_trained = {str(step["model"]).partition("@")[0] for step in iterate.steps if "model" in step}
-        self._in_the_loop = {name for _, name in named_steps(iterate.steps)}
-        self._forget_rounds()
+        self.models.enter_loop(iterate.steps)
+        self._tables.enter_loop(iterate.steps)
         ended = len(decision.values) if decision.stops else iterate.rounds
         for number, folder in enumerate(folders[:ended], 1):
             yield from self.expand(iterate.steps, place.below("steps", folder, number))
-        if iterate.until is not None:
-            self._note_best(decision.best)
-        self._will_be_trained = set()
-        self._in_the_loop = set()
+        self.models.leave_loop(decision if iterate.until is not None else None)
+        self._tables.leave_loop()
 
     def _decision(self, iterate: Iterate, folders: Sequence[str], place: Place) -> Decision:
         """Whether the loop has ended early, and its best round. Raises ``UserError`` if no evaluation tells."""
@@ -175,21 +134,6 @@ class Planner:
         one_of(iterate.until.step, evaluations, "evaluate step of this loop in `until.metric`:", place.where)
         return decide(iterate.until, [self.run_dir / f"{place.prefix}{folder}" for folder in folders])
 
-    def _forget_rounds(self) -> None:
-        """Tables of an earlier loop are called by their newest only, where this loop makes some of the same name."""
-        self._outputs = {
-            name: made
-            for name, made in self._outputs.items()
-            if "@" not in name or name.partition("@")[0].partition("/")[0] not in self._in_the_loop
-        }
-
-    def _note_best(self, best: int | None) -> None:
-        """After a loop ``@best`` is the model of its best round; before it is known, which is no matter, its last."""
-        for versions in (self._models[name] for name in self._will_be_trained if name in self._models):
-            version = LAST if best is None else round_name(best)
-            if version in versions:
-                versions[BEST] = versions[version]
-
     def _routes(self, given: dict[str, Any], place: Place) -> Iterator[Step]:
         """The steps of a ``fork``; what its routes make is known afterwards by the name of the route."""
         if place.round:
@@ -198,8 +142,8 @@ class Planner:
                 ErrorCode.STEPS_NESTED,
             )
         fork = validate(Fork, given, place.where)
-        before, models_before = self._outputs, self._models
-        after, models_after = dict(before), {name: dict(known) for name, known in models_before.items()}
+        tables, models = self._tables.copied(), self.models.copied()
+        tables_after, models_after = self._tables.copied(), self.models.copied()
         for route, steps in fork.routes.items():
             if route in (BASE, LAST, BEST) or ROUND_NAME.fullmatch(route):
                 raise UserError(
@@ -208,17 +152,13 @@ class Planner:
                 )
             # A route is a folder of the run, too.
             self._name(route, place)
-            self._outputs, self._models = dict(before), {name: dict(known) for name, known in models_before.items()}
+            self._tables.restore(tables)
+            self.models.restore(models)
             yield from self.expand(steps, place.below(f"routes.{route}", route))
-            # By identity: a route may make anew what was there by the same name.
-            after |= {f"{route}/{name}": made for name, made in self._outputs.items() if made is not before.get(name)}
-            for name, known in self._models.items():
-                earlier = models_before.get(name)
-                if earlier is None or known[BASE] is not earlier[BASE]:
-                    models_after[f"{route}/{name}"] = known
-                elif known.get(LAST) is not earlier.get(LAST):
-                    models_after[name][route] = known[LAST]
-        self._outputs, self._models = after, models_after
+            tables_after |= self._tables.made_in(route, tables)
+            self.models.made_in(route, models, models_after)
+        self._tables.restore(tables_after)
+        self.models.restore(models_after)
 
     def _step(self, given: dict[str, Any], place: Place) -> Step:
         """One step; what it makes is known to the steps after it."""
@@ -237,9 +177,12 @@ class Planner:
             parameters = parameters.pinned(self.revisions)
         except UserError as error:
             raise UserError(f"{where}: {error}", error.code) from error
+        inputs = {
+            role: self._tables.of_role(role, names, where, place.round) for role, names in parameters.tables().items()
+        }
         step = Step(
             where=where,
-            parameters=parameters,
+            parameters=self._one_name_a_table(parameters, where, place),
             context=StepContext(
                 operator=operator,
                 name=name,
@@ -248,13 +191,21 @@ class Planner:
                 seed=derive_seed("step", self.recipe.seed, name),
                 round=place.round,
             ),
-            inputs={role: self._tables(role, names, where, place) for role, names in parameters.tables().items()},
-            models={role: self._model(reference, where) for role, reference in parameters.policies().items()},
+            inputs=inputs,
+            models={role: self.models.named(reference, where) for role, reference in parameters.policies().items()},
             min_used=share_of(given, where),
         )
         self._refuse_inputs_inside(step)
         self._learn(step, output_name(given))
         return step
+
+    def _one_name_a_table(self, parameters: Operator, where: str, place: Place) -> Operator:
+        """The same parameters with names that mean several tables, or none, replaced by those of the tables."""
+        names = {name for named in parameters.tables().values() for name in named if name.endswith(OF_ROUNDS)}
+        if not names:
+            return parameters
+        rounds = {name: [each.name for each in self._tables.named(name, where, place.round)] for name in names}
+        return parameters.naming_rounds(rounds)
 
     def _refuse_inputs_inside(self, step: Step) -> None:
         """Raises ``UserError`` if a table of ``data`` lies where the step would write, and may remove what is there."""
@@ -283,71 +234,12 @@ class Planner:
         self._taken.add(full)
         return full
 
-    def _tables(self, role: str, names: Sequence[str], where: str, place: Place) -> list[Output]:
-        """What the names of a role refer to. Raises ``UserError`` for one that is not known, and if there is none."""
-        found = [output for name in names for output in self._named(name, where, place)]
-        if not found:
-            raise UserError(
-                f"{where}: `{role}: {', '.join(names)}` is no table in round {place.round}, which has none before it\n"
-                f"name another table with it, for example {role}: [seeds, {names[0]}]",
-                ErrorCode.UNKNOWN_NAME,
-            )
-        return found
-
-    def _named(self, name: str, where: str, place: Place) -> list[Output]:
-        """What a name refers to: the newest output of that name, an entry of ``data``, or outputs of some rounds."""
-        base, at, version = name.partition("@")
-        rounds = self._rounds_of(base)
-        if not at:
-            return [self._outputs[one_of(base, self._whole(), "table", where)]]
-        if not rounds and base not in self._in_the_loop:
-            one_of(base, self._whole(), "table", where)
-            raise UserError(
-                f"{where}: {name!r} names a round, and no iterate makes {base!r}; write {base}",
-                ErrorCode.UNKNOWN_NAME,
-            )
-        if version == ALL:
-            return list(rounds.values())
-        if version == PREVIOUS and place.round:
-            return [rounds[place.round - 1]] if place.round - 1 in rounds else []
-        known = [*map(str, rounds), ALL, *([PREVIOUS] if place.round else [])]
-        return [rounds[int(one_of(version.removeprefix("round-").lstrip("0"), known, f"round of {base!r}", where))]]
-
-    def _whole(self) -> list[str]:
-        """The names of all tables, without those of rounds."""
-        return [name for name in self._outputs if "@" not in name]
-
-    def _rounds_of(self, name: str) -> dict[int, Output]:
-        """The outputs of that name by round."""
-        start = f"{name}@"
-        return {int(each.removeprefix(start)): made for each, made in self._outputs.items() if each.startswith(start)}
-
-    def _model(self, reference: str, where: str) -> ModelConfig:
-        """The model that ``reference`` names, with the adapters that are served with it."""
-        return self._beside_adapters(self._declared_or_trained(reference, where))
-
-    def _declared_or_trained(self, reference: str, where: str) -> ModelConfig:
-        """The model that ``NAME``, ``NAME@base``, ``NAME@last`` or, after a fork, ``NAME@ROUTE`` refers to.
-
-        NAME is an entry of ``models`` or the output of a training.
-        """
-        name, _, version = reference.partition("@")
-        known = self._models[one_of(name, self._models, "model", where)]
-        version = one_of(version or BASE, {**known, LAST: None}, f"version of the model {name!r}:", where)
-        if version in known:
-            return known[version]
-        if name in self._will_be_trained:
-            return known[BASE]
-        raise UserError(
-            f"{where}: no step before this one trains {name!r}; write {name}@{BASE} for the model as declared",
-            ErrorCode.MODEL_NOT_TRAINED_YET,
-        )
-
     def _learn(self, step: Step, name: str) -> None:
         """Take note of what a step makes. Raises ``UserError`` if it cannot work on what it is given."""
         reads = {role: [output.record for output in outputs] for role, outputs in step.inputs.items()}
         try:
             record = step.parameters.writes(reads)
+            check_kinds(step)
             step.parameters.check_models(step.models)
             check_annotation_needs(step.parameters, reads)
             check_names(
@@ -363,46 +255,13 @@ class Planner:
         names = None if annotations is None else frozenset(annotations)
         families = families if record == "EnvironmentSpec" else None
         sides = [Output(f"{name}/{side}", step.folder / side, SIDES[side].__name__) for side in step.parameters.sides]
-        for each in [Output(name, step.folder, record, names, families), *sides]:
-            self._outputs[each.name] = each
-            if step.context.round:
-                self._outputs[f"{each.name}@{step.context.round}"] = each
+        self._tables.add([Output(name, step.folder, record, names, families), *sides], step.context.round)
         if isinstance(step.parameters, Training):
-            check_trainable(step)
-        if isinstance(step.parameters, Training) and record == MODEL:
-            self._note_training(step, step.parameters, name)
-
-    def _note_training(self, step: Step, training: Training, name: str) -> None:
-        """From now on what ``step`` makes is a model by its ``name``, and ``@last`` of the model that it trains."""
-        if name in self.recipe.models:
-            raise UserError(
-                f"{step.where}: {name!r} is a model of the recipe; give what is trained another name (as: …)",
-                ErrorCode.NAME_TAKEN,
-            )
-        base = self._declared_or_trained(training.model, step.where)
-        if training.keeps_adapter:
-            self._adapters.add(step.name)
-            learned = serving(base, {**base.server.lora, step.name: str(step.folder)}, step.name)
-        else:
-            learned = base.model_copy(update={"model": str(step.folder)})
-        versions = self._models[training.model.partition("@")[0]]
-        versions[LAST] = learned
-        # Adapters that can be named are served, so a round is noted only where the recipe names it.
-        if step.context.round and self._versions_named & {round_name(step.context.round), BEST}:
-            versions[round_name(step.context.round)] = learned
-        self._models[name] = {BASE: learned}
-
-    def _beside_adapters(self, config: ModelConfig) -> ModelConfig:
-        """``config`` with all adapters of its model that can be named now, so that one server serves them all."""
-        known = (each for versions in self._models.values() for each in versions.values())
-        adapters = {
-            each.adapter: each.server.lora[each.adapter]
-            for each in known
-            if each.managed and each.model == config.model and each.adapter in self._adapters
-        }
-        if not (config.managed and adapters):
-            return config
-        return serving(config, {**adapters, **config.server.lora}, config.adapter)
+            try:
+                check_trainable(step)
+            except UserError as error:
+                self.models.untrainable[step.name] = error
+            self.models.note_training(step, step.parameters, name)
 
 
 def check_families(step: Step) -> frozenset[str] | None:
@@ -420,28 +279,6 @@ def families_of(outputs: Sequence[Output]) -> frozenset[str] | None:
     """The families of all environments of some tables that are known; ``None`` if none is."""
     known = [each.families for each in outputs if each.families is not None]
     return frozenset[str]().union(*known) if known else None
-
-
-def check_trainable(step: Step) -> None:
-    """Raises ``UserError`` for a model that the training ``step`` cannot start from, or be held to."""
-    for role, reference in step.parameters.policies().items():
-        name, config = reference.partition("@")[0], step.models[role]
-        use = "be trained" if role == "model" else f"be a {role}"
-        if not config.managed:
-            expected = "expected policy: vllm with a model folder or bundled:…, and no endpoints"
-            raise UserError(f"{step.where}: model {name!r} cannot {use}; {expected}", ErrorCode.MODEL_OF_WRONG_KIND)
-        if config.adapter is not None:
-            expected = "train it without lora.merge: false, or start from its base"
-            raise UserError(
-                f"{step.where}: model {reference!r} is an adapter and cannot {use}; {expected}",
-                ErrorCode.MODEL_OF_WRONG_KIND,
-            )
-
-
-def serving(config: ModelConfig, adapters: dict[str, str], adapter: str | None) -> ModelConfig:
-    """``config`` with ``adapters`` served with its model, of which ``adapter`` acts."""
-    server = config.server.model_copy(update={"lora": adapters})
-    return config.model_copy(update={"server": server, "adapter": adapter})
 
 
 def revisions_of(run_dir: Path) -> dict[str, str]:
@@ -465,16 +302,3 @@ def share_of(given: Mapping[str, Any], where: str) -> float:
             f"{where}: min_used is {share!r}, expected a share of the inputs from 0 to 1", ErrorCode.NUMBER_OUT_OF_RANGE
         )
     return float(share)
-
-
-def external(name: str, path: str, revisions: dict[str, str]) -> Output:
-    """A table of ``data``. Raises ``UserError`` if there is none at ``path``, a folder or an address on the Hub.
-
-    ``revisions`` as for ``Operator.pinned``.
-    """
-    try:
-        table = Table.open(pinned(path, revisions))
-        record = table.record_type.__name__
-        return Output(name, table.folder, record, names_in(table), families_in(table))
-    except UserError as error:
-        raise UserError(f"data.{name}: {error}", error.code) from error

@@ -17,15 +17,16 @@ from agentmill.pipelines.doctor import sandbox
 from agentmill.pipelines.engine.provenance import check_ours
 from agentmill.pipelines.operators.task_step import TaskStep
 from agentmill.pipelines.operators.train import Training
-from agentmill.pipelines.recipes.plan import Plan, Step, families_of
-from agentmill.pipelines.serving.chat_template import chat_template, check_template
+from agentmill.pipelines.recipes.plan import Plan, families_of
+from agentmill.pipelines.recipes.step import Step
+from agentmill.pipelines.serving.chat_template import check_template
 from agentmill.pipelines.serving.endpoints import Endpoint, check_endpoint
 from agentmill.pipelines.serving.models import BUNDLED, ModelConfig, check_model, model_path
 from agentmill.pipelines.serving.vllm_command import gpu_groups
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.extras import require
-from agentmill.schemas.models import cache_folder
+from agentmill.schemas.models import cache_folder, chat_template
 from agentmill.schemas.training import TRAINING_TEMPLATE, template_text
 from agentmill.synthesis.environments import extra_of, is_sandboxed
 from agentmill.synthesis.policies.policy import api_key, header_values
@@ -77,7 +78,7 @@ def unfinished(plan: Plan, before: Mapping[str, Step] | None = None) -> list[Ste
     """The steps that have to be run; ``before`` as for ``check_run``."""
     anew: set[Path] = set()
     steps = []
-    for step in plan.steps:
+    for step in (step for step in plan.steps if step.name not in plan.left_out):
         done = (step.folder / step.parameters.result).exists()
         if done and before is not None:
             done = same(step, before.get(step.name)) and anew.isdisjoint(sources(step))

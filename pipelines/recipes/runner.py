@@ -16,9 +16,11 @@ from agentmill.pipelines.operators.run_context import RunContext
 from agentmill.pipelines.operators.selection import selection_counts
 from agentmill.pipelines.operators.task_step import TaskStep
 from agentmill.pipelines.processes.identity import locked
-from agentmill.pipelines.recipes.grammar import read_recipe
-from agentmill.pipelines.recipes.plan import REVISIONS, Plan, Step, make_plan
+from agentmill.pipelines.recipes.grammar import Recipe, read_recipe
+from agentmill.pipelines.recipes.parts import folders_of, is_made
+from agentmill.pipelines.recipes.plan import REVISIONS, Plan, make_plan
 from agentmill.pipelines.recipes.precheck import check_run
+from agentmill.pipelines.recipes.step import Step
 from agentmill.pipelines.recipes.summary import StageSummary, Summary, with_spending
 from agentmill.pipelines.serving.server_process import reap_strays
 from agentmill.pipelines.tables.dropped import refuse_few, unused_notes
@@ -35,10 +37,14 @@ RETRY_ABOVE = 0.05
 
 
 class RunResult(msgspec.Struct, frozen=True):
-    """How a run ended: its summary, and how many tables and models it made that were not there before."""
+    """How a run ended: its summary, and how many tables and models it made that were not there before.
+
+    ``left_out`` are steps of the recipe that it was not to run, with reasons.
+    """
 
     summary: Summary
     made: int
+    left_out: dict[str, str] = {}
 
 
 def run_plan(
@@ -47,6 +53,7 @@ def run_plan(
     """Run what is not done yet, and write ``recipe.yaml`` and, at the end, ``summary.json`` into the run directory.
 
     From the moment when something is made until all is done there is no summary, and the recipe is that of ``plan``.
+    A run of a part of the recipe writes none.
     ``revisions.json`` lies with them if it reads from elsewhere.
 
     A step that dropped a larger share of its inputs than ``retry_above`` for what may pass is unfinished.
@@ -60,7 +67,7 @@ def run_plan(
     check_run(plan, steps_before(plan.run_dir) if replace else None)
     with locked(plan.run_dir):
         reap_strays(plan.run_dir)
-        recipe, text = plan.run_dir / RECIPE, dump_yaml(resolved(plan)).encode()
+        recipe, text = plan.run_dir / RECIPE, dump_yaml(resolved(plan.recipe)).encode()
         # An earlier recipe describes the tables that are there, until one of them is made anew.
         if not recipe.exists():
             save(recipe, text)
@@ -79,6 +86,8 @@ def run_plan(
             while (step := steps.next_step()) is not None:
                 steps.run(step)
         save(recipe, text)
+        if plan.left_out:
+            return RunResult(steps.summary(), context.made, plan.left_out)
         # Last: a run with a summary counts as finished.
         save(plan.run_dir / SUMMARY, msgspec.json.format(msgspec.json.encode(steps.summary()), indent=2) + b"\n")
         return RunResult(steps.summary(), context.made)
@@ -103,11 +112,18 @@ class RecipeRunner:
         self._stages: dict[str, StageSummary] = {}
         self._evaluation: JsonObject = {}
         self._there = set(plan.data.values())
-        self._waiting = list(plan.steps)
+        self._there.update(folder for step in plan.steps if is_skipped(step, plan) for folder in folders_of(step))
+        self._waiting = self._steps()
+
+    def _steps(self) -> list[Step]:
+        """The steps that are still to be run."""
+        return [
+            step for step in self._plan.steps if step.name not in self._stages and step.name not in self._plan.left_out
+        ]
 
     def next_step(self) -> Step | None:
         """The first step that was not run; ``None`` at the end."""
-        return next((step for step in self._plan.steps if step.name not in self._stages), None)
+        return next(iter(self._steps()), None)
 
     def run(self, step: Step) -> None:
         """Run a step, or find it done. Raises the errors of ``run_plan``."""
@@ -115,12 +131,12 @@ class RecipeRunner:
         # An evaluation may end a loop, and which steps follow depends on it.
         if isinstance(step.parameters, Evaluate):
             self._plan_again()
-        self._there |= {step.folder, *(step.folder / side for side in step.parameters.sides)}
+        self._there.update(folders_of(step))
         self.check_inputs()
 
     def _plan_again(self) -> None:
         """Go on by the plan that the evaluations so far give. Says which rounds are left out, or taken in again."""
-        before, plan = self._plan, make_plan(self._plan.recipe)
+        before, plan = self._plan, make_plan(self._plan.recipe, self._plan.part)
         names, others = [[step.name for step in each.steps] for each in (before, plan)]
         if names == others:
             return
@@ -131,7 +147,7 @@ class RecipeRunner:
         if more:
             self._context.print_line(f"{', '.join(more)}: needed after all, since `until` has not ended the loop")
         self._plan = plan
-        self._waiting = [step for step in plan.steps if step.name not in self._stages]
+        self._waiting = self._steps()
 
     def check_inputs(self) -> None:
         """Let every step look at its tables once all of them are there. Raises ``UserError``."""
@@ -188,6 +204,11 @@ def held_names(step: Step, inputs: Inputs) -> dict[str, list[Names]]:
     }
 
 
+def is_skipped(step: Step, plan: Plan) -> bool:
+    """Whether a step is left out whose table was made before, so that others can read it."""
+    return step.name in plan.left_out and is_made(step)
+
+
 def inputs_of(step: Step) -> set[Path]:
     """The folders of the tables that a step reads."""
     return {output.folder for outputs in step.inputs.values() for output in outputs}
@@ -198,10 +219,9 @@ def opened(step: Step) -> Inputs:
     return {role: [Table.open(output.folder) for output in outputs] for role, outputs in step.inputs.items()}
 
 
-def resolved(plan: Plan) -> JsonObject:
+def resolved(recipe: Recipe) -> JsonObject:
     """The recipe with overrides and its run directory: it makes the same run from any place."""
     settled = {"name", "run_dir", "seed", "runner"}
-    recipe = plan.recipe
     given = recipe.model_dump(mode="json", by_alias=True, exclude_unset=True)
     whole = {**recipe.model_dump(mode="json", include=settled), **given}
     # In the author's order; what was filled in comes after the name.

@@ -6,13 +6,15 @@
       - {sample: explored, policy: actor}            # {operator: sample, as: explored, policy: actor, tasks: tasks, …}
       - {iterate: loop, rounds: 3, steps: […]}
       - {filter: kept, from: explored, …}            # `of` and `from` are one word for the tables that a step works on
+      - {train_sft: tuned, rows: [{table: agent_rows, weight: 1}, {table: chat_rows, weight: 4}], …}   # a `mix` first
 
 A default holds for each step of the recipe whose operator has that key and that does not give it. One that names a
-table holds from the step on that makes the table. Included files have defaults of their own.
+table holds for operators that need the table, from the step on that makes it. Included files have their own defaults.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -57,11 +59,11 @@ def written_out(data: JsonObject, folder: Path) -> JsonObject:
     known = set(found.get("data") or {})
     steps: list[Any] = []
     for each in included:
-        steps += with_defaults([long_form(step) for step in each.steps], each.defaults, known)
+        steps += with_defaults(long_steps(each.steps), each.defaults, known)
     defaults = data.get("defaults", {})
     if not isinstance(defaults, dict):
         raise UserError(f"defaults: expected a mapping, got {defaults!r}", ErrorCode.NOT_A_MAPPING)
-    steps += with_defaults([long_form(step) for step in data["steps"]], defaults, known)
+    steps += with_defaults(long_steps(data["steps"]), defaults, known)
     return {**found, "steps": steps}
 
 
@@ -100,6 +102,50 @@ def step_files(folder: Path) -> Iterator[Path]:
     return (each for each in folder.glob("*/*.yaml")) if folder.is_dir() else iter(())
 
 
+def long_steps(steps: list[Any]) -> list[Any]:
+    """A list of steps in long form; before a training on several tables of rows comes the ``mix`` of these."""
+    return [each for step in steps for each in mixed_before(long_form(step))]
+
+
+def mixed_before(step: Any) -> list[Any]:
+    """A training on several tables as a ``mix`` and a training on its rows; any other step as it is.
+
+    Raises ``UserError`` for entries of ``rows`` that are no tables with weights.
+    """
+    rows = step.get("rows") if isinstance(step, dict) else None
+    if not isinstance(rows, list) or (len(rows) == 1 and isinstance(rows[0], str)) or not is_training(step):
+        return [step]
+    name = f"{step.get('as') or step['operator']}_rows"
+    weights = dict(map(weighted_table, rows))
+    if len(weights) < len(rows):
+        raise UserError(f"{step['operator']}: `rows` names a table twice; give it one weight", ErrorCode.GIVEN_TWICE)
+    mix: JsonObject = {"operator": "mix", "as": name, "from": list(weights)}
+    if any(weight is not None for weight in weights.values()):
+        given = {table: 1.0 if weight is None else weight for table, weight in weights.items()}
+        mix["weights"] = {table: weight / math.fsum(given.values()) for table, weight in given.items()}
+    return [mix, {**step, "rows": name}]
+
+
+def weighted_table(entry: Any) -> tuple[str, float | None]:
+    """An entry of ``rows``: a table and its weight, ``None`` where none is given. Raises ``UserError``."""
+    if isinstance(entry, str):
+        return entry, None
+    weight = entry.get("weight", 1.0) if isinstance(entry, dict) else None
+    number = isinstance(weight, int | float) and not isinstance(weight, bool) and weight > 0
+    if not number or not isinstance(entry.get("table"), str) or entry.keys() - {"table", "weight"}:
+        raise UserError(
+            f"rows: {entry!r} is no table of rows\n"
+            "expected its name, or {table: NAME, weight: 2} with a weight above 0",
+            ErrorCode.INVALID_VALUE,
+        )
+    return entry["table"], weight
+
+
+def is_training(step: Mapping[str, Any]) -> bool:
+    """Whether a step trains a model."""
+    return hasattr(operator_type(step), "trainer")
+
+
 def long_form(step: Any) -> Any:
     """A step, and all steps in it, with ``operator`` and ``as``; what is no step is left to validation."""
     if not isinstance(step, dict) or not step:
@@ -107,11 +153,10 @@ def long_form(step: Any) -> Any:
     step = operator_named(step)
     # The `steps` of a view are conditions, in which the name of an operator means something else.
     if step.get("operator") == ITERATE and isinstance(step.get("steps"), list):
-        step = {**step, "steps": [long_form(each) for each in step["steps"]]}
+        step = {**step, "steps": long_steps(step["steps"])}
     if step.get("operator") == FORK and isinstance(step.get("routes"), dict):
         routes = {
-            name: [long_form(each) for each in steps] if isinstance(steps, list) else steps
-            for name, steps in step["routes"].items()
+            name: long_steps(steps) if isinstance(steps, list) else steps for name, steps in step["routes"].items()
         }
         step = {**step, "routes": routes}
     return in_one_word(step)
@@ -187,11 +232,23 @@ def taking(step: Any, defaults: Mapping[str, Any], known: set[str], unused: set[
     if operator is not None:
         own = {key: value for key, value in defaults.items() if key in keys_of(operator)}
         unused.difference_update(own)
-        tables = {role.rstrip("_") for role in operator.table_roles}
-        there = {key: value for key, value in own.items() if key not in tables or set(listed(value)) <= known}
+        there = {key: value for key, value in own.items() if holds_for(key, value, operator, known)}
         step = {**step, **{key: value for key, value in there.items() if key not in step}}
     known.add(str(step.get("as") or step.get("operator")))
     return step
+
+
+def holds_for(key: str, value: Any, operator: type[Operator], known: set[str]) -> bool:
+    """Whether a default holds for an operator that has its key.
+
+    One that names tables does where the operator needs them, and they are there; many use a table only together with
+    another parameter, and refuse it without.
+    """
+    roles = {role.rstrip("_"): role for role in operator.table_roles}
+    if key not in roles:
+        return True
+    needed = operator.model_fields[roles[key]].is_required() or key in operator.defaults_taken
+    return needed and set(listed(value)) <= known
 
 
 def routes_taking(routes: Mapping[str, Any], defaults: Mapping[str, Any], known: set[str], unused: set[str]) -> Any:

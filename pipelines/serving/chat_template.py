@@ -10,12 +10,10 @@ import contextlib
 import logging
 from pathlib import Path
 
-import msgspec
-
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
-from agentmill.schemas.records.record import JsonObject
-from agentmill.schemas.templates.process import check_size, read_template, shared
+from agentmill.schemas.models import chat_template, read_json
+from agentmill.schemas.templates.process import read_template, shared
 from agentmill.schemas.templates.rendering import TemplateError
 
 logger = logging.getLogger(__name__)
@@ -56,16 +54,13 @@ DeepSeek's V3 and R1 gather the outputs of tools between marks, which V3.1 no lo
 
 DEFAULT = "hermes"
 
-CONFIG_BYTES = 2**26
-"""Of a model's configuration files; a large vocabulary of added tokens takes a few million."""
-
 
 def tool_parser(folder: Path, given: str | None = None) -> str:
     """vLLM's parser for the way in which the model in ``folder`` writes tool calls; ``hermes`` if nothing tells.
 
     ``given`` is the file of a template that takes the place of the model's own.
     """
-    by_type = BY_MODEL_TYPE.get(str(_json(folder / "config.json").get("model_type")))
+    by_type = BY_MODEL_TYPE.get(str(read_json(folder / "config.json").get("model_type")))
     template = chat_template(folder) if given is None else read_template(Path(given))
     return by_type or next((parser for mark, parser in BY_MARK if mark in template), DEFAULT)
 
@@ -94,35 +89,3 @@ def check_rendering(template: str) -> None:
     question = {"role": "user", "content": "question"}
     with contextlib.suppress(TemplateError, TypeError):
         shared.render(template, {"messages": [question], "tools": None, "add_generation_prompt": True})
-
-
-def chat_template(folder: Path) -> str:
-    """The template of a model folder; empty if there is none. Of several, that for tools, as vLLM chooses.
-
-    Raises ``UserError`` for one that is too long.
-    """
-    separate = folder / "chat_template.jinja"
-    if separate.is_file():
-        return read_template(separate)
-    held = (_json(folder / name).get("chat_template") for name in ("tokenizer_config.json", "chat_template.json"))
-    found = next(filter(None, held), "")
-    if isinstance(found, list):
-        named = {str(each.get("name")): str(each.get("template")) for each in found}
-        found = named.get("tool_use") or named.get("default") or ""
-    check_size(str(found))
-    return str(found)
-
-
-def _json(path: Path) -> JsonObject:
-    if not path.is_file():
-        return {}
-    if path.stat().st_size > CONFIG_BYTES:
-        raise UserError(
-            f"{path} has {path.stat().st_size:,} bytes; expected at most {CONFIG_BYTES:,}\n"
-            "get the model again, or another one",
-            ErrorCode.FILE_TOO_LARGE,
-        )
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=JsonObject)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise UserError(f"{path} is damaged ({error}); copy the model folder again", ErrorCode.DAMAGED_FILE) from error

@@ -20,11 +20,12 @@ from agentmill.schemas.errors import UserError, near_match, parse_labelled
 from agentmill.schemas.extras import require
 from agentmill.schemas.ids import digest
 from agentmill.schemas.models import BUNDLED as BUNDLED_MODELS
-from agentmill.schemas.models import model_revision
+from agentmill.schemas.models import is_reward_model, model_revision
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.templates.process import read_template
 from agentmill.synthesis.policies import POLICIES
 from agentmill.synthesis.policies.cost import Budget, Prices
+from agentmill.synthesis.policies.mistakes import MISTAKES
 from agentmill.synthesis.policies.policy import FROM_ENVIRONMENT, PolicySettings
 from agentmill.synthesis.policies.rate_limit import Limits
 
@@ -51,9 +52,15 @@ OURS = frozenset({"model", "messages", "tools", "stream", "stream_options", "n"}
 OF_VLLM = frozenset({"seed", "logprobs", "return_token_ids", "structured_outputs"})
 
 OF_REQUESTS = frozenset({"endpoints", "api_key_variable", "turn_timeout_s", "patience_s", "max_retries"})
-OF_ONE_POLICY = {"turns": "scripted", "server": "vllm"}
+OF_ONE_POLICY = {"turns": "scripted", "server": "vllm", "mistakes": "expert"}
+OF_SERVED_WRITERS = ("chat_template", "lora", "tool_call_parser")
+"""Settings of a server that say how its model writes, or is asked to."""
+
 BUILT_IN = ("expert", "openai", "scripted", "vllm")
 """Policies that are no plug-ins: what they do not use is refused."""
+
+SAMPLED = ("openai", "vllm")
+"""The policies whose turns are sampled from a model."""
 
 WEIGHTS = (".safetensors", ".bin", ".pt", ".gguf")
 TOKENIZERS = {"tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json", "tekken.json"}
@@ -159,7 +166,9 @@ class ModelConfig(Config):
     it may take to start again, and a provider that refuses for now up to ``limits.patience_s``. ``limits`` hold
     requests back as the provider wants it; ``budget`` is what the model may cost in a run. ``extra_body`` has
     parameters of a request that ``sampling`` has no name for, and ``headers`` those of HTTP, of which the value
-    ``env:NAME`` is read from the environment: a secret never is in a recipe.
+    ``env:NAME`` is read from the environment: a secret never is in a recipe. ``mistakes`` is the rate at which the
+    policy ``expert`` errs. ``context_window``, in tokens, is the most that a request to ``endpoints`` may hold, by
+    which ``agentmill plan`` counts.
     """
 
     policy: str
@@ -179,8 +188,11 @@ class ModelConfig(Config):
     prices: Prices | None = None
     budget: Budget | None = None
     turns: list[str] = []
-    # No field: servers go by the fields, and two entries of one model share a server.
+    mistakes: Annotated[float | None, Field(ge=0, le=1)] = None
+    context_window: Annotated[int | None, Field(ge=16)] = None
+    # No fields: servers go by the fields, and two entries of one model share a server.
     _entry: str | None = PrivateAttr(None)
+    _scores: bool | None = PrivateAttr(None)
 
     @field_validator("policy")
     @classmethod
@@ -220,8 +232,8 @@ class ModelConfig(Config):
 
     @model_validator(mode="after")
     def _complete(self) -> ModelConfig:
-        asked = self.policy in ("openai", "vllm")
-        given = self._given()
+        asked = self.policy in SAMPLED
+        given = self.given()
         unused = sorted({"extra_body", "headers", "limits", "prices", "sampling"} & given)
         unused += sorted(OF_REQUESTS & given) if self.policy in ("expert", "scripted") else []
         if unused and not asked:
@@ -234,19 +246,21 @@ class ModelConfig(Config):
         taken = sorted(OF_VLLM & self.extra_body.keys())
         if taken and self.policy == "vllm":
             raise ValueError(f"`extra_body.{taken[0]}` is set for each request by policy 'vllm'; leave it out")
-        if self.policy in ("openai", "vllm") and self.model is None:
+        if self.context_window is not None and not self.endpoints:
+            raise ValueError("`context_window` is for models behind `endpoints`; of ours it is `server.max_model_len`")
+        if self.policy in SAMPLED and self.model is None:
             raise ValueError(f"policy {self.policy!r} needs `model`")
         if self.policy == "openai" and not self.endpoints:
             raise ValueError("policy 'openai' needs `endpoints`, for example [http://127.0.0.1:8000/v1]")
         if self.adapter is not None and not self.endpoints and self.adapter not in self.server.lora:
             raise ValueError(f"adapter {self.adapter!r} is not in `server.lora`")
-        if self.budget is not None and self.policy not in ("openai", "vllm"):
+        if self.budget is not None and self.policy not in SAMPLED:
             raise ValueError(f"policy {self.policy!r} costs nothing, so it has no `budget`")
         if self.budget is not None and self.budget.usd is not None and self.prices is None:
             raise ValueError("`budget.usd` needs `prices`, for example prices: {input: 2.5, output: 10}")
         return self
 
-    def _given(self) -> set[str]:
+    def given(self) -> set[str]:
         """The fields that were given, and not as they are by default."""
         fields = type(self).model_fields
         return {
@@ -265,6 +279,30 @@ class ModelConfig(Config):
         config = self.model_copy()
         config._entry = entry
         return config
+
+    def trained(self, folder: str, scores: bool) -> ModelConfig:
+        """What a training makes of it in ``folder``; with ``scores`` it is a reward model."""
+        config = self.model_copy(update={"model": folder})
+        if scores:
+            # How it writes is of no use for a model that writes nothing.
+            unused = {name: type(config.server).model_fields[name].get_default() for name in OF_SERVED_WRITERS}
+            update = {"server": config.server.model_copy(update={**unused, "lora": {}}), "sampling": SamplingConfig()}
+            config = config.model_copy(update={**update, "extra_body": {}})
+        config._scores = scores
+        return config
+
+    @property
+    def scores(self) -> bool | None:
+        """Whether it is a reward model, which scores text and writes none; ``None`` where that cannot be known.
+
+        Raises ``UserError`` for a model folder whose configuration is damaged.
+        """
+        if self._scores is not None or not self.managed or self.model is None:
+            return self._scores
+        if self.model.startswith(BUNDLED):
+            return False
+        folder = model_path(self.model)
+        return is_reward_model(folder) if (folder / "config.json").is_file() else None
 
     @property
     def managed(self) -> bool:
@@ -296,7 +334,9 @@ class ModelConfig(Config):
 
         ``revision`` is that of the model folder; an adapter of ours adds its own.
         """
-        chosen = {**self.sampling.sent(sampling or {}), **self.extra_body}
+        chosen: JsonObject = {} if self.mistakes is None else {MISTAKES: self.mistakes}
+        if self.policy in SAMPLED:
+            chosen = {**self.sampling.sent(sampling or {}), **self.extra_body}
         return PolicySettings(
             policy=self.policy,
             entry=self.entry,
@@ -306,7 +346,7 @@ class ModelConfig(Config):
             endpoints=[endpoint.base_url for endpoint in endpoints],
             api_key_variable=self.api_key_variable,
             headers=self.headers,
-            sampling=chosen if self.policy in ("openai", "vllm") else {},
+            sampling=chosen,
             turn_timeout_s=self.turn_timeout_s,
             patience_s=max(self.patience_s, self.server.start_timeout_s) if self.managed else self.patience_s,
             max_retries=self.max_retries,
@@ -320,6 +360,48 @@ class ModelConfig(Config):
         if self.adapter is None or not self.managed:
             return revision
         return f"{revision}+{model_revision(Path(self.server.lora[self.adapter]))}"
+
+
+def check_scorer(config: ModelConfig, name: str) -> None:
+    """Raises ``UserError`` for a model, called ``name`` in the recipe, that scores no text, or is given a way to write.
+
+    What is behind endpoints is believed.
+    """
+    if config.policy != "vllm" or config.scores is False:
+        kind = f"has the policy {config.policy!r}" if config.policy != "vllm" else "writes text"
+        raise UserError(
+            f"model {name!r} {kind} and cannot score\n"
+            "expected policy: vllm with a reward model, or the name of a train_reward step before this one",
+            ErrorCode.MODEL_OF_WRONG_KIND,
+        )
+    if config.adapter is not None:
+        raise UserError(
+            f"model {name!r} is an adapter and cannot score\n"
+            "train it without lora.merge: false, or make a whole model of it with agentmill merge",
+            ErrorCode.MODEL_OF_WRONG_KIND,
+        )
+    given = [f"server.{each}" for each in OF_SERVED_WRITERS if getattr(config.server, each)]
+    unused = [*sorted({"extra_body", "sampling"} & config.given()), *given]
+    if unused:
+        raise UserError(
+            f"model {name!r} scores and writes nothing, so it has no `{unused[0]}`; leave it out",
+            ErrorCode.KEY_NOT_FOR_THIS,
+        )
+
+
+def check_tokenizer_known(config: ModelConfig, tokenizer: str | None) -> None:
+    """Raises ``UserError`` unless a scorer behind endpoints, and it alone, is given the folder of its ``tokenizer``."""
+    if config.managed and tokenizer is not None:
+        raise UserError(
+            "`tokenizer` is for a scorer behind endpoints; this one has its own, so leave it out",
+            ErrorCode.KEY_NOT_FOR_THIS,
+        )
+    if not config.managed and tokenizer is None:
+        raise UserError(
+            "the scorer is behind endpoints, and it is sent tokens, so `tokenizer` is missing\n"
+            "name a folder with the files of its model (all but the weights)",
+            ErrorCode.NEEDS_ANOTHER_KEY,
+        )
 
 
 def model_path(model: str) -> Path:

@@ -62,6 +62,11 @@ class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
             settings, limits=settings.limits.share(self.workers), ledger=self.ledger, step=self.step
         )
 
+    def scorer_settings(self, tokenizer: str | None = None) -> PolicySettings:
+        """The reward model as data; ``tokenizer`` is the folder of its tokenizer, by default its own."""
+        own = str(model_folder(str(self.config.model))) if self.config.managed else None
+        return msgspec.structs.replace(self.settings({}), sampling={}, tokenizer=tokenizer or own)
+
     def identity(self, sampling: Mapping[str, Any]) -> JsonObject:
         """What of it decides what it makes, ids included: not where it is served, nor how patiently it is asked."""
         settings = self.settings(sampling)

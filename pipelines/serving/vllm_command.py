@@ -18,31 +18,41 @@ from agentmill.pipelines.serving.models import ServerConfig, on_cpu
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.extras import install_command
-from agentmill.schemas.models import context_length
+from agentmill.schemas.models import context_length, is_reward_model
 
 LONGEST_CONTEXT = 4096
 
 
 def vllm_command(folder: Path, served: str, config: ServerConfig, port: int) -> list[str]:
-    """The command that serves ``folder`` under the name ``served``."""
+    """The command that serves ``folder`` under the name ``served``; a reward model to score, any other to write."""
     # fmt: off
     command = [
         sys.executable, "-m", "vllm.entrypoints.openai.api_server",
         "--model", str(folder), "--served-model-name", served, "--host", HOST, "--port", str(port),
         "--max-model-len", str(config.max_model_len or served_length(folder)),
         "--max-num-seqs", str(config.sequences), "--tensor-parallel-size", str(config.tensor_parallel_size),
-        # Without this generation config the files of the model would set sampling that no recipe names.
-        "--enable-prefix-caching", "--enable-prompt-tokens-details", "--generation-config", "vllm",
-        "--enable-auto-tool-choice",
-        "--tool-call-parser", config.tool_call_parser or tool_parser(folder, config.chat_template),
-        "--disable-uvicorn-access-log",
+        "--enable-prefix-caching", "--disable-uvicorn-access-log",
     ]
     # fmt: on
     if on_cpu():
-        # A prompt prefilled in chunks kills the engine where its request has a seed: CPU generators have no offset.
-        command += ["--dtype", cpu_dtype(), "--enforce-eager", "--no-enable-chunked-prefill"]
         # Prompts are cached in whole blocks, and turns are short; the default of 128 tokens would cache little of them.
-        command += ["--block-size", "32"]
+        command += ["--enforce-eager", "--block-size", "32"]
+    if is_reward_model(folder):
+        # Scores are compared with each other, and the steps of bfloat16 may be wider than what tells them apart.
+        command += ["--runner", "pooling", *(["--dtype", "float32"] if on_cpu() else [])]
+    else:
+        command += writing_arguments(folder, config)
+    return command + config.arguments
+
+
+def writing_arguments(folder: Path, config: ServerConfig) -> list[str]:
+    """What a server needs whose model writes."""
+    # Without this generation config the files of the model would set sampling that no recipe names.
+    command = ["--enable-prompt-tokens-details", "--generation-config", "vllm", "--enable-auto-tool-choice"]
+    command += ["--tool-call-parser", config.tool_call_parser or tool_parser(folder, config.chat_template)]
+    if on_cpu():
+        # A prompt prefilled in chunks kills the engine where its request has a seed: CPU generators have no offset.
+        command += ["--dtype", cpu_dtype(), "--no-enable-chunked-prefill"]
     if config.chat_template is not None:
         command += ["--chat-template", config.chat_template]
     if config.lora:
@@ -50,7 +60,7 @@ def vllm_command(folder: Path, served: str, config: ServerConfig, port: int) -> 
         rank = max(_lora_rank(Path(path)) for path in config.lora.values())
         command += ["--enable-lora", "--max-loras", str(len(modules)), "--max-lora-rank", str(rank)]
         command += ["--lora-modules", *modules]
-    return command + config.arguments
+    return command
 
 
 def vllm_environment(config: ServerConfig, gpus: list[str]) -> dict[str, str]:

@@ -8,6 +8,17 @@ from typing import Protocol
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.task import EnvironmentSpec, Inspiration, Task
 
+MOST_SPARE_TURNS = 6
+"""Generators let an agent take at most twice the turns of the solution, and so many more."""
+
+MOST_LONGER = 10
+"""The solution of a harder variant is at most so many actions longer than that of its parent."""
+
+
+def turns_of_plan(actions: int) -> int:
+    """The most turns that a generator gives a task with a solution of so many ``actions``."""
+    return 2 * actions + MOST_SPARE_TURNS
+
 
 class GenerationError(Exception):
     """No proposal could be made, repair rounds included. ``history`` holds the faulty attempts with their errors."""

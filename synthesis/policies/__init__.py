@@ -27,6 +27,10 @@ POLICIES: Registry[Callable[[PolicySettings], Policy]] = Registry(
 
 def make_policy(settings: PolicySettings) -> Policy:
     """The policy that ``settings`` describe. Raises ``UserError`` for an unknown name or settings it cannot use."""
+    if settings.tokenizer is not None:
+        from agentmill.synthesis.policies.reward_model import RewardModel
+
+        return RewardModel(settings)
     return POLICIES.load(settings.policy)(settings)
 
 

@@ -6,7 +6,7 @@ refuse); what is the server's fault is a ``PolicyError`` with the reason ``malfo
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -157,7 +157,7 @@ def request_body(conversation: Conversation, model: str, sampling: JsonObject) -
     return {"model": model, "messages": messages, **({"stop": [stop]} if stop else {}), **kept}
 
 
-def read_turn(text: str | bytes, conversation: Conversation, seconds: float) -> Turn:
+def read_turn(text: str | bytes, seconds: float, conversation: Conversation) -> Turn:
     """The turn in a server's answer. Raises ``PolicyError`` (``malformed``) for what is no chat completion."""
     try:
         completion = msgspec.json.decode(text, type=Completion)
@@ -221,6 +221,27 @@ def _counted(tokens: int | None) -> int | None:
     return tokens if tokens is not None and 0 <= tokens <= MOST_TOKENS else None
 
 
+class Api(msgspec.Struct, frozen=True, kw_only=True):
+    """What requests of one kind look like. ``advice`` is what to do where the server refuses the key or the model.
+
+    ``estimate``: about what a body will cost; ``kind_of``: equal for bodies that differ in the conversation alone;
+    ``short_request`` and ``same_parameters``: as short a request as can be, without the parameters of a body and with
+    them. ``versioned``: its path is below the ``/v1`` of a base URL.
+    """
+
+    path: str
+    estimate: Callable[[JsonObject], Usage]
+    kind_of: Callable[[JsonObject], bytes]
+    short_request: Callable[[JsonObject], JsonObject]
+    same_parameters: Callable[[JsonObject], JsonObject]
+    versioned: bool = True
+    advice: str = "see to it and run the same command again; what has ended is kept"
+
+    def base(self, url: str) -> str:
+        """What ``path`` follows, of an endpoint."""
+        return url if self.versioned else url.removesuffix("/v1")
+
+
 LETTERS_PER_TOKEN = 4
 DEFAULT_MAX_TOKENS = 256
 """What an answer is reckoned at, before it is there, where ``sampling`` sets no limit."""
@@ -272,3 +293,13 @@ def completed(usage: Usage, expected: Usage) -> tuple[Usage, bool]:
         completion_tokens=expected.completion_tokens if answer is None else answer,
     )
     return filled, prompt is None or answer is None
+
+
+CHAT = Api(
+    path="/chat/completions",
+    estimate=estimate,
+    kind_of=kind_of,
+    short_request=short_request,
+    same_parameters=same_parameters,
+)
+"""Chat completions, as OpenAI's API has them."""

@@ -1,348 +1,35 @@
-"""Policies that are models behind an OpenAI-compatible API, at one address or at several."""
+"""Policies that are models behind an OpenAI-compatible API."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import math
-import random
-import time
-from collections.abc import AsyncIterator, Sequence
 from functools import partial
+from typing import ClassVar
 
 import msgspec
 
-from agentmill.schemas.error_codes import ErrorCode
-from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.record import JsonObject
-from agentmill.schemas.records.trajectory import Usage
-from agentmill.synthesis.policies.completion import (
-    completed,
-    estimate,
-    kind_of,
-    read_turn,
-    request_body,
-    same_parameters,
-    short_request,
-)
-from agentmill.synthesis.policies.cost import Spending, tokens_of
-from agentmill.synthesis.policies.http_client import PASSING, Client, Cut, NotConnected, Oversized, Refused, pause_s
-from agentmill.synthesis.policies.policy import (
-    ContextOverflow,
-    Conversation,
-    Denied,
-    OverBudget,
-    PolicyError,
-    PolicySettings,
-    Rejected,
-    Turn,
-    Unreachable,
-    api_key,
-    header_values,
-)
-from agentmill.synthesis.policies.rate_limit import BUSY, Gate
-from agentmill.synthesis.policies.routing import Router
-
-PATH = "/chat/completions"
-MALFORMED_TRIES = 3
-PAUSE_S = (0.5, 1.5)
-REFUSED = "refused"
-"""The reason of a request that the server takes for wrong: 400, 403, 422 and the like."""
-
-NOT_OURS = (401, 402, 404)
-"""What a server says of the key, the account or the model, whatever was asked."""
-
-OVERFLOW_PHRASES = ("context_length_exceeded", "maximum context length", "context length", "context size")
+from agentmill.synthesis.policies.completion import CHAT, Api, read_turn, request_body
+from agentmill.synthesis.policies.model_client import ModelClient
+from agentmill.synthesis.policies.policy import Conversation, PolicyError, Turn
 
 
-class Disconnected(PolicyError):
-    """A server took the request and broke the connection."""
-
-    def __init__(self, detail: str) -> None:
-        super().__init__("disconnected", detail)
-
-
-class OpenAiPolicy:
-    """Asks a served model for each turn.
-
-    An episode goes to the least loaded endpoint, stays there, and goes to another only when that one fails. The client
-    repeats what fails for once (5xx, a broken connection), as ``Retry-After`` says or with growing, jittered pauses; a
-    turn takes at most ``turn_timeout_s``, not counting how long ``limits`` hold it back. A server that is started again
-    is waited for, up to ``patience_s``; a provider that refuses for now, up to ``limits.patience_s``.
-    """
+class OpenAiPolicy(ModelClient):
+    """Asks a served model for each turn."""
 
     name = "openai"
-
-    def __init__(self, settings: PolicySettings) -> None:
-        if not settings.endpoints or settings.model is None:
-            raise UserError(
-                f"policy {settings.policy!r} needs `model` and at least one address in `endpoints`.",
-                ErrorCode.NEEDS_ANOTHER_KEY,
-            )
-        self.model = settings.name or settings.model
-        self.revision = settings.revision
-        self.sampling = settings.sampling
-        self.spending: Spending | None = None
-        self._settings = settings
-        self._served = settings.model
-        self._router = Router(settings.endpoints)
-        self.gate = Gate(settings.limits)
-        key = api_key(settings.api_key_variable)
-        self._accepted_at: dict[bytes, float] = {}
-        self._rejected_at: dict[bytes, float] = {}
-        self._examining = asyncio.Lock()
-        client = partial(
-            Client,
-            key=key,
-            max_retries=settings.max_retries,
-            headers=header_values(settings.headers),
-            on_retry=self._count_retry,
-            on_abandoned=self._count_abandoned,
-        )
-        self._clients = {url: client(url) for url in settings.endpoints}
-        if settings.budget is not None or settings.ledger is not None:
-            entry = settings.entry or self.model
-            self.spending = Spending(entry, settings.budget, settings.ledger, settings.step)
+    api: ClassVar[Api] = CHAT
 
     async def act(self, conversation: Conversation) -> Turn:
-        """The model's next turn.
-
-        Raises ``ContextOverflow``, ``Unreachable``, ``Denied``, or ``PolicyError`` with the reason ``timeout``,
-        ``disconnected``, ``rate_limited`` (429), ``server_error`` (5xx), ``refused`` (another 4xx), ``oversized`` or
-        ``malformed``, after all retries; ``Rejected`` where the server refuses every such request, whatever the
-        conversation (also for its length, as where the limit of an answer is above the context), and ``UserError``
-        where the key, the account or the model is refused, and for a redirect.
-        """
-        body = self.body(conversation)
-        expected = estimate(body)
-        async with self.gate.entered(tokens_of(expected)), self._reserved(expected):
-            turn = await self._patiently(conversation, body)
-            counted = tokens_of(turn.usage)
-            if counted:
-                # The estimate was charged when the request started.
-                self.gate.charge(0, counted - tokens_of(expected))
-            self._spend(*completed(turn.usage, expected))
-        if self._settings.prices is None or not counted:
-            return turn
-        usage = msgspec.structs.replace(turn.usage, cost_usd=self._settings.prices.cost_usd(turn.usage))
+        """The model's next turn. Raises as ``ModelClient.answer``."""
+        read = partial(read_turn, conversation=conversation)
+        turn, usage = await self.answer(conversation.episode_id, self.body(conversation), read)
         return msgspec.structs.replace(turn, usage=usage)
-
-    async def close(self) -> None:
-        """Close all connections, and the ledger."""
-        for client in self._clients.values():
-            await client.close()
-        if self.spending is not None:
-            self.spending.close()
 
     def body(self, conversation: Conversation) -> JsonObject:
         """The request for one turn. Raises ``PolicyError`` for a constrained one: the API has no words for it."""
         if conversation.choices is not None:
             raise PolicyError("unsupported", f"policy {self.name!r} cannot choose among given answers; `vllm` can")
         return request_body(conversation, self._served, self.sampling)
-
-    @contextlib.asynccontextmanager
-    async def _reserved(self, expected: Usage) -> AsyncIterator[None]:
-        """Around a request that may cost ``expected``. Raises ``OverBudget`` if nothing of the budget is left."""
-        if self.spending is None:
-            yield
-            return
-        tokens, usd = tokens_of(expected), self._cost_usd(expected) or 0.0
-        reason = await self.spending.reserve(tokens, usd)
-        if reason is not None:
-            raise OverBudget(reason)
-        try:
-            yield
-        finally:
-            self.spending.release(tokens, usd)
-
-    def _check_budget(self) -> None:
-        """Before a request is repeated that may have been paid for already."""
-        reason = self.spending.exhausted() if self.spending is not None else None
-        if reason is not None:
-            raise OverBudget(reason)
-
-    async def _patiently(self, conversation: Conversation, body: JsonObject) -> Turn:
-        """Ask until the turn's time is over; who is being started again or refuses for now, until patience is."""
-        started, timeout_s = time.monotonic(), self._settings.turn_timeout_s
-        refusals: list[float] = []
-        while True:
-            try:
-                async with asyncio.timeout(timeout_s):
-                    turn = await self._ask(conversation, body, started)
-                self.gate.answered()
-                self._accepted_at[kind_of(body)] = time.monotonic()
-                return turn
-            except TimeoutError as error:
-                raise PolicyError("timeout", f"no turn within {timeout_s:g} s") from error
-            except OverBudget:
-                raise
-            except Denied as error:
-                refusals.append(time.monotonic())
-                wait_s = await self._pause_s(error, refusals, body)
-            except (Unreachable, Disconnected):
-                if time.monotonic() - started >= self._settings.patience_s:
-                    raise
-                wait_s = random.uniform(*PAUSE_S)
-            except PolicyError as error:
-                # A refusal of this one conversation is an answer: the provider serves others.
-                self.gate.answered()
-                if error.reason == REFUSED or isinstance(error, ContextOverflow):
-                    await self._check_others_pass(error, body, started)
-                raise
-            await asyncio.sleep(wait_s)
-            self._check_budget()
-            self.gate.charge(1, 0)
-
-    async def _pause_s(self, error: Denied, refusals: Sequence[float], body: JsonObject) -> float:
-        """For how long to wait after the ``refusals`` of a turn, given by when they came.
-
-        Raises ``Denied`` where patience with the provider would be over by then, and ``PolicyError`` where that with
-        the turn would be, others being answered: then it is what was asked that is refused, and for ever.
-        """
-        patience_s = self._settings.limits.patience_s
-        # However long: who asks for an hour is not to be asked earlier, and patience decides whether it is waited for.
-        wait_s = pause_s(error.retry_after_s, len(refusals) - 1, math.inf)
-        asked_again_at = refusals[-1] + wait_s
-        if asked_again_at - self.gate.refused(refusals[-1]) > patience_s:
-            if error.retry_after_s is not None or await self._failure(short_request(body)) is not None:
-                raise error
-            self.gate.answered()
-            raise PolicyError(error.reason, error.detail) from error
-        if asked_again_at - refusals[0] > patience_s:
-            raise PolicyError(error.reason, error.detail) from error
-        if error.retry_after_s is not None:
-            self.gate.shut(error.retry_after_s)
-        return wait_s
-
-    async def _check_others_pass(self, error: PolicyError, body: JsonObject, asked_at: float) -> None:
-        """Raises ``Rejected`` if the server would refuse any conversation with the parameters of ``body``.
-
-        It is asked once more with one word, unless it has answered a request of this kind since ``asked_at``, or has
-        been found to refuse all. Conversations grow too long all the time, so it is asked so after ``ContextOverflow``
-        only while it has never answered: a limit of answers that is too high shows at once.
-        """
-        kind = kind_of(body)
-        since = -math.inf if isinstance(error, ContextOverflow) else asked_at
-        # One probe for all: hundreds of episodes may be refused at the same moment.
-        async with self._examining:
-            if kind in self._accepted_at and self._accepted_at[kind] >= since:
-                return
-            if self._rejected_at.get(kind, -math.inf) < asked_at:
-                failure = await self._failure(same_parameters(body))
-                if failure is None:
-                    self._accepted_at[kind] = time.monotonic()
-                if failure is None or not (failure.reason == REFUSED or isinstance(failure, ContextOverflow)):
-                    return
-                self._rejected_at[kind] = time.monotonic()
-            served = f"{self._settings.entry or self.model} at {', '.join(self._clients)}"
-            raise Rejected(REFUSED, f"{served} refuses every request: {error.detail}") from error
-
-    async def _failure(self, probe: JsonObject) -> PolicyError | None:
-        """Why ``probe``, a request of one word, is not answered; ``None`` if it is.
-
-        Then it is what was asked that is refused, and for ever, such as more tokens than are allowed in a minute.
-        """
-        try:
-            async with asyncio.timeout(self._settings.turn_timeout_s):
-                await self._post("probe", probe)
-        except TimeoutError:
-            return PolicyError("timeout", "no answer")
-        except PolicyError as error:
-            return error
-        self._spend(estimate(probe), True)
-        return None
-
-    async def _ask(self, conversation: Conversation, body: JsonObject, started: float) -> Turn:
-        """Ask until an answer can be read, at most ``MALFORMED_TRIES`` times."""
-        tries = MALFORMED_TRIES
-        while True:
-            text = await self._post(conversation.episode_id, body)
-            tries -= 1
-            try:
-                return read_turn(text, conversation, time.monotonic() - started)
-            except PolicyError:
-                self._spend(estimate(body), True)
-                if tries == 0:
-                    raise
-                self._check_budget()
-            self.gate.charge(1, tokens_of(estimate(body)))
-
-    async def _post(self, episode_id: str, body: JsonObject) -> bytes:
-        """The answer of the episode's own endpoint, or of another one if that fails; the last is tried patiently."""
-        failed: list[str] = []
-        busy: Refused | None = None
-        while True:
-            url = self._router.route(episode_id, failed)
-            last = len(failed) + 1 == len(self._clients)
-            try:
-                with self._router.busy(url):
-                    # With others left a server gets one more try: going on elsewhere is faster than waiting.
-                    return await self._clients[url].post(PATH, body, max_retries=None if last else 1)
-            except (NotConnected, Cut) as error:
-                failed.append(url)
-                if last:
-                    raise (_refusal(busy, failed) if busy else _broken(error, failed)) from error
-            except Oversized as error:
-                raise PolicyError("oversized", f"{url}: {error}") from error
-            except Refused as error:
-                failed.append(url)
-                if error.status in BUSY:
-                    # The shortest wait of all: one endpoint that is free again is enough.
-                    busy = min(busy or error, error, key=lambda each: each.retry_after_s or 0.0)
-                if error.status not in PASSING:
-                    raise _refusal(error, failed) from error
-                if last:
-                    raise _refusal(busy or error, failed) from error
-            self._router.failed(url)
-            self.gate.charge(1, 0)
-
-    def _count_retry(self) -> None:
-        self._check_budget()
-        self.gate.charge(1, 0)
-
-    def _count_abandoned(self, body: JsonObject) -> None:
-        """Nobody says what a request cost whose answer did not come; the provider may well count it."""
-        if self.spending is not None:
-            self._spend(estimate(body), True)
-
-    def _spend(self, usage: Usage, estimated: bool) -> None:
-        if self.spending is not None:
-            self.spending.add(usage, self._cost_usd(usage), estimated)
-
-    def _cost_usd(self, usage: Usage) -> float | None:
-        return None if self._settings.prices is None else self._settings.prices.cost_usd(usage)
-
-
-def _broken(error: NotConnected | Cut, tried: list[str]) -> PolicyError:
-    detail = f"{', '.join(tried)}: {error}"
-    return Unreachable(detail) if isinstance(error, NotConnected) else Disconnected(detail)
-
-
-def _refusal(error: Refused, tried: list[str]) -> PolicyError | UserError:
-    response_text = " ".join(error.response_text.split())[:500]
-    if 300 <= error.status < 400:
-        return UserError(
-            f"{tried[-1]} redirects to {response_text}, which is not followed: the API key would go along\n"
-            "if that is the server that is meant, put its address into `endpoints`",
-            ErrorCode.ENDPOINT_REDIRECTS,
-        )
-    # Servers have no common code for it, only words.
-    if error.status in (400, 413, 422) and any(phrase in response_text for phrase in OVERFLOW_PHRASES):
-        return ContextOverflow(response_text)
-    if error.status in NOT_OURS:
-        return UserError(
-            f"{tried[-1]} refuses the key, the account or the model: HTTP {error.status}: {response_text}\n"
-            "see to it and run the same command again; what has ended is kept",
-            ErrorCode.ENDPOINT_REFUSES,
-        )
-    reason = "server_error" if error.status >= 500 else REFUSED
-    if error.status == 429:
-        reason = "rate_limited"
-    detail = f"HTTP {error.status}: {response_text}"
-    if error.status not in BUSY:
-        return PolicyError(reason, detail)
-    wait = "" if error.retry_after_s is None else f"; it asks for {error.retry_after_s:,.0f} s"
-    return Denied(reason, f"{', '.join(tried)} refuses for now ({detail}{wait})", error.retry_after_s)
 
 
 class VllmPolicy(OpenAiPolicy):

@@ -131,7 +131,8 @@ class PolicySettings(Record):
     ``turn_timeout_s`` bounds a turn with all its retries, but for the time that a server which cannot be reached is
     waited for, at most ``patience_s``, and a provider that refuses, at most ``limits.patience_s``.
     ``limits`` are those of one worker; ``ledger`` is the file in which the workers of a run share what was spent of
-    ``budget``, by ``step``. ``turns`` is the script of ``scripted``.
+    ``budget``, by ``step``. ``turns`` is the script of ``scripted``. ``tokenizer`` is the folder of the tokenizer
+    of a model that scores conversations and makes no turns.
     """
 
     policy: str
@@ -152,6 +153,7 @@ class PolicySettings(Record):
     ledger: str | None = None
     step: str = ""
     turns: list[str] = []
+    tokenizer: str | None = None
 
 
 FROM_ENVIRONMENT = "env:"

@@ -1,10 +1,11 @@
-"""The scripted policy: gives the answers of a list, turn by turn. For tests, baselines and known answers."""
+"""Policies without a model: a script, for tests, baselines and known answers, and the expert of an environment."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from agentmill.schemas.records.trajectory import AnyAction, ApiAction, CodeAction, MessageAction
+from agentmill.synthesis.policies.mistakes import MISTAKES, WORDS, draws_mistake, other_action
 from agentmill.synthesis.policies.policy import Conversation, PolicyError, PolicySettings, Turn
 
 Script = Callable[[Conversation], Turn]
@@ -38,7 +39,12 @@ class ScriptedPolicy:
 
 
 class ExpertPolicy:
-    """Asks ``environment.expert()`` for each action; speaks in commands or in calls, as the conversation asks for."""
+    """Asks ``environment.expert()`` for each action; speaks in commands or in calls, as the conversation asks for.
+
+    With ``mistakes`` in ``settings.sampling`` it errs at this rate (``agentmill.synthesis.policies.mistakes``): by the
+    seed of the turn, so the same episode has the same mistakes. Then it stands in for a model: it goes on with any
+    action where a mistake has left it without a plan, and answers a question for words with a fixed sentence.
+    """
 
     def __init__(self, settings: PolicySettings) -> None:
         self.name = "expert"
@@ -50,9 +56,14 @@ class ExpertPolicy:
     async def act(self, conversation: Conversation) -> Turn:
         """One action of a good plan. Raises ``PolicyError`` (``no_plan``) where the environment knows none."""
         environment = conversation.environment
+        rate: float | None = self.sampling.get(MISTAKES)
         if environment is None:
+            if rate is not None and not conversation.tools and conversation.answer_schema is None:
+                return Turn(actions=[MessageAction(content=WORDS)])
             raise PolicyError("no_environment", "the expert needs the live environment, and was given none")
         call = environment.expert()
+        if rate is not None and (call is None or draws_mistake(rate, conversation.seed)):
+            call = other_action(conversation, environment, call) or call
         if call is None:
             raise PolicyError("no_plan", "the environment knows no way to the goal from the current state")
         action: AnyAction = call if conversation.tools else MessageAction(content=environment.command(call))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 import msgspec
 
 from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.records.rows import Message
 from agentmill.schemas.records.trajectory import Usage
 from agentmill.synthesis.policies.policy import Conversation, Policy, PolicyError, Turn
+from agentmill.synthesis.policies.reward_model import Score, Scorer
 from agentmill.synthesis.rollouts.llm_calls import total
 from agentmill.synthesis.rollouts.strategy import Exploration
 
@@ -72,7 +75,7 @@ def tokens_of(usage: Usage) -> dict[str, float]:
 
 def metered(exploration: Exploration, budget: Budget) -> Exploration:
     """``exploration`` with policies whose calls ``budget`` counts."""
-    policies = {role: Metered(policy, role, budget) for role, policy in exploration.policies.items()}
+    policies = {role: metered_policy(policy, role, budget) for role, policy in exploration.policies.items()}
     return msgspec.structs.replace(exploration, policies=policies)
 
 
@@ -94,3 +97,24 @@ class Metered:
 
     async def close(self) -> None:
         """The policy is closed by who made it."""
+
+
+class MeteredScorer(Metered):
+    """A model that scores, whose calls a budget counts."""
+
+    def __init__(self, scorer: Scorer, policy: Policy, role: str, budget: Budget) -> None:
+        super().__init__(policy, role, budget)
+        self.shown = scorer.shown
+        self._scorer = scorer
+
+    async def score(self, episode_id: str, messages: Sequence[Message], functions: str | None) -> Score:
+        """As ``Scorer.score``. Raises ``BudgetSpent`` instead of asking once too often."""
+        self._budget.call(self._role)
+        score = await self._scorer.score(episode_id, messages, functions)
+        self._budget.usage = total(self._budget.usage, score.usage)
+        return score
+
+
+def metered_policy(policy: Policy, role: str, budget: Budget) -> Metered:
+    """A policy whose calls ``budget`` counts; one that scores still does."""
+    return MeteredScorer(policy, policy, role, budget) if isinstance(policy, Scorer) else Metered(policy, role, budget)

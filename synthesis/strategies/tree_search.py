@@ -8,6 +8,7 @@ et al. (arXiv:2407.01476), and with ``beam`` of width 1 the best of n at each st
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Coroutine
+from functools import partial
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
@@ -15,6 +16,7 @@ from pydantic import Field, model_validator
 from agentmill.schemas.ids import digest
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.records.verdict import Node
+from agentmill.synthesis.policies.reward_model import SCORER, scorer_of
 from agentmill.synthesis.rollouts.call_budget import Budget, BudgetSpent, metered
 from agentmill.synthesis.rollouts.episode import EpisodePlan, begin
 from agentmill.synthesis.rollouts.llm_calls import identity_of
@@ -24,17 +26,23 @@ from agentmill.synthesis.rollouts.strategy import Exploration
 from agentmill.synthesis.strategies.search.methods import SOLVED, beam, best_first, mcts
 from agentmill.synthesis.strategies.search.search import (
     CRITIC,
+    Estimate,
     Growing,
     LeafName,
     ReturnName,
     Search,
+    StateScores,
     ValueName,
+    estimate,
     harvest,
 )
 from agentmill.synthesis.strategies.search.tree import PriorName, SelectionName
 
 UNSCORED = "unscored_nodes"
-"""The cost of a tree that counts the states of which its critic gave no score."""
+"""The cost of a tree that counts the states to which its critic or scorer gave no value."""
+
+CLIPPED = "clipped_scores"
+"""The cost of a tree that counts the scores outside of ``score_from`` and ``score_to``."""
 
 MethodName = Literal["mcts", "best_first", "beam"]
 
@@ -57,8 +65,13 @@ class TreeSearch(Attempts):
     )
     value: ValueName = Field(
         default="rollout",
-        description="the value of a state: the return of a rollout, the score of the environment, or the critic",
+        description="the value of a state: the return of a rollout, the score of the environment, that of the critic, "
+        "or that of the scorer, a reward model",
     )
+    score_from: float | None = Field(
+        default=None, description="value: scorer: this score is worth 0; by default the logistic function is taken"
+    )
+    score_to: float | None = Field(default=None, description="value: scorer: this score is worth 1")
     returns: ReturnName = Field(
         default="progress", description="of a run: success (0 or 1), share of the goal, or the sum of its rewards"
     )
@@ -75,6 +88,11 @@ class TreeSearch(Attempts):
                 raise ValueError(f"`{name}` goes with `method: {method}`")
         if self.method == "beam" and self._differs("iterations"):
             raise ValueError("`iterations` goes with `method: mcts` or `best_first`; a beam ends with its runs")
+        scale = (self.score_from, self.score_to)
+        if self.value != SCORER and scale != (None, None):
+            raise ValueError("`score_from` and `score_to` go with `value: scorer`")
+        if (self.score_from is None) is not (self.score_to is None) or (scale[0] is not None and scale[0] == scale[1]):
+            raise ValueError("`score_from` and `score_to` are two different scores; give both or none")
         return self
 
     async def explore(self, exploration: Exploration, trajectory_id: str) -> AsyncIterator[Trajectory | Node]:
@@ -85,15 +103,16 @@ class TreeSearch(Attempts):
         environment = exploration.make_environment()
         try:
             episode = self.episode(plan, environment, counted, begin(plan, environment))
-            critic = counted.policies[CRITIC] if self.value == "critic" else None
-            search = Search(self._growing(), episode, environment, critic, budget)
+            scores = self._scores(counted)
+            search = Search(self._growing(), episode, environment, self._estimate(counted, scores), budget)
             stopped = await self._searched(search, exploration)
             if search.satisfied:
                 stopped = SOLVED
             elif budget.spent:
                 stopped = "budget"
             unscored = {UNSCORED: search.unscored} if search.unscored else {}
-            about = {"stopped": stopped, "costs": {**budget.costs(), **unscored}}
+            clipped = {CLIPPED: scores.clipped} if scores is not None and scores.clipped else {}
+            about = {"stopped": stopped, "costs": {**budget.costs(), **unscored, **clipped}}
             for found in harvest(search, self.leaves, about):
                 yield found
         finally:
@@ -115,6 +134,18 @@ class TreeSearch(Attempts):
             return best_first(search, self.iterations)
         return beam(search, self.width)
 
+    def _scores(self, exploration: Exploration) -> StateScores | None:
+        """The scores of the reward model, if it gives values to states."""
+        if self.value != SCORER:
+            return None
+        return StateScores(scorer_of(exploration.policies[SCORER]), self.score_from, self.score_to)
+
+    def _estimate(self, exploration: Exploration, scores: StateScores | None) -> Estimate | None:
+        """What gives values to states, if they are not rolled out or checked."""
+        if scores is not None:
+            return lambda episode, _: scores.estimate(episode)
+        return partial(estimate, exploration.policies[CRITIC]) if self.value == CRITIC else None
+
     def _growing(self) -> Growing:
         return Growing(
             branching=self.branching,
@@ -126,8 +157,11 @@ class TreeSearch(Attempts):
 
     def attempt_plan(self, exploration: Exploration, attempt: int) -> EpisodePlan:
         """As ``Attempts.attempt_plan``."""
-        critic = exploration.policies[CRITIC] if self.value == "critic" else None
-        judge = None if critic is None else identity_of(critic, exploration.entries.get(CRITIC))
+        critic = exploration.policies[self.value] if self.value in (CRITIC, SCORER) else None
+        judge = None if critic is None else identity_of(critic, exploration.entries.get(self.value))
         # Neither decides what a tree is: one counts trees, the other only ends a search.
-        identity = digest(self.model_dump(mode="json", exclude={"k", "episode_timeout_s"}), judge)
+        excluded = {"k", "episode_timeout_s"}
+        # Trees without a scorer keep the ids that they had before there were any.
+        excluded |= set() if self.value == SCORER else {"score_from", "score_to"}
+        identity = digest(self.model_dump(mode="json", exclude=excluded), judge)
         return self.plan(exploration, "tree_search", identity, attempt=attempt)

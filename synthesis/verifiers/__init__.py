@@ -18,6 +18,7 @@ VERIFIERS: Registry[type[Verifier]] = Registry(
         "check_rubric": "agentmill.synthesis.verifiers.check_rubric:CheckRubric",
         "judge": "agentmill.synthesis.verifiers.judge:JudgeVerifier",
         "milestones": "agentmill.synthesis.verifiers.milestones:Milestones",
+        "scorer": "agentmill.synthesis.verifiers.scorer:ScorerVerifier",
         "step_judge": "agentmill.synthesis.verifiers.step_judge:StepJudge",
         "unit_tests": "agentmill.synthesis.verifiers.unit_tests:UnitTests",
     },

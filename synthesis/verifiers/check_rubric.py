@@ -18,6 +18,7 @@ from agentmill.schemas.records.task import Task
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.records.verdict import Verdict
 from agentmill.synthesis.rollouts.delimiting import delimited, judging_prompt
+from agentmill.synthesis.rollouts.llm_calls import TRIES
 from agentmill.synthesis.verifiers.judging import Answer, Panel, Question, ask_all, object_schema, prompt_digest, spent
 from agentmill.synthesis.verifiers.rules import Rule, asked_first
 from agentmill.synthesis.verifiers.verifier import Finding, ModelVerifier, Part, PartId, check_ids, weighted
@@ -72,6 +73,11 @@ class CheckRubric(ModelVerifier):
     def asks_models(self) -> bool:
         """Whether any requirement is in words."""
         return any(each.text is not None for each in self.rubric)
+
+    def most_answers(self, turns: int | None, judges: int) -> int | None:
+        """In one order or in both, if anything is asked; what is asked again counts."""
+        del turns, judges
+        return (1 + self.swap) * TRIES if self.asks_models() else 0
 
     async def judge(self, task: Task | None, trajectory: Trajectory, panel: Panel) -> Sequence[Finding]:
         """A verdict per requirement and one on the whole. Raises ``PolicyError``.

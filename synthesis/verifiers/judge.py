@@ -19,6 +19,7 @@ from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.records.verdict import Verdict
 from agentmill.synthesis.prompts import prompt
 from agentmill.synthesis.rollouts.delimiting import between, delimited, judging_prompt
+from agentmill.synthesis.rollouts.llm_calls import TRIES
 from agentmill.synthesis.verifiers.judging import (
     Answer,
     Judge,
@@ -88,6 +89,12 @@ class JudgeVerifier(ModelVerifier):
     def runs_code(self) -> bool:
         """If judges may check what they read."""
         return self.checks > 0
+
+    def most_answers(self, turns: int | None, judges: int) -> int | None:
+        """In both orders and in each round of a debate: what is asked again counts, and what is run before."""
+        del turns
+        rounds = 1 + (self.rounds if judges > 1 else 0)
+        return rounds * (1 + self.swap) * (TRIES + self.checks)
 
     async def judge(self, task: Task | None, trajectory: Trajectory, panel: Panel) -> Verdict:
         """The score is the mean of the judges', from 0 to 1. Unscored where no judge gave one, with the first reason.

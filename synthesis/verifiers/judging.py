@@ -16,6 +16,7 @@ import msgspec
 from agentmill.schemas.ids import derive_seed, digest
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.trajectory import AnyItem, ApiAction, MessageAction, TextObservation, Tool, Usage
+from agentmill.synthesis.policies.model_client import Used
 from agentmill.synthesis.policies.policy import ContextOverflow, Conversation, Policy, Turn
 from agentmill.synthesis.prompts import prompt
 from agentmill.synthesis.rollouts.llm_calls import TRIES, all_of, total, turn_of
@@ -133,7 +134,7 @@ def prompt_digest(question: Question, parameters: JsonObject) -> str:
     return digest("judge", question.system_prompt, question.schema, given)
 
 
-def spent(answers: Sequence[Answer[Any]]) -> JsonObject:
+def spent(answers: Sequence[Used]) -> JsonObject:
     """What answers cost together, as evidence; what no server reported is left out."""
     usage = Usage()
     for answer in answers:

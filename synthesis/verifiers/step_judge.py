@@ -20,6 +20,7 @@ from agentmill.schemas.records.task import Task
 from agentmill.schemas.records.trajectory import Action, Trajectory
 from agentmill.schemas.records.verdict import Label, Verdict
 from agentmill.synthesis.rollouts.delimiting import between, delimited, judging_prompt, message_lines
+from agentmill.synthesis.rollouts.llm_calls import TRIES
 from agentmill.synthesis.step_values import Step, steps_of
 from agentmill.synthesis.verifiers.judge import ANSWERS, EXPLAINED, BinaryAnswer, GradedAnswer, Scale
 from agentmill.synthesis.verifiers.judging import Answer, Panel, Question, ask_all, object_schema, prompt_digest, spent
@@ -65,6 +66,13 @@ class StepJudge(ModelVerifier):
         if differing:
             raise ValueError(f"`{differing[0]}` does not go with `criterion: {self.criterion}`")
         return self
+
+    def most_answers(self, turns: int | None, judges: int) -> int | None:
+        """On each turn, or for critical once on all; what is asked again counts."""
+        del judges
+        if self.criterion == "critical":
+            return TRIES
+        return None if turns is None else turns * TRIES
 
     async def judge(self, task: Task | None, trajectory: Trajectory, panel: Panel) -> Sequence[Finding]:
         """A verdict on each own step, or a label, and one on the whole. Raises ``PolicyError``.

@@ -145,9 +145,17 @@ def listed_at(task: Task | None, path: str) -> list[Any]:
 class ModelVerifier(Verifier):
     """A verifier that asks models, which the step names as ``judges``; ``judge`` takes the place of ``verify``."""
 
+    asks_scorer: ClassVar[bool] = False
+    """Whether it asks one reward model, which the step names as ``scorer``, and no judges."""
+
     def asks_models(self) -> bool:
         """Whether it asks models at all, with these parameters."""
         return True
+
+    def most_answers(self, turns: int | None, judges: int) -> int | None:
+        """The most answers that one of so many ``judges`` gives on a trajectory of so many turns; ``None``: unknown."""
+        del turns, judges
+        return None
 
     async def judge(self, task: Task | None, trajectory: Trajectory, panel: Panel) -> Verdict | Sequence[Finding]:
         """As ``verify``. Raises ``PolicyError`` where a judge cannot be asked; the trajectory is then dropped."""

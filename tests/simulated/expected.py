@@ -31,7 +31,7 @@ class Oracle(VllmPolicy):
             raise PolicyError("timeout", "it hangs")
         if made.fault == "malformed" and made.stubborn:
             raise PolicyError("malformed", "it is cut off")
-        return read_turn(made.body, conversation, 0.0)
+        return read_turn(made.body, 0.0, conversation)
 
 
 async def outcome(task: Task, settings: PolicySettings, behaviour: Behaviour) -> tuple[str, str]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Literal
 
 import msgspec
@@ -14,8 +15,10 @@ from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.trajectory import TextObservation, Trajectory, Usage
 from agentmill.schemas.records.verdict import Node
 from agentmill.schemas.views.pairing import done
+from agentmill.schemas.views.view import Unused
 from agentmill.synthesis.environments.environment import Check, Environment
 from agentmill.synthesis.policies.policy import ContextOverflow, Policy, Turn
+from agentmill.synthesis.policies.reward_model import Score, Scorer, score_of
 from agentmill.synthesis.rollouts.call_budget import Budget
 from agentmill.synthesis.rollouts.delimiting import delimited, judging_prompt
 from agentmill.synthesis.rollouts.episode import Episode
@@ -64,7 +67,51 @@ def read_score(text: str) -> float | None:
     return score / HIGHEST if score is not None and 0 <= score <= HIGHEST else None
 
 
-ValueName = Literal["rollout", "environment", "critic"]
+class StateScores(msgspec.Struct):
+    """The scores of a reward model as values of states, in [0, 1].
+
+    The score ``low`` becomes 0 and ``high`` 1, and what is outside is clipped; without them it is the logistic function
+    of the score: under the model of Bradley and Terry the chance that the state is preferred to one with the score 0.
+    ``clipped`` counts the scores that were clipped.
+    """
+
+    scorer: Scorer
+    low: float | None
+    high: float | None
+    clipped: int = 0
+
+    async def estimate(self, episode: Episode) -> float | None:
+        """The value of an episode so far; ``None`` where the model gives none: it is too long, or cannot be shown.
+
+        Raises ``PolicyError`` where the model cannot be asked, or the budget is spent.
+        """
+        plan, frame = episode.plan, episode.frame
+        seen = Trajectory(
+            trajectory_id=plan.trajectory_id,
+            content=episode.content,
+            system_prompt=frame.system_prompt,
+            tools=frame.tools,
+        )
+        try:
+            found = await score_of(self.scorer, seen, self.scorer.shown.conversation(seen))
+        except Unused:
+            return None
+        return self.value(found.value) if isinstance(found, Score) else None
+
+    def value(self, score: float) -> float:
+        """The value of a score."""
+        if self.low is not None and self.high is not None:
+            place = (score - self.low) / (self.high - self.low)
+            self.clipped += not 0 <= place <= 1
+            return min(1.0, max(0.0, place))
+        # In this form neither end overflows.
+        return 0.5 * (1.0 + math.tanh(0.5 * score))
+
+
+Estimate = Callable[[Episode, int], Awaitable[float | None]]
+"""The value of an episode so far, given a seed; ``None`` where there is none."""
+
+ValueName = Literal["rollout", "environment", "critic", "scorer"]
 ReturnName = Literal["success", "progress", "reward"]
 
 
@@ -85,11 +132,11 @@ class Search:
     """
 
     def __init__(
-        self, growing: Growing, episode: Episode, environment: Environment, critic: Policy | None, budget: Budget
+        self, growing: Growing, episode: Episode, environment: Environment, estimate: Estimate | None, budget: Budget
     ) -> None:
         self.growing = growing
         self.environment = environment
-        self.critic = critic
+        self._estimate = estimate
         self.budget = budget
         self.nodes: list[SearchNode] = []
         self.satisfied = False
@@ -111,11 +158,11 @@ class Search:
     async def evaluate(self, nodes: Sequence[SearchNode]) -> None:
         """Find a value for each of ``nodes`` that has none, and back it up. Raises ``BudgetSpent``.
 
-        A node that the critic does not score stays without a value, and nothing is backed up.
+        A node to which critic or scorer give no value stays without a value, and nothing is backed up.
         """
         unknown = [node for node in nodes if not node.visits and not node.unscored]
-        question = [node for node in unknown if self.growing.value == "critic" and not node.ended]
-        for node, found in zip(question, await all_of([self._criticism(node) for node in question]), strict=True):
+        question = [node for node in unknown if self._estimate is not None and not node.ended]
+        for node, found in zip(question, await all_of([self._estimated(node) for node in question]), strict=True):
             node.estimate, node.unscored = found, found is None
         for node in unknown:
             if node.unscored:
@@ -209,12 +256,12 @@ class Search:
 
     @property
     def unscored(self) -> int:
-        """How many nodes the critic was asked about in vain."""
+        """How many nodes critic or scorer gave no value."""
         return sum(node.unscored for node in self.nodes)
 
-    async def _criticism(self, node: SearchNode) -> float | None:
-        assert self.critic is not None
-        return await estimate(self.critic, node.episode, derive_seed(node.episode.plan.seed, node.number, CRITIC))
+    async def _estimated(self, node: SearchNode) -> float | None:
+        assert self._estimate is not None
+        return await self._estimate(node.episode, derive_seed(node.episode.plan.seed, node.number, CRITIC))
 
     def _enter(self, node: SearchNode) -> None:
         with environment_at_fault():

@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from agentmill.pipelines.operators.evaluate import RESULT, Evaluate, Play, settle
+from agentmill.pipelines.operators.multi_agent import MultiAgent
 from agentmill.pipelines.operators.operator import StepContext
 from agentmill.pipelines.operators.registry import OPERATORS
-from agentmill.pipelines.operators.rollout import MultiAgent
 from agentmill.pipelines.recipes.grammar import read_recipe
 from agentmill.pipelines.recipes.plan import Plan, make_plan
 from agentmill.pipelines.serving.models import ModelConfig

@@ -16,7 +16,7 @@ from agentmill.schemas.tables import RECORDS
 from agentmill.schemas.views import FAMILY_VIEWS, PAIR_VIEWS, VIEWS
 from agentmill.synthesis.strategies import STRATEGIES
 from agentmill.synthesis.verifiers import VERIFIERS
-from agentmill.synthesis.verifiers.verifier import ModelVerifier
+from agentmill.synthesis.verifiers.verifier import ModelVerifier, Verifier
 from tests.pipelines.operators.steps import model, stage
 from tests.synthesis.verifiers.known import PARAMETERS
 
@@ -26,6 +26,15 @@ EPISODES = (
     {"policy": "p", "tasks": "t", "environments": "e"},
     {"tasks": ["Task"], "environments": ["EnvironmentSpec"]},
 )
+
+
+def models_of(verifier: type[Verifier]) -> dict[str, str]:
+    """The models that a step of this verifier needs."""
+    if not issubclass(verifier, ModelVerifier):
+        return {}
+    return {"scorer" if verifier.asks_scorer else "judges": "m"}
+
+
 KNOWN: dict[str, tuple[dict[str, Any], dict[str, list[str]]]] = {
     **dict.fromkeys(STRATEGIES, EPISODES),
     **dict.fromkeys((*VIEWS, *PAIR_VIEWS, *FAMILY_VIEWS), ({"from": "x"}, {"from": ["Trajectory"]})),
@@ -94,7 +103,7 @@ KNOWN: dict[str, tuple[dict[str, Any], dict[str, list[str]]]] = {
                 "of": "x",
                 **dict.fromkeys(VERIFIERS.load(name).needs, "y"),
                 **PARAMETERS.get(name, {}),
-                **({"judges": "m"} if issubclass(VERIFIERS.load(name), ModelVerifier) else {}),
+                **models_of(VERIFIERS.load(name)),
             },
             {"of": ["Trajectory"], **{need: [SIDE_TABLES[need][0]] for need in VERIFIERS.load(name).needs}},
         )

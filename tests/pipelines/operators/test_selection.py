@@ -19,7 +19,7 @@ from agentmill.schemas.config import validate
 from agentmill.schemas.records.verdict import Selection
 from agentmill.schemas.tables import Counts, Table
 from agentmill.schemas.views.view import Unused
-from tests.builders import trajectory
+from tests.builders import trajectory, verdict
 from tests.errors import user_error
 from tests.pipelines.operators.steps import run, stage
 
@@ -226,3 +226,33 @@ def test_a_filter_says_that_it_asks_no_verdict(folder: Path) -> None:
     step = stage("filter", of="runs", verdicts="v", where=[{"field": "attempt", "equals": 0}])
     (note,) = step.notes(run(folder, "filter", "kept", of="runs", where=[{"field": "attempt", "equals": 0}]))
     assert note.startswith("warning: `verdicts` is named, and nothing in this step asks it")
+
+
+def test_where_takes_conditions_on_annotations_and_filter_takes_the_words(folder: Path) -> None:
+    rows = [verdict("t1", name="judge", score=0.9), verdict("t2", name="judge", score=0.2, passed=False)]
+    seed_table(folder / "mine", [trajectory("t1"), trajectory("t2"), trajectory("t3")])
+    seed_table(folder / "judged", rows)
+    given = {"where": [{"verdict": "judge", "at_least": 0.5}], "verdicts": "judged"}
+    manifest = run(folder, "sft", "chosen", **{"from": "mine"}, **given)
+    assert manifest.counts == Counts(read=3, used=1, dropped=2, written=1)
+    assert manifest.reasons == {"judge": 2}
+    seed_table(folder / "outcomes", [verdict("t1"), verdict("t2", passed=False)])
+    kept = run(folder, "filter", "won", of="mine", verdicts="outcomes", where="success")
+    assert (kept.metrics["kept"], kept.metrics["left_out.check_outcome"]) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"where": "succes"}, ("invalid-value", "where", "'success'")),
+        ({"where": []}, ("rule-broken", "where")),
+        ({"where": [{"field": "split", "equals": "train"}]}, ("rule-broken", "split", "filter")),
+        ({"where": [{"verdict": "judge", "passd": True}]}, ("unknown-key", "where.0", "passed")),
+        ({"where": [{"verdict": "judge", "passed": True}], "verdict": "judge"}, ("rule-broken", "verdict")),
+        ({"where": [{"verdict": "judge", "passed": True}]}, ("needs-another-key", "verdicts")),
+    ],
+)
+def test_mistakes_in_where(folder: Path, given: dict[str, Any], message: tuple[str, ...]) -> None:
+    seed_table(folder / "mine", [trajectory("t1")])
+    with user_error(*message):
+        run(folder, "sft", "chosen", **{"from": "mine"}, **given)

@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 
 from agentmill.pipelines.operators.registry import OPERATORS
+from agentmill.pipelines.operators.selection import LEFT_OUT
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.records.verdict import Selection
+from agentmill.schemas.tables import Table
 from tests.builders import agent_message, instruction, outcome, seen, trajectory
 from tests.pipelines.engine.stages import bytes_of, rows_of, write_table
 from tests.pipelines.operators.steps import job, run
@@ -25,12 +27,16 @@ SELECTORS: dict[str, dict[str, Any]] = {
     "dedup": {"of": "runs", "on": "text"},
     "difficulty_band": {"of": "runs", "at_least": 0.2, "at_most": 0.9},
     "mix": {"from": "runs", "size": 20},
+    "select_diverse": {"of": "runs", "size": 7, "features": ["text"]},
+    "split": {"of": "runs", "by": "task", "shares": {"train": 0.5, "test": 0.5}, "keep": "train", "leaks": "off"},
+    "decontaminate": {"of": "runs", "against": "held_out"},
 }
 """Parameters of each selector with which it keeps some trajectories of ``runs`` and leaves others out."""
 
 NO_SELECTORS = ("quality", "redact")
 """Operators of curation that write no selections of trajectories; also selectors that cannot do with ``runs`` alone."""
 
+WORDS = [f"Carry the {name} lamp to the shelf above the {name} stove, then close its door." for name in ("red", "blue")]
 TRAJECTORIES = [
     trajectory(
         f"t{number:02d}",
@@ -38,7 +44,7 @@ TRAJECTORIES = [
         attempt=number // 6,
         outcome=outcome("success" if number % 6 == 0 or (number % 5 and number % 6 != 1) else "failure"),
         content=[
-            instruction(),
+            instruction(WORDS[number % 2]),
             *(
                 item
                 for turn in range(1, 2 + number % 4)
@@ -50,11 +56,18 @@ TRAJECTORIES = [
 ]
 
 
+def write_benchmark(folder: Path) -> None:
+    """A benchmark with one of the two instructions."""
+    task = trajectory("b", task_id="other", content=[instruction(WORDS[0])])
+    write_table(folder / "held_out", [[task]], Trajectory)
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """30 trajectories of six tasks in three shards, and the table of every selector."""
     folder = tmp_path_factory.mktemp("selectors")
     write_table(folder / "runs", [TRAJECTORIES[start::3] for start in range(3)], Trajectory)
+    write_benchmark(folder)
     for name, parameters in SELECTORS.items():
         run(folder, name, name, **parameters)
     return folder
@@ -79,6 +92,10 @@ def test_kept_and_left_out_by_reason_are_what_was_read(name: str, folder: Path) 
     assert 0 < len(kept(folder, name)) < len(TRAJECTORIES)
     assert None not in reasons
     assert len(kept(folder, name)) + sum(reasons.values()) == len(TRAJECTORIES)
+    metrics = Table.open(folder / name).manifest.metrics
+    counted = {each.removeprefix(LEFT_OUT): n for each, n in metrics.items() if each.startswith(LEFT_OUT)}
+    codes = Counter(row.reason.partition(":")[0] for row in rows if not row.kept)
+    assert (metrics["kept"], counted) == (len(kept(folder, name)), codes)
 
 
 @pytest.mark.parametrize("name", SELECTORS)
@@ -96,6 +113,7 @@ def test_a_second_run_finds_its_table_and_a_new_one_is_equal(name: str, folder: 
 @pytest.mark.parametrize("name", SELECTORS)
 def test_shards_and_their_order_do_not_matter(name: str, folder: Path, tmp_path: Path) -> None:
     write_table(tmp_path / "runs", [TRAJECTORIES[20:], TRAJECTORIES[:1], TRAJECTORIES[1:20]], Trajectory)
+    write_benchmark(tmp_path)
     run(tmp_path, name, name, **SELECTORS[name])
     assert kept(tmp_path, name) == kept(folder, name)
 

@@ -133,7 +133,7 @@ def test_rows_of_a_given_split(operator: str, parameters: dict[str, Any], tmp_pa
         for number in range(2)
     ]
     seed_table(tmp_path / "runs", runs)
-    run(tmp_path, operator, "rows", **{"from": "runs"}, split="test", **parameters)
+    run(tmp_path, operator, "rows", **{"from": "runs"}, as_split="test", **parameters)
     assert {row.split for row in rows_of(tmp_path / "rows")} == {"test"}
     config = stage(operator, **{"from": "runs"}, **parameters).provenance_config(StepContext())
-    assert "split" not in config
+    assert "as_split" not in config

@@ -15,6 +15,7 @@ from agentmill.schemas.records.verdict import Label
 from tests.builders import spec, task, trajectory
 from tests.errors import user_error
 
+ROOT = Path(__file__).resolve().parents[3]
 SPEC_ENV = {"operator": "spec_env", "n": 2, "as": "environments"}
 PROPOSE = {"operator": "propose", "of": "environments", "n": 2, "as": "tasks"}
 SAMPLE = {"operator": "sample", "policy": "actor", "tasks": "tasks", "environments": "environments", "as": "explored"}
@@ -333,6 +334,17 @@ def test_tables_of_earlier_rounds_and_of_all(tmp_path: Path) -> None:
     assert folders_of(plan, "some") == ["round-01/explored", "round-03/explored"]
 
 
+def test_a_mixture_of_all_rounds_has_a_name_and_a_weight_for_each(tmp_path: Path) -> None:
+    body = [{**EXPLORE}, SFT]
+    seeds = {**SFT, "from": "explored", "as": "seeds"}
+    mix = {"operator": "mix", "from": ["seeds", "rows@all"], "weights": {"seeds": 0.4, "rows@all": 0.6}, "as": "mixed"}
+    plan = plan_of(tmp_path, [*WORLD, loop(*body), seeds, mix])
+    assert folders_of(plan, "mixed") == ["seeds", *(f"round-0{number}/rows" for number in (1, 2, 3))]
+    weights = getattr(plan.steps[-1].parameters, "weights", None)
+    assert weights == pytest.approx({"seeds": 0.4, "rows@1": 0.2, "rows@2": 0.2, "rows@3": 0.2})
+    assert plan.steps[-1].parameters.tables()["from"] == list(weights or ())
+
+
 def test_rounds_of_a_loop_in_a_route_are_named_with_the_route(tmp_path: Path) -> None:
     routes = {"a": [loop(EXPLORE)], "b": [{**SPEC_ENV, "as": "there"}]}
     fork = {"operator": "fork", "routes": routes}
@@ -422,3 +434,9 @@ def test_steps_in_loops_and_routes_are_overridden_by_name(tmp_path: Path) -> Non
     twice = [*WORLD, {"operator": "fork", "routes": {**routes, "c": routes["a"]}}]
     with user_error("unknown-name", "several steps are called 'tried'"):
         plan_of(tmp_path, twice, "steps.tried.k=1")
+
+
+@pytest.mark.parametrize("name", ["line", "toolboxes", "curation"])
+def test_shipped_recipes_without_a_model_can_be_planned(name: str, tmp_path: Path) -> None:
+    recipe = read_recipe(ROOT / f"configs/{name}.yaml", [f"run_dir={tmp_path / 'run'}"])
+    assert all(not model.managed for step in make_plan(recipe).steps for model in step.models.values())

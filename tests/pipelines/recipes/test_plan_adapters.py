@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agentmill.pipelines.engine.chunks import seed_table
-from agentmill.pipelines.recipes.plan import Step
+from agentmill.pipelines.recipes.step import Step
 from agentmill.pipelines.serving import servers as pool
 from agentmill.pipelines.serving.endpoints import Endpoint
 from agentmill.pipelines.serving.models import ModelConfig

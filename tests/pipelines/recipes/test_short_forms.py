@@ -82,7 +82,7 @@ def test_a_short_recipe_makes_the_plan_of_its_long_form(recipe: Path, tmp_path: 
 def test_the_saved_recipe_is_whole_in_the_order_of_the_author_and_makes_the_same_plan(
     recipe: Path, tmp_path: Path
 ) -> None:
-    whole = resolved(make_plan(read_recipe(recipe, [])))
+    whole = resolved(read_recipe(recipe, []))
     assert [key for key in whole if key not in ("run_dir", "seed", "runner")] == ["name", "paper", "models", "steps"]
     assert whole["paper"]["differs"] == ["a smaller model"]
     (tmp_path / "else").mkdir()
@@ -115,9 +115,48 @@ def test_a_default_that_names_a_table_holds_once_it_is_made(tmp_path: Path) -> N
     assert second["environments"] == "environments"
 
 
+def test_a_training_on_several_tables_is_a_mixture_first(tmp_path: Path) -> None:
+    train = {"train_sft": "tuned", "model": "actor", "rows": [{"table": "a", "weight": 1}, {"table": "b", "weight": 3}]}
+    steps = [{"iterate": "loop", "rounds": 1, "steps": [train]}]
+    (loop,) = written_out({"steps": steps}, tmp_path)["steps"]
+    assert loop["steps"] == [
+        {"operator": "mix", "as": "tuned_rows", "from": ["a", "b"], "weights": {"a": 0.25, "b": 0.75}},
+        {"operator": "train_sft", "as": "tuned", "model": "actor", "rows": "tuned_rows"},
+    ]
+    plain = written_out({"steps": [{"train_sft": "tuned", "rows": ["a", "b@all"]}]}, tmp_path)["steps"]
+    assert plain[0] == {"operator": "mix", "as": "tuned_rows", "from": ["a", "b@all"]}
+    one = {"operator": "train_sft", "rows": ["a"], "model": "actor"}
+    assert written_out({"steps": [one]}, tmp_path)["steps"] == [one]
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([{"table": "a", "weight": 0}, "b"], ("invalid-value", "rows", "weight")),
+        ([{"table": "a", "weigth": 1}, "b"], ("invalid-value", "rows", "weigth")),
+        (["a", 3], ("invalid-value", "rows", "3")),
+        (["a", {"table": "a"}], ("given-twice", "rows")),
+    ],
+)
+def test_rows_that_are_no_tables(tmp_path: Path, rows: list[Any], message: tuple[str, ...]) -> None:
+    with user_error(*message):
+        written_out({"steps": [{"train_sft": "tuned", "rows": rows}]}, tmp_path)
+
+
 def test_conditions_on_steps_are_no_steps(tmp_path: Path) -> None:
     step = {"operator": "sft", "from": "explored", "steps": [{"quality": "calls", "at_most": 3}], "as": "rows"}
     assert written_out({"steps": [step]}, tmp_path)["steps"] == [step]
+
+
+def test_a_default_names_no_table_that_an_operator_can_do_without(tmp_path: Path) -> None:
+    data = {
+        "data": {"tasks": "t", "runs": "r"},
+        "defaults": {"tasks": "tasks"},
+        "steps": [{"select_diverse": "chosen", "of": "runs", "size": 2}, {"answer_match": "right", "of": "runs"}],
+    }
+    chosen, right = written_out(data, tmp_path)["steps"]
+    assert "tasks" not in chosen
+    assert right["tasks"] == "tasks"
 
 
 def test_defaults_reach_into_forks_and_know_what_routes_make(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agentmill.pipelines.serving.chat_template import BY_MARK, BY_MODEL_TYPE, chat_template, check_template, tool_parser
+from agentmill.pipelines.serving.chat_template import BY_MARK, BY_MODEL_TYPE, check_template, tool_parser
 from agentmill.pipelines.serving.models import ModelConfig, ServerConfig
 from agentmill.pipelines.serving.servers import plans_of
 from agentmill.pipelines.serving.vllm_command import vllm_command
@@ -99,12 +99,6 @@ def test_vllm_has_all_these_parsers() -> None:
     assert {*BY_MODEL_TYPE.values(), *(parser for _, parser in BY_MARK)} <= known
 
 
-def test_of_several_templates_the_one_for_tools_counts(tmp_path: Path) -> None:
-    several = [{"name": "default", "template": "plain"}, {"name": "tool_use", "template": "tools"}]
-    assert chat_template(model(tmp_path / "m", several)) == "tools"
-    assert chat_template(model(tmp_path / "m", several[:1])) == "plain"
-
-
 def test_a_model_that_cannot_be_asked_is_refused_before_it_is_served(tmp_path: Path) -> None:
     folder = model(tmp_path / "m")
     with user_error("model-without-template", "server.chat_template"):
@@ -140,16 +134,3 @@ def test_a_template_that_takes_too_much_is_not_served(tmp_path: Path) -> None:
 
 def test_a_template_that_refuses_a_conversation_is_served(tmp_path: Path) -> None:
     check_template(model(tmp_path / "m", "{{ raise_exception('a system message is missing') }}{{ tools }}"))
-
-
-def test_files_that_are_too_large_are_not_read(tmp_path: Path) -> None:
-    folder = model(tmp_path / "m", "{{ tools }}" * 100_000)
-    with user_error("file-too-large", "1,100,000"):
-        chat_template(folder)
-    (folder / "chat_template.jinja").write_text("{{ tools }}" * 100_000)
-    with user_error("file-too-large", "chat_template.jinja", "1,048,576"):
-        tool_parser(folder)
-    with (folder / "config.json").open("wb") as file:
-        file.truncate(2**26 + 1)
-    with user_error("file-too-large", "config.json", "67,108,865", "67,108,864"):
-        tool_parser(folder)

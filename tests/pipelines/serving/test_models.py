@@ -165,6 +165,20 @@ def test_the_context_is_the_models_own_within_reason(tmp_path: Path, config: str
     assert served_length(folder_with(tmp_path, config__json=config)) == length
 
 
+@pytest.mark.parametrize(("on_cpu", "dtype"), [(True, "float32"), (False, None)])
+def test_a_reward_model_is_served_to_score(
+    on_cpu: bool, dtype: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vllm_command, "on_cpu", lambda: on_cpu)
+    folder = folder_with(tmp_path, config__json='{"architectures": ["Qwen3ForSequenceClassification"]}')
+    command = vllm_command.vllm_command(folder, "rm", ServerConfig(arguments=["--x", "1"]), 2345)
+    options = dict(itertools.pairwise(command))
+    assert (options["--runner"], options.get("--dtype"), options["--served-model-name"]) == ("pooling", dtype, "rm")
+    assert {"--tool-call-parser", "--enable-auto-tool-choice", "--generation-config"}.isdisjoint(command)
+    assert ("--enforce-eager" in command) is on_cpu
+    assert command[-2:] == ["--x", "1"]
+
+
 def test_gpus_are_dealt_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vllm_command, "on_cpu", lambda: False)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7,8")
@@ -219,3 +233,23 @@ def test_a_cpu_without_bfloat16_serves_in_float32(tmp_path: Path, flags: str, dt
     cpuinfo = tmp_path / "cpuinfo"
     cpuinfo.write_text(f"flags : {flags}\n")
     assert cpu_dtype(cpuinfo) == dtype
+
+
+def test_the_mistakes_of_an_expert_are_part_of_what_it_is() -> None:
+    plain, erring = (ServedModel.of(ModelConfig(policy="expert", mistakes=each)) for each in (None, 0.3))
+    assert plain.identity({"temperature": 0.5})["sampling"] == {}
+    assert erring.identity({"temperature": 0.5})["sampling"] == {"mistakes": 0.3}
+
+
+@pytest.mark.parametrize(
+    ("given", "code", "named"),
+    [
+        ({"policy": "openai", "model": "m", "endpoints": ["http://b/v1"], "mistakes": 0.3}, "rule-broken", "mistakes"),
+        ({"policy": "scripted", "mistakes": 0.3}, "rule-broken", "'expert'"),
+        ({"policy": "expert", "mistakes": 1.5}, "invalid-value", "1.5"),
+        ({"policy": "vllm", "model": "m", "context_window": 4096}, "rule-broken", "server.max_model_len"),
+    ],
+)
+def test_mistakes_and_context_windows_go_with_some_policies(given: dict[str, Any], code: str, named: str) -> None:
+    with user_error(code, named):
+        validate(ModelConfig, given, "models.actor")

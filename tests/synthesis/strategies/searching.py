@@ -45,8 +45,11 @@ def exploration(task: Task, seed: int = 3, **policies: Any) -> Exploration:
     return Exploration(task=task, spec=SPEC, make_environment=DecisionEnvironment, policies=policies, seed=seed)
 
 
-async def search(task: Task, actor: Any = None, critic: Any = None, seed: int = 3, **parameters: Any) -> Found:
-    policies = {"actor": actor or Chooser(), **({"critic": critic} if critic else {})}
+async def search(
+    task: Task, actor: Any = None, critic: Any = None, seed: int = 3, scorer: Any = None, **parameters: Any
+) -> Found:
+    helpers = {"critic": critic, "scorer": scorer}
+    policies = {"actor": actor or Chooser(), **{role: policy for role, policy in helpers.items() if policy}}
     strategy, explored = TreeSearch(**parameters), exploration(task, seed, **policies)
     [piece] = strategy.planned(explored)
     return Found([each async for each in strategy.explore(explored, piece)])

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from agentmill.schemas.ids import digest
+from agentmill.schemas.records.rows import Message
 from agentmill.schemas.records.task import Task
 from agentmill.schemas.records.trajectory import (
     ApiAction,
@@ -16,7 +18,9 @@ from agentmill.schemas.records.trajectory import (
     Usage,
     WebObservation,
 )
+from agentmill.schemas.views.dialogue import Dialogue
 from agentmill.synthesis.policies.policy import Conversation, Turn
+from agentmill.synthesis.policies.reward_model import Score, Shown
 from agentmill.synthesis.verifiers.judging import Judge, Panel, judge_name
 from tests.builders import agent_message, called, instruction, seen, task, tool_trajectory, trajectory
 
@@ -92,6 +96,29 @@ class Judging:
 
     async def close(self) -> None:
         """Nothing is held."""
+
+
+Script = Callable[[Sequence[Message]], float | Exception]
+
+
+class Scoring(Judging):
+    """A scorer that gives a conversation what ``script`` makes of it, or raises that, and keeps all of them."""
+
+    name = "scoring"
+
+    def __init__(self, script: Script, shown: Shown = Shown(Dialogue())) -> None:
+        super().__init__(lambda _: "", "rewards/rm-7b")
+        self.shown = shown
+        self._script = script
+        self.scored: list[Sequence[Message]] = []
+
+    async def score(self, episode_id: str, messages: Sequence[Message], functions: str | None) -> Score:
+        self.scored.append(messages)
+        value = self._script(messages)
+        if isinstance(value, Exception):
+            raise value
+        usage = Usage(prompt_tokens=len(messages), completion_tokens=0)
+        return Score(value=value, tokens=len(messages), rendering=digest(messages, functions), usage=usage)
 
 
 def panel(*judges: Judging) -> Panel:

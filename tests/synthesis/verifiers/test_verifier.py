@@ -25,7 +25,7 @@ from agentmill.synthesis.verifiers.verifier import (
     listed_at,
 )
 from tests.builders import task, trajectory
-from tests.synthesis.verifiers.known import PARAMETERS, Judging, approving, panel, tasks, trajectories
+from tests.synthesis.verifiers.known import PARAMETERS, Judging, Scoring, approving, panel, tasks, trajectories
 
 
 def made(verifier: str, **more: Any) -> Verifier:
@@ -33,7 +33,9 @@ def made(verifier: str, **more: Any) -> Verifier:
 
 
 async def found_by(verifier: Verifier, given: Task | None, record: Trajectory) -> Findings:
-    """What it finds; judges approve of all."""
+    """What it finds; judges approve of all, and scorers count messages."""
+    if isinstance(verifier, ModelVerifier) and verifier.asks_scorer:
+        return findings(verifier, record, await verifier.judge(given, record, panel(Scoring(len))))
     if isinstance(verifier, ModelVerifier):
         return findings(verifier, record, await verifier.judge(given, record, panel(Judging(approving))))
     return findings(verifier, record, await verifier.verify(given, record, None))

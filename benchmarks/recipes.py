@@ -1,0 +1,55 @@
+"""Run the data half of every shipped recipe without a model, and write ``configs/recipes/status.yaml``.
+
+    python benchmarks/recipes.py [NAME …] [--preview N] [--whole]
+
+An expert that errs stands in for every model that samples. A recipe that ends well has the status ``data``; with
+``--whole`` recipes are run as they are, trainings included, and then have the status ``whole``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+from agentmill.pipelines.recipes.grammar import read_recipe
+from agentmill.pipelines.recipes.shipped import STATUS, STATUSES, UNTRIED, recipe_files
+from agentmill.pipelines.serving.models import SAMPLED
+from agentmill.schemas.config import dump_yaml, read_yaml
+
+STAND_IN = "{policy: expert, mistakes: 0.3}"
+HEAD = """\
+# Which recipes were run from their start to their end: `data` without a model, or `whole`. Written by
+# benchmarks/recipes.py.
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--preview", type=int)
+    parser.add_argument("--whole", action="store_true")
+    given = parser.parse_args()
+    files = recipe_files()
+    table = next(iter(files.values())).with_name(STATUS)
+    statuses = {name: status for name, status in read_yaml(table).items() if name in files} if table.exists() else {}
+    for name in given.names or files:
+        done = run(name, files[name], given.preview, given.whole)
+        statuses[name] = (STATUSES[1] if given.whole else STATUSES[0]) if done else UNTRIED
+        print(f"{name}: {statuses[name]}", flush=True)
+        table.write_text(HEAD + dump_yaml(dict(sorted(statuses.items()))), encoding="utf-8")
+
+
+def run(name: str, file: Path, preview: int | None, whole: bool) -> bool:
+    """Whether a recipe, or its data half, runs to its end."""
+    models = read_recipe(file, ()).models
+    stand_ins = [f"models.{entry}={STAND_IN}" for entry, config in models.items() if config.policy in SAMPLED]
+    options = [] if whole else [*stand_ins, "--only", "data"]
+    small = [] if preview is None else ["--preview", str(preview)]
+    program = str(Path(sys.executable).with_name("agentmill"))
+    return subprocess.run([program, "run", name, *options, *small], check=False).returncode == 0
+
+
+if __name__ == "__main__":
+    main()

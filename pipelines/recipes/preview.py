@@ -1,0 +1,97 @@
+"""A recipe in small: the same steps with few environments, tasks and inputs, to see within seconds whether it works."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from agentmill.pipelines.engine.chunks import seed_table
+from agentmill.pipelines.operators.operator import Operator
+from agentmill.pipelines.recipes.grammar import Recipe
+from agentmill.pipelines.recipes.plan import revisions_of
+from agentmill.pipelines.recipes.short_forms import inner_steps, operator_type
+from agentmill.pipelines.sources.hub import pinned
+from agentmill.schemas.records.record import Record
+from agentmill.schemas.records.task import Task
+from agentmill.schemas.records.trajectory import Trajectory
+from agentmill.schemas.tables import Table
+
+SMALL_DATA = ".data"
+"""The folder in a preview's run directory with the first rows of what the recipe reads from elsewhere."""
+
+SUFFIX = "-preview"
+CUT = (Task.__name__, Trajectory.__name__)
+"""The tables of ``data`` that are cut; others are looked up by these, so they stay whole."""
+
+
+def preview(recipe: Recipe, n: int, *, dry: bool = False) -> Recipe:
+    """``recipe`` in small, in a run directory of its own; with ``dry`` no table is written, and ``data`` stay whole.
+
+    Steps propose at most ``n`` environments, and ``n`` tasks for each; trainings take ``n`` optimizer steps; a
+    ``share`` of tasks is all of them. Of ``data`` the first ``n`` trajectories are read, and the first ``n`` tasks of
+    each split.
+    """
+    run_dir = f"{recipe.run_dir.rstrip('/')}{SUFFIX}"
+    changes: dict[str, Any] = {"run_dir": run_dir, "steps": [small_step(step, n) for step in recipe.steps]}
+    if not dry:
+        changes["data"] = {name: small_table(name, path, Path(run_dir), n) for name, path in recipe.data.items()}
+    return recipe.model_copy(update=changes).ordered([*dict.fromkeys([*recipe.order, *changes])])
+
+
+def small_step(step: Mapping[str, Any], n: int) -> dict[str, Any]:
+    """A step with its numbers lowered, and all steps in it."""
+    found = dict(step)
+    inner = list(inner_steps(step))
+    if inner:
+        for path, steps in inner:
+            small = [small_step(each, n) for each in steps]
+            found[path[0]] = {**found[path[0]], path[1]: small} if len(path) == 2 else small
+        return found
+    operator = operator_type(step)
+    return found if operator is None else {**found, **lowered(operator, step, n)}
+
+
+def lowered(operator: type[Operator], step: Mapping[str, Any], n: int) -> dict[str, Any]:
+    """The parameters of a step that a preview changes."""
+    fields = operator.model_fields
+    changes: dict[str, Any] = {}
+    for name in operator.counted:
+        given = step.get(name, fields[name].default)
+        changes[name] = min(given, n) if isinstance(given, int) else n
+    share = step.get("held_out")
+    if isinstance(share, int | float) and 0 < share * n < 1:
+        # At least one has to be set aside.
+        changes["held_out"] = math.ceil(1000 / n) / 1000
+    if "share" in fields and "share" in step:
+        changes["share"] = 1.0
+    return changes
+
+
+def small_table(name: str, path: str, run_dir: Path, n: int) -> str:
+    """The folder of the first rows of a table of ``data``, or of one that is not cut. Raises ``UserError``."""
+    table = Table.open(pinned(path, revisions_of(run_dir)))
+    if table.manifest.record not in CUT or table.manifest.counts.written <= n:
+        return str(table.folder)
+    rows = list(first_rows(table.rows(), n))
+    folder = run_dir / SMALL_DATA / f"{name}-{n}-{table.digest[:12]}"
+    if not (folder / "manifest.json").exists():
+        seed_table(folder, rows)
+    return str(folder)
+
+
+def first_rows(rows: Iterator[Record], n: int) -> Iterator[Record]:
+    """The first ``n`` trajectories, or the first ``n`` tasks of each split."""
+    seen: Counter[str | None] = Counter()
+    for row in rows:
+        if not isinstance(row, Task):
+            yield from itertools.chain([row], itertools.islice(rows, n - 1))
+            return
+        seen[row.split] += 1
+        if seen[row.split] <= n:
+            yield msgspec.structs.replace(row)

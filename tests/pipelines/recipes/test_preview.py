@@ -1,0 +1,66 @@
+"""A recipe in small: lowered numbers, cut tables, and a run directory of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from agentmill.pipelines.engine.chunks import seed_table
+from agentmill.pipelines.recipes.grammar import read_recipe
+from agentmill.pipelines.recipes.plan import make_plan
+from agentmill.pipelines.recipes.preview import preview
+from agentmill.schemas.config import dump_yaml
+from agentmill.schemas.tables import Table
+from tests.builders import trajectory
+from tests.pipelines.cli.tables import CHECK, DEMONSTRATE, EXPORT, agentmill, write_environments, write_recipe
+
+
+def test_numbers_of_steps_are_lowered_also_in_loops_and_forks(tmp_path: Path) -> None:
+    make = {"operator": "spec_env", "n": 24, "held_out": 0.1}
+    inner = {"operator": "propose", "of": "environments", "held_out": 0.5}
+    sample = {"operator": "sample", "policy": "actor", "tasks": "t", "environments": "environments", "share": 0.1}
+    train = {"operator": "train_sft", "rows": "rows", "model": "actor"}
+    steps = [
+        {**make, "as": "environments"},
+        {"operator": "iterate", "rounds": 3, "steps": [{**inner, "as": "t"}, {**sample, "k": 4, "as": "explored"}]},
+        {"operator": "fork", "routes": {"a": [train], "b": [{**train, "max_steps": 2}]}},
+        {"operator": "spec_env", "n": 2, "as": "few"},
+    ]
+    path = tmp_path / "recipe.yaml"
+    path.write_text(dump_yaml({"name": "big", "run_dir": "runs/big/", "steps": steps}), encoding="utf-8")
+    small = preview(read_recipe(path, ()), 4)
+    environments, loop, fork, few = small.steps
+    assert environments == {**make, "n": 4, "held_out": 0.25, "as": "environments"}
+    assert loop["rounds"] == 3
+    assert loop["steps"][0] == {**inner, "n": 4, "as": "t"}
+    assert loop["steps"][1] == {**sample, "share": 1.0, "k": 4, "as": "explored"}
+    assert [fork["routes"][route][0]["max_steps"] for route in "ab"] == [4, 2]
+    assert few["n"] == 2
+    assert small.run_dir == "runs/big-preview"
+
+
+def test_tables_of_data_are_cut_and_those_that_are_looked_up_are_not(tmp_path: Path) -> None:
+    write_environments(tmp_path, copies=5)
+    recipe = read_recipe(write_recipe(tmp_path, DEMONSTRATE, CHECK, EXPORT), ())
+    small = preview(recipe, 2)
+    tasks = [row.split for row in Table.open(Path(small.data["tasks"])).rows()]
+    assert tasks == [split for split in ("train", "held_out_tasks", "held_out_environments") for _ in range(2)]
+    assert small.data["environments"] == recipe.data["environments"]
+    assert preview(recipe, 2).data == small.data, "the small tables are written once"
+    assert preview(recipe, 20).data == recipe.data
+    assert preview(recipe, 2, dry=True).data == recipe.data
+    seed_table(tmp_path / "runs", [trajectory(f"t{number}") for number in range(9)])
+    read = recipe.model_copy(update={"data": {"runs": str(tmp_path / "runs")}})
+    cut = Table.open(Path(preview(read, 3).data["runs"]))
+    assert [row.trajectory_id for row in cut.rows()] == ["t0", "t1", "t2"]
+
+
+def test_a_preview_runs_beside_the_recipe(tmp_path: Path) -> None:
+    write_environments(tmp_path, copies=5)
+    recipe = write_recipe(tmp_path, DEMONSTRATE, CHECK, EXPORT)
+    assert agentmill("run", recipe, "--preview", 2) == 0
+    assert not (tmp_path / "run").exists()
+    assert Table.open(tmp_path / "run-preview/demonstrations").manifest.counts.written == 2
+    again = make_plan(read_recipe(tmp_path / "run-preview/recipe.yaml", ()))
+    assert again.run_dir == tmp_path / "run-preview"
+    assert agentmill("run", tmp_path / "run-preview/recipe.yaml") == 0
+    assert agentmill("run", recipe, "--preview", 1) == 2
