@@ -181,8 +181,8 @@ class BenchmarkIndex:
             # Each action may be common, and two in a row be not.
             pieces = [acts[place : place + size] for place in places for size in (1, 2)]
             rare = {act for piece in pieces if not known.isdisjoint(piece_features(piece)) for act in piece}
-            told = tells(rare) or number in placed
-            if told and 0 < len(sample.acts) <= MOST_DETOUR * len(places):
+            evident = tells(rare) or number in placed
+            if evident and 0 < len(sample.acts) <= MOST_DETOUR * len(places):
                 found[number] = len(places) / len(acts)
         return found
 

@@ -109,14 +109,14 @@ class FormIndex:
                 asked.setdefault(name, len(asked))
         instruction = hash_of([asked[name] if word == NAME else word for word, name in pieces])
         scene = scene_form(sample.scene, names, asked, self._keep)
-        told = moves_of(sample.acts, FORM_ACTIONS, self._keep, asked) or [0]
+        numbered = moves_of(sample.acts, FORM_ACTIONS, self._keep, asked) or [0]
         state = hash_of((sample.stated, scene.facts))
         return Form(
             words=_form_runs(words),
             moves=moves_of(sample.acts, FORM_ACTIONS, self._keep),
-            whole=[hash_of((instruction, run)) for run in told],
+            whole=[hash_of((instruction, run)) for run in numbered],
             facts=[hash_of((sample.stated, fact)) for fact in scene.facts],
-            placed=[hash_of((instruction, state, run)) for run in told] if sample.scene else [],
+            placed=[hash_of((instruction, state, run)) for run in numbered] if sample.scene else [],
             specific=bool(words) and _is_specific(sample, words, scene),
         )
 
