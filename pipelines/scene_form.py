@@ -1,8 +1,8 @@
 """The state that a task begins in, in a form that a consistent renaming and another order do not change.
 
 A scene is what an environment shows before the first action, or the initial state of a task. Each of its statements is
-a fact about the names in it. A name that an instruction has is known by its place there. Every other one is told by
-the facts it is in, and these by the other names in them: colour refinement, or the 1-dimensional Weisfeiler-Leman
+a fact about the names in it. A name that an instruction has is known by its place there. Every other one is known
+by the facts it is in, and these by the other names in them: colour refinement, or the 1-dimensional Weisfeiler-Leman
 algorithm (Weisfeiler and Leman 1968), with ``ROUNDS`` rounds.
 
 Not every name is an argument of an action. A word is a name, too, if the rest of its statement is that of a statement
@@ -31,7 +31,7 @@ Fact = list[tuple[str, str]]
 
 
 class SceneForm(NamedTuple):
-    """The facts of a scene as hashes, equal ones told apart by their number, and how many names are in them."""
+    """The facts of a scene as hashes, equal ones distinguished by their number, and how many names are in them."""
 
     facts: list[int]
     names: int

@@ -40,7 +40,7 @@ def test_another_state_is_another_form() -> None:
     assert form(ring, keep_numbers=False) != form(line, keep_numbers=False)
 
 
-def test_names_of_the_instruction_are_told_apart() -> None:
+def test_names_of_the_instruction_are_distinguished() -> None:
     text = "The ann is here; the bob is here."
     assert form(text, "ann bob", ["ann", "bob"]).facts == form(text, "ann bob", ["bob", "ann"]).facts
     hot = text + " The ann is hot."
