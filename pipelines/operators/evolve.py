@@ -12,7 +12,7 @@ from agentmill.pipelines.engine.operation import AnyOperation, AsyncOperation, B
 from agentmill.pipelines.operators.bounds import Bounds, Rows, mapped
 from agentmill.pipelines.operators.lookup import Lookup
 from agentmill.pipelines.operators.operator import Inputs, Operator, StepContext, TableNames, expect, tables_of
-from agentmill.pipelines.operators.propose import gather, generator_for, result_of
+from agentmill.pipelines.operators.proposals import gather, generator_for, result_of
 from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.task import EnvironmentSpec, Task

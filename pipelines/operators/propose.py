@@ -1,44 +1,102 @@
-"""``propose``: tasks for each environment, from nothing."""
+"""``propose``: tasks for each environment, by rules, or by a model from seeds (``pipelines.operators.task_seeds``)."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar, Literal
 
-import msgspec
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
-from agentmill.pipelines.engine.errors import dead_letter
-from agentmill.pipelines.engine.operation import AnyOperation, AsyncOperation, Blamed, Result, Unit
-from agentmill.pipelines.operators.bounds import Bounds, Most, Rows
-from agentmill.pipelines.operators.operator import Inputs, Operator, StepContext, TableNames, expect
+from agentmill.pipelines.engine.operation import AnyOperation
+from agentmill.pipelines.operators.annotations import AnnotationIndex
+from agentmill.pipelines.operators.bounds import Bounds, Most, Rows, asked_of, product
+from agentmill.pipelines.operators.lookup import check_disjoint, distinct
+from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames, expect, tables_of
+from agentmill.pipelines.operators.proposals import (
+    HELD_OUT_ENVIRONMENTS,
+    HELD_OUT_TASKS,
+    UNSEEDED,
+    WITH_WEAK,
+    Numbers,
+    Proposal,
+    Writing,
+    WrittenProposal,
+)
+from agentmill.pipelines.operators.selection import FilterParameters, TrajectoryFilter
 from agentmill.pipelines.operators.spec_env import HELD_OUT, TRAIN
 from agentmill.pipelines.operators.splits import check_held_out, falls_in
+from agentmill.pipelines.operators.task_seeds import TaskSeeds
 from agentmill.pipelines.serving.models import ModelConfig
+from agentmill.schemas.conditions import AnnotationNeed
+from agentmill.schemas.error_codes import ErrorCode
+from agentmill.schemas.errors import UserError
+from agentmill.schemas.ids import digest
+from agentmill.schemas.record_kinds import ANNOTATION_ROLES
+from agentmill.schemas.records.manifest import Manifest
 from agentmill.schemas.records.record import JsonObject
-from agentmill.schemas.records.task import EnvironmentSpec, Task
+from agentmill.schemas.records.task import EnvironmentSpec, Inspiration
+from agentmill.schemas.records.verdict import Selection
 from agentmill.schemas.tables import Table, read_columns
-from agentmill.synthesis.generators import TASK_GENERATORS
-from agentmill.synthesis.generators.generator import GenerationError, TaskGenerator, turns_of_plan
+from agentmill.synthesis.generators import TASK_FORMS
+from agentmill.synthesis.generators.generator import turns_of_plan
+from agentmill.synthesis.generators.inspirations import read_inspirations
 
-HELD_OUT_TASKS, HELD_OUT_ENVIRONMENTS = "held_out_tasks", "held_out_environments"
-"""The splits of tasks that are set aside: of environments that are trained on, and of others."""
+_NOT_PROCEDURAL = frozenset(
+    {"backend", "repairs", "examples", "texts", "persona", "weak", "where", "verdict", "selections"}
+)
+_OF_LLM = ("repairs", "seeds_", "examples", "texts", "persona", "weak", "window", *FilterParameters.model_fields)
 
 
-class Propose(Operator):
-    """n tasks proposed for each environment."""
+class Propose(FilterParameters):
+    """n tasks proposed for each environment. ``where`` and ``selections`` choose among trajectories of ``seeds``."""
 
     primary: ClassVar[str] = "of"
     verb: ClassVar[str | None] = "synthesize"
-    table_roles: ClassVar[Sequence[str]] = ("of",)
-
+    table_roles: ClassVar[Sequence[str]] = ("of", "seeds_", *ANNOTATION_ROLES)
+    model_roles: ClassVar[Mapping[str, str]] = {"generator": "policy"}
+    selectable: ClassVar[Sequence[str]] = ("Selection",)
     counted: ClassVar[Sequence[str]] = ("n",)
+    incidental: ClassVar[Sequence[str]] = ("window", "texts")
 
     of: TableNames = Field(description="tables of environments")
     n: int = Field(default=8, ge=1, description="tasks per environment")
     plan_length: tuple[int, int] = Field(default=(2, 8), description="fewest and most actions of a shortest plan")
     held_out: float = Field(default=0.0, ge=0, lt=1, description="share of all tasks of train environments set aside")
     seed: int | None = Field(default=None, description="by default derived from that of the run")
+    backend: Literal["procedural", "llm"] = Field(default="procedural", description="who writes them")
+    policy: str | None = Field(default=None, description="the model of backend llm")
+    repairs: int = Field(default=3, ge=0, description="of llm: rounds in which a faulty task may be repaired")
+    seeds_: TableNames | None = Field(
+        default=None, alias="seeds", description="of llm: tables of tasks and trajectories that tasks are suggested by"
+    )
+    examples: int = Field(default=2, ge=1, description="of llm: how many seeds of its environment each task is shown")
+    texts: str | None = Field(
+        default=None, description="of llm: a .jsonl, .parquet or text file, of which each task is shown one text"
+    )
+    persona: str | list[str] | None = Field(
+        default=None, description="of llm: who asks, a list that takes turns, or a file like that of texts"
+    )
+    weak: float | None = Field(
+        default=None, gt=0, le=1, description="of llm: skills of tasks in seeds that pass less often are asked for"
+    )
+    window: int = Field(default=16, ge=1, description="of llm: tasks in the making at once per worker")
+
+    @model_validator(mode="after")
+    def _a_model_for_llm(self) -> Propose:
+        if (self.backend == "llm") != (self.policy is not None):
+            raise ValueError("`backend: llm` needs `policy`, an entry of models; `procedural` takes none")
+        given = [name for name in _OF_LLM if name in self.model_fields_set]
+        if self.backend == "procedural" and given:
+            raise ValueError(f"`{given[0].rstrip('_')}` goes with `backend: llm`; procedural tasks are made by rules")
+        for name in ("where", "weak", "selections", "examples"):
+            if name in self.model_fields_set and not self.seeds_:
+                raise ValueError(f"`{name}` is about `seeds`, and none are given")
+        if self.weak is not None and not self.verdicts:
+            raise ValueError("`weak` needs `verdicts` on the trajectories of `seeds`")
+        if self.persona == []:
+            raise ValueError("`persona` is an empty list; name at least one, or leave it out")
+        return self
 
     @field_validator("plan_length")
     @classmethod
@@ -48,17 +106,53 @@ class Propose(Operator):
         return plan_length
 
     def writes(self, reads: Mapping[str, Sequence[str]]) -> str:
-        """Tasks, from environments."""
+        """Tasks, from environments. Raises ``UserError``, also for files of texts and personas that cannot be read."""
         expect(reads, "of", "EnvironmentSpec")
+        wrong = sorted({*reads.get("seeds", ())} - {"Task", "Trajectory"})
+        if wrong:
+            raise UserError(
+                f"seeds holds {' and '.join(wrong)} records, expected Task or Trajectory\n"
+                "give texts as a file by `texts`, verdicts by `verdicts`",
+                ErrorCode.WRONG_RECORD_TYPE,
+            )
+        if self.weak is not None and {*reads.get("seeds", ())} != {"Task", "Trajectory"}:
+            raise UserError(
+                "`weak` compares trajectories by the skills of their tasks; `seeds` needs tables of both",
+                ErrorCode.NEEDS_ANOTHER_KEY,
+            )
+        self.check_filter_needs(reads)
+        self.inspirations()
+        self.personas()
         return "Task"
 
+    def annotation_needs(self) -> Iterator[AnnotationNeed]:
+        """As ``FilterParameters.annotation_needs``, with the verdict that ``weak`` asks."""
+        yield from super().annotation_needs()
+        if self.weak is not None:
+            yield AnnotationNeed("weak", "verdict", self.verdict)
+
+    def inspirations(self) -> list[Inspiration]:
+        """The texts, if any are given. Raises ``UserError``."""
+        return [] if self.texts is None else read_inspirations(Path(self.texts))
+
+    def personas(self) -> list[str]:
+        """The personas, if any are given. Raises ``UserError``."""
+        if not isinstance(self.persona, str):
+            return self.persona or []
+        return [each.text for each in read_inspirations(Path(self.persona), "persona file")]
+
     def provenance_config(self, context: StepContext) -> JsonObject:
-        """As ``Operator.provenance_config``, with the seed that holds."""
-        return {**super().provenance_config(context), "seed": self._seed(context)}
+        """As ``Operator.provenance_config``, with the seed that holds, and texts and personas by their content."""
+        given = super().provenance_config(context)
+        if self.backend == "procedural":
+            # As they were before a model could write tasks, so that tables of earlier versions are found again.
+            given = {name: value for name, value in given.items() if name not in _NOT_PROCEDURAL}
+            return {**given, "seed": self._seed(context)}
+        texts = [each.inspiration_id for each in self.inspirations()]
+        return {**given, "seed": self._seed(context), "texts": digest(texts), "persona": self.personas()}
 
     def bounds(self, rows: Mapping[str, Rows], models: Mapping[str, ModelConfig]) -> Bounds:
-        """As ``Operator.bounds``: the tasks of each environment, in their splits."""
-        del models
+        """As ``Operator.bounds``: the tasks of each environment, in their splits, and repairs."""
         read = rows["of"]
         n: Most = None if read.n is None else read.n * self.n
         splits: dict[str | None, int] | None = None
@@ -68,18 +162,65 @@ class Propose(Operator):
             aside = sum(falls_in(number, self.held_out) for number in range(others))
             splits = {TRAIN: others - aside, HELD_OUT_TASKS: aside, HELD_OUT_ENVIRONMENTS: unseen}
         plan = max(2, self.plan_length[1])
-        return Bounds(reads=n, rows=Rows(n=n, splits=splits, turns=turns_of_plan(plan), plan=plan))
+        return Bounds(
+            reads=n,
+            rows=Rows(n=n, splits=splits, turns=turns_of_plan(plan), plan=plan),
+            asked=asked_of(models, {"generator": product(n, 1 + self.repairs)}, self.sampling),
+        )
 
     def check_inputs(self, inputs: Inputs) -> None:
-        """A share that is held out must be one task or more, of all environments together."""
+        """A share that is held out must be one task or more, of all environments together; seeds must be there."""
         check_held_out(self.n * len(train_environments(inputs["of"])), self.held_out, "tasks of train environments")
+        if self.backend == "procedural":
+            return
+        families = frozenset[str]().union(*(distinct(table, "family") for table in inputs["of"]))
+        unwritten = sorted(families - {*TASK_FORMS})
+        if unwritten:
+            raise UserError(
+                f"a model writes no tasks for environments of family {', '.join(unwritten)}, only of"
+                f" {', '.join(sorted(TASK_FORMS))}\nuse `backend: procedural`, or other environments",
+                ErrorCode.KEY_NOT_FOR_THIS,
+            )
+        seeds = tables_of(inputs, "seeds")
+        check_disjoint(seeds)
+        if seeds and not sum(table.manifest.counts.written for table in seeds):
+            names = " and ".join(str(table.folder) for table in seeds)
+            raise UserError(
+                f"the tables of `seeds` are empty: {names}\nmake them again, or leave `seeds` out",
+                ErrorCode.NO_RECORDS,
+            )
+
+    def notes(self, manifest: Manifest) -> list[str]:
+        """As ``FilterParameters.notes``, and what came of the seeds."""
+        found, notes = manifest.metrics, super().notes(manifest)
+        if found.get(UNSEEDED):
+            notes.append(
+                f"warning: {found[UNSEEDED]:,.0f} tasks were asked for without a seed: none is of their environment"
+            )
+        if self.weak is not None and not found.get(WITH_WEAK):
+            notes.append(f"warning: no skill has a pass rate below `weak: {self.weak:g}`, so none was asked for")
+        return notes
 
     def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
         """The proposals."""
         # Tasks are numbered across environments, so that a share of less than one task per environment is not lost.
         ids = train_environments(inputs["of"]) if self.held_out else []
         first = {environment_id: place * self.n for place, environment_id in enumerate(ids)}
-        return Proposal(self, self._seed(context), first)
+        seed = self._seed(context)
+        numbers = Numbers(n=self.n, held_out=self.held_out, seed=seed, first=first)
+        if self.backend == "procedural":
+            return Proposal(numbers, self.plan_length)
+        tables = tables_of(inputs, "seeds")
+        selected = self.selected(inputs, tables, Selection)
+        chosen = TrajectoryFilter(self.where, self.verdict, AnnotationIndex(inputs), selected)
+        seeds = (
+            TaskSeeds(tables, self.inspirations(), chosen, self.n * self.examples, seed)
+            if tables or self.texts
+            else None
+        )
+        settings = context.models["generator"].settings({})
+        writing = Writing(plan_length=self.plan_length, repairs=self.repairs, examples=self.examples, weak=self.weak)
+        return WrittenProposal(numbers, writing, settings, seeds, self.personas(), self.window)
 
     def _seed(self, context: StepContext) -> int:
         return context.seed if self.seed is None else self.seed
@@ -93,67 +234,3 @@ def train_environments(tables: Sequence[Table]) -> list[str]:
         rows = zip(columns["environment_id"], columns["split"], strict=True)
         ids.update(dict.fromkeys(environment_id for environment_id, split in rows if split != HELD_OUT))
     return list(ids)
-
-
-class Proposal(AsyncOperation[EnvironmentSpec, Task]):
-    """``n`` inputs per environment, called ``ENVIRONMENT/NUMBER``, made together.
-
-    ``first`` numbers the tasks of train environments: it has the number of the first task of each.
-    """
-
-    blamed: ClassVar[Blamed] = "generator"
-    chunk_rows: ClassVar[int] = 50
-
-    def __init__(self, parameters: Propose, seed: int, first: Mapping[str, int]) -> None:
-        super().__init__("propose", EnvironmentSpec, Task, window=parameters.n)
-        self._n = parameters.n
-        self._held_out = parameters.held_out
-        self._first = first
-        self._options = {"plan_length": parameters.plan_length}
-        self._seed = seed
-        self._generators: dict[str, TaskGenerator] = {}
-
-    def count(self, record: EnvironmentSpec) -> int:
-        """Tasks of an environment."""
-        del record
-        return self._n
-
-    def units(self, record: EnvironmentSpec) -> list[Unit]:
-        """All tasks of an environment in one unit, so that the generator sees to it that they differ."""
-        return [Unit(f"{record.environment_id}/{number}" for number in range(self._n))]
-
-    async def process(self, record: EnvironmentSpec, unit: Unit) -> Iterable[Result]:
-        """The tasks, each in its split."""
-        generator = generator_for(record.family, self._generators, self._options)
-        made = await gather(generator.propose(record, self._n, self._seed), len(unit))
-        return [
-            result_of(input_id, each, self, self._split(record, number))
-            for number, (input_id, each) in enumerate(zip(unit, made, strict=True))
-        ]
-
-    def _split(self, spec: EnvironmentSpec, number: int) -> str:
-        if spec.split == HELD_OUT:
-            return HELD_OUT_ENVIRONMENTS
-        held_out = self._held_out and falls_in(self._first[spec.environment_id] + number, self._held_out)
-        return HELD_OUT_TASKS if held_out else TRAIN
-
-
-def generator_for(family: str, made: dict[str, TaskGenerator], options: Mapping[str, Any]) -> TaskGenerator:
-    """The task generator of a family, made once. Raises ``UserError`` if there is none."""
-    if family not in made:
-        made[family] = TASK_GENERATORS.load(family)(**options)
-    return made[family]
-
-
-async def gather(made: AsyncIterator[Task | GenerationError], n: int) -> list[Task | GenerationError]:
-    """Exactly ``n`` of what a generator makes; where it stops before, its last word stands for the rest."""
-    found = [each async for each in made][:n]
-    last = found[-1] if found and isinstance(found[-1], GenerationError) else None
-    return found + [last or GenerationError("not_proposed", "the generator made no more")] * (n - len(found))
-
-
-def result_of(input_id: str, made: Task | GenerationError, operation: AnyOperation, split: str | None) -> Result:
-    """A task in its split, or a dead letter for the failure to make one."""
-    if isinstance(made, GenerationError):
-        return Result(input_id=input_id, dropped=dead_letter(made, input_id, operation, {}))
-    return Result(input_id=input_id, outputs=[msgspec.structs.replace(made, split=split)])

@@ -19,7 +19,7 @@ from agentmill.schemas.record_kinds import ANNOTATION_ROLES
 from agentmill.schemas.records.manifest import Manifest
 from agentmill.schemas.records.record import JsonObject, Record
 from agentmill.schemas.records.trajectory import Trajectory
-from agentmill.schemas.records.verdict import Dropped, Selection, TaskSelection
+from agentmill.schemas.records.verdict import Dropped, Selection, TaskSelection, Verdict
 from agentmill.schemas.tables import Table
 from agentmill.schemas.views.annotations import Annotations
 from agentmill.schemas.views.view import Unused
@@ -225,6 +225,10 @@ class TrajectoryFilter:
     def all_annotations(self, trajectory_id: str) -> Annotations:
         """The annotations of a trajectory, chosen or not."""
         return self._index.of(trajectory_id)
+
+    def verdict(self, trajectory_id: str) -> Verdict | None:
+        """The verdict on a trajectory, chosen or not, that ``where: success`` would ask."""
+        return self._index.of(trajectory_id).verdict(self._verdict)
 
     def annotations(self, trajectory_id: str) -> Annotations:
         """The annotations of a trajectory that is chosen. Raises ``Unused`` for one that is left out."""

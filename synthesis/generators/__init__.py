@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from agentmill.synthesis.generators.generator import EnvironmentGenerator, TaskGenerator
+    from agentmill.synthesis.generators.task_author import TaskForm
 
 _ENVIRONMENTS = {
     "codegym_llm": "agentmill.synthesis.generators.codegym_llm.generator:LlmGenerator",
@@ -27,10 +28,16 @@ _TASKS = {
     "pddl": "agentmill.synthesis.generators.pddl_tasks.generator:PddlTaskGenerator",
     "toolbox": "agentmill.synthesis.generators.toolbox_tasks.generator:ToolboxTaskGenerator",
 }
+_FORMS = {
+    "pddl": "agentmill.synthesis.generators.pddl_tasks.written:PddlTaskForm",
+    "toolbox": "agentmill.synthesis.generators.toolbox_tasks.written:ToolboxTaskForm",
+}
 
 ENVIRONMENT_GENERATORS: Registry[Callable[..., EnvironmentGenerator]] = Registry(
     "environment generator", _ENVIRONMENTS, group="environment_generators"
 )
 TASK_GENERATORS: Registry[Callable[..., TaskGenerator]] = Registry("task generator", _TASKS, group="task_generators")
+TASK_FORMS: Registry[type[TaskForm]] = Registry("form of written tasks", _FORMS, group="task_forms")
+"""How a model writes tasks of a family."""
 GENERATORS: Registry[Any] = Registry("generator", {**_ENVIRONMENTS, **_TASKS})
 """All of them, for listings."""

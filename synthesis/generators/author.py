@@ -1,4 +1,4 @@
-"""A model that writes environments: it is asked, and shown the faults of what it wrote until there are none.
+"""A model that writes environments or tasks: it is asked, and shown the faults of what it wrote until there are none.
 
 The conversation holds all earlier versions with their faults, so that a repair does not bring an old fault back.
 """
@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Callable, Iterable
 from string import Template
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -35,8 +35,55 @@ Checks = Callable[[EnvironmentSpec], Iterable[AdmissionCheck]]
 Structure = Callable[[str], str]
 """Of a source: equal for those that differ in names only."""
 
-Read = Callable[[str, int], tuple[EnvironmentSpec | None, str]]
-"""Of a text and the number of repairs before it: the environment, and its faults in words."""
+T = TypeVar("T")
+Read = Callable[[str, int], tuple[T | None, str]]
+"""Of a text and the number of repairs before it: what was written, and its faults in words."""
+
+
+class RepairLoop:
+    """Asks ``policy`` under the prompt ``system``, and again with ``repair``, the prompt with ``$faults``, at most
+    ``repairs`` times. With ``answer_schema`` each answer is to be a JSON object that fits it."""
+
+    def __init__(
+        self, policy: Policy, system: str, repair: str, repairs: int, answer_schema: JsonObject | None = None
+    ) -> None:
+        self._policy = policy
+        self._system = system
+        self._repair = Template(repair)
+        self._repairs = repairs
+        self._answer_schema = answer_schema
+
+    async def write(self, request: str, episode_id: str, seed: int, read: Read[T]) -> T:
+        """A version without faults. Raises ``GenerationError`` (``unrepaired``) with all versions and their faults as
+        ``history``, and passes on ``PolicyError``."""
+        history: list[JsonObject] = []
+        for number in range(self._repairs + 1):
+            text = await self._ask(request, episode_id, seed, history)
+            made, faults = await asyncio.to_thread(read, text, number)  # what was written may take its time
+            if made is not None and not faults:
+                return made
+            history.append({"text": text, "faults": faults})
+        detail = f"still faulty after {self._repairs} repairs: {history[-1]['faults']}"
+        raise GenerationError("unrepaired", detail, history)
+
+    async def _ask(self, request: str, episode_id: str, seed: int, history: list[JsonObject]) -> str:
+        content: list[AnyItem] = [TextObservation(content=request, source="user")]
+        for turn, version in enumerate(history, start=1):
+            content.append(MessageAction(content=version["text"], turn=turn))
+            fault_text = self._repair.substitute(faults=version["faults"])
+            content.append(TextObservation(content=fault_text, source="user", turn=turn))
+        turn_of_policy = await self._policy.act(
+            Conversation(
+                episode_id=episode_id,
+                system_prompt=self._system,
+                content=tuple(content),
+                tools=[],
+                # Another seed for each repair: the same one could bring the same answer.
+                seed=derive_seed(BACKEND, seed, len(history)),
+                answer_schema=self._answer_schema,
+            )
+        )
+        return "\n".join(action.content for action in turn_of_policy.actions if isinstance(action, MessageAction))
 
 
 class Author:
@@ -45,9 +92,7 @@ class Author:
     def __init__(self, policy: Policy, family: str, system: str, repair: str, repairs: int) -> None:
         self._policy = policy
         self._family = family
-        self._system = system
-        self._repair = Template(repair)
-        self._repairs = repairs
+        self._loop = RepairLoop(policy, system, repair, repairs)
 
     def identity(self, inspiration: Inspiration, seed: int) -> str:
         """The id of what is written for an inspiration and a seed."""
@@ -70,18 +115,11 @@ class Author:
             **fields,
         )
 
-    async def write(self, request: str, inspiration: Inspiration, seed: int, read: Read) -> EnvironmentSpec:
-        """A version without faults. Raises ``GenerationError`` (``unrepaired``) with all versions and their faults as
-        ``history``, and passes on ``PolicyError``."""
-        history: list[JsonObject] = []
-        for number in range(self._repairs + 1):
-            text = await self._ask(request, inspiration, seed, history)
-            spec, faults = await asyncio.to_thread(read, text, number)  # what was written may take its time
-            if spec is not None and not faults:
-                return spec
-            history.append({"text": text, "faults": faults})
-        detail = f"still faulty after {self._repairs} repairs: {history[-1]['faults']}"
-        raise GenerationError("unrepaired", detail, history)
+    async def write(
+        self, request: str, inspiration: Inspiration, seed: int, read: Read[EnvironmentSpec]
+    ) -> EnvironmentSpec:
+        """As ``RepairLoop.write``."""
+        return await self._loop.write(request, self.identity(inspiration, seed), seed, read)
 
     async def write_source(
         self, request: str, inspiration: Inspiration, seed: int, checks: Checks, structure: Structure, example: str
@@ -104,24 +142,6 @@ class Author:
             return msgspec.structs.replace(spec, structure_digest=found), COPIED if found == shown else ""
 
         return await self.write(request, inspiration, seed, read)
-
-    async def _ask(self, request: str, inspiration: Inspiration, seed: int, history: list[JsonObject]) -> str:
-        content: list[AnyItem] = [TextObservation(content=request, source="user")]
-        for turn, version in enumerate(history, start=1):
-            content.append(MessageAction(content=version["text"], turn=turn))
-            fault_text = self._repair.substitute(faults=version["faults"])
-            content.append(TextObservation(content=fault_text, source="user", turn=turn))
-        turn_of_policy = await self._policy.act(
-            Conversation(
-                episode_id=self.identity(inspiration, seed),
-                system_prompt=self._system,
-                content=tuple(content),
-                tools=[],
-                # Another seed for each repair: the same one could bring the same answer.
-                seed=derive_seed(BACKEND, seed, len(history)),
-            )
-        )
-        return "\n".join(action.content for action in turn_of_policy.actions if isinstance(action, MessageAction))
 
 
 def fault_text(check: AdmissionCheck) -> str:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
@@ -47,17 +50,22 @@ def built_in() -> list[Inspiration]:
     return [inspiration(text, "built-in") for text in BUILT_IN]
 
 
-def read_inspirations(path: Path) -> list[Inspiration]:
-    """The texts of a file: of a ``.jsonl`` file each line (a text, or an object with ``text``), of any other each
-    paragraph. Equal texts count once. Raises ``UserError`` for a file that cannot be read or holds none.
+def read_inspirations(path: Path, called: str = "inspiration file") -> list[Inspiration]:
+    """The texts of a file: of a ``.jsonl`` file each line (a text, or an object with ``text``), of a ``.parquet`` file
+    its column ``text``, of any other each paragraph. Equal texts count once. Raises ``UserError`` for a file that
+    cannot be read or holds none; ``called`` is what it is.
     """
-    content = read_text(path, "inspiration file")
-    texts = _lines(content, path) if path.suffix == ".jsonl" else re.split(r"\n\s*\n", content)
+    texts: Iterable[str]
+    if path.suffix == ".parquet":
+        texts = _column(path, called)
+    else:
+        content = read_text(path, called)
+        texts = _lines(content, path) if path.suffix == ".jsonl" else re.split(r"\n\s*\n", content)
     # A dict keeps the order of the file, which a set would not.
     found = {text.strip(): None for text in texts if text.strip()}
     if not found:
         raise UserError(
-            f"the inspiration file {path} holds no text; expected paragraphs, or JSON lines with `text`",
+            f"the {called} {path} holds no text; expected paragraphs, or JSON lines with `text`",
             ErrorCode.NO_RECORDS,
         )
     return [inspiration(text, path.name) for text in found]
@@ -66,6 +74,22 @@ def read_inspirations(path: Path) -> list[Inspiration]:
 def inspiration(text: str, source: str) -> Inspiration:
     """A text with its id."""
     return Inspiration(inspiration_id=digest("inspiration", text), text=text, source=source)
+
+
+def _column(path: Path, called: str) -> Iterator[str]:
+    try:
+        with pq.ParquetFile(path) as file:
+            if "text" not in file.schema_arrow.names:
+                raise UserError(
+                    f"{path} has no column `text`; its columns are {', '.join(file.schema_arrow.names)}\n"
+                    "rename the column that holds the texts",
+                    ErrorCode.LINE_MALFORMED,
+                )
+            for batch in file.iter_batches(columns=["text"]):
+                yield from (str(text) for text in batch["text"].to_pylist() if text is not None)
+    except (pa.ArrowException, OSError) as error:
+        reason = str(error).partition("\n")[0]
+        raise UserError(f"the {called} {path} cannot be read ({reason:.120})", ErrorCode.NOT_READABLE) from None
 
 
 def _lines(content: str, path: Path) -> Iterator[str]:

@@ -142,13 +142,10 @@ class OperationSampler:
         # An empty column has no answer, and zero is what one guesses first.
         if value is None or value == 0:
             return None
-        place = table.columns.index(column)
-        rivals = {str(row[place]) for row in self._live.contents()[table.name].values()} - {str(value)}
-        others = tuple(sorted(rivals)[:MAX_RIVALS])
         return Operation(
             phrase=joined([plainly(f"tell me the {words} of "), found.phrase]),
             calls=found.calls,
-            answer=Answer(value, others),
+            answer=Answer(value, rivals_of(self._live, path, value)),
             label=words,
             hops=found.hops,
             choices=found.choices,
@@ -239,6 +236,13 @@ class OperationSampler:
 
     def _name(self) -> str:
         return f"{self._chance.getrandbits(32):08x}"
+
+
+def rivals_of(live: LiveToolbox, path: str, value: Value) -> tuple[str, ...]:
+    """Some of the other values that a column holds now, as texts."""
+    table, column = live.toolbox.column(path)
+    place = table.columns.index(column)
+    return tuple(sorted({str(row[place]) for row in live.contents()[table.name].values()} - {str(value)})[:MAX_RIVALS])
 
 
 def _varied(text: str, chance: random.Random) -> str:

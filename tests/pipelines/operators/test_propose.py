@@ -58,9 +58,9 @@ def test_held_out_tasks_are_a_share_of_all_tasks(n: int, held_out: float, expect
     write_table(tmp_path / "environments", [specs[:1], [spec("unseen", split="held_out"), *specs[1:]]], EnvironmentSpec)
     operation = job(tmp_path, "propose", "tasks", of="environments", n=n, held_out=held_out)
     proposal: Any = operation.parameters.operation(operation.inputs, operation.context)
-    splits = Counter(proposal._split(each, number) for each in specs for number in range(n))
+    splits = Counter(proposal._numbers.split(each, number) for each in specs for number in range(n))
     assert splits == {"held_out_tasks": expected, "train": 4 * n - expected}
-    assert proposal._split(spec("unseen", split="held_out"), 0) == "held_out_environments"
+    assert proposal._numbers.split(spec("unseen", split="held_out"), 0) == "held_out_environments"
     operation.parameters.check_inputs(operation.inputs)
 
 
