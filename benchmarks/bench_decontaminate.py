@@ -1,6 +1,6 @@
 """``decontaminate`` on planted leaks: how many are found, and how many other tasks are taken for one.
 
-    PYTHONPATH=. .venv/bin/python benchmarks/bench_decontaminate.py [--environments 60] [--seeds 11 12]
+    PYTHONPATH=. .venv/bin/python benchmarks/bench_decontaminate.py [--environments 60] [--seeds 15 16]
 
 Tasks of the families pddl, toolbox and codegym are synthesized and solved by their planners. A quarter of the
 environments is the benchmark, the trajectories of the others are the data, and all thresholds are the defaults. A leak
@@ -10,9 +10,12 @@ kind of leak is planted alone. The benchmark is a table of the tasks; of pddl, w
 gold solution has calls, it is also the table of trajectories.
 
 Other tasks are the data. Those whose instruction is, word for word, one of the benchmark are leaks by the definition of
-the test and counted apart, as ``equal``. A leak without three arguments in its solution is too short for a
-comparison of actions, so two shares are given: of all leaks, and of those that can be compared. Records of published
-data sets (``AGENTMILL_SAMPLES``) are compared with those of the other data sets, and their copies with themselves.
+the test and counted apart, as ``equal``. Two shares are given: of all leaks, and of those that can be compared, whose
+solution has three arguments, not only digits, or whose instruction has three labels. Records of published data sets
+(``AGENTMILL_SAMPLES``) are compared with those of the other data sets, and their copies with themselves.
+
+The tests were developed on the seeds 11, 12 and 13. The default seeds were not used, so theirs are the figures to
+report.
 """
 
 from __future__ import annotations
@@ -30,8 +33,9 @@ from typing import Any, NamedTuple
 import msgspec
 from machine import describe
 
-from agentmill.pipelines.contamination import LEAST_VALUES
+from agentmill.pipelines.canonical_form import labels_in
 from agentmill.pipelines.duplicates import words_of
+from agentmill.pipelines.leak_features import LEAST_VALUES
 from agentmill.schemas.ids import digest
 from agentmill.schemas.records.task import Task
 from agentmill.schemas.records.trajectory import ApiAction, MessageAction, TextObservation, Trajectory
@@ -213,7 +217,7 @@ def measure(folder: Path, kind: str, given: str, seed: int) -> Found:
     out = {row.trajectory_id for row in Table.open(place / "clean").rows() if not row.kept}
     known = {asked(each) for each in bench}
     others = [each for each in data if asked(each) not in known]
-    enough = [kind == "verbatim" or arguments(tasks[each.task_id]) >= LEAST_VALUES for each in bench]
+    enough = [kind == "verbatim" or comparable(tasks[each.task_id]) for each in bench]
     found = [each.trajectory_id in out for each in leaks]
     return Found(
         leaks=len(leaks),
@@ -231,14 +235,17 @@ def asked(trajectory: Trajectory) -> tuple[bytes, ...]:
     return tuple(words_of([trajectory.content[0].content]))  # type: ignore[union-attr, list-item]
 
 
-def arguments(task: Task) -> int:
-    """How many arguments the actions of the solution have, equal ones counted once."""
+def comparable(task: Task) -> bool:
+    """Whether a solution or an instruction has enough that a leak of another kind is no coincidence."""
     calls = {
         (action.function, *map(str, action.kwargs.values()))
         for action in task.gold or []
         if isinstance(action, ApiAction)
     }
-    return sum(len(call) - 1 for call in calls)
+    values = [value for call in calls for value in call[1:]]
+    if len(labels_in(task.instruction)) >= LEAST_VALUES and values:
+        return True
+    return len(values) >= LEAST_VALUES and any(len(value) > 1 or not value.isdigit() for value in values)
 
 
 def published(folder: Path, samples: Path) -> list[str]:
@@ -266,7 +273,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--environments", type=int, default=60)
     parser.add_argument(
-        "--seeds", type=int, nargs="+", default=[11, 12], help="of environments; bars are of all together"
+        "--seeds", type=int, nargs="+", default=[15, 16], help="of environments; bars are of all together"
     )
     given = parser.parse_args()
     print(describe())

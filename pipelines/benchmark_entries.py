@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +10,9 @@ import msgspec
 from pydantic import Field
 
 from agentmill.pipelines.canonical_form import Act, act_of, texts_in
-from agentmill.pipelines.contamination import Entry, Sample
+from agentmill.pipelines.leak_features import Entry, Sample
 from agentmill.pipelines.quality import texts_of
+from agentmill.pipelines.scene_form import statements_of
 from agentmill.pipelines.sources.files import RawFile
 from agentmill.pipelines.sources.reading import decoded, read_errors, rows_of
 from agentmill.schemas.config import Config
@@ -54,12 +55,10 @@ def sample_of(record: Trajectory | Task) -> Sample:
     if isinstance(record, Task):
         return entry_of("", record).sample()
     agent = _agent_actions(record)
-    first = min((item.turn for item in agent if item.turn), default=1)
-    asked, before, others = list[AnyItem](), list[AnyItem](), list[AnyItem]()
+    asked, others = list[AnyItem](), list[AnyItem]()
     for item in record.content:
         (asked if _asks(item) else others).append(item)
-        if not isinstance(item, Action) and item.turn < first:
-            before += [] if _asks(item) else [item]
+    before = _before(record, agent)
     prompt = msgspec.structs.replace(record, content=[*asked, *before])
     return Sample(
         task_id=record.task_id,
@@ -67,15 +66,29 @@ def sample_of(record: Trajectory | Task) -> Sample:
         prompt=tuple(filter(None, texts_of(prompt))),
         shown=tuple(filter(None, texts_of(msgspec.structs.replace(record, content=others, system_prompt=None)))),
         acts=_compared(agent),
+        scene=_scene(before),
     )
+
+
+def _before(record: Trajectory, agent: Sequence[AnyAction]) -> list[AnyItem]:
+    """What an environment showed before the first action."""
+    first = min((item.turn for item in agent if item.turn), default=1)
+    items = (item for item in record.content if not isinstance(item, Action) and item.turn < first)
+    return [item for item in items if not _asks(item)]
+
+
+def _scene(before: Iterable[AnyItem]) -> tuple[str, ...]:
+    return tuple(item.content for item in before if isinstance(item, TextObservation) and item.content)
 
 
 def entry_of(benchmark: str, record: Trajectory | Task) -> Entry:
     """A task or a trajectory as an entry of a benchmark; what the agent writes is the answer of a trajectory."""
     if isinstance(record, Task):
         gold, entry_id, instruction = record.gold or [], record.task_id, record.instruction
+        scene = tuple(statements_of(record.initial_state))
     else:
         gold, entry_id = _agent_actions(record), record.trajectory_id
+        scene = _scene(_before(record, gold))
 
         asked = (item.content for item in record.content if isinstance(item, TextObservation) and _asks(item))
         instruction = next(asked, "")
@@ -86,6 +99,8 @@ def entry_of(benchmark: str, record: Trajectory | Task) -> Entry:
         instruction=instruction,
         answers=tuple(text for action in gold for text in texts_in(action)),
         acts=_compared(gold),
+        scene=scene,
+        stated=isinstance(record, Task),
     )
 
 

@@ -9,7 +9,7 @@ sequence of words and placeholders. Of actions each run has placeholders of its 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -57,7 +57,7 @@ class Act(msgspec.Struct, frozen=True):
 
     def exact(self) -> int:
         """A hash that is equal for equal actions."""
-        return _hash((self.call, self.head, self.values))
+        return hash_of((self.call, self.head, self.values))
 
     def loose(self) -> list[int]:
         """Hashes of the arguments in any order, which a call and a command that do the same share.
@@ -66,7 +66,7 @@ class Act(msgspec.Struct, frozen=True):
         """
         values = sorted(self.values)
         fewer = [] if self.call else [values[:place] + values[place + 1 :] for place in range(len(values))]
-        return [_hash(each) for each in (values, *fewer) if each]
+        return [hash_of(each) for each in (values, *fewer) if each]
 
     def __str__(self) -> str:
         return f"{self.head}({', '.join(self.values)})"
@@ -99,38 +99,65 @@ def names_in(acts: Iterable[Act]) -> frozenset[tuple[str, ...]]:
     return frozenset(words for words in found if 0 < len(words) <= NAME_WORDS)
 
 
-def form_of(text: str, names: frozenset[tuple[str, ...]], keep_numbers: bool) -> list[str]:
-    """The words of an instruction without case, with ``NAME`` for each name, or for several next to each other."""
-    text = _QUOTED.sub(NAME, text)
+def labels_in(text: str) -> set[str]:
+    """Quoted texts and words with a digit, without case: the names that no wording of a text changes."""
+    quoted = {found[1:-1].casefold() for found in _QUOTED.findall(text)}
+    words = (word.casefold() for word in _TOKEN.findall(_QUOTED.sub(" ", text)))
+    return quoted | {word for word in words if any(map(str.isdigit, word))}
+
+
+def pieces_of(text: str, names: frozenset[tuple[str, ...]], keep_numbers: bool) -> list[tuple[str, str]]:
+    """The words of a text without case, each with what it replaces: ``NAME`` for a name, of one word or of several."""
+    quoted: list[str] = []
+
+    def note(found: re.Match[str]) -> str:
+        quoted.append(found[0][1:-1].casefold())
+        return f" {NAME} "
+
+    text = _QUOTED.sub(note, text.replace(NAME, " "))
     tokens = [(found[0], _starts(text, found.start())) for found in _TOKEN.finditer(text)]
     lower = [token.casefold() for token, _ in tokens]
     longest = max(map(len, names), default=0)
-    form: list[str] = []
-    place = 0
+    pieces: list[tuple[str, str]] = []
+    place, guessed, quotes = 0, False, iter(quoted)
     while place < len(tokens):
         sizes = range(min(longest, len(tokens) - place), 0, -1)
         size = next((size for size in sizes if tuple(lower[place : place + size]) in names), 0)
-        token, starts = tokens[place]
-        number = _NUMBER.fullmatch(token) is not None
+        (token, starts), word = tokens[place], " ".join(lower[place : place + max(1, size)])
+        number, before = _NUMBER.fullmatch(token) is not None, guessed
+        guessed = not size and not number and token != NAME and _looks_like_a_name(token, starts)
         if number and keep_numbers:
-            form.append(token)
-        elif size or number or _looks_like_a_name(token, starts):
-            if form[-1:] != [NAME]:
-                form.append(NAME)
+            pieces.append((token, token))
+        elif guessed and before:
+            # First name and surname are one name.
+            pieces[-1] = (NAME, f"{pieces[-1][1]} {word}")
+        elif size or number or guessed or token == NAME:
+            pieces.append((NAME, next(quotes) if token == NAME else word))
         else:
-            form.append(lower[place])
+            pieces.append((word, word))
         place += max(1, size)
-    return form
+    return pieces
 
 
-def moves_of(acts: Sequence[Act], size: int, keep_numbers: bool) -> list[int]:
-    """A hash of each run of ``size`` actions with names replaced; of fewer actions, of all of them."""
+def form_of(text: str, names: frozenset[tuple[str, ...]], keep_numbers: bool) -> list[str]:
+    """The words of an instruction without case, with ``NAME`` for each name, or for several next to each other."""
+    words = [word for word, _ in pieces_of(text, names, keep_numbers)]
+    return [word for place, word in enumerate(words) if word != NAME or words[place - 1 : place] != [NAME]]
+
+
+def moves_of(acts: Sequence[Act], size: int, keep_numbers: bool, known: Mapping[str, int] | None = None) -> list[int]:
+    """A hash of each run of ``size`` actions with names replaced; of fewer actions, of all of them.
+
+    Names of ``known`` have these numbers, and the others are numbered in each run.
+    """
     windows = range(max(1, len(acts) - size + 1)) if acts else ()
-    return [_hash(list(_renamed(acts[start : start + size], keep_numbers))) for start in windows]
+    return [hash_of(list(_renamed(acts[start : start + size], keep_numbers, known or {}))) for start in windows]
 
 
-def _renamed(acts: Sequence[Act], keep_numbers: bool) -> Iterator[tuple[str, list[int | str]]]:
-    numbers: dict[str, int] = {}
+def _renamed(
+    acts: Sequence[Act], keep_numbers: bool, known: Mapping[str, int]
+) -> Iterator[tuple[str, list[int | str]]]:
+    numbers = dict(known)
     for act in acts:
         yield (
             act.head,
@@ -169,7 +196,8 @@ def _leaves(value: Any) -> Iterator[str]:
         yield msgspec.json.encode(value).decode()
 
 
-def _hash(value: Any) -> int:
+def hash_of(value: Any) -> int:
+    """A hash of a value by how it is written."""
     # A file of a benchmark may hold half a surrogate pair, which JSON cannot say.
     return xxh3_64_intdigest(repr(value).encode(errors="surrogatepass"))
 

@@ -7,9 +7,11 @@ from 0 to 1:
 - ``instruction``: runs of 13 words of the instruction in the prompt (the 13-grams of GPT-3, Brown et al. 2020,
   arXiv:2005.14165, appendix C), or the whole instruction as a text or a line of the prompt.
 - ``answer``: runs of 13 words of the answers in what the agent and the environment say. A shorter one is no evidence.
-- ``actions``: the longest common subsequence of the actions that have arguments; a paraphrase does not change it.
-- ``renamed``: the lesser of the shares of runs of words and of runs of actions, in the canonical form that a consistent
-  renaming does not change (``agentmill.pipelines.canonical_form``).
+- ``actions``: the longest common subsequence of the actions that have arguments; a paraphrase does not change it. Few
+  or common ones count if the initial state, or the labels (quoted texts and numbers) in the instruction, are the same.
+- ``renamed``: the least of the shares of runs of words, of runs of actions and of facts of the initial state (where
+  both have one), in the canonical form that a consistent renaming does not change
+  (``agentmill.pipelines.canonical_form``, ``agentmill.pipelines.scene_form``).
 
 What many texts share is no evidence: as in GPT-3, a run or an action that comes with more than ``common`` different
 instructions, of data and benchmarks together, does not count. So the instances of a template, which differ in names
@@ -19,14 +21,23 @@ alone and are different tasks, are no matches where there are many of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
 from typing import Literal, NamedTuple, TypeVar
 
 import msgspec
 
-from agentmill.pipelines.canonical_form import NAME, Act, form_of, moves_of, names_in, text_key
+from agentmill.pipelines.canonical_form import NAME, Act, form_of, names_in, text_key
 from agentmill.pipelines.duplicates import words_of
-from agentmill.pipelines.posting_index import Postings, WordRuns, runs
+from agentmill.pipelines.form_index import FormIndex
+from agentmill.pipelines.leak_features import (
+    WORDS,
+    Entry,
+    Sample,
+    action_features,
+    piece_features,
+    place_features,
+    tells,
+)
+from agentmill.pipelines.posting_index import Postings, WordRuns
 from agentmill.schemas.records.record import JsonObject
 
 K = TypeVar("K")
@@ -35,59 +46,14 @@ Test = Literal["task", "instruction", "answer", "actions", "renamed"]
 TESTS: tuple[Test, ...] = ("task", "instruction", "answer", "actions", "renamed")
 """The tests; the first that finds an entry is the reason."""
 
-WORDS = 13
-"""Words of a run."""
-
 LEAST_EQUAL_WORDS = 3
 """Words of an instruction that is found as a whole: ``go on`` is none."""
-
-FORM_WORDS = 5
-"""Words of a run in canonical form, where names cut a text into short pieces."""
-
-FORM_ACTIONS = 3
-"""Actions of a run in canonical form."""
-
-LEAST_FORM = WORDS
-"""Words besides names, and arguments of actions, that an entry needs to be compared by form: as many as a run has."""
-
-LEAST_VALUES = 3
-"""Arguments that actions need, in those that are not common, to be no coincidence."""
 
 MOST_DETOUR = 2
 """A sequence of actions that is longer than what it shares, times this, is not the same one with detours."""
 
 EXCERPT = 300
 """Characters of what matched that are kept as evidence."""
-
-
-class Sample(msgspec.Struct, frozen=True, kw_only=True):
-    """What is compared of one trajectory or task.
-
-    ``asked`` are the texts of the user; ``prompt`` are these, the system prompt and what the environment showed before
-    the first action; ``shown`` are the texts of the agent and its environment. ``acts`` are those with arguments.
-    """
-
-    task_id: str | None = None
-    asked: tuple[str, ...] = ()
-    prompt: tuple[str, ...] = ()
-    shown: tuple[str, ...] = ()
-    acts: tuple[Act, ...] = ()
-
-
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """What is compared of one entry of a benchmark."""
-
-    benchmark: str
-    entry_id: str
-    task_id: str | None = None
-    instruction: str = ""
-    answers: tuple[str, ...] = ()
-    acts: tuple[Act, ...] = ()
-
-    def sample(self) -> Sample:
-        """The entry as one that asks this."""
-        asked = (self.instruction,)
-        return Sample(task_id=self.task_id, asked=asked, prompt=asked, shown=self.answers, acts=self.acts)
 
 
 class Match(NamedTuple):
@@ -105,7 +71,8 @@ class BenchmarkIndex:
     """
 
     def __init__(self, entries: Sequence[Entry], thresholds: Mapping[Test, float], common: int) -> None:
-        self.entries = entries
+        # Of the scenes the hashes are enough.
+        self.entries = [msgspec.structs.replace(each, scene=()) for each in entries]
         self._tests: dict[Test, Callable[[Sample], Mapping[int, float]]] = {
             "task": self._same_task,
             "instruction": self._same_instruction,
@@ -124,6 +91,7 @@ class BenchmarkIndex:
         self._asked = WordRuns(([each.instruction] for each in used("instruction")), WORDS, common)
         self._answers = WordRuns((each.answers for each in used("answer")), WORDS, common)
         self._actions = Postings((action_features(each.acts) for each in used("actions")), common)
+        self._places = Postings((place_features(each.sample()) for each in used("actions")), common)
         samples = [each.sample() for each in used("renamed")]
         self._forms = [FormIndex(samples, common, keep_numbers) for keep_numbers in (True, False)]
         for each in entries:
@@ -136,6 +104,7 @@ class BenchmarkIndex:
         self._asked.observe(sample.prompt, key)
         self._answers.observe(sample.shown, key)
         self._actions.observe(action_features(sample.acts), key)
+        self._places.observe(place_features(sample) if self._places else (), key)
         for form in self._forms:
             form.observe(sample, key)
 
@@ -144,6 +113,7 @@ class BenchmarkIndex:
         self._asked.close()
         self._answers.close()
         self._actions.close()
+        self._places.close()
         for form in self._forms:
             form.close()
 
@@ -153,7 +123,10 @@ class BenchmarkIndex:
             "task": len(self._tasks),
             "instruction": len(self._equal),
             "answer": int((self._answers.totals() > 0).sum()),
-            "actions": sum(_values(each.acts) >= LEAST_VALUES for each in self.entries),
+            "actions": sum(
+                bool(each.acts) and (tells(each.acts) or placed > 0)
+                for each, placed in zip(self.entries, self._places.totals().tolist(), strict=False)
+            ),
             "renamed": len(set().union(*(form.comparable() for form in self._forms))),
         }
         return {test: found[test] for test in self._thresholds}
@@ -200,14 +173,16 @@ class BenchmarkIndex:
 
     def _same_actions(self, sample: Sample) -> Mapping[int, float]:
         known = self._actions.known(action_features(sample.acts))
+        placed = self._places.shares(place_features(sample))
         found = {}
-        for number in self._actions.shares(known):
+        for number in self._actions.shares(known).keys() | placed.keys():
             acts = self.entries[number].acts
             places = common_subsequence(acts, sample.acts)
             # Each action may be common, and two in a row be not.
             pieces = [acts[place : place + size] for place in places for size in (1, 2)]
-            rare = {act for piece in pieces if not known.isdisjoint(_piece_features(piece)) for act in piece}
-            if _values(rare) >= LEAST_VALUES and len(sample.acts) <= MOST_DETOUR * len(places):
+            rare = {act for piece in pieces if not known.isdisjoint(piece_features(piece)) for act in piece}
+            evident = tells(rare) or number in placed
+            if evident and 0 < len(sample.acts) <= MOST_DETOUR * len(places):
                 found[number] = len(places) / len(acts)
         return found
 
@@ -217,75 +192,6 @@ class BenchmarkIndex:
             for number, share in form.shares(sample).items():
                 found[number] = max(share, found.get(number, 0.0))
         return found
-
-
-class FormIndex:
-    """Entries by the canonical form of their instruction and actions, whose numbers are names or are kept."""
-
-    def __init__(self, samples: Sequence[Sample], common: int, keep_numbers: bool) -> None:
-        self._keep = keep_numbers
-        forms = [self._form(each) for each in samples]
-        self._acts = {number for number, each in enumerate(samples) if each.acts}
-        self._words = Postings((_form_runs(form) for form in forms), common)
-        self._moves = Postings((self._moves_of(each) for each in samples), common)
-        pairs = zip(samples, forms, strict=True)
-        self._specific = {number for number, (each, form) in enumerate(pairs) if form and _is_specific(each, form)}
-
-    def observe(self, sample: Sample, key: int) -> None:
-        """Note that the form of a sample comes with the instruction ``key``."""
-        if self._specific:
-            self._words.observe(_form_runs(self._form(sample)), key)
-            self._moves.observe(self._moves_of(sample), key)
-
-    def close(self) -> None:
-        """Settle which runs are common."""
-        self._words.close()
-        self._moves.close()
-
-    def comparable(self) -> set[int]:
-        """The entries whose form is specific, and not all common; known after ``close``."""
-        words, moves = self._words.totals(), self._moves.totals()
-        return {number for number in self._specific if (moves if number in self._acts else words)[number]}
-
-    def shares(self, sample: Sample) -> dict[int, float]:
-        """The share of each entry that a sample has: the least of those of words, of actions, and of rare ones."""
-        if not self._specific:
-            return {}
-        form, moves = _form_runs(self._form(sample)), self._moves_of(sample)
-        words, acts = self._words.shares(form, rare=False), self._moves.shares(moves, rare=False)
-        rare_words, rare_acts = self._words.shares(form), self._moves.shares(moves)
-        found = {}
-        for number in self._specific & words.keys():
-            if number not in self._acts:
-                found[number] = min(words[number], rare_words.get(number, 0.0))
-            elif number in rare_acts:
-                found[number] = min(words[number], acts[number], rare_acts[number])
-        return found
-
-    def _form(self, sample: Sample) -> list[bytes]:
-        names = names_in(sample.acts)
-        return [
-            word.encode(errors="surrogatepass") for text in sample.asked for word in form_of(text, names, self._keep)
-        ]
-
-    def _moves_of(self, sample: Sample) -> list[int]:
-        return moves_of(sample.acts, FORM_ACTIONS, self._keep)
-
-
-def _form_runs(form: Sequence[bytes]) -> list[int]:
-    """Runs of words in canonical form; a shorter form is one run."""
-    return runs([form], min(FORM_WORDS, len(form))).tolist() if form else []
-
-
-def action_features(acts: Sequence[Act]) -> list[int]:
-    """What a sequence of actions is found by: each action, its arguments alone, and each two in a row."""
-    alone = [feature for act in acts for feature in (act.exact(), *act.loose())]
-    return alone + [hash((first.exact(), second.exact())) % 2**64 for first, second in pairwise(acts)]
-
-
-def _piece_features(piece: Sequence[Act]) -> list[int]:
-    """What one action, or two in a row, are found by."""
-    return action_features(piece) if len(piece) == 1 else action_features(piece)[-1:]
 
 
 def common_subsequence(first: Sequence[Act], second: Sequence[Act]) -> list[int]:
@@ -331,17 +237,6 @@ def _walk_back(rows: Sequence[int], equal: Sequence[int], length: int) -> Iterat
 def _zeros(row: int, column: int) -> int:
     """How many of the lowest ``column`` bits are 0: the length of the subsequence so far."""
     return column - (row & ((1 << column) - 1)).bit_count()
-
-
-def _values(acts: Iterable[Act]) -> int:
-    return sum(len(act.values) for act in set(acts))
-
-
-def _is_specific(sample: Sample, form: Sequence[bytes]) -> bool:
-    """Whether an equal form is no coincidence."""
-    if len(sample.acts) == 1:
-        return False
-    return sum(word != NAME.encode() for word in form) + _values(sample.acts) >= LEAST_FORM
 
 
 def _first(pairs: Iterable[tuple[K, int]]) -> dict[K, int]:

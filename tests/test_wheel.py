@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from agentmill.pipelines.engine.chunks import seed_table
+from agentmill.schemas.records.record import SCHEMA_VERSION
 from tests.builders import trajectory
 
 CHECKOUT = Path(__file__).resolve().parents[1]
@@ -62,7 +63,7 @@ def test_help(installed: Path, elsewhere: Path) -> None:
 
 def test_inspect_a_table(installed: Path, elsewhere: Path) -> None:
     seed_table(elsewhere / "runs", [trajectory()])
-    assert "runs: Trajectory 1.0" in run(installed, elsewhere, "inspect", "runs")
+    assert f"runs: Trajectory {SCHEMA_VERSION}" in run(installed, elsewhere, "inspect", "runs")
 
 
 def test_a_view_has_its_pages(installed: Path, elsewhere: Path) -> None:

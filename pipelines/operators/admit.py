@@ -31,6 +31,7 @@ class Admit(Operator):
 
     primary: ClassVar[str] = "of"
     verb: ClassVar[str | None] = "synthesize"
+    defaults_taken: ClassVar[Sequence[str]] = ("environments",)
     table_roles: ClassVar[Sequence[str]] = ("of", "environments")
 
     of: TableNames = Field(description="tables of proposed environments, or of proposed tasks")

@@ -2,8 +2,8 @@
 
 Every worker reads the benchmarks, and the tables once through to know which features are common, so that the result
 does not depend on which rows the step takes, nor on the order of tables. Memory of a worker is that of the entries and
-their index: 24 bytes for each run of words and each action of the benchmarks, and while the tables are read 16 more
-for each of the ``common`` instructions that it comes with; besides one row group.
+their index: 24 bytes for each run of words, each action and each fact of the benchmarks, and while the tables are read
+16 more for each of the ``common`` instructions that it comes with; besides one row group.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from typing import Any, ClassVar, Self, TypeVar
 from pydantic import Field, model_validator
 
 from agentmill.pipelines.benchmark_entries import COLUMNS, BenchmarkFields, entry_of, file_entries, sample_of
-from agentmill.pipelines.contamination import BenchmarkIndex, Entry, Sample, Test
+from agentmill.pipelines.contamination import BenchmarkIndex, Test
 from agentmill.pipelines.engine import stop
 from agentmill.pipelines.engine.operation import AnyOperation, Blamed, Result, RowOperation, Unit
+from agentmill.pipelines.leak_features import Entry, Sample
 from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames, expect, tables_of
 from agentmill.pipelines.operators.selection import (
     FilterParameters,
@@ -86,7 +87,7 @@ class Decontaminate(FilterParameters):
     instruction: float | None = _share(0.8, "the 13-grams of an instruction that is in the prompt")
     answer: float | None = _share(0.8, "the 13-grams of the answers that agent or environment say")
     actions: float | None = _share(0.9, "the actions with arguments that are done in the same order")
-    renamed: float | None = _share(0.8, "instruction and actions that are the same but for names")
+    renamed: float | None = _share(0.8, "instruction, actions and initial state that are the same but for names")
     common: int = Field(
         default=10, ge=1, description="what comes with more different instructions is common, and no evidence"
     )

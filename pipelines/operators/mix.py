@@ -148,10 +148,13 @@ class Mix(FilterParameters):
         return [self.name]
 
     def check_inputs(self, inputs: Inputs) -> None:
-        """Raises ``UserError`` for a table without rows, and for more rows than there are."""
+        """Raises ``UserError`` for a table without rows that has a share, and for more rows than there are.
+
+        Where all rows of all tables are taken, an empty one changes nothing, and is warned of.
+        """
         counts = [table.manifest.counts.written for table in tables_of(inputs, "from")]
         empty = [name for name, count in zip(self.from_, counts, strict=False) if not count]
-        if empty and self.short == "refuse":
+        if empty and self.short == "refuse" and (self.weights is not None or self.size is not None):
             raise UserError(
                 f"mix: {', '.join(empty)} holds no rows, so there is nothing of it to mix\n"
                 "leave the table out of `from`, or see why its step made nothing",
@@ -196,6 +199,8 @@ class Mix(FilterParameters):
         total, unit = sum(sizes), "rows" if self.tokenizer is None else "tokens"
         parts = (f"{name} {size:,} ({size / max(total, 1):.1%})" for name, size in zip(self.from_, sizes, strict=True))
         notes = [*super().notes(manifest), f"{total:,} {unit}: {', '.join(parts)}"]
+        without = [name for name, size in zip(self.from_, sizes, strict=True) if not size]
+        notes += [f"warning: nothing of {name} is in it" for name in without]
         notes += [f"warning: `size: {self.size}` asks for {each}; shares differ" for each in self.missing(sizes)]
         return [*notes, *(kept_notes(manifest) if manifest.record == "Selection" else ())]
 

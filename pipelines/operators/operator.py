@@ -88,6 +88,9 @@ class Operator(Config):
     counted: ClassVar[Sequence[str]] = ()
     """The fields that say how many rows it makes, or how long it trains: a preview of a recipe lowers them."""
 
+    defaults_taken: ClassVar[Sequence[str]] = ()
+    """Roles of tables that a default of the recipe fills though the operator can do without them."""
+
     incidental: ClassVar[Sequence[str]] = ()
     """Fields that change how fast the table is made, never what is in it."""
 

@@ -194,8 +194,9 @@ class Acting(EpisodeParameters, Operator):
 
         Raises ``UserError`` where nobody could write the notes.
         """
-        actor = context.models["actor"].config
-        if self.context == "notes" and self.summarizer is None and is_planner(actor):
+        # Where recorded turns follow, nobody acts.
+        actor = context.models.get("actor")
+        if self.context == "notes" and self.summarizer is None and actor is not None and is_planner(actor.config):
             raise UserError(
                 f"the expert {self.policy!r} acts and cannot write: name a `summarizer` for `context: notes`",
                 ErrorCode.NEEDS_ANOTHER_KEY,

@@ -17,9 +17,10 @@ from pydantic import Field, model_validator
 
 from agentmill.pipelines.benchmark_entries import COLUMNS, entry_of, sample_of
 from agentmill.pipelines.canonical_form import form_of, names_in
-from agentmill.pipelines.contamination import BenchmarkIndex, Entry, Test
+from agentmill.pipelines.contamination import BenchmarkIndex, Test
 from agentmill.pipelines.engine import stop
 from agentmill.pipelines.engine.operation import AnyOperation, Result, Unit
+from agentmill.pipelines.leak_features import Entry
 from agentmill.pipelines.operators.lookup import Lookup
 from agentmill.pipelines.operators.operator import Inputs, Name, StepContext, TableNames, expect, tables_of
 from agentmill.pipelines.operators.selection import FilterParameters, SelectionOperation, TrajectoryFilter

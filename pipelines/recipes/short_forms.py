@@ -9,7 +9,7 @@
       - {train_sft: tuned, rows: [{table: agent_rows, weight: 1}, {table: chat_rows, weight: 4}], …}   # a `mix` first
 
 A default holds for each step of the recipe whose operator has that key and that does not give it. One that names a
-table holds from the step on that makes the table. Included files have defaults of their own.
+table holds for operators that need the table, from the step on that makes it. Included files have their own defaults.
 """
 
 from __future__ import annotations
@@ -232,11 +232,23 @@ def taking(step: Any, defaults: Mapping[str, Any], known: set[str], unused: set[
     if operator is not None:
         own = {key: value for key, value in defaults.items() if key in keys_of(operator)}
         unused.difference_update(own)
-        tables = {role.rstrip("_") for role in operator.table_roles}
-        there = {key: value for key, value in own.items() if key not in tables or set(listed(value)) <= known}
+        there = {key: value for key, value in own.items() if holds_for(key, value, operator, known)}
         step = {**step, **{key: value for key, value in there.items() if key not in step}}
     known.add(str(step.get("as") or step.get("operator")))
     return step
+
+
+def holds_for(key: str, value: Any, operator: type[Operator], known: set[str]) -> bool:
+    """Whether a default holds for an operator that has its key.
+
+    One that names tables does where the operator needs them, and they are there; many use a table only together with
+    another parameter, and refuse it without.
+    """
+    roles = {role.rstrip("_"): role for role in operator.table_roles}
+    if key not in roles:
+        return True
+    needed = operator.model_fields[roles[key]].is_required() or key in operator.defaults_taken
+    return needed and set(listed(value)) <= known
 
 
 def routes_taking(routes: Mapping[str, Any], defaults: Mapping[str, Any], known: set[str], unused: set[str]) -> Any:

@@ -10,7 +10,7 @@ import pytest
 
 from agentmill.pipelines.benchmark_entries import BenchmarkFields, entry_of, file_entries, sample_of
 from agentmill.pipelines.canonical_form import Act
-from agentmill.pipelines.contamination import Entry
+from agentmill.pipelines.leak_features import Entry
 from agentmill.pipelines.sources.files import described
 from tests.builders import agent_message, called, instruction, seen, task, trajectory
 
@@ -38,7 +38,9 @@ def test_a_trajectory() -> None:
     assert sample.prompt == ("Be quick.", "Find it.", "Go on.", "A room.")
     assert sample.shown == ("A room.", "look", '{"where":"Box"}', "A key.", "no", "Take the key")
     assert sample.acts == (Act("look", ("box",), call=True), Act("take", ("key",), call=False))
+    assert (sample.scene, sample.stated) == (("A room.",), False)
     entry = entry_of("b", record)
+    assert (entry.scene, entry.stated) == (("A room.",), False)
     assert (entry.entry_id, entry.task_id, entry.instruction) == ("t", "task1", "Find it.")
     assert entry.answers == ("box", "Take the key")
     assert entry_of("b", trajectory("t", content=[])).instruction == ""
@@ -50,6 +52,8 @@ def test_a_task() -> None:
     assert (sample.asked, sample.prompt, sample.shown) == (("Find it.",), ("Find it.",), ("box",))
     assert sample.acts == (Act("look", ("box",), call=True),)
     assert sample_of(task("t")).acts == ()
+    stated = sample_of(task("t", initial_state={"rooms": [["hall", 2]]}))
+    assert (stated.scene, stated.stated) == (('rooms "hall" 2',), True)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,18 @@ from typing import Any
 
 import pytest
 
-from agentmill.pipelines.canonical_form import Act, act_of, form_of, moves_of, names_in, text_key, texts_in
+from agentmill.pipelines.canonical_form import (
+    NAME,
+    Act,
+    act_of,
+    form_of,
+    labels_in,
+    moves_of,
+    names_in,
+    pieces_of,
+    text_key,
+    texts_in,
+)
 from agentmill.schemas.records.trajectory import ApiAction, CodeAction, MessageAction
 
 
@@ -77,3 +88,31 @@ def test_texts() -> None:
     assert texts_in(ApiAction(function="f", kwargs={"b": "Two", "a": 1})) == ["1", "two"]
     assert texts_in(MessageAction(content="Yes.")) == ["Yes."]
     assert text_key(["Go, on!"]) == text_key(["go", "ON"]) != text_key(["goon"])
+
+
+def test_pieces_keep_what_they_replace() -> None:
+    names = frozenset({("blue", "box")})
+    assert pieces_of("Put 'Old \x00 Hat' of Lena Berg into the Blue box 7.", names, keep_numbers=True) == [
+        ("put", "put"),
+        (NAME, "old   hat"),
+        ("of", "of"),
+        (NAME, "lena berg"),
+        ("into", "into"),
+        ("the", "the"),
+        (NAME, "blue box"),
+        ("7", "7"),
+    ]
+    assert pieces_of("7", names, keep_numbers=False) == [(NAME, "7")]
+
+
+def test_labels_are_quoted_or_have_a_digit() -> None:
+    assert labels_in("Lena wants 'Old Hat' and item-4, or `5`.") == {"old hat", "item-4", "5"}
+    assert labels_in("") == set()
+
+
+def test_known_names_have_their_number_in_every_run() -> None:
+    acts = [call("go", to="hall"), call("go", to="attic")]
+    assert moves_of(acts, 1, True) == [moves_of(acts[:1], 1, True)[0]] * 2
+    first, second = moves_of(acts, 1, True, {"attic": 0})
+    assert first != second
+    assert moves_of([call("go", to="loft")], 1, True, {"loft": 0}) == [second]

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import pytest
 
 from agentmill.pipelines.canonical_form import Act
-from agentmill.pipelines.contamination import BenchmarkIndex, Entry, Sample, Test, common_subsequence
+from agentmill.pipelines.contamination import BenchmarkIndex, Test, common_subsequence
+from agentmill.pipelines.leak_features import Entry, Sample
 
 ALL: dict[Test, float] = {"task": 1.0, "instruction": 0.5, "answer": 0.5, "actions": 0.9, "renamed": 0.8}
 

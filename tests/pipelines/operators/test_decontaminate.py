@@ -134,6 +134,30 @@ def test_paraphrase_with_the_same_actions(tmp_path: Path) -> None:
     assert found(tmp_path, "off", actions=None) == {}
 
 
+def test_few_actions_in_the_same_place(tmp_path: Path) -> None:
+    scene = "The key is in the hall, the lamp is in the attic, and the door between them is shut."
+    gold = [called("go", to="hall"), called("take", what="key")]
+
+    def placed(name: str, asked: str, shown: str) -> Trajectory:
+        row = solved(name, asked, gold)
+        return trajectory(name, task_id=name, content=[row.content[0], seen(shown), *row.content[1:]])
+
+    labels = "Fetch 'key' for 'Ann', 'Bo' and 'Cy'."
+    rows = [
+        placed("a", "Get me what opens it.", scene),
+        placed("b", "Get me what opens it.", scene.replace("lamp", "coat")),
+        placed("c", "'Ann', 'Bo' and 'Cy' need the 'key'", "Hello."),
+        placed("d", "'Ann' and 'Bo' need the 'key'", "Hello."),
+    ]
+    bench = [placed("held", "Fetch the key.", scene), placed("other", labels, "Hi.")]
+    write(tmp_path, *rows, against=bench)
+    assert found(tmp_path) == {
+        "a": "contaminated: bench/held, actions 1.00",
+        "c": "contaminated: bench/other, actions 1.00",
+    }
+    assert found(tmp_path, "common", common=1) == {}
+
+
 def test_actions_that_many_tasks_share_are_no_evidence(tmp_path: Path) -> None:
     rows = [solved(f"t{number}", f"Do number {number} of them.", GOLD) for number in range(6)]
     write(tmp_path, *rows)
@@ -158,6 +182,25 @@ def test_renamed_entities(tmp_path: Path) -> None:
     (match,) = evidence(tmp_path, "a")
     assert match["form"] == "book the cheapest flight from _ to _ on _ for _ and pay it with her _ card"
     assert found(tmp_path, "off", renamed=None) == {}
+
+
+def test_renamed_tasks_with_the_same_initial_state(tmp_path: Path) -> None:
+    def posed(name: str, where: str, what: str, state: list[list[str]]) -> Task:
+        gold = [called("go", to=where), called("take", what=what)]
+        return task(
+            name, instruction=f"Please fetch the {what} from the {where}.", gold=gold, initial_state={"is_in": state}
+        )
+
+    bench = [posed("b", "hall", "key", [["key", "hall"], ["lamp", "attic"], ["hall", "house"]])]
+    rows = [
+        posed("a", "barn", "axe", [["barn", "farm"], ["axe", "barn"], ["rope", "shed"]]),
+        posed("c", "barn", "axe", [["barn", "farm"], ["rope", "barn"], ["axe", "shed"]]),
+    ]
+    write_table(tmp_path / "tasks", [rows], Task)
+    write_table(tmp_path / "bench", [bench], Task)
+    run(tmp_path, "decontaminate", "clean", of="tasks", against="bench")
+    reasons = {row.task_id: row.reason for row in rows_of(tmp_path / "clean")}
+    assert reasons == {"a": "contaminated: bench/b, renamed 1.00", "c": None}
 
 
 def test_instances_of_a_template_are_different_tasks(tmp_path: Path) -> None:

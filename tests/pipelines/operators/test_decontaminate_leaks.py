@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from agentmill.pipelines.contamination import LEAST_VALUES
+from agentmill.pipelines.leak_features import LEAST_VALUES
 from agentmill.schemas.records.task import Task
 from agentmill.schemas.records.trajectory import ApiAction, TextObservation, Trajectory
 from tests.pipelines.engine.stages import rows_of, write_table

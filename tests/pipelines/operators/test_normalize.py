@@ -420,7 +420,7 @@ def test_another_file_makes_another_table(tmp_path: Path) -> None:
         ({"format": "adb"}, "Did you mean 'adp'"),
         ({"options": {"versoin": "1"}}, "Did you mean 'version'"),
         ({"private": ["user."]}, "expected names joined by dots"),
-        ({"outcome": {"fiel": "x"}}, "the key 'field' in outcome is missing"),
+        ({"outcome": {"fiel": "x"}}, "Did you mean 'field'?"),
         ({"data": ["nowhere/*.jsonl"]}, "no file matches"),
     ],
 )

@@ -15,6 +15,7 @@ from agentmill.schemas.records.verdict import Label
 from tests.builders import spec, task, trajectory
 from tests.errors import user_error
 
+ROOT = Path(__file__).resolve().parents[3]
 SPEC_ENV = {"operator": "spec_env", "n": 2, "as": "environments"}
 PROPOSE = {"operator": "propose", "of": "environments", "n": 2, "as": "tasks"}
 SAMPLE = {"operator": "sample", "policy": "actor", "tasks": "tasks", "environments": "environments", "as": "explored"}
@@ -433,3 +434,9 @@ def test_steps_in_loops_and_routes_are_overridden_by_name(tmp_path: Path) -> Non
     twice = [*WORLD, {"operator": "fork", "routes": {**routes, "c": routes["a"]}}]
     with user_error("unknown-name", "several steps are called 'tried'"):
         plan_of(tmp_path, twice, "steps.tried.k=1")
+
+
+@pytest.mark.parametrize("name", ["line", "toolboxes", "curation"])
+def test_shipped_recipes_without_a_model_can_be_planned(name: str, tmp_path: Path) -> None:
+    recipe = read_recipe(ROOT / f"configs/{name}.yaml", [f"run_dir={tmp_path / 'run'}"])
+    assert all(not model.managed for step in make_plan(recipe).steps for model in step.models.values())

@@ -148,6 +148,17 @@ def test_conditions_on_steps_are_no_steps(tmp_path: Path) -> None:
     assert written_out({"steps": [step]}, tmp_path)["steps"] == [step]
 
 
+def test_a_default_names_no_table_that_an_operator_can_do_without(tmp_path: Path) -> None:
+    data = {
+        "data": {"tasks": "t", "runs": "r"},
+        "defaults": {"tasks": "tasks"},
+        "steps": [{"select_diverse": "chosen", "of": "runs", "size": 2}, {"answer_match": "right", "of": "runs"}],
+    }
+    chosen, right = written_out(data, tmp_path)["steps"]
+    assert "tasks" not in chosen
+    assert right["tasks"] == "tasks"
+
+
 def test_defaults_reach_into_forks_and_know_what_routes_make(tmp_path: Path) -> None:
     routes = {"a": [{"spec_env": "environments"}], "b": [{"admit": "kept", "of": "x"}]}
     data = {

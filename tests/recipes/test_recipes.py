@@ -1,0 +1,183 @@
+"""The shipped recipes of published methods: each data half runs without a model, and is what makes it that method.
+
+An expert that errs stands in for the model, and environments and tasks are made once for all.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentmill.pipelines.recipes.grammar import read_recipe
+from agentmill.pipelines.recipes.plan import make_plan
+from agentmill.pipelines.recipes.shipped import recipe_files
+from agentmill.schemas.records.rows import PreferenceRow, SftRow
+from agentmill.schemas.records.trajectory import Action
+from agentmill.schemas.tables import Table
+from tests.pipelines.cli.tables import agentmill
+
+STAND_IN = "models.actor={policy: expert, mistakes: 0.4}"
+SMALL = ["steps.proposed_environments.n=4", "steps.proposed_environments.held_out=0.25", "steps.proposed_tasks.n=4"]
+FAMILIES = ("pddl", "toolbox")
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Planning environments and tasks."""
+    folder = tmp_path_factory.mktemp("recipes")
+    (folder / "made.yaml").write_text("name: made\ninclude: [environments/pddl]\nsteps: [{quality: q, of: x}]\n")
+    recipe = ["run", folder / "made.yaml", f"run_dir={folder / 'made'}"]
+    (folder / "made.yaml").write_text(
+        "name: made\ninclude: [environments/pddl]\nmodels: {planner: {policy: expert}}\nsteps:\n"
+        "  - {expert: played, policy: planner, tasks: tasks, environments: environments, share: 0.3}\n"
+    )
+    assert agentmill(*recipe, *SMALL) == 0
+    return folder / "made"
+
+
+def run(made: Path, folder: Path, name: str, *overrides: str) -> Path:
+    """The folder of the data half of a recipe, on the environments and tasks that are made."""
+    data = f"data={{environments: {made / 'environments'}, tasks: {made / 'tasks'}}}"
+    given = [STAND_IN, "include=[]", data, f"run_dir={folder / 'run'}", *overrides]
+    assert agentmill("run", name, "--only", "data", *given) == 0
+    return folder / "run"
+
+
+def rows(table: Path) -> list[Any]:
+    return list(Table.open(table).rows())
+
+
+@pytest.mark.parametrize("name", recipe_files())
+def test_every_recipe_is_short_names_its_paper_and_can_be_planned(name: str, tmp_path: Path) -> None:
+    file = recipe_files()[name]
+    recipe = read_recipe(file, [f"run_dir={tmp_path}"])
+    assert recipe.paper is not None
+    assert recipe.paper.arxiv or recipe.paper.url
+    assert recipe.paper.differs
+    assert len(file.read_text().splitlines()) <= 40
+    assert make_plan(recipe).steps
+
+
+def test_most_recipes_are_very_short() -> None:
+    lengths = [len(read_recipe(file, ()).steps) for file in recipe_files().values()]
+    assert statistics.median(lengths) <= 20
+
+
+INCLUDING = [name for name, file in recipe_files().items() if "include:" in file.read_text()]
+
+
+@pytest.mark.parametrize("name", INCLUDING)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_another_family_of_environments_is_one_override(name: str, family: str, tmp_path: Path) -> None:
+    overrides = [f"include.0=environments/{family}", f"run_dir={tmp_path}"]
+    first = make_plan(read_recipe(recipe_files()[name], overrides)).steps[0]
+    assert getattr(first.parameters, "family", None) == family
+
+
+def test_eto_pairs_share_the_task_and_the_winner_scored_higher(made: Path, tmp_path: Path) -> None:
+    folder = run(made, tmp_path, "eto", "steps.loop.rounds=1")
+    pairs: list[PreferenceRow] = rows(folder / "loop/round-01/pairs")
+    assert pairs
+    assert all((row.chosen_score or 0) > (row.rejected_score or 0) for row in pairs)
+    played = [*rows(folder / "demonstrations"), *rows(folder / "loop/round-01/explored")]
+    tasks = {each.trajectory_id: each.task_id for each in played}
+    assert all(tasks[row.chosen_id] == tasks[row.rejected_id] for row in pairs)
+
+
+def test_agentevol_trains_on_all_seeds_and_on_the_first_success_of_each_task(made: Path, tmp_path: Path) -> None:
+    folder = run(made, tmp_path, "agentevol", "steps.evolution.rounds=2")
+    seeds = {each.trajectory_id for each in rows(folder / "seeds")}
+    for number in (1, 2):
+        place = folder / f"evolution/round-0{number}"
+        used = [row.trajectory_id for row in rows(place / "rows")]
+        assert seeds <= set(used)
+        explored = {each.trajectory_id: each for each in rows(place / "explored")}
+        found = [explored[each] for each in used if each in explored]
+        assert found
+        assert max(Counter(each.task_id for each in found).values()) == 1
+        assert all(each.outcome.status == "success" for each in found)
+
+
+def test_ipr_step_pairs_share_what_came_before_and_differ_by_the_gap(made: Path, tmp_path: Path) -> None:
+    folder = run(made, tmp_path, "ipr", "steps.loop.rounds=1", "steps.steps.min_gap=0.2", "models.actor.mistakes=0.7")
+    pairs: list[PreferenceRow] = rows(folder / "loop/round-01/steps")
+    assert pairs
+    assert all(row.chosen_score - row.rejected_score >= 0.2 for row in pairs)
+    assert all(row.prompt for row in pairs), "one prompt, so all that came before is the same"
+    for branch in rows(folder / "loop/round-01/after_agent"):
+        assert branch.parent_id in {each.trajectory_id for each in rows(folder / "loop/round-01/alternatives")}
+
+
+def test_eef_beneficial_steps_of_failures_carry_loss(made: Path, tmp_path: Path) -> None:
+    folder = run(made, tmp_path, "eef", "models.teacher.mistakes=0.5", "steps.taught.max_turns=6")
+    branches = {each.trajectory_id: each for each in rows(folder / "continued")}
+    labels = defaultdict(set)
+    for label in rows(folder / "effects/labels"):
+        if label.value == "beneficial":
+            labels[label.trajectory_id].add(label.item)
+    made_of: list[SftRow] = rows(folder / "beneficial_rows")
+    assert made_of
+    for row in made_of:
+        branch = branches[str(row.trajectory_id)]
+        copied = [
+            n
+            for n, item in enumerate(branch.content)
+            if isinstance(item, Action) and item.context_operation == "copied"
+        ]
+        own = len([item for item in branch.content if isinstance(item, Action) and item.context_operation != "copied"])
+        beneficial = len(set(copied) & labels[branch.parent_id])
+        assert sum(message.train for message in row.messages) == own + beneficial
+
+
+def test_agent_q_pairs_differ_in_the_value_of_the_tree(made: Path, tmp_path: Path) -> None:
+    folder = run(made, tmp_path, "agent_q", "steps.loop.rounds=1")
+    values = {(each.trajectory_id, each.item): each.value for each in rows(folder / "loop/round-01/values")}
+    pairs: list[PreferenceRow] = rows(folder / "loop/round-01/pairs")
+    assert pairs
+    for row in pairs:
+        assert row.chosen_score - row.rejected_score >= 0.2
+        assert row.chosen_score in values.values()
+
+
+def test_early_experience_learns_what_follows_from_other_actions(made: Path, tmp_path: Path) -> None:
+    folder = run(made, tmp_path, "early_experience")
+    alternatives = rows(folder / "alternatives")
+    assert alternatives
+    assert all(each.outcome.reason == "depth" for each in alternatives)
+    futures = {row.trajectory_id for row in rows(folder / "futures")}
+    assert futures & {each.trajectory_id for each in alternatives}
+    assert {row.trajectory_id for row in rows(folder / "rows")} == {
+        each.trajectory_id for each in rows(folder / "demonstrations")
+    }
+
+
+def test_limi_takes_exactly_as_many_and_so_does_its_control(made: Path, tmp_path: Path) -> None:
+    folder = run(made, tmp_path, "limi", "steps.chosen.size=5")
+    assert [len(rows(folder / name)) for name in ("rows", "control_rows")] == [5, 5]
+
+
+def test_codegym_learns_from_what_is_hard(tmp_path: Path) -> None:
+    given = [STAND_IN, "steps.proposed_environments.n=3", "steps.proposed_environments.held_out=0.34"]
+    small = ["steps.proposed_tasks.n=3", "models.actor.mistakes=0.8", f"run_dir={tmp_path / 'run'}"]
+    assert agentmill("run", "codegym", "--only", "data", *given, *small) == 0
+    rates = defaultdict(list)
+    for each in rows(tmp_path / "run/tried"):
+        rates[each.task_id].append(each.outcome.status == "success")
+    played = {each.task_id for each in rows(tmp_path / "run/explored")}
+    assert played
+    assert all(statistics.mean(rates[task]) <= 0.25 for task in played)
+
+
+def test_agentgen_and_fireact_keep_successes_alone(made: Path, tmp_path: Path) -> None:
+    folder = run(made, tmp_path, "fireact")
+    won = {
+        each.trajectory_id
+        for name in ("by_commands", "by_calls", "reflected")
+        for each in rows(folder / name)
+        if each.outcome.status == "success"
+    }
+    assert {row.trajectory_id for row in rows(folder / "rows")} <= won
