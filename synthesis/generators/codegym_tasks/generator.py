@@ -170,7 +170,7 @@ def _batches(
     ``lengths`` gets those of all solutions that needed a look. Raises ``Failure``.
     """
     chance = random.Random(lineage.seed)
-    workshop, sizes = Workshop(problem), list(range(SIZES[0], SIZES[1] + 1))
+    workshop, sizes, empty = Workshop(problem), list(range(SIZES[0], SIZES[1] + 1)), 0
     while True:
         seeds = [(chance.getrandbits(31), chance.choice(sizes)) for _ in range(SPARE_DRAWS * n + len(sizes))]
         cases = [
@@ -188,8 +188,10 @@ def _batches(
         lengths.update(case.length for case in sound)
         fitting = [case for case in sound if fits(case)]
         yield fitting
-        # The smallest inputs are nearly trivial, so they are drawn only where no other fits.
-        sizes = sorted({case.size for case in fitting}) or sorted({LEAST_SIZE, *sizes})
+        empty = 0 if fitting else empty + 1
+        sizes = sorted({case.size for case in fitting}) or sizes
+        if empty == ROUNDS - 1:
+            sizes = [LEAST_SIZE]  # nearly trivial inputs are the last resort
 
 
 def _played(workshop: Workshop, seeds: Sequence[tuple[int, int]]) -> Iterator[Case]:
