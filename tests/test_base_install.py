@@ -123,6 +123,6 @@ def test_a_command_that_needs_an_extra_names_it_in_two_lines(tmp_path: Path, com
     codes, told = run(tmp_path, command)
     assert codes == [2]
     *_, what, then = told.splitlines()
-    assert re.match(r"agentmill: (steps.* \(\w+\), \w+: )?the Python module '\w+' is not installed; needed for ", what)
+    assert re.match(r"agentmill: (\w+ \(\w+, steps.*\): )?the Python module '\w+' is not installed; needed for ", what)
     assert then == f"install it with: pip install 'agentmill[{extra}]'"
     assert "Traceback" not in told

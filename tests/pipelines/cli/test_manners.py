@@ -114,6 +114,10 @@ CASES: dict[str, Callable[[Path, Path], Arguments]] = {
     "report": lambda made, folder: [made, "--out", folder / "report.html"],
     "publish --dry-run": lambda made, folder: [made / "demonstrations", "--repo", "org/name", "--licence", "mit"],
     "publish": lambda made, folder: [made / "demonstrations", "--repo", f"org/{folder.name}", "--licence", "mit"],
+    "plan": lambda made, folder: [made / "recipe.yaml"],
+    "show": lambda made, folder: ["recipe", made / "recipe.yaml"],
+    "diff": lambda made, folder: [made / "recipe.yaml", "eto"],
+    "new": lambda made, folder: [folder.name],
     "list": lambda made, folder: [],
     "list views": lambda made, folder: [],
     "check tables": lambda made, folder: [made / "demonstrations"],
@@ -167,8 +171,10 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.usefixtures("quick", "hub")
 @pytest.mark.parametrize("case", CASES)
 def test_a_command_in_a_pipe_is_plain_and_with_json_prints_one_document(
-    made: Path, tmp_path: Path, case: str, capsys: pytest.CaptureFixture[str]
+    made: Path, tmp_path: Path, case: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Where `new` writes.
+    monkeypatch.chdir(tmp_path)
     name = case.partition(" --")[0].removesuffix(" views")
     results = getattr(dict(leaves())[name].callback, RESULTS)
     (tmp_path / "people").mkdir()

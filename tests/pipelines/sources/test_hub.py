@@ -89,7 +89,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     hub.push("org/plain", {"train.jsonl": lines(*ROWS[:3])}, branch="v1")
     hub.push("org/kinds", files())
     hub.push("org/mixed", {"a/README.md": b"#", "a/.b.jsonl": lines({}), "a/c.JSONL": lines({}), "d/.e.jsonl": b"{}"})
-    hub.push("org/table", {"train.csv": b"a,b\n1,2\n"})
+    hub.push("org/table", {"train.txt": b"words"})
     hub.push("org/code", {"code.py": b"raise SystemExit(7)", "README.md": b"no data"})
     hub.push("org/closed", {"train.jsonl": lines(*ROWS)})
     hub.gated.add("org/closed")
@@ -139,7 +139,7 @@ def test_what_is_not_there_or_not_to_be_read_is_told(world: World) -> None:
         ("hf://org/nothing", None, None): ("no data set hf://datasets/org/nothing", "HF_TOKEN"),
         ("hf://org/plain@v2", None, None): ("@v2: there is no such revision", "a tag or a commit"),
         ("hf://org/closed", None, None): ("gated",),
-        ("hf://org/table", None, None): ("ends in .csv", "expected one of .jsonl"),
+        ("hf://org/table", None, None): ("ends in .txt", "expected one of .jsonl"),
         ("hf://org/code", None, None): ("scripts are no longer supported",),
     }
     for (given, words), said in zip(told.items(), world.ask(FIND, list(told)), strict=True):
