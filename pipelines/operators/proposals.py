@@ -27,6 +27,9 @@ HELD_OUT_TASKS, HELD_OUT_ENVIRONMENTS = "held_out_tasks", "held_out_environments
 UNSEEDED, WITH_WEAK = "tasks_without_seeds", "tasks_for_weak_skills"
 """Metrics of the manifest: tasks that were asked for without seeds, and with skills that agents lack."""
 
+WITHHELD = "tasks_without_held_out_seeds"
+"""The metric of tasks of split ``train`` that were not shown the seeds of their environment that are held out."""
+
 
 class Numbers(msgspec.Struct, frozen=True, kw_only=True):
     """``n`` tasks per environment and their splits, with the seed that they derive from.
@@ -174,12 +177,16 @@ class WrittenProposal(Proposals):
         if self._seeds is None:
             return TaskBrief(persona=persona)
         weak = [] if writing.weak is None else self._seeds.weak(environment_id, writing.weak)
-        return TaskBrief(seeds=self._seeds.of(environment_id, number, writing.examples), persona=persona, weak=weak)
+        train = self._numbers.split(record, number) == TRAIN
+        seeds = self._seeds.of(environment_id, number, writing.examples, train=train)
+        return TaskBrief(seeds=seeds, persona=persona, weak=weak)
 
     def _seed_measures(self, record: EnvironmentSpec, number: int, brief: TaskBrief) -> dict[str, float]:
         measures: dict[str, float] = {"seeds_shown": len(brief.seeds), WITH_WEAK: bool(brief.weak)}
         if self._seeds is not None:
             measures[UNSEEDED] = not brief.seeds
+            if self._numbers.split(record, number) == TRAIN:
+                measures[WITHHELD] = self._seeds.has_held_out(record.environment_id)
             # Once per environment.
             measures |= {
                 f"seeds_{name}": n for name, n in self._seeds.counts(record.environment_id).items() if not number

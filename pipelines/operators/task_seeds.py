@@ -13,6 +13,7 @@ import numpy as np
 
 from agentmill.pipelines.operators.lookup import Shards
 from agentmill.pipelines.operators.selection import TrajectoryFilter
+from agentmill.pipelines.operators.spec_env import TRAIN
 from agentmill.pipelines.operators.trajectory_index import CONTENT, stream
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
@@ -28,13 +29,17 @@ from agentmill.synthesis.rollouts.delimiting import message_lines
 MOST_LETTERS = 6_000
 """Of the JSON of one seed; of a longer trajectory the first and the last messages are shown."""
 
-_IDS = ["trajectory_id", "environment_id", "task_id"]
+Group = tuple[str, bool]
+"""An environment, and whether its seeds are held out."""
+
+_IDS = ["trajectory_id", "environment_id", "task_id", "split"]
 
 
 class TaskSeeds:
     """Seeds by environment. Pickles as paths; each worker loads them once.
 
-    Of each environment at most ``most`` seeds are kept, in an order that ``seed`` decides and no order of tables does.
+    Of each environment at most ``most`` seeds are kept, and as many that are held out, in an order that ``seed``
+    decides and no order of tables does.
     """
 
     def __init__(
@@ -46,7 +51,7 @@ class TaskSeeds:
         self._chosen = chosen
         self._most = most
         self._seed = seed
-        self._seeds: dict[str, list[TaskSeed]] = {}
+        self._seeds: dict[Group, list[TaskSeed]] = {}
         self._counts: dict[str, Counter[str]] = {}
         self._skills: dict[str, set[str]] = {}
         self._rates: dict[str, float] = {}
@@ -55,7 +60,7 @@ class TaskSeeds:
         """Read the tables. Raises ``UserError`` for a file that cannot be read, and if no seed is chosen at all."""
         self._chosen.load()
         self._seeds, self._counts, self._skills = {}, {}, {}
-        ranked: dict[str, list[tuple[int, str, TaskSeed | int]]] = {}
+        ranked: dict[Group, list[tuple[int, str, TaskSeed | int]]] = {}
         skills_of: dict[str, list[str]] = {}
         found: dict[str, Task] = {}
         for task in self._tasks:
@@ -63,7 +68,8 @@ class TaskSeeds:
         for task_id, task in found.items():
             skills_of[task_id] = task.skills
             self._skills.setdefault(task.environment_id, set()).update(task.skills)
-            ranked.setdefault(task.environment_id, []).append((self._rank(task_id), task_id, task_seed(task)))
+            group = (task.environment_id, held_out(task))
+            ranked.setdefault(group, []).append((self._rank(task_id), task_id, task_seed(task)))
         self._count_trajectories(ranked, skills_of)
         if not ranked and not self._texts:
             raise UserError(
@@ -74,7 +80,7 @@ class TaskSeeds:
         self._keep(ranked)
 
     def _count_trajectories(
-        self, ranked: dict[str, list[tuple[int, str, TaskSeed | int]]], skills_of: Mapping[str, list[str]]
+        self, ranked: dict[Group, list[tuple[int, str, TaskSeed | int]]], skills_of: Mapping[str, list[str]]
     ) -> None:
         """Adds the trajectories that are chosen by their numbers, and finds the pass rates of skills over all."""
         passed, judged = Counter[str](), Counter[str]()
@@ -90,26 +96,28 @@ class TaskSeeds:
             except Unused:
                 self._count(environment_id, "left_out")
                 continue
-            ranked.setdefault(environment_id, []).append((self._rank(each.trajectory_id), each.trajectory_id, number))
+            entry = (self._rank(each.trajectory_id), each.trajectory_id, number)
+            ranked.setdefault((environment_id, held_out(each)), []).append(entry)
         self._rates = {skill: passed[skill] / n for skill, n in judged.items()}
 
-    def _keep(self, ranked: Mapping[str, list[tuple[int, str, TaskSeed | int]]]) -> None:
-        kept = {
-            environment_id: sorted(each, key=lambda seed: seed[:2])[: self._most]
-            for environment_id, each in ranked.items()
-        }
+    def _keep(self, ranked: Mapping[Group, list[tuple[int, str, TaskSeed | int]]]) -> None:
+        kept = {group: sorted(each, key=lambda seed: seed[:2])[: self._most] for group, each in ranked.items()}
         wanted = sorted(place for each in kept.values() for *_, place in each if isinstance(place, int))
         read: dict[int, TaskSeed] = {}
         if wanted:
             for number, trajectory in stream(self._paths, [*_IDS, CONTENT], np.array(wanted, np.int64)):
                 read[number] = self._trajectory_seed(trajectory)
-        for environment_id, each in kept.items():
-            self._count(environment_id, "not_shown", len(ranked[environment_id]) - len(each))
-            self._seeds[environment_id] = [read[place] if isinstance(place, int) else place for *_, place in each]
+        for group, each in kept.items():
+            self._count(group[0], "not_shown", len(ranked[group]) - len(each))
+            self._seeds[group] = [read[place] if isinstance(place, int) else place for *_, place in each]
 
-    def of(self, environment_id: str, number: int, n: int) -> list[TaskSeed]:
-        """The ``n`` seeds of the task ``number``: those of its environment in turn, then a text."""
-        own = _turn(self._seeds.get(environment_id, []), number * n, n)
+    def of(self, environment_id: str, number: int, n: int, *, train: bool) -> list[TaskSeed]:
+        """The ``n`` seeds of the task ``number``: those of its environment in turn, then a text.
+
+        A task that is trained on (``train``) is shown none that is held out.
+        """
+        groups = [(environment_id, False), *([] if train else [(environment_id, True)])]
+        own = _turn([seed for group in groups for seed in self._seeds.get(group, ())], number * n, n)
         start = derive_seed("texts", self._seed, environment_id)
         return [*own, *_turn(self._texts, start + number, 1)]
 
@@ -117,6 +125,10 @@ class TaskSeeds:
         """The skills of an environment whose tasks pass less often than ``below``, the weakest first."""
         own = [skill for skill in self._skills.get(environment_id, ()) if self._rates.get(skill, 1.0) < below]
         return sorted(own, key=lambda skill: (self._rates[skill], skill))
+
+    def has_held_out(self, environment_id: str) -> bool:
+        """Whether an environment has seeds that no task that is trained on is shown."""
+        return (environment_id, True) in self._seeds
 
     def counts(self, environment_id: str) -> Mapping[str, int]:
         """How many trajectories of an environment ``where`` left out, and how many seeds were more than are shown."""
@@ -139,12 +151,17 @@ class TaskSeeds:
         return {**self.__dict__, "_seeds": {}, "_counts": {}, "_skills": {}, "_rates": {}}
 
 
+def held_out(seed: Task | Trajectory) -> bool:
+    """Whether tasks that are trained on must not be made from a seed."""
+    return seed.split not in (None, TRAIN)
+
+
 def task_seed(task: Task) -> TaskSeed:
     """A task as its author sees it."""
     gold = [msgspec.to_builtins(action) for action in task.gold or []]
     calls = [{"tool": each.get("function"), "arguments": each.get("kwargs")} for each in gold if "function" in each]
     line: JsonObject = {"task": task.instruction, **task.initial_state, "solution": calls}
-    return TaskSeed(seed_id=task.task_id, lines=shortened([line], MOST_LETTERS), structure=task.structure_digest)
+    return TaskSeed(seed_id=task.task_id, lines=shortened([line], MOST_LETTERS), task=task)
 
 
 def shortened(lines: Sequence[JsonObject], letters: int) -> list[JsonObject]:

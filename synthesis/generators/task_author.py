@@ -47,14 +47,16 @@ class TaskForm(Protocol):
     def task(self, written: JsonObject, task_id: str, lineage: Lineage) -> Task:
         """The task, not judged yet. Raises ``Unwritten``."""
 
+    def structure(self, task: Task) -> str | None:
+        """What ``structure_digest`` of a task that is shown would be, had it been written in this form."""
+
 
 class TaskSeed(msgspec.Struct, frozen=True, kw_only=True):
-    """Material for a task: ``lines`` are JSON objects. ``structure`` is the digest of a task, which must not come
-    again."""
+    """Material for a task: ``lines`` are JSON objects. A ``task`` must not come again."""
 
     seed_id: str
     lines: list[JsonObject]
-    structure: str | None = None
+    task: Task | None = None
 
 
 class TaskBrief(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,9 +121,14 @@ class TaskAuthor:
 
         def read(text: str, repairs: int) -> tuple[Task | None, str]:
             try:
-                return self._judged(form.task(_object(text), task_id, self._lineage(brief, seed, repairs)), spec, brief)
+                draft = form.task(_object(text), task_id, self._lineage(brief, seed, repairs))
             except Unwritten as error:
                 return None, f"- {error}"
+            task, fault = self._judged(draft, spec)
+            known = {form.structure(each.task) for each in brief.seeds if each.task is not None} - {None}
+            if task is not None and task.structure_digest in known:
+                return None, "- this is a task that you were shown, only its names differ; write another one"
+            return task, fault
 
         return await self._loop.write(request, task_id, seed, read)
 
@@ -135,7 +142,7 @@ class TaskAuthor:
             notes={**notes, **{name: value for name, value in given.items() if value}},
         )
 
-    def _judged(self, draft: Task, spec: EnvironmentSpec, brief: TaskBrief) -> tuple[Task | None, str]:
+    def _judged(self, draft: Task, spec: EnvironmentSpec) -> tuple[Task | None, str]:
         """The task with its gold and its structure, or the first fault that admission finds."""
         report, gold, difficulty = admit_task(draft, spec, self._limits)
         failed = rejection(report)
@@ -145,11 +152,7 @@ class TaskAuthor:
         if gold is not None and not least <= len(gold) <= most:
             return None, f"- the solution takes {len(gold)} actions; expected {least} to {most}"
         task = msgspec.structs.replace(draft, gold=gold, difficulty=difficulty)
-        task = msgspec.structs.replace(task, structure_digest=task_digest(task, spec))
-        known = {each.structure for each in brief.seeds} - {None}
-        if task.structure_digest in known:
-            return None, "- this is a task that you were shown, only its names differ; write another one"
-        return task, ""
+        return msgspec.structs.replace(task, structure_digest=task_digest(task, spec)), ""
 
 
 def _object(text: str) -> JsonObject:

@@ -11,7 +11,7 @@ from agentmill.schemas.records.task import EnvironmentSpec, Lineage, Task
 from agentmill.synthesis.environments.pddl.domain import PddlError
 from agentmill.synthesis.environments.pddl.grounding import ground
 from agentmill.synthesis.environments.pddl.reader import read_problem
-from agentmill.synthesis.generators.admission import TASK_LIMITS
+from agentmill.synthesis.generators.admission import TASK_LIMITS, task_digest
 from agentmill.synthesis.generators.pddl_tasks.planning_environment import read_environment
 from agentmill.synthesis.generators.task_author import Unwritten
 from agentmill.synthesis.prompts import prompt
@@ -53,3 +53,7 @@ class PddlTaskForm:
         if task is None:
             raise Unwritten("unsolvable: the planner finds no plan that reaches the goal")
         return task
+
+    def structure(self, task: Task) -> str | None:
+        """As ``TaskForm.structure``: the same whoever wrote the problem."""
+        return task_digest(task, self._environment.spec)

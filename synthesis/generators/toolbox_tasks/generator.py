@@ -19,7 +19,7 @@ from agentmill.schemas.records.task import Difficulty, EnvironmentSpec, Lineage,
 from agentmill.schemas.records.trajectory import AnyAction, ApiAction
 from agentmill.synthesis.environments.environment import EnvError
 from agentmill.synthesis.environments.toolbox.changes import changes
-from agentmill.synthesis.environments.toolbox.goal import Goal, numbers, tells
+from agentmill.synthesis.environments.toolbox.goal import Answer, Goal, numbers, tells
 from agentmill.synthesis.environments.toolbox.toolbox import FINISH
 from agentmill.synthesis.environments.toolbox.user import Request, Slot
 from agentmill.synthesis.generators.generator import GenerationError, different_tasks
@@ -175,10 +175,7 @@ def make_task(live: LiveToolbox, operations: list[Operation], task_id: str, line
     instruction = request.text()
     answers = tuple(operation.answer for operation in operations if operation.answer is not None)
     state = changes(live.toolbox, live.began_with(), live.contents())
-    given_away = any(
-        tells(instruction, answer, "") or (isinstance(answer.value, int) and answer.value in numbers(instruction))
-        for answer in answers
-    )
+    given_away = any(gives_away(instruction, answer) for answer in answers)
     alone = operations[0].answer if len(operations) == 1 and operations[0].skill == LOOK_UP else None
     guessed = alone is not None and len(alone.others) < LEAST_RIVALS
     # Two equal values in an answer cannot be distinguished.
@@ -203,6 +200,11 @@ def make_task(live: LiveToolbox, operations: list[Operation], task_id: str, line
         ),
         lineage=lineage,
     )
+
+
+def gives_away(instruction: str, answer: Answer) -> bool:
+    """Whether who has read the instruction knows the answer."""
+    return tells(instruction, answer, "") or (isinstance(answer.value, int) and answer.value in numbers(instruction))
 
 
 def difficulty_of(operations: list[Operation], n_calls: int, n_tools: int) -> Difficulty:

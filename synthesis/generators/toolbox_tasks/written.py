@@ -18,7 +18,7 @@ from agentmill.synthesis.environments.toolbox.changes import changes
 from agentmill.synthesis.environments.toolbox.goal import Answer, Goal
 from agentmill.synthesis.environments.toolbox.toolbox import FINISH, Tool, Value
 from agentmill.synthesis.generators.task_author import Unwritten
-from agentmill.synthesis.generators.toolbox_tasks.generator import SPARE_TURNS, difficulty_of
+from agentmill.synthesis.generators.toolbox_tasks.generator import SPARE_TURNS, difficulty_of, gives_away
 from agentmill.synthesis.generators.toolbox_tasks.live_toolbox import Call, LiveToolbox, plain, read_toolbox, shape
 from agentmill.synthesis.generators.toolbox_tasks.operation import rivals_of
 from agentmill.synthesis.prompts import prompt
@@ -99,8 +99,14 @@ class ToolboxTaskForm:
         if not given.request.strip() or not given.calls:
             raise Unwritten("the request or the list of calls is empty")
         with closing(read_toolbox(self._spec)) as live:
-            calls = [_carried_out(live, each) for each in given.calls]
+            calls = [
+                _carried_out(live, call.tool, {each.name: each.value for each in call.arguments})
+                for call in given.calls
+            ]
             shown = [_shown(live, calls, value) for value in given.answers]
+            given_away = [answer.value for answer, _ in shown if gives_away(given.request, answer)]
+            if given_away:
+                raise Unwritten(f"the request gives the answer {given_away[0]!r} away")
             state = changes(live.toolbox, live.began_with(), live.contents())
             if not state and not shown:
                 raise Unwritten("the calls change nothing, and there is no answer to find out")
@@ -119,18 +125,36 @@ class ToolboxTaskForm:
             difficulty=difficulty_of([], len(gold), n_tools),
             skills=sorted({call.tool.name.partition("_")[0] for call in calls}),
             max_turns=2 * len(gold) + SPARE_TURNS,
-            structure_digest=shape(structure, "written", [call.tool.name for call in calls], paths),
+            structure_digest=_structure(structure, calls, paths),
             lineage=lineage,
         )
 
+    def structure(self, task: Task) -> str | None:
+        """As ``TaskForm.structure``: that of its calls and answers, since tasks made by rules have one of their words.
 
-def _carried_out(live: LiveToolbox, written: WrittenCall) -> Call:
+        ``None`` where its calls are refused, or an answer is not in what they show, as a number of rows.
+        """
+        gold = [each for each in task.gold or [] if isinstance(each, ApiAction) and each.function != FINISH]
+        answers = msgspec.convert(task.goal.get("answers", []), list[Answer])
+        try:
+            with closing(read_toolbox(self._spec)) as live:
+                calls = [_carried_out(live, each.function, each.kwargs) for each in gold]
+                return _structure(live.structure, calls, [_shown(live, calls, each.value)[1] for each in answers])
+        except Unwritten:
+            return None
+
+
+def _structure(toolbox: str, calls: list[Call], paths: list[str]) -> str:
+    """The same for tasks with the same tools in the same order and answers of the same columns."""
+    return shape(toolbox, "written", [call.tool.name for call in calls], paths)
+
+
+def _carried_out(live: LiveToolbox, name: str, arguments: JsonObject) -> Call:
     """Raises ``Unwritten`` for a call that is refused."""
-    tool: Tool | None = next((each for each in live.toolbox.tools if each.name == written.tool), None)
+    tool: Tool | None = next((each for each in live.toolbox.tools if each.name == name), None)
     if tool is None:
         known = ", ".join(each.name for each in live.toolbox.tools)
-        raise Unwritten(f"there is no tool {written.tool!r}; there are {known}")
-    arguments: JsonObject = {each.name: each.value for each in written.arguments}
+        raise Unwritten(f"there is no tool {name!r}; there are {known}")
     call = live.call(tool, arguments)
     if call is None:
         raise Unwritten(f"the call {tool.name}({arguments}) is refused: its arguments or the state do not fit")

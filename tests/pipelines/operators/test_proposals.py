@@ -13,10 +13,11 @@ import pytest
 from agentmill.pipelines.serving.endpoints import Endpoint
 from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.pipelines.serving.served_model import ServedModel
-from agentmill.schemas.records.task import EnvironmentSpec
-from agentmill.schemas.records.trajectory import Trajectory
+from agentmill.schemas.records.task import EnvironmentSpec, Task
+from agentmill.schemas.records.trajectory import ApiAction, Trajectory
 from agentmill.schemas.records.verdict import Verdict
 from agentmill.schemas.tables import Counts, Manifest
+from agentmill.synthesis.generators.toolbox_tasks.generator import ToolboxTaskGenerator
 from tests.builders import agent_message, instruction, task, trajectory, verdict
 from tests.errors import user_error
 from tests.fake_openai import MODEL, FakeOpenAi, text
@@ -76,7 +77,12 @@ FAULTY = {
     "the answer given away": (
         LIBRARY_SPEC,
         lending(request="Tell me that Mia Costa lives in Lisbon.", calls=[call("find_member", name="Mia Costa")]),
-        "empty answer accepted",
+        "gives the answer 'Lisbon' away",
+    ),
+    "an answer given away besides a change": (
+        LIBRARY_SPEC,
+        lending(request="Lend Maps of Salt to Mia Costa, who lives in Lisbon, and tell me where she lives."),
+        "gives the answer 'Lisbon' away",
     ),
 }
 SOUND = {"pddl": GOOD, "toolbox": lending()}
@@ -269,3 +275,26 @@ def test_tasks_do_not_depend_on_the_order_of_seeds(tmp_path: Path) -> None:
         prompts.append(sorted(found))
         assert manifest.metrics["seeds_not_shown"] == 5
     assert prompts[0] == prompts[1]
+
+
+@pytest.mark.parametrize("kind", ["task", "trajectory"])
+def test_a_train_task_is_shown_no_seed_that_is_held_out(kind: str, tmp_path: Path) -> None:
+    fields: dict[str, Any] = {"environment_id": ferry().environment_id}
+    build, record = (task, Task) if kind == "task" else (trajectory, Trajectory)
+    rows: list[Any] = [build("aside", split="held_out_tasks", **fields), build("open", split="train", **fields)]
+    write_table(tmp_path / "seeds", [rows], record)
+    manifest = propose(tmp_path, ferry(), GOOD, n=4, held_out=0.5, seeds="seeds")
+    shown = {(each.split, *sorted(each.lineage.parents)) for each in rows_of(tmp_path / "tasks")}
+    assert shown == {("train", "open"), ("held_out_tasks", "aside", "open")}
+    assert manifest.metrics["tasks_without_held_out_seeds"] == 2
+
+
+def test_a_copy_of_a_toolbox_task_made_by_rules_is_a_fault(tmp_path: Path) -> None:
+    drawn = ToolboxTaskGenerator((3, 6)).proposals(LIBRARY_SPEC, 8, 1)
+    seed = next(each for each in drawn if isinstance(each, Task) and not each.goal.get("answers"))
+    calls = [each for each in seed.gold or [] if isinstance(each, ApiAction) and each.function != "finish"]
+    written = [call(each.function, **each.kwargs) for each in calls]
+    copy = lending(request=seed.instruction, calls=written, answers=[])
+    write_table(tmp_path / "seeds", [[seed]])
+    assert propose(tmp_path, LIBRARY_SPEC, copy, lending(), seeds="seeds").counts.written == 1
+    assert rows_of(tmp_path / "tasks")[0].lineage.notes["repairs"] == 1
