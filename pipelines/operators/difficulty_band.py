@@ -16,15 +16,13 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import msgspec
-import pyarrow as pa
-import pyarrow.compute as pc
 from pydantic import Field, model_validator
 
 from agentmill.pipelines.engine import stop
 from agentmill.pipelines.engine.operation import AnyOperation, Blamed, Result, RowOperation, Unit, identity
 from agentmill.pipelines.operators.annotations import AnnotationIndex, check_annotation_needs, unasked_notes
 from agentmill.pipelines.operators.combine import ROLES
-from agentmill.pipelines.operators.lookup import ids_of
+from agentmill.pipelines.operators.lookup import ATTEMPTS
 from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames, expect, tables_of
 from agentmill.pipelines.operators.selection import LEFT_OUT, SelectionParameters, kept_notes, selection_measures
 from agentmill.pipelines.operators.selection_tables import Selected
@@ -151,7 +149,15 @@ class DifficultyBand(SelectionParameters):
 
     def check_inputs(self, inputs: Inputs) -> None:
         """Attempts must be there, and some of them at these tasks. Raises ``UserError``."""
-        attempts_of_others(tables_of(inputs, "of"), tables_of(inputs, "attempts"))
+        attempts = tables_of(inputs, ATTEMPTS.role)
+        if attempts and not ATTEMPTS.count(inputs):
+            folders = " and ".join(str(table.folder) for table in attempts)
+            raise UserError(
+                f"{folders} holds no trajectory, so no task can be measured by `attempts`\n"
+                "name tables of a solver's trajectories on these tasks, such as sample makes",
+                ErrorCode.NO_RECORDS,
+            )
+        ATTEMPTS.check(inputs)
 
     def notes(self, manifest: Manifest) -> list[str]:
         """Warnings for tasks of which too little is known, and for attempts that do not count."""
@@ -173,6 +179,7 @@ class DifficultyBand(SelectionParameters):
     def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
         """The selections."""
         del context
+        self.check_inputs(inputs)
         of, attempts = tables_of(inputs, "of"), tables_of(inputs, "attempts")
         if any(table.manifest.record == Trajectory.__name__ for table in of):
             chosen = counted = self.selected(inputs, [*of, *attempts], Selection, TaskSelection)
@@ -180,33 +187,7 @@ class DifficultyBand(SelectionParameters):
             chosen = self.selected(inputs, of, TaskSelection)
             counted = self.selected(inputs, attempts, Selection)
         rates = TaskRates(self, attempts or of, AnnotationIndex(inputs, ROLES), counted)
-        return Banding(self, of, rates, chosen, attempts_of_others(of, attempts))
-
-
-def attempts_of_others(of: Sequence[Table], attempts: Sequence[Table]) -> int:
-    """How many of the attempts are at none of the tasks in ``of``; only ids are read.
-
-    Raises ``UserError`` if all of them are, or there is none.
-    """
-    folders = " and ".join(str(table.folder) for table in attempts)
-    if attempts and not any(table.manifest.counts.written for table in attempts):
-        raise UserError(
-            f"{folders} holds no trajectory, so no task can be measured by `attempts`\n"
-            "name tables of a solver's trajectories on these tasks, such as sample makes",
-            ErrorCode.NO_RECORDS,
-        )
-    if not attempts or not of:
-        return 0
-    tasks = pa.concat_arrays([ids_of(table, "task_id").combine_chunks() for table in of])
-    at_these = [pc.is_in(ids_of(table, "task_id"), tasks, skip_nulls=True) for table in attempts]
-    others = sum(len(each) - (pc.sum(each).as_py() or 0) for each in at_these)
-    if len(tasks) and others == sum(map(len, at_these)):
-        raise UserError(
-            f"{folders} holds no attempt at the tasks in {' and '.join(str(table.folder) for table in of)}\n"
-            "name the trajectories of these tasks, or the tasks of these trajectories",
-            ErrorCode.ATTEMPTS_OF_OTHERS,
-        )
-    return others
+        return Banding(self, of, rates, chosen, ATTEMPTS.of_others(inputs))
 
 
 class TaskRate(msgspec.Struct, frozen=True):

@@ -85,9 +85,6 @@ class Corrections:
 def located_by_judge(steps: Sequence[Step], annotations: Annotations, name: str) -> Located:
     """The first step whose verdict of this name did not pass."""
     items = {step.item for step in steps}
-    misplaced = sum(
-        1 for item, other in annotations.verdicts if other == name and item is not None and item not in items
-    )
     judged = [(step, annotations.verdict(name, step.item)) for step in steps]
     known = [(step, verdict) for step, verdict in judged if verdict is not None and verdict.passed is not None]
     failed = [step for step, verdict in known if verdict.passed is False]

@@ -18,8 +18,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import msgspec
-import pyarrow as pa
-import pyarrow.compute as pc
 from pydantic import Field, model_validator
 
 from agentmill.pipelines.engine.operation import AnyOperation, Blamed, Result, RowOperation, Unit
@@ -34,7 +32,7 @@ from agentmill.pipelines.operators.error_search import (
     located_by_judge,
 )
 from agentmill.pipelines.operators.lineage import Lineage
-from agentmill.pipelines.operators.lookup import ids_of
+from agentmill.pipelines.operators.lookup import BRANCHES, OF_OTHERS
 from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames, expect, tables_of
 from agentmill.pipelines.operators.rollout import EXPERT
 from agentmill.pipelines.operators.selection import FilterParameters, TrajectoryFilter, left_out
@@ -47,13 +45,13 @@ from agentmill.schemas.record_kinds import ANNOTATION_ROLES
 from agentmill.schemas.records.manifest import Manifest
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.records.verdict import Verdict
-from agentmill.schemas.tables import Table, read_columns
+from agentmill.schemas.tables import Table
 from agentmill.schemas.views.annotations import Annotations, Criterion, score
 from agentmill.schemas.views.view import Unused
 from agentmill.synthesis.step_values import Step, step_labels, steps_of
 
 FIRST_ERROR = "first_error"
-OF_OTHERS = "branches_of_others"
+OTHERS = f"{BRANCHES.role}{OF_OTHERS}"
 
 By = Literal["counterfactual", "judge", "both"]
 
@@ -118,20 +116,13 @@ class FirstError(FilterParameters):
 
     def check_inputs(self, inputs: Inputs) -> None:
         """The branches must fit the ``search`` and the trajectories. Raises ``UserError``."""
-        tables = tables_of(inputs, "branches")
-        for table in tables:
+        for table in tables_of(inputs, "branches"):
             _check_search(table, self.search)
-        written = sum(table.manifest.counts.written for table in tables)
-        if written and _of_others(inputs) == written:
-            raise UserError(
-                f"no row of {_folders(tables)} is a branch of a trajectory in {_folders(tables_of(inputs, 'of'))}\n"
-                "name the branches that were made of these",
-                ErrorCode.BRANCHES_OF_OTHERS,
-            )
+        BRANCHES.check(inputs)
 
     def notes(self, manifest: Manifest) -> list[str]:
         """What is not known, what was not used, and how far branches and judge agree."""
-        foreign = manifest.metrics.get(OF_OTHERS, 0)
+        foreign = manifest.metrics.get(OTHERS, 0)
         others = [f"{foreign:,.0f} rows are no branches of these trajectories, and were not used"] if foreign else []
         misplaced = [
             f"warning: {manifest.metrics[key]:,.0f} {text} name no step of their trajectory, and were not used"
@@ -148,7 +139,7 @@ class FirstError(FilterParameters):
         wanted = Correction(self.search, self.least, self.score, self.pass_at)
         corrections = Corrections(tables_of(inputs, "branches"), wanted, AnnotationIndex(inputs))
         lineage = Lineage(tables_of(inputs, "of")) if self.by != "counterfactual" else None
-        return Locating(self, self.choice(inputs), corrections, lineage, _of_others(inputs))
+        return Locating(self, self.choice(inputs), corrections, lineage, BRANCHES.of_others(inputs))
 
 
 def _check_search(table: Table, search: Search) -> None:
@@ -169,22 +160,6 @@ def _check_search(table: Table, search: Search) -> None:
             "leave `search` out, or make the branches with an expert as policy and then: actor",
             ErrorCode.BRANCHES_UNFIT,
         )
-
-
-def _of_others(inputs: Inputs) -> int:
-    """How many rows are no branch of a trajectory in the tables of trajectories."""
-    of = [chunk for table in tables_of(inputs, "of") for chunk in ids_of(table).chunks]
-    known = pa.chunked_array(of, pa.large_string()).combine_chunks()
-    others = 0
-    for path in (path for table in tables_of(inputs, "branches") for path in table.shards()):
-        rows = read_columns(path, Trajectory, ["parent_id", "branch_turn"])
-        branches = pc.and_(pc.is_in(rows["parent_id"], known), pc.is_valid(rows["branch_turn"]))
-        others += len(rows) - (pc.sum(branches).as_py() or 0)
-    return others
-
-
-def _folders(tables: Sequence[Table]) -> str:
-    return " and ".join(str(table.folder) for table in tables)
 
 
 MISPLACED = {"branches_of_no_step": "branches", "verdicts_of_no_step": "verdicts"}
@@ -246,7 +221,7 @@ class Locating(RowOperation[Trajectory, Verdict]):
 
     def summed(self, metrics: Mapping[str, float]) -> Mapping[str, float]:
         """With the rows that are no branches of the trajectories, which none of these could count."""
-        return {**metrics, OF_OTHERS: self._foreign} if self._foreign else metrics
+        return {**metrics, OTHERS: self._foreign} if self._foreign else metrics
 
     @property
     def _labeller(self) -> str:

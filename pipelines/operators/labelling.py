@@ -7,22 +7,18 @@ the other trajectories for itself, and keeps scores and digests of them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, Protocol
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from pydantic import Field
 
 from agentmill.pipelines.engine.operation import AnyOperation, Blamed, Result, RowOperation, Unit
 from agentmill.pipelines.operators.bounds import Bounds, mapped, product
 from agentmill.pipelines.operators.bounds import Rows as RowBounds
-from agentmill.pipelines.operators.lookup import ids_of
-from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames, expect, tables_of
+from agentmill.pipelines.operators.lookup import OF_OTHERS, Relation
+from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames, expect
 from agentmill.pipelines.operators.selection import FilterParameters, TrajectoryFilter, left_out
 from agentmill.pipelines.operators.verify import LABELS, unscored_notes, verdict_measures
 from agentmill.pipelines.serving.models import ModelConfig
-from agentmill.schemas.error_codes import ErrorCode
-from agentmill.schemas.errors import UserError
 from agentmill.schemas.record_kinds import ANNOTATION_ROLES
 from agentmill.schemas.records.manifest import Manifest
 from agentmill.schemas.records.record import JsonObject
@@ -34,50 +30,6 @@ from agentmill.synthesis.verifiers.verifier import Finding, findings
 
 ROLES: Sequence[str] = tuple(ANNOTATION_ROLES)
 """The roles of the tables that choose trajectories and score the others."""
-
-OF_OTHERS = "_of_others"
-"""After the role of the other trajectories: how many of them belong to none that is read."""
-
-
-class Relation(NamedTuple):
-    """How other trajectories, in the tables of ``role``, belong to one: their ``column`` holds its ``key``.
-
-    ``code`` is that of the error where none belongs to any.
-    """
-
-    role: str
-    column: str
-    key: str
-    code: ErrorCode
-
-    def check(self, inputs: Inputs) -> None:
-        """Raises ``UserError`` where there are other trajectories, and none belongs to any that is read."""
-        count = self._count(inputs)
-        if count and self.of_others(inputs) == count:
-            folders = " and ".join(str(table.folder) for table in tables_of(inputs, self.role))
-            own = " and ".join(str(table.folder) for table in tables_of(inputs, "of"))
-            raise UserError(
-                f"`{self.role}` ({folders}) has no trajectory whose {self.column} is a {self.key} in {own}\n"
-                f"name the {self.role} that were made of these trajectories, or of their tasks",
-                self.code,
-            )
-
-    def of_others(self, inputs: Inputs) -> int:
-        """How many of the other trajectories belong to none that is read."""
-        chunks = [chunk for table in tables_of(inputs, "of") for chunk in ids_of(table, self.key).chunks]
-        keys = pa.chunked_array(chunks, pa.large_string()).combine_chunks()
-        known = (
-            pc.sum(pc.is_in(ids_of(table, self.column), keys, skip_nulls=True)).as_py() or 0
-            for table in tables_of(inputs, self.role)
-        )
-        return self._count(inputs) - sum(known)
-
-    def metrics(self, inputs: Inputs) -> Mapping[str, float]:
-        """How many other trajectories there are, and how many of them belong to none that is read."""
-        return {self.role: self._count(inputs), f"{self.role}{OF_OTHERS}": self.of_others(inputs)}
-
-    def _count(self, inputs: Inputs) -> int:
-        return sum(table.manifest.counts.written for table in tables_of(inputs, self.role))
 
 
 class Source(Protocol):

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from agentmill.pipelines.engine.operation import identity, key_of
+from agentmill.pipelines.operators.operator import Inputs, tables_of
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.record import Record
+from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.tables import Table, read_columns, read_shard
 
 R = TypeVar("R", bound=Record)
@@ -125,3 +127,59 @@ def check_disjoint(tables: Sequence[Table]) -> None:
         "leave out one of the tables, or make one of them again, with another seed",
         ErrorCode.RECORD_TWICE,
     )
+
+
+OF_OTHERS = "_of_others"
+"""After the role of other trajectories: how many of them belong to none that is read."""
+
+
+class Relation(NamedTuple):
+    """How other trajectories, in the tables of ``role``, belong to rows of ``of``: their ``column`` holds a ``key``.
+
+    Where ``known`` names a column, only trajectories that have it belong to any: branches without a turn are none.
+    ``code`` is that of the error where no trajectory belongs to any.
+    """
+
+    role: str
+    column: str
+    key: str
+    code: ErrorCode
+    known: str | None = None
+
+    def check(self, inputs: Inputs) -> None:
+        """Raises ``UserError`` where there are rows and other trajectories, and none belongs to any."""
+        count, rows = self.count(inputs), sum(table.manifest.counts.written for table in tables_of(inputs, "of"))
+        if count and rows and self.of_others(inputs) == count:
+            folders = " and ".join(str(table.folder) for table in tables_of(inputs, self.role))
+            own = " and ".join(str(table.folder) for table in tables_of(inputs, "of"))
+            raise UserError(
+                f"`{self.role}` ({folders}) has no trajectory whose {self.column} is a {self.key} in {own}\n"
+                f"name the {self.role} that were made of these trajectories, or of their tasks",
+                self.code,
+            )
+
+    def of_others(self, inputs: Inputs) -> int:
+        """How many of the other trajectories belong to none that is read."""
+        chunks = [chunk for table in tables_of(inputs, "of") for chunk in ids_of(table, self.key).chunks]
+        keys = pa.chunked_array(chunks, pa.large_string()).combine_chunks()
+        paths = (path for table in tables_of(inputs, self.role) for path in table.shards())
+        return self.count(inputs) - sum(self._belonging(path, keys) for path in paths)
+
+    def _belonging(self, path: Path, keys: pa.Array) -> int:
+        rows = read_columns(path, Trajectory, [self.column, *([] if self.known is None else [self.known])])
+        found = pc.is_in(rows[self.column], keys, skip_nulls=True)
+        if self.known is not None:
+            found = pc.and_(found, pc.is_valid(rows[self.known]))
+        return pc.sum(found).as_py() or 0
+
+    def metrics(self, inputs: Inputs) -> Mapping[str, float]:
+        """How many other trajectories there are, and how many of them belong to none that is read."""
+        return {self.role: self.count(inputs), f"{self.role}{OF_OTHERS}": self.of_others(inputs)}
+
+    def count(self, inputs: Inputs) -> int:
+        """How many other trajectories there are."""
+        return sum(table.manifest.counts.written for table in tables_of(inputs, self.role))
+
+
+BRANCHES = Relation("branches", "parent_id", "trajectory_id", ErrorCode.BRANCHES_OF_OTHERS, "branch_turn")
+ATTEMPTS = Relation("attempts", "task_id", "task_id", ErrorCode.ATTEMPTS_OF_OTHERS)

@@ -15,7 +15,8 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from agentmill.pipelines.engine import stop
-from agentmill.pipelines.operators.labelling import ROLES, Labeller, Relation, Source
+from agentmill.pipelines.operators.labelling import ROLES, Labeller, Source
+from agentmill.pipelines.operators.lookup import BRANCHES, Relation
 from agentmill.pipelines.operators.operator import Inputs, TableNames, tables_of
 from agentmill.pipelines.operators.step_estimates import note_once
 from agentmill.pipelines.operators.trajectory_index import stream
@@ -35,7 +36,7 @@ class StepAgreement(Labeller):
     """Verdicts on steps and whole trajectories: the share of another policy's branches that do the same."""
 
     table_roles: ClassVar[Sequence[str]] = ("of", "branches", *ROLES)
-    relation: ClassVar[Relation] = Relation("branches", "parent_id", "trajectory_id", ErrorCode.BRANCHES_OF_OTHERS)
+    relation: ClassVar[Relation] = BRANCHES
 
     branches: TableNames = Field(description="tables of branches of these trajectories, by the other policy")
     on: On = Field(

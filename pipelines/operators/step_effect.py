@@ -13,10 +13,10 @@ from typing import ClassVar
 from pydantic import Field
 
 from agentmill.pipelines.operators.annotations import AnnotationIndex
-from agentmill.pipelines.operators.labelling import ROLES, Labeller, Relation, Source
+from agentmill.pipelines.operators.labelling import ROLES, Labeller, Source
+from agentmill.pipelines.operators.lookup import BRANCHES, Relation
 from agentmill.pipelines.operators.operator import Inputs, TableNames, tables_of
 from agentmill.pipelines.operators.step_estimates import Continuations, check_finished
-from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.views.annotations import Annotations, Criterion, score
@@ -34,7 +34,7 @@ class StepEffect(Labeller):
     """Labels of the steps that helped and of those that harmed, by continuations from some turns of the trajectory."""
 
     table_roles: ClassVar[Sequence[str]] = ("of", "branches", *ROLES)
-    relation: ClassVar[Relation] = Relation("branches", "parent_id", "trajectory_id", ErrorCode.BRANCHES_OF_OTHERS)
+    relation: ClassVar[Relation] = BRANCHES
 
     branches: TableNames = Field(description="tables of branches of these trajectories, played to their end")
     score: Criterion = Field(default="outcome", description="the result of a trajectory or a branch")

@@ -16,7 +16,8 @@ from pydantic import Field
 from agentmill.pipelines.engine import stop
 from agentmill.pipelines.operators.annotations import AnnotationIndex
 from agentmill.pipelines.operators.difficulty_band import Tally, TaskRate
-from agentmill.pipelines.operators.labelling import ROLES, Labeller, Relation, Source
+from agentmill.pipelines.operators.labelling import ROLES, Labeller, Source
+from agentmill.pipelines.operators.lookup import ATTEMPTS, Relation
 from agentmill.pipelines.operators.operator import Inputs, TableNames, tables_of
 from agentmill.pipelines.operators.step_estimates import note_once
 from agentmill.pipelines.operators.trajectory_index import stream
@@ -37,7 +38,7 @@ class ToolNeed(Labeller):
     """Whether the task of each trajectory needs tools, by the pass rate of attempts at it without any."""
 
     table_roles: ClassVar[Sequence[str]] = ("of", "attempts", *ROLES)
-    relation: ClassVar[Relation] = Relation("attempts", "task_id", "task_id", ErrorCode.ATTEMPTS_OF_OTHERS)
+    relation: ClassVar[Relation] = ATTEMPTS
 
     attempts: TableNames = Field(description="tables of attempts at the same tasks without tools")
     score: Criterion = Field(description="the score of an attempt, from 0 to 1, such as passed:answer_match")

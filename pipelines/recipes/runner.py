@@ -20,6 +20,7 @@ from agentmill.pipelines.recipes.grammar import Recipe, read_recipe
 from agentmill.pipelines.recipes.parts import folders_of, is_made
 from agentmill.pipelines.recipes.plan import REVISIONS, Plan, make_plan
 from agentmill.pipelines.recipes.precheck import check_run
+from agentmill.pipelines.recipes.short_forms import every_step
 from agentmill.pipelines.recipes.step import Step
 from agentmill.pipelines.recipes.summary import StageSummary, Summary, with_spending
 from agentmill.pipelines.serving.server_process import reap_strays
@@ -114,6 +115,7 @@ class RecipeRunner:
         self._there = set(plan.data.values())
         self._there.update(folder for step in plan.steps if is_skipped(step, plan) for folder in folders_of(step))
         self._waiting = self._steps()
+        self._may_end_early = any(step.get("until") for step in every_step(plan.recipe.steps))
 
     def _steps(self) -> list[Step]:
         """The steps that are still to be run."""
@@ -128,8 +130,8 @@ class RecipeRunner:
     def run(self, step: Step) -> None:
         """Run a step, or find it done. Raises the errors of ``run_plan``."""
         self._make(step)
-        # An evaluation may end a loop, and which steps follow depends on it.
-        if isinstance(step.parameters, Evaluate):
+        # An evaluation may end a loop with `until`, and which steps follow depends on it.
+        if isinstance(step.parameters, Evaluate) and self._may_end_early:
             self._plan_again()
         self._there.update(folders_of(step))
         self.check_inputs()

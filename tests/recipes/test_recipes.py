@@ -16,7 +16,7 @@ from agentmill.pipelines.recipes.grammar import read_recipe
 from agentmill.pipelines.recipes.plan import make_plan
 from agentmill.pipelines.recipes.shipped import recipe_files
 from agentmill.schemas.records.rows import PreferenceRow, SftRow
-from agentmill.schemas.records.trajectory import Action
+from agentmill.schemas.records.trajectory import Action, MessageAction, Trajectory
 from agentmill.schemas.tables import Table
 from tests.pipelines.cli.tables import agentmill
 
@@ -29,7 +29,6 @@ FAMILIES = ("pddl", "toolbox")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Planning environments and tasks."""
     folder = tmp_path_factory.mktemp("recipes")
-    (folder / "made.yaml").write_text("name: made\ninclude: [environments/pddl]\nsteps: [{quality: q, of: x}]\n")
     recipe = ["run", folder / "made.yaml", f"run_dir={folder / 'made'}"]
     (folder / "made.yaml").write_text(
         "name: made\ninclude: [environments/pddl]\nmodels: {planner: {policy: expert}}\nsteps:\n"
@@ -49,6 +48,11 @@ def run(made: Path, folder: Path, name: str, *overrides: str) -> Path:
 
 def rows(table: Path) -> list[Any]:
     return list(Table.open(table).rows())
+
+
+def first_act(trajectory: Trajectory, turn: int) -> str:
+    """What an agent did in a turn."""
+    return next(item.content for item in trajectory.content if isinstance(item, MessageAction) and item.turn == turn)
 
 
 @pytest.mark.parametrize("name", recipe_files())
@@ -148,6 +152,10 @@ def test_early_experience_learns_what_follows_from_other_actions(made: Path, tmp
     alternatives = rows(folder / "alternatives")
     assert alternatives
     assert all(each.outcome.reason == "depth" for each in alternatives)
+    shown = {each.trajectory_id: each for each in rows(folder / "demonstrations")}
+    for each in alternatives:
+        other, taken = first_act(each, each.branch_turn), first_act(shown[each.parent_id], each.branch_turn)
+        assert other != taken, "what the expert does is no alternative"
     futures = {row.trajectory_id for row in rows(folder / "futures")}
     assert futures & {each.trajectory_id for each in alternatives}
     assert {row.trajectory_id for row in rows(folder / "rows")} == {
@@ -172,7 +180,7 @@ def test_codegym_learns_from_what_is_hard(tmp_path: Path) -> None:
     assert all(statistics.mean(rates[task]) <= 0.25 for task in played)
 
 
-def test_agentgen_and_fireact_keep_successes_alone(made: Path, tmp_path: Path) -> None:
+def test_fireact_keeps_successes_alone(made: Path, tmp_path: Path) -> None:
     folder = run(made, tmp_path, "fireact")
     won = {
         each.trajectory_id
@@ -180,4 +188,18 @@ def test_agentgen_and_fireact_keep_successes_alone(made: Path, tmp_path: Path) -
         for each in rows(folder / name)
         if each.outcome.status == "success"
     }
-    assert {row.trajectory_id for row in rows(folder / "rows")} <= won
+    used = {row.trajectory_id for row in rows(folder / "rows")}
+    assert used
+    assert used <= won
+
+
+def test_agentgen_evolves_tasks_and_a_planner_solves_all_that_are_admitted(tmp_path: Path) -> None:
+    small = ["steps.proposed_environments.n=3", "steps.proposed_environments.held_out=0.34", "steps.proposed_tasks.n=3"]
+    assert agentmill("run", "agentgen", "--only", "data", STAND_IN, *small, f"run_dir={tmp_path / 'run'}") == 0
+    tasks = rows(tmp_path / "run/tasks")
+    evolved = {each.task_id for each in rows(tmp_path / "run/evolved_tasks")}
+    assert evolved & {each.task_id for each in tasks}
+    shown = rows(tmp_path / "run/demonstrations")
+    assert all(each.outcome.status == "success" for each in shown)
+    assert {each.task_id for each in shown} == {each.task_id for each in tasks if each.split == "train"}
+    assert {row.task_id for row in rows(tmp_path / "run/rows")} == {each.task_id for each in shown}
