@@ -105,7 +105,7 @@ LEDGER_HEAD = """\
 {total} published systems that make agent data, as chains of operators: {recipe} have a recipe, {expressible} more are
 expressible, and of {missing} an operator is missing.
 
-* **recipe**: a shipped recipe follows the system. Its status tells how far it was run: `data` is the half that makes
+* **recipe**: a shipped recipe follows the system. Its status is how far it was run: `data` is the half that makes
   data, without a model, `whole` is all of it, and `untried` is nothing. In what it differs is in its `paper`.
 * **expressible** means only that every operator of the chain exists. Parameters, environments and data were not
   compared, and no recipe was written or tried.

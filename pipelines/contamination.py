@@ -33,9 +33,9 @@ from agentmill.pipelines.leak_features import (
     Entry,
     Sample,
     action_features,
+    are_specific,
     piece_features,
     place_features,
-    tells,
 )
 from agentmill.pipelines.posting_index import Postings, WordRuns
 from agentmill.schemas.records.record import JsonObject
@@ -99,7 +99,7 @@ class BenchmarkIndex:
 
     def observe(self, sample: Sample) -> None:
         """Count the features of a sample, to know which are common."""
-        # What a user says later differs between attempts at one task.
+        # What a user writes later differs between attempts at one task.
         key = text_key(sample.asked[:1])
         self._asked.observe(sample.prompt, key)
         self._answers.observe(sample.shown, key)
@@ -124,7 +124,7 @@ class BenchmarkIndex:
             "instruction": len(self._equal),
             "answer": int((self._answers.totals() > 0).sum()),
             "actions": sum(
-                bool(each.acts) and (tells(each.acts) or placed > 0)
+                bool(each.acts) and (are_specific(each.acts) or placed > 0)
                 for each, placed in zip(self.entries, self._places.totals().tolist(), strict=False)
             ),
             "renamed": len(set().union(*(form.comparable() for form in self._forms))),
@@ -181,7 +181,7 @@ class BenchmarkIndex:
             # Each action may be common, and two in a row be not.
             pieces = [acts[place : place + size] for place in places for size in (1, 2)]
             rare = {act for piece in pieces if not known.isdisjoint(piece_features(piece)) for act in piece}
-            evident = tells(rare) or number in placed
+            evident = are_specific(rare) or number in placed
             if evident and 0 < len(sample.acts) <= MOST_DETOUR * len(places):
                 found[number] = len(places) / len(acts)
         return found

@@ -14,7 +14,7 @@ WORDS = 13
 """Words of a run."""
 
 LEAST_FORM = WORDS
-"""Words besides names, and arguments of actions, that an entry needs to be compared by form: as many as a run has."""
+"""Words other than names, and arguments of actions, that an entry needs to be compared by form."""
 
 LEAST_VALUES = 3
 """Arguments that actions need, in those that are not common, to be no coincidence."""
@@ -71,7 +71,7 @@ def action_features(acts: Sequence[Act]) -> list[int]:
 
 
 def place_features(sample: Sample) -> list[int]:
-    """What tells where the actions of a sample are done: its scene, and the labels in its instruction, as they are.
+    """What shows where the actions of a sample are done: its scene, and the labels in its instruction, as they are.
 
     A paraphrase changes neither. So they make the same few actions, or common ones, evidence.
     """
@@ -85,7 +85,7 @@ def piece_features(piece: Sequence[Act]) -> list[int]:
     return action_features(piece) if len(piece) == 1 else action_features(piece)[-1:]
 
 
-def tells(acts: Iterable[Act]) -> bool:
+def are_specific(acts: Iterable[Act]) -> bool:
     """Whether equal actions are no coincidence: they have some arguments, and not only digits.
 
     Digits are places in lists, which any solution counts up.

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from agentmill.pipelines.canonical_form import NAME, NAME_WORDS, hash_of, pieces_of
 
 ROUNDS = 2
-"""Rounds of refinement: how far from a name a fact may be that tells it from others."""
+"""Rounds of refinement: how far from a name a fact may be that distinguishes it from others."""
 
 MOST_FACTS = 200
 """Statements of a scene that are compared; what follows is not the state of a task."""

@@ -20,7 +20,7 @@ Most = int | None
 """The most that a number can be; ``None`` if that is not known."""
 
 RISK = 1e-9
-"""The probability with which a random share of rows may be more than ``of_share`` says."""
+"""The probability with which a random share of rows may be more than ``of_share``."""
 
 
 class Rows(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,7 +3,7 @@
 Every worker reads the benchmarks, and the tables once through to know which features are common, so that the result
 does not depend on which rows the step takes, nor on the order of tables. Memory of a worker is that of the entries and
 their index: 24 bytes for each run of words, each action and each fact of the benchmarks, and while the tables are read
-16 more for each of the ``common`` instructions that it comes with; besides one row group.
+16 more for each of the ``common`` instructions that it comes with, in addition to one row group.
 """
 
 from __future__ import annotations

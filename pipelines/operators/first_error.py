@@ -3,7 +3,7 @@
 * ``counterfactual``: the earliest turn whose correction makes the episode succeed (AgenTracer, arXiv:2509.03312), found
   in branches that corrected each turn. A correction is one edit of what was recorded (``edits`` of ``branch``), after
   which the recorded turns follow: so it costs three replays a turn and no model. Where an expert goes on instead,
-  the earliest turn says nothing, since from a good state an expert always succeeds; there it is the last turn from
+  the earliest turn shows nothing, since from a good state an expert always succeeds; there it is the last turn from
   which it still does (``search: last``). That finds errors that cannot be undone.
 * ``judge``: the first step that a judge failed, as the agent itself does in Agent-R (arXiv:2501.11425).
 * ``both``: where these two agree.

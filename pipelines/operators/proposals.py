@@ -202,7 +202,7 @@ def generator_for(family: str, made: dict[str, TaskGenerator], options: Mapping[
 
 
 async def gather(made: AsyncIterator[Task | GenerationError], n: int) -> list[Task | GenerationError]:
-    """Exactly ``n`` of what a generator makes; where it stops before, its last word stands for the rest."""
+    """Exactly ``n`` of what a generator makes; where it stops early, its last result is repeated for the rest."""
     found = [each async for each in made][:n]
     last = found[-1] if found and isinstance(found[-1], GenerationError) else None
     return found + [last or GenerationError("not_proposed", "the generator made no more")] * (n - len(found))

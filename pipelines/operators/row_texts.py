@@ -54,7 +54,7 @@ def map_texts(value: Any, change: Callable[[str, str], str], name: str = "") -> 
 
 
 def texts_to_count(record: Record) -> list[str]:
-    """The texts by which tokens are counted: all of a trajectory, as ``quality`` counts; what a row says.
+    """The texts by which tokens are counted: all of a trajectory, as ``quality`` counts; the text of a row.
 
     Of a row these are the texts of its messages, or its text, without ids, tools and parameters.
     """

@@ -1,8 +1,8 @@
 """``select_diverse``: a few trajectories that together show what the others have, by coverage or clusters; rows stay.
 
-Small sets that were chosen well may teach as much as large ones (LIMI has 78 rows, arXiv:2509.17567). Memory of a
-worker, besides one row group: an id and a sketch of at most ``most_features`` features of each trajectory; with 128 of
-them 0.6 kB per trajectory while tables are read, and up to 3 kB later. Every worker chooses for itself.
+Small sets that were chosen well may teach as much as large ones (LIMI has 78 rows, arXiv:2509.17567). A worker
+holds, in addition to one row group, an id and a sketch of at most ``most_features`` features of each trajectory; with
+128 of them 0.6 kB per trajectory while tables are read, and up to 3 kB later. Every worker chooses for itself.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class SelectDiverse(FilterParameters):
     def _keys_that_count(self) -> SelectDiverse:
         given = self.model_fields_set
         if self.score is None and "quality_weight" in given:
-            raise ValueError(f"`quality_weight: {self.quality_weight:g}` needs `score`, which says what is better")
+            raise ValueError(f"`quality_weight: {self.quality_weight:g}` needs `score`, by which one is better")
         if self.method != "clusters" and self.clusters is not None:
             raise ValueError(f"`clusters: {self.clusters}` needs `method: clusters`")
         if self.method == "clusters" and (self.clusters or self.size) < 2:

@@ -184,7 +184,7 @@ class FilterParameters(SelectionParameters):
     def choice(self, inputs: Inputs) -> TrajectoryFilter:
         """Which trajectories are taken. Raises ``UserError`` for selections that are all of other trajectories."""
         trajectories = [*tables_of(inputs, "of"), *tables_of(inputs, "from")]
-        # Selections of tasks say which ones a rollout plays, and nothing of the trajectories that it reads besides.
+        # Selections of tasks choose what a rollout plays, and do not concern the trajectories that it also reads.
         records = (Selection,) if self.primary == "tasks" else (Selection, TaskSelection)
         selected = self.selected(inputs, trajectories, *records)
         return TrajectoryFilter(self.where, self.verdict, AnnotationIndex(inputs), selected)

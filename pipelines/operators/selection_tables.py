@@ -35,7 +35,7 @@ COLUMNS: Mapping[type[Selection | TaskSelection], list[str]] = {
     Selection: ["item", "reason"],
     TaskSelection: ["reason"],
 }
-"""The records of selections, and the columns that are read of each besides the required ones."""
+"""The records of selections, and the columns that are read of each in addition to the required ones."""
 
 
 class Selections(Config):

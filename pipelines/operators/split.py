@@ -87,7 +87,7 @@ class Split(FilterParameters):
                 f"{near_match(self.keep, self.shares)}"
             )
         if self.environments and self.by != "family":
-            raise ValueError(f"`environments` tells families; `by: {self.by}` asks for none, so leave it out")
+            raise ValueError(f"`environments` gives families; `by: {self.by}` needs none, so leave it out")
         return self
 
     def writes(self, reads: Mapping[str, Sequence[str]]) -> str:

@@ -68,7 +68,7 @@ class WrapEnv(Operator):
     @model_validator(mode="after")
     def _keys_that_need_another(self) -> WrapEnv:
         if self.names != "all" and self.rename is None:
-            raise ValueError("`names` says what `rename` changes; give `rename: words` or `rename: symbols` too")
+            raise ValueError("`names` chooses what `rename` changes; give `rename: words` or `rename: symbols` too")
         if self.user == "person" and not self.hidden:
             raise ValueError("`user: person` needs `hidden`, the number of details that it gives only when asked")
         return self

@@ -53,7 +53,7 @@ Steps = Annotated[list[dict[str, Any]], Field(min_length=1)]
 
 
 class Paper(Config):
-    """The publication that a recipe follows: ``differs`` says in what it does not, ``outcome`` what was measured."""
+    """The publication that a recipe follows: ``differs`` lists the differences, ``outcome`` is what was measured."""
 
     title: str
     arxiv: Annotated[str | None, Field(pattern=r"^\d{4}\.\d{4,5}$")] = None

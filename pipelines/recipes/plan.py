@@ -127,7 +127,7 @@ class Planner:
         self._tables.leave_loop()
 
     def _decision(self, iterate: Iterate, folders: Sequence[str], place: Place) -> Decision:
-        """Whether the loop has ended early, and its best round. Raises ``UserError`` if no evaluation tells."""
+        """Whether the loop has ended early, and its best round. Raises ``UserError`` without such an evaluation."""
         if iterate.until is None:
             return Decision([], None, False)
         evaluations = [output_name(step) for step in iterate.steps if step.get("operator") == "evaluate"]

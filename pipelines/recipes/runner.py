@@ -137,7 +137,7 @@ class RecipeRunner:
         self.check_inputs()
 
     def _plan_again(self) -> None:
-        """Go on by the plan that the evaluations so far give. Says which rounds are left out, or taken in again."""
+        """Go on by the plan that the evaluations so far give. Prints which rounds are left out, or taken in again."""
         before, plan = self._plan, make_plan(self._plan.recipe, self._plan.part)
         names, others = [[step.name for step in each.steps] for each in (before, plan)]
         if names == others:

@@ -38,7 +38,7 @@ def vllm_command(folder: Path, served: str, config: ServerConfig, port: int) -> 
         # Prompts are cached in whole blocks, and turns are short; the default of 128 tokens would cache little of them.
         command += ["--enforce-eager", "--block-size", "32"]
     if is_reward_model(folder):
-        # Scores are compared with each other, and the steps of bfloat16 may be wider than what tells them apart.
+        # Scores are compared with each other, and the steps of bfloat16 may be wider than their differences.
         command += ["--runner", "pooling", *(["--dtype", "float32"] if on_cpu() else [])]
     else:
         command += writing_arguments(folder, config)

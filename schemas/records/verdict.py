@@ -124,7 +124,7 @@ class Quality(Record):
     are observations with the id of no call. ``calls_undeclared`` name no declared tool, ``calls_misfit`` have arguments
     that the declared tool does not take (both 0 where no tools are declared). ``content_digest`` is equal for runs that
     say the same. ``tokens`` is the length of all texts under a tokenizer, ``longest_text`` that of the longest one;
-    ``language`` is the ISO 639 code of what the agent says, ``None`` where it says too little. ``refusals`` are
+    ``language`` is the ISO 639 code of what the agent writes, ``None`` where it writes too little. ``refusals`` are
     messages of the agent that refuse to help, ``refused``: its last message is one. ``secrets``, ``personal`` and
     ``paths`` are the different values that the scan of publishing finds. ``None`` is what was not counted.
     """

@@ -16,14 +16,14 @@ from agentmill.schemas.templates.process import shared
 from agentmill.schemas.templates.rendering import Render, TemplateError
 
 REASONING_NAMES = {name: re.compile(rf"message\.{name}\b|\[['\"]{name}['\"]\]") for name in ("thinking", "reasoning")}
-"""What templates call the reasoning, besides ``reasoning_content`` (gpt-oss has ``thinking``)."""
+"""What templates call the reasoning, other than ``reasoning_content`` (gpt-oss has ``thinking``)."""
 
 TemplateOf = Callable[[list[JsonObject] | None], str]
 """The source of the template for a conversation with these tools: a tokenizer may have one of its own for tools."""
 
 
 def template_renderer(template_of: TemplateOf, variables: Callable[[], JsonObject]) -> Render:
-    """The template as a function to text. ``variables`` are what it knows besides the conversation (``bos_token`` …).
+    """The template as a function to text. It knows ``variables`` (``bos_token`` …) in addition to the conversation.
 
     The function raises ``TemplateError`` where the template fails, and ``UserError`` where it takes too much time or
     memory.

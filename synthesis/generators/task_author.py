@@ -26,7 +26,7 @@ OPERATOR = "propose"
 
 
 class Unwritten(Exception):
-    """What a model wrote is no task; the message tells its author why."""
+    """What a model wrote is no task; the message is for its author."""
 
 
 class TaskForm(Protocol):

@@ -1,4 +1,4 @@
-"""What can be put around an environment, and how a family of environments says that it can be wrapped."""
+"""What can be put around an environment, and how a family of environments declares that it can be wrapped."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ TEMPLATE, MALFORMED = "template", "malformed"
 
 
 class Score(Record):
-    """What a reward model says of a conversation of ``tokens`` tokens; ``rendering`` is the digest of their ids."""
+    """What a reward model returns for a conversation of ``tokens`` tokens; ``rendering`` is the digest of their ids."""
 
     value: float
     tokens: int

@@ -37,7 +37,7 @@ from agentmill.synthesis.rollouts.step import carry_out, environment_at_fault, w
 
 
 def trajectory_of(episode: Episode, reason: str | None, check: Check | None) -> Trajectory:
-    """What was played until ``reason`` cut it short, or the environment ended it; its status is what ``check`` says.
+    """What was played until ``reason`` cut it short, or the environment ended it; its status is that of ``check``.
 
     Without a check nothing is known of how well it went: no reward, and the status ``unknown``.
     """

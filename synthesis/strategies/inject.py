@@ -25,7 +25,7 @@ from agentmill.synthesis.strategies.branch import first_actions, follow, play_br
 from agentmill.synthesis.strategies.wrong_turns import ERROR_KINDS, ErrorKind, Moment, WrongTurn, draw
 
 INJECTED = "injected"
-"""The entry of ``extra`` that says which error was made, at which turn, and which kinds did not apply there."""
+"""The entry of ``extra`` with the error that was made, at which turn, and which kinds did not apply there."""
 
 
 class Inject(EpisodeParameters):

@@ -49,7 +49,7 @@ class Finder(Protocol):
         """What its verdicts are called."""
 
     def parts(self) -> Sequence[str]:
-        """What it has verdicts or labels on besides the whole, called ``NAME/PART``."""
+        """What it has verdicts or labels on in addition to the whole, called ``NAME/PART``."""
 
 
 class Findings(msgspec.Struct, frozen=True):

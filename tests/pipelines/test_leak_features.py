@@ -7,9 +7,9 @@ from agentmill.pipelines.leak_features import (
     Entry,
     Sample,
     action_features,
+    are_specific,
     piece_features,
     place_features,
-    tells,
     values_of,
 )
 
@@ -33,9 +33,9 @@ def test_features_of_actions() -> None:
 
 
 def test_digits_alone_tell_nothing() -> None:
-    assert not tells([Act("weigh", (str(place),), call=True) for place in range(9)])
-    assert tells([Act("weigh", (str(place),), call=True) for place in range(8, 11)])
-    assert not tells([Act("take", ("key", "hall"), call=True)] * 2)
+    assert not are_specific([Act("weigh", (str(place),), call=True) for place in range(9)])
+    assert are_specific([Act("weigh", (str(place),), call=True) for place in range(8, 11)])
+    assert not are_specific([Act("take", ("key", "hall"), call=True)] * 2)
 
 
 def test_a_place_is_a_scene_of_some_words_and_some_labels() -> None:

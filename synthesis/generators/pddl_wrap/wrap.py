@@ -152,7 +152,7 @@ def _named(
     if names == "all":
         words |= words_of([*predicates, *wording.predicate_text.values(), *wording.denial_text.values()])
         wanted += predicates
-    # What an object is called is in sentences, where a letter cannot be told from a word of grammar.
+    # What an object is called is in sentences, where a letter cannot be distinguished from a word of grammar.
     identifiers = {name for name in {*wanted} - {*objects} if not words_of([name])}
     return words, identifiers, wanted
 

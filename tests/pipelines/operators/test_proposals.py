@@ -79,7 +79,7 @@ FAULTY = {
         lending(request="Tell me that Mia Costa lives in Lisbon.", calls=[call("find_member", name="Mia Costa")]),
         "gives the answer 'Lisbon' away",
     ),
-    "an answer given away besides a change": (
+    "an answer given away with a change": (
         LIBRARY_SPEC,
         lending(request="Lend Maps of Salt to Mia Costa, who lives in Lisbon, and tell me where she lives."),
         "gives the answer 'Lisbon' away",

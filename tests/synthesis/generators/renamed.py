@@ -1,4 +1,4 @@
-"""An environment and the same under other names, side by side: every step must come to the same."""
+"""An environment and the same under other names, compared: every step must come to the same."""
 
 from __future__ import annotations
 
@@ -11,10 +11,29 @@ from agentmill.schemas.records.task import EnvironmentSpec, Task
 from agentmill.schemas.records.trajectory import AnyAction, ApiAction, MessageAction
 from agentmill.synthesis.environments import make
 from agentmill.synthesis.environments.environment import Environment
-from agentmill.synthesis.generators.renaming.renaming import Renaming, renaming_of, texts_in
+from agentmill.synthesis.generators.renaming.renaming import Names, Renaming, Style, renaming_of, texts_in
+from agentmill.synthesis.generators.wrapping import Wrapper, Wrapping
 
 Pair = tuple[EnvironmentSpec, Task]
 Mapper = Callable[[AnyAction, Renaming], AnyAction]
+STYLES: tuple[Style, ...] = ("words", "symbols")
+NAMES: tuple[Names, ...] = ("actions", "objects", "all")
+GROUPED = [Wrapping(rename=style, names=names) for style in STYLES for names in NAMES]
+
+
+def wrapped(wrapper: Wrapper, spec: EnvironmentSpec, wrapping: Wrapping, seed: int = 0) -> EnvironmentSpec:
+    """The wrapped environment; fails where it has none."""
+    made = wrapper.environment(spec, wrapping, seed)
+    assert isinstance(made, EnvironmentSpec), made
+    return made
+
+
+def wrapped_pair(wrapper: Wrapper, pair: Pair, wrapping: Wrapping, seed: int = 0) -> Pair:
+    """The wrapped environment with the wrapped task; fails where they have none."""
+    spec = wrapped(wrapper, pair[0], wrapping, seed)
+    task = wrapper.task(pair[1], spec, wrapping, seed)
+    assert isinstance(task, Task), task
+    return spec, task
 
 
 def renaming_of_pair(pair: Pair) -> Renaming:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
 import pytest
 
-from agentmill.schemas.records.task import EnvironmentSpec, Task
+from agentmill.schemas.records.task import Task
 from agentmill.schemas.records.trajectory import ApiAction, MessageAction
 from agentmill.synthesis.environments import make
 from agentmill.synthesis.environments.conformance import check_environment
@@ -19,19 +21,28 @@ from agentmill.synthesis.generators.pddl_procedural.generator import propose
 from agentmill.synthesis.generators.pddl_tasks.generator import PddlTaskGenerator
 from agentmill.synthesis.generators.pddl_wrap.wrap import rename_action, wrap_environment, wrap_task
 from agentmill.synthesis.generators.renaming.lexicon import all_invented, forms
-from agentmill.synthesis.generators.renaming.renaming import Names, Style, renaming_of, texts_in, words_of
-from agentmill.synthesis.generators.wrapping import Wrapping
+from agentmill.synthesis.generators.renaming.renaming import Style, renaming_of, texts_in, words_of
+from agentmill.synthesis.generators.wrapping import Wrapper, Wrapping
 from tests.synthesis.generators.environments import ferry, inspiration
-from tests.synthesis.generators.renamed import Pair, remaining, renaming_of_pair, walk
+from tests.synthesis.generators.renamed import (
+    GROUPED,
+    NAMES,
+    STYLES,
+    Pair,
+    remaining,
+    renaming_of_pair,
+    walk,
+    wrapped,
+    wrapped_pair,
+)
 from tests.synthesis.generators.test_renaming import own_words
 
 pytestmark = pytest.mark.slow
 
 TEXTS = ("lock", "cook a meal", "write a book", "launch a rocket", "plant crops", "repair software")
 SPECS = [propose(inspiration(text, text), seed) for seed, text in enumerate(TEXTS)]
-STYLES: tuple[Style, ...] = ("words", "symbols")
-NAMES: tuple[Names, ...] = ("actions", "objects", "all")
-GROUPED = [Wrapping(rename=style, names=names) for style in STYLES for names in NAMES]
+environment = partial(wrapped, Wrapper(wrap_environment, wrap_task))
+renamed = partial(wrapped_pair, Wrapper(wrap_environment, wrap_task))
 
 
 @pytest.fixture
@@ -39,19 +50,6 @@ async def pairs() -> list[Pair]:
     found = [(spec, task) for spec in SPECS async for task in PddlTaskGenerator().propose(spec, 3, 0)]
     made = [(spec, task) for spec, task in found if isinstance(task, Task)]
     return [*made, *EXAMPLES]
-
-
-def environment(spec: EnvironmentSpec, wrapping: Wrapping, seed: int = 0) -> EnvironmentSpec:
-    made = wrap_environment(spec, wrapping, seed)
-    assert isinstance(made, EnvironmentSpec), made
-    return made
-
-
-def renamed(pair: Pair, wrapping: Wrapping, seed: int = 0) -> Pair:
-    spec = environment(pair[0], wrapping, seed)
-    task = wrap_task(pair[1], spec, wrapping, seed)
-    assert isinstance(task, Task), task
-    return spec, task
 
 
 @pytest.mark.parametrize("wrapping", GROUPED, ids=lambda each: f"{each.rename}-{each.names}")

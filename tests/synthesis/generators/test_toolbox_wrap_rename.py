@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import msgspec
 import pytest
@@ -16,12 +17,12 @@ from agentmill.synthesis.environments.toolbox.toolbox import Column, Parameter, 
 from agentmill.synthesis.generators.admission import admit_environment, admit_task, rejection
 from agentmill.synthesis.generators.generator import GenerationError
 from agentmill.synthesis.generators.renaming.lexicon import forms
-from agentmill.synthesis.generators.renaming.renaming import Names, Renaming, Style, renaming_of, words_of
+from agentmill.synthesis.generators.renaming.renaming import Renaming, Style, renaming_of, words_of
 from agentmill.synthesis.generators.toolbox_procedural.generator import propose
 from agentmill.synthesis.generators.toolbox_tasks.generator import ToolboxTaskGenerator
 from agentmill.synthesis.generators.toolbox_wrap.rename import rename_action, rename_task, toolbox_renaming
 from agentmill.synthesis.generators.toolbox_wrap.wrap import wrap_environment, wrap_task
-from agentmill.synthesis.generators.wrapping import Wrapping
+from agentmill.synthesis.generators.wrapping import Wrapper, Wrapping
 from tests.synthesis.environments.toolbox.boxes import (
     LIBRARY_SPEC,
     LIBRARY_TASK,
@@ -32,16 +33,15 @@ from tests.synthesis.environments.toolbox.boxes import (
     spec_of,
 )
 from tests.synthesis.generators.environments import inspiration
-from tests.synthesis.generators.renamed import Pair, remaining, walk
+from tests.synthesis.generators.renamed import GROUPED, NAMES, STYLES, Pair, remaining, walk, wrapped, wrapped_pair
 from tests.synthesis.generators.test_renaming import own_words
 
 pytestmark = pytest.mark.slow
 
 TEXTS = ("lock", "read a book", "a patient", "a music concert", "plant crops")
 SPECS = [propose(inspiration(text, text), seed) for seed, text in enumerate(TEXTS)]
-STYLES: tuple[Style, ...] = ("words", "symbols")
-NAMES: tuple[Names, ...] = ("actions", "objects", "all")
-GROUPED = [Wrapping(rename=style, names=names) for style in STYLES for names in NAMES]
+environment = partial(wrapped, Wrapper(wrap_environment, wrap_task))
+renamed = partial(wrapped_pair, Wrapper(wrap_environment, wrap_task))
 LIBRARY: Pair = (LIBRARY_SPEC, LIBRARY_TASK)
 
 
@@ -49,19 +49,6 @@ LIBRARY: Pair = (LIBRARY_SPEC, LIBRARY_TASK)
 async def pairs() -> list[Pair]:
     found = [(spec, task) for spec in SPECS async for task in ToolboxTaskGenerator().propose(spec, 2, 0)]
     return [*[(spec, task) for spec, task in found if isinstance(task, Task)], LIBRARY]
-
-
-def environment(spec: EnvironmentSpec, wrapping: Wrapping, seed: int = 0) -> EnvironmentSpec:
-    made = wrap_environment(spec, wrapping, seed)
-    assert isinstance(made, EnvironmentSpec), made
-    return made
-
-
-def renamed(pair: Pair, wrapping: Wrapping, seed: int = 0) -> Pair:
-    spec = environment(pair[0], wrapping, seed)
-    task = wrap_task(pair[1], spec, wrapping, seed)
-    assert isinstance(task, Task), task
-    return spec, task
 
 
 @pytest.mark.parametrize("wrapping", GROUPED, ids=lambda each: f"{each.rename}-{each.names}")
