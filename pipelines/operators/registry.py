@@ -59,6 +59,7 @@ OPERATORS = Operators(
         **FAMILY_VIEWS,
         "admit": "agentmill.pipelines.operators.admit:Admit",
         "audit_judge": "agentmill.pipelines.operators.audit_judge:AuditJudge",
+        "backfill": "agentmill.pipelines.operators.backfill:Backfill",
         "branch": "agentmill.pipelines.operators.branch:Branch",
         "check_tokens": "agentmill.pipelines.operators.check_tokens:CheckTokens",
         "combine": "agentmill.pipelines.operators.combine:Combine",

@@ -39,6 +39,10 @@ KNOWN: dict[str, tuple[dict[str, Any], dict[str, list[str]]]] = {
     **dict.fromkeys(STRATEGIES, EPISODES),
     **dict.fromkeys((*VIEWS, *PAIR_VIEWS, *FAMILY_VIEWS), ({"from": "x"}, {"from": ["Trajectory"]})),
     "admit": ({"of": "t", "environments": "e"}, {"of": ["Task"], "environments": ["EnvironmentSpec"]}),
+    "backfill": (
+        {"of": "x", "writer": "m", "alternatives": "y"},
+        {"of": ["Trajectory"], "alternatives": ["Trajectory"]},
+    ),
     "branch": (
         {"policy": "p", "of": "x", "tasks": "t", "environments": "e"},
         {"of": ["Trajectory"], "tasks": ["Task"], "environments": ["EnvironmentSpec"]},
