@@ -81,6 +81,7 @@ OPERATORS = Operators(
         "propose": "agentmill.pipelines.operators.propose:Propose",
         "quality": "agentmill.pipelines.operators.quality:Quality",
         "redact": "agentmill.pipelines.operators.redact:Redact",
+        "replay": "agentmill.pipelines.operators.replay:Replay",
         "revise": "agentmill.pipelines.operators.revise:Revise",
         "select_diverse": "agentmill.pipelines.operators.select_diverse:SelectDiverse",
         "spec_env": "agentmill.pipelines.operators.spec_env:SpecEnv",

@@ -86,6 +86,7 @@ KNOWN: dict[str, tuple[dict[str, Any], dict[str, list[str]]]] = {
     "quality": ({"of": "x"}, {"of": ["Trajectory"]}),
     "propose": ({"of": "e"}, {"of": ["EnvironmentSpec"]}),
     "redact": ({"from": "x"}, {"from": ["SftRow"]}),
+    "replay": ({"of": "x", "new": "y"}, {"of": ["Trajectory"], "new": ["Trajectory"]}),
     "revise": (
         {"policy": "p", "tasks": "t", "environments": "e", "attempts": 2},
         {"tasks": ["Task"], "environments": ["EnvironmentSpec"]},
