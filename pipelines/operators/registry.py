@@ -65,6 +65,7 @@ OPERATORS = Operators(
         "combine": "agentmill.pipelines.operators.combine:Combine",
         "decontaminate": "agentmill.pipelines.operators.decontaminate:Decontaminate",
         "dedup": "agentmill.pipelines.operators.dedup:Dedup",
+        "diagnose": "agentmill.pipelines.operators.diagnose:Diagnose",
         "difficulty_band": "agentmill.pipelines.operators.difficulty_band:DifficultyBand",
         "evaluate": "agentmill.pipelines.operators.evaluate:Evaluate",
         "evolve": "agentmill.pipelines.operators.evolve:Evolve",

@@ -1,4 +1,4 @@
-"""Curricula without an operator of their own: selections by difficulty, horizon and domain, and a training for each from the one before."""
+"""Curricula without an operator of their own: a training for each phase, on selections, from the model before."""
 
 from __future__ import annotations
 

@@ -51,6 +51,7 @@ KNOWN: dict[str, tuple[dict[str, Any], dict[str, list[str]]]] = {
     "combine": ({"of": "x", "scores": [{"score": "reward"}]}, {"of": ["Trajectory"]}),
     "decontaminate": ({"of": "x", "against": "t"}, {"of": ["Trajectory"], "against": ["Task"]}),
     "dedup": ({"of": "x", "near": 0.8}, {"of": ["Trajectory"]}),
+    "diagnose": ({"of": "t", "attempts": "x"}, {"of": ["Task"], "attempts": ["Trajectory"]}),
     "difficulty_band": (
         {"of": "t", "attempts": "x", "at_least": 0.2},
         {"of": ["Task"], "attempts": ["Trajectory"]},

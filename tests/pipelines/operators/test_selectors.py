@@ -34,7 +34,7 @@ SELECTORS: dict[str, dict[str, Any]] = {
 }
 """Parameters of each selector with which it keeps some trajectories of ``runs`` and leaves others out."""
 
-NO_SELECTORS = ("quality", "redact")
+NO_SELECTORS = ("quality", "redact", "diagnose")
 """Operators of curation that write no selections of trajectories; also selectors that cannot do with ``runs`` alone."""
 
 WORDS = [f"Carry the {name} lamp to the shelf above the {name} stove, then close its door." for name in ("red", "blue")]
