@@ -1,9 +1,10 @@
-"""Pages that MkDocs makes of the code itself: commands, recipes, operators, the columns of records and error codes."""
+"""Pages that MkDocs makes of the code: commands, recipes, operators, published systems, columns of records, errors."""
 
 from __future__ import annotations
 
 import inspect
 import typing
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from pydantic import BaseModel
 from agentmill.pipelines.cli.main import agentmill
 from agentmill.pipelines.operators.registry import OPERATORS
 from agentmill.pipelines.recipes.grammar import Fork, Iterate, Recipe
+from agentmill.pipelines.recipes.shipped import RecipeCard, recipe_cards
 from agentmill.pipelines.tables.inspection import short_type
 from agentmill.pipelines.terminal.console import RESULTS
 from agentmill.schemas.arrow.layout import arrow_schema
@@ -32,6 +34,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         "commands": commands(),
         "recipes": recipes(),
         "operators": operators(),
+        "ledger": ledger(),
         "records": records(),
         "errors": errors(),
     }
@@ -92,6 +95,62 @@ def operators() -> Iterator[str]:
     yield "# Operators\n"
     for name in OPERATORS:
         yield from parameters(OPERATORS.load(name), name)
+
+
+LEDGER = Path(__file__).with_name("ledger.yaml")
+
+LEDGER_HEAD = """\
+# Published systems
+
+{total} published systems that make agent data, as chains of operators: {recipe} have a recipe, {expressible} more are
+expressible, and of {missing} an operator is missing.
+
+* **recipe**: a shipped recipe follows the system. Its status tells how far it was run: `data` is the half that makes
+  data, without a model, `whole` is all of it, and `untried` is nothing. In what it differs is in its `paper`.
+* **expressible** means only that every operator of the chain exists. Parameters, environments and data were not
+  compared, and no recipe was written or tried.
+* **missing** names the operators of the chain that do not exist. Of alternatives all must exist; optional steps are
+  left out.
+
+The page is computed from the operators, the shipped recipes and `docs/ledger.yaml`.
+"""
+
+
+def ledger() -> Iterator[str]:
+    """Each published system with its recipe, or whether its operators exist."""
+    listed = read_yaml(LEDGER)
+    cards = {compared(card.name): card for card in recipe_cards()}
+    covered = {
+        name: coverage(cards.get(compared(name)), chain, listed["aliases"]) for name, chain in listed["systems"].items()
+    }
+    counts = Counter(kind for kind, _ in covered.values())
+    kinds = {kind: counts[kind] for kind in ("recipe", "expressible", "missing")}
+    yield LEDGER_HEAD.format(total=counts.total(), **kinds)
+    needed = Counter(name for kind, names in covered.values() if kind == "missing" for name in names)
+    yield "## Missing operators\n"
+    yield from table(("operator", "systems that need it"), ((f"`{name}`", str(n)) for name, n in needed.most_common()))
+    yield "## Systems\n"
+    yield from table(
+        ("system", "chain", "is", ""),
+        (
+            (name, ", ".join(listed["systems"][name]), f"**{kind}**", ", ".join(f"`{each}`" for each in names))
+            for name, (kind, names) in covered.items()
+        ),
+    )
+
+
+def coverage(card: RecipeCard | None, chain: list[str], aliases: dict[str, list[str]]) -> tuple[str, list[str]]:
+    """``recipe`` with its name and status, ``missing`` with the operators that do not exist, or ``expressible``."""
+    if card is not None:
+        return "recipe", [card.name, card.status]
+    needed = (name for word in chain for name in aliases.get(word, [word]))
+    missing = [name for name in dict.fromkeys(needed) if name not in OPERATORS]
+    return ("missing", missing) if missing else ("expressible", [])
+
+
+def compared(name: str) -> str:
+    """The letters and digits of a name, for a system and its recipe are spelled differently."""
+    return "".join(filter(str.isalnum, name.lower()))
 
 
 def parameters(config: type[BaseModel], title: str) -> Iterator[str]:

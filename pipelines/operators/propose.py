@@ -39,7 +39,7 @@ from agentmill.schemas.records.task import EnvironmentSpec, Inspiration
 from agentmill.schemas.records.verdict import Selection
 from agentmill.schemas.tables import Table, read_columns
 from agentmill.synthesis.generators import TASK_FORMS
-from agentmill.synthesis.generators.generator import turns_of_plan
+from agentmill.synthesis.generators.generator import TOO_FEW, turns_of_plan
 from agentmill.synthesis.generators.inspirations import read_inspirations
 
 _NOT_PROCEDURAL = frozenset(
@@ -193,6 +193,11 @@ class Propose(FilterParameters):
     def notes(self, manifest: Manifest) -> list[str]:
         """As ``FilterParameters.notes``, and what came of the seeds."""
         found, notes = manifest.metrics, super().notes(manifest)
+        if missing := manifest.reasons.get(TOO_FEW):
+            notes.append(
+                f"warning: {missing:,} tasks cannot be made: some environments have fewer than {self.n} of plan_length"
+                f" {list(self.plan_length)}; the dead letters tell how many each has"
+            )
         if found.get(UNSEEDED):
             notes.append(
                 f"warning: {found[UNSEEDED]:,.0f} tasks were asked for without a seed: none is of their environment"

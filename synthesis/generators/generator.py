@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Protocol
 
 from agentmill.schemas.records.record import JsonObject
@@ -28,6 +28,39 @@ class GenerationError(Exception):
         self.reason = reason
         self.detail = detail
         self.history = history or []
+
+
+TOO_FEW = "too_few_tasks"
+"""The reason of proposals that were not tried: the environment has no more different tasks of that kind."""
+
+DRY = 6
+"""So many proposals in a row that come to nothing show that there are no more."""
+
+
+def too_few(made: int, n: int, wanted: str, why: str) -> GenerationError:
+    """The failure of all proposals beyond the ``made`` ones; ``wanted`` is what tasks are asked for."""
+    found = f"{made} different tasks" if made else "no task"
+    advice = f"lower n to {made} or change plan_length" if made else "change plan_length"
+    return GenerationError(TOO_FEW, f"the environment has {found} with {wanted}: {why}; n is {n}, so {advice}")
+
+
+def different_tasks(
+    propose: Callable[[int], Task | GenerationError], n: int, wanted: str, tries: int
+) -> Iterator[Task | GenerationError]:
+    """``n`` tasks of ``propose``, called with 0, 1, 2, …; one that fails gives way to the next.
+
+    After ``DRY`` failures in a row, of ``tries`` draws each, the rest are ``too_few``.
+    """
+    made, failures, number = 0, 0, 0
+    while made < n and failures < DRY:
+        proposal = propose(number)
+        number += 1
+        failures += 1
+        if isinstance(proposal, Task):
+            made, failures = made + 1, 0
+            yield proposal
+    for _ in range(n - made):
+        yield too_few(made, n, wanted, f"{DRY * tries} draws in a row gave no more")
 
 
 class EnvironmentGenerator(Protocol):

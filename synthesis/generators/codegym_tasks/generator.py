@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from string import Template
 from typing import Any
 
@@ -22,13 +22,16 @@ from agentmill.synthesis.environments.codegym.problem import SUBMIT, Problem, Pr
 from agentmill.synthesis.environments.codegym.structure import problem_structure, task_structure
 from agentmill.synthesis.environments.codegym.workshop import Draw, Failure, Run, Workshop
 from agentmill.synthesis.environments.interpreter.goal import same
-from agentmill.synthesis.generators.generator import GenerationError
+from agentmill.synthesis.generators.generator import GenerationError, too_few
 
 SIZES = (2, 12)
 """Of inputs, in the terms of their problem: about how many things there are."""
 
+LEAST_SIZE = 1
+"""Of inputs where none of the others has a solution of the length that is wanted."""
+
 ROUNDS = 5
-"""How often a batch of inputs is drawn before the rest of the tasks is given up."""
+"""So many batches of inputs in a row without a new task show that there are no more."""
 MOST_AT_ONCE = 100
 """Inputs that go into an interpreter, whose processor time is limited."""
 SPARE_DRAWS = 2
@@ -84,8 +87,13 @@ class CodegymTaskGenerator:
         def fits(case: Case) -> bool:
             return self._least <= case.length <= self._most
 
+        def failure(made: int, lengths: Collection[int]) -> GenerationError:
+            shown = f"solutions of {min(lengths)} to {max(lengths)} calls" if lengths else "no sound solution"
+            sizes = f"sizes {LEAST_SIZE} to {SIZES[1]}"
+            return too_few(made, n, wanted, f"{ROUNDS} batches of inputs of {sizes}, with {shown}, gave no more")
+
         lineage = Lineage(operator="propose", seed=derive_seed("propose", spec.environment_id, seed))
-        yield from _tasks(spec, n, lineage, fits, set(), GenerationError("no_new_task", f"no new task with {wanted}"))
+        yield from _tasks(spec, n, lineage, fits, set(), failure)
 
     async def evolve(
         self, spec: EnvironmentSpec, parent: Task, direction: str, n: int, seed: int
@@ -111,7 +119,11 @@ class CodegymTaskGenerator:
             seed=derive_seed("evolve", parent.task_id, direction, seed),
             notes={"direction": direction},
         )
-        failure = GenerationError(f"no_{direction}_task", f"no new {direction} variant in {ROUNDS} rounds")
+
+        def failure(made: int, lengths: Collection[int]) -> GenerationError:
+            del made, lengths
+            return GenerationError(f"no_{direction}_task", f"no new {direction} variant in {ROUNDS} rounds")
+
         for each in _tasks(spec, n, lineage, fits, {parent.structure_digest}, failure, parent.split):
             yield each
 
@@ -122,50 +134,64 @@ def _tasks(
     lineage: Lineage,
     fits: Callable[[Case], bool],
     seen: set[str | None],
-    failure: GenerationError,
+    failure: Callable[[int, Collection[int]], GenerationError],
     split: str | None = None,
 ) -> Iterator[Task | GenerationError]:
     try:
         problem = read_problem(spec.source)
         structure = spec.structure_digest or problem_structure(problem)
-        made = 0
-        for case in _cases(problem, n, lineage, fits):
-            task = _task(spec, problem, case, lineage, structure, split)
-            if task.structure_digest in seen:
-                continue
-            seen.add(task.structure_digest)
-            yield task
-            made += 1
-            if made == n:
-                return
+        made, dry, lengths = 0, 0, set[int]()
+        for cases in _batches(problem, n, lineage, fits, lengths):
+            before = made
+            for case in cases:
+                task = _task(spec, problem, case, lineage, structure, split)
+                if task.structure_digest in seen:
+                    continue
+                seen.add(task.structure_digest)
+                yield task
+                made += 1
+                if made == n:
+                    return
+            dry = dry + 1 if made == before else 0
+            if dry == ROUNDS:
+                break
     except (ProblemError, Failure) as error:
         yield GenerationError("broken_environment", f"{error.reason}: {error}")
         return
     for _ in range(n - made):
-        yield failure
+        yield failure(made, lengths)
 
 
-def _cases(problem: Problem, n: int, lineage: Lineage, fits: Callable[[Case], bool]) -> Iterator[Case]:
-    """Inputs that fit and that the oracle solves, round after round, of sizes that did before. Raises ``Failure``."""
+def _batches(
+    problem: Problem, n: int, lineage: Lineage, fits: Callable[[Case], bool], lengths: set[int]
+) -> Iterator[list[Case]]:
+    """Inputs that fit and that the oracle solves, batch after batch, of sizes that did before; without end.
+
+    ``lengths`` gets those of all solutions that needed a look. Raises ``Failure``.
+    """
     chance = random.Random(lineage.seed)
-    workshop, sizes = Workshop(problem), list(range(SIZES[0], SIZES[1] + 1))
-    for _ in range(ROUNDS):
+    workshop, sizes, empty = Workshop(problem), list(range(SIZES[0], SIZES[1] + 1)), 0
+    while True:
         seeds = [(chance.getrandbits(31), chance.choice(sizes)) for _ in range(SPARE_DRAWS * n + len(sizes))]
         cases = [
             case
             for start in range(0, len(seeds), MOST_AT_ONCE)
             for case in _played(workshop, seeds[start : start + MOST_AT_ONCE])
         ]
-        fitting = [
+        sound = [
             case
             for case in cases
-            if fits(case)
-            and solved(problem, case.run, case.answer)
+            if solved(problem, case.run, case.answer)
             # A task whose answer needs no call would reward guessing.
             and not any(same(guess, case.answer) for guess in guesses(problem, case.draw.given))
         ]
-        yield from fitting
+        lengths.update(case.length for case in sound)
+        fitting = [case for case in sound if fits(case)]
+        yield fitting
+        empty = 0 if fitting else empty + 1
         sizes = sorted({case.size for case in fitting}) or sizes
+        if empty == ROUNDS - 1:
+            sizes = [LEAST_SIZE]  # nearly trivial inputs are the last resort
 
 
 def _played(workshop: Workshop, seeds: Sequence[tuple[int, int]]) -> Iterator[Case]:

@@ -20,7 +20,7 @@ from agentmill.schemas.records.record import JsonObject, Record
 from agentmill.schemas.records.task import EnvironmentSpec, Lineage, Task
 from agentmill.schemas.records.trajectory import AnyAction, ApiAction
 from agentmill.synthesis.generators.data_files import fill
-from agentmill.synthesis.generators.generator import GenerationError
+from agentmill.synthesis.generators.generator import GenerationError, different_tasks, too_few
 from agentmill.synthesis.generators.interpreter_procedural.generator import Row, Scheme, scheme_of
 from agentmill.synthesis.generators.interpreter_tasks.steps import (
     AnyStep,
@@ -84,9 +84,12 @@ class InterpreterTaskGenerator:
             yield GenerationError("broken_environment", str(error))
             return
         seen: set[str | None] = set()
-        for number in range(n):
-            task_seed = derive_seed("propose", spec.environment_id, seed, number)
-            yield self._proposal(spec, scheme, task_seed, seen)
+
+        def proposal(number: int) -> Task | GenerationError:
+            return self._proposal(spec, scheme, derive_seed("propose", spec.environment_id, seed, number), seen)
+
+        for each in different_tasks(proposal, n, f"a solution of {self._least} to {self._most} cells", TRIES):
+            yield each
 
     async def evolve(
         self, spec: EnvironmentSpec, parent: Task, direction: str, n: int, seed: int
@@ -121,9 +124,8 @@ class InterpreterTaskGenerator:
         ]
         yield from (written.task(number, spec) for number in numbers[:n])
         for _ in range(n - len(numbers)):
-            yield GenerationError(
-                "no_new_task", f"the environment was written with {len(numbers)} tasks of this length"
-            )
+            wanted = f"a solution of {self._least} to {self._most} cells"
+            yield too_few(len(numbers), n, wanted, f"it was written with {len(written.tasks)} tasks")
 
     def _proposal(
         self, spec: EnvironmentSpec, scheme: Scheme, seed: int, seen: set[str | None]

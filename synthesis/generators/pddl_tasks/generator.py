@@ -19,7 +19,7 @@ from agentmill.synthesis.environments.pddl.domain import PddlError
 from agentmill.synthesis.environments.pddl.grounding import ground
 from agentmill.synthesis.environments.pddl.planner import PlanLimits, plan
 from agentmill.synthesis.environments.pddl.reader import read_problem
-from agentmill.synthesis.generators.generator import GenerationError
+from agentmill.synthesis.generators.generator import GenerationError, different_tasks
 from agentmill.synthesis.generators.pddl_tasks.evolution import METHODS, Parent
 from agentmill.synthesis.generators.pddl_tasks.planning_environment import (
     PlanningEnvironment,
@@ -54,8 +54,12 @@ class PddlTaskGenerator:
             yield GenerationError("broken_environment", str(error))
             return
         seen: set[str | None] = set()
-        for number in range(n):
-            yield self._proposal(environment, derive_seed("propose", spec.environment_id, seed, number), seen)
+
+        def proposal(number: int) -> Task | GenerationError:
+            return self._proposal(environment, derive_seed("propose", spec.environment_id, seed, number), seen)
+
+        for each in different_tasks(proposal, n, f"a plan of {self._least} to {self._most} actions", TRIES):
+            yield each
 
     async def evolve(
         self, spec: EnvironmentSpec, parent: Task, direction: str, n: int, seed: int

@@ -22,7 +22,7 @@ from agentmill.synthesis.environments.toolbox.changes import changes
 from agentmill.synthesis.environments.toolbox.goal import Goal, numbers, tells
 from agentmill.synthesis.environments.toolbox.toolbox import FINISH
 from agentmill.synthesis.environments.toolbox.user import Request, Slot
-from agentmill.synthesis.generators.generator import GenerationError
+from agentmill.synthesis.generators.generator import GenerationError, different_tasks
 from agentmill.synthesis.generators.toolbox_tasks.live_toolbox import LiveToolbox, plain, read_toolbox, shape
 from agentmill.synthesis.generators.toolbox_tasks.operation import LOOK_UP, Operation, OperationSampler
 
@@ -77,8 +77,11 @@ class ToolboxTaskGenerator:
             return
         seen: set[str | None] = set()
         with closing(live):
-            for number in range(n):
-                yield self._proposal(live, derive_seed("propose", spec.environment_id, seed, number), seen)
+
+            def proposal(number: int) -> Task | GenerationError:
+                return self._proposal(live, derive_seed("propose", spec.environment_id, seed, number), seen)
+
+            yield from different_tasks(proposal, n, f"a solution of {self._least} to {self._most} calls", TRIES)
 
     async def evolve(
         self, spec: EnvironmentSpec, parent: Task, direction: str, n: int, seed: int

@@ -110,7 +110,7 @@ def test_a_plan_that_cannot_be_kept_is_told_and_the_run_goes_on(tmp_path: Path, 
 def test_mistakes_are_told_before_anything_starts(tmp_path: Path, hub: tuple[FakeHub, str]) -> None:
     wrong = normalize(tmp_path, "run", hub[1], "steps.0.split=test")
     assert wrong.returncode == 2
-    assert shows(wrong.stderr, "unknown-name", "steps.0 (normalize): hf://datasets/org/talks@", "'test'", "train")
+    assert shows(wrong.stderr, "unknown-name", "(normalize, steps.0): hf://datasets/org/talks@", "'test'", "train")
     assert not (tmp_path / "run").exists()
     here = child(
         [str(PROGRAM), "normalize", "--config", str(recipe(tmp_path, "here", "x.jsonl")), "steps.0.config=a"],

@@ -182,7 +182,7 @@ def test_variants_are_shorter_or_longer(direction: str) -> None:
 def test_what_cannot_be_made_is_said() -> None:
     (failure, *_) = proposed(GAUGE_SPEC, 2, plan_length=(50, 60))
     assert isinstance(failure, GenerationError)
-    assert failure.reason == "no_new_task"
+    assert failure.reason == "too_few_tasks"
     (failure,) = proposed(msgspec.structs.replace(GAUGE_SPEC, source="{}"), 2)
     assert failure.reason == "broken_environment"
     (failure,) = proposed(rewritten(GAUGE, "instances", "3 * size", "size / 0"), 2)
@@ -197,7 +197,7 @@ def test_what_cannot_be_made_is_said() -> None:
 
 def test_tasks_where_solution_and_oracle_disagree_are_never_made() -> None:
     spec = rewritten(GAUGE, "solution", ">=", ">")
-    assert {each.reason for each in proposed(spec, 3)} == {"no_new_task"}
+    assert {each.reason for each in proposed(spec, 3)} == {"too_few_tasks"}
 
 
 def test_what_a_task_says_is_not_what_it_hides(worlds: list[EnvironmentSpec]) -> None:

@@ -220,7 +220,7 @@ async def test_a_sound_answer_becomes_a_world_with_tasks() -> None:
     assert [rejection(admit_task(task, spec)[0]) for task in tasks] == [None] * 3
     assert [len(task.gold or []) for task in tasks] == [2, 2, 3]
     missing = [each for each in made if isinstance(each, GenerationError)]
-    assert [each.reason for each in missing] == ["no_new_task"] * 2
+    assert [each.reason for each in missing] == ["too_few_tasks"] * 2
     assert "written with 3 tasks" in missing[0].detail
     long = [each async for each in InterpreterTaskGenerator((3, 8)).propose(spec, 1, 0)]
     assert [each.gold for each in long if isinstance(each, Task)] == [tasks[2].gold]

@@ -108,7 +108,7 @@ def test_what_cannot_be_made_is_said(worlds: list[EnvironmentSpec]) -> None:
     assert isinstance(failure, GenerationError)
     assert failure.reason == "broken_environment"
     crowded = proposed(worlds[0], 40, plan_length=(2, 2))
-    assert [each.reason for each in crowded if isinstance(each, GenerationError)][:1] == ["no_new_task"]
+    assert [each.reason for each in crowded if isinstance(each, GenerationError)][:1] == ["too_few_tasks"]
     with user_error("range-empty"):
         InterpreterTaskGenerator((1, 1))
 

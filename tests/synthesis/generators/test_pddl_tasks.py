@@ -93,7 +93,11 @@ async def test_a_small_world_runs_out_of_new_tasks_and_says_so() -> None:
     found = [each async for each in PddlTaskGenerator(plan_length=(1, 1)).propose(ferry(), 30, 0)]
     reasons = {each.reason for each in found if isinstance(each, GenerationError)}
     assert len(found) == 30
-    assert reasons == {"no_new_task"}
+    assert reasons == {"too_few_tasks"}
+    tasks = [each for each in found if isinstance(each, Task)]
+    (detail,) = {each.detail for each in found if isinstance(each, GenerationError)}
+    assert f"has {len(tasks)} different tasks with a plan of 1 to 1 actions" in detail
+    assert f"lower n to {len(tasks)}" in detail
 
 
 async def test_seeds_decide() -> None:
