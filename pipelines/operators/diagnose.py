@@ -51,6 +51,7 @@ class Diagnose(SelectionParameters):
     primary: ClassVar[str] = "of"
     verb: ClassVar[str | None] = "curate"
     table_roles: ClassVar[Sequence[str]] = ("of", "attempts", "environments", *ROLES, "selections")
+    selectable: ClassVar[Sequence[str]] = (TaskSelection.__name__,)
 
     of: TableNames = Field(description="tables of tasks")
     attempts: TableNames = Field(description="tables of a model's trajectories on these tasks")

@@ -1,6 +1,6 @@
 """Whether a thought fits the action that it was written for: checks by code, which need no model.
 
-A thought is ``empty`` or ``too_long``, in ``other_language`` than the conversation, names the action of another step
+A thought is ``empty`` or ``over_length``, in ``other_language`` than the conversation, names the action of another step
 and not its own (``other_action``), or has something of a later step that nothing before has shown (``not_known_yet``).
 """
 
@@ -35,7 +35,7 @@ def fault_of(thought: str, trajectory: Trajectory, turn: int, longest: int) -> s
     if not WORD.search(thought):
         return "empty"
     if len(thought) > longest:
-        return "too_long"
+        return "over_length"
     content, words = trajectory.content, _words(thought)
     language = sure_language(thought)
     if language and (language_of(content, turn) or language) != language:

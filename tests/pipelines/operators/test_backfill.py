@@ -8,14 +8,17 @@ from typing import Any
 
 import pytest
 
+from agentmill.pipelines.recipes.estimate import estimate
 from agentmill.pipelines.serving.endpoints import Endpoint
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.tables import Counts
+from agentmill.synthesis.rollouts.llm_calls import TRIES
 from tests.builders import agent_message, instruction, seen, trajectory
 from tests.errors import user_error
 from tests.fake_openai import MODEL, FakeOpenAi, Reply, text
 from tests.pipelines.engine.stages import rows_of, write_table
 from tests.pipelines.operators.steps import job, model, run, stage
+from tests.pipelines.recipes.test_plan import SAMPLE, WORLD, plan_of
 
 THOUGHT = "It is not here, so I look further."
 GIVEN = {"of": "runs", "writer": "wise"}
@@ -127,3 +130,17 @@ def test_branches_of_other_trajectories_are_refused(runs: Path) -> None:
     step = job(runs, "backfill", "thoughts", models(), **GIVEN, alternatives="tried")
     with user_error("branches-of-others", "alternatives"):
         step.parameters.check_inputs(step.inputs)
+
+
+def test_a_plan_knows_the_thoughts_and_bounds_what_is_asked(tmp_path: Path) -> None:
+    writer = {"policy": "openai", "model": "m", "endpoints": ["http://x/v1"]}
+    models = {"actor": {"policy": "vllm", "model": "bundled:smollm2-135m-instruct"}, "wise": writer, "strict": writer}
+    sample = {**SAMPLE, "max_turns": 4}
+    backfill = {"backfill": "thoughts", "of": "explored", "writer": "wise", "judges": ["strict"]}
+    rows = {"sft": "rows", "of": "explored", "labels": "thoughts/labels", "thoughts": "thought"}
+    found = estimate(plan_of(tmp_path, [*WORLD, sample, backfill, rows], models=models))
+    [step] = [each for each in found.steps if each.name == "thoughts"]
+    calls = {name: bounds.calls for name, bounds in step.models.items()}
+    assert calls == dict.fromkeys(("wise", "strict"), 4 * 4 * TRIES), "four tasks, four turns"
+    with user_error("annotation-missing", "thoght", "Did you mean 'thought'?"):
+        plan_of(tmp_path, [*WORLD, sample, backfill, {**rows, "thoughts": "thoght"}], models=models)

@@ -166,6 +166,7 @@ def test_the_summary_and_the_report_show_it(tried: Path, capsys: pytest.CaptureF
         ({"by": ["trajectory.split"]}, {}, ("key-not-for-this", "trajectory.split")),
         ({"by": ["environment.family"]}, {}, ("needs-another-key", "`environments`")),
         ({"environments": "e"}, {"environments": ["EnvironmentSpec"]}, ("key-not-for-this", "`environments`")),
+        ({"selections": "s"}, {"selections": ["Selection"]}, ("wrong-record-type", "selections of tasks")),
         ({"score": "passed:judge"}, {}, ("needs-another-key", "verdicts")),
     ],
 )

@@ -83,7 +83,7 @@ async def test_thoughts_that_cannot_be_used_leave_the_step_without() -> None:
     assert [label.item for label in foresees.labels] == [6]
     assert foresees.verdicts[1].evidence["thought"] == "I go north to take ball and go south."
     long = await backfilled(walk(), thinks("It is near.", "I return home now."), longest=12)
-    assert on_steps(long) == [(2, None, True), (6, "too_long", False)]
+    assert on_steps(long) == [(2, None, True), (6, "over_length", False)]
 
 
 async def test_all_steps_may_be_asked_for_and_copied_ones_are_not() -> None:

@@ -41,7 +41,7 @@ def calls() -> Trajectory:
         (commands(), 1, "The kitchen is north of the hall, so I walk there first.", None),
         (commands(), 1, "The ball may be in the kitchen, so I go north.", None),
         (commands(), 1, " ... ", "empty"),
-        (commands(), 1, "So " * 40, "too_long"),
+        (commands(), 1, "So " * 40, "over_length"),
         (
             commands(),
             1,
