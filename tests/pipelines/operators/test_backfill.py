@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from agentmill.pipelines.operators.annotations import check_names
 from agentmill.pipelines.recipes.estimate import estimate
 from agentmill.pipelines.serving.endpoints import Endpoint
 from agentmill.schemas.records.trajectory import Trajectory
@@ -132,7 +133,7 @@ def test_branches_of_other_trajectories_are_refused(runs: Path) -> None:
         step.parameters.check_inputs(step.inputs)
 
 
-def test_a_plan_knows_the_thoughts_and_bounds_what_is_asked(tmp_path: Path) -> None:
+def test_a_plan_bounds_what_writer_and_judges_are_asked(tmp_path: Path) -> None:
     writer = {"policy": "openai", "model": "m", "endpoints": ["http://x/v1"]}
     models = {"actor": {"policy": "vllm", "model": "bundled:smollm2-135m-instruct"}, "wise": writer, "strict": writer}
     sample = {**SAMPLE, "max_turns": 4}
@@ -142,5 +143,9 @@ def test_a_plan_knows_the_thoughts_and_bounds_what_is_asked(tmp_path: Path) -> N
     [step] = [each for each in found.steps if each.name == "thoughts"]
     calls = {name: bounds.calls for name, bounds in step.models.items()}
     assert calls == dict.fromkeys(("wise", "strict"), 4 * 4 * TRIES), "four tasks, four turns"
+
+
+def test_thoughts_under_another_name_are_refused() -> None:
+    step = stage("sft", **{"from": "x", "labels": "thoughts/labels", "thoughts": "thoght"})
     with user_error("annotation-missing", "thoght", "Did you mean 'thought'?"):
-        plan_of(tmp_path, [*WORLD, sample, backfill, {**rows, "thoughts": "thoght"}], models=models)
+        check_names(step, {"labels": [frozenset({"thought"})]})
