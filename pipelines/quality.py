@@ -26,9 +26,7 @@ from agentmill.schemas.records.trajectory import (
 from agentmill.schemas.records.verdict import Ending, Quality
 from agentmill.schemas.tables import Table
 from agentmill.synthesis.environments.environment import misfit
-
-LEAST_CHARACTERS = 40
-"""The language of a shorter text cannot be recognised."""
+from agentmill.synthesis.language import LEAST_CHARACTERS
 
 MOST_CHARACTERS = 4_000
 """As much of what an agent says decides on its language."""

@@ -204,11 +204,43 @@ class SftConfig(TrainConfig):
     )
 
 
+class DriftLimits(Config):
+    """Ends a training early, once the mean of a measure over the last ``window`` points of the loss curve is beyond a
+    limit. The model of that step is the result."""
+
+    kl: Annotated[float, Field(gt=0)] | None = Field(
+        None, description="KTO: largest estimate of the KL divergence from the reference, in nats per completion."
+    )
+    margin: Annotated[float, Field(gt=0)] | None = Field(
+        None, description="Largest difference of the rewards of chosen and rejected."
+    )
+    chosen_change: Annotated[float, Field(lt=0)] | None = Field(
+        None, description="Least change of the chosen side against the reference, in nats per token: -0.5."
+    )
+    entropy: Annotated[float, Field(gt=0)] | None = Field(
+        None, description="Least entropy of the model's tokens with loss, in nats."
+    )
+    window: Positive = Field(10, description="Points of the curve; before there are so many nothing is decided.")
+
+    @model_validator(mode="after")
+    def _limits_something(self) -> Self:
+        if not self.limits:
+            raise ValueError("it sets no limit; give one of kl, margin, chosen_change, entropy")
+        return self
+
+    @property
+    def limits(self) -> dict[str, float]:
+        """The limits that are set, by measure."""
+        given = {name: getattr(self, name) for name in ("kl", "margin", "chosen_change", "entropy")}
+        return {name: limit for name, limit in given.items() if limit is not None}
+
+
 class PreferenceConfig(TrainConfig):
     """Training against a reference model; rows longer than ``max_length`` are dropped, since a part is not judged."""
 
     learning_rate: Annotated[float, Field(gt=0)] = Field(1e-6, description="Peak learning rate of AdamW.")
     beta: Annotated[float, Field(gt=0)] = Field(0.1, description="How strongly it is kept close to the reference.")
+    stop_when: DriftLimits | None = Field(None, description="Limits that end the training early; `null`: none does.")
 
 
 class RewardConfig(TrainConfig):
@@ -259,6 +291,12 @@ class DpoConfig(PreferenceConfig):
     label_smoothing: Annotated[float, Field(ge=0, lt=0.5)] = Field(
         0.0, description="Share of pairs taken to be in the wrong order (robust, exo_pair and aot losses)."
     )
+
+    @model_validator(mode="after")
+    def _limits_fit(self) -> Self:
+        if self.stop_when is not None and self.stop_when.kl is not None:
+            raise ValueError("stop_when.kl is measured by KTO alone; for pairs limit chosen_change, margin or entropy")
+        return self
 
     @model_validator(mode="after")
     def _losses_fit(self) -> Self:

@@ -69,6 +69,7 @@ ELSEWHERE = {
         "engine/test_runner.py": "engine/errors",
         "engine/test_window.py": "engine/async_dofn engine/shard",
         "operators/test_annotations.py": "operators/step_estimates",
+        "operators/test_diagnose.py": "diagnosis",
         "operators/test_evaluate.py": "operators/agent",
         "operators/test_proposals.py": "operators/task_seeds",
         "operators/test_mix.py": "operators/quotas operators/row_texts",

@@ -135,7 +135,7 @@ class MaskedDPOTrainer(ReferenceTrainer, DPOTrainer):
         if self.ld_alpha is not None:
             # TRL weighs the tokens by which the longer side is longer; both terms of a difference must be so weighed.
             own = torch.cat(self.compute_ref_log_probs(RecordedOutputs([outputs]), batch))
-        self._count(batch, own, torch.cat(references))
+        self._count(batch, own, torch.cat(references), outputs.entropy.sum().item())
         batch["ref_chosen_logps"], batch["ref_rejected_logps"] = references
         trl_loss = super().compute_loss
         if not self._weighted:
@@ -143,13 +143,15 @@ class MaskedDPOTrainer(ReferenceTrainer, DPOTrainer):
             return loss
         return weighted_pair_loss(trl_loss, lambda sides: select_rows(outputs, sides), batch, weights)
 
-    def _count(self, batch: dict[str, torch.Tensor], own: torch.Tensor, reference: torch.Tensor) -> None:
+    def _count(
+        self, batch: dict[str, torch.Tensor], own: torch.Tensor, reference: torch.Tensor, entropy: float
+    ) -> None:
         mask = batch["completion_mask"]
         chosen = torch.arange(len(mask), device=mask.device) < len(mask) // 2
         gained, lost = (own - reference).chunk(2)
         sums = self.count_sides(batch, chosen, (own, reference))
         right, compared = (gained > lost).sum().item(), len(gained)
-        self.count(batch["attention_mask"], mask, right=right, compared=compared, **sums)
+        self.count(batch["attention_mask"], mask, right=right, compared=compared, entropy=entropy, **sums)
 
     def _prepare_dataset(self, dataset: Any, *_: Any) -> Any:
         # TRL would tokenise the rows anew, with loss on all that follows the prompt.

@@ -177,7 +177,8 @@ class MaskedKTOTrainer(ReferenceTrainer, KTOTrainer):
         batch["ref_logps"], reference = self.compute_ref_log_probs(self.ref_model or self.model, batch)
         if crossed:
             batch["ref_KL_logps"] = reference
-        self._count(batch, outputs.log_probs.detach().sum(1), [each.log_probs.sum(1) for each in crossed])
+        own, entropy = outputs.log_probs.detach().sum(1), outputs.entropy.sum().item()
+        self._count(batch, own, [each.log_probs.sum(1) for each in crossed], entropy)
         trl_loss = super().compute_loss
         if not self._weighted:
             loss: torch.Tensor = trl_loss(RecordedOutputs([*crossed, outputs]), batch)
@@ -193,7 +194,9 @@ class MaskedKTOTrainer(ReferenceTrainer, KTOTrainer):
         """Also the mean estimate of the distance to the reference."""
         return {**super().measured(sums), "kl": sums["kl"] / sums["batches"]}
 
-    def _count(self, batch: dict[str, torch.Tensor], own: torch.Tensor, crossed: list[torch.Tensor]) -> None:
+    def _count(
+        self, batch: dict[str, torch.Tensor], own: torch.Tensor, crossed: list[torch.Tensor], entropy: float
+    ) -> None:
         gained = own - batch["ref_logps"]
         distance = torch.zeros(())
         for log_probs in crossed:
@@ -202,7 +205,7 @@ class MaskedKTOTrainer(ReferenceTrainer, KTOTrainer):
         good = batch["label"]
         sums = self.count_sides(batch, good, (own, batch["ref_logps"]))
         right = torch.where(good, gained > distance, gained < distance).sum().item()
-        sums |= {"right": right, "compared": len(good), "batches": 1, "kl": distance.item()}
+        sums |= {"right": right, "compared": len(good), "batches": 1, "kl": distance.item(), "entropy": entropy}
         self.count(batch["attention_mask"], batch["completion_mask"], **sums)
 
     def _prepare_dataset(self, dataset: Any, *_: Any) -> Any:

@@ -41,6 +41,7 @@ class TrainingRecord(Record):
     one). ``packs`` is into how many packs the sequences were put, where they were; ``rows_per_step`` then counts packs.
     ``drift`` is how far the model went from the reference at the end (a reward model: how far its scores are apart, or
     from the values), and ``warnings`` what was warned of (``agentmill.trainers.monitors``).
+    ``stopped`` is why the training ended early.
     """
 
     identity: JsonObject
@@ -78,6 +79,7 @@ class TrainingRecord(Record):
     packs: int | None = None
     cut_contexts: int = 0
     control_rows: int = 0
+    stopped: str | None = None
 
     @property
     def method(self) -> tuple[str, str, str]:
@@ -214,6 +216,7 @@ def drift_rows(record: TrainingRecord) -> str:
         "rejected_change": "rejected side against the reference, nats per token, last tenth",
         "margin": "margin between the rewards of chosen and rejected, last tenth",
         "error": "scores against the values (root mean square), last tenth",
+        "entropy": "entropy of the model, nats per token with loss, last tenth",
         "kl": "distance to the reference (KL estimate, nats per completion), last tenth",
     }
     lines = [f"| {names[name]} | {value:.4f} |\n" for name, value in record.drift.items()]
@@ -222,6 +225,8 @@ def drift_rows(record: TrainingRecord) -> str:
         lines.append(
             f"\nThe chosen side never fell by {FAR} nats per token below the reference (mean of ten points).\n"
         )
+    if record.stopped is not None:
+        lines.append(f"\nThe training ended early {record.stopped}.\n")
     return "".join([*lines, *(f"\n**Warning:** {warning}.\n" for warning in record.warnings)])
 
 

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from transformers import TrainerCallback
 from transformers.integrations.integration_utils import TensorBoardCallback
 
+from agentmill.schemas.training import DriftLimits
 from agentmill.trainers.command import say
 from agentmill.trainers.run_dir import WorkFolder
 
@@ -101,6 +102,23 @@ class OverOptimisationWarning(TrainerCallback):
             say(f"warning: {warning}")
 
 
+class StopOnDrift(TrainerCallback):
+    """Ends a training at the first limit that is reached, and says so; ``reason`` is why, once it has."""
+
+    def __init__(self, limits: DriftLimits) -> None:
+        self._limits = limits
+        self.reason: str | None = None
+
+    def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Look at the last points, which are the same in every process."""
+        if self.reason is None:
+            self.reason = limit_reached(state.log_history, self._limits)
+        if self.reason is not None and not control.should_training_stop:
+            control.should_training_stop = True
+            if state.is_world_process_zero and state.global_step < state.max_steps:
+                say(f"the training ends {self.reason}")
+
+
 class MarkCheckpoints(TrainerCallback):
     """Marks a checkpoint once TRL has written all of it."""
 
@@ -136,7 +154,10 @@ FAR = 0.5
 WINDOW = 10
 """Points of the curve over which a fall is averaged."""
 
-WATCHED = ("chosen_change", "rejected_change", "margin", "error", "kl")
+LEAST = ("chosen_change", "entropy")
+"""Measures of which ``stop_when`` sets the least value; of others it sets the largest."""
+
+WATCHED = ("chosen_change", "rejected_change", "margin", "error", "kl", "entropy")
 """Measures that the record has of the end of a training; ``error`` and a ``margin`` alone are of reward models."""
 
 
@@ -157,6 +178,19 @@ def over_optimisation_warning(points: Sequence[dict[str, Any]]) -> str | None:
         f"at step {last[-1]['step']} the chosen side is {-change:.2f} nats per token less likely than under the"
         " reference; train fewer steps, with a lower learning_rate or a higher beta, or (DPO) with the loss sft added"
     )
+
+
+def limit_reached(points: Sequence[dict[str, Any]], limits: DriftLimits) -> str | None:
+    """Why a training ends after these ``points``; ``None`` if no limit is reached, or there are too few points."""
+    last = points[-limits.window :]
+    if len(last) < limits.window:
+        return None
+    for name, limit in limits.limits.items():
+        value = mean_of(last, name)
+        if value is not None and (value < limit if name in LEAST else value > limit):
+            side = "below" if name in LEAST else "above"
+            return f"at step {last[-1]['step']}: {name} is {value:.4g}, {side} {limit:g} (stop_when)"
+    return None
 
 
 def curve_warnings(curve: Sequence[dict[str, Any]]) -> list[str]:

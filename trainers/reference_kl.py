@@ -23,13 +23,15 @@ SIDES = ("chosen", "rejected")
 MEASURED = (
     "accuracy",
     "margin",
+    "entropy",
     *(f"{side}_{what}" for side in SIDES for what in ("reward", "logp", "change")),
 )
 """The values of a point of the loss curve besides the loss.
 
 ``logp`` is the mean log-probability of the tokens with loss of a side, in nats per sequence; ``change`` is its
 difference to that under the reference, in nats per token; ``reward`` is beta times that difference per sequence, and
-``margin`` is the difference of the rewards. ``None`` where there was no row of the side.
+``margin`` is the difference of the rewards. ``entropy`` is that of the model where there is loss, in nats per token.
+``None`` where there was no row of the side.
 """
 
 
@@ -51,6 +53,7 @@ class ReferenceTrainer(BaseTrainer):
     counted: ClassVar[tuple[str, ...]] = (
         "right",
         "compared",
+        "entropy",
         *(f"{side}_{what}" for side in SIDES for what in ("rows", "tokens", "logp", "moved")),
     )
 
@@ -83,6 +86,7 @@ class ReferenceTrainer(BaseTrainer):
     def measured(self, sums: dict[str, float]) -> dict[str, Any]:
         """See ``MEASURED``."""
         found: dict[str, Any] = {"accuracy": sums["right"] / sums["compared"], "margin": None}
+        found["entropy"] = sums["entropy"] / sums["loss_tokens"] if sums["loss_tokens"] else None
         rewards = []
         for side in SIDES:
             rows, tokens, moved = (sums[f"{side}_{what}"] for what in ("rows", "tokens", "moved"))

@@ -65,8 +65,8 @@ def set_up_training(
     if settings.trl:
         check_trl_fields(trainer, settings.trl)
 
-    # Trainings from before there was `trl` have no entry for it, and stay the same training without it.
-    left_out = NOT_IDENTITY if settings.trl else NOT_IDENTITY | {"trl"}
+    # Trainings from before there was `trl` or `stop_when` have no entry for it, and stay the same training without.
+    left_out = NOT_IDENTITY | {name for name in ("trl", "stop_when") if not getattr(settings, name, None)}
     identity: JsonObject = {
         "trainer": trainer,
         "settings": settings.model_dump(exclude=left_out)

@@ -30,7 +30,13 @@ from agentmill.trainers.model_io import (
     save_adapter,
     save_whole,
 )
-from agentmill.trainers.monitors import MarkCheckpoints, OverOptimisationWarning, Progress, TensorBoardCurve
+from agentmill.trainers.monitors import (
+    MarkCheckpoints,
+    OverOptimisationWarning,
+    Progress,
+    StopOnDrift,
+    TensorBoardCurve,
+)
 from agentmill.trainers.run_dir import TrainingSetup, space_errors
 from agentmill.trainers.trl_config import trl_errors
 
@@ -106,6 +112,9 @@ def _train(settings: TrainSettings, setup: TrainingSetup, rows: TrainingRows[Any
     # TRL has put the adapter on by now, so what learns is known.
     parameters = count_parameters(trainer.model)
     setup.work.require_space(needed_bytes(settings, **parameters))
+    guard = StopOnDrift(limits) if (limits := getattr(settings, "stop_when", None)) is not None else None
+    if guard is not None:
+        trainer.add_callback(guard)
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     trainer.save_model(str(setup.work.raw))
     points = [point for point in trainer.state.log_history if "loss" in point]
@@ -113,7 +122,10 @@ def _train(settings: TrainSettings, setup: TrainingSetup, rows: TrainingRows[Any
 
     if arguments.process_index == 0:
         write_model(setup, settings, method.task)
+        # A limit that the last step reaches ends nothing.
+        stopped = guard.reason if guard is not None and trainer.state.global_step < arguments.max_steps else None
         facts = {"precision": precision, "packs": method.packs, **parameters, **summarize(curve)}
+        facts |= {"steps": trainer.state.global_step, "stopped": stopped}
         record = make_record(settings, setup, rows, arguments, facts)
         write_record(setup.work.model, record, setup.table.manifest)
         setup.work.publish()
@@ -177,7 +189,6 @@ def make_record(
         control_rows=rows.control_rows,
         roles=rows.roles,
         tokens_from=rows.tokens_from,
-        steps=arguments.max_steps,
         rows_per_step=rows_per_step(settings, arguments.world_size),
         peak_memory_gib=peak_memory_gib(),
         device=device_name(),

@@ -26,7 +26,7 @@ from agentmill.synthesis.policies.policy import Policy, PolicySettings, exhauste
 from agentmill.synthesis.policies.reward_model import SCORER
 from agentmill.synthesis.rollouts.call_budget import Budget, metered_policy, tokens_of
 from agentmill.synthesis.verifiers.judging import Judge, Panel, judge_name
-from agentmill.synthesis.verifiers.verifier import ModelVerifier, findings
+from agentmill.synthesis.verifiers.verifier import Finding, ModelVerifier, findings
 
 ROLE = "judge"
 """Judges have the roles ``judge1``, ``judge2`` …, in the order of the recipe."""
@@ -119,7 +119,12 @@ class JudgedVerify(ModelVerify):
         return {f"{ROLE}{number}": name for number, name in enumerate(self.judges or (), 1)}
 
     def writes(self, reads: Mapping[str, Sequence[str]]) -> str:
-        """As ``Verify.writes``. Raises ``UserError``, also for judges that are missing, or that nothing is asked of."""
+        """As ``Verify.writes``. Raises ``UserError``, also as ``check_judges``."""
+        self.check_judges()
+        return super().writes(reads)
+
+    def check_judges(self) -> None:
+        """Raises ``UserError`` for judges that are missing, or that nothing is asked of."""
         asks = self.model_verifier().asks_models()
         if asks and not self.judges:
             raise UserError("`judges` is missing: name the models that judge", ErrorCode.NEEDS_ANOTHER_KEY)
@@ -127,7 +132,6 @@ class JudgedVerify(ModelVerify):
             raise UserError(
                 "`judges` is given, and nothing here is asked of a model; leave it out", ErrorCode.KEY_NOT_FOR_THIS
             )
-        return super().writes(reads)
 
     def check_models(self, models: Mapping[str, ModelConfig]) -> None:
         """Raises ``UserError`` for a judge that cannot write."""
@@ -197,10 +201,14 @@ class Judging(AsyncOperation[Trajectory, Verdict]):
             return [no_task(self.name, input_id, record)]
         budget = self._budgets[input_id] = Budget(None, None)
         judges = [Judge(judge_name(each), metered_policy(each, role, budget)) for role, each in self._policies.items()]
-        found = findings(self._verifier, record, await self._verifier.judge(task, record, Panel(judges, self._seed)))
+        found = findings(self._verifier, record, await self.found(task, record, Panel(judges, self._seed)))
         del self._budgets[input_id]
         sides = {LABELS: found.labels} if found.labels else {}
         return [Result(input_id=input_id, outputs=found.verdicts, sides=sides)]
+
+    async def found(self, task: Task | None, record: Trajectory, panel: Panel) -> Verdict | Sequence[Finding]:
+        """What the verifier writes of a trajectory."""
+        return await self._verifier.judge(task, record, panel)
 
     def dropped_measures(self, unit: Unit) -> Mapping[str, float]:
         """Tokens and costs of a trajectory that is dropped, as ``lost_…``."""

@@ -17,6 +17,7 @@ from agentmill.pipelines.sensitive.patterns import Sort
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.schemas.records.verdict import Quality as QualityRow
 from agentmill.schemas.templates.folder_tokenizer import load_tokenizer
+from agentmill.synthesis.language import identify
 
 
 class Quality(Operator):
@@ -56,10 +57,7 @@ class Counting(RowOperation[Trajectory, QualityRow]):
         self._found: dict[str, Counter[Sort]] = {}
 
     def open(self) -> None:
-        """Load the tokenizer and the language identifier. Raises ``UserError``."""
-        from py3langid.langid import MODEL_FILE, LanguageIdentifier
-
-        self._identifier = LanguageIdentifier.from_model_file(MODEL_FILE)
+        """Load the tokenizer. Raises ``UserError``."""
         self._count = counter(self._tokenizer) if self._tokenizer is not None else None
 
     def begin_chunk(self, records: Sequence[Trajectory]) -> None:
@@ -72,7 +70,7 @@ class Counting(RowOperation[Trajectory, QualityRow]):
     def process(self, record: Trajectory, unit: Unit) -> Iterable[Result]:
         """The counts of a trajectory."""
         sensitive = self._found[record.trajectory_id] if self._sensitive else None
-        row = quality(record, self._count, lambda text: str(self._identifier.classify(text)[0]), sensitive)
+        row = quality(record, self._count, identify, sensitive)
         return [Result(input_id=unit[0], outputs=[row])]
 
 

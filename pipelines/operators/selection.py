@@ -131,6 +131,9 @@ class FilterParameters(SelectionParameters):
     # Of a rollout that reads trajectories, too, which alone would take selections of tasks only.
     selectable: ClassVar[Sequence[str]] = SelectionParameters.selectable
 
+    chosen_roles: ClassVar[Sequence[str]] = ("of", "from")
+    """The roles of the trajectories that ``where`` and ``selections`` choose from."""
+
     verdicts: TableNames | None = Field(default=None, description="tables of verdicts on them, for where")
     labels: TableNames | None = Field(default=None, description="tables of labels of them or their steps")
     values: TableNames | None = Field(default=None, description="tables of values of them or their steps")
@@ -183,7 +186,7 @@ class FilterParameters(SelectionParameters):
 
     def choice(self, inputs: Inputs) -> TrajectoryFilter:
         """Which trajectories are taken. Raises ``UserError`` for selections that are all of other trajectories."""
-        trajectories = [*tables_of(inputs, "of"), *tables_of(inputs, "from")]
+        trajectories = [table for role in self.chosen_roles for table in tables_of(inputs, role)]
         # Selections of tasks choose what a rollout plays, and do not concern the trajectories that it also reads.
         records = (Selection,) if self.primary == "tasks" else (Selection, TaskSelection)
         selected = self.selected(inputs, trajectories, *records)

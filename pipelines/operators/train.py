@@ -117,7 +117,7 @@ class Training(TaskStep, TrainConfig):
             write_atomically(site.config, dump_yaml(settings).encode(), site.notes)
             run_module(f"agentmill.trainers.{self.trainer}", ["--config", str(site.config)])
         report = _read(site.record, Report)
-        return StepResult(counts=report.counts, reasons=report.reasons, seconds=report.seconds)
+        return StepResult(counts=report.counts, reasons=report.reasons, seconds=report.seconds, notes=report.notes)
 
     def check_trl(self) -> None:
         """Raises ``UserError`` for fields in ``trl`` that the installed TRL does not know, or of another type.
@@ -186,6 +186,12 @@ class Report(msgspec.Struct, frozen=True):
     counts: Counts
     reasons: dict[str, int]
     seconds: float
+    stopped: str | None = None
+
+    @property
+    def notes(self) -> list[str]:
+        """What the summary of a run shows: why the training ended early."""
+        return [] if self.stopped is None else [f"the training ended early {self.stopped}"]
 
 
 class Site(msgspec.Struct, frozen=True):

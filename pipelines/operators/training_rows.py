@@ -52,9 +52,11 @@ class Rows(FilterParameters):
     )
 
     def provenance_config(self, context: StepContext) -> JsonObject:
-        """As ``FilterParameters.provenance_config``; rows that keep their split are the same as ever."""
+        """As ``FilterParameters.provenance_config``; rows that keep split and thoughts are the same as ever."""
         config = super().provenance_config(context)
-        return {name: value for name, value in config.items() if name != "as_split" or value is not None}
+        kept = {"as_split"} if self.as_split is None else set()
+        kept |= {"thoughts", "thoughts_as"} if config.get("thoughts") is None else set()
+        return {name: value for name, value in config.items() if name not in kept}
 
     def writes(self, reads: Mapping[str, Sequence[str]]) -> str:
         """The rows of the view, from trajectories."""
@@ -85,7 +87,7 @@ class Rows(FilterParameters):
     def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
         """The rows."""
         del context
-        copies = getattr(self, "copied", "none") != "none"
+        copies = getattr(self, "copied", "none") != "none" or getattr(self, "thoughts", None) is not None
         lineage = Lineage(tables_of(inputs, "from")) if copies else None
         return Export(self.made_view(inputs), self.choice(inputs), self.as_split, lineage)
 

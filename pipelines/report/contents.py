@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from agentmill.pipelines.calibration import Calibration, calibration_text, kappa_text, percent_text
+from agentmill.pipelines.diagnosis import COLUMNS, diagnosis_rows
 from agentmill.pipelines.recipes.summary import Row, percent
 from agentmill.pipelines.report import charts
 from agentmill.pipelines.report.charts import Share
@@ -80,6 +81,7 @@ def success_section(run: Run, found: Sequence[Episodes], judgements: Sequence[Ju
     audits = {stage.name: stage.calibration for stage in run.stages if stage.calibration is not None}
     sheets = [verdict_sheet(judgements, list(audits.values()))] if any(each.verdicts for each in judgements) else []
     sheets += calibration_sheets(audits)
+    sheets += diagnosis_sheets(run)
     known = [each for each in found if each.statuses["success"] + each.statuses["failure"]]
     words = [
         "Success as the environment reported it at the end; shares are of those whose outcome is known. "
@@ -228,6 +230,13 @@ def calibration_sheets(audits: Mapping[str, Calibration]) -> list[Sheet]:
         for name, each in audits.items()
     ]
     return [Sheet("Audits of judges (pairs: reference, judge)", [*columns, *cells], rows)] if rows else []
+
+
+def diagnosis_sheets(run: Run) -> list[Sheet]:
+    """Success and failures by skill, difficulty or environment, of each diagnosis that the run made."""
+    made = [(stage.name, each) for stage in run.stages if stage.step.operator == "diagnose" for each in stage.manifests]
+    rows = [row for name, manifest in made for row in diagnosis_rows(name, manifest)]
+    return [Sheet("Diagnoses (attempts count as independent)", COLUMNS, rows)] if rows else []
 
 
 def spread(counts: Mapping[int, int]) -> Spread | None:

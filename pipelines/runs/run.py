@@ -215,6 +215,7 @@ def stage_at(run: Path, step: Planned, own: list[Source]) -> Stage:
             seconds=trained.seconds,
             where=str(folder),
             reasons=trained.reasons,
+            notes=trained.notes,
         )
         return Stage(step=step, state="done", tables=own, summary=summary, trained=trained)
     if (folder / RESULT).is_file():

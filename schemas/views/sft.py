@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 import msgspec
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from agentmill.schemas.annotation_names import LabelName
 from agentmill.schemas.config import Config
 from agentmill.schemas.records.rows import Message, SftRow
-from agentmill.schemas.records.trajectory import Trajectory
+from agentmill.schemas.records.trajectory import Action, AnyItem, Trajectory
 from agentmill.schemas.views.annotations import Annotations
 from agentmill.schemas.views.conversation import with_system
 from agentmill.schemas.views.dialogue import Dialogue
@@ -60,15 +61,52 @@ class Sft(LossRule, Dialogue):
     record: ClassVar[type[SftRow]] = SftRow
 
     rows: Per = Field(default="trajectory", description="one row per trajectory, or per step")
+    thoughts: LabelName | None = Field(
+        default=None, description="labels of steps whose values are thoughts, as backfill writes them: put in there"
+    )
+    thoughts_as: Literal["text", "reasoning"] = Field(
+        default="text", description="where these thoughts go: before the action in the message, or into its reasoning"
+    )
     prefix: Prefix | None = Field(
         default=None, description="texts `success` and `failure`, one of which is added to the system prompt (NAT)"
     )
 
+    @model_validator(mode="after")
+    def _thoughts_to_put_in(self) -> Sft:
+        if self.thoughts is None and self.thoughts_as != "text":
+            raise ValueError(f"`thoughts_as: {self.thoughts_as}` needs `thoughts`, the labels to put in")
+        return self
+
     def make_rows(self, trajectory: Trajectory, annotations: Annotations) -> list[SftRow]:
         """The rows of one trajectory. Raises ``Unused`` if no message carries loss."""
-        dialogue = self.dialogue(trajectory)
+        dialogue = self.dialogue(self._thinking(trajectory, annotations))
         if self.prefix is not None:
             dialogue = with_system(dialogue, self.prefix.text(trajectory, annotations))
         messages = self.marked(dialogue, trajectory, annotations)
         rows = sft_rows(self, trajectory, messages, self.tools_column(trajectory), self.rows)
+        # Compared with what was sampled: a conversation with other thoughts has no tokens.
         return with_tokens(rows, dialogue, trajectory)
+
+    def _thinking(self, trajectory: Trajectory, annotations: Annotations) -> Trajectory:
+        """The trajectory with the thoughts of ``thoughts`` in the place of its own."""
+        if self.thoughts is None:
+            return trajectory
+        content = trajectory.content
+        thoughts = {
+            content[item].turn: (item, label.value)
+            for (item, name), label in annotations.labels.items()
+            if name == self.thoughts and item is not None and item < len(content)
+        }
+        changed = [
+            self._with_thought(each, *thoughts[each.turn], place)
+            if isinstance(each, Action) and each.turn in thoughts
+            else each
+            for place, each in enumerate(content)
+        ]
+        return msgspec.structs.replace(trajectory, content=changed)
+
+    def _with_thought(self, action: AnyItem, item: int, thought: str, place: int) -> AnyItem:
+        """An action of the turn; the thought goes before that of ``item``."""
+        mine = thought if place == item else None
+        text, reasoning = (mine, None) if self.thoughts_as == "text" else (None, mine)
+        return msgspec.structs.replace(action, description=text, reasoning_content=reasoning)

@@ -178,3 +178,23 @@ def test_mistakes_are_told_at_once(
     (other / "config.json").write_text(json.dumps(configuration))
     (other / "chat_template.jinja").unlink()
     assert "has no chat template" in refused(capsys, dpo_config, f"model={other}")
+
+
+def test_a_training_ends_at_a_limit_and_says_why(
+    dpo_config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--config", str(dpo_config)]) == 0
+    whole = record_of(tmp_path / "tuned")
+    assert whole["stopped"] is None
+    assert all(point["entropy"] > 0 for point in whole["loss_curve"])
+    margins = [point["margin"] for point in whole["loss_curve"]]
+    limit = (margins[2] + max(margins[:2])) / 2
+    assert max(margins[:2]) < limit < margins[2], "the third step is the first beyond it"
+    options = [f"stop_when={{margin: {limit}, window: 1}}", f"output={tmp_path / 'ended'}"]
+    assert main(["--config", str(dpo_config), *options]) == 0
+    ended = record_of(tmp_path / "ended")
+    assert "the training ends at step 3: margin is" in capsys.readouterr().err
+    assert (ended["steps"], len(ended["loss_curve"])) == (3, 3)
+    assert ended["stopped"].startswith("at step 3: margin is")
+    assert "ended early at step 3" in (tmp_path / "ended" / "README.md").read_text()
+    assert [point["loss"] for point in ended["loss_curve"]] == [point["loss"] for point in whole["loss_curve"][:3]]

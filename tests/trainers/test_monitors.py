@@ -7,8 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from agentmill.schemas.config import validate
+from agentmill.schemas.training import DpoConfig, DriftLimits, KtoConfig
 from agentmill.trainers import monitors
-from agentmill.trainers.monitors import with_eta
+from agentmill.trainers.monitors import limit_reached, with_eta
+from tests.errors import user_error
 
 
 @pytest.mark.parametrize(
@@ -32,3 +35,33 @@ def test_rows_that_take_long_are_told(
 
     assert list(with_eta(rows(), 30, "reading rows")) == list(range(30))
     assert capsys.readouterr().err.splitlines() == lines
+
+
+@pytest.mark.parametrize(
+    ("limits", "reason"),
+    [
+        ({"margin": 2.0}, None),
+        ({"margin": 1.9}, "at step 4: margin is 2, above 1.9 (stop_when)"),
+        ({"chosen_change": -0.4}, "at step 4: chosen_change is -0.5, below -0.4 (stop_when)"),
+        ({"chosen_change": -0.5}, None),
+        ({"entropy": 0.3}, "at step 4: entropy is 0.2, below 0.3 (stop_when)"),
+        ({"kl": 0.1}, None),
+        ({"margin": 0.1, "window": 5}, None),
+        ({"margin": 3.5, "window": 1}, None),
+        ({"margin": 2.9, "window": 1}, "at step 4: margin is 3, above 2.9 (stop_when)"),
+    ],
+)
+def test_limits_are_of_means_over_the_last_points(limits: dict[str, float], reason: str | None) -> None:
+    points = [
+        {"step": step, "margin": float(step - 1), "chosen_change": -0.5, "entropy": 0.2, "kl": None}
+        for step in range(1, 5)
+    ]
+    assert limit_reached(points, DriftLimits.model_validate({"window": 3, **limits})) == reason
+
+
+def test_limits_that_mean_nothing() -> None:
+    with user_error("rule-broken", "sets no limit"):
+        validate(KtoConfig, {"stop_when": {}}, "test")
+    with user_error("rule-broken", "measured by KTO alone"):
+        validate(DpoConfig, {"stop_when": {"kl": 1.0}}, "test")
+    assert validate(KtoConfig, {"stop_when": {"kl": 1.0}}, "test").stop_when is not None

@@ -39,6 +39,10 @@ KNOWN: dict[str, tuple[dict[str, Any], dict[str, list[str]]]] = {
     **dict.fromkeys(STRATEGIES, EPISODES),
     **dict.fromkeys((*VIEWS, *PAIR_VIEWS, *FAMILY_VIEWS), ({"from": "x"}, {"from": ["Trajectory"]})),
     "admit": ({"of": "t", "environments": "e"}, {"of": ["Task"], "environments": ["EnvironmentSpec"]}),
+    "backfill": (
+        {"of": "x", "writer": "m", "alternatives": "y"},
+        {"of": ["Trajectory"], "alternatives": ["Trajectory"]},
+    ),
     "branch": (
         {"policy": "p", "of": "x", "tasks": "t", "environments": "e"},
         {"of": ["Trajectory"], "tasks": ["Task"], "environments": ["EnvironmentSpec"]},
@@ -47,6 +51,7 @@ KNOWN: dict[str, tuple[dict[str, Any], dict[str, list[str]]]] = {
     "combine": ({"of": "x", "scores": [{"score": "reward"}]}, {"of": ["Trajectory"]}),
     "decontaminate": ({"of": "x", "against": "t"}, {"of": ["Trajectory"], "against": ["Task"]}),
     "dedup": ({"of": "x", "near": 0.8}, {"of": ["Trajectory"]}),
+    "diagnose": ({"of": "t", "attempts": "x"}, {"of": ["Task"], "attempts": ["Trajectory"]}),
     "difficulty_band": (
         {"of": "t", "attempts": "x", "at_least": 0.2},
         {"of": ["Task"], "attempts": ["Trajectory"]},
@@ -82,6 +87,7 @@ KNOWN: dict[str, tuple[dict[str, Any], dict[str, list[str]]]] = {
     "quality": ({"of": "x"}, {"of": ["Trajectory"]}),
     "propose": ({"of": "e"}, {"of": ["EnvironmentSpec"]}),
     "redact": ({"from": "x"}, {"from": ["SftRow"]}),
+    "replay": ({"of": "x", "new": "y"}, {"of": ["Trajectory"], "new": ["Trajectory"]}),
     "revise": (
         {"policy": "p", "tasks": "t", "environments": "e", "attempts": 2},
         {"tasks": ["Task"], "environments": ["EnvironmentSpec"]},

@@ -30,10 +30,11 @@ SELECTORS: dict[str, dict[str, Any]] = {
     "select_diverse": {"of": "runs", "size": 7, "features": ["text"]},
     "split": {"of": "runs", "by": "task", "shares": {"train": 0.5, "test": 0.5}, "keep": "train", "leaks": "off"},
     "decontaminate": {"of": "runs", "against": "held_out"},
+    "replay": {"of": "runs", "new": "held_out", "cap": 12},
 }
 """Parameters of each selector with which it keeps some trajectories of ``runs`` and leaves others out."""
 
-NO_SELECTORS = ("quality", "redact")
+NO_SELECTORS = ("quality", "redact", "diagnose")
 """Operators of curation that write no selections of trajectories; also selectors that cannot do with ``runs`` alone."""
 
 WORDS = [f"Carry the {name} lamp to the shelf above the {name} stove, then close its door." for name in ("red", "blue")]

@@ -341,3 +341,37 @@ def test_one_assistant_is_one_agent_or_several() -> None:
 def test_a_parameter_that_is_new_changes_no_id_of_a_row() -> None:
     assert parameters_of(Sft()) == DEFAULTS
     assert parameters_of(sft(linearize=["a"])) == {**DEFAULTS, "linearize": ["a"]}
+
+
+THOUGHTS = Annotations(
+    labels={
+        (2, "thought"): Label(trajectory_id="t1", name="thought", value="I fly.", labeller="w", item=2),
+        (99, "thought"): Label(trajectory_id="t1", name="thought", value="beyond", labeller="w", item=99),
+        (4, "other"): Label(trajectory_id="t1", name="other", value="no thought", labeller="w", item=4),
+    }
+)
+
+
+def test_thoughts_are_put_in_before_their_actions_or_into_the_reasoning() -> None:
+    (row,) = sft(thoughts="thought").make_rows(trajectory(), THOUGHTS)
+    assert trained(row) == ["I fly.\nfly to box", "put ball into box"]
+    (row,) = sft(thoughts="thought", thoughts_as="reasoning").make_rows(trajectory(), THOUGHTS)
+    reasoning = [message.reasoning_content for message in row.messages if message.train]
+    assert (reasoning, trained(row)) == (["I fly.", None], ["fly to box", "put ball into box"])
+
+
+def test_thoughts_take_the_place_of_those_of_their_turn() -> None:
+    content = [*trajectory().content]
+    content[2] = msgspec.structs.replace(content[2], description="Old.", reasoning_content="Hidden.")
+    (row,) = sft(thoughts="thought").make_rows(trajectory(content=content), THOUGHTS)
+    assert trained(row)[0] == "I fly.\nfly to box"
+    assert row.messages[2].reasoning_content is None
+
+
+def test_a_row_whose_messages_changed_has_no_sampled_tokens() -> None:
+    (plain,) = sft().make_rows(trajectory(), NOTHING)
+    (thoughtless,) = sft(thoughts="thought").make_rows(trajectory(), NOTHING)
+    (changed,) = sft(thoughts="thought").make_rows(trajectory(), THOUGHTS)
+    assert plain.tokens
+    assert thoughtless.tokens == plain.tokens
+    assert changed.tokens == []

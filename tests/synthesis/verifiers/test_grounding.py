@@ -1,0 +1,76 @@
+"""Whether a thought fits its action: each check, by thoughts of which the answer is known."""
+
+from __future__ import annotations
+
+import pytest
+
+from agentmill.schemas.records.trajectory import Trajectory
+from agentmill.synthesis.verifiers.grounding import fault_of, language_of
+from tests.builders import agent_message, called, instruction, seen, trajectory
+
+ASKED = "Please bring the red ball from the kitchen into the garden, and come back when you are done."
+
+
+def commands() -> Trajectory:
+    content = [
+        instruction(ASKED),
+        seen("You are in the hall. You may open the door."),
+        agent_message("go north", 1),
+        seen("This is the kitchen. There is a ball.", 1),
+        agent_message("take ball 7", 2),
+        seen("Taken.", 2),
+        agent_message("go south", 3),
+    ]
+    return trajectory(content=content)
+
+
+def calls() -> Trajectory:
+    content = [
+        instruction("Cancel the order of Mia."),
+        called("find_user", 1, name="Mia"),
+        seen('{"id": "u17", "order": "W-2231"}', 1, tool_call_id="call00100"),
+        called("cancel_order", 2, "call00200", order="W-2231", lines=[{"line": 5501}]),
+        seen("Done.", 2, tool_call_id="call00200"),
+    ]
+    return trajectory(content=content)
+
+
+@pytest.mark.parametrize(
+    ("given", "turn", "thought", "fault"),
+    [
+        (commands(), 1, "The kitchen is north of the hall, so I walk there first.", None),
+        (commands(), 1, "The ball may be in the kitchen, so I go north.", None),
+        (commands(), 1, " ... ", "empty"),
+        (commands(), 1, "So " * 40, "over_length"),
+        (
+            commands(),
+            1,
+            "Ich suche zuerst in der Küche nach dem roten Ball, weil er dort liegen soll.",
+            "other_language",
+        ),
+        (commands(), 1, "I go south, since the garden is there.", "other_action"),
+        (commands(), 1, "I go north and not: go south.", "not_known_yet"),
+        (commands(), 1, "With ball 7 in mind I go north.", None),
+        (commands(), 1, "I go north to take ball 7 there.", "not_known_yet"),
+        (commands(), 3, "After I went for it, I take ball 7 outside: go south.", None),
+        (calls(), 1, "I have to know who Mia is.", None),
+        (calls(), 1, "I look for Mia, whose order is W-2231.", "not_known_yet"),
+        (calls(), 1, "Line 5501 is hers.", "not_known_yet"),
+        (calls(), 1, "I call cancel_order.", "other_action"),
+        (calls(), 2, "The order is W-2231, so I call cancel_order on it.", None),
+        (calls(), 2, "First find_user, as before.", "other_action"),
+    ],
+)
+def test_what_is_wrong_with_a_thought(given: Trajectory, turn: int, thought: str, fault: str | None) -> None:
+    assert fault_of(thought, given, turn, 100) == fault
+
+
+def test_a_thought_may_name_what_the_prompt_has() -> None:
+    given = commands()
+    told = trajectory(content=[instruction(f"{ASKED} Then take ball 7."), *given.content[1:]])
+    assert fault_of("I go north to take ball 7 there.", told, 1, 100) is None
+
+
+def test_the_language_is_that_of_what_was_written_before() -> None:
+    assert language_of(commands().content, 1) == "en"
+    assert language_of(calls().content, 1) is None, "too short to be known"
