@@ -1,15 +1,15 @@
 """A corpus on disk: documents of a folder of texts, of JSON lines or of a Parquet table, cut into passages.
 
-A document has an ``id``, a ``title``, a ``text`` and may name others in ``links``. In a folder each ``.txt`` and ``.md``
-file is one: its id is its path without the suffix, its title a heading in its first line, or its name. Everything here
-streams: no more than one document, and the ids seen, are in memory.
+A document has an ``id``, a ``title``, a ``text`` and may name others in ``links``. In a folder each ``.txt`` and
+``.md`` file is one: its id is its path without the suffix, its title a heading in its first line, or its name.
+Everything here streams: one document, or a batch of a table, and hashes of the ids are in memory.
 """
 
 from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.ids import digest, file_sha256
+from agentmill.schemas.records.task import EnvironmentSpec
 
 TEXTS = (".txt", ".md")
 TABLES = (".jsonl", ".parquet")
@@ -53,6 +54,13 @@ class Passage(msgspec.Struct, frozen=True):
     links: list[str] = []
 
 
+class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The corpus of an environment: its path, and its ``corpus_digest``."""
+
+    path: str
+    digest: str
+
+
 class _Row(msgspec.Struct):
     """A line of JSON or a row of a table; further keys are ignored."""
 
@@ -70,6 +78,19 @@ def corpus_digest(path: Path) -> str:
         return digest("corpus", [[name, file_sha256(file)] for name, file in zip(named, files, strict=True)])
     except OSError as error:
         raise _unreadable(path, error) from None
+
+
+def source_of(path: Path, corpus: str) -> str:
+    """The source that names a corpus."""
+    return msgspec.json.encode(Source(str(path), corpus)).decode()
+
+
+def read_source(spec: EnvironmentSpec) -> Source:
+    """The corpus that an environment names. Raises ``ValueError`` if it names none."""
+    try:
+        return msgspec.json.decode(spec.source, type=Source)
+    except msgspec.DecodeError as error:
+        raise ValueError(f'its source names no corpus as {{"path": …, "digest": …}} ({error})') from None
 
 
 def check_unchanged(path: Path, expected: str) -> None:
@@ -107,17 +128,18 @@ def corpus_files(path: Path) -> list[Path]:
     return files
 
 
-def read_documents(path: Path) -> Iterator[Document]:
+def read_documents(path: Path) -> Generator[Document, None, None]:
     """Every document that holds text, in a fixed order.
 
-    Raises ``UserError`` for files that cannot be read as text, an id that two documents have, and a corpus without text.
+    Raises ``UserError`` for files that cannot be read as text, an id that two documents have, and a corpus without
+    text.
     """
     files = corpus_files(path)
     if path.is_dir():
         found: Iterator[Document] = (_from_file(file, path) for file in files)
     else:
         found = _from_jsonl(path) if path.suffix == ".jsonl" else _from_parquet(path)
-    # Digests and not ids: an id may be long.
+    # Hashes and not ids: an id may be long.
     seen: set[int] = set()
     used = 0
     for document in found:

@@ -6,22 +6,18 @@ belongs to the digest: results do not change with the files, nor with the proces
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from functools import lru_cache
 from pathlib import Path
 
 import msgspec
+import tantivy
 
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
-from agentmill.schemas.extras import missing_modules_explained
 from agentmill.schemas.models import cache_folder
 from agentmill.synthesis.environments.search.corpus import check_unchanged, passages_of, read_documents
-
-with missing_modules_explained():
-    import tantivy
 
 FORMAT = 1
 """Counts up whenever the same corpus would be indexed otherwise, so that an older index is not taken for it."""
@@ -144,7 +140,7 @@ def _build(path: Path, folder: Path) -> None:
     try:
         _write(path, building)
         try:
-            os.replace(building, folder)
+            building.replace(folder)
         except OSError:
             if not folder.exists():
                 raise
