@@ -14,7 +14,6 @@ from agentmill.synthesis.environments.search.corpus import (
     passages_of,
     read_documents,
 )
-from agentmill.synthesis.environments.search.invented import invented_articles
 from tests.errors import user_error
 from tests.synthesis.environments.search.corpora import CRANES, OTTERS, write_jsonl
 
@@ -106,12 +105,3 @@ def test_a_table_without_texts(tmp_path: Path) -> None:
     pq.write_table(pa.table({"id": ["a"], "body": ["A."]}), tmp_path / "corpus.parquet")
     with user_error("column-missing", "`text`", "id, body"):
         list(read_documents(tmp_path / "corpus.parquet"))
-
-
-def test_invented_articles_are_the_same_for_a_seed_and_mention_each_other() -> None:
-    articles = invented_articles(200, 3)
-    assert articles == invented_articles(200, 3) != invented_articles(200, 4)
-    assert len({article.id for article in articles}) == 200
-    titles = {article.title for article in articles}
-    linked = [each for each in articles if any(title in each.text for title in titles - {each.title})]
-    assert len(linked) > 190
