@@ -173,7 +173,7 @@ class CorpusProposals(PolicyProposals):
         return self._made[key]
 
     async def _worded(self, task: Task, input_id: str) -> Task | None:
-        """The task in the model's words, or ``None`` if these tell an answer or a hidden name. Raises ``PolicyError``."""
+        """The task in the model's words; ``None`` if they tell an answer or a hidden name. Raises ``PolicyError``."""
         assert self._policy is not None
         assert self._settings is not None
         assert task.lineage is not None

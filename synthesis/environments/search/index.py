@@ -90,8 +90,7 @@ class PassageIndex:
             hits = self._searcher.search(query, 1, count=False, order_by_field="place", order=tantivy.Order.Asc).hits
             if hits:
                 held = self._searcher.doc(hits[0][1])
-                texts = [held[field][0] for field in ("id", "title", "text", "document")]
-                return Found(*texts, held["number"][0], held["parts"][0])
+                return Found(**{name: held[name][0] for name in Found.__struct_fields__})
         return None
 
     def terms(self, text: str) -> list[str]:

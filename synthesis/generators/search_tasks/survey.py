@@ -38,10 +38,10 @@ _WORD = re.compile(r"\w[\w’'-]*")
 _NO_NAMES = frozenset(
     re.findall(
         r"\w+",
-        f"""{_MONTHS} Monday Tuesday Wednesday Thursday Friday Saturday Sunday The A An In On At It He She They This That
-        These Those Its His Her Their There Here After Before When While During From By For As But And Or However Since
-        Although Until With Without One Two Some Many Most Other If To Of We You Who What Where Which Both Each Every No
-        Not Only Later Then Today Under Over""",
+        f"""{_MONTHS} Monday Tuesday Wednesday Thursday Friday Saturday Sunday The A An In On At It He She They This
+        That These Those Its His Her Their There Here After Before When While During From By For As But And Or
+        However Since Although Until With Without One Two Some Many Most Other If To Of We You Who What Where Which
+        Both Each Every No Not Only Later Then Today Under Over""",
     )
 )
 """Words that have a capital at the beginning of a sentence, or always, and name nothing."""
