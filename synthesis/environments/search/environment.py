@@ -38,6 +38,8 @@ RESULTS, MOST_RESULTS = 5, 20
 """Passages that a search shows, by default and at most."""
 SEPARATOR = ";"
 """Between the parts of an answer that needs several."""
+_MATCH = AnswerMatch.model_validate({})
+"""Compares answers as the verifier does by default."""
 
 
 def _tool(name: str, description: str, properties: JsonObject, required: list[str]) -> Tool:
@@ -249,7 +251,7 @@ def share_right(goal: Goal, answer: str) -> float:
 
     More parts than there are gold answers count against it, or listing everything would be right.
     """
-    same = AnswerMatch().score_of
+    same = _MATCH.score_of
     if not goal.every:
         return max(same(answer, gold) for gold in goal.answers)
     parts = [part for part in answer.split(SEPARATOR) if part.strip()]

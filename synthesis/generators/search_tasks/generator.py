@@ -93,27 +93,33 @@ class CorpusTaskMaker:
     def _checked(self, draft: Draft, environment: SearchEnvironment, seed: int) -> Task | None:
         """The task of a draft, or ``None`` with the reason counted."""
         key = digest(self._spec.environment_id, draft.answers, sorted(hop.passage for hop in draft.hops))
+        reason = self._fault(draft, key, environment)
+        queries = [_query(environment, hop.passage, hop.queries) for hop in draft.hops] if reason is None else []
+        found = [query for query in queries if query is not None]
+        if reason is None and len(found) < len(draft.hops):
+            reason = NOT_FOUND
+        if reason is None:
+            task = self._built(draft, found, key, seed)
+            if all(check.passed for check in try_task(task, self._spec, Solution(task.gold, task.difficulty))):
+                self._seen.add(key)
+                return task
+            reason = GOLD_REJECTED
+        self.counts[reason] += 1
+        return None
+
+    def _fault(self, draft: Draft, key: str, environment: SearchEnvironment) -> str | None:
+        """Why a question is refused whatever its solution."""
         if key in self._seen:
-            return self._refuse(REPEATED)
+            return REPEATED
         if tells(draft.instruction, draft.answers):
-            return self._refuse(ANSWER_TOLD)
+            return ANSWER_TOLD
         if tells_words(draft.instruction, draft.hidden):
-            return self._refuse(NAME_TOLD)
-        queries = [_query(environment, hop.passage, hop.queries) for hop in draft.hops]
+            return NAME_TOLD
         if draft.method == "walk":
             self.counts[CHECKED_WALKS] += 1
             if top_hit_answers(environment, draft):
-                return self._refuse(TOP_HIT)
-        if None in queries:
-            return self._refuse(NOT_FOUND)
-        task = self._built(draft, [query for query in queries if query is not None], key, seed)
-        if not all(check.passed for check in try_task(task, self._spec, Solution(task.gold, task.difficulty))):
-            return self._refuse(GOLD_REJECTED)
-        self._seen.add(key)
-        return task
-
-    def _refuse(self, reason: str) -> None:
-        self.counts[reason] += 1
+                return TOP_HIT
+        return None
 
     def _built(self, draft: Draft, queries: Sequence[str], key: str, seed: int) -> Task:
         sources = [hop.passage for hop in draft.hops]

@@ -87,7 +87,8 @@ def draw_width(survey: Survey, depth: int, chance: random.Random) -> Draft | Non
     if len({*answers}) < depth:
         return None
     labels = _mask_labels(answers)
-    lines, hops = [], {}
+    lines: list[str] = []
+    hops: dict[str, Hop] = {}
     for place, answer in zip(chosen, answers, strict=True):
         line = _replaced(facts[place].text, {answer: labels[answer]})
         lines.append(f"- “{line}”")
@@ -104,7 +105,9 @@ def draw_walk(survey: Survey, depth: int, chance: random.Random) -> Draft | None
         return None
     title = chance.choice(titles)
     at = chance.choice(survey.titles[title])
-    path, via, visited = [], [], {survey.passages[at].document}
+    path: list[tuple[str | None, Sentence]] = []
+    via: list[str] = []
+    visited = {survey.passages[at].document}
     about: str | None = title
     for _ in range(depth - 1):
         edges = _edges(survey, at, via[-1] if via else None, visited)
