@@ -27,7 +27,7 @@ from agentmill.schemas.tables import Table, read_columns
 from agentmill.synthesis.environments.search.corpus import check_unchanged, read_source
 from agentmill.synthesis.generators.generator import TOO_FEW, GenerationError
 from agentmill.synthesis.generators.search_procedural.generator import FAMILY
-from agentmill.synthesis.generators.search_tasks.checks import tells, tells_words
+from agentmill.synthesis.generators.search_tasks.checks import shows_answer, shows_name
 from agentmill.synthesis.generators.search_tasks.generator import CHECKED_WALKS, TOP_HIT, CorpusTaskMaker, Wanted
 from agentmill.synthesis.generators.search_tasks.questions import LEAST_DEPTH, MOST_DEPTH, Method
 from agentmill.synthesis.policies.policy import PolicySettings
@@ -122,12 +122,14 @@ class CorpusTasks(Operator):
                 f"warning: {missing:,} tasks cannot be made: some corpora have fewer than {self.n} different ones of"
                 f" depth {list(self.depth)}; the dead letters tell how many each has"
             )
-        if unread := found.get("documents_not_surveyed"):
+        if unread := found.get("documents_not_read"):
             notes.append(
                 f"warning: questions are about a random part of each corpus; {unread:,.0f} documents are not in it"
             )
         if refused := found.get(KEPT_WORDING):
-            notes.append(f"warning: {refused:,.0f} tasks keep their wording: the model told an answer or a hidden name")
+            notes.append(
+                f"warning: {refused:,.0f} tasks keep their wording: the model shown an answer or a hidden name"
+            )
         return notes
 
     def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
@@ -180,9 +182,9 @@ class CorpusProposals(PolicyProposals):
         who = (self._policy.name, self._policy.model, self._policy.revision, self._settings.entry)
         given = [TextObservation(content=task.instruction, source="user")]
         seed = derive_seed("corpus_tasks", task.task_id)
-        words, _ = await words_of(self._metered(input_id), task.task_id, prompt("corpus_reword"), given, seed)
+        words, _ = await words_of(self._counting_policy(input_id), task.task_id, prompt("corpus_reword"), given, seed)
         text, answer, notes = words.content.strip(), task.goal["answer"], task.lineage.notes
-        if tells(text, answer if isinstance(answer, list) else [answer]) or tells_words(text, notes["hidden"]):
+        if shows_answer(text, answer if isinstance(answer, list) else [answer]) or shows_name(text, notes["hidden"]):
             return None
         notes = {**notes, "wording": task.instruction, "model": self._policy.model}
         return msgspec.structs.replace(

@@ -130,7 +130,7 @@ class PolicyProposals(Proposals):
         budget = self._budgets.pop(unit[0], None)
         return {} if budget is None else tokens_of(budget.usage)
 
-    def _metered(self, input_id: str) -> Policy:
+    def _counting_policy(self, input_id: str) -> Policy:
         """The policy, whose tokens are counted for a task until ``_tokens`` is asked."""
         assert self._policy is not None
         budget = self._budgets[input_id] = Budget(None, None)
@@ -169,7 +169,7 @@ class WrittenProposal(PolicyProposals):
         (input_id,), number = unit, int(unit.data)
         brief = self._brief(record, number)
         author = TaskAuthor(
-            self._metered(input_id),
+            self._counting_policy(input_id),
             TASK_FORMS.load(record.family),
             self._writing.plan_length,
             self._writing.repairs,

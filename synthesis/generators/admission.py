@@ -71,7 +71,7 @@ def admit_task(
     Family ``pddl``: ``syntax``, ``grounding``, ``solved_at_start``, ``unsolvable`` (proven), ``planner_limit`` (not
     solved within the limits). Every family: ``broken``, ``null_accepted``, ``gold_rejected`` and ``nondeterministic``
     by playing in the real environment. Families ``toolbox`` and ``codegym`` then: those of ``toolbox_admission`` and
-    ``codegym_admission``; family ``search``: ``answer_told``, by the instruction. A task's own gold is kept; otherwise
+    ``codegym_admission``; family ``search``: ``answer_shown``, by the instruction. A task's own gold is kept; otherwise
     it is the planner's or the expert's.
     """
     solution = Solution(task.gold, task.difficulty)

@@ -10,24 +10,24 @@ from agentmill.schemas.records.task import AdmissionCheck, Task
 from agentmill.synthesis.environments.search.environment import Goal
 from agentmill.synthesis.verifiers.answer_match import normalise_text
 
-ANSWER_TOLD = "answer_told"
+ANSWER_SHOWN = "answer_shown"
 
 
 def search_task_checks(task: Task) -> Iterator[AdmissionCheck]:
-    """The check ``answer_told`` of a task whose goal is known to be one."""
+    """The check ``answer_shown`` of a task whose goal is known to be one."""
     answers = [str(each) for each in msgspec.convert(task.goal, Goal).answers]
-    told = [answer for answer in answers if tells(task.instruction, [answer])]
-    detail = f"the instruction has the answer {told[0]!r}" if told else ""
-    yield AdmissionCheck(name=ANSWER_TOLD, passed=not told, detail=detail)
+    shown = [answer for answer in answers if shows_answer(task.instruction, [answer])]
+    detail = f"the instruction has the answer {shown[0]!r}" if shown else ""
+    yield AdmissionCheck(name=ANSWER_SHOWN, passed=not shown, detail=detail)
 
 
-def tells(text: str, answers: Sequence[str]) -> bool:
+def shows_answer(text: str, answers: Sequence[str]) -> bool:
     """Whether a text has one of the answers, compared without case, punctuation and articles."""
     words = f" {normalise_text(text)} "
     return any(f" {normalise_text(answer)} " in words for answer in answers)
 
 
-def tells_words(text: str, names: Sequence[str]) -> bool:
+def shows_name(text: str, names: Sequence[str]) -> bool:
     """Whether a text has a word, of four letters or more with a capital, of one of the names, or a whole name."""
     parts = [part for name in names for part in name.split() if len(part) > 3 and part[0].isupper()]
-    return tells(text, [*names, *parts])
+    return shows_answer(text, [*names, *parts])

@@ -20,18 +20,18 @@ from agentmill.synthesis.environments.search.environment import RESULTS, SEPARAT
 from agentmill.synthesis.environments.search.examples import solution
 from agentmill.synthesis.generators.generator import GenerationError, different_tasks, turns_of_plan
 from agentmill.synthesis.generators.pddl_tasks.difficulty import difficulty_of
-from agentmill.synthesis.generators.search_tasks.checks import ANSWER_TOLD, tells, tells_words
+from agentmill.synthesis.generators.search_tasks.checks import ANSWER_SHOWN, shows_answer, shows_name
+from agentmill.synthesis.generators.search_tasks.corpus_facts import CorpusFacts, corpus_facts
 from agentmill.synthesis.generators.search_tasks.questions import DRAWS, LEAST_DEPTH, Draft, Method
-from agentmill.synthesis.generators.search_tasks.survey import Survey, survey
 from agentmill.synthesis.generators.trial import Solution, try_task
 
 OPERATOR = "corpus_tasks"
 TRIES = 60
 """How often a question is drawn anew before it is given up."""
 
-NAME_TOLD, NOT_FOUND, TOP_HIT = "name_told", "not_found", "top_hit_answers"
+NAME_SHOWN, NOT_FOUND, TOP_HIT = "name_shown", "not_found", "top_hit_answers"
 GOLD_REJECTED, REPEATED = "gold_rejected", "repeated"
-"""Why drawn questions are refused, as ``ANSWER_TOLD``."""
+"""Why drawn questions are refused, as ``ANSWER_SHOWN``."""
 CHECKED_WALKS = "checked_walks"
 """How many walks came as far as the check of the first hit."""
 
@@ -49,7 +49,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CorpusTaskMaker:
-    """The tasks of one environment. ``counts`` holds documents surveyed and left out, and drawn questions refused."""
+    """The tasks of one environment. ``counts`` holds documents read and left out, and drawn questions refused."""
 
     def __init__(self, spec: EnvironmentSpec, wanted: Wanted, seed: int) -> None:
         self._spec = spec
@@ -62,11 +62,11 @@ class CorpusTaskMaker:
         """``n`` different tasks or failures; all fail alike where the corpus has changed or has nothing to ask for."""
         try:
             environment = make(self._spec)
-            found = survey(read_documents(Path(read_source(self._spec).path)), self._seed)
+            found = corpus_facts(read_documents(Path(read_source(self._spec).path)), self._seed)
         except (EnvError, UserError, ValueError) as error:
             yield from [GenerationError("broken_environment", str(error))] * n
             return
-        self.counts.update(documents=found.documents, documents_not_surveyed=found.unused)
+        self.counts.update(documents=found.documents, documents_not_read=found.unused)
         if not found.has_facts():
             detail = "the corpus holds no date, number, name or title that could be masked; give texts with such facts"
             yield from [GenerationError("nothing_to_mask", detail)] * n
@@ -79,7 +79,7 @@ class CorpusTaskMaker:
                 lambda number: self._task(found, environment, number), n, wanted, TRIES, "depth or method"
             )
 
-    def _task(self, found: Survey, environment: SearchEnvironment, number: int) -> Task | GenerationError:
+    def _task(self, found: CorpusFacts, environment: SearchEnvironment, number: int) -> Task | GenerationError:
         method = self._wanted.methods[number % len(self._wanted.methods)]
         seed = derive_seed(OPERATOR, self._spec.environment_id, self._seed, number)
         chance = random.Random(seed)
@@ -111,10 +111,10 @@ class CorpusTaskMaker:
         """Why a question is refused whatever its solution."""
         if key in self._seen:
             return REPEATED
-        if tells(draft.instruction, draft.answers):
-            return ANSWER_TOLD
-        if tells_words(draft.instruction, draft.hidden):
-            return NAME_TOLD
+        if shows_answer(draft.instruction, draft.answers):
+            return ANSWER_SHOWN
+        if shows_name(draft.instruction, draft.hidden):
+            return NAME_SHOWN
         if draft.method == "walk":
             self.counts[CHECKED_WALKS] += 1
             if top_hit_answers(environment, draft):
@@ -149,7 +149,7 @@ def top_hit_answers(environment: SearchEnvironment, draft: Draft) -> bool:
     """Whether the first passage that the bare instruction finds has the answers, so that no step between is needed."""
     hits = environment.index.search(draft.instruction, 1)
     found = environment.index.open(hits[0].id) if hits else None
-    return found is not None and all(tells(f"{found.title} {found.text}", [answer]) for answer in draft.answers)
+    return found is not None and all(shows_answer(f"{found.title} {found.text}", [answer]) for answer in draft.answers)
 
 
 def _query(environment: SearchEnvironment, passage: str, queries: Sequence[str]) -> str | None:

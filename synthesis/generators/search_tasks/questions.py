@@ -1,4 +1,4 @@
-"""Questions about a surveyed corpus, drawn by chance: ``mask``, ``walk`` and ``width``.
+"""Questions about a corpus, drawn by chance: ``mask``, ``walk`` and ``width``.
 
 ``mask`` hides details of a text (MaskSearch, arXiv:2505.20285). ``walk`` chains statements of several passages by names
 that are hidden (WebDancer, arXiv:2505.22648; TaskCraft, arXiv:2506.10055, calls it depth), ``width`` asks for several
@@ -15,7 +15,7 @@ from typing import Literal
 import msgspec
 
 from agentmill.synthesis.environments.search.environment import SEPARATOR
-from agentmill.synthesis.generators.search_tasks.survey import Sentence, Survey, plain_title
+from agentmill.synthesis.generators.search_tasks.corpus_facts import CorpusFacts, Sentence, plain_title
 
 Method = Literal["mask", "walk", "width"]
 LEAST_DEPTH: Mapping[Method, int] = {"mask": 1, "walk": 2, "width": 2}
@@ -45,12 +45,12 @@ class Draft(msgspec.Struct, frozen=True):
     hidden: tuple[str, ...] = ()
 
 
-Draw = Callable[[Survey, int, random.Random], Draft | None]
+Draw = Callable[[CorpusFacts, int, random.Random], Draft | None]
 
 
-def draw_mask(survey: Survey, depth: int, chance: random.Random) -> Draft | None:
+def draw_mask(facts: CorpusFacts, depth: int, chance: random.Random) -> Draft | None:
     """A text of a passage with ``depth`` details masked, and a rare name left by which to find it."""
-    sentences = chance.choice(survey.sentences)
+    sentences = chance.choice(facts.sentences)
     if not sentences:
         return None
     begin = chance.randrange(len(sentences))
@@ -59,11 +59,11 @@ def draw_mask(survey: Survey, depth: int, chance: random.Random) -> Draft | None
     if len(spans) < depth:
         return None
     masked = set(chance.sample(spans, depth))
-    passage = survey.passages[window[0].passage]
+    passage = facts.passages[window[0].passage]
     text = " ".join(sentence.text for sentence in window)
     answers = tuple(sorted(masked, key=lambda each: (text.index(each), each)))
     left = [name for name in (*spans, plain_title(passage.title)) if name not in masked and _has(text, name)]
-    if not any(survey.is_rare(name) or name in survey.titles for name in left):
+    if not any(facts.is_rare(name) or name in facts.titles for name in left):
         return None
     labels = _mask_labels(answers)
     cloze = _replaced(text, labels)
@@ -73,81 +73,81 @@ def draw_mask(survey: Survey, depth: int, chance: random.Random) -> Draft | None
     return Draft("mask", depth, instruction, answers, (hop,))
 
 
-def draw_width(survey: Survey, depth: int, chance: random.Random) -> Draft | None:
+def draw_width(facts: CorpusFacts, depth: int, chance: random.Random) -> Draft | None:
     """``depth`` statements of one document with a detail masked in each."""
-    titles = sorted(survey.titles)
+    titles = sorted(facts.titles)
     if not titles:
         return None
     title = chance.choice(titles)
-    facts = [each for number in survey.titles[title] for each in survey.sentences[number] if each.spans]
-    if len(facts) < depth:
+    stated = [each for number in facts.titles[title] for each in facts.sentences[number] if each.spans]
+    if len(stated) < depth:
         return None
-    chosen = sorted(chance.sample(range(len(facts)), depth))
-    answers = tuple(chance.choice(facts[place].spans).text for place in chosen)
+    chosen = sorted(chance.sample(range(len(stated)), depth))
+    answers = tuple(chance.choice(stated[place].spans).text for place in chosen)
     if len({*answers}) < depth:
         return None
     labels = _mask_labels(answers)
     lines: list[str] = []
     hops: dict[str, Hop] = {}
     for place, answer in zip(chosen, answers, strict=True):
-        line = _replaced(facts[place].text, {answer: labels[answer]})
+        line = _replaced(stated[place].text, {answer: labels[answer]})
         lines.append(f"- “{line}”")
-        passage = survey.passages[facts[place].passage]
+        passage = facts.passages[stated[place].passage]
         hops.setdefault(passage.id, Hop(passage.id, (title, f"{title} {_unlabelled(line)}")))
     asked = f"{_asked(list(labels.values()))} in these statements about {title}?{_order(depth)}"
     return Draft("width", depth, "\n".join([asked, *lines]), answers, tuple(hops.values()))
 
 
-def draw_walk(survey: Survey, depth: int, chance: random.Random) -> Draft | None:
+def draw_walk(facts: CorpusFacts, depth: int, chance: random.Random) -> Draft | None:
     """A chain of ``depth`` passages, each named in the one before by a name that the question hides."""
-    titles = sorted(survey.titles)
+    titles = sorted(facts.titles)
     if not titles:
         return None
     title = chance.choice(titles)
-    at = chance.choice(survey.titles[title])
+    at = chance.choice(facts.titles[title])
     path: list[tuple[str | None, Sentence]] = []
     via: list[str] = []
-    visited = {survey.passages[at].document}
+    visited = {facts.passages[at].document}
     about: str | None = title
     for _ in range(depth - 1):
-        edges = _edges(survey, at, via[-1] if via else None, visited)
+        edges = _edges(facts, at, via[-1] if via else None, visited)
         if not edges:
             return None
         sentence, name, at = chance.choice(edges)
         path.append((about, sentence))
         via.append(name)
-        visited.add(survey.passages[at].document)
-        about = name if name in survey.titles else None
-    facts = _about(survey, at, via[-1])
-    asked = [(sentence, span.text) for sentence in facts for span in sentence.spans if span.text not in {title, *via}]
+        visited.add(facts.passages[at].document)
+        about = name if name in facts.titles else None
+    stated = _about(facts, at, via[-1])
+    asked = [(sentence, span.text) for sentence in stated for span in sentence.spans if span.text not in {title, *via}]
     if not asked:
         return None
     sentence, answer = chance.choice(asked)
     path.append((about, sentence))
-    return _chained(survey, title, path, via, answer)
+    return _chained(facts, title, path, via, answer)
 
 
-def _edges(survey: Survey, at: int, name: str | None, visited: set[str]) -> list[tuple[Sentence, str, int]]:
+def _edges(facts: CorpusFacts, at: int, name: str | None, visited: set[str]) -> list[tuple[Sentence, str, int]]:
     """The ways on from a passage: a sentence of it, the name in it, and another passage that this leads to."""
     found = []
-    for sentence in survey.sentences[at] if name is None else _about(survey, at, name):
+    for sentence in facts.sentences[at] if name is None else _about(facts, at, name):
         for other in sentence.names():
             if other == name:
                 continue
-            places = survey.titles.get(other) or survey.named.get(other, ())
-            found += [(sentence, other, place) for place in places if survey.passages[place].document not in visited]
+            places = facts.leads_to(at, other)
+            found += [(sentence, other, place) for place in places if facts.passages[place].document not in visited]
     return found
 
 
-def _about(survey: Survey, at: int, name: str) -> Sequence[Sentence]:
+def _about(facts: CorpusFacts, at: int, name: str) -> Sequence[Sentence]:
     """The sentences of a passage that are about a name: all if it is the title, else those that have the name."""
-    if at in survey.titles.get(name, ()):
-        return survey.sentences[at]
-    return [sentence for sentence in survey.sentences[at] if _has(sentence.text, name)]
+    if at in facts.titles.get(name, ()):
+        return facts.sentences[at]
+    return [sentence for sentence in facts.sentences[at] if _has(sentence.text, name)]
 
 
 def _chained(
-    survey: Survey, title: str, path: Sequence[tuple[str | None, Sentence]], via: Sequence[str], answer: str
+    facts: CorpusFacts, title: str, path: Sequence[tuple[str | None, Sentence]], via: Sequence[str], answer: str
 ) -> Draft:
     labels = {name: f"[{letter}]" for name, letter in zip(via, _LETTERS, strict=False)}
     lines, hops = [], []
@@ -156,7 +156,7 @@ def _chained(
         text = _replaced(sentence.text, {**labels, answer: "[MASK]"} if last else labels)
         subject = "" if about is None else f"About {labels.get(about, about)}: "
         lines.append(f"- {subject}“{text}”")
-        passage = survey.passages[sentence.passage]
+        passage = facts.passages[sentence.passage]
         hops.append(Hop(passage.id, (name, f"{name} {passage.title}", f"{name} {_unlabelled(text)}")))
     asked = "What belongs in the place of [MASK]? Each letter in brackets hides one name."
     return Draft("walk", len(path), "\n".join([asked, *lines]), (answer,), tuple(hops), tuple(via))

@@ -27,7 +27,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def corpus(tmp_path: Path) -> Path:
     path = invented(tmp_path)
-    run(tmp_path, "spec_env", "worlds", family="search", corpus=str(path))
+    run(tmp_path, "spec_env", "environments", family="search", corpus=str(path))
     return path
 
 
@@ -36,12 +36,12 @@ def tasks_of(folder: Path) -> list[Task]:
 
 
 def test_tasks_are_made_admitted_and_solved_by_the_expert(tmp_path: Path, corpus: Path) -> None:
-    manifest = run(tmp_path, "corpus_tasks", "tasks", of="worlds", n=9, held_out=0.34)
+    manifest = run(tmp_path, "corpus_tasks", "tasks", of="environments", n=9, held_out=0.34)
     assert (manifest.counts.read, manifest.counts.written) == (9, 9)
     assert manifest.metrics["documents"] == 120
     assert sorted(str(task.split) for task in tasks_of(tmp_path / "tasks")) == ["held_out_tasks"] * 3 + ["train"] * 6
-    assert run(tmp_path, "admit", "admitted", of="tasks", environments="worlds").counts.written == 9
-    run(tmp_path, "expert", "played", {"actor": model()}, policy="p", tasks="admitted", environments="worlds")
+    assert run(tmp_path, "admit", "admitted", of="tasks", environments="environments").counts.written == 9
+    run(tmp_path, "expert", "played", {"actor": model()}, policy="p", tasks="admitted", environments="environments")
     run(
         tmp_path,
         "answer_match",
@@ -57,31 +57,33 @@ def test_tasks_are_made_admitted_and_solved_by_the_expert(tmp_path: Path, corpus
 
 
 def test_method_depth_see_and_seed_have_their_effect(tmp_path: Path, corpus: Path) -> None:
-    run(tmp_path, "corpus_tasks", "walks", of="worlds", n=4, method="walk", depth=[3, 3], see=True)
+    run(tmp_path, "corpus_tasks", "walks", of="environments", n=4, method="walk", depth=[3, 3], see=True)
     tasks = tasks_of(tmp_path / "walks")
     assert {(len(task.gold or ()), len(task.goal["seen"]), *task.skills) for task in tasks} == {(7, 3, "walk")}
-    run(tmp_path, "corpus_tasks", "others", of="worlds", n=4, method="walk", depth=[3, 3], see=True, seed=SEED + 1)
+    run(
+        tmp_path, "corpus_tasks", "others", of="environments", n=4, method="walk", depth=[3, 3], see=True, seed=SEED + 1
+    )
     assert {task.instruction for task in tasks_of(tmp_path / "others")}.isdisjoint(task.instruction for task in tasks)
 
 
 def test_a_model_words_the_questions_anew(tmp_path: Path, corpus: Path) -> None:
     writer = {"generator": model("scripted", turns=["Which detail is wanted of them?"])}
-    manifest = run(tmp_path, "corpus_tasks", "tasks", writer, of="worlds", n=4, policy="writer")
+    manifest = run(tmp_path, "corpus_tasks", "tasks", writer, of="environments", n=4, policy="writer")
     assert manifest.metrics["reworded"] == 4
     assert "rewordings_refused" not in manifest.metrics
     tasks = tasks_of(tmp_path / "tasks")
     assert {task.instruction for task in tasks} == {"Which detail is wanted of them?"}
     assert all("[MASK" in task.lineage.notes["wording"] for task in tasks if task.lineage is not None)
-    run(tmp_path, "corpus_tasks", "plain", of="worlds", n=4)
+    run(tmp_path, "corpus_tasks", "plain", of="environments", n=4)
     assert {task.task_id for task in tasks_of(tmp_path / "plain")}.isdisjoint(task.task_id for task in tasks)
 
 
 def test_a_wording_that_tells_the_answer_is_not_taken(tmp_path: Path) -> None:
     path = write_jsonl(tmp_path / "corpus.jsonl", [Document("ada", "Ada Vries", "Ada Vries went home in 1931.")])
-    run(tmp_path, "spec_env", "worlds", family="search", corpus=str(path))
+    run(tmp_path, "spec_env", "environments", family="search", corpus=str(path))
     writer = {"generator": model("scripted", turns=["Was it in 1931?"])}
     step = job(
-        tmp_path, "corpus_tasks", "tasks", writer, of="worlds", n=1, method="mask", depth=[1, 1], policy="writer"
+        tmp_path, "corpus_tasks", "tasks", writer, of="environments", n=1, method="mask", depth=[1, 1], policy="writer"
     )
     manifest = step.run()
     assert manifest.metrics["rewordings_refused"] == 1
@@ -92,8 +94,8 @@ def test_a_wording_that_tells_the_answer_is_not_taken(tmp_path: Path) -> None:
 
 def test_what_cannot_be_made_is_dropped_and_noted(tmp_path: Path) -> None:
     path = write_jsonl(tmp_path / "corpus.jsonl", [Document("ada", "Ada Vries", "Ada Vries went home in 1931.")])
-    run(tmp_path, "spec_env", "worlds", family="search", corpus=str(path))
-    step = job(tmp_path, "corpus_tasks", "tasks", of="worlds", n=5, method="mask", depth=[1, 1])
+    run(tmp_path, "spec_env", "environments", family="search", corpus=str(path))
+    step = job(tmp_path, "corpus_tasks", "tasks", of="environments", n=5, method="mask", depth=[1, 1])
     manifest = step.run()
     assert (manifest.counts.written, manifest.counts.dropped) == (1, 4)
     assert {letter.reason for letter in dropped_of(tmp_path / "tasks")} == {"too_few_tasks"}
@@ -102,19 +104,19 @@ def test_what_cannot_be_made_is_dropped_and_noted(tmp_path: Path) -> None:
 
 def test_a_corpus_without_names_is_dropped_with_the_reason(tmp_path: Path) -> None:
     path = write_jsonl(tmp_path / "corpus.jsonl", [Document("a", "otters", "otters swim in the water all day long.")])
-    run(tmp_path, "spec_env", "worlds", family="search", corpus=str(path))
-    run(tmp_path, "corpus_tasks", "tasks", of="worlds", n=2)
+    run(tmp_path, "spec_env", "environments", family="search", corpus=str(path))
+    run(tmp_path, "corpus_tasks", "tasks", of="environments", n=2)
     assert [letter.reason for letter in dropped_of(tmp_path / "tasks")] == ["nothing_to_mask"] * 2
 
 
 def test_the_share_of_walks_that_the_first_hit_answers_is_noted(tmp_path: Path, corpus: Path) -> None:
-    step = job(tmp_path, "corpus_tasks", "walks", of="worlds", n=6, method="walk")
+    step = job(tmp_path, "corpus_tasks", "walks", of="environments", n=6, method="walk")
     (note,) = step.parameters.notes(step.run())
     assert note.startswith("0 of 6 drawn walks (0%) were left out")
 
 
 def test_corpora_and_families_are_looked_at_before_the_step(tmp_path: Path, corpus: Path) -> None:
-    checked = job(tmp_path, "corpus_tasks", "tasks", of="worlds")
+    checked = job(tmp_path, "corpus_tasks", "tasks", of="environments")
     checked.parameters.check_inputs(checked.inputs)
     corpus.write_bytes(corpus.read_bytes() + b"\n")
     with user_error("file-changed", "has changed"):
@@ -144,11 +146,11 @@ def test_corpora_and_families_are_looked_at_before_the_step(tmp_path: Path, corp
 )
 def test_parameters_that_do_not_go_together(parameters: dict[str, Any], words: str) -> None:
     with user_error("rule-broken", words):
-        stage("corpus_tasks", of="worlds", **parameters)
+        stage("corpus_tasks", of="environments", **parameters)
 
 
 def test_bounds_hold_the_tasks_in_their_splits() -> None:
-    step = stage("corpus_tasks", of="worlds", n=10, depth=[1, 3], held_out=0.1)
+    step = stage("corpus_tasks", of="environments", n=10, depth=[1, 3], held_out=0.1)
     assert isinstance(step, CorpusTasks)
     rows = step.bounds({"of": Rows(n=2, splits={"train": 1, "held_out": 1})}, {}).rows
     assert (rows.n, rows.plan) == (20, 7)

@@ -11,7 +11,7 @@ from agentmill.synthesis.environments.search.corpus import Document
 from agentmill.synthesis.environments.search.index import open_index
 from agentmill.synthesis.generators.admission import admit_task, rejection
 from agentmill.synthesis.generators.generator import TOO_FEW
-from agentmill.synthesis.generators.search_tasks.checks import tells, tells_words
+from agentmill.synthesis.generators.search_tasks.checks import shows_answer, shows_name
 from agentmill.synthesis.generators.search_tasks.generator import CHECKED_WALKS, TOP_HIT, CorpusTaskMaker, Wanted
 from agentmill.synthesis.generators.search_tasks.questions import Method
 from tests.synthesis.environments.search.corpora import invented, spec_of, write_jsonl
@@ -40,8 +40,8 @@ def test_tasks_differ_are_admitted_and_tell_no_answer(method: Method, tmp_path: 
         notes, answer = task.lineage.notes, task.goal["answer"]
         report, _, _ = admit_task(task, spec)
         assert rejection(report) is None
-        assert not tells(task.instruction, answer if isinstance(answer, list) else [answer])
-        assert not tells_words(task.instruction, notes["hidden"])
+        assert not shows_answer(task.instruction, answer if isinstance(answer, list) else [answer])
+        assert not shows_name(task.instruction, notes["hidden"])
         assert len(task.gold or ()) == 2 * len(notes["sources"]) + 1
         assert all(source not in task.instruction for source in notes["sources"] if "-" in source)
     depths = {task.lineage.notes["depth"] for task in tasks if task.lineage is not None}
@@ -116,14 +116,14 @@ def test_a_changed_corpus_fails_every_task(tmp_path: Path) -> None:
 def test_admission_refuses_a_question_that_has_its_answer(tmp_path: Path) -> None:
     path = invented(tmp_path)
     (task,) = made(path, 1, methods=["mask"], depth=[1, 1])
-    told = msgspec.structs.replace(task, instruction=f"{task.instruction} It is {task.goal['answer']}.")
-    failed = rejection(admit_task(told, spec_of(path))[0])
+    shown = msgspec.structs.replace(task, instruction=f"{task.instruction} It is {task.goal['answer']}.")
+    failed = rejection(admit_task(shown, spec_of(path))[0])
     assert failed is not None
-    assert failed.name == "answer_told"
+    assert failed.name == "answer_shown"
 
 
 def test_words_of_names_are_found_in_any_case() -> None:
-    assert tells("It has 12,400 roads.", ["12400"])
-    assert not tells("It has 12,400 roads.", ["400"])
-    assert tells_words("the VRIES family", ["Ada Vries"])
-    assert not tells_words("Ada of the family", ["Ada Vries"])
+    assert shows_answer("It has 12,400 roads.", ["12400"])
+    assert not shows_answer("It has 12,400 roads.", ["400"])
+    assert shows_name("the VRIES family", ["Ada Vries"])
+    assert not shows_name("Ada of the family", ["Ada Vries"])

@@ -1,7 +1,7 @@
 """What a corpus holds that can be asked for: sentences, the dates, numbers and names in them, and shared names.
 
 By rules, so that the same corpus gives the same facts. Of a corpus larger than ``MOST_CHARACTERS`` a random part is
-surveyed.
+read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from agentmill.synthesis.environments.search.environment import SEPARATOR
 MOST_CHARACTERS = 40_000_000
 """Text that is held in memory."""
 RARE = 5
-"""A name in no more passages than this tells which of them is meant."""
+"""A name in no more passages than this leads from one to the others."""
 SENTENCE_CHARACTERS = (25, 400)
 """Shorter sentences say too little, longer ones are lists or badly cut."""
 
@@ -55,7 +55,7 @@ class Span(msgspec.Struct, frozen=True):
 
 
 class Sentence(msgspec.Struct, frozen=True):
-    """A sentence of the passage with that number in its survey."""
+    """A sentence of the passage with that number in ``CorpusFacts.passages``."""
 
     passage: int
     text: str
@@ -66,16 +66,17 @@ class Sentence(msgspec.Struct, frozen=True):
         return [span.text for span in self.spans if span.kind in ("name", "title")]
 
 
-class Survey(msgspec.Struct, frozen=True):
+class CorpusFacts(msgspec.Struct, frozen=True):
     """Passages with their sentences; ``named`` says in which passages a name is, of rare names only.
 
-    ``titles`` are the passages of the document with a title that no other has; ``unused`` counts documents that were
-    left out.
+    ``titles`` are the passages of the document with a title that no other has, ``shared_titles`` those of the documents
+    with a title that several have; ``unused`` counts documents that were left out.
     """
 
     passages: Sequence[Passage]
     sentences: Sequence[Sequence[Sentence]]
     titles: Mapping[str, Sequence[int]]
+    shared_titles: Mapping[str, Sequence[int]]
     named: Mapping[str, Sequence[int]]
     documents: int
     unused: int
@@ -84,12 +85,21 @@ class Survey(msgspec.Struct, frozen=True):
         """Whether a name, or the title of a document, is in few passages."""
         return name in self.named
 
+    def leads_to(self, at: int, name: str) -> Sequence[int]:
+        """The passages that a name in passage ``at`` leads to: of its document, the linked one if several have it as
+        their title, or else those that have the name too."""
+        if name in self.titles:
+            return self.titles[name]
+        links = self.passages[at].links
+        linked = [place for place in self.shared_titles.get(name, ()) if self.passages[place].document in links]
+        return linked or self.named.get(name, ())
+
     def has_facts(self) -> bool:
         """Whether anything can be asked for."""
         return any(sentence.spans for sentences in self.sentences for sentence in sentences)
 
 
-def survey(documents: Iterable[Document], seed: int, most: int = MOST_CHARACTERS) -> Survey:
+def corpus_facts(documents: Iterable[Document], seed: int, most: int = MOST_CHARACTERS) -> CorpusFacts:
     """The facts of a corpus; beyond ``most`` characters, those of the documents that ``seed`` draws."""
     kept, unused = _drawn(documents, seed, most)
     passages = [passage for document in kept for passage in passages_of(document)]
@@ -99,8 +109,9 @@ def survey(documents: Iterable[Document], seed: int, most: int = MOST_CHARACTERS
         name = plain_title(passage.title)
         titles[name].append(number)
         owners[name].add(passage.document)
-    # A title that two documents have names neither of them.
+    # A title that two documents have names neither of them, unless a link does.
     unique = {name: places for name, places in titles.items() if len(owners[name]) == 1 and _is_name(name)}
+    shared = {name: places for name, places in titles.items() if len(owners[name]) > 1}
     first_words: dict[str, list[str]] = defaultdict(list)
     for name in sorted(unique, key=lambda each: (-len(each), each)):
         first_words[_WORD.findall(name)[0]].append(name)
@@ -111,7 +122,7 @@ def survey(documents: Iterable[Document], seed: int, most: int = MOST_CHARACTERS
             if len(named[name]) <= RARE:
                 named[name].append(number)
     rare = {name: places for name, places in named.items() if len(places) <= RARE}
-    return Survey(passages, sentences, unique, rare, len(kept), unused)
+    return CorpusFacts(passages, sentences, unique, shared, rare, len(kept), unused)
 
 
 def plain_title(title: str) -> str:

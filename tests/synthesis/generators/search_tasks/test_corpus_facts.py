@@ -4,12 +4,12 @@ import pytest
 
 from agentmill.synthesis.environments.search.corpus import Document
 from agentmill.synthesis.environments.search.invented import invented_articles
-from agentmill.synthesis.generators.search_tasks.survey import RARE, survey
+from agentmill.synthesis.generators.search_tasks.corpus_facts import RARE, corpus_facts
 
 
 def spans_of(text: str, *titles: str) -> list[tuple[str, str]]:
     documents = [Document("d", "The text", text), *(Document(title, title, "Nothing here to ask.") for title in titles)]
-    return [(span.kind, span.text) for sentence in survey(documents, 0).sentences[0] for span in sentence.spans]
+    return [(span.kind, span.text) for sentence in corpus_facts(documents, 0).sentences[0] for span in sentence.spans]
 
 
 @pytest.mark.parametrize(
@@ -39,22 +39,22 @@ def test_titles_of_other_documents_are_found_whole() -> None:
 
 
 def test_a_title_that_two_documents_have_names_neither() -> None:
-    found = survey([Document(name, "Tamsel", "A river, long and slow and cold.") for name in "ab"], 0)
+    found = corpus_facts([Document(name, "Tamsel", "A river, long and slow and cold.") for name in "ab"], 0)
     assert found.titles == {}
 
 
 def test_names_in_many_passages_are_not_rare() -> None:
     documents = [Document(str(n), f"T{n}", f"The poet Ada Vries met Bo Kerr{n} at home.") for n in range(RARE + 1)]
-    found = survey(documents, 0)
+    found = corpus_facts(documents, 0)
     assert not found.is_rare("Ada Vries")
     assert found.named["Bo Kerr2"] == [2]
 
 
 def test_no_more_text_than_the_bound_is_held_the_same_in_any_order() -> None:
     articles = invented_articles(100)
-    found = survey(articles, 1, most=4_000)
+    found = corpus_facts(articles, 1, most=4_000)
     assert sum(len(passage.text) for passage in found.passages) <= 4_000
     assert found.documents + found.unused == 100
-    backwards = survey(articles[::-1], 1, most=4_000)
+    backwards = corpus_facts(articles[::-1], 1, most=4_000)
     assert {passage.id for passage in backwards.passages} == {passage.id for passage in found.passages}
-    assert {each.id for each in survey(articles, 2, most=4_000).passages} != {each.id for each in found.passages}
+    assert {each.id for each in corpus_facts(articles, 2, most=4_000).passages} != {each.id for each in found.passages}
