@@ -134,7 +134,7 @@ class CorpusTasks(Operator):
 
     def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
         """The proposals."""
-        numbers = numbers_of(inputs["of"], self.n, self.held_out, self._seed(context))
+        numbers = numbers_of(inputs, self.n, self.held_out, self._seed(context))
         settings = context.models["generator"].settings({}) if self.policy else None
         wanted = Wanted(methods=tuple(self.method), depth=self.depth, see=self.see)
         return CorpusProposals(numbers, wanted, settings, self.window)

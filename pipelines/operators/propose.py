@@ -201,7 +201,7 @@ class Propose(FilterParameters):
     def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
         """The proposals."""
         seed = self._seed(context)
-        numbers = numbers_of(inputs["of"], self.n, self.held_out, seed)
+        numbers = numbers_of(inputs, self.n, self.held_out, seed)
         if self.backend == "procedural":
             return Proposal(numbers, self.plan_length)
         tables = tables_of(inputs, "seeds")
@@ -232,10 +232,10 @@ def proposed_rows(read: Rows, n: int, held_out: float, plan: int) -> Rows:
     return Rows(n=total, splits=splits, turns=turns_of_plan(plan), plan=plan)
 
 
-def numbers_of(tables: Sequence[Table], n: int, held_out: float, seed: int) -> Numbers:
-    """The numbers of ``n`` tasks for each environment of ``tables``."""
+def numbers_of(inputs: Inputs, n: int, held_out: float, seed: int) -> Numbers:
+    """The numbers of ``n`` tasks for each environment of the tables of ``of``."""
     # Tasks are numbered across environments, so that a share of less than one task per environment is not lost.
-    ids = train_environments(tables) if held_out else []
+    ids = train_environments(inputs["of"]) if held_out else []
     first = {environment_id: place * n for place, environment_id in enumerate(ids)}
     return Numbers(n=n, held_out=held_out, seed=seed, first=first)
 
