@@ -29,6 +29,7 @@ PASSAGE_CHARACTERS = 1_200
 MOST_CHARACTERS = 20_000_000
 """Of one document, or one line of JSON."""
 BATCH_ROWS = 256
+MOST_ID_CHARACTERS = 500
 
 SENTENCE_END = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[\"'(\[]?[A-ZÀ-Þ0-9])")
 _MARKDOWN_LINK = re.compile(r"\[([^\]]+)\]\(([^)\s#]+)[^)]*\)")
@@ -134,30 +135,49 @@ def read_documents(path: Path) -> Generator[Document, None, None]:
     Raises ``UserError`` for files that cannot be read as text, an id that two documents have, and a corpus without
     text.
     """
-    files = corpus_files(path)
-    if path.is_dir():
-        found: Iterator[Document] = (_from_file(file, path) for file in files)
-    else:
-        found = _from_jsonl(path) if path.suffix == ".jsonl" else _from_parquet(path)
-    # Hashes and not ids: an id may be long.
-    seen: set[int] = set()
-    used = 0
-    for document in found:
-        key = hash(document.id)
-        if key in seen:
-            raise UserError(
-                f"the corpus {path} has two documents with the id {document.id!r}\nrename one of them",
-                ErrorCode.RECORD_TWICE,
-            )
-        seen.add(key)
+    read = used = 0
+    for document in _every_document(path):
+        read += 1
         if document.text.strip():
             used += 1
             yield document
     if not used:
         raise UserError(
-            f"the corpus {path} is empty: none of its {len(seen):,} documents holds text\nname another corpus",
+            f"the corpus {path} is empty: none of its {read:,} documents holds text\nname another corpus",
             ErrorCode.NO_RECORDS,
         )
+
+
+def contents(path: Path) -> dict[str, int]:
+    """How many documents are used, how many have no text, and how many files of a folder are of other kinds.
+
+    Raises ``UserError`` as ``read_documents``.
+    """
+    used = sum(1 for _ in read_documents(path))
+    empty = sum(not document.text.strip() for document in _every_document(path))
+    files = sum(file.is_file() for file in path.rglob("*")) - len(corpus_files(path)) if path.is_dir() else 0
+    return {"documents": used, "documents_without_text": empty, "files_ignored": files}
+
+
+def _every_document(path: Path) -> Iterator[Document]:
+    """Raises ``UserError`` for an id that two documents have."""
+    if path.is_dir():
+        found: Iterator[Document] = (_from_file(file, path) for file in corpus_files(path))
+    else:
+        corpus_files(path)  # of a kind that is read
+        found = _from_jsonl(path) if path.suffix == ".jsonl" else _from_parquet(path)
+    # Hashes and not ids: an id may be long.
+    seen: set[int] = set()
+    for document in found:
+        if hash(document.id) in seen:
+            raise id_twice(path, document.id)
+        seen.add(hash(document.id))
+        yield document
+
+
+def id_twice(path: Path, name: str) -> UserError:
+    """The error for an id that two documents or passages have."""
+    return UserError(f"the corpus {path} has the id {name!r} twice\nrename one of the two", ErrorCode.RECORD_TWICE)
 
 
 def passages_of(document: Document) -> list[Passage]:
@@ -264,7 +284,13 @@ def _document(read: Any, given: Any, where: str) -> Document:
             ErrorCode.LINE_MALFORMED,
         ) from None
     name = str(row.id)
-    return Document(name, row.title or name, row.text, [str(link) for link in row.links or ()])
+    if not 0 < len(name.strip()) <= MOST_ID_CHARACTERS:
+        raise UserError(
+            f"{where}: the id {name[:40]!r} has {len(name):,} characters; expected 1 to {MOST_ID_CHARACTERS}\n"
+            "give the document a shorter id, and its name as `title`",
+            ErrorCode.LINE_MALFORMED,
+        )
+    return Document(name, " ".join((row.title or name).split()), row.text, [str(link) for link in row.links or ()])
 
 
 def _not_text(file: Path) -> UserError:

@@ -236,7 +236,7 @@ class SearchEnvironment:
         return "\n".join(lines), self._having_seen([hit.id for hit in hits])
 
     def _open(self, name: str) -> tuple[str, State]:
-        found = self.index.open(name.strip().strip("[]"))
+        found = self.index.open(name) or self.index.open(name.strip().strip("[]"))
         if found is None:
             raise Unfit(f"There is no passage {name[:80]!r}. Search first, and open an id that it shows.")
         part = "" if found.parts == 1 else f" (part {found.number} of {found.parts} of {found.document})"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
@@ -17,7 +18,13 @@ import tantivy
 from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.models import cache_folder
-from agentmill.synthesis.environments.search.corpus import check_unchanged, passages_of, read_documents
+from agentmill.synthesis.environments.search.corpus import (
+    Passage,
+    check_unchanged,
+    id_twice,
+    passages_of,
+    read_documents,
+)
 
 FORMAT = 1
 """Counts up whenever the same corpus would be indexed otherwise, so that an older index is not taken for it."""
@@ -153,16 +160,28 @@ def _write(path: Path, folder: Path) -> None:
     index.register_tokenizer(_ANALYZER, _analyzer())
     # One thread, so that passages are written in the order of the corpus.
     writer = index.writer(heap_size=HEAP_BYTES, num_threads=1)
-    place = 0
+    try:
+        for place, (passage, number, parts) in enumerate(_every_passage(path)):
+            fields = {"id": passage.id, "title": passage.title, "text": passage.text, "document": passage.document}
+            numbers = {"number": number, "parts": parts, "place": place}
+            writer.add_document(tantivy.Document.from_dict({**fields, **numbers}, schema))
+        writer.commit()
+    finally:
+        # Its threads write into the folder until they end, also when the folder is to be removed.
+        writer.wait_merging_threads()
+
+
+def _every_passage(path: Path) -> Iterator[tuple[Passage, int, int]]:
+    """Each passage with its number in its document, and how many that has. Raises ``UserError``."""
+    ids = set[int]()
     for document in read_documents(path):
         passages = passages_of(document)
         for number, passage in enumerate(passages, 1):
-            fields = {"id": passage.id, "title": passage.title, "text": passage.text, "document": passage.document}
-            numbers = {"number": number, "parts": len(passages), "place": place}
-            writer.add_document(tantivy.Document.from_dict({**fields, **numbers}, schema))
-            place += 1
-    writer.commit()
-    writer.wait_merging_threads()
+            # The second passage of the document ``a`` has the id that a document ``a#2`` would have.
+            if hash(passage.id) in ids:
+                raise id_twice(path, passage.id)
+            ids.add(hash(passage.id))
+            yield passage, number, len(passages)
 
 
 def _schema() -> tantivy.Schema:

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
+from agentmill.schemas.error_codes import ErrorCode
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.records.task import EnvironmentSpec, Inspiration
-from agentmill.synthesis.environments.search.corpus import corpus_digest, read_documents, source_of
+from agentmill.synthesis.environments.search.corpus import contents, corpus_digest, read_documents, source_of
 from agentmill.synthesis.generators.generator import GenerationError
 from agentmill.synthesis.generators.procedural import proposal
 
@@ -18,14 +19,21 @@ FAMILY = "search"
 def corpora(paths: Sequence[str]) -> list[Inspiration]:
     """Each corpus as what its environment is made from: the digest of the corpus, and its path as the text.
 
-    Raises ``UserError`` for one that is missing, of another kind, or whose first document cannot be read.
+    Raises ``UserError`` for one that is missing, of another kind, or whose first document cannot be
+    read, and for two that hold the same.
     """
-    found = []
+    found: dict[str, Inspiration] = {}
     for path in map(Path, paths):
-        found.append(Inspiration(inspiration_id=corpus_digest(path), text=str(path.resolve()), source=path.name))
+        corpus = corpus_digest(path)
+        if corpus in found:
+            raise UserError(
+                f"the corpora {found[corpus].source} and {path.name} hold the same\nleave one of them out",
+                ErrorCode.GIVEN_TWICE,
+            )
+        found[corpus] = Inspiration(inspiration_id=corpus, text=str(path.resolve()), source=path.name)
         with closing(read_documents(path)) as documents:
             next(documents)
-    return found
+    return list(found.values())
 
 
 class SearchGenerator:
@@ -35,7 +43,7 @@ class SearchGenerator:
         """The environment. Raises ``GenerationError`` for a corpus that has changed, or that cannot be read whole."""
         path = Path(inspiration.text)
         try:
-            documents = sum(1 for _ in read_documents(path))
+            found = contents(path)
             unchanged = corpus_digest(path) == inspiration.inspiration_id
         except UserError as error:
             raise GenerationError("broken_corpus", str(error)) from error
@@ -45,7 +53,7 @@ class SearchGenerator:
             FAMILY,
             inspiration,
             seed,
-            {"documents": documents},
+            {**found},
             name=path.stem,
             source=source_of(path, inspiration.inspiration_id),
             structure_digest=inspiration.inspiration_id,

@@ -225,3 +225,9 @@ def test_a_corpus_with_an_id_twice_is_dropped_with_the_id(tmp_path: Path) -> Non
     (letter,) = dropped_of(tmp_path / "worlds")
     assert letter.reason == "broken_corpus"
     assert "'otters'" in letter.detail
+
+
+def test_corpora_that_hold_the_same_are_refused(tmp_path: Path) -> None:
+    paths = [str(write_jsonl(tmp_path / name, [OTTERS])) for name in ("one.jsonl", "two.jsonl")]
+    with user_error("given-twice", "one.jsonl and two.jsonl"):
+        run(tmp_path, "spec_env", "worlds", family="search", corpus=paths)

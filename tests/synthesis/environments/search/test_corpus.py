@@ -10,6 +10,7 @@ from agentmill.synthesis.environments.search.corpus import (
     PASSAGE_CHARACTERS,
     Document,
     check_unchanged,
+    contents,
     corpus_digest,
     passages_of,
     read_documents,
@@ -74,6 +75,7 @@ def test_passages_are_bounded_and_lose_no_word() -> None:
         ("corpus.jsonl", b'{"id": "a"}\n', "line-malformed", "line 1"),
         ("corpus.jsonl", b'{"id": "a", "text": "\xff"}\n', "line-malformed", "line 1"),
         ("corpus.jsonl", b"\n", "no-records", "empty"),
+        ("corpus.jsonl", b'{"id": "", "text": "A."}\n', "line-malformed", "expected 1 to 500"),
         ("corpus.parquet", b"no table", "not-readable", "corpus.parquet"),
         ("corpus.csv", b"id,text\n", "file-kind-unknown", ".csv"),
     ],
@@ -105,3 +107,12 @@ def test_a_table_without_texts(tmp_path: Path) -> None:
     pq.write_table(pa.table({"id": ["a"], "body": ["A."]}), tmp_path / "corpus.parquet")
     with user_error("column-missing", "`text`", "id, body"):
         list(read_documents(tmp_path / "corpus.parquet"))
+
+
+def test_what_is_left_out_of_a_corpus_is_counted(tmp_path: Path) -> None:
+    (tmp_path / "otters.txt").write_text("Otters swim.")
+    (tmp_path / "blank.txt").write_text(" \n")
+    (tmp_path / "picture.png").write_bytes(b"\x89PNG")
+    assert contents(tmp_path) == {"documents": 1, "documents_without_text": 1, "files_ignored": 1}
+    lines = write_jsonl(tmp_path / "corpus.jsonl", [OTTERS, Document("blank", "Blank", "")])
+    assert contents(lines) == {"documents": 1, "documents_without_text": 1, "files_ignored": 0}

@@ -99,3 +99,10 @@ def test_a_cache_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("AGENTMILL_CACHE", str(tmp_path / "file"))
     with user_error("not-writable", "AGENTMILL_CACHE"):
         opened(write_jsonl(tmp_path / "corpus.jsonl", [OTTERS]))
+
+
+def test_a_passage_with_the_id_of_another_document_is_refused(tmp_path: Path) -> None:
+    long = Document("a", "Long", "\n\n".join("word " * 200 for _ in range(3)))
+    with user_error("record-twice", "'a#2'"):
+        opened(write_jsonl(tmp_path / "corpus.jsonl", [long, Document("a#2", "Other", "Something else.")]))
+    assert list(cache_folder("corpora").iterdir()) == []
