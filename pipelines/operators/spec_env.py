@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 from pydantic import Field, field_validator, model_validator
 
 from agentmill.pipelines.engine.operation import AnyOperation, AsyncOperation, Blamed, Result, Unit, identity
 from agentmill.pipelines.operators.bounds import Bounds, Rows, asked_of
-from agentmill.pipelines.operators.operator import Inputs, Operator, StepContext
+from agentmill.pipelines.operators.operator import Inputs, Operator, StepContext, TableNames
 from agentmill.pipelines.operators.splits import check_held_out, falls_in
 from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.schemas.errors import UserError, near_match
@@ -21,6 +21,8 @@ from agentmill.schemas.records.task import EnvironmentSpec, Inspiration
 from agentmill.synthesis.generators import ENVIRONMENT_GENERATORS
 from agentmill.synthesis.generators.generator import EnvironmentGenerator
 from agentmill.synthesis.generators.inspirations import built_in, read_inspirations
+from agentmill.synthesis.generators.search_procedural.generator import FAMILY as SEARCH
+from agentmill.synthesis.generators.search_procedural.generator import corpora
 from agentmill.synthesis.policies import make_policy
 from agentmill.synthesis.policies.policy import Policy, PolicySettings, exhausted
 
@@ -43,6 +45,9 @@ class SpecEnv(Operator):
     n: int = Field(default=24, ge=1, description="how many are proposed")
     held_out: float = Field(default=0.0, ge=0, lt=1, description="share set aside, to be unseen in training")
     inspiration: str | None = Field(default=None, description="a .jsonl or text file; by default a few built-in texts")
+    corpus: TableNames | None = Field(
+        default=None, description="of family search: a folder of texts, a .jsonl or .parquet file, or a list of these"
+    )
     policy: str | None = Field(default=None, description="the model of backend llm")
     repairs: int = Field(default=3, ge=0, description="rounds in which backend llm may repair a faulty environment")
     seed: int | None = Field(default=None, description="by default derived from that of the run")
@@ -65,6 +70,27 @@ class SpecEnv(Operator):
         if f"{self.family}_{self.backend}" not in ENVIRONMENT_GENERATORS:
             raise ValueError(f"there is no `backend: {self.backend}` for family {self.family}")
         return self
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_for_each_corpus(cls, given: Any) -> Any:
+        """One corpus makes one environment, so ``n`` is the number of corpora unless fewer are wanted."""
+        if not isinstance(given, dict) or (given.get("family") != SEARCH and not given.get("corpus")):
+            return given
+        if given.get("family") != SEARCH:
+            raise ValueError("`corpus` goes with `family: search`; other environments are made from `inspiration`")
+        corpus = given.get("corpus")
+        paths = [corpus] if isinstance(corpus, str) else corpus
+        if not isinstance(paths, list) or not paths:
+            raise ValueError(
+                "`family: search` needs `corpus`: a folder of .txt or .md files, a .jsonl or .parquet file"
+            )
+        if given.get("inspiration") is not None:
+            raise ValueError("`inspiration` does not go with `family: search`, which is made from `corpus`")
+        n = given.get("n", len(paths))
+        if isinstance(n, int) and n > len(paths):
+            raise ValueError(f"`n` is {n}, but {len(paths)} corpora make {len(paths)} environments; leave it out")
+        return {**given, "n": n}
 
     @model_validator(mode="after")
     def _some_held_out(self) -> SpecEnv:
@@ -98,12 +124,17 @@ class SpecEnv(Operator):
     def seeds(self, context: StepContext) -> list[Record]:
         """The inspirations, as many of them as are needed."""
         del context
+        if self.corpus is not None:
+            return list(corpora(self.corpus))
         texts = built_in() if self.inspiration is None else read_inspirations(Path(self.inspiration))
         return list(texts[: self.n])
 
     def provenance_config(self, context: StepContext) -> JsonObject:
         """As ``Operator.provenance_config``, with the seed that holds."""
-        return {**super().provenance_config(context), "seed": self._seed(context)}
+        given = super().provenance_config(context)
+        # The corpora are the seeds; without the key, tables of before there were any are found again.
+        given.pop("corpus")
+        return {**given, "seed": self._seed(context)}
 
     def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
         """The proposals."""

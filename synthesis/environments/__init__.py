@@ -17,6 +17,7 @@ ENVIRONMENTS: Registry[Family] = Registry(
         "gymnasium": "agentmill.synthesis.environments.gymnasium_text.environment:GymnasiumEnvironment",
         "interpreter": "agentmill.synthesis.environments.interpreter.environment:InterpreterEnvironment",
         "pddl": "agentmill.synthesis.environments.pddl.environment:PddlEnvironment",
+        "search": "agentmill.synthesis.environments.search.environment:SearchEnvironment",
         "toolbox": "agentmill.synthesis.environments.toolbox.environment:ToolboxEnvironment",
     },
     group="environments",

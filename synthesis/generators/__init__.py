@@ -19,6 +19,7 @@ _ENVIRONMENTS = {
     "interpreter_procedural": "agentmill.synthesis.generators.interpreter_procedural.generator:InterpreterGenerator",
     "pddl_llm": "agentmill.synthesis.generators.pddl_llm.generator:LlmGenerator",
     "pddl_procedural": "agentmill.synthesis.generators.pddl_procedural.generator:ProceduralGenerator",
+    "search_procedural": "agentmill.synthesis.generators.search_procedural.generator:SearchGenerator",
     "toolbox_llm": "agentmill.synthesis.generators.toolbox_llm.generator:LlmGenerator",
     "toolbox_procedural": "agentmill.synthesis.generators.toolbox_procedural.generator:ProceduralGenerator",
 }

@@ -23,6 +23,7 @@ from agentmill.synthesis.environments.pddl.structure import domain_structure, ta
 from agentmill.synthesis.environments.toolbox.structure import toolbox_structure
 from agentmill.synthesis.environments.toolbox.toolbox import ToolboxError, read_toolbox
 from agentmill.synthesis.generators import codegym_admission, interpreter_admission, pddl_admission, toolbox_admission
+from agentmill.synthesis.generators.search_tasks.checks import search_task_checks
 from agentmill.synthesis.generators.trial import Solution, try_environment, try_task
 
 TASK_LIMITS = PlanLimits(max_expansions=30_000, optimal_expansions=20_000)
@@ -70,7 +71,8 @@ def admit_task(
     Family ``pddl``: ``syntax``, ``grounding``, ``solved_at_start``, ``unsolvable`` (proven), ``planner_limit`` (not
     solved within the limits). Every family: ``broken``, ``null_accepted``, ``gold_rejected`` and ``nondeterministic``
     by playing in the real environment. Families ``toolbox`` and ``codegym`` then: those of ``toolbox_admission`` and
-    ``codegym_admission``. A task's own gold is kept; otherwise it is the planner's or the expert's.
+    ``codegym_admission``; family ``search``: ``answer_shown``, by the instruction. A task's own gold is kept; otherwise
+    it is the planner's or the expert's.
     """
     solution = Solution(task.gold, task.difficulty)
     checks: list[AdmissionCheck] = []
@@ -82,6 +84,8 @@ def admit_task(
         checks += _until_failure(toolbox_admission.task_checks(task, spec))
     if spec.family == "codegym" and checks[-1].passed:
         checks += _until_failure(codegym_admission.task_checks(task, spec))
+    if spec.family == "search" and checks[-1].passed:
+        checks += _until_failure(search_task_checks(task))
     accepted = checks[-1].passed
     return (
         AdmissionReport(checks=checks),

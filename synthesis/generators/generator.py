@@ -37,15 +37,15 @@ DRY = 6
 """So many proposals in a row that come to nothing show that there are no more."""
 
 
-def too_few(made: int, n: int, wanted: str, why: str) -> GenerationError:
-    """The failure of all proposals beyond the ``made`` ones; ``wanted`` is what tasks are asked for."""
+def too_few(made: int, n: int, wanted: str, why: str, parameter: str = "plan_length") -> GenerationError:
+    """The failure of all proposals beyond the ``made`` ones; ``wanted``, which ``parameter`` sets, is asked for."""
     found = f"{made} different tasks" if made else "no task"
-    advice = f"lower n to {made} or change plan_length" if made else "change plan_length"
+    advice = f"lower n to {made} or change {parameter}" if made else f"change {parameter}"
     return GenerationError(TOO_FEW, f"the environment has {found} with {wanted}: {why}; n is {n}, so {advice}")
 
 
 def different_tasks(
-    propose: Callable[[int], Task | GenerationError], n: int, wanted: str, tries: int
+    propose: Callable[[int], Task | GenerationError], n: int, wanted: str, tries: int, parameter: str = "plan_length"
 ) -> Iterator[Task | GenerationError]:
     """``n`` tasks of ``propose``, called with 0, 1, 2, …; one that fails gives way to the next.
 
@@ -60,7 +60,7 @@ def different_tasks(
             made, failures = made + 1, 0
             yield proposal
     for _ in range(n - made):
-        yield too_few(made, n, wanted, f"{DRY * tries} draws in a row gave no more")
+        yield too_few(made, n, wanted, f"{DRY * tries} draws in a row gave no more", parameter)
 
 
 class EnvironmentGenerator(Protocol):

@@ -64,13 +64,14 @@ class AnswerMatch(Verifier):
         place, text = answer_of(trajectory.content, self.answer, self.extract)
         if text is None or not text.strip():
             return msgspec.structs.replace(verdict, status="scored", score=0.0, passed=False, reason="no_answer")
-        scores = [self._score(text, gold) for gold in golds]
+        scores = [self.score_of(text, gold) for gold in golds]
         score = sum(scores) / len(scores) if self.every else max(scores)
         evidence = {"answer": text[:1000], "item": place, "gold": [str(gold) for gold in golds]}
         passed = score >= self.pass_at - ROUNDING
         return msgspec.structs.replace(verdict, status="scored", score=score, passed=passed, evidence=evidence)
 
-    def _score(self, text: str, gold: str | float) -> float:
+    def score_of(self, text: str, gold: str | float) -> float:
+        """1 where an answer is the gold one, else 0; with ``f1`` the share of words."""
         if not isinstance(gold, str) or number_of(gold) is not None:
             return float(self._equals_number(text, gold))
         answer, wanted = (self._normal(each) for each in (text, gold))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,12 +14,14 @@ from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.pipelines.serving.served_model import ServedModel
 from agentmill.schemas.errors import UserError
 from agentmill.schemas.registry import Registry
+from agentmill.synthesis.environments.search.corpus import read_source
 from agentmill.synthesis.generators.inspirations import BUILT_IN, read_inspirations
 from agentmill.synthesis.prompts import prompt
 from agentmill.synthesis.sandbox import pool
 from tests.errors import user_error
 from tests.pipelines.engine.stages import dropped_of, rows_of
 from tests.pipelines.operators.steps import job, model, run, stage
+from tests.synthesis.environments.search.corpora import CRANES, OTTERS, invented, write_jsonl
 
 
 @given(st.integers(0, 300), st.sampled_from([0.0, 0.1, 0.2, 0.25, 1 / 3, 0.5, 0.9]))
@@ -166,3 +169,65 @@ def test_coding_problems_get_tasks_that_are_admitted_and_solved_by_the_expert(tm
     run(tmp_path, "expert", "runs", {"actor": model("expert")}, policy="planner", scaffold="tools", **both)
     run(tmp_path, "check_outcome", "verdicts", of="runs", **both)
     assert [verdict.passed for verdict in rows_of(tmp_path / "verdicts")] == [True] * manifest.counts.written
+
+
+def test_a_corpus_makes_one_environment_that_admission_takes_once(tmp_path: Path) -> None:
+    paths = [str(invented(tmp_path, 40)), str(invented(tmp_path, 40, 1))]
+    manifest = run(tmp_path, "spec_env", "worlds", family="search", corpus=paths, held_out=0.5)
+    specs = rows_of(tmp_path / "worlds")
+    assert manifest.counts.written == 2
+    assert {(spec.family, spec.split, spec.lineage.notes["documents"]) for spec in specs} == {
+        ("search", "train", 40),
+        ("search", "held_out", 40),
+    }
+    assert {read_source(spec).path for spec in specs} == set(paths)
+    run(tmp_path, "admit", "admitted", of=["worlds"])
+    assert {spec.environment_id for spec in rows_of(tmp_path / "admitted")} == {s.environment_id for s in specs}
+
+
+def test_a_changed_corpus_is_another_configuration(tmp_path: Path) -> None:
+    path = write_jsonl(tmp_path / "corpus.jsonl", [OTTERS])
+    run(tmp_path, "spec_env", "worlds", family="search", corpus=str(path))
+    assert job(tmp_path, "spec_env", "worlds", family="search", corpus=str(path)).finished() is not None
+    write_jsonl(path, [OTTERS, CRANES])
+    with user_error("made-differently", "seeds"):
+        job(tmp_path, "spec_env", "worlds", family="search", corpus=str(path)).finished()
+
+
+@pytest.mark.parametrize(
+    ("parameters", "words"),
+    [
+        ({"family": "search"}, "needs `corpus`"),
+        ({"family": "search", "corpus": []}, "needs `corpus`"),
+        ({"family": "pddl", "corpus": "x.jsonl"}, "goes with `family: search`"),
+        ({"corpus": "x.jsonl"}, "goes with `family: search`"),
+        ({"family": "search", "corpus": "x.jsonl", "n": 2}, "`n` is 2"),
+        ({"family": "search", "corpus": "x.jsonl", "inspiration": "y.txt"}, "`inspiration`"),
+    ],
+)
+def test_corpus_goes_with_family_search(parameters: dict[str, Any], words: str) -> None:
+    with user_error("rule-broken", words):
+        stage("spec_env", **parameters)
+
+
+def test_a_corpus_that_cannot_be_read_ends_the_run_while_it_is_planned(tmp_path: Path) -> None:
+    with user_error("no-such-file", "no corpus"):
+        run(tmp_path, "spec_env", "worlds", family="search", corpus=str(tmp_path / "missing"))
+    empty = tmp_path / "empty.jsonl"
+    empty.write_text("\n")
+    with user_error("no-records", "empty"):
+        run(tmp_path, "spec_env", "worlds", family="search", corpus=str(empty))
+
+
+def test_a_corpus_with_an_id_twice_is_dropped_with_the_id(tmp_path: Path) -> None:
+    path = write_jsonl(tmp_path / "corpus.jsonl", [OTTERS, CRANES, OTTERS])
+    run(tmp_path, "spec_env", "worlds", family="search", corpus=str(path))
+    (letter,) = dropped_of(tmp_path / "worlds")
+    assert letter.reason == "broken_corpus"
+    assert "'otters'" in letter.detail
+
+
+def test_corpora_that_hold_the_same_are_refused(tmp_path: Path) -> None:
+    paths = [str(write_jsonl(tmp_path / name, [OTTERS])) for name in ("one.jsonl", "two.jsonl")]
+    with user_error("given-twice", "one.jsonl and two.jsonl"):
+        run(tmp_path, "spec_env", "worlds", family="search", corpus=paths)
