@@ -93,6 +93,14 @@ def any_value(schema: JsonObject, chance: random.Random) -> Any:
     return values.get(kind, {"array": [], "object": {}}.get(kind, "unknown"))
 
 
+def stand_in_text(conversation: Conversation) -> str:
+    """What a stand-in answers where no action is asked for: ``WORDS``, or JSON that fits the schema, by the seed."""
+    if conversation.answer_schema is None:
+        return WORDS
+    chance = random.Random(derive_seed("answer", conversation.seed))
+    return msgspec.json.encode(drawn_answer(conversation.answer_schema, chance)).decode()
+
+
 def drawn_answer(schema: JsonObject, chance: random.Random) -> Any:
     """A draw that fits the schema of a judge's answer. It says nothing of what was asked.
 

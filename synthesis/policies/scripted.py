@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 
-import msgspec
-
-from agentmill.schemas.ids import derive_seed
 from agentmill.schemas.records.trajectory import AnyAction, ApiAction, CodeAction, MessageAction
-from agentmill.synthesis.policies.mistakes import MISTAKES, WORDS, drawn_answer, draws_mistake, other_action
+from agentmill.synthesis.policies.mistakes import MISTAKES, draws_mistake, other_action, stand_in_text
 from agentmill.synthesis.policies.policy import Conversation, PolicyError, PolicySettings, Turn
 
 Script = Callable[[Conversation], Turn]
@@ -64,7 +60,7 @@ class ExpertPolicy:
         rate: float | None = self.sampling.get(MISTAKES)
         if environment is None:
             if rate is not None and not conversation.tools:
-                return Turn(actions=[MessageAction(content=_stand_in_text(conversation))])
+                return Turn(actions=[MessageAction(content=stand_in_text(conversation))])
             raise PolicyError("no_environment", "the expert needs the live environment, and was given none")
         call = environment.expert()
         if rate is not None and (call is None or draws_mistake(rate, conversation.seed)):
@@ -76,10 +72,3 @@ class ExpertPolicy:
 
     async def close(self) -> None:
         """Nothing is held."""
-
-
-def _stand_in_text(conversation: Conversation) -> str:
-    if conversation.answer_schema is None:
-        return WORDS
-    chance = random.Random(derive_seed("answer", conversation.seed))
-    return msgspec.json.encode(drawn_answer(conversation.answer_schema, chance)).decode()
