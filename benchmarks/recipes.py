@@ -2,7 +2,8 @@
 
     python benchmarks/recipes.py [NAME …] [--preview N] [--whole]
 
-An expert that errs stands in for every model that samples. A recipe that ends well has the status ``data``; with
+An expert that errs stands in for every model that samples, and a few short conversations for general rows, where the
+recipe names a table of them that is not there. A recipe that ends well has the status ``data``; with
 ``--whole`` recipes are run as they are, trainings included, and then have the status ``whole``.
 """
 
@@ -12,12 +13,16 @@ import argparse
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+from agentmill.pipelines.engine.chunks import seed_table
 from agentmill.pipelines.recipes.grammar import read_recipe
 from agentmill.pipelines.recipes.shipped import STATUS, STATUSES, UNTRIED, recipe_files
 from agentmill.pipelines.serving.models import SAMPLED
 from agentmill.schemas.config import dump_yaml, read_yaml
+from agentmill.schemas.records.rows import Message, SftRow
 
+GENERAL, N_GENERAL = "general_rows", 400
 STAND_IN = "{policy: expert, mistakes: 0.3}"
 HEAD = """\
 # Which recipes were run from their start to their end: `data` without a model, or `whole`. Written by
@@ -43,12 +48,28 @@ def main() -> None:
 
 def run(name: str, file: Path, preview: int | None, whole: bool) -> bool:
     """Whether a recipe, or its data half, runs to its end."""
-    models = read_recipe(file, ()).models
-    stand_ins = [f"models.{entry}={STAND_IN}" for entry, config in models.items() if config.policy in SAMPLED]
+    recipe = read_recipe(file, ())
+    stand_ins = [f"models.{entry}={STAND_IN}" for entry, config in recipe.models.items() if config.policy in SAMPLED]
     options = [] if whole else [*stand_ins, "--only", "data"]
     small = [] if preview is None else ["--preview", str(preview)]
     program = str(Path(sys.executable).with_name("agentmill"))
-    return subprocess.run([program, "run", name, *options, *small], check=False).returncode == 0
+    with TemporaryDirectory() as folder:
+        absent = GENERAL in recipe.data and not Path(recipe.data[GENERAL]).exists()
+        given = [f"data.{GENERAL}={general_rows(Path(folder) / GENERAL)}"] if absent else []
+        return subprocess.run([program, "run", name, *options, *small, *given], check=False).returncode == 0
+
+
+def general_rows(folder: Path) -> Path:
+    """A table of short conversations, as training rows."""
+    messages = [Message(role="user", content="Hello."), Message(role="assistant", content="Hello!", train=True)]
+    seed_table(
+        folder,
+        [
+            SftRow(row_id=f"g{n:04}", trajectory_id=f"general{n:04}", view="sft", view_parameters={}, messages=messages)
+            for n in range(N_GENERAL)
+        ],
+    )
+    return folder
 
 
 if __name__ == "__main__":

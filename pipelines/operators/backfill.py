@@ -11,7 +11,7 @@ from pydantic import Field
 from agentmill.pipelines.engine import stop
 from agentmill.pipelines.engine.operation import AnyOperation
 from agentmill.pipelines.operators.judged_verify import JudgedVerify, Judging
-from agentmill.pipelines.operators.labelling import Relation
+from agentmill.pipelines.operators.lookup import Relation
 from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames, expect, tables_of
 from agentmill.pipelines.operators.trajectory_index import TrajectoryIndex
 from agentmill.pipelines.operators.verify import LABELS

@@ -18,7 +18,8 @@ from agentmill.pipelines.engine.operation import AnyOperation, Blamed, Result, R
 from agentmill.pipelines.evaluation import episode_of
 from agentmill.pipelines.operators.annotations import COLUMNS as ANNOTATION_COLUMNS
 from agentmill.pipelines.operators.annotations import AnnotationIndex, check_annotation_needs
-from agentmill.pipelines.operators.difficulty_band import OTHERS, UNSCORED, attempts_of_others
+from agentmill.pipelines.operators.difficulty_band import OTHERS, UNSCORED
+from agentmill.pipelines.operators.lookup import ATTEMPTS as OF_TASKS
 from agentmill.pipelines.operators.lookup import Shards
 from agentmill.pipelines.operators.operator import Inputs, StepContext, TableNames, expect, tables_of
 from agentmill.pipelines.operators.quotas import Quota, QuotaValues
@@ -109,7 +110,7 @@ class Diagnose(SelectionParameters):
 
     def check_inputs(self, inputs: Inputs) -> None:
         """Some attempts must be at these tasks. Raises ``UserError``."""
-        attempts_of_others(tables_of(inputs, "of"), tables_of(inputs, "attempts"))
+        OF_TASKS.check_some(inputs)
 
     def notes(self, manifest: Manifest) -> list[str]:
         """The weak groups, and warnings for attempts that do not count."""
@@ -135,9 +136,8 @@ class Diagnose(SelectionParameters):
     def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
         """The selections."""
         del context
-        of, attempts = tables_of(inputs, "of"), tables_of(inputs, "attempts")
-        chosen = self.selected(inputs, of, TaskSelection)
-        return Diagnosing(self, inputs, chosen, attempts_of_others(of, attempts))
+        chosen = self.selected(inputs, tables_of(inputs, "of"), TaskSelection)
+        return Diagnosing(self, inputs, chosen, OF_TASKS.of_others(inputs))
 
 
 class Groups:

@@ -149,15 +149,7 @@ class DifficultyBand(SelectionParameters):
 
     def check_inputs(self, inputs: Inputs) -> None:
         """Attempts must be there, and some of them at these tasks. Raises ``UserError``."""
-        attempts = tables_of(inputs, ATTEMPTS.role)
-        if attempts and not ATTEMPTS.count(inputs):
-            folders = " and ".join(str(table.folder) for table in attempts)
-            raise UserError(
-                f"{folders} holds no trajectory, so no task can be measured by `attempts`\n"
-                "name tables of a solver's trajectories on these tasks, such as sample makes",
-                ErrorCode.NO_RECORDS,
-            )
-        ATTEMPTS.check(inputs)
+        ATTEMPTS.check_some(inputs)
 
     def notes(self, manifest: Manifest) -> list[str]:
         """Warnings for tasks of which too little is known, and for attempts that do not count."""

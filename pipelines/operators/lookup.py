@@ -158,6 +158,18 @@ class Relation(NamedTuple):
                 self.code,
             )
 
+    def check_some(self, inputs: Inputs) -> None:
+        """Like ``check``, and raises ``UserError`` where tables of other trajectories are named and hold none, too."""
+        tables = tables_of(inputs, self.role)
+        if tables and not self.count(inputs):
+            folders = " and ".join(str(table.folder) for table in tables)
+            raise UserError(
+                f"{folders} holds no trajectory, so no task can be measured by `{self.role}`\n"
+                "name tables of a solver's trajectories on these tasks, such as sample makes",
+                ErrorCode.NO_RECORDS,
+            )
+        self.check(inputs)
+
     def of_others(self, inputs: Inputs) -> int:
         """How many of the other trajectories belong to none that is read."""
         chunks = [chunk for table in tables_of(inputs, "of") for chunk in ids_of(table, self.key).chunks]

@@ -249,8 +249,9 @@ class Families(Rows):
     def operation(self, inputs: Inputs, context: StepContext) -> AnyOperation:
         """The rows."""
         del context
-        contents = TrajectoryIndex(tables_of(inputs, "from"))
-        return Telling(self.made_view(inputs), self.choice(inputs), contents, self.as_split)
+        tables = tables_of(inputs, "from")
+        contents, lineage = TrajectoryIndex(tables), Lineage(tables)
+        return Telling(self.made_view(inputs), self.choice(inputs), contents, lineage, self.as_split)
 
 
 class Telling(RowOperation[Trajectory, Record]):
@@ -260,17 +261,24 @@ class Telling(RowOperation[Trajectory, Record]):
     chunk_rows: ClassVar[int] = 5_000
 
     def __init__(
-        self, view: FamilyView, choice: TrajectoryFilter, contents: TrajectoryIndex, split: str | None = None
+        self,
+        view: FamilyView,
+        choice: TrajectoryFilter,
+        contents: TrajectoryIndex,
+        lineage: Lineage,
+        split: str | None = None,
     ) -> None:
         super().__init__(view.name, Trajectory, view.record)
         self._split = split
         self._view = view
         self._choice = choice
         self._contents = contents
+        self._lineage = lineage
 
     def open(self) -> None:
         """Find out who descends from whom. Raises ``UserError`` for tables that cannot be read."""
         self._choice.load()
+        self._lineage.load()
         parents = {each.trajectory_id: each.parent_id for each in self._contents.scan()}
         self._roots = {trajectory_id: root(trajectory_id, parents) for trajectory_id in parents}
         self._trees = defaultdict(list)
@@ -301,7 +309,10 @@ class Telling(RowOperation[Trajectory, Record]):
             except Unused as error:
                 made[trajectory_id] = error
                 continue
-            family.append(Relative(in_split(self._contents.get(trajectory_id), self._split), annotations))
+            run = self._contents.get(trajectory_id)
+            # A step that runs share is judged in one of them.
+            inherited = self._choice.with_inherited(run, annotations, self._lineage)
+            family.append(Relative(in_split(run, self._split), inherited))
         return {**made, **self._view.make_rows(family)}
 
 

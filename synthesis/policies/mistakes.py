@@ -93,6 +93,31 @@ def any_value(schema: JsonObject, chance: random.Random) -> Any:
     return values.get(kind, {"array": [], "object": {}}.get(kind, "unknown"))
 
 
+def stand_in_text(conversation: Conversation) -> str:
+    """What a stand-in answers where no action is asked for: ``WORDS``, or JSON that fits the schema, by the seed."""
+    if conversation.answer_schema is None:
+        return WORDS
+    chance = random.Random(derive_seed("answer", conversation.seed))
+    return msgspec.json.encode(drawn_answer(conversation.answer_schema, chance)).decode()
+
+
+def drawn_answer(schema: JsonObject, chance: random.Random) -> Any:
+    """A draw that fits the schema of a judge's answer. It says nothing of what was asked.
+
+    Integers are from ``minimum`` (1) to ``maximum`` (four more), arrays have one to three values.
+    """
+    match schema.get("type"):
+        case "object":
+            return {name: drawn_answer(each, chance) for name, each in schema.get("properties", {}).items()}
+        case "array":
+            return [drawn_answer(schema.get("items", {}), chance) for _ in range(chance.randint(1, 3))]
+        case "integer":
+            least = schema.get("minimum", 1)
+            return chance.randint(least, schema.get("maximum", least + 4))
+        case _:
+            return any_value(schema, chance)
+
+
 def _properties(tool: Tool | None) -> Mapping[str, JsonObject]:
     properties = {} if tool is None else tool.parameters.get("properties", {})
     # A foreign schema may hold true and false for a schema.

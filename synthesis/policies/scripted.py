@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from agentmill.schemas.records.trajectory import AnyAction, ApiAction, CodeAction, MessageAction
-from agentmill.synthesis.policies.mistakes import MISTAKES, WORDS, draws_mistake, other_action
+from agentmill.synthesis.policies.mistakes import MISTAKES, draws_mistake, other_action, stand_in_text
 from agentmill.synthesis.policies.policy import Conversation, PolicyError, PolicySettings, Turn
 
 Script = Callable[[Conversation], Turn]
@@ -43,7 +43,8 @@ class ExpertPolicy:
 
     With ``mistakes`` in ``settings.sampling`` it errs at this rate (``agentmill.synthesis.policies.mistakes``): by the
     seed of the turn, so the same episode has the same mistakes. Then it stands in for a model: it goes on with any
-    action where a mistake has left it without a plan, and answers a question for words with a fixed sentence.
+    action where a mistake has left it without a plan, answers a question for words with a fixed sentence, and one for
+    JSON, as a judge is asked, with a draw that fits the schema.
     """
 
     def __init__(self, settings: PolicySettings) -> None:
@@ -58,8 +59,8 @@ class ExpertPolicy:
         environment = conversation.environment
         rate: float | None = self.sampling.get(MISTAKES)
         if environment is None:
-            if rate is not None and not conversation.tools and conversation.answer_schema is None:
-                return Turn(actions=[MessageAction(content=WORDS)])
+            if rate is not None and not conversation.tools:
+                return Turn(actions=[MessageAction(content=stand_in_text(conversation))])
             raise PolicyError("no_environment", "the expert needs the live environment, and was given none")
         call = environment.expert()
         if rate is not None and (call is None or draws_mistake(rate, conversation.seed)):

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from agentmill.schemas.records.rows import Message, SftRow
+from tests.pipelines.cli.tables import agentmill
 from tests.pipelines.engine.stages import write_table
 
 
@@ -21,3 +22,14 @@ def general_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ]
     write_table(tmp_path / "data/general_rows", [made], SftRow)
     return tmp_path / "data/general_rows"
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Planning environments and tasks, made once."""
+    folder = tmp_path_factory.mktemp("recipes")
+    (folder / "made.yaml").write_text("name: made\ninclude: [environments/pddl]\nsteps: []\n", encoding="utf-8")
+    small = ["proposed_environments.n=4", "proposed_environments.held_out=0.25", "proposed_tasks.n=4"]
+    given = [f"run_dir={folder / 'made'}", *(f"steps.{each}" for each in small)]
+    assert agentmill("run", folder / "made.yaml", *given) == 0
+    return folder / "made"

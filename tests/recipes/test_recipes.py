@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,43 +17,16 @@ from agentmill.pipelines.recipes.grammar import read_recipe
 from agentmill.pipelines.recipes.plan import make_plan
 from agentmill.pipelines.recipes.shipped import recipe_files
 from agentmill.schemas.records.rows import PreferenceRow, SftRow
-from agentmill.schemas.records.trajectory import Action, MessageAction, Trajectory
-from agentmill.schemas.tables import Table
+from agentmill.schemas.records.trajectory import Action
 from tests.pipelines.cli.tables import agentmill
+from tests.recipes.data_half import STAND_IN, rows, run
 
-STAND_IN = "models.actor={policy: expert, mistakes: 0.4}"
-SMALL = ["steps.proposed_environments.n=4", "steps.proposed_environments.held_out=0.25", "steps.proposed_tasks.n=4"]
-FAMILIES = ("pddl", "toolbox")
-
-
-@pytest.fixture(scope="session")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Planning environments and tasks."""
-    folder = tmp_path_factory.mktemp("recipes")
-    recipe = ["run", folder / "made.yaml", f"run_dir={folder / 'made'}"]
-    (folder / "made.yaml").write_text(
-        "name: made\ninclude: [environments/pddl]\nmodels: {planner: {policy: expert}}\nsteps:\n"
-        "  - {expert: played, policy: planner, tasks: tasks, environments: environments, share: 0.3}\n"
-    )
-    assert agentmill(*recipe, *SMALL) == 0
-    return folder / "made"
+FAMILIES = ("pddl", "toolbox", "codegym", "interpreter")
 
 
-def run(made: Path, folder: Path, name: str, *overrides: str) -> Path:
-    """The folder of the data half of a recipe, on the environments and tasks that are made."""
-    data = f"data={{environments: {made / 'environments'}, tasks: {made / 'tasks'}}}"
-    given = [STAND_IN, "include=[]", data, f"run_dir={folder / 'run'}", *overrides]
-    assert agentmill("run", name, "--only", "data", *given) == 0
-    return folder / "run"
-
-
-def rows(table: Path) -> list[Any]:
-    return list(Table.open(table).rows())
-
-
-def first_act(trajectory: Trajectory, turn: int) -> str:
-    """What an agent did in a turn."""
-    return next(item.content for item in trajectory.content if isinstance(item, MessageAction) and item.turn == turn)
+def done(content: Sequence[Any]) -> list[str]:
+    """The commands of an agent, in their order."""
+    return [item.content for item in content if isinstance(item, Action)]
 
 
 @pytest.mark.parametrize("name", recipe_files())
@@ -111,9 +85,14 @@ def test_ipr_step_pairs_share_what_came_before_and_differ_by_the_gap(made: Path,
     pairs: list[PreferenceRow] = rows(folder / "loop/round-01/steps")
     assert pairs
     assert all(row.chosen_score - row.rejected_score >= 0.2 for row in pairs)
-    assert all(row.prompt for row in pairs), "one prompt, so all that came before is the same"
-    for branch in rows(folder / "loop/round-01/after_agent"):
-        assert branch.parent_id in {each.trajectory_id for each in rows(folder / "loop/round-01/alternatives")}
+    alternatives = rows(folder / "loop/round-01/alternatives")
+    played = {each.trajectory_id: each for each in [*rows(folder / "demonstrations"), *alternatives]}
+    for row in pairs:
+        chosen, rejected = played[row.chosen_id].content, played[row.rejected_id].content
+        assert done(chosen[: row.chosen_item]) == done(rejected[: row.rejected_item])
+        assert done(chosen[: row.chosen_item + 1]) != done(rejected[: row.rejected_item + 1])
+    branched = {each.parent_id for each in rows(folder / "loop/round-01/after_agent")}
+    assert branched <= {each.trajectory_id for each in alternatives}
 
 
 def test_eef_beneficial_steps_of_failures_carry_loss(made: Path, tmp_path: Path) -> None:
@@ -152,10 +131,12 @@ def test_early_experience_learns_what_follows_from_other_actions(made: Path, tmp
     alternatives = rows(folder / "alternatives")
     assert alternatives
     assert all(each.outcome.reason == "depth" for each in alternatives)
-    shown = {each.trajectory_id: each for each in rows(folder / "demonstrations")}
+    experts = {each.trajectory_id: done(each.content) for each in rows(folder / "demonstrations")}
     for each in alternatives:
-        other, taken = first_act(each, each.branch_turn), first_act(shown[each.parent_id], each.branch_turn)
-        assert other != taken, "what the expert does is no alternative"
+        assert done(each.content)[:-1] == experts[each.parent_id][: each.branch_turn - 1]
+        assert done(each.content)[-1] != experts[each.parent_id][each.branch_turn - 1]
+    repeated = Counter((each.parent_id, *done(each.content)) for each in alternatives)
+    assert set(repeated.values()) == {1}
     futures = {row.trajectory_id for row in rows(folder / "futures")}
     assert futures & {each.trajectory_id for each in alternatives}
     assert {row.trajectory_id for row in rows(folder / "rows")} == {

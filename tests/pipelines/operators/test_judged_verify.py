@@ -119,6 +119,17 @@ def test_a_planner_cannot_judge() -> None:
         stage("judge", **GIVEN).check_models({"judge1": model("expert").config})
 
 
+def test_an_expert_that_errs_stands_in_for_a_judge_and_a_warning_says_so(runs: Path) -> None:
+    step = job(runs, "judge", "verdicts", {"judge1": model("expert", mistakes=0.3)}, **GIVEN)
+    step.parameters.check_models({"judge1": model("expert", mistakes=0.3).config})
+    manifest = step.run()
+    assert manifest.metrics["scored"] == 2
+    assert {verdict.judge for verdict in rows_of(runs / "verdicts")} == {"judge:expert"}
+    assert step.parameters.notes(manifest) == [
+        "warning: an expert that errs stands in for judge1: its answers are drawn, and say nothing"
+    ]
+
+
 def test_judges_have_roles_in_the_order_of_the_recipe() -> None:
     step = stage("judge", **{**GIVEN, "judges": ["b", "a"]})
     assert step.policies() == {"judge1": "b", "judge2": "a"}

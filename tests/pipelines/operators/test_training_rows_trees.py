@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from agentmill.pipelines.operators.training_rows import root
-from agentmill.schemas.records.trajectory import Trajectory
-from agentmill.schemas.records.verdict import Selection
+from agentmill.schemas.records.trajectory import MessageAction, Trajectory
+from agentmill.schemas.records.verdict import Selection, Verdict
 from agentmill.schemas.tables import Counts
 from tests.pipelines.engine.stages import dropped_of, rows_of, write_table
 from tests.pipelines.operators.steps import run as run_step
@@ -41,6 +41,27 @@ def test_failed_runs_are_corrected(folder: Path) -> None:
     manifest = run_step(folder, "spliced", "revisions", **{"from": ["first", "second"]})
     assert manifest.counts == Counts(read=6, used=5, dropped=1, written=3)
     assert {row.trajectory_id for row in rows_of(folder / "revisions")} == {"r", "b2", "g2"}
+
+
+def test_a_step_that_runs_share_is_judged_in_one_of_them(tmp_path: Path) -> None:
+    first, second = run("r", "a", "w", "p"), run("s", "a", "w", "q", copied=2)
+    second = msgspec.structs.replace(second, parent_id="r", branch_turn=3)
+    write_table(tmp_path / "tree", [[first, second, branch("r", "t", "a", "b", good=True)]], Trajectory)
+    place = next(n for n, item in enumerate(first.content) if isinstance(item, MessageAction) and item.content == "w")
+    wrong = Verdict(
+        trajectory_id="r", name="step_judge", status="scored", passed=False, score=0.0, judge="j", item=place
+    )
+    write_table(tmp_path / "judged", [[wrong]], Verdict)
+    error = {"verdict": "step_judge", "passed": False}
+    run_step(tmp_path, "spliced", "revisions", **{"from": "tree"}, verdicts="judged", error=error)
+    said = {
+        row.trajectory_id: [message.content for message in row.messages if message.role == "assistant"]
+        for row in rows_of(tmp_path / "revisions")
+    }
+    assert {name: [text for text in texts if text and len(text) == 1] for name, texts in said.items()} == {
+        "r": ["a", "w", "b"],
+        "s": ["a", "w", "b"],
+    }
 
 
 def test_runs_that_are_not_chosen_are_no_part_of_the_tree(folder: Path) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Sequence
 
+import jsonschema
 import pytest
 
 from agentmill.schemas.records.trajectory import Action, ApiAction, MessageAction, Tool, Trajectory
@@ -14,6 +16,8 @@ from agentmill.synthesis.policies.mistakes import WORDS, any_value, changed_call
 from agentmill.synthesis.policies.policy import Conversation, PolicyError, PolicySettings
 from agentmill.synthesis.rollouts.strategy import Exploration
 from agentmill.synthesis.strategies.sample import Sample
+from agentmill.synthesis.verifiers.judge import ANSWERS
+from agentmill.synthesis.verifiers.judging import object_schema
 
 FAMILIES = ["pddl", "toolbox", "codegym", "interpreter"]
 ADD = Tool(
@@ -129,3 +133,19 @@ async def test_a_question_for_words_is_answered_by_a_stand_in_and_not_by_an_expe
     assert turn.actions == [MessageAction(content=WORDS)]
     with pytest.raises(PolicyError, match="no_environment"):
         await make_policy(expert(None)).act(question)
+
+
+async def test_a_judge_is_answered_by_a_stand_in_with_a_draw_that_fits() -> None:
+    steps = {"type": "array", "items": {"type": "integer"}}
+    schema = object_schema(reasons={"type": "string"}, verdict={"type": "boolean"}, grade=ANSWERS["1-5"], steps=steps)
+    answers = []
+    for seed in [*range(40), 0]:
+        asked = Conversation(episode_id="e", system_prompt="", content=(), tools=[], answer_schema=schema, seed=seed)
+        (action,) = (await make_policy(expert(0.3)).act(asked)).actions
+        assert isinstance(action, MessageAction)
+        answers.append(json.loads(action.content))
+    jsonschema.validate(answers, {"type": "array", "items": schema})
+    assert answers[0] == answers[-1]
+    assert {each["verdict"] for each in answers} == {True, False}
+    assert {each["grade"] for each in answers} == {1, 2, 3, 4, 5}
+    assert all(each["steps"] and min(each["steps"]) >= 1 for each in answers)
