@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from agentmill.schemas.records.trajectory import AnyAction, ApiAction, CodeAction, MessageAction
-from agentmill.synthesis.policies.mistakes import MISTAKES, draws_mistake, other_action, stand_in_text
+from agentmill.synthesis.policies.mistakes import MISTAKES, draws_mistake, other_action, reviewed, stand_in_text
 from agentmill.synthesis.policies.policy import Conversation, PolicyError, PolicySettings, Turn
 
 Script = Callable[[Conversation], Turn]
@@ -41,6 +41,8 @@ class ScriptedPolicy:
 class ExpertPolicy:
     """Asks ``environment.expert()`` for each action; speaks in commands or in calls, as the conversation asks for.
 
+    As a reviewer of several agents it vetoes every action but that of the plan.
+
     With ``mistakes`` in ``settings.sampling`` it errs at this rate (``agentmill.synthesis.policies.mistakes``): by the
     seed of the turn, so the same episode has the same mistakes. Then it stands in for a model: it goes on with any
     action where a mistake has left it without a plan, answers a question for words with a fixed sentence, and one for
@@ -63,6 +65,10 @@ class ExpertPolicy:
                 return Turn(actions=[MessageAction(content=stand_in_text(conversation))])
             raise PolicyError("no_environment", "the expert needs the live environment, and was given none")
         call = environment.expert()
+        if conversation.review is not None:
+            errs = rate is not None and draws_mistake(rate, conversation.seed)
+            review = reviewed(conversation.review, environment, call, errs)
+            return Turn(actions=[MessageAction(content=review)])
         if rate is not None and (call is None or draws_mistake(rate, conversation.seed)):
             call = other_action(conversation, environment, call) or call
         if call is None:

@@ -201,7 +201,11 @@ class Episode:
 
     async def ask(self, choices: list[str] | None, policy: Policy | None, seed: int) -> Turn:
         """What the policy does next; nothing changes. Raises what ``Policy.act`` raises."""
-        conversation = Conversation(
+        return await turn_of(policy or self.policy, self.conversation(choices, seed))
+
+    def conversation(self, choices: list[str] | None, seed: int) -> Conversation:
+        """What the policy is given for its next turn."""
+        return Conversation(
             episode_id=self.plan.trajectory_id,
             system_prompt=self.frame.system_prompt,
             content=tuple(shown(self.content)),
@@ -211,7 +215,6 @@ class Episode:
             choices=choices,
             environment=self.environment,
         )
-        return await turn_of(policy or self.policy, conversation)
 
     def fork(self) -> Episode:
         """The same moment once more, to go on from it in another way; what it cost until now is left to the first.
@@ -306,6 +309,10 @@ class ClosedBookEpisode(Episode):
 
     Whether the answer is right is not known here, so the outcome has the status ``unknown`` and no reward.
     """
+
+    def conversation(self, choices: list[str] | None, seed: int) -> Conversation:
+        """As ``Episode.conversation``; an expert is not given the environment either, which was never reset."""
+        return msgspec.structs.replace(super().conversation(choices, seed), environment=None)
 
     def perform(self, actions: Sequence[AnyAction]) -> str | None:
         """The turn ends the episode. A call of a tool that nobody offered is recorded, and not carried out."""

@@ -11,9 +11,11 @@ from pydantic import Field, model_validator
 
 from agentmill.schemas.config import Config
 from agentmill.schemas.records.task import Task
+from agentmill.schemas.records.trajectory import Action, AnyAction, AnyItem
+from agentmill.schemas.views.conversation import PROPOSER
 from agentmill.schemas.views.roles import Perspective, Sees, perceived
 from agentmill.synthesis.environments.environment import EnvError
-from agentmill.synthesis.policies.policy import Conversation, Policy, Turn
+from agentmill.synthesis.policies.policy import Conversation, Policy, Review, Turn
 from agentmill.synthesis.prompts import prompt
 from agentmill.synthesis.rollouts.llm_calls import total
 from agentmill.synthesis.rollouts.scaffold import Frame
@@ -119,13 +121,14 @@ class Role(Config):
 class Part:
     """A policy in a role: it sees what this role sees, its turns bear the role's name, and what it costs is counted."""
 
-    def __init__(self, name: str, policy: Policy, roles: Mapping[str, Perspective]) -> None:
+    def __init__(self, name: str, policy: Policy, roles: Mapping[str, Perspective], veto: str | None = None) -> None:
         self.name, self.model, self.revision = policy.name, policy.model, policy.revision
         self.sampling, self.spending = policy.sampling, policy.spending
         self.perspective = roles[name]
         self._agent = name
         self._policy = policy
         self._roles = roles
+        self._veto = veto
 
     async def act(self, conversation: Conversation) -> Turn:
         """The policy's turn in this role."""
@@ -138,6 +141,7 @@ class Part:
                 content=tuple(items),
                 tools=conversation.tools if me.acts else [],
                 choices=conversation.choices if me.acts else None,
+                review=None if self._veto is None else Review(self._veto, proposed(conversation.content)),
             )
         )
         seen = self.perspective
@@ -147,6 +151,12 @@ class Part:
 
     async def close(self) -> None:
         """The policy is closed by who made it."""
+
+
+def proposed(content: Sequence[AnyItem]) -> tuple[AnyAction, ...]:
+    """The actions that are proposed last."""
+    proposals = [item for item in content if isinstance(item, Action) and item.role == PROPOSER]
+    return tuple(item for item in proposals if item.turn == proposals[-1].turn)
 
 
 def _at(task: Task, place: str) -> str:

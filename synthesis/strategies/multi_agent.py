@@ -79,7 +79,7 @@ class MultiAgent(Attempts):
             others = [each for each in self.roles if each is not role]
             policy = policies[role.name]
             seen[role.name] = role.perspective(others, around, environment.rules, exploration.task, policy)
-        return {name: Part(name, policies[name], seen) for name in seen}
+        return {role.name: Part(role.name, policies[role.name], seen, role.veto) for role in self.roles}
 
     def _policies(self, exploration: Exploration) -> dict[str, Policy]:
         """Who plays which role: a policy of this name, or else the actor's."""

@@ -18,10 +18,17 @@ from agentmill.pipelines.recipes.plan import make_plan
 from agentmill.pipelines.recipes.shipped import recipe_files
 from agentmill.schemas.records.rows import PreferenceRow, SftRow
 from agentmill.schemas.records.trajectory import Action
+from tests.errors import user_error
 from tests.pipelines.cli.tables import agentmill
 from tests.recipes.data_half import STAND_IN, rows, run
 
-FAMILIES = ("pddl", "toolbox", "codegym", "interpreter")
+FAMILIES = ("pddl", "toolbox", "codegym", "interpreter", "search")
+METHOD_NEEDS = {
+    "agentrefine": ("pddl", "toolbox"),  # other names in the environments
+    "chain_of_agents": ("search",),  # answers that some know by heart
+    "masksearch": ("search",),  # a corpus
+}
+"""The families that a method can move to, if not to all."""
 
 
 def done(content: Sequence[Any]) -> list[str]:
@@ -45,19 +52,35 @@ def test_most_recipes_are_very_short() -> None:
     assert statistics.median(lengths) <= 20
 
 
-INCLUDING = [name for name, file in recipe_files().items() if "include:" in file.read_text()]
+MOVES = [
+    (name, family)
+    for name, file in recipe_files().items()
+    if "include:" in file.read_text()
+    for family in METHOD_NEEDS.get(name, FAMILIES)
+]
 
 
-@pytest.mark.parametrize("name", INCLUDING)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("name", "family"), MOVES)
 def test_another_family_of_environments_is_one_override(name: str, family: str, tmp_path: Path) -> None:
     overrides = [f"include.0=environments/{family}", f"run_dir={tmp_path}"]
     first = make_plan(read_recipe(recipe_files()[name], overrides)).steps[0]
     assert getattr(first.parameters, "family", None) == family
 
 
-def test_eto_pairs_share_the_task_and_the_winner_scored_higher(made: Path, tmp_path: Path) -> None:
-    folder = run(made, tmp_path, "eto", "steps.loop.rounds=1")
+@pytest.mark.parametrize(
+    ("name", "family", "words"),
+    [("masksearch", "pddl", "corpus_tasks needs environments of family search"), ("agentrefine", "search", "wrappers")],
+)
+def test_a_family_that_a_method_cannot_move_to_is_refused_while_planning(
+    name: str, family: str, words: str, tmp_path: Path
+) -> None:
+    overrides = [f"include.0=environments/{family}", f"run_dir={tmp_path}"]
+    with user_error("key-not-for-this", words):
+        make_plan(read_recipe(recipe_files()[name], overrides))
+
+
+def test_eto_pairs_share_the_task_and_the_winner_scored_higher(anywhere: Path, tmp_path: Path) -> None:
+    folder = run(anywhere, tmp_path, "eto", "steps.loop.rounds=1")
     pairs: list[PreferenceRow] = rows(folder / "loop/round-01/pairs")
     assert pairs
     assert all((row.chosen_score or 0) > (row.rejected_score or 0) for row in pairs)
@@ -66,8 +89,8 @@ def test_eto_pairs_share_the_task_and_the_winner_scored_higher(made: Path, tmp_p
     assert all(tasks[row.chosen_id] == tasks[row.rejected_id] for row in pairs)
 
 
-def test_agentevol_trains_on_all_seeds_and_on_the_first_success_of_each_task(made: Path, tmp_path: Path) -> None:
-    folder = run(made, tmp_path, "agentevol", "steps.evolution.rounds=2")
+def test_agentevol_trains_on_all_seeds_and_on_the_first_success_of_each_task(anywhere: Path, tmp_path: Path) -> None:
+    folder = run(anywhere, tmp_path, "agentevol", "steps.evolution.rounds=2")
     seeds = {each.trajectory_id for each in rows(folder / "seeds")}
     for number in (1, 2):
         place = folder / f"evolution/round-0{number}"
@@ -161,8 +184,8 @@ def test_codegym_learns_from_what_is_hard(tmp_path: Path) -> None:
     assert all(statistics.mean(rates[task]) <= 0.25 for task in played)
 
 
-def test_fireact_keeps_successes_alone(made: Path, tmp_path: Path) -> None:
-    folder = run(made, tmp_path, "fireact")
+def test_fireact_keeps_successes_alone(anywhere: Path, tmp_path: Path) -> None:
+    folder = run(anywhere, tmp_path, "fireact")
     won = {
         each.trajectory_id
         for name in ("by_commands", "by_calls", "reflected")
