@@ -10,9 +10,8 @@ import pytest
 from agentmill.pipelines.recipes.estimate import estimate
 from agentmill.pipelines.recipes.grammar import output_name, read_recipe
 from agentmill.pipelines.recipes.plan import make_plan
-from agentmill.pipelines.recipes.shipped import PLANNED, recipe_cards, recipe_file, recipe_files, sketch_files
+from agentmill.pipelines.recipes.shipped import sketch_files
 from agentmill.pipelines.recipes.short_forms import every_step
-from agentmill.schemas.errors import UserError
 
 ENDS = {"evaluate", "audit_judge", "diagnose", "multi_agent", "memory", "tree_search", "judge", "check_rubric", "pick"}
 """Operators that a sketch may end with, apart from trainings and views: what they make is the result."""
@@ -45,24 +44,3 @@ def is_result(step: dict[str, object]) -> bool:
     """Whether a sketch is about what the step makes: a trained model, rows, a measurement."""
     operator = str(step["operator"])
     return operator.startswith("train_") or operator in ENDS or operator in ("text", "scorer_rows", "select_diverse")
-
-
-def test_a_sketch_is_found_by_its_name_and_a_recipe_goes_before_it() -> None:
-    assert recipe_file(Path("rise")) == sketch_files()["rise"]
-    assert not set(sketch_files()) & set(recipe_files())
-    with pytest.raises(UserError, match="Did you mean 'scoreflow'") as raised:
-        recipe_file(Path("scorflow"))
-    assert "agentmill list recipes" in str(raised.value)
-
-
-def test_a_sketch_is_no_file_to_include(tmp_path: Path) -> None:
-    (tmp_path / "mine.yaml").write_text("name: mine\ninclude: [environments/pddll]\nsteps: []\n", encoding="utf-8")
-    with pytest.raises(UserError, match="environments/pddl") as raised:
-        read_recipe(tmp_path / "mine.yaml", ())
-    assert "sketches/" not in str(raised.value)
-
-
-def test_sketches_are_listed_after_recipes_as_planned() -> None:
-    cards = recipe_cards()
-    assert [card.name for card in cards] == [*recipe_files(), *sketch_files()]
-    assert {card.name for card in cards if card.status == PLANNED} == set(sketch_files())
