@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,6 +32,20 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AGENTMILL_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
+
+
+@pytest.fixture
+def files_of_users(general_rows: Path) -> Path:
+    """The folder ``data`` with the files that sketches name: conversations, articles and texts."""
+    line = {
+        "id": "a",
+        "title": "A",
+        "text": "Some text.",
+        "messages": [{"role": "user", "content": "Hello."}, {"role": "assistant", "content": "Hello!"}],
+    }
+    for name in ("agent", "web", "code", "tools", "articles", "texts"):
+        (general_rows.parent / f"{name}.jsonl").write_text(json.dumps(line), encoding="utf-8")
+    return general_rows.parent
 
 
 @pytest.fixture(scope="session")
