@@ -61,6 +61,7 @@ OPERATORS = Operators(
         "audit_judge": "agentmill.pipelines.operators.audit_judge:AuditJudge",
         "backfill": "agentmill.pipelines.operators.backfill:Backfill",
         "branch": "agentmill.pipelines.operators.branch:Branch",
+        "call_first": "agentmill.pipelines.operators.call_first:CallFirst",
         "check_tokens": "agentmill.pipelines.operators.check_tokens:CheckTokens",
         "combine": "agentmill.pipelines.operators.combine:Combine",
         "corpus_tasks": "agentmill.pipelines.operators.corpus_tasks:CorpusTasks",
