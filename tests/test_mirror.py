@@ -24,6 +24,7 @@ ELSEWHERE = {
         "views/test_pair_view.py": "views/preference",
         "views/test_view.py": "views/conversation views/dialogue views/loss_mask",
         "../pipelines/operators/test_train.py": "training",
+        "../trainers/test_argument_loss.py": "templates/argument_values",
         "../trainers/test_chat_template.py": "templates/renderer templates/shielding",
     },
     "synthesis/environments": {
@@ -75,7 +76,7 @@ ELSEWHERE = {
         "operators/test_mix.py": "operators/quotas operators/row_texts",
         "operators/test_first_error.py": "operators/error_search",
         "operators/test_operator.py": "operators/registry",
-        "operators/test_propose.py": "operators/admit operators/evolve",
+        "operators/test_propose.py": "operators/admit operators/environment_tasks operators/evolve",
         "operators/test_rollout_multi_agent.py": "operators/multi_agent",
         "operators/test_rollout_tree_search.py": "operators/tree_search",
         "operators/test_select_diverse.py": "operators/diverse_pool",

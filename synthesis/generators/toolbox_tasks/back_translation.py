@@ -18,13 +18,14 @@ from agentmill.schemas.records.task import EnvironmentSpec, Lineage, Task
 from agentmill.schemas.records.trajectory import ApiAction
 from agentmill.synthesis.environments.toolbox.goal import Answer
 from agentmill.synthesis.environments.toolbox.toolbox import FINISH, Toolbox
+from agentmill.synthesis.environments.toolbox.user import Request
 from agentmill.synthesis.generators.admission import AdmissionLimits, admit_task, rejection
 from agentmill.synthesis.generators.author import BACKEND, RepairLoop, fault_text
 from agentmill.synthesis.generators.task_author import Unwritten, json_object
 from agentmill.synthesis.generators.toolbox_admission import contains_value, slots_of
 from agentmill.synthesis.generators.toolbox_tasks.call_chains import shows_key
 from agentmill.synthesis.generators.toolbox_tasks.generator import gives_away
-from agentmill.synthesis.generators.toolbox_tasks.live_toolbox import Call, read_toolbox
+from agentmill.synthesis.generators.toolbox_tasks.live_toolbox import Call, plain, read_toolbox
 from agentmill.synthesis.generators.toolbox_tasks.written import TEXT, closed, execute
 from agentmill.synthesis.policies.policy import Policy
 from agentmill.synthesis.prompts import prompt
@@ -52,8 +53,9 @@ class BackTranslator:
             calls = [execute(live, each.function, each.kwargs) for each in gold]
             given, found = values_of(live.toolbox, calls)
         answers = msgspec.convert(task.goal.get("answers", []), list[Answer])
-        # What the user may say of a row, such as a day, can be equal to a key by chance.
-        hidden = [key for key in found if not any(contains_value(str(slot["text"]), key) for slot in slots_of(task))]
+        # What the user may say, such as a day, can be equal to a key by chance.
+        sayable = [*given, *(str(slot["text"]) for slot in slots_of(task))]
+        hidden = [key for key in found if not any(contains_value(text, key) for text in sayable)]
         request = Template(prompt("back_translation")).substitute(
             calls=between([_line(call) for call in calls]),
             given=_listed(given),
@@ -88,8 +90,8 @@ class BackTranslator:
             task,
             task_id=task_id,
             instruction=words,
-            # The slots are those of the request by rules; what the model wrote has none.
-            initial_state={name: value for name, value in task.initial_state.items() if name != "request"},
+            # Without the slots of the request by rules: what the model wrote has none.
+            initial_state={**task.initial_state, "request": plain(Request(words))},
             lineage=msgspec.structs.replace(lineage, notes=notes),
         )
 

@@ -70,15 +70,15 @@ def test_length_and_the_share_that_changes_something_have_their_effect(tmp_path:
 
 def test_what_cannot_be_made_is_refused_with_the_number_there_is(tmp_path: Path) -> None:
     write_table(tmp_path / "environments", [[LIBRARY_SPEC]], EnvironmentSpec)
-    step = job(tmp_path, "call_first", "tasks", of="environments", n=200, length=[3, 4], changing=1)
+    step = job(tmp_path, "call_first", "tasks", of="environments", n=12, length=[4, 4], changing=1)
     manifest = step.run()
     made = manifest.counts.written
-    assert 0 < made < 200
-    assert manifest.reasons == {"too_few_tasks": 200 - made}
+    assert 0 < made < 12
+    assert manifest.reasons == {"too_few_tasks": 12 - made}
     letter = dropped_of(tmp_path / "tasks")[0]
-    assert f"has {made} different chains of 3 to 4 calls that change something, and 200 are wanted" in letter.detail
+    assert f"has {made} different chains of 4 to 4 calls that change something, and 12 are wanted" in letter.detail
     (note,) = step.parameters.notes(manifest)
-    assert note.startswith(f"warning: {200 - made} tasks cannot be made: some environments have too few")
+    assert note.startswith(f"warning: {12 - made} tasks cannot be made: some environments have too few")
 
 
 def library_task(n: int = 1, **changed: Any) -> Task:
@@ -113,9 +113,11 @@ def test_a_model_writes_the_request_from_the_calls(tmp_path: Path) -> None:
     assert (task.instruction, task.gold, task.goal) == (words, by_rules.gold, by_rules.goal)
     assert (task.lineage.notes["backend"], task.lineage.notes["repairs"]) == ("llm", 0)
     assert task.lineage.notes["wording"] == by_rules.instruction
-    assert task.initial_state == {}
+    assert task.initial_state == {"request": {"template": words}}
     assert task.task_id != by_rules.task_id
     assert run(tmp_path, "admit", "admitted", of="tasks", environments="environments").counts.written == 1
+    run(tmp_path, "wrap_env", "hard_environments", of="environments", faults=1.0)
+    assert run(tmp_path, "wrap_env", "hard", of="tasks", environments="hard_environments").counts.written == 1
 
 
 def faulty() -> dict[str, tuple[str, str]]:

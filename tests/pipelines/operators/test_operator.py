@@ -47,6 +47,7 @@ KNOWN: dict[str, tuple[dict[str, Any], dict[str, list[str]]]] = {
         {"policy": "p", "of": "x", "tasks": "t", "environments": "e"},
         {"of": ["Trajectory"], "tasks": ["Task"], "environments": ["EnvironmentSpec"]},
     ),
+    "call_first": ({"of": "e"}, {"of": ["EnvironmentSpec"]}),
     "check_tokens": ({"of": "x", "tokenizer": "m"}, {"of": ["Trajectory"]}),
     "combine": ({"of": "x", "scores": [{"score": "reward"}]}, {"of": ["Trajectory"]}),
     "corpus_tasks": ({"of": "e"}, {"of": ["EnvironmentSpec"]}),
