@@ -101,12 +101,12 @@ class Sft(LossRule, Dialogue):
         return with_tokens(rows, dialogue, trajectory)
 
     def _with_arguments(self, message: Message) -> Message:
-        """The message, marked for ``arguments``; without loss where only arguments have any, and it has none."""
+        """The message, marked for ``arguments`` if it has any; without loss where only arguments have loss."""
         if not message.train or self.arguments == "trained":
             return message
-        if self.arguments == "only" and not any(decoded_json(call.arguments) for call in message.tool_calls):
-            return silenced(message)
-        return msgspec.structs.replace(message, arguments=self.arguments)
+        if any(decoded_json(call.arguments) for call in message.tool_calls):
+            return msgspec.structs.replace(message, arguments=self.arguments)
+        return silenced(message) if self.arguments == "only" else message
 
     def _thinking(self, trajectory: Trajectory, annotations: Annotations) -> Trajectory:
         """The trajectory with the thoughts of ``thoughts`` in the place of its own."""

@@ -382,7 +382,7 @@ def test_values_of_arguments_are_marked_and_a_message_without_any_has_no_loss_of
         return [[(each.train, each.arguments) for each in row.messages if each.role == "assistant"] for row in made]
 
     assert marks() == [[(True, "trained")] * 3]
-    assert marks(arguments="untrained") == [[(True, "untrained")] * 3]
+    assert marks(arguments="untrained") == [[(True, "trained"), (True, "untrained"), (True, "trained")]]
     assert marks(arguments="only") == [[(False, "trained"), (True, "only")]]
     assert marks(arguments="untrained", rows="step")[1] == [(False, "trained"), (True, "untrained")]
     assert reason(sft(arguments="only"), trajectory()) == "no_loss"
