@@ -116,7 +116,7 @@ def test_a_model_writes_the_request_from_the_calls(tmp_path: Path) -> None:
     assert task.initial_state == {"request": {"template": words}}
     assert task.task_id != by_rules.task_id
     assert run(tmp_path, "admit", "admitted", of="tasks", environments="environments").counts.written == 1
-    run(tmp_path, "wrap_env", "hard_environments", of="environments", faults=1.0)
+    run(tmp_path, "wrap_env", "hard_environments", of="environments", faults=0.5)
     assert run(tmp_path, "wrap_env", "hard", of="tasks", environments="hard_environments").counts.written == 1
 
 
