@@ -29,6 +29,7 @@ from agentmill.schemas.records.trajectory import (
     Usage,
 )
 from agentmill.synthesis.environments.environment import Check, Environment, Transition
+from agentmill.synthesis.generators.contrasting import NOTE, noted
 from agentmill.synthesis.policies.policy import ContextOverflow, Conversation, Policy, Turn
 from agentmill.synthesis.rollouts.context_management import ContextPolicy, Summarizer
 from agentmill.synthesis.rollouts.llm_calls import all_of, total, turn_of
@@ -39,9 +40,11 @@ from agentmill.synthesis.rollouts.step import carry_out, environment_at_fault, w
 def trajectory_of(episode: Episode, reason: str | None, check: Check | None) -> Trajectory:
     """What was played until ``reason`` cut it short, or the environment ended it; its status is that of ``check``.
 
-    Without a check nothing is known of how well it went: no reward, and the status ``unknown``.
+    Without a check nothing is known of how well it went: no reward, and the status ``unknown``. ``extra.contrast`` is
+    the kind of a task that ``contrast`` made, so that conditions can ask for it.
     """
     plan = episode.plan
+    kind = noted(plan.task.lineage)
     return Trajectory(
         trajectory_id=plan.trajectory_id,
         content=episode.content,
@@ -62,7 +65,7 @@ def trajectory_of(episode: Episode, reason: str | None, check: Check | None) -> 
         generation=generation_of(plan, episode.policy),
         usage=episode.usage,
         split=plan.task.split,
-        extra=plan.extra,
+        extra=plan.extra if kind is None else {**plan.extra, NOTE: kind},
     )
 
 
