@@ -25,8 +25,8 @@ from agentmill.schemas.errors import UserError
 from agentmill.schemas.ids import derive_seed
 from agentmill.schemas.records.manifest import Manifest
 from agentmill.schemas.records.record import JsonObject
-from agentmill.schemas.records.task import EnvironmentSpec, Task
-from agentmill.synthesis.generators.contrasting import KINDS, OPERATOR, TOOLS, Kind, Tools, TwinMaker, noted
+from agentmill.schemas.records.task import CONTRAST, EnvironmentSpec, Task, contrast_of
+from agentmill.synthesis.generators.contrasting import KINDS, TOOLS, Kind, Tools, TwinMaker
 from agentmill.synthesis.generators.generator import GenerationError
 from agentmill.synthesis.generators.toolbox_wrap.contrast import contrast_environment, contrast_task
 
@@ -98,7 +98,7 @@ class Contrast(Operator):
             check_family(distinct(table, "family"))
         if self.environments is None:
             return
-        offered = {noted(spec.lineage) for table in tables_of(inputs, "environments") for spec in table.rows()}
+        offered = {contrast_of(spec.lineage) for table in tables_of(inputs, "environments") for spec in table.rows()}
         absent = next((kind for kind in self.kinds if TOOLS[kind] not in offered), None)
         if absent is not None:
             raise UserError(
@@ -171,7 +171,7 @@ def check_family(families: Iterable[str]) -> None:
 
 def place_of(spec: EnvironmentSpec) -> str:
     """Whose twins an environment is for, and with which tools; the id of one that is for no twins."""
-    tools = noted(spec.lineage)
+    tools = contrast_of(spec.lineage)
     return spec.environment_id if tools is None or spec.lineage is None else f"{spec.lineage.parents[0]}/{tools}"
 
 
@@ -183,7 +183,7 @@ class TwinEnvironments(RowOperation[EnvironmentSpec, EnvironmentSpec]):
     many: ClassVar[bool] = True
 
     def __init__(self, tools: Sequence[Tools], seed: int) -> None:
-        super().__init__(OPERATOR, EnvironmentSpec, EnvironmentSpec)
+        super().__init__(CONTRAST, EnvironmentSpec, EnvironmentSpec)
         self._tools = tools
         self._seed = seed
 
@@ -214,7 +214,7 @@ class Twins(RowOperation[Task, Task]):
     def __init__(
         self, environments: Lookup[EnvironmentSpec], kinds: Sequence[Kind], share: float, n: int, seed: int
     ) -> None:
-        super().__init__(OPERATOR, Task, Task)
+        super().__init__(CONTRAST, Task, Task)
         self._environments = environments
         self._kinds = kinds
         self._share = share
@@ -232,7 +232,7 @@ class Twins(RowOperation[Task, Task]):
     def units(self, record: Task) -> list[Unit]:
         """One per kind that is drawn for a task."""
         # By what it makes and not by place, so that the order of `kinds` says nothing.
-        drawn = random.Random(derive_seed(OPERATOR, self._seed, record.task_id)).sample(sorted(self._kinds), self._n)
+        drawn = random.Random(derive_seed(CONTRAST, self._seed, record.task_id)).sample(sorted(self._kinds), self._n)
         return [Unit([f"{record.task_id}/{kind}"], kind) for kind in drawn] if self.count(record) else []
 
     def process(self, record: Task, unit: Unit) -> Iterable[Result]:
@@ -247,4 +247,4 @@ class Twins(RowOperation[Task, Task]):
 
     def measures(self, output: Task) -> Mapping[str, float]:
         """The twins of each kind."""
-        return {f"{OF_KIND}{noted(output.lineage)}": 1}
+        return {f"{OF_KIND}{contrast_of(output.lineage)}": 1}

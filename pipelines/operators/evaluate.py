@@ -17,7 +17,8 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 from pydantic import Field, model_validator
 
-from agentmill.pipelines.evaluation import METHOD, Episode, episodes_of, measure, paired_difference
+from agentmill.pipelines.diagnosis import group_lines
+from agentmill.pipelines.evaluation import BY, METHOD, Episode, episodes_of, measure, paired_difference
 from agentmill.pipelines.operators.agent import DEFAULT, OPERATOR, agent, collect
 from agentmill.pipelines.operators.annotations import check_constrained
 from agentmill.pipelines.operators.bounds import Asked, Bounds, Rows, most, sum_asked, total
@@ -28,7 +29,6 @@ from agentmill.pipelines.operators.splits import check_chosen
 from agentmill.pipelines.operators.task_groups import TaskGroups, check_fields
 from agentmill.pipelines.operators.task_step import StepResult, TaskStep
 from agentmill.pipelines.operators.verify import Verify, operator_of
-from agentmill.pipelines.recipes.summary import interval, percent
 from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.schemas.config import validate
 from agentmill.schemas.errors import UserError, near_match
@@ -42,8 +42,6 @@ TASKS, ENVIRONMENTS = "tasks", "environments"
 RESULT = "evaluation.json"
 CONSTRAINED = "_constrained"
 DIFFERENCE = "paired_difference"
-BY = "by"
-"""Where the measures of a model have those of groups of tasks."""
 
 
 class Play(msgspec.Struct, frozen=True):
@@ -249,16 +247,6 @@ class Arena(msgspec.Struct, frozen=True, kw_only=True):
     def tables(self, play: Play) -> tuple[Table, Table]:
         """The trajectories of one model on one split, and the verdicts on them."""
         return Table.open(self.folder(play, "trajectories")), Table.open(self.folder(play, "verdicts"))
-
-
-def group_lines(results: JsonObject) -> Iterator[str]:
-    """How often each model succeeds in each group of tasks."""
-    for split, models in results.items():
-        for model, measures in models.items():
-            for field, groups in measures.get(BY, {}).items():
-                for value, each in groups.items():
-                    rate = f"{percent(each['success'])} {interval(each['ci95'])} of {each['n']:,} tasks"
-                    yield f"{split}, {model}, {field} {value}: {rate}"
 
 
 def settle(

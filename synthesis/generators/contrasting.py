@@ -11,12 +11,8 @@ from typing import Literal, get_args
 
 import msgspec
 
-from agentmill.schemas.records.task import EnvironmentSpec, Lineage, Task
+from agentmill.schemas.records.task import EnvironmentSpec, Task
 from agentmill.synthesis.generators.generator import GenerationError
-
-OPERATOR = "contrast"
-NOTE = "contrast"
-"""The key of ``lineage.notes`` under which a twin keeps its kind, and the environment of twins what tools it offers."""
 
 Kind = Literal["no_tool", "irrelevant_tool", "missing_argument", "harmful", "silent", "solvable"]
 """``solvable`` is the control: the task as it is, in the environment of the other twins, is to be solved."""
@@ -47,9 +43,3 @@ class TwinMaker(msgspec.Struct, frozen=True):
 
     environment: Callable[[EnvironmentSpec, Tools, int], EnvironmentSpec | GenerationError]
     task: Callable[[Task, EnvironmentSpec, Kind, int], Task | GenerationError]
-
-
-def noted(lineage: Lineage | None) -> str | None:
-    """The kind of a twin, or the tools of an environment of twins; ``None`` for what ``contrast`` did not make."""
-    made = lineage is not None and lineage.operator == OPERATOR
-    return str(lineage.notes[NOTE]) if lineage is not None and made else None

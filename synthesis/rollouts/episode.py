@@ -15,7 +15,7 @@ from agentmill.schemas.chat import shown
 from agentmill.schemas.dialects.tool_text import SCAFFOLD_FORMATS
 from agentmill.schemas.ids import derive_seed
 from agentmill.schemas.records.record import JsonObject
-from agentmill.schemas.records.task import Task
+from agentmill.schemas.records.task import CONTRAST, Task, contrast_of
 from agentmill.schemas.records.trajectory import (
     Action,
     AnyAction,
@@ -29,7 +29,6 @@ from agentmill.schemas.records.trajectory import (
     Usage,
 )
 from agentmill.synthesis.environments.environment import Check, Environment, Transition
-from agentmill.synthesis.generators.contrasting import NOTE, noted
 from agentmill.synthesis.policies.policy import ContextOverflow, Conversation, Policy, Turn
 from agentmill.synthesis.rollouts.context_management import ContextPolicy, Summarizer
 from agentmill.synthesis.rollouts.llm_calls import all_of, total, turn_of
@@ -44,7 +43,7 @@ def trajectory_of(episode: Episode, reason: str | None, check: Check | None) -> 
     the kind of a task that ``contrast`` made, so that conditions can ask for it.
     """
     plan = episode.plan
-    kind = noted(plan.task.lineage)
+    kind = contrast_of(plan.task.lineage)
     return Trajectory(
         trajectory_id=plan.trajectory_id,
         content=episode.content,
@@ -65,7 +64,7 @@ def trajectory_of(episode: Episode, reason: str | None, check: Check | None) -> 
         generation=generation_of(plan, episode.policy),
         usage=episode.usage,
         split=plan.task.split,
-        extra=plan.extra if kind is None else {**plan.extra, NOTE: kind},
+        extra=plan.extra if kind is None else {**plan.extra, CONTRAST: kind},
     )
 
 

@@ -15,7 +15,7 @@ import msgspec
 
 from agentmill.schemas.ids import derive_seed, digest
 from agentmill.schemas.records.record import JsonObject
-from agentmill.schemas.records.task import EnvironmentSpec, Lineage, Task
+from agentmill.schemas.records.task import CONTRAST, EnvironmentSpec, Lineage, Task
 from agentmill.schemas.records.trajectory import AnyAction, ApiAction
 from agentmill.synthesis.environments.toolbox.changes import Settings
 from agentmill.synthesis.environments.toolbox.environment import ToolboxEnvironment
@@ -23,7 +23,7 @@ from agentmill.synthesis.environments.toolbox.goal import Goal
 from agentmill.synthesis.environments.toolbox.structure import toolbox_structure
 from agentmill.synthesis.environments.toolbox.toolbox import DECLINE, Toolbox, read_toolbox, write_toolbox
 from agentmill.synthesis.environments.toolbox.user import Request
-from agentmill.synthesis.generators.contrasting import NOTE, OPERATOR, Kind, Tools
+from agentmill.synthesis.generators.contrasting import Kind, Tools
 from agentmill.synthesis.generators.data_files import convert, read_table
 from agentmill.synthesis.generators.generator import GenerationError
 from agentmill.synthesis.generators.toolbox_tasks.live_toolbox import plain
@@ -55,9 +55,9 @@ def contrast_words() -> ContrastWords:
 
 def contrast_environment(spec: EnvironmentSpec, tools: Tools, seed: int) -> EnvironmentSpec | GenerationError:
     """The toolbox with ``tools``, in which one can ask the user and decline. Raises ``ToolboxError``."""
-    environment_id = digest(OPERATOR, spec.environment_id, tools, seed)
+    environment_id = digest(CONTRAST, spec.environment_id, tools, seed)
     parent = read_toolbox(spec.source)
-    toolbox = _offering(parent, tools, random.Random(derive_seed(OPERATOR, environment_id)))
+    toolbox = _offering(parent, tools, random.Random(derive_seed(CONTRAST, environment_id)))
     if tools == "others" and not toolbox.tools:
         return GenerationError("no_other_tools", "no invented toolbox was found that shares no name with this one")
     settings = msgspec.structs.replace(msgspec.convert(spec.parameters, Settings), user=True, decline=True)
@@ -68,18 +68,18 @@ def contrast_environment(spec: EnvironmentSpec, tools: Tools, seed: int) -> Envi
         name=f"{spec.name}-{tools}-tools",
         source=write_toolbox(toolbox),
         parameters=plain(settings),
-        structure_digest=digest(OPERATOR, spec.structure_digest or toolbox_structure(parent), tools),
+        structure_digest=digest(CONTRAST, spec.structure_digest or toolbox_structure(parent), tools),
         admission=None,
         lineage=Lineage(
-            operator=OPERATOR, parents=[spec.environment_id], seed=seed, notes={NOTE: tools, "twins": twins}
+            operator=CONTRAST, parents=[spec.environment_id], seed=seed, notes={CONTRAST: tools, "twins": twins}
         ),
     )
 
 
 def contrast_task(task: Task, twins: EnvironmentSpec, kind: Kind, seed: int) -> Task | GenerationError:
     """The twin of ``task`` of a kind, in an environment of twins that offers the tools of the kind."""
-    task_id = digest(OPERATOR, task.task_id, twins.environment_id, kind, seed)
-    made = _turned(task, twins, kind, random.Random(derive_seed(OPERATOR, task_id)))
+    task_id = digest(CONTRAST, task.task_id, twins.environment_id, kind, seed)
+    made = _turned(task, twins, kind, random.Random(derive_seed(CONTRAST, task_id)))
     if isinstance(made, GenerationError):
         return made
     made = msgspec.structs.replace(
@@ -87,7 +87,7 @@ def contrast_task(task: Task, twins: EnvironmentSpec, kind: Kind, seed: int) -> 
         task_id=task_id,
         environment_id=twins.environment_id,
         admission=None,
-        lineage=Lineage(operator=OPERATOR, parents=[task.task_id], seed=seed, notes={NOTE: kind}),
+        lineage=Lineage(operator=CONTRAST, parents=[task.task_id], seed=seed, notes={CONTRAST: kind}),
     )
     twin = proved(made, twins)
     if isinstance(twin, GenerationError):
@@ -123,7 +123,7 @@ def _turned(task: Task, twins: EnvironmentSpec, kind: Kind, chance: random.Rando
     if not task.gold:
         return GenerationError("no_gold", f"a twin of kind {kind} needs a task with a solution")
     if kind == "solvable":
-        structure = digest(task.structure_digest, OPERATOR, kind)
+        structure = digest(task.structure_digest, CONTRAST, kind)
         return msgspec.structs.replace(task, skills=[kind, *task.skills], structure_digest=structure)
     return _with_a_gap(task, kind, request, chance)
 
@@ -140,7 +140,7 @@ def _to_decline(task: Task, twins: EnvironmentSpec, kind: Kind, reason: str, req
         gold=[ApiAction(function=DECLINE, kwargs={"reason": reason})],
         difficulty=None,
         skills=[kind],
-        structure_digest=digest(task.structure_digest, OPERATOR, kind, wording),
+        structure_digest=digest(task.structure_digest, CONTRAST, kind, wording),
     )
 
 
@@ -161,7 +161,7 @@ def _with_a_gap(task: Task, kind: Kind, request: Request, chance: random.Random)
         goal=plain(goal),
         gold=[*(ask(request.slots[name].label) for name in hidden), *gold],
         skills=[kind, *task.skills],
-        structure_digest=digest(task.structure_digest, OPERATOR, kind, hidden),
+        structure_digest=digest(task.structure_digest, CONTRAST, kind, hidden),
     )
 
 
