@@ -22,7 +22,10 @@ CONTRAST = "contrast"
 
 def contrast_of(lineage: Lineage | None) -> str | None:
     """The kind of a twin, or the tools of an environment of twins; ``None`` for what ``contrast`` did not make."""
-    return str(lineage.notes[CONTRAST]) if lineage is not None and lineage.operator == CONTRAST else None
+    if lineage is None or lineage.operator != CONTRAST:
+        return None
+    made: str | None = lineage.notes.get(CONTRAST)
+    return made
 
 
 class AdmissionCheck(Record):
