@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,20 @@ def general_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """``data/general_rows`` in the working directory: 40 conversations without an environment."""
     monkeypatch.chdir(tmp_path)
     return write_general_rows(tmp_path / "data/general_rows")
+
+
+@pytest.fixture
+def files_of_users(general_rows: Path) -> Path:
+    """The folder ``data`` with the files that sketches name: conversations, articles and texts."""
+    line = {
+        "id": "a",
+        "title": "A",
+        "text": "Some text.",
+        "messages": [{"role": "user", "content": "Hello."}, {"role": "assistant", "content": "Hello!"}],
+    }
+    for name in ("agent", "web", "code", "tools", "articles", "texts"):
+        (general_rows.parent / f"{name}.jsonl").write_text(json.dumps(line), encoding="utf-8")
+    return general_rows.parent
 
 
 @pytest.fixture(scope="session")
