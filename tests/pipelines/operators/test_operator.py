@@ -58,6 +58,7 @@ KNOWN: dict[str, tuple[dict[str, Any], dict[str, list[str]]]] = {
         {"of": "t", "attempts": "x", "at_least": 0.2},
         {"of": ["Task"], "attempts": ["Trajectory"]},
     ),
+    "contrast": ({"of": "e"}, {"of": ["EnvironmentSpec"]}),
     "evolve": ({"of": "t", "environments": "e"}, {"of": ["Task"], "environments": ["EnvironmentSpec"]}),
     "expert": ({"tasks": "t", "environments": "e"}, {"tasks": ["Task"], "environments": ["EnvironmentSpec"]}),
     "filter": ({"of": "x", "where": [{"field": "split", "equals": "train"}]}, {"of": ["Trajectory"]}),
