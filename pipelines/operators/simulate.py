@@ -12,7 +12,7 @@ from agentmill.pipelines.operators.bounds import Most, product
 from agentmill.pipelines.operators.memory import Remembering, WithExamples
 from agentmill.pipelines.operators.operator import Inputs, StepContext
 from agentmill.synthesis.rollouts.parameters import EpisodeParameters
-from agentmill.synthesis.rollouts.simulated_env import SIMULATOR
+from agentmill.synthesis.strategies.simulated_env import SIMULATOR
 from agentmill.synthesis.strategies.simulated_episodes import Simulate as SimulateStrategy
 
 

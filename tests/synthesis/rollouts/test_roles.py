@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from agentmill.pipelines.operators.bounds import Rows
-from agentmill.pipelines.serving.models import ModelConfig
 from agentmill.schemas.config import validate
 from agentmill.schemas.records.trajectory import Trajectory
 from agentmill.synthesis.policies.policy import Conversation
@@ -16,7 +14,6 @@ from agentmill.synthesis.rollouts.roles import Role
 from agentmill.synthesis.strategies.multi_agent import MultiAgent
 from tests.answer_environment import question
 from tests.errors import user_error
-from tests.pipelines.operators.steps import stage
 from tests.synthesis.strategies.talking import Speaker, calls, exploration, lines, of_roles, spoken, talk
 
 PERSONAS = ["You are in a hurry.", "You are polite.", "You doubt everything."]
@@ -75,23 +72,6 @@ async def test_the_choice_is_no_part_of_what_the_others_see() -> None:
     run = await talk(question("ab"), [{**USER, "best_of": 2, "stop": "NEVER"}, AGENT], user=user, agent=agent)
     assert not any("drafts" in str(item.content) for item in run.content)  # type: ignore[union-attr]
     assert not any("drafts" in str(item.content) for each in agent.asked for item in each.content)  # type: ignore[union-attr]
-
-
-def test_drafts_count_in_the_bounds() -> None:
-    vllm = ModelConfig(policy="vllm", model="bundled:smollm2-135m-instruct")
-    rows = {"tasks": Rows(n=2, turns=5), "environments": Rows(n=1)}
-
-    def most(best_of: int, models: dict[str, str]) -> dict[str, Any]:
-        roles = [{**USER, "best_of": best_of}, AGENT]
-        given = {"policy": "a", "models": models, "roles": roles, "max_messages": 10}
-        step = stage("multi_agent", tasks="t", environments="e", **given)
-        return {
-            role: each.calls for role, each in step.bounds(rows, dict.fromkeys(["actor", *models], vllm)).asked.items()
-        }
-
-    assert most(1, {"user": "u"}) == {"actor": 30, "user": 30}
-    assert most(4, {"user": "u"}) == {"actor": 30, "user": 150}
-    assert most(4, {}) == {"actor": 150}
 
 
 @pytest.mark.parametrize("role", [{"acts": True}, {"veto": "NO"}])

@@ -279,6 +279,7 @@ async def test_results_of_tools_without_a_schema_are_json_where_that_is_asked_fo
     assert given_up.value.reason == "simulator_no_json"
     refused = [answer("Sold out.", error=True), answer("Bye.", end="success")]
     assert told(await sold(actor, sayer(*refused), results="json"))[0] == "Sold out.", "a refusal needs no JSON"
+    assert told(await sold(actor, sayer(answer("All sold.", end="success")), results="json")) == ["All sold."]
 
 
 async def test_the_simulator_answers_at_most_as_many_actions_as_there_are_turns() -> None:

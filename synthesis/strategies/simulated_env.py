@@ -65,7 +65,7 @@ ANSWER_SCHEMA: JsonObject = msgspec.json.schema_components([SimulatedAnswer])[1]
 
 class AnswerRules(msgspec.Struct, frozen=True):
     """What an answer must keep to: at most ``max_chars`` characters, and of a call of a tool in ``results`` JSON that
-    fits its schema. It is asked for again at most ``retries`` times."""
+    fits its schema, unless it is a refusal or ends the episode. It is asked for again at most ``retries`` times."""
 
     retries: int
     max_chars: int
@@ -234,15 +234,15 @@ class SimulatedEnvironment:
             )
             turn = await turn_of(self._policy, conversation)
             usage = total(usage, turn.usage)
-            said = "\n".join(each.content for each in turn.actions if isinstance(each, MessageAction))
+            replied = "\n".join(each.content for each in turn.actions if isinstance(each, MessageAction))
             try:
-                found = self._read(turn, said, action)
+                found = self._read(turn, replied, action)
             except Fault as fault:
                 self.counts[fault.reason] += 1
-                history.append({"action": text, "reason": fault.reason, "fault": str(fault), "text": said})
+                history.append({"action": text, "reason": fault.reason, "fault": str(fault), "text": replied})
                 # At temperature 0 the same question has the same answer, so the next try says what was wrong.
                 again = prompt("simulated_again").replace("{fault}", str(fault))
-                answered = MessageAction(content=said.strip() or "(nothing)", turn=self.asked)
+                answered = MessageAction(content=replied.strip() or "(nothing)", turn=self.asked)
                 content = [*asked, answered, TextObservation(content=again, source="user", turn=self.asked)]
                 continue
             self._history = [*asked, MessageAction(content=_json(found), turn=self.asked)]
@@ -255,13 +255,13 @@ class SimulatedEnvironment:
             history,
         )
 
-    def _read(self, turn: Turn, said: str, action: AnyAction) -> SimulatedAnswer:
+    def _read(self, turn: Turn, replied: str, action: AnyAction) -> SimulatedAnswer:
         """The answer in a turn. Raises ``Fault`` for one that breaks a rule."""
-        if not said.strip():
+        if not replied.strip():
             raise Fault("empty", "it is empty")
         if turn.finish_reason == "length":
             raise Fault("too_long", "it was cut off at the most tokens of an answer")
-        written = read_object(said)
+        written = read_object(replied)
         try:
             found = msgspec.json.decode(written or "", type=SimulatedAnswer)
         except msgspec.MsgspecError as error:
@@ -272,7 +272,9 @@ class SimulatedEnvironment:
             raise Fault("too_long", f"`observation` has more than {self._answers.max_chars} characters")
         if found.error and (found.changes or found.end != "no"):
             raise Fault("contradiction", "an action that is refused (`error`) neither changes nor ends anything")
-        if isinstance(action, ApiAction) and not found.error and action.function in self._answers.results:
+        # A refusal, and the last word of an episode, are no results.
+        plain = not found.error and found.end == "no"
+        if plain and isinstance(action, ApiAction) and action.function in self._answers.results:
             self._check_result(action.function, found.observation)
         return found
 
