@@ -24,10 +24,10 @@ from agentmill.synthesis.rollouts.episode import Episode, EpisodePlan, begin, ru
 from agentmill.synthesis.rollouts.llm_calls import identity_of, total
 from agentmill.synthesis.rollouts.parameters import Attempts
 from agentmill.synthesis.rollouts.retrieval import Retrieval, retold
-from agentmill.synthesis.strategies.simulated_env import RESULTS, SIMULATOR, AnswerRules, SimulatedEnvironment
 from agentmill.synthesis.rollouts.step import SIMULATED
 from agentmill.synthesis.rollouts.strategy import Exploration
 from agentmill.synthesis.strategies.memory import retrieved
+from agentmill.synthesis.strategies.simulated_env import RESULTS, SIMULATOR, AnswerRules, SimulatedEnvironment
 
 
 class SimulatedEpisode(Episode):
