@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,20 @@ def general_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ]
     write_table(tmp_path / "data/general_rows", [made], SftRow)
     return tmp_path / "data/general_rows"
+
+
+@pytest.fixture
+def files_of_users(general_rows: Path) -> Path:
+    """The folder ``data`` with the files that sketches name: conversations, articles and texts."""
+    line = {
+        "id": "a",
+        "title": "A",
+        "text": "Some text.",
+        "messages": [{"role": "user", "content": "Hello."}, {"role": "assistant", "content": "Hello!"}],
+    }
+    for name in ("agent", "web", "code", "tools", "articles", "texts"):
+        (general_rows.parent / f"{name}.jsonl").write_text(json.dumps(line), encoding="utf-8")
+    return general_rows.parent
 
 
 @pytest.fixture(scope="session")
