@@ -14,12 +14,12 @@ from agentmill.schemas.config import Config
 from agentmill.schemas.ids import derive_seed
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.task import Task
-from agentmill.schemas.records.trajectory import MessageAction, TextObservation
+from agentmill.schemas.records.trajectory import TextObservation
 from agentmill.schemas.views.roles import Perspective, Sees, perceived
 from agentmill.synthesis.environments.environment import EnvError
 from agentmill.synthesis.policies.policy import Conversation, Policy, Turn
 from agentmill.synthesis.prompts import prompt
-from agentmill.synthesis.rollouts.llm_calls import all_of, total
+from agentmill.synthesis.rollouts.llm_calls import all_of, text_of, total
 from agentmill.synthesis.rollouts.scaffold import Frame
 
 NAME = r"[A-Za-z0-9][A-Za-z0-9_-]*"
@@ -177,7 +177,7 @@ class Part:
         """The best of several drafts, as the policy itself finds (best-of-n with self-critique, APIGen-MT)."""
         seeds = [derive_seed(conversation.seed, "draft", n) for n in range(self._best_of)]
         drafts = await all_of([self._ask(msgspec.structs.replace(conversation, seed=seed)) for seed in seeds])
-        written = "\n\n".join(f"{n}. {_words(draft)}" for n, draft in enumerate(drafts, 1))
+        written = "\n\n".join(f"{n}. {text_of(draft)}" for n, draft in enumerate(drafts, 1))
         last = max((item.turn for item in conversation.content), default=0)
         question = prompt("multi_agent_drafts").replace("{drafts}", written)
         judged = await self._ask(
@@ -188,7 +188,7 @@ class Part:
                 answer_schema=_choice_schema(len(drafts)),
             )
         )
-        found = re.search(r'"best"\s*:\s*(\d+)', _words(judged))
+        found = re.search(r'"best"\s*:\s*(\d+)', text_of(judged))
         best = int(found[1]) if found else 0
         if not 1 <= best <= len(drafts):
             self.undecided, best = self.undecided + 1, 1
@@ -199,10 +199,6 @@ class Part:
 
     async def close(self) -> None:
         """The policy is closed by who made it."""
-
-
-def _words(turn: Turn) -> str:
-    return "\n".join(action.content for action in turn.actions if isinstance(action, MessageAction))
 
 
 def _choice_schema(drafts: int) -> JsonObject:

@@ -7,6 +7,7 @@ changed nothing has the answer it had, and an answer that breaks a rule is asked
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -41,8 +42,9 @@ from agentmill.synthesis.generators.author import read_object
 from agentmill.synthesis.generators.generator import GenerationError
 from agentmill.synthesis.policies.policy import Conversation, Policy, Turn
 from agentmill.synthesis.prompts import prompt
-from agentmill.synthesis.rollouts.llm_calls import total, transcript, turn_of
+from agentmill.synthesis.rollouts.llm_calls import text_of, total, transcript, turn_of
 from agentmill.synthesis.rollouts.step import carry_out, environment_at_fault
+from agentmill.synthesis.strategies.simulated_rollout import Fault
 
 SIMULATOR = "simulator"
 """The role of the model that plays the environment, and the field in ``extra`` that names it."""
@@ -72,14 +74,6 @@ class AnswerRules(msgspec.Struct, frozen=True):
     results: Mapping[str, JsonObject]
 
 
-class Fault(Exception):
-    """Why an answer cannot be used. ``reason`` is a short code."""
-
-    def __init__(self, reason: str, detail: str) -> None:
-        super().__init__(detail)
-        self.reason = reason
-
-
 class SimulatedEnvironment:
     """An environment whose answers a policy makes; implements ``Environment``.
 
@@ -104,7 +98,7 @@ class SimulatedEnvironment:
         self._answers = rules
         self._with_tools = False
         self._history: list[AnyItem] = []
-        self._known: dict[str, Transition] = {}
+        self._known: dict[tuple[type[AnyAction], str], Transition] = {}
         self._next: Transition | None = None
         self._state = ""
 
@@ -142,14 +136,15 @@ class SimulatedEnvironment:
         Raises ``PolicyError``, and ``GenerationError`` (``simulator_empty`` …) for an answer that stays faulty.
         """
         text = action_text(action)
+        key = (type(action), text)
         wrong = self._invalid(action)
         if wrong is not None:
             self.counts["invalid"] += 1
             self._next = refusal(wrong)
             return Usage()
-        if text in self._known:
+        if key in self._known:
             self.counts["repeated"] += 1
-            self._next = self._known[text]
+            self._next = self._known[key]
             return Usage()
         self.asked += 1
         if self._real is not None:
@@ -164,7 +159,7 @@ class SimulatedEnvironment:
             self._known = {}
             self._state = digest(self._state, text, found.observation)
         else:
-            self._known[text] = self._next
+            self._known[key] = self._next
         return usage
 
     def step(self, action: AnyAction) -> Transition:
@@ -234,14 +229,14 @@ class SimulatedEnvironment:
             )
             turn = await turn_of(self._policy, conversation)
             usage = total(usage, turn.usage)
-            replied = "\n".join(each.content for each in turn.actions if isinstance(each, MessageAction))
+            replied = text_of(turn)
             try:
                 found = self._read(turn, replied, action)
             except Fault as fault:
                 self.counts[fault.reason] += 1
-                history.append({"action": text, "reason": fault.reason, "fault": str(fault), "text": replied})
+                history.append({"action": text, "reason": fault.reason, "fault": fault.detail, "text": replied})
                 # At temperature 0 the same question has the same answer, so the next try says what was wrong.
-                again = prompt("simulated_again").replace("{fault}", str(fault))
+                again = prompt("simulated_again").replace("{fault}", fault.detail)
                 answered = MessageAction(content=replied.strip() or "(nothing)", turn=self.asked)
                 content = [*asked, answered, TextObservation(content=again, source="user", turn=self.asked)]
                 continue
@@ -324,10 +319,16 @@ class Follower:
 
 
 def action_text(action: AnyAction) -> str:
-    """An action as the model is shown it: a call as JSON, a command, code or a message as it is."""
+    """An action as the model is shown it: a call as JSON, a command, code or a message as it is.
+
+    Half characters (lone surrogates) become ``?``, since nothing else can be sent.
+    """
     if isinstance(action, ApiAction):
-        return _json({"name": action.function, "arguments": action.kwargs})
-    return action.content
+        arguments = json.dumps(action.kwargs, ensure_ascii=False, sort_keys=True)
+        text = f'{{"name": {json.dumps(action.function, ensure_ascii=False)}, "arguments": {arguments}}}'
+    else:
+        text = action.content
+    return text.encode(errors="replace").decode()
 
 
 def _json(value: Any) -> str:

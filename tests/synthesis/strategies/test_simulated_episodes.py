@@ -195,9 +195,9 @@ async def test_a_described_environment_is_played_by_the_model_alone() -> None:
     assert '{"stock":{"type":"array","items":{"type":"string"}}}' in text
     assert "The task: Sell the hat." in text
     assert [str(item.content) for item in last.content][1:] == [  # type: ignore[union-attr]
-        '{"arguments":{},"name":"stock"}',
+        '{"name": "stock", "arguments": {}}',
         '{"observation":"[\\"hat\\"]","error":false,"changes":false,"end":"no"}',
-        '{"arguments":{"it":"hat"},"name":"sell"}',
+        '{"name": "sell", "arguments": {"it": "hat"}}',
         '{"observation":"Paid.","error":false,"changes":true,"end":"no"}',
         "It is sold.",
     ]
@@ -262,6 +262,15 @@ async def test_a_faulty_answer_is_asked_for_again_and_then_ends_the_episode(faul
         await sold(actor, sayer(faulty, faulty, answer('["hat"]')), max_chars=40, retries=1)
     assert given_up.value.reason == f"simulator_{reason}"
     assert [each["reason"] for each in given_up.value.history] == [reason, reason]
+
+
+async def test_half_characters_of_the_agent_are_sent_as_question_marks() -> None:
+    simulator = sayer(answer("Paid.", changes=True, end="success"))
+    await sold(scripted(call("sell", it="h\ud800t")), simulator)
+    assert simulator.asked[0].content[-1].content == '{"name": "sell", "arguments": {"it": "h?t"}}'  # type: ignore[union-attr]
+    broken = sayer('{"observation": "\\ud800", "error": false, "changes": false, "end": "no"}')
+    with pytest.raises(GenerationError, match="no JSON object"):
+        await sold(scripted("Hello."), broken, retries=0)
 
 
 async def test_an_answer_that_is_cut_off_is_too_long() -> None:
