@@ -88,6 +88,7 @@ OPERATORS = Operators(
         "replay": "agentmill.pipelines.operators.replay:Replay",
         "revise": "agentmill.pipelines.operators.revise:Revise",
         "select_diverse": "agentmill.pipelines.operators.select_diverse:SelectDiverse",
+        "simulate": "agentmill.pipelines.operators.simulate:Simulate",
         "spec_env": "agentmill.pipelines.operators.spec_env:SpecEnv",
         "split": "agentmill.pipelines.operators.split:Split",
         "step_agreement": "agentmill.pipelines.operators.step_agreement:StepAgreement",

@@ -96,6 +96,7 @@ KNOWN: dict[str, tuple[dict[str, Any], dict[str, list[str]]]] = {
         {"tasks": ["Task"], "environments": ["EnvironmentSpec"]},
     ),
     "select_diverse": ({"of": "x", "size": 78}, {"of": ["Trajectory"]}),
+    "simulate": ({**EPISODES[0], "simulator": "m"}, EPISODES[1]),
     "spec_env": ({}, {}),
     "split": ({"of": "x"}, {"of": ["Trajectory"]}),
     "step_agreement": ({"of": "x", "branches": "b"}, {"of": ["Trajectory"], "branches": ["Trajectory"]}),
