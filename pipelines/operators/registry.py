@@ -63,6 +63,7 @@ OPERATORS = Operators(
         "branch": "agentmill.pipelines.operators.branch:Branch",
         "check_tokens": "agentmill.pipelines.operators.check_tokens:CheckTokens",
         "combine": "agentmill.pipelines.operators.combine:Combine",
+        "compose": "agentmill.pipelines.operators.compose:Compose",
         "corpus_tasks": "agentmill.pipelines.operators.corpus_tasks:CorpusTasks",
         "decontaminate": "agentmill.pipelines.operators.decontaminate:Decontaminate",
         "dedup": "agentmill.pipelines.operators.dedup:Dedup",
