@@ -96,16 +96,19 @@ class Compose(SelectionParameters):
 
     def check_families(self, families: frozenset[str]) -> None:
         """Every ``how`` must fit a family, and every family a ``how``."""
-        fitting = {how for how, possible in FAMILIES.items() if families & {*possible}}
+        fitting = sorted(how for how, possible in FAMILIES.items() if families & {*possible})
         idle = [how for how in self.how if how not in fitting]
-        unfit = families - {family for how in self.how for family in FAMILIES[how]}
-        if families and (idle or unfit):
-            ways = f"for these there is `how: {' or '.join(sorted(fitting))}`" if fitting else "name other environments"
-            raise UserError(
-                f"`how: {', '.join(idle or self.how)}` composes no tasks of family {', '.join(sorted(unfit or families))},"
-                f" only of {', '.join(sorted({each for how in idle or self.how for each in FAMILIES[how]}))}\n{ways}",
-                ErrorCode.KEY_NOT_FOR_THIS,
-            )
+        # A family that is in none of those that the parameters fit, or any family where one fits none.
+        unfit = sorted(families if idle else families - {each for how in self.how for each in FAMILIES[how]})
+        if not unfit:
+            return
+        possible = sorted({each for how in idle or self.how for each in FAMILIES[how]})
+        ways = f"for these there is `how: {' or '.join(fitting)}`" if fitting else "name other environments"
+        raise UserError(
+            f"`how: {', '.join(idle or self.how)}` composes no tasks of family {', '.join(unfit)}, only of"
+            f" {', '.join(possible)}\n{ways}",
+            ErrorCode.KEY_NOT_FOR_THIS,
+        )
 
     def bounds(self, rows: Mapping[str, Rows], models: Mapping[str, ModelConfig]) -> Bounds:
         """As ``Operator.bounds``: n tasks per environment, of any split that parts can have."""
@@ -116,9 +119,7 @@ class Compose(SelectionParameters):
         if environments.splits is not None and parts.splits is not None:
             unseen = environments.splits.get(HELD_OUT, 0)
             seen = sum(environments.splits.values()) - unseen
-            splits = {
-                name: self.n * (unseen if name == HELD_OUT_ENVIRONMENTS else seen) for name in parts.splits
-            }
+            splits = {name: self.n * (unseen if name == HELD_OUT_ENVIRONMENTS else seen) for name in parts.splits}
         made = Rows(n=product(environments.n, self.n), splits=splits, turns=mapped(plan, turns_of_plan), plan=plan)
         return Bounds(reads=made.n, rows=made)
 

@@ -28,6 +28,7 @@ _TASKS = {
     "codegym": "agentmill.synthesis.generators.codegym_tasks.generator:CodegymTaskGenerator",
     "interpreter": "agentmill.synthesis.generators.interpreter_tasks.generator:InterpreterTaskGenerator",
     "pddl": "agentmill.synthesis.generators.pddl_tasks.generator:PddlTaskGenerator",
+    "search": "agentmill.synthesis.generators.search_tasks.variants:SearchTaskGenerator",
     "toolbox": "agentmill.synthesis.generators.toolbox_tasks.generator:ToolboxTaskGenerator",
 }
 _COMPOSERS = {

@@ -45,7 +45,7 @@ UNFIT = "unfit."
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked for: the ways ``how`` in turn, numbers of ``parts`` in a range, and ``tries`` draws for each task."""
+    """What is asked for: the ways ``how`` in turn, so many ``parts``, least and most, and ``tries`` draws per task."""
 
     how: tuple[How, ...]
     parts: tuple[int, int]
@@ -168,7 +168,7 @@ class CompositionMaker:
             goal=draft.goal,
             constraints=list(dict.fromkeys(each for part in parts for each in part.constraints)),
             gold=draft.gold,
-            difficulty=summed_difficulty(parts, len(draft.gold)),
+            difficulty=summed_difficulty([part.difficulty for part in parts], len(draft.gold)),
             skills=sorted({skill for part in parts for skill in part.skills}),
             max_turns=turns_of_plan(len(draft.gold)),
             structure_digest=draft.structure,
@@ -185,12 +185,12 @@ class CompositionMaker:
         self.counts.update({name: n} if n else {})
 
 
-def summed_difficulty(parts: Sequence[Task], actions: int) -> Difficulty | None:
+def summed_difficulty(parts: Sequence[Difficulty | None], actions: int) -> Difficulty | None:
     """That of a task with these parts and a solution of so many ``actions``; ``None`` if that of a part is not known.
 
     Levels are effort / (effort + a constant of the family), so effort is proportional to level / (1 - level).
     """
-    levels = [part.difficulty.level for part in parts if part.difficulty is not None]
+    levels = [part.level for part in parts if part is not None]
     if len(levels) < len(parts):
         return None
     if max(levels) >= 1:

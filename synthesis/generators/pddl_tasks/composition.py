@@ -10,6 +10,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+from agentmill.schemas.records.task import EnvironmentSpec, Task
+from agentmill.schemas.records.trajectory import AnyAction
 from agentmill.synthesis.environments.pddl.domain import Literal, PddlError, Problem
 from agentmill.synthesis.environments.pddl.grounding import ground
 from agentmill.synthesis.environments.pddl.planner import plan
@@ -21,8 +23,6 @@ from agentmill.synthesis.generators.composition import Draft, How
 from agentmill.synthesis.generators.generator import GenerationError
 from agentmill.synthesis.generators.pddl_tasks.difficulty import gold_actions
 from agentmill.synthesis.generators.pddl_tasks.planning_environment import read_environment, starting_at
-from agentmill.schemas.records.task import EnvironmentSpec, Task
-from agentmill.schemas.records.trajectory import AnyAction
 
 
 class PddlComposer:

@@ -58,13 +58,14 @@ class SearchComposer:
 
     def _wide(self, parts: Sequence[Task]) -> Draft:
         parts = sorted(parts, key=lambda part: part.task_id)
-        answers = [str(answer) for part in parts for answer in _goal(part).answers]
+        wanted = [answer for part in parts for answer in _goal(part).answers]
+        answers = [str(answer) for answer in wanted]
         if len({words_of(answer) for answer in answers}) < len(answers):
             raise GenerationError("same_answer", "two questions have the same answer")
         head = f"Answer all {len(parts)} questions, in their order. Separate the answers by {SEPARATOR!r}."
         instruction = _numbered(head, [part.instruction for part in parts])
         _check_shown(instruction, answers, _hidden(parts))
-        return _draft("width", parts, instruction, Goal(answers, every=True), _hidden(parts))
+        return _draft("width", parts, instruction, Goal(wanted, every=True), _hidden(parts))
 
     def _deep(self, parts: Sequence[Task]) -> Draft:
         names = [str(_goal(part).answers[0]) for part in parts[:-1]]

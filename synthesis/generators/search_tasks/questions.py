@@ -62,7 +62,7 @@ def draw_mask(facts: CorpusFacts, depth: int, chance: random.Random) -> Draft | 
     passage = facts.passages[window[0].passage]
     text = " ".join(sentence.text for sentence in window)
     answers = tuple(sorted(masked, key=lambda each: (text.index(each), each)))
-    left = [name for name in (*spans, plain_title(passage.title)) if name not in masked and _has(text, name)]
+    left = [name for name in (*spans, plain_title(passage.title)) if name not in masked and has_name(text, name)]
     if not any(facts.is_rare(name) or name in facts.titles for name in left):
         return None
     labels = _mask_labels(answers)
@@ -143,7 +143,7 @@ def _about(facts: CorpusFacts, at: int, name: str) -> Sequence[Sentence]:
     """The sentences of a passage that are about a name: all if it is the title, else those that have the name."""
     if at in facts.titles.get(name, ()):
         return facts.sentences[at]
-    return [sentence for sentence in facts.sentences[at] if _has(sentence.text, name)]
+    return [sentence for sentence in facts.sentences[at] if has_name(sentence.text, name)]
 
 
 def _chained(
@@ -181,7 +181,8 @@ def _order(n: int) -> str:
     return "" if n == 1 else f" Separate the answers by {SEPARATOR!r}."
 
 
-def _has(text: str, name: str) -> bool:
+def has_name(text: str, name: str) -> bool:
+    """Whether a text has a name as words of its own."""
     return re.search(_whole(name), text) is not None
 
 
@@ -196,4 +197,5 @@ def replaced(text: str, labels: Mapping[str, str]) -> str:
 
 
 def unlabelled(text: str) -> str:
+    """A text without its labels, as words to search for."""
     return " ".join(re.sub(r"\[(?:MASK(?: \d+)?|[A-H])\]", " ", text).split())

@@ -7,7 +7,6 @@ and all that it changes is still so in the end.
 from __future__ import annotations
 
 import random
-import re
 from collections.abc import Sequence
 
 import msgspec
@@ -20,7 +19,7 @@ from agentmill.synthesis.environments.toolbox.database import Contents
 from agentmill.synthesis.environments.toolbox.environment import ToolboxEnvironment
 from agentmill.synthesis.environments.toolbox.goal import Answer, Goal
 from agentmill.synthesis.environments.toolbox.toolbox import FINISH, Toolbox
-from agentmill.synthesis.environments.toolbox.user import Request, Slot
+from agentmill.synthesis.environments.toolbox.user import Request, Slot, fill
 from agentmill.synthesis.generators.composition import Draft, How
 from agentmill.synthesis.generators.generator import GenerationError
 from agentmill.synthesis.generators.toolbox_tasks.generator import gives_away
@@ -129,8 +128,8 @@ def entities(task: Task, toolbox: Toolbox) -> frozenset[Entity]:
     """What the arguments of a solution name: rows by their keys, and values of columns where each row has another."""
     parameters = {tool.name: tool.parameters for tool in toolbox.tools}
     found = set()
-    for action in task.gold or []:
-        for parameter in parameters.get(action.function, ()) if isinstance(action, ApiAction) else ():
+    for action in [each for each in task.gold or [] if isinstance(each, ApiAction)]:
+        for parameter in parameters.get(action.function, ()):
             table = toolbox.keyed(parameter.column)
             value = action.kwargs.get(parameter.name)
             if table is not None:
@@ -180,7 +179,7 @@ def _request(parts: Sequence[Request], order: Sequence[int]) -> Request:
     for part in parts:
         named = {name: f"s{len(slots) + number}" for number, name in enumerate(part.slots, 1)}
         slots |= {named[name]: slot for name, slot in part.slots.items()}
-        texts.append(re.sub(r"{(\w+)}", lambda found, to=named: f"{{{to.get(found[1], found[1])}}}", part.template))
+        texts.append(fill(part.template, {name: f"{{{numbered}}}" for name, numbered in named.items()}))
     if list(order) == sorted(order):
         later = [
             f"Then {text.removeprefix('Please ')}" if text.startswith("Please ") else f"After that: {text}"
