@@ -15,14 +15,15 @@ from agentmill.schemas.records.trajectory import AnyAction
 from agentmill.synthesis.environments.pddl.domain import Literal, PddlError, Problem
 from agentmill.synthesis.environments.pddl.grounding import ground
 from agentmill.synthesis.environments.pddl.planner import plan
-from agentmill.synthesis.environments.pddl.reader import read_problem
+from agentmill.synthesis.environments.pddl.reader import read_domain, read_problem
 from agentmill.synthesis.environments.pddl.structure import task_structure
+from agentmill.synthesis.environments.pddl.wording import Wording
 from agentmill.synthesis.environments.pddl.writer import problem_text
 from agentmill.synthesis.generators.admission import TASK_LIMITS
 from agentmill.synthesis.generators.composition import Draft, How
 from agentmill.synthesis.generators.generator import GenerationError
 from agentmill.synthesis.generators.pddl_tasks.difficulty import gold_actions
-from agentmill.synthesis.generators.pddl_tasks.planning_environment import read_environment, starting_at
+from agentmill.synthesis.generators.pddl_tasks.planning_environment import starting_at
 
 
 class PddlComposer:
@@ -30,9 +31,10 @@ class PddlComposer:
 
     def __init__(self, spec: EnvironmentSpec, tasks: Sequence[Task]) -> None:
         try:
-            self._environment = read_environment(spec)
+            self._domain = read_domain(spec.source)
         except PddlError as error:
             raise ValueError(str(error)) from error
+        self._wording = Wording(self._domain, spec.parameters)
         self._tasks = tasks
         self._problems: dict[str, Problem] = {}
 
@@ -40,7 +42,7 @@ class PddlComposer:
         """Reads the problem."""
         try:
             text = str(task.initial_state.get("problem"))
-            self._problems[task.task_id] = read_problem(text, self._environment.domain)
+            self._problems[task.task_id] = read_problem(text, self._domain)
         except PddlError:
             return "broken_problem"
         return None
@@ -55,7 +57,7 @@ class PddlComposer:
         (``other_objects``), that hold already (``nothing_left``), that cannot be reached while the earlier ones are
         kept (``undone``), or not within the limits (``planner_limit``)."""
         del how, chance
-        domain, first = self._environment.domain, self._problems[parts[0].task_id]
+        domain, first = self._domain, self._problems[parts[0].task_id]
         here, goal, gold = first, tuple[Literal, ...](), list[AnyAction]()
         for part in parts:
             added = self._problems[part.task_id]
@@ -78,7 +80,7 @@ class PddlComposer:
             here = starting_at(here, grounded, state)
         whole = msgspec.structs.replace(first, goal=goal)
         return Draft(
-            instruction=self._environment.instruction(whole),
+            instruction=self._wording.goal(whole),
             initial_state={"problem": problem_text(whole)},
             goal={},
             gold=gold,

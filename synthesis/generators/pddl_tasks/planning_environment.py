@@ -128,11 +128,6 @@ class PlanningEnvironment(msgspec.Struct, frozen=True):
                 break
         return best if best_distance >= least else None
 
-    def instruction(self, problem: Problem) -> str:
-        """The goal of a problem in words."""
-        sentences = [self.wording.sentence((x.predicate, *x.arguments), positive=x.positive) for x in problem.goal]
-        return f"Goal: {' and '.join(sentences)}."
-
     def task(self, task_id: str, problem: Problem, limits: PlanLimits, lineage: Lineage) -> Task | None:
         """The task of ``problem``, with instruction, gold plan, difficulty and digest; ``None`` without a plan."""
         grounded = ground(self.domain, problem)
@@ -144,7 +139,7 @@ class PlanningEnvironment(msgspec.Struct, frozen=True):
         return Task(
             task_id=task_id,
             environment_id=self.spec.environment_id,
-            instruction=self.instruction(problem),
+            instruction=self.wording.goal(problem),
             initial_state={"problem": problem_text(problem)},
             gold=gold_actions(self.domain, grounded, found.plan),
             difficulty=difficulty_of(len(found.plan), found.expansions),
