@@ -24,6 +24,7 @@ from agentmill.schemas.records.manifest import Manifest
 from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.task import EnvironmentSpec, Task
 from agentmill.schemas.records.verdict import TaskSelection
+from agentmill.synthesis.generators import TASK_COMPOSERS
 from agentmill.synthesis.generators.composition import (
     FAMILIES,
     FEWEST_PARTS,
@@ -32,7 +33,7 @@ from agentmill.synthesis.generators.composition import (
     How,
     Wanted,
 )
-from agentmill.synthesis.generators.generator import MOST_LONGER, TOO_FEW, turns_of_plan
+from agentmill.synthesis.generators.generator import MOST_LONGER, TOO_FEW, GenerationError, turns_of_plan
 
 REFUSED = "refused."
 """Before a reason in the metrics: so many drawn parts do not go together."""
@@ -214,7 +215,12 @@ class Composition(RowOperation[EnvironmentSpec, Task]):
         """The tasks, each in the split of its parts."""
         tasks = self._by_environment.get(record.environment_id, [])
         kept = [task for task in tasks if self._selected is None or self._selected.refusal(task.task_id) is None]
-        maker = CompositionMaker(record, kept, self._wanted, self._seed)
+        how = tuple(each for each in self._wanted.how if record.family in FAMILIES[each])
+        if not how:
+            detail = f"tasks of family {record.family} are not composed by {', '.join(self._wanted.how)}"
+            return [result_of(each, GenerationError("family_not_composed", detail), self, None) for each in unit]
+        wanted = msgspec.structs.replace(self._wanted, how=how)
+        maker = CompositionMaker(TASK_COMPOSERS.load(record.family), record, kept, wanted, self._seed)
         made = list(maker.propose(self._n))
         results = [
             result_of(input_id, each, self, each.split if isinstance(each, Task) else None)

@@ -20,7 +20,6 @@ from agentmill.schemas.records.record import JsonObject
 from agentmill.schemas.records.task import Difficulty, EnvironmentSpec, Lineage, Task
 from agentmill.schemas.records.trajectory import AnyAction
 from agentmill.synthesis.environments.environment import EnvError
-from agentmill.synthesis.generators import TASK_COMPOSERS
 from agentmill.synthesis.generators.admission import AdmissionLimits, admit_task, rejection
 from agentmill.synthesis.generators.generator import MOST_LONGER, GenerationError, different_tasks, turns_of_plan
 
@@ -85,11 +84,13 @@ class Composer(Protocol):
 class CompositionMaker:
     """The composed tasks of one environment. ``counts`` holds drawn parts that were refused, by reason."""
 
-    def __init__(self, spec: EnvironmentSpec, tasks: Sequence[Task], wanted: Wanted, seed: int) -> None:
+    def __init__(
+        self, composer: type[Composer], spec: EnvironmentSpec, tasks: Sequence[Task], wanted: Wanted, seed: int
+    ) -> None:
+        self._composer = composer
         self._spec = spec
         # In order of their ids: the order of tables decides nothing.
         self._tasks = sorted(tasks, key=lambda task: task.task_id)
-        self._how = [how for how in wanted.how if spec.family in FAMILIES[how]]
         self._wanted = wanted
         self._seed = seed
         self._seen: set[str] = set()
@@ -97,22 +98,18 @@ class CompositionMaker:
         self.counts: Counter[str] = Counter()
 
     def propose(self, n: int) -> Iterator[Task | GenerationError]:
-        """``n`` different tasks or failures; all fail alike where the environment is broken or of another family."""
-        if not self._how:
-            detail = f"tasks of family {self._spec.family} are not composed by {', '.join(self._wanted.how)}"
-            yield from [GenerationError("family_not_composed", detail)] * n
-            return
+        """``n`` different tasks or failures; all fail alike where the environment is broken."""
         solved = [task for task in self._tasks if task.gold]
         self._count(UNFIT + NO_SOLUTION, len(self._tasks) - len(solved))
         try:
-            composer = TASK_COMPOSERS.load(self._spec.family)(self._spec, solved)
+            composer = self._composer(self._spec, solved)
         except (EnvError, ValueError) as error:
             yield from [GenerationError("broken_environment", str(error))] * n
             return
         with closing(composer):
             usable = [task for task in solved if self._fits(composer, task)]
             least, most = self._wanted.parts
-            wanted = f"{least} to {most} parts by {' or '.join(self._how)}"
+            wanted = f"{least} to {most} parts by {' or '.join(self._wanted.how)}"
             yield from different_tasks(
                 lambda number: self._task(composer, usable, number), n, wanted, self._wanted.tries, "parts or how"
             )
@@ -124,7 +121,7 @@ class CompositionMaker:
         return reason is None
 
     def _task(self, composer: Composer, usable: Sequence[Task], number: int) -> Task | GenerationError:
-        how = self._how[number % len(self._how)]
+        how = self._wanted.how[number % len(self._wanted.how)]
         seed = derive_seed(OPERATOR, self._spec.environment_id, self._seed, number)
         for attempt in range(self._wanted.tries):
             chance = random.Random(derive_seed(seed, attempt))

@@ -114,11 +114,13 @@ def other_goal(environment: PlanningEnvironment, parent: Parent, chance: random.
     del environment
     length, goal = len(parent.plan), parent.problem.goal
     near = explore(parent.grounded, length)
-    weights = dict.fromkeys(sorted({each.predicate for each in goal}), 1.0)
+    predicates = sorted(each.predicate for each in goal)
+    weights = dict.fromkeys(predicates, 1.0)
     before = {(each.predicate, *each.arguments) for each in goal}
     for _ in range(GOAL_DRAWS):
         atoms = goal_atoms(parent.grounded, chance.choice(near.at(length)), weights, len(goal), chance)
-        if atoms and {*atoms} != before and near.distance(mask(parent.grounded, atoms)) == length:
+        same_kind = sorted(atom[0] for atom in atoms) == predicates
+        if same_kind and {*atoms} != before and near.distance(mask(parent.grounded, atoms)) == length:
             return aiming_at(parent.problem, atoms)
     return None
 
@@ -126,7 +128,8 @@ def other_goal(environment: PlanningEnvironment, parent: Parent, chance: random.
 def other_start(_: PlanningEnvironment, parent: Parent, chance: random.Random) -> Problem | None:
     """The same goal from another state that is as far from it."""
     grounded, length = parent.grounded, len(parent.plan)
-    states = explore(grounded, length).states[1:]
+    # Twice as far: in a small environment all that is near is nearer to the goal, or further from it.
+    states = explore(grounded, 2 * length).states[1:]
     for state in chance.sample(states, min(len(states), GOAL_DRAWS)):
         found = plan(grounded, NEAR, state).plan
         if found is not None and len(found) == length:

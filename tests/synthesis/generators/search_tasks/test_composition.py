@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -130,14 +131,16 @@ def test_questions_over_the_articles_are_extended_in_depth() -> None:
     spec = spec_of(ARTICLES)
     asked = CorpusTaskMaker(spec, Questions(depth=(1, 2)), 1).propose(120)
     parts = {task.task_id: task for task in asked if isinstance(task, Task)}
-    maker = CompositionMaker(spec, list(parts.values()), Wanted(how=("depth",), parts=(2, 3), tries=20), 0)
+    maker = CompositionMaker(
+        SearchComposer, spec, list(parts.values()), Wanted(how=("depth",), parts=(2, 3), tries=20), 0
+    )
     tasks = [task for task in maker.propose(8) if isinstance(task, Task)]
     assert len(tasks) >= 6
     assert maker.counts["top_hit_answers"] > 0
     for task in tasks:
         assert task.lineage is not None
         chain = [parts[each] for each in task.lineage.parents]
-        for before, after in zip(chain, chain[1:], strict=False):
+        for before, after in pairwise(chain):
             assert shows_answer(after.instruction, [str(before.goal["answer"])])
         assert not shows_name(task.instruction, task.lineage.notes["hidden"])
         assert task.goal["answer"] == chain[-1].goal["answer"]
