@@ -136,16 +136,12 @@ class CompositionMaker:
         """Different tasks of one split that may follow each other. Raises ``GenerationError``."""
         if how not in self._first:
             # Most questions name no other answer: a draw among all tasks would often come to nothing.
-            self._first[how] = [task for task in usable if composer.next_parts(how, [task])]
-        n, fitting = chance.randint(*self._wanted.parts), {task.task_id for task in usable}
-        chosen = [chance.choice(self._first[how])] if self._first[how] else []
-        while 0 < len(chosen) < n:
-            taken, split = {task.task_id for task in chosen}, chosen[0].split
-            following = [each for each in composer.next_parts(how, chosen) if each.split == split]
-            pool = [task for task in following if task.task_id in fitting - taken]
-            if not pool:
-                break
+            self._first[how] = [task for task in usable if _following(composer, how, [task], usable)]
+        n, pool = chance.randint(*self._wanted.parts), self._first[how]
+        chosen: list[Task] = []
+        while pool and len(chosen) < n:
             chosen.append(chance.choice(pool))
+            pool = _following(composer, how, chosen, usable)
         if len(chosen) < n:
             raise GenerationError(NO_PARTS, f"{len(chosen)} of {n} parts go together")
         return chosen
@@ -180,6 +176,12 @@ class CompositionMaker:
 
     def _count(self, name: str, n: int = 1) -> None:
         self.counts.update({name: n} if n else {})
+
+
+def _following(composer: Composer, how: How, chosen: Sequence[Task], usable: Sequence[Task]) -> list[Task]:
+    """The usable tasks of the same split that may come next."""
+    possible = {task.task_id for task in composer.next_parts(how, chosen)} - {task.task_id for task in chosen}
+    return [task for task in usable if task.task_id in possible and task.split == chosen[0].split]
 
 
 def summed_difficulty(parts: Sequence[Difficulty | None], actions: int) -> Difficulty | None:

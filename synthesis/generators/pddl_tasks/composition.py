@@ -5,6 +5,7 @@ The whole begins as its first part, and in its end the goals of all parts must h
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Sequence
 
@@ -37,15 +38,13 @@ class PddlComposer:
         self._wording = Wording(self._domain, spec.parameters)
         self._tasks = tasks
         self._problems: dict[str, Problem] = {}
+        for task in tasks:
+            with contextlib.suppress(PddlError):
+                self._problems[task.task_id] = read_problem(str(task.initial_state.get("problem")), self._domain)
 
     def unfit(self, task: Task) -> str | None:
-        """Reads the problem."""
-        try:
-            text = str(task.initial_state.get("problem"))
-            self._problems[task.task_id] = read_problem(text, self._domain)
-        except PddlError:
-            return "broken_problem"
-        return None
+        """A task whose problem cannot be read is no part."""
+        return None if task.task_id in self._problems else "broken_problem"
 
     def next_parts(self, how: How, chosen: Sequence[Task]) -> Sequence[Task]:
         """Any: whether goals go together is seen when they are planned for."""

@@ -245,7 +245,8 @@ def test_goals_about_objects_that_the_first_part_lacks_are_refused() -> None:
     with pytest.raises(GenerationError, match="white") as caught:
         stacked(blocks("a", "(on-table red)"), white)
     assert caught.value.reason == "other_objects"
-    assert PddlComposer(BLOCKS_SPEC, []).unfit(Task("t", "pddl-blocks", "", {})) == "broken_problem"
+    unreadable = Task("t", "pddl-blocks", "", {})
+    assert PddlComposer(BLOCKS_SPEC, [unreadable]).unfit(unreadable) == "broken_problem"
 
 
 def made(
