@@ -47,6 +47,7 @@ KNOWN: dict[str, tuple[dict[str, Any], dict[str, list[str]]]] = {
         {"policy": "p", "of": "x", "tasks": "t", "environments": "e"},
         {"of": ["Trajectory"], "tasks": ["Task"], "environments": ["EnvironmentSpec"]},
     ),
+    "call_first": ({"of": "e"}, {"of": ["EnvironmentSpec"]}),
     "check_tokens": ({"of": "x", "tokenizer": "m"}, {"of": ["Trajectory"]}),
     "combine": ({"of": "x", "scores": [{"score": "reward"}]}, {"of": ["Trajectory"]}),
     "compose": (
@@ -61,6 +62,7 @@ KNOWN: dict[str, tuple[dict[str, Any], dict[str, list[str]]]] = {
         {"of": "t", "attempts": "x", "at_least": 0.2},
         {"of": ["Task"], "attempts": ["Trajectory"]},
     ),
+    "contrast": ({"of": "e"}, {"of": ["EnvironmentSpec"]}),
     "evolve": ({"of": "t", "environments": "e"}, {"of": ["Task"], "environments": ["EnvironmentSpec"]}),
     "expert": ({"tasks": "t", "environments": "e"}, {"tasks": ["Task"], "environments": ["EnvironmentSpec"]}),
     "filter": ({"of": "x", "where": [{"field": "split", "equals": "train"}]}, {"of": ["Trajectory"]}),
@@ -98,6 +100,7 @@ KNOWN: dict[str, tuple[dict[str, Any], dict[str, list[str]]]] = {
         {"tasks": ["Task"], "environments": ["EnvironmentSpec"]},
     ),
     "select_diverse": ({"of": "x", "size": 78}, {"of": ["Trajectory"]}),
+    "simulate": ({**EPISODES[0], "simulator": "m"}, EPISODES[1]),
     "spec_env": ({}, {}),
     "split": ({"of": "x"}, {"of": ["Trajectory"]}),
     "step_agreement": ({"of": "x", "branches": "b"}, {"of": ["Trajectory"], "branches": ["Trajectory"]}),
