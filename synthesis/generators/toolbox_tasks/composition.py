@@ -42,13 +42,15 @@ class ToolboxComposer:
         self._alone: dict[str, list[tuple[ApiAction, object]]] = {}
 
     def unfit(self, task: Task) -> str | None:
-        """Tasks with details that a user keeps back, and with several accepted ends, are no parts."""
+        """Tasks with details that a user keeps back, those to decline, and several accepted ends are no parts."""
         try:
             goal, request = _read(task)
         except msgspec.ValidationError:
             return "broken_goal"
         if request.hidden or goal.asked or goal.user:
             return "hidden_details"
+        if goal.decline:
+            return "declined"
         return "several_ends" if len(goal.states) > 1 else None
 
     def next_parts(self, how: How, chosen: Sequence[Task]) -> Sequence[Task]:

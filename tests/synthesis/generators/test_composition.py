@@ -199,6 +199,7 @@ def test_details_that_are_kept_back_and_several_ends_are_no_parts() -> None:
         assert composer.unfit(RETURN) is None
         assert composer.unfit(msgspec.structs.replace(RETURN, goal={"states": [{}, {}]})) == "several_ends"
         assert composer.unfit(msgspec.structs.replace(RETURN, goal={"states": 1})) == "broken_goal"
+        assert composer.unfit(msgspec.structs.replace(RETURN, goal={"decline": "no_tool"})) == "declined"
 
 
 def blocks(task_id: str, *goal: str, objects: str = "red green blue") -> Task:
