@@ -159,7 +159,17 @@ def test_drafts_and_the_choice_among_them_count_for_each_message(
 def test_every_operator_declares_bounds_or_keeps_a_row_for_a_row() -> None:
     """Those that keep the default write at most one row for each of their input."""
     default = {name for name in OPERATORS if OPERATORS.load(name).bounds.__qualname__.partition(".")[0] == "Operator"}
-    selectors = {"decontaminate", "dedup", "difficulty_band", "filter", "pick", "select_diverse", "split"}
+    selectors = {
+        "decontaminate",
+        "dedup",
+        "diagnose",
+        "difficulty_band",
+        "filter",
+        "pick",
+        "replay",
+        "select_diverse",
+        "split",
+    }
     assert default <= {*selectors, "admit", "check_tokens", "combine", "first_error", "quality", "redact"}
 
 
