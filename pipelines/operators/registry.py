@@ -64,6 +64,7 @@ OPERATORS = Operators(
         "call_first": "agentmill.pipelines.operators.call_first:CallFirst",
         "check_tokens": "agentmill.pipelines.operators.check_tokens:CheckTokens",
         "combine": "agentmill.pipelines.operators.combine:Combine",
+        "compose": "agentmill.pipelines.operators.compose:Compose",
         "contrast": "agentmill.pipelines.operators.contrast:Contrast",
         "corpus_tasks": "agentmill.pipelines.operators.corpus_tasks:CorpusTasks",
         "decontaminate": "agentmill.pipelines.operators.decontaminate:Decontaminate",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Awaitable, Callable, Sequence
+from typing import ClassVar
 
 import msgspec
 
@@ -138,6 +139,9 @@ class Episode:
     ``refused_s`` is that of its exploration.
     """
 
+    acts: ClassVar[bool] = True
+    """Whether actions are carried out; where none are, an expert is not given the environment either."""
+
     def __init__(
         self,
         plan: EpisodePlan,
@@ -203,11 +207,7 @@ class Episode:
 
     async def ask(self, choices: list[str] | None, policy: Policy | None, seed: int) -> Turn:
         """What the policy does next; nothing changes. Raises what ``Policy.act`` raises."""
-        return await turn_of(policy or self.policy, self.conversation(choices, seed))
-
-    def conversation(self, choices: list[str] | None, seed: int) -> Conversation:
-        """What the policy is given for its next turn."""
-        return Conversation(
+        conversation = Conversation(
             episode_id=self.plan.trajectory_id,
             system_prompt=self.frame.system_prompt,
             content=tuple(shown(self.content)),
@@ -215,8 +215,9 @@ class Episode:
             tool_format=SCAFFOLD_FORMATS.get(self.plan.scaffold, "native"),
             seed=seed,
             choices=choices,
-            environment=self.environment,
+            environment=self.environment if self.acts else None,
         )
+        return await turn_of(policy or self.policy, conversation)
 
     def fork(self) -> Episode:
         """The same moment once more, to go on from it in another way; what it cost until now is left to the first.
@@ -312,9 +313,7 @@ class ClosedBookEpisode(Episode):
     Whether the answer is right is not known here, so the outcome has the status ``unknown`` and no reward.
     """
 
-    def conversation(self, choices: list[str] | None, seed: int) -> Conversation:
-        """As ``Episode.conversation``; an expert is not given the environment either, which was never reset."""
-        return msgspec.structs.replace(super().conversation(choices, seed), environment=None)
+    acts: ClassVar[bool] = False
 
     def perform(self, actions: Sequence[AnyAction]) -> str | None:
         """The turn ends the episode. A call of a tool that nobody offered is recorded, and not carried out."""
