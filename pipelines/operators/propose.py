@@ -23,6 +23,7 @@ from agentmill.pipelines.operators.proposals import (
     Writing,
     WrittenProposal,
 )
+from agentmill.pipelines.operators.rollout import refuse_planners, stand_in_notes
 from agentmill.pipelines.operators.selection import FilterParameters, TrajectoryFilter
 from agentmill.pipelines.operators.spec_env import HELD_OUT, TRAIN
 from agentmill.pipelines.operators.splits import check_held_out, falls_in
@@ -131,6 +132,10 @@ class Propose(FilterParameters):
         if self.weak is not None:
             yield AnnotationNeed("weak", "verdict", self.verdict)
 
+    def check_models(self, models: Mapping[str, ModelConfig]) -> None:
+        """Raises ``UserError`` for a planner, which cannot write."""
+        refuse_planners(models, "write tasks")
+
     def inspirations(self) -> list[Inspiration]:
         """The texts, if any are given. Raises ``UserError``."""
         return [] if self.texts is None else read_inspirations(Path(self.texts))
@@ -194,6 +199,8 @@ class Propose(FilterParameters):
             notes.append(
                 f"warning: {found[UNSEEDED]:,.0f} tasks were asked for without a seed: none is of their environment"
             )
+        if stand_in := stand_in_notes(manifest, "the procedural generator makes the tasks, and nothing suggests them"):
+            return [*notes, *stand_in]
         if self.weak is not None and not found.get(WITH_WEAK):
             notes.append(f"warning: no skill has a pass rate below `weak: {self.weak:g}`, so none was asked for")
         return notes
@@ -202,7 +209,7 @@ class Propose(FilterParameters):
         """The proposals."""
         seed = self._seed(context)
         numbers = numbers_of(inputs, self.n, self.held_out, seed)
-        if self.backend == "procedural":
+        if self.backend == "procedural" or context.models["generator"].config.stands_in:
             return Proposal(numbers, self.plan_length)
         tables = tables_of(inputs, "seeds")
         selected = self.selected(inputs, tables, Selection)
