@@ -126,6 +126,17 @@ class Propose(FilterParameters):
         self.personas()
         return "Task"
 
+    def families(self, reads: frozenset[str] | None) -> frozenset[str] | None:
+        """As ``Operator.families``. Raises ``UserError`` where a model is to write tasks that it cannot."""
+        unwritten = sorted((reads or frozenset()) - {*TASK_FORMS})
+        if unwritten and self.backend == "llm":
+            raise UserError(
+                f"a model writes no tasks for environments of family {', '.join(unwritten)}, only of"
+                f" {', '.join(sorted(TASK_FORMS))}\nuse `backend: procedural`, or other environments",
+                ErrorCode.KEY_NOT_FOR_THIS,
+            )
+        return reads
+
     def annotation_needs(self) -> Iterator[AnnotationNeed]:
         """As ``FilterParameters.annotation_needs``, with the verdict that ``weak`` asks."""
         yield from super().annotation_needs()
@@ -170,14 +181,7 @@ class Propose(FilterParameters):
         check_held_out(self.n * len(train_environments(inputs["of"])), self.held_out, "tasks of train environments")
         if self.backend == "procedural":
             return
-        families = frozenset[str]().union(*(distinct(table, "family") for table in inputs["of"]))
-        unwritten = sorted(families - {*TASK_FORMS})
-        if unwritten:
-            raise UserError(
-                f"a model writes no tasks for environments of family {', '.join(unwritten)}, only of"
-                f" {', '.join(sorted(TASK_FORMS))}\nuse `backend: procedural`, or other environments",
-                ErrorCode.KEY_NOT_FOR_THIS,
-            )
+        self.families(frozenset[str]().union(*(distinct(table, "family") for table in inputs["of"])))
         seeds = tables_of(inputs, "seeds")
         check_disjoint(seeds)
         if seeds and not sum(table.manifest.counts.written for table in seeds):

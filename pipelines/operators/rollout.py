@@ -27,7 +27,7 @@ from agentmill.pipelines.operators.lookup import Lookup
 from agentmill.pipelines.operators.operator import Inputs, Operator, StepContext, TableNames, expect, tables_of
 from agentmill.pipelines.operators.rollout_operation import Actors, Rollout, SideTables
 from agentmill.pipelines.operators.selection import SelectionParameters
-from agentmill.pipelines.operators.splits import check_chosen
+from agentmill.pipelines.operators.splits import check_chosen, check_split
 from agentmill.pipelines.serving.models import SAMPLED, ModelConfig
 from agentmill.pipelines.serving.served_model import ServedModel
 from agentmill.schemas.error_codes import ErrorCode
@@ -127,8 +127,12 @@ class Acting(EpisodeParameters, Operator):
         return "k", getattr(self, "k", 1)
 
     def bounds(self, rows: Mapping[str, Rows], models: Mapping[str, ModelConfig]) -> Bounds:
-        """As ``Operator.bounds``: the pieces of each record that is played, each of so many episodes."""
+        """As ``Operator.bounds``: the pieces of each record that is played, each of so many episodes.
+
+        Raises ``UserError`` for a split that has none.
+        """
         read = rows[self.primary]
+        check_split(read, self.split)
         played = of_share(read.of_split(self.split), self.share)
         turns = self.most_turns(rows, models.get("actor"))
         pieces, of_a_piece = self.pieces(rows), self.episodes_of_piece(turns)

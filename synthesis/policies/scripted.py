@@ -10,8 +10,8 @@ from agentmill.schemas.views.dialogue import Dialogue
 from agentmill.synthesis.policies.mistakes import (
     EXPERT,
     MISTAKES,
-    draws_mistake,
     drawn_score,
+    draws_mistake,
     other_action,
     stand_in_text,
 )

@@ -13,11 +13,13 @@ from typing import Any
 
 import pytest
 
+from agentmill.pipelines.recipes.estimate import estimate
 from agentmill.pipelines.recipes.grammar import read_recipe
 from agentmill.pipelines.recipes.plan import make_plan
 from agentmill.pipelines.recipes.shipped import recipe_files
 from agentmill.schemas.records.rows import PreferenceRow, SftRow
 from agentmill.schemas.records.trajectory import Action
+from tests.errors import user_error
 from tests.pipelines.cli.tables import agentmill
 from tests.recipes.data_half import STAND_IN, rows, run
 
@@ -45,15 +47,30 @@ def test_most_recipes_are_very_short() -> None:
     assert statistics.median(lengths) <= 20
 
 
-INCLUDING = [name for name, file in recipe_files().items() if "include:" in file.read_text()]
+OTHER_KEYS = {"agentgen": "steps.proposed_environments.family={family}"}
+"""The override that moves a recipe to another family, where it is not that of the included environments."""
+
+METHODS_OF = {"webrl": ("pddl", "toolbox")}
+"""The families of a method that needs more than others: webrl has a model write tasks."""
 
 
-@pytest.mark.parametrize("name", INCLUDING)
+@pytest.mark.parametrize("name", recipe_files())
 @pytest.mark.parametrize("family", FAMILIES)
 def test_another_family_of_environments_is_one_override(name: str, family: str, tmp_path: Path) -> None:
-    overrides = [f"include.0=environments/{family}", f"run_dir={tmp_path}"]
-    first = make_plan(read_recipe(recipe_files()[name], overrides)).steps[0]
-    assert getattr(first.parameters, "family", None) == family
+    override = OTHER_KEYS.get(name, "include.0=environments/{family}").format(family=family)
+    recipe = read_recipe(recipe_files()[name], [override, f"run_dir={tmp_path}"])
+    if family not in METHODS_OF.get(name, FAMILIES):
+        with user_error("key-not-for-this", "proposed (propose", family, *METHODS_OF[name]):
+            make_plan(recipe)
+        return
+    plan = make_plan(recipe)
+    assert getattr(plan.steps[0].parameters, "family", None) == family
+    assert estimate(plan).episodes
+
+
+def test_every_method_has_a_second_family() -> None:
+    assert min(map(len, METHODS_OF.values())) >= 2
+    assert {*OTHER_KEYS, *METHODS_OF} <= {*recipe_files()}
 
 
 def test_eto_pairs_share_the_task_and_the_winner_scored_higher(made: Path, tmp_path: Path) -> None:

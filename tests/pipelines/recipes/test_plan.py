@@ -46,9 +46,7 @@ def toolboxes(family: str = "toolbox") -> list[dict[str, Any]]:
     return [{**SPEC_ENV, "family": family, "as": "proposed"}, admit, PROPOSE]
 
 
-def plan_of(
-    folder: Path, steps: list[dict[str, Any]], *overrides: str, part: Part = WHOLE, **changes: Any
-) -> Plan:
+def plan_of(folder: Path, steps: list[dict[str, Any]], *overrides: str, part: Part = WHOLE, **changes: Any) -> Plan:
     models = {"actor": {"policy": "vllm", "model": "bundled:smollm2-135m-instruct"}, "planner": {"policy": "expert"}}
     data = {"name": "test", "run_dir": str(folder / "run"), "models": models, "steps": steps, **changes}
     path = folder / "recipe.yaml"
