@@ -133,7 +133,10 @@ class Operator(Config):
         return None
 
     def families(self, reads: frozenset[str] | None) -> frozenset[str] | None:
-        """The families of the environments it writes, given those that its primary tables hold; ``None``: not known."""
+        """The families of the environments it writes, given those that its primary tables hold; ``None``: not known.
+
+        Raises ``UserError`` for families that it cannot work on.
+        """
         return reads
 
     def annotation_needs(self) -> Iterator[AnnotationNeed]:

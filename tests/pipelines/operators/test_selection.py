@@ -98,7 +98,7 @@ def test_what_is_not_selected_says_why(folder: Path) -> None:
     select(folder / "c", {"both": False}, reason="too long")
     reasons = dropped(folder, {"all": ["a", "c"], "strict": True})
     assert reasons["both"] == "c: too long"
-    assert reasons["other"] == "selection 'filter'"
+    assert reasons["other"] == "a: selection 'filter'"
     assert reasons["unknown"] == "no selection knows it (strict: true)"
 
 
