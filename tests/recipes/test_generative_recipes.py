@@ -83,7 +83,7 @@ def test_webrl_makes_tasks_of_failures_plays_those_in_the_band_and_replays_what_
 
     with FakeOpenAi(writing) as author, Uncertain([text("dance")], with_tokens=True) as actor:
         judge = ["models.judge={policy: expert, mistakes: 0.5}", "steps.orm.model=judge"]
-        small = ["steps.loop.rounds=2", "steps.proposed.n=4", "steps.explored.k=3"]
+        small = ["steps.loop.rounds=2", "steps.proposed.n=4", "steps.explored.k=8"]
         models = [model("actor", actor, "vllm"), model("author", author), *judge]
         folder = run(made, tmp_path, "webrl", *models, *small)
     first, second = folder / "loop/round-01", folder / "loop/round-02"

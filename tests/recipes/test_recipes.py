@@ -50,8 +50,9 @@ def test_most_recipes_are_very_short() -> None:
 OTHER_KEYS = {"agentgen": "steps.proposed_environments.family={family}"}
 """The override that moves a recipe to another family, where it is not that of the included environments."""
 
-METHODS_OF = {"agent_flan": ("toolbox",), "webrl": ("pddl", "toolbox")}
-"""The families that a method allows: only toolboxes have twins to be declined, and models write tasks of two."""
+METHODS_OF = {"agent_flan": ("toolbox",), "goat": ("toolbox",), "webrl": ("pddl", "toolbox")}
+"""The families that a method allows: toolboxes alone have twins to be declined and chains of calls; models write tasks
+of two families."""
 
 
 @pytest.mark.parametrize("name", recipe_files())
