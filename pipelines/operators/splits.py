@@ -43,7 +43,7 @@ def check_split(rows: Rows, split: str | None) -> None:
     known = [name for name, n in (rows.splits or {}).items() if n and name is not None]
     if split is not None and known and not rows.of_split(split):
         raise UserError(
-            f"there are no tasks of the split {split!r}; known: {', '.join(known)}.{near_match(split, known)}\n"
+            f"there are no tasks of split {split!r} to play; known: {', '.join(known)}.{near_match(split, known)}\n"
             "choose another split, or set some tasks aside: `held_out` of propose, of environments that of spec_env",
             ErrorCode.SPLIT_EMPTY,
         )
