@@ -13,11 +13,15 @@ from typing import Any
 
 import msgspec
 
-from agentmill.schemas.ids import derive_seed
+from agentmill.schemas.ids import derive_seed, digest
 from agentmill.schemas.records.record import JsonObject
+from agentmill.schemas.records.rows import Message
 from agentmill.schemas.records.trajectory import ApiAction, Tool
 from agentmill.synthesis.environments.environment import Environment
 from agentmill.synthesis.policies.policy import Conversation, Review
+
+EXPERT = "expert"
+"""The name of the policy."""
 
 MISTAKES = "mistakes"
 """The sampling parameter of the policy ``expert``: the probability of a mistake at each turn."""
@@ -134,6 +138,12 @@ def drawn_answer(schema: JsonObject, chance: random.Random) -> Any:
             return chance.randint(least, schema.get("maximum", least + 4))
         case _:
             return any_value(schema, chance)
+
+
+def drawn_score(episode_id: str, messages: Sequence[Message], functions: str | None) -> tuple[float, str]:
+    """A draw from 0 to 1 in the place of the score of a conversation, and the digest of what is scored."""
+    scored = digest("score", episode_id, [msgspec.to_builtins(each) for each in messages], functions)
+    return random.Random(scored).random(), scored
 
 
 def _properties(tool: Tool | None) -> Mapping[str, JsonObject]:
